@@ -1,0 +1,185 @@
+"""Checks of parameters and tables; every message is made of public facts."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+
+from dpgenerative.exceptions import UnsupportedColumnError
+
+
+def refuse(owner: str, name: str, rule: str, value: object) -> None:
+    """Raise the error of a parameter that breaks its rule."""
+    raise ValueError(f"The parameter {name!r} of {owner} {rule}; got {value!r}.")
+
+
+def check_option(owner: str, name: str, value: object, options: Sequence[Any]) -> None:
+    """Require one of a few values."""
+    if not any(value is option or value == option for option in options):
+        refuse(owner, name, f"must be one of {tuple(options)}", value)
+
+
+def check_number(
+    owner: str,
+    name: str,
+    value: object,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    closed: str = "neither",
+    integer: bool = False,
+    also: Sequence[Any] = (),
+) -> None:
+    """Require a number in an interval, or one of the values in `also`."""
+    if any(value is option or (isinstance(option, str) and value == option) for option in also):
+        return
+    kind = numbers.Integral if integer else numbers.Real
+    inside = False
+    if isinstance(value, kind) and not isinstance(value, (bool, np.bool_)):
+        number = float(value)
+        above = number >= low if closed in ("left", "both") else number > low
+        below = number <= high if closed in ("right", "both") else number < high
+        inside = above and below
+    if not inside:
+        left = "[" if closed in ("left", "both") else "("
+        right = "]" if closed in ("right", "both") else ")"
+        what = "an integer" if integer else "a number"
+        others = "".join(f" or {option!r}" for option in also)
+        rule = f"must be {what} in {left}{low:g}, {high:g}{right}{others}"
+        refuse(owner, name, rule, value)
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """The public shape of what was fitted, so that samples come back in it.
+
+    Attributes
+    ----------
+    x_names : tuple of hashable
+        Columns of X inside the joint table.
+    y_name : hashable or None
+        Column of y; None where there is none.
+    x_kind, y_kind : {"frame", "array", "series"}
+        Container of X and of y.
+    x_columns : Index or None
+        Column labels of a frame.
+    x_dtype : dtype or None
+        Common dtype of an array.
+    y_label : hashable
+        Name of a series or of the one column of a frame.
+    """
+
+    x_names: tuple[Hashable, ...]
+    y_name: Hashable | None
+    x_kind: str
+    y_kind: str
+    x_dtype: Any = None
+    y_label: Hashable = None
+
+    def restore(self, frame: pd.DataFrame) -> Any:
+        """Return sampled rows in the containers that were fitted."""
+        x: Any = frame.loc[:, list(self.x_names)]
+        if self.x_kind == "array":
+            x = x.to_numpy(dtype=self.x_dtype)
+        if self.y_name is None:
+            return x
+        y: Any = frame[self.y_name].rename(self.y_label)
+        if self.y_kind == "array":
+            y = y.to_numpy()
+        return x, (y.to_frame() if self.y_kind == "frame" else y)
+
+
+def as_table(owner: str, X: Any, y: Any = None) -> tuple[pd.DataFrame, TableFormat]:
+    """Join X and y into one frame and remember their containers.
+
+    Raises
+    ------
+    TypeError
+        For sparse or complex input, or containers other than frames and arrays.
+    ValueError
+        For anything but two dimensions, no rows, no columns, or repeated names.
+    """
+    if sparse.issparse(X):
+        raise TypeError(
+            f"{owner} takes dense tables; got a sparse one. Call X.toarray() first."
+        )
+    is_frame = isinstance(X, pd.DataFrame)
+    frame = X if is_frame else _array_frame(owner, X)
+    _check_names(owner, frame)
+    if frame.shape[1] == 0:
+        raise ValueError(
+            f"0 feature(s) (shape={frame.shape}) while a minimum of 1 is required by "
+            f"{owner}."
+        )
+    if len(frame) == 0:
+        raise ValueError(
+            f"Found array with 0 sample(s) (shape={frame.shape}) while a minimum of 1 "
+            f"is required by {owner}."
+        )
+    names = tuple(frame.columns)
+    dtype = None if is_frame else np.asarray(X).dtype
+    if y is None:
+        return frame, TableFormat(names, None, "frame" if is_frame else "array", "", dtype)
+    series, y_kind, label = _target(owner, y, len(frame))
+    y_name: Hashable = "target" if label is None else label
+    while y_name in names:
+        y_name = f"{y_name}_"
+    joint = frame.copy(deep=False)
+    joint[y_name] = series.set_axis(frame.index)
+    kind = "frame" if is_frame else "array"
+    return joint, TableFormat(names, y_name, kind, y_kind, dtype, label)
+
+
+def _array_frame(owner: str, X: Any) -> pd.DataFrame:
+    array = np.asarray(X)
+    if array.ndim != 2:
+        raise ValueError(
+            f"Expected 2D array, got {array.ndim}D array instead. Reshape your data: "
+            f"{owner} takes a table of shape (n_samples, n_features)."
+        )
+    if array.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported by {owner}.")
+    if array.dtype.kind in "US":
+        array = array.astype(object)
+    if array.dtype.kind not in "biufO":
+        raise UnsupportedColumnError(f"{owner} cannot read arrays of {array.dtype}.")
+    return pd.DataFrame(array, columns=[f"x{j}" for j in range(array.shape[1])])
+
+
+def _check_names(owner: str, frame: pd.DataFrame) -> None:
+    if isinstance(frame.columns, pd.MultiIndex):
+        raise ValueError(f"{owner} takes one level of column names; got a MultiIndex.")
+    repeated = frame.columns[frame.columns.duplicated()].unique().tolist()
+    if repeated:
+        raise ValueError(f"{owner} needs distinct column names; repeated: {repeated}.")
+
+
+def _target(owner: str, y: Any, n: int) -> tuple[pd.Series, str, Hashable]:
+    if isinstance(y, pd.Series):
+        series, kind, label = y, "series", y.name
+    elif isinstance(y, pd.DataFrame):
+        if y.shape[1] != 1:
+            raise ValueError(f"{owner}: y must have one column; got shape {y.shape}.")
+        series, kind, label = y.iloc[:, 0], "frame", y.columns[0]
+    else:
+        array = np.asarray(y)
+        if array.ndim == 2 and array.shape[1] == 1:
+            array = array[:, 0]
+        if array.ndim != 1:
+            raise ValueError(f"{owner}: y must be one column; got shape {array.shape}.")
+        if array.dtype.kind in "US":
+            array = array.astype(object)
+        series, kind, label = pd.Series(array), "array", None
+    if len(series) != n:
+        raise ValueError(
+            f"{owner}: X and y must have the same number of rows; got {n} and "
+            f"{len(series)}."
+        )
+    return series, kind, label

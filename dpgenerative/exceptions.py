@@ -1,0 +1,15 @@
+"""Errors and warnings of the package; their texts depend on public facts only."""
+
+from __future__ import annotations
+
+
+class InfeasibleBudgetError(ValueError):
+    """The privacy budget cannot pay for what was asked; the text says what to change."""
+
+
+class UnsupportedColumnError(TypeError):
+    """A column has a dtype that no release covers; the text names it."""
+
+
+class PrivacyWarning(UserWarning):
+    """A choice of parameters that weakens or voids the guarantee."""

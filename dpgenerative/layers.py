@@ -1,0 +1,144 @@
+"""Layers whose per-example gradients have closed forms (`privacy.gradients`)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class MaskedLinear(nn.Module):
+    """Linear map in which output group g sees input group h only where allowed.
+
+    ``y = (M o W) x + b`` with ``M[u, v] = visible[out_groups[u], in_groups[v]]``: the
+    masked layer of MADE (Germain et al. 2015) and, with one group on either side, an
+    ordinary linear layer. Keeping the mask as groups makes the norm of a per-example
+    gradient cost as much as reading its two factors.
+
+    Parameters
+    ----------
+    in_groups, out_groups : LongTensor of shape (in_features,), (out_features,)
+        Group of every input and output, counted from 0.
+    visible : BoolTensor of shape (n_out_groups, n_in_groups)
+        Which output group sees which input group.
+    generator : torch.Generator, optional
+        Source of the initial weights; None starts at zero.
+    """
+
+    def __init__(
+        self,
+        in_groups: Tensor,
+        out_groups: Tensor,
+        visible: Tensor,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        n_out, n_in = visible.shape
+        mask = visible[out_groups][:, in_groups].float()
+        weight = torch.zeros_like(mask)
+        if generator is not None:
+            fan_in = mask.sum(1, keepdim=True).clamp(min=1)
+            noise = torch.rand(mask.shape, generator=generator) * 2 - 1
+            weight = noise * mask / fan_in.sqrt()
+        self.weight = nn.Parameter(weight)
+        self.bias = nn.Parameter(torch.zeros(len(out_groups)))
+        self.register_buffer("mask", mask)
+        self.register_buffer("visible", visible.float())
+        self.register_buffer("in_membership", F.one_hot(in_groups, n_in).float())
+        self.register_buffer("out_membership", F.one_hot(out_groups, n_out).float())
+
+    @classmethod
+    def dense(
+        cls, n_in: int, n_out: int, generator: torch.Generator | None = None
+    ) -> MaskedLinear:
+        """Build an ordinary linear layer."""
+        zeros_in = torch.zeros(n_in, dtype=torch.long)
+        zeros_out = torch.zeros(n_out, dtype=torch.long)
+        return cls(zeros_in, zeros_out, torch.ones(1, 1, dtype=torch.bool), generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight * self.mask, self.bias)
+
+
+class LowRankLinear(nn.Module):
+    """Invertible map ``y = s o x + A (B x)`` (DP-HFlow, linear flow of rank r).
+
+    Starts at the identity. The determinant follows from the matrix determinant lemma.
+
+    Parameters
+    ----------
+    n_features : int
+        Width d of the map.
+    rank : int, default=1
+        Rank r of the correction.
+    generator : torch.Generator, optional
+        Source of the initial B; A starts at zero.
+    """
+
+    def __init__(
+        self, n_features: int, rank: int = 1, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(n_features))
+        self.left = nn.Parameter(torch.zeros(n_features, rank))
+        right = torch.randn(rank, n_features, generator=generator)
+        self.right = nn.Parameter(right / n_features**0.5)
+
+    def matrix(self) -> Tensor:
+        """Return the d x d matrix of the map."""
+        return torch.diag(self.scale) + self.left @ self.right
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the image and the log-determinant of every row."""
+        y = x * self.scale + (x @ self.right.T) @ self.left.T
+        core = (self.right / self.scale) @ self.left
+        small = torch.eye(len(core), dtype=x.dtype, device=x.device) + core
+        log_det = self.scale.abs().log().sum() + torch.linalg.slogdet(small)[1]
+        return y, log_det.expand(len(x))
+
+    def inverse(self, y: Tensor) -> Tensor:
+        """Return the row vectors whose images are the rows of `y`."""
+        return torch.linalg.solve(self.matrix(), y.T).T
+
+
+class LULinear(nn.Module):
+    """Invertible map ``y = P L U x`` with a fixed permutation P (Kingma and Dhariwal).
+
+    L is unit lower triangular, U upper triangular; both start at the identity.
+
+    Parameters
+    ----------
+    n_features : int
+        Width d of the map.
+    generator : torch.Generator, optional
+        Source of the permutation.
+    """
+
+    def __init__(
+        self, n_features: int, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__()
+        self.lower = nn.Parameter(torch.zeros(n_features, n_features))
+        self.upper = nn.Parameter(torch.eye(n_features))
+        order = torch.randperm(n_features, generator=generator)
+        self.register_buffer("permutation", torch.eye(n_features)[order])
+
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """Return P L and U."""
+        eye = torch.eye(len(self.lower), dtype=self.lower.dtype).to(self.lower.device)
+        return self.permutation @ (self.lower.tril(-1) + eye), self.upper.triu()
+
+    def matrix(self) -> Tensor:
+        """Return the d x d matrix of the map."""
+        left, upper = self.factors()
+        return left @ upper
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the image and the log-determinant of every row."""
+        left, upper = self.factors()
+        log_det = self.upper.diagonal().abs().log().sum()
+        return (x @ upper.T) @ left.T, log_det.expand(len(x))
+
+    def inverse(self, y: Tensor) -> Tensor:
+        """Return the row vectors whose images are the rows of `y`."""
+        return torch.linalg.solve(self.matrix(), y.T).T

@@ -1,0 +1,1 @@
+"""Generative models of cells: densities and samplers that know nothing of privacy."""

@@ -1,0 +1,483 @@
+"""DP-HFlow: an autoregressive flow over the cells of a mixed-type table.
+
+Every row is a vector of cells (`transform`). The first block moves the private
+marginals: with ``pi_j`` the released masses of column j and offsets ``o_j`` computed from
+the columns before it, ``P(cell k of column j | earlier) = softmax(log pi_j + o_j)_k``.
+It is a spline on the unit line with its x-knots at the cumulative masses, linear inside
+each cell; zero offsets make it the identity, so that the untrained model is the product
+of the marginals. Further blocks (rational-quadratic splines whose parameters come from
+one masked network shared by all of them, linear flow, reversed order) act on the
+positions that the first block returns, through the normal quantile; they see dequantized
+cells, and the log-likelihood is then the bound of variational dequantization.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
+from dpgenerative.models.bijections import (
+    logistic_mixture,
+    n_spline_parameters,
+    rational_quadratic_spline,
+)
+
+SPLINE_BOUND = 4.0
+SPLINE_BINS = 8
+N_LOGISTICS = 4
+HEAVY = 0.25
+"""A cell of an ordered column with more mass than this gets an indicator of its own."""
+LARGEST_OFFSET = 40.0
+_EDGE = 1e-6
+_LOG_NORMAL = -0.5 * math.log(2 * math.pi)
+
+
+@dataclass(frozen=True)
+class CellFacts:
+    """What a model knows of one column.
+
+    Attributes
+    ----------
+    masses : Tensor of shape (n_cells,)
+        Released masses, or uniform ones.
+    ordered : bool
+        Whether cells come in an order.
+    nullable : bool
+        Whether the last cell is 'missing'.
+    atoms : BoolTensor of shape (n_cells,)
+        Cells within which a position means nothing and is drawn.
+    """
+
+    masses: Tensor
+    ordered: bool
+    nullable: bool
+    atoms: Tensor
+
+
+def cell_basis(facts: CellFacts, n_basis: int) -> Tensor | None:
+    """Return functions of the cell that stand for it, shape (n_cells, m).
+
+    Legendre polynomials of 2 u - 1, u the middle of the cell on the line of cumulative
+    masses, and indicators of a heavy cell and of 'missing'; None stands for one
+    indicator per cell, used for nominal columns and wherever it is no larger.
+    """
+    k = len(facts.masses)
+    if not facts.ordered or k <= n_basis + 1:
+        return None
+    masses = facts.masses.double()
+    u = masses.cumsum(0) - masses / 2
+    x = 2 * u - 1
+    powers = [torch.ones_like(x), x]
+    for degree in range(1, n_basis):
+        nxt = ((2 * degree + 1) * x * powers[-1] - degree * powers[-2]) / (degree + 1)
+        powers.append(nxt)
+    columns = [p * math.sqrt(2 * i + 1) for i, p in enumerate(powers)][1 : n_basis + 1]
+    basis = torch.stack(columns, 1) / math.sqrt(n_basis)
+    if facts.nullable:
+        basis[-1] = 0
+    special = [i for i in range(k) if masses[i] > HEAVY]
+    if facts.nullable and k - 1 not in special:
+        special.append(k - 1)
+    return torch.cat([basis, F.one_hot(torch.tensor(special, dtype=torch.long), k).T], 1).float()
+
+
+class AnchoredBlock(nn.Module):
+    """Conditional cell probabilities of every column given the columns before it.
+
+    Parameters
+    ----------
+    facts : sequence of CellFacts
+    n_basis : int
+        Number of smooth functions per ordered column.
+    hidden_units : int
+        Width of the masked hidden layer; 0 leaves the linear part alone.
+    generator : torch.Generator
+        Source of the initial weights.
+    """
+
+    def __init__(
+        self,
+        facts: Sequence[CellFacts],
+        n_basis: int,
+        hidden_units: int,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        d = len(facts)
+        self.n_columns = d
+        self.n_cells = [len(f.masses) for f in facts]
+        bases = [cell_basis(f, n_basis) for f in facts]
+        self.widths = [k if b is None else b.shape[1] for k, b in zip(self.n_cells, bases, strict=True)]
+        self.starts = [sum(self.widths[:j]) for j in range(d)]
+        self.cell_starts = [sum(self.n_cells[:j]) for j in range(d)]
+        tables = [torch.eye(k) if b is None else b for k, b in zip(self.n_cells, bases, strict=True)]
+        for j, table in enumerate(tables):
+            self.register_buffer(f"table_{j}", table)
+        self.smooth = [b is not None for b in bases]
+        log_masses = torch.cat([f.masses for f in facts]).log().float()
+        self.register_buffer("log_masses", log_masses)
+        self.register_buffer("raking", torch.zeros_like(log_masses))
+        members = torch.arange(d).repeat_interleave(torch.tensor(self.n_cells))
+        self.register_buffer("segments", F.one_hot(members, d).float())
+        self.register_buffer("offsets_of", torch.tensor(self.cell_starts))
+        group = torch.arange(d).repeat_interleave(torch.tensor(self.widths))
+        before = torch.ones(d, d, dtype=torch.bool).tril(-1)
+        self.skip = MaskedLinear(group, group, before)
+        self.hidden_units = hidden_units
+        if hidden_units:
+            # A hidden unit of degree g sees columns before g; column j sees g <= j.
+            degree = torch.arange(hidden_units) % max(d - 1, 1) + 1
+            degree = degree.clamp(max=d - 1)
+            self.hidden = MaskedLinear(group, degree, before, generator)
+            upto = torch.ones(d, d, dtype=torch.bool).tril()
+            self.output = MaskedLinear(degree, group, upto)
+
+    def table(self, j: int) -> Tensor:
+        """Return the functions of column j's cells, (n_cells, m_j)."""
+        table: Tensor = getattr(self, f"table_{j}")
+        return table
+
+    def features(self, codes: Tensor) -> Tensor:
+        """Return what the conditioner sees of every row, (n, sum m_j)."""
+        return torch.cat(
+            [self.table(j)[codes[:, j]] for j in range(self.n_columns)], dim=1
+        )
+
+    def coefficients(self, features: Tensor) -> Tensor:
+        """Return the coefficients of all offsets, (n, sum m_j)."""
+        out = self.skip(features)
+        if self.hidden_units:
+            out = out + self.output(F.relu(self.hidden(features)))
+        return out
+
+    def _spread(self, coefficients: Tensor, j: int) -> Tensor:
+        return coefficients @ self.table(j).T if self.smooth[j] else coefficients
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return unnormalised log-probabilities of all cells, (n, sum n_cells)."""
+        parts = self.coefficients(features).split(self.widths, dim=1)
+        offsets = torch.cat([self._spread(c, j) for j, c in enumerate(parts)], dim=1)
+        bounded = offsets.clamp(-LARGEST_OFFSET, LARGEST_OFFSET)
+        return bounded + self.log_masses + self.raking
+
+    def forward(self, codes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log-likelihoods (n,), logits and log-normalisers (n, d) of cells."""
+        logits = self.logits(self.features(codes))
+        normalisers = (logits.exp() @ self.segments).log()
+        picked = logits.gather(1, codes + self.offsets_of)
+        return (picked - normalisers).sum(1), logits, normalisers
+
+    def place(self, codes: Tensor, positions: Tensor, logits: Tensor, normalisers: Tensor) -> Tensor:
+        """Return the image of every row on the unit cube, (n, d)."""
+        images = []
+        for j in range(self.n_columns):
+            start = self.cell_starts[j]
+            block = logits[:, start : start + self.n_cells[j]]
+            probs = (block - normalisers[:, j : j + 1]).exp()
+            k = codes[:, j : j + 1]
+            upper = probs.cumsum(1).gather(1, k)
+            mass = probs.gather(1, k)
+            images.append(upper - mass * (1 - positions[:, j : j + 1]))
+        return torch.cat(images, 1)
+
+    @torch.no_grad()
+    def invert(self, images: Tensor, rake: Rake | None = None) -> tuple[Tensor, Tensor]:
+        """Return the codes and positions whose images are the rows given.
+
+        Parameters
+        ----------
+        images : Tensor of shape (n, d)
+            Points of the unit cube.
+        rake : Rake, optional
+            Called for every column before its cells are drawn.
+        """
+        n = len(images)
+        features = images.new_zeros(n, sum(self.widths))
+        hidden = self.hidden.bias.expand(n, -1).clone() if self.hidden_units else None
+        codes = torch.zeros_like(images, dtype=torch.long)
+        positions = torch.zeros_like(images)
+        for j in range(self.n_columns):
+            logits = self._column_logits(j, features, hidden)
+            if rake is not None:
+                logits = rake(self, j, logits, images[:, j])
+            steps = logits.softmax(1).cumsum(1)
+            u = images[:, j : j + 1] * steps[:, -1:]
+            k = (u >= steps[:, :-1]).sum(1, keepdim=True)
+            low = F.pad(steps, (1, 0)).gather(1, k)
+            width = steps.gather(1, k) - low
+            codes[:, j : j + 1] = k
+            positions[:, j : j + 1] = ((u - low) / width.clamp(min=1e-12)).clamp(0, 1 - 2.0**-24)
+            part = self.table(j)[k[:, 0]]
+            columns = slice(self.starts[j], self.starts[j] + self.widths[j])
+            features[:, columns] = part
+            if hidden is not None:
+                hidden += part @ (self.hidden.weight * self.hidden.mask)[:, columns].T
+        return codes, positions
+
+    def _column_logits(self, j: int, features: Tensor, hidden: Tensor | None) -> Tensor:
+        rows = slice(self.starts[j], self.starts[j] + self.widths[j])
+        seen = slice(0, self.starts[j])
+        out = features[:, seen] @ self.skip.weight[rows, seen].T + self.skip.bias[rows]
+        if hidden is not None:
+            weight = (self.output.weight * self.output.mask)[rows]
+            out = out + F.relu(hidden) @ weight.T + self.output.bias[rows]
+        cells = slice(self.cell_starts[j], self.cell_starts[j] + self.n_cells[j])
+        bounded = self._spread(out, j).clamp(-LARGEST_OFFSET, LARGEST_OFFSET)
+        return bounded + self.log_masses[cells] + self.raking[cells]
+
+
+class Rake:
+    """Bring the model's own marginals back to the released ones, column by column.
+
+    The correction is estimated on rows drawn from the model, never on real ones.
+    """
+
+    n_rounds = 8
+
+    def __init__(self, soft: bool) -> None:
+        self.soft = soft
+
+    def __call__(
+        self, block: AnchoredBlock, j: int, logits: Tensor, images: Tensor
+    ) -> Tensor:
+        """Update column j's correction and return its corrected logits."""
+        cells = slice(block.cell_starts[j], block.cell_starts[j] + block.n_cells[j])
+        target = block.log_masses[cells]
+        for _ in range(self.n_rounds):
+            probs = logits.softmax(1)
+            if self.soft:
+                masses = probs.mean(0)
+            else:
+                k = (images.unsqueeze(1) >= probs.cumsum(1)[:, :-1]).sum(1)
+                masses = torch.bincount(k, minlength=block.n_cells[j]) / len(k)
+            step = (target - masses.clamp(min=0.1 / len(probs)).log()).clamp(-2, 2)
+            block.raking[cells] += step
+            logits = logits + step
+        return logits
+
+
+class SplineNetwork(nn.Module):
+    """One masked network for the splines of all blocks, told which block it serves."""
+
+    def __init__(
+        self, n_columns: int, n_blocks: int, hidden_units: int, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.n_blocks = n_blocks
+        d = n_columns
+        degree = torch.arange(hidden_units) % d
+        in_groups = torch.cat([torch.arange(d), torch.full((n_blocks,), d)])
+        sees = torch.cat([torch.ones(d, d).tril(-1), torch.ones(d, 1)], 1).bool()
+        self.hidden = MaskedLinear(in_groups, degree, sees, generator)
+        outputs = torch.arange(d).repeat_interleave(n_spline_parameters(SPLINE_BINS))
+        self.output = MaskedLinear(degree, outputs, torch.ones(d, d).tril().bool())
+
+    def forward(self, z: Tensor, block: int) -> Tensor:
+        """Return spline parameters, (n, d, p)."""
+        tag = F.one_hot(torch.tensor(block), self.n_blocks).to(z).expand(len(z), -1)
+        out = self.output(F.relu(self.hidden(torch.cat([z, tag], 1))))
+        return out.view(len(z), z.shape[1], -1)
+
+
+class Dequantizer(nn.Module):
+    """q(position | row): a coupling flow of logistic mixtures, then a sigmoid."""
+
+    def __init__(
+        self, n_columns: int, n_features: int, hidden_units: int, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.n_first = (n_columns + 1) // 2
+        n_second = n_columns - self.n_first
+        widths = [(n_features, self.n_first), (n_features + self.n_first, n_second)]
+        self.hidden = nn.ModuleList(
+            MaskedLinear.dense(n_in, hidden_units, generator) for n_in, _ in widths
+        )
+        self.output = nn.ModuleList(
+            MaskedLinear.dense(hidden_units, 3 * N_LOGISTICS * n) for _, n in widths
+        )
+
+    def forward(self, features: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
+        """Return positions in (0, 1) and log q of each, both (n, d)."""
+        x = torch.logit(draws, eps=_EDGE)
+        first, second = x[:, : self.n_first], x[:, self.n_first :]
+        y1, slope1 = self._couple(0, features, first)
+        y2, slope2 = self._couple(1, torch.cat([features, y1], 1), second)
+        y, slopes = torch.cat([y1, y2], 1), torch.cat([slope1, slope2], 1)
+        log_base = F.logsigmoid(x) + F.logsigmoid(-x)
+        log_sigmoid = F.logsigmoid(y) + F.logsigmoid(-y)
+        return y.sigmoid(), log_base - slopes - log_sigmoid
+
+    def _couple(self, k: int, context: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        params = self.output[k](F.relu(self.hidden[k](context)))
+        return logistic_mixture(x, params.view(*x.shape, 3 * N_LOGISTICS))
+
+
+class HFlow(nn.Module):
+    """Density and sampler of rows of cells.
+
+    Parameters
+    ----------
+    facts : sequence of CellFacts
+        One per column, in the order of the flow.
+    n_basis, hidden_units : int
+        See `AnchoredBlock`.
+    n_blocks : int
+        Number of blocks, the first included.
+    linear : {"none", "low-rank", "lu"}
+        Linear flow at the end of every block.
+    dequantization : {"uniform", "variational"}
+    anchored : bool
+        False leaves the first block out: all blocks are rational-quadratic splines on
+        the cells' positions under the masses given, scaled to [-3, 3] (the paper).
+    generator : torch.Generator
+        Source of the initial weights.
+    """
+
+    def __init__(
+        self,
+        facts: Sequence[CellFacts],
+        *,
+        n_basis: int,
+        hidden_units: int,
+        n_blocks: int,
+        linear: str,
+        dequantization: str,
+        anchored: bool,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        d = len(facts)
+        self.anchored = anchored
+        units = hidden_units if anchored else 0
+        self.first = AnchoredBlock(facts, n_basis, units, generator)
+        if not anchored:
+            self.first.requires_grad_(False)
+        n_splines = n_blocks - anchored
+        width = hidden_units or 64
+        self.splines = SplineNetwork(d, n_splines, width, generator) if n_splines else None
+        self.has_spline = [not anchored or t > 0 for t in range(n_blocks)]
+        makers = {
+            "none": lambda: None,
+            "low-rank": lambda: LowRankLinear(d, generator=generator),
+            "lu": lambda: LULinear(d, generator=generator),
+        }
+        self.linears = nn.ModuleList(makers[linear]() for _ in range(n_blocks))
+        self.exact = anchored and n_blocks == 1 and linear == "none"
+        self.dequantizer = None
+        if dequantization == "variational" and not self.exact:
+            n_features = sum(self.first.widths)
+            self.dequantizer = Dequantizer(d, n_features, width, generator)
+        most = max(len(f.masses) for f in facts)
+        atoms = torch.stack([F.pad(f.atoms, (0, most - len(f.atoms))) for f in facts])
+        self.register_buffer("atoms", atoms)
+
+    def forward(
+        self, codes: Tensor, positions: Tensor | None = None, draws: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the log-likelihood of every row and its image in the base space.
+
+        Parameters
+        ----------
+        codes : LongTensor of shape (n, d)
+        positions : Tensor of shape (n, d), optional
+            Positions within intervals. Without them the model must be `exact`, and no
+            image is returned.
+        draws : Tensor of shape (n, d), optional
+            Uniform draws that dequantize atoms.
+
+        Returns
+        -------
+        log_likelihood : Tensor of shape (n,)
+            Log-probability of the cells (a bound of it unless `exact`).
+        image : Tensor of shape (n, d) or None
+        """
+        log_first, logits, normalisers = self.first(codes)
+        if positions is None or draws is None:
+            return log_first, None
+        log_q = torch.zeros_like(draws)
+        if self.dequantizer is not None:
+            draws, log_q = self.dequantizer(self.first.features(codes), draws)
+        columns = torch.arange(codes.shape[1], device=codes.device)
+        atom = self.atoms[columns, codes]
+        inside = torch.where(atom, draws, positions)
+        v = self.first.place(codes, inside, logits, normalisers)
+        z, log_det = self._push(v)
+        log_q = (log_q * atom).sum(1)
+        return log_first + log_det - log_q, z
+
+    def _push(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Return images in the base space, and log-densities of v there."""
+        if self.anchored:
+            z = torch.special.ndtri(v.clamp(_EDGE, 1 - _EDGE))
+            log_density = -_standard_normal(z)
+        else:
+            z = 6 * v - 3
+            log_density = z.new_full((len(z),), z.shape[1] * math.log(6))
+        spline = 0
+        for has_spline, linear in zip(self.has_spline, self.linears, strict=True):
+            if has_spline and self.splines is not None:
+                params = self.splines(z, spline)
+                z, slope = rational_quadratic_spline(
+                    z, params, SPLINE_BINS, SPLINE_BOUND
+                )
+                log_density = log_density + slope.sum(1)
+                spline += 1
+            if linear is not None:
+                z, log_det = linear(z)
+                log_density = log_density + log_det
+            z = z.flip(1)
+        return z, log_density + _standard_normal(z)
+
+    @torch.no_grad()
+    def _pull(self, z: Tensor) -> Tensor:
+        """Return the points of the unit cube whose images are the rows given."""
+        blocks = list(zip(self.has_spline, self.linears, strict=True))
+        spline = self.splines.n_blocks if self.splines is not None else 0
+        for has_spline, linear in reversed(blocks):
+            z = z.flip(1)
+            if linear is not None:
+                z = linear.inverse(z)
+            if has_spline and self.splines is not None:
+                spline -= 1
+                z = self._invert_spline(z, spline)
+        if self.anchored:
+            return torch.special.ndtr(z)
+        return ((z + 3) / 6).clamp(0, 1 - _EDGE)
+
+    def _invert_spline(self, y: Tensor, block: int) -> Tensor:
+        assert self.splines is not None
+        x = torch.zeros_like(y)
+        for j in range(y.shape[1]):
+            params = self.splines(x, block)[:, j]
+            x[:, j], _ = rational_quadratic_spline(
+                y[:, j], params, SPLINE_BINS, SPLINE_BOUND, inverse=True
+            )
+        return x
+
+    @torch.no_grad()
+    def sample(
+        self, n: int, generator: torch.Generator, rake: Rake | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Draw rows: codes and positions, both of shape (n, d)."""
+        device = self.first.log_masses.device
+        shape = (n, self.first.n_columns)
+        if self.exact:
+            v = torch.rand(shape, generator=generator, device=device)
+        else:
+            z = torch.randn(shape, generator=generator, device=device)
+            v = self._pull(z)
+        return self.first.invert(v, rake)
+
+    def rake(self, n: int, generator: torch.Generator) -> None:
+        """Correct the first block on `n` of the model's own rows."""
+        self.sample(n, generator, Rake(soft=self.exact))
+
+
+def _standard_normal(z: Tensor) -> Tensor:
+    return (_LOG_NORMAL - 0.5 * z.square()).sum(1)

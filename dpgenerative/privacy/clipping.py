@@ -1,0 +1,112 @@
+"""Clipping: how much one record may move the sum of gradients.
+
+Every strategy cuts the coordinates into groups with a bound each, so that the squares of
+the bounds sum to C^2. Whatever the gradient, what is left of it has norm at most C: the
+sensitivity of the sum under adding or removing one record.
+
+- ``flat``: one group.
+- ``per-layer``: C_l = C sqrt(n_l / n), by number of coordinates.
+- ``per-unit``: inside a layer, row u of the weight gets C_l sqrt(w_u / sum w), w_u the
+  row's L1 norm (DP-HFlow). The split depends on the record; its squares sum to C_l^2 for
+  every record, which is all that privacy needs.
+- ``sparsified``: a stochastic operator thins each record's layer gradient before the
+  layer's clip (DP-HFlow).
+
+Formal guarantees: for every row, ``sum of squared bounds <= C^2``; factors lie in
+[0, 1]; a row of norm inf or NaN gets the factor 0; a row of norm 0 gets 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+STRATEGIES = ("flat", "per-layer", "per-unit", "sparsified")
+
+
+def sensitivity(bounds: Sequence[float]) -> float:
+    """Return the sensitivity of a sum clipped to these bounds, group by group."""
+    return math.sqrt(math.fsum(bound * bound for bound in bounds))
+
+
+def group_sensitivity(bound: float) -> float:
+    """Return the sensitivity of a sum of clipped *group* gradients.
+
+    A record drawn into one group can turn that group's clipped gradient from +C to -C
+    (Ponomareva et al. 2023, section 5.6): 2 C.
+    """
+    return 2 * bound
+
+
+def layer_bounds(bound: float, n_coordinates: Sequence[int]) -> list[float]:
+    """Return C_l = C sqrt(n_l / n) for every layer."""
+    total = sum(n_coordinates)
+    return [bound * math.sqrt(n / total) for n in n_coordinates]
+
+
+def factors(norms: Tensor, bound: float | Tensor, margins: Tensor) -> Tensor:
+    """Return min(1, C / (norm + margin)), and 0 where the norm is not finite.
+
+    Parameters
+    ----------
+    norms, margins : Tensor
+        Norms and what rounding may have hidden, of any one shape.
+    bound : float or Tensor
+        The bound of every norm.
+    """
+    padded = norms + margins
+    scale = torch.clamp(bound / padded.clamp(min=torch.finfo(padded.dtype).tiny), max=1)
+    return torch.where(torch.isfinite(padded), scale, torch.zeros_like(scale))
+
+
+def unit_factors(l1: Tensor, l2: Tensor, bound: float) -> Tensor:
+    """Return per-unit factors of one layer.
+
+    Parameters
+    ----------
+    l1, l2 : Tensor of shape (n, units)
+        Norms of every row of every record's layer gradient.
+    bound : float
+        C_l, the layer's bound.
+
+    Returns
+    -------
+    Tensor of shape (n, units)
+    """
+    total = l1.sum(1, keepdim=True)
+    share = torch.where(total > 0, l1 / total.clamp(min=1e-300), torch.zeros_like(l1))
+    scale = factors(l2, bound * share.sqrt(), l2 * 1e-6)
+    return torch.where(torch.isfinite(total), scale, torch.zeros_like(scale))
+
+
+def sparsify(grads: Tensor, sparsity: float, generator: torch.Generator) -> Tensor:
+    """Thin every record's gradient at random without changing its mean.
+
+    Entries at or above the record's own threshold tau, the `sparsity` quantile of its
+    non-zero magnitudes, stay; a smaller entry g becomes sign(g) tau with probability
+    |g| / tau, and 0 otherwise. At most about ``1 - sparsity`` of the entries keep their
+    exact value, and E[T(g)] = g (the operator T_{tau,gamma} of DP-HFlow, before the
+    clip).
+
+    Parameters
+    ----------
+    grads : Tensor of shape (n, p)
+        One gradient per record.
+    sparsity : float in [0, 1)
+        0 keeps everything.
+    generator : torch.Generator
+        Source of the draws.
+    """
+    size = grads.abs()
+    n_zero = (size == 0).sum(1)
+    rank = n_zero + ((size.shape[1] - n_zero) * sparsity).long()
+    ordered = size.sort(1).values
+    tau = ordered.gather(1, rank.clamp(max=size.shape[1] - 1).unsqueeze(1))
+    draw = torch.rand(
+        grads.shape, generator=generator, device=grads.device, dtype=grads.dtype
+    )
+    kept = torch.where(draw * tau < size, grads.sign() * tau, torch.zeros_like(grads))
+    return torch.where(size >= tau, grads, kept)

@@ -1,0 +1,396 @@
+"""Clipped sums of per-example gradients from one backward pass.
+
+`record` keeps, for every layer that owns parameters, what went in and what came out
+while a per-example loss was computed. One call of autograd on the outputs then gives,
+for example i, the gradient ``e_i`` of its loss at every output; with the input ``a_i``
+this determines the gradient with respect to the layer's parameters, and a `Site`
+answers four questions about it without ever forming it for a linear layer:
+
+- ``squared_norms``: |g_i|^2, and a margin that covers rounding;
+- ``unit_norms``: L1 and L2 norms of every row of g_i;
+- ``weighted_sum``: sum_i s_i g_i, with one factor per example or per (example, row);
+- ``per_example``: g_i itself, for a few rows at a time.
+
+Formal guarantees
+-----------------
+Rows whose factor is zero contribute exactly zero whatever they hold, inf and NaN
+included. A row with an entry beyond `LARGEST` or not finite has norm inf; callers give
+it the factor zero. Norms never fall short of the true norm by more than their margin.
+
+Edge cases: no rows give zero sums; a layer used T times in one forward pass is one site
+of T positions; a module with parameters and no rule goes through `torch.func`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vjp, vmap
+
+from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
+
+LARGEST = 1e10
+_ROUNDING = 8 * 2.0**-24
+
+Call = tuple[tuple[Tensor, ...], tuple[Tensor, ...]]
+Sums = dict[nn.Parameter, Tensor]
+
+
+class Site:
+    """Gradients of one layer's parameters, one per example.
+
+    Parameters
+    ----------
+    module : Module
+        The layer.
+    inputs, grads : list of tuple of Tensor
+        Its inputs, and the gradients of the summed loss at its outputs, call by call;
+        the first axis of every tensor runs over the examples.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        inputs: Sequence[tuple[Tensor, ...]],
+        grads: Sequence[tuple[Tensor, ...]],
+    ) -> None:
+        self.module = module
+        self.inputs = [tuple(x.detach() for x in call) for call in inputs]
+        self.grads = list(grads)
+        self.parameters = list(module.parameters(recurse=False))
+
+    @property
+    def n_coordinates(self) -> int:
+        """Number of coordinates of the gradient that can differ from zero."""
+        return sum(p.numel() for p in self.parameters)
+
+    def finite(self) -> Tensor:
+        """Return which examples hold usable numbers everywhere, shape (n,)."""
+        tensors = [x for call in (*self.inputs, *self.grads) for x in call]
+        flags = [_usable(x) for x in tensors if x.is_floating_point()]
+        return torch.stack(flags).all(0)
+
+    def keep(self, rows: Tensor) -> None:
+        """Replace all other rows by zeros, so that no product can see them."""
+
+        def clean(x: Tensor) -> Tensor:
+            shape = (-1,) + (1,) * (x.ndim - 1)
+            return torch.where(rows.view(shape), x, torch.zeros_like(x))
+
+        self.inputs = [tuple(clean(x) for x in call) for call in self.inputs]
+        self.grads = [tuple(clean(x) for x in call) for call in self.grads]
+
+    def per_example(self, rows: slice = slice(None)) -> list[Tensor]:
+        """Return the gradients themselves, one (n, *shape) tensor per parameter."""
+        raise NotImplementedError
+
+    def squared_norms(self) -> tuple[Tensor, Tensor]:
+        """Return |g_i|^2 and a rounding margin for |g_i|, float64 of shape (n,)."""
+        squares = [g.double().flatten(1).square().sum(1) for g in self.per_example()]
+        total = torch.stack(squares).sum(0)
+        return total, total.sqrt() * _ROUNDING
+
+    def unit_norms(self) -> list[tuple[Tensor, Tensor]]:
+        """Return L1 and L2 norms of every row, two (n, rows) tensors per parameter."""
+        norms = []
+        for g in self.per_example():
+            rows = g.double().flatten(2) if g.ndim > 2 else g.double().unsqueeze(-1)
+            norms.append((rows.abs().sum(-1), rows.square().sum(-1).sqrt()))
+        return norms
+
+    def weighted_sum(self, factors: Tensor | list[Tensor]) -> Sums:
+        """Return sum_i s_i g_i per parameter.
+
+        Parameters
+        ----------
+        factors : Tensor of shape (n,), or list of tensors of shape (n, rows)
+            One factor per example, or per example and row of every item of
+            `unit_norms`.
+        """
+        sums = {}
+        for k, (p, g) in enumerate(
+            zip(self.parameters, self.per_example(), strict=True)
+        ):
+            s = factors if isinstance(factors, Tensor) else factors[k]
+            s = s.to(g.dtype).view(s.shape + (1,) * (g.ndim - s.ndim))
+            sums[p] = (s * g).sum(0)
+        return sums
+
+    def grouped(self, groups: Tensor, n_groups: int) -> list[Tensor]:
+        """Return sum of g_i over every group, one (n_groups, *shape) per parameter."""
+        sums = []
+        for g in self.per_example():
+            zeros = g.new_zeros((n_groups, *g.shape[1:]))
+            sums.append(zeros.index_add_(0, groups, g))
+        return sums
+
+
+class LinearSite(Site):
+    """Closed forms for `MaskedLinear`, used once (T = 1) or in T positions.
+
+    With e_t, a_t the output gradient and input at position t, the weight's gradient is
+    ``M o sum_t e_t a_t^T`` and its squared norm ``sum_{t,s} (e_t o e_s)^T M (a_t o
+    a_s)``; the bias is one more input, of value 1, that every output sees.
+    """
+
+    module: MaskedLinear
+
+    @property
+    def n_coordinates(self) -> int:
+        return int(self.module.mask.sum()) + self.module.bias.numel()
+
+    def finite(self) -> Tensor:
+        flags = [_usable(x[0]) for x in (*self.inputs, *self.grads)]
+        return torch.stack(flags).all(0)
+
+    def _stacked(self) -> tuple[Tensor, Tensor]:
+        a = torch.stack([_three(call[0]) for call in self.inputs], 1).flatten(1, 2)
+        e = torch.stack([_three(call[0]) for call in self.grads], 1).flatten(1, 2)
+        return a, e
+
+    def squared_norms(self) -> tuple[Tensor, Tensor]:
+        layer = self.module
+        a, e = self._stacked()
+        if a.shape[1] == 1:
+            e2 = (e[:, 0].square() @ layer.out_membership).double()
+            a2 = (a[:, 0].square() @ layer.in_membership).double()
+            total = ((e2 @ layer.visible.double()) * a2).sum(1) + e2.sum(1)
+            return total, total.sqrt() * _ROUNDING
+        a, e = a.double(), e.double()
+        seen = torch.einsum("ntu,nsu,ug->ntsg", e, e, layer.out_membership.double())
+        given = torch.einsum("ntv,nsv,vh->ntsh", a, a, layer.in_membership.double())
+        weight = ((seen @ layer.visible.double()) * given).sum((1, 2, 3))
+        total = (weight + seen.sum((1, 2, 3))).clamp(min=0)
+        bound = (e.norm(dim=2) * (a.square().sum(2) + 1).sqrt()).sum(1)
+        return total, bound * _ROUNDING
+
+    def unit_norms(self) -> list[tuple[Tensor, Tensor]]:
+        layer = self.module
+        a, e = self._stacked()
+        visible = (layer.out_membership @ layer.visible).double()
+        a1 = ((a.abs() @ layer.in_membership).double() @ visible.T) + 1
+        l1 = (e.double().abs() * a1).sum(1)
+        if a.shape[1] == 1:
+            a2 = (a[:, 0].square() @ layer.in_membership).double() @ visible.T + 1
+            return [(l1, e[:, 0].double().abs() * a2.sqrt())]
+        a, e = a.double(), e.double()
+        given = torch.einsum("ntv,nsv,vh->ntsh", a, a, layer.in_membership.double())
+        cross = torch.einsum("ntu,nsu,ntsu->nu", e, e, given @ visible.T + 1)
+        l2 = cross.clamp(min=0).sqrt() + l1 * _ROUNDING
+        return [(l1, l2)]
+
+    def weighted_sum(self, factors: Tensor | list[Tensor]) -> Sums:
+        layer = self.module
+        a, e = self._stacked()
+        s = factors.unsqueeze(1) if isinstance(factors, Tensor) else factors[0]
+        e = e * s.to(e.dtype).unsqueeze(1)
+        weight = (e.flatten(0, 1).T @ a.flatten(0, 1)) * layer.mask
+        return {layer.weight: weight, layer.bias: e.sum((0, 1))}
+
+    def per_example(self, rows: slice = slice(None)) -> list[Tensor]:
+        a, e = self._stacked()
+        a, e = a[rows], e[rows]
+        return [torch.einsum("ntu,ntv->nuv", e, a) * self.module.mask, e.sum(1)]
+
+    def grouped(self, groups: Tensor, n_groups: int) -> list[Tensor]:
+        a, e = self._stacked()
+        sums = [
+            self._group_sum(a[groups == g], e[groups == g]) for g in range(n_groups)
+        ]
+        return [torch.stack(parts) for parts in zip(*sums, strict=True)]
+
+    def _group_sum(self, a: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+        weight = (e.flatten(0, 1).T @ a.flatten(0, 1)) * self.module.mask
+        return weight, e.sum((0, 1))
+
+
+class LowRankSite(Site):
+    """``ds = e o x, dA = e (Bx)^T, dB = (A^T e) x^T``, log-determinant included."""
+
+    module: LowRankLinear
+
+    def per_example(self, rows: slice = slice(None)) -> list[Tensor]:
+        layer = self.module
+        inverse = torch.linalg.inv(layer.matrix().detach()).T
+        left, right = layer.left.detach(), layer.right.detach()
+        totals: list[Tensor] | None = None
+        for (x,), (e, e_det) in zip(self.inputs, self.grads, strict=True):
+            x, e, k = x[rows], e[rows], e_det[rows, None]
+            parts = [
+                e * x + k * inverse.diagonal(),
+                _outer(e, x @ right.T) + k[:, None] * (inverse @ right.T),
+                _outer(e @ left, x) + k[:, None] * (left.T @ inverse),
+            ]
+            totals = _add(totals, parts)
+        return totals or []
+
+
+class LUSite(Site):
+    """``dL = tril_-1((P^T e)(Ux)^T), dU = triu((P L)^T e x^T) + K``."""
+
+    module: LULinear
+
+    @property
+    def n_coordinates(self) -> int:
+        return self.module.lower.numel()
+
+    def per_example(self, rows: slice = slice(None)) -> list[Tensor]:
+        layer = self.module
+        left, upper = (factor.detach() for factor in layer.factors())
+        inverse = torch.diag(1 / upper.diagonal())
+        totals: list[Tensor] | None = None
+        for (x,), (e, e_det) in zip(self.inputs, self.grads, strict=True):
+            x, e, k = x[rows], e[rows], e_det[rows, None, None]
+            parts = [
+                _outer(e @ layer.permutation, x @ upper.T).tril(-1),
+                _outer(e @ left, x).triu() + k * inverse,
+            ]
+            totals = _add(totals, parts)
+        return totals or []
+
+
+class GenericSite(Site):
+    """Any module that treats its examples apart, through `torch.func`."""
+
+    chunk_size = 64
+
+    def per_example(self, rows: slice = slice(None)) -> list[Tensor]:
+        params = dict(self.module.named_parameters(recurse=False))
+        names = list(params)
+        frozen = {name: p.detach() for name, p in params.items()}
+
+        def pull_back(x: tuple[Tensor, ...], e: tuple[Tensor, ...]) -> list[Tensor]:
+            def run(values: dict[str, Tensor]) -> tuple[Tensor, ...]:
+                args = tuple(v.unsqueeze(0) for v in x)
+                out = functional_call(self.module, values, args)
+                return tuple(v.squeeze(0) for v in _tuple(out))
+
+            grads = vjp(run, frozen)[1](e)[0]
+            return [grads[name] for name in names]
+
+        mapped = vmap(pull_back, chunk_size=self.chunk_size)
+        totals: list[Tensor] | None = None
+        for x, e in zip(self.inputs, self.grads, strict=True):
+            parts = mapped(tuple(v[rows] for v in x), tuple(v[rows] for v in e))
+            totals = _add(totals, parts)
+        return totals or []
+
+
+RULES: dict[type[nn.Module], type[Site]] = {
+    MaskedLinear: LinearSite,
+    LowRankLinear: LowRankSite,
+    LULinear: LUSite,
+}
+
+
+@contextmanager
+def record(model: nn.Module) -> Iterator[dict[nn.Module, list[Call]]]:
+    """Record inputs and outputs of every layer that owns parameters.
+
+    Parameters
+    ----------
+    model : Module
+        Every parameter must belong to a module that is *called* during the forward
+        pass; `sites` refuses others.
+
+    Yields
+    ------
+    dict
+        From layer to the list of its calls, filled while the model runs.
+    """
+    calls: dict[nn.Module, list[Call]] = {}
+
+    def keep(module: nn.Module, args: Any, output: Any) -> None:
+        calls.setdefault(module, []).append((_tuple(args), _tuple(output)))
+
+    owners = [
+        m for m in model.modules() if any(p.requires_grad for p in m.parameters(False))
+    ]
+    handles = [m.register_forward_hook(keep) for m in owners]
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def sites(
+    model: nn.Module,
+    calls: dict[nn.Module, list[Call]],
+    loss: Tensor,
+    retain_graph: bool = False,
+) -> list[Site]:
+    """Run the one backward pass and return a site per layer.
+
+    Parameters
+    ----------
+    model : Module
+        The model that was recorded.
+    calls : dict
+        What `record` kept.
+    loss : Tensor of shape ()
+        Sum of one loss per example, each of which depends on its own row alone (or, for
+        `Site.grouped`, of one loss per group).
+    retain_graph : bool, default=False
+        Whether a second loss of the same forward pass will follow.
+
+    Raises
+    ------
+    ValueError
+        When a parameter belongs to no recorded layer: its gradient would escape
+        clipping.
+    """
+    outputs = [out for layer in calls.values() for call in layer for out in call[1]]
+    grads = torch.autograd.grad(
+        loss, outputs, allow_unused=True, retain_graph=retain_graph
+    )
+    stream = iter(
+        torch.zeros_like(out) if g is None else g
+        for out, g in zip(outputs, grads, strict=True)
+    )
+    found: list[Site] = []
+    for module, layer in calls.items():
+        rule = RULES.get(type(module), GenericSite)
+        upstream = [tuple(next(stream) for _ in call[1]) for call in layer]
+        found.append(rule(module, [call[0] for call in layer], upstream))
+    covered = {id(p) for site in found for p in site.parameters}
+    missing = [
+        name
+        for name, p in model.named_parameters()
+        if p.requires_grad and id(p) not in covered
+    ]
+    if missing:
+        raise ValueError(
+            f"Parameters {missing} belong to no layer that was called: their "
+            "gradients cannot be clipped, so no guarantee would cover them. Use "
+            "them inside the forward method of the module that owns them."
+        )
+    return found
+
+
+def _usable(x: Tensor) -> Tensor:
+    return (x.flatten(1).abs() <= LARGEST).all(1)
+
+
+def _three(x: Tensor) -> Tensor:
+    return x.unsqueeze(1) if x.ndim == 2 else x
+
+
+def _outer(e: Tensor, x: Tensor) -> Tensor:
+    return e.unsqueeze(2) * x.unsqueeze(1)
+
+
+def _tuple(value: Any) -> tuple[Tensor, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def _add(totals: list[Tensor] | None, parts: Sequence[Tensor]) -> list[Tensor]:
+    if totals is None:
+        return list(parts)
+    return [t + p for t, p in zip(totals, parts, strict=True)]
+
+

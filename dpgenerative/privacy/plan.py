@@ -1,0 +1,255 @@
+"""The plan of a fit: what is released, with which noise, and what that costs.
+
+The plan is the one place where the parts meet: the row count fixes the sampling rate and
+the number of steps, accounting fixes the noise, and nothing after that may change either.
+
+Formal guarantee: the row count is released under pure epsilon_c-DP; for every value of
+it the remaining releases, whose noise multipliers, sampling rate and number of steps are
+fixed by that value, are (epsilon - epsilon_c, delta)-DP together; so the whole is
+(epsilon, delta)-DP by basic composition. A thresholded release of strings costs
+`threshold_delta`, and the accountant works at what is left of delta.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from dpgenerative.exceptions import InfeasibleBudgetError
+from dpgenerative.privacy.accounting import (
+    GaussianRelease,
+    calibrate,
+    epsilon_of,
+    gaussian_multiplier,
+)
+
+COUNT_SHARE = 0.015
+"""Share of epsilon that releases the number of rows."""
+THRESHOLD_SHARE = 0.1
+"""Share of delta that pays for the strings of columns without known levels."""
+NORM_SHARE = 0.01
+"""Share of the budget that estimates the clipping norm, where that is asked for."""
+
+
+@dataclass(frozen=True)
+class PrivacyPlan:
+    """Numbers that fix the guarantee of one fit. None of them is private.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        The promise; epsilon is inf without privacy.
+    count_epsilon : float
+        Pure epsilon of the released row count.
+    n_rows : int
+        The released row count.
+    marginal_multiplier : float
+        Noise multiplier of all one-way marginals together; inf if none is released.
+    threshold_delta : float
+        Cost of releasing strings as levels.
+    norm_multiplier : float
+        Noise multiplier of the estimated clipping norm; inf if it is given.
+    noise_multiplier : float
+        Noise multiplier of every gradient step.
+    sampling_rate : float
+        Probability that a row enters a batch.
+    n_steps : int
+    """
+
+    epsilon: float
+    delta: float
+    count_epsilon: float
+    n_rows: int
+    marginal_multiplier: float
+    threshold_delta: float
+    norm_multiplier: float
+    noise_multiplier: float
+    sampling_rate: float
+    n_steps: int
+
+    @property
+    def private(self) -> bool:
+        """Whether anything is promised."""
+        return math.isfinite(self.epsilon)
+
+    @property
+    def batch_size(self) -> float:
+        """Expected batch size by the released row count: the gradient's divisor."""
+        return self.sampling_rate * self.n_rows
+
+    @property
+    def releases(self) -> tuple[GaussianRelease, ...]:
+        """Every Gaussian release of the fit."""
+        fixed = _fixed(self.marginal_multiplier, self.norm_multiplier)
+        steps = GaussianRelease(self.noise_multiplier, self.sampling_rate, self.n_steps)
+        return (*fixed, steps)
+
+    def spent(self) -> float:
+        """Return the epsilon that all releases cost together, at `delta`."""
+        if not self.private:
+            return math.inf
+        delta = self.delta - self.threshold_delta
+        rest = epsilon_of(self.releases, delta, self.epsilon - self.count_epsilon)
+        return self.count_epsilon + rest
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, numbers: dict[str, Any]) -> PrivacyPlan:
+        """Build a plan from the output of `to_dict`."""
+        unknown = set(numbers) ^ {f.name for f in fields(cls)}
+        if unknown:
+            raise ValueError(f"PrivacyPlan: unknown or missing numbers {unknown}.")
+        return cls(**numbers)
+
+
+def _fixed(*multipliers: float) -> list[GaussianRelease]:
+    return [GaussianRelease(z) for z in multipliers if math.isfinite(z)]
+
+
+def count_epsilon(epsilon: float | None) -> float:
+    """Return what the row count may cost out of `epsilon`."""
+    return math.inf if epsilon is None else COUNT_SHARE * epsilon
+
+
+def make_plan(
+    *,
+    epsilon: float | None,
+    delta: float,
+    n_rows: int,
+    sampling_rate: float,
+    n_steps: int,
+    marginal_budget: float,
+    has_open_levels: bool,
+    estimates_norm: bool = False,
+) -> PrivacyPlan:
+    """Share a budget among the releases of a fit.
+
+    Parameters
+    ----------
+    epsilon : float or None
+        Total epsilon; None for no privacy.
+    delta : float
+    n_rows : int
+        The released row count.
+    sampling_rate : float
+        Probability that a row enters a batch.
+    n_steps : int
+    marginal_budget : float in [0, 1)
+        Share of the budget that one-way marginals get, in the units in which Gaussian
+        releases add up (squared inverse noise multipliers); 0 if none is released.
+    has_open_levels : bool
+        Whether strings are released as levels.
+    estimates_norm : bool, default=False
+        Whether the clipping norm is estimated.
+
+    Returns
+    -------
+    PrivacyPlan
+
+    Raises
+    ------
+    InfeasibleBudgetError
+        When no noise fits the budget.
+    """
+    if epsilon is None:
+        zeros = {"marginal_multiplier": 0.0, "norm_multiplier": 0.0}
+        return PrivacyPlan(
+            epsilon=math.inf, delta=delta, count_epsilon=math.inf, n_rows=n_rows,
+            threshold_delta=0.0, noise_multiplier=0.0, sampling_rate=sampling_rate,
+            n_steps=n_steps, **zeros,
+        )  # fmt: skip
+    spent = count_epsilon(epsilon)
+    threshold_delta = THRESHOLD_SHARE * delta if has_open_levels else 0.0
+    rest, rest_delta = epsilon - spent, delta - threshold_delta
+    whole = gaussian_multiplier(rest, rest_delta)
+    marginal = _multiplier_of_share(whole, marginal_budget)
+    norm = _multiplier_of_share(whole, NORM_SHARE if estimates_norm else 0.0)
+    noise = calibrate(_fixed(marginal, norm), sampling_rate, n_steps, rest, rest_delta)
+    plan = PrivacyPlan(
+        epsilon, delta, spent, n_rows, marginal, threshold_delta, norm, noise,
+        sampling_rate, n_steps,
+    )  # fmt: skip
+    if plan.spent() > epsilon:
+        raise InfeasibleBudgetError(
+            f"The releases cost {plan.spent():.4g}, more than epsilon={epsilon:.4g}."
+        )
+    return plan
+
+
+def _multiplier_of_share(whole: float, share: float) -> float:
+    return whole / math.sqrt(share) if share > 0 else math.inf
+
+
+@dataclass(frozen=True)
+class PrivacyReport:
+    """What one fit released, with which noise, and what was taken as public.
+
+    Attributes
+    ----------
+    plan : PrivacyPlan
+    epsilon_spent : float
+        Upper bound of what the releases cost at delta; inf without privacy.
+    clipping : str
+        Strategy and norm.
+    public : tuple of str
+        Facts taken as public.
+    notes : tuple of str
+        What weakens or limits the statement.
+    """
+
+    plan: PrivacyPlan
+    epsilon_spent: float
+    clipping: str
+    public: tuple[str, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = [self._headline(), "", "Released:"]
+        lines += [f"  - {line}" for line in self._releases()]
+        lines += ["Taken as public (nothing spent on them):"]
+        lines += [f"  - {fact}" for fact in self.public]
+        lines += ["Please note:"]
+        lines += [f"  - {note}" for note in self.notes]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _headline(self) -> str:
+        plan = self.plan
+        if not plan.private:
+            return "NO PRIVACY: fitted without noise (epsilon=None). Do not release."
+        return (
+            f"({plan.epsilon:g}, {plan.delta:g})-differential privacy for adding or "
+            f"removing one row; accounted: epsilon {self.epsilon_spent:.4f} at delta "
+            f"{plan.delta:g}."
+        )
+
+    def _releases(self) -> list[str]:
+        plan = self.plan
+        lines = [f"row count {plan.n_rows} (geometric, epsilon {plan.count_epsilon:g})"]
+        if math.isfinite(plan.marginal_multiplier):
+            lines.append(
+                "one-way marginals, domains included (Gaussian, noise multiplier "
+                f"{plan.marginal_multiplier:.4g} for all together)"
+            )
+        if plan.threshold_delta:
+            lines.append(f"strings as levels (thresholded, {plan.threshold_delta:g} of delta)")
+        if math.isfinite(plan.norm_multiplier):
+            lines.append(
+                "clipping norm (quantile of a noisy histogram, noise multiplier "
+                f"{plan.norm_multiplier:.4g})"
+            )
+        lines.append(
+            f"{plan.n_steps} gradient steps (Poisson sampling rate "
+            f"{plan.sampling_rate:.4g}, noise multiplier {plan.noise_multiplier:.4g}, "
+            f"{self.clipping})"
+        )
+        return lines

@@ -1,0 +1,56 @@
+"""Poisson sampling of batches, padded to a static shape.
+
+Formal guarantees: at every step every row enters the batch independently with
+probability q, and steps are independent. Padding marks rows as absent; a batch larger
+than the static shape comes in several chunks and is never cut.
+
+Edge cases: q = 1 takes every row; an empty batch is one chunk of padding alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def poisson_indices(n: int, q: float, rng: np.random.Generator) -> np.ndarray:
+    """Draw the rows of one batch: each of n rows with probability q, independently.
+
+    The gaps between successes of independent trials are geometric, so that the cost is
+    that of the batch and not of the table.
+    """
+    if q >= 1:
+        return np.arange(n)
+    size = int(n * q + 6 * math.sqrt(n * q) + 16)
+    parts: list[np.ndarray] = []
+    last = -1
+    while last < n:
+        gaps = np.minimum(rng.geometric(q, size), n + 1)
+        rows = last + np.cumsum(gaps)
+        parts.append(rows)
+        last = int(rows[-1])
+    rows = np.concatenate(parts)
+    return rows[rows < n]
+
+
+def capacity(expected_batch_size: float) -> int:
+    """Return the static shape that nearly all Poisson batches of this mean fit in."""
+    return math.ceil(expected_batch_size + 4 * math.sqrt(expected_batch_size))
+
+
+def padded_chunks(indices: np.ndarray, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield (indices, present) of shape (size,) until all indices are spent."""
+    for start in range(0, max(1, len(indices)), size):
+        part = indices[start : start + size]
+        padded = np.zeros(size, dtype=np.int64)
+        padded[: len(part)] = part
+        yield torch.from_numpy(padded), torch.arange(size) < len(part)
+
+
+def draw_partitions(n: int, n_partitions: int, rng: np.random.Generator) -> np.ndarray:
+    """Put each of n records into one of the partitions, independently, uniformly."""
+    return rng.integers(0, n_partitions, size=n)

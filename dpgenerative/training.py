@@ -1,0 +1,180 @@
+"""Fit a model to encoded rows: Poisson batches, gradients, optimizer, averaging."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from tqdm.auto import trange
+
+from dpgenerative._random import Streams
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.sampling import (
+    capacity,
+    draw_partitions,
+    padded_chunks,
+    poisson_indices,
+)
+from dpgenerative.privacy.steps import (
+    Divergence,
+    Objective,
+    PrivateGradient,
+    plain_gradient,
+)
+
+OPTIMIZERS = ("adam", "adabelief", "sgd")
+DECAY_FROM = 0.6
+"""Part of the steps after which the learning rate falls linearly to zero."""
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How the optimizer moves; none of this touches the guarantee.
+
+    Attributes
+    ----------
+    optimizer : {"adam", "adabelief", "sgd"}
+    learning_rate : float
+    averaging : float in [0, 1)
+        Decay of the exponential average of the weights; 0 keeps the last ones.
+    verbose : bool
+        Whether to show a progress bar.
+    """
+
+    optimizer: str
+    learning_rate: float
+    averaging: float
+    verbose: bool = False
+
+
+class AdaBelief(torch.optim.Optimizer):
+    """Adam with the variance of the gradient around its mean (Zhuang et al. 2020)."""
+
+    def __init__(
+        self,
+        params: Iterable[nn.Parameter],
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Move every parameter along its gradient."""
+        for group in self.param_groups:
+            b1, b2 = group["betas"]
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state["t"] = 0
+                    state["mean"] = torch.zeros_like(p)
+                    state["spread"] = torch.zeros_like(p)
+                state["t"] += 1
+                mean, spread = state["mean"], state["spread"]
+                mean.lerp_(p.grad, 1 - b1)
+                spread.lerp_((p.grad - mean).square(), 1 - b2).add_(group["eps"])
+                root = (spread / (1 - b2 ** state["t"])).sqrt_().add_(group["eps"])
+                p.addcdiv_(mean / (1 - b1 ** state["t"]), root, value=-group["lr"])
+
+
+def make_optimizer(
+    name: str, params: Iterable[nn.Parameter], learning_rate: float
+) -> torch.optim.Optimizer:
+    """Return the optimizer of that name."""
+    if name == "adam":
+        return torch.optim.Adam(params, lr=learning_rate, eps=1e-12)
+    if name == "adabelief":
+        return AdaBelief(params, lr=learning_rate)
+    return torch.optim.SGD(params, lr=learning_rate, momentum=0.9)
+
+
+def learning_rate_factor(step: int, n_steps: int) -> float:
+    """Return 1, then a straight line to 0 over the last part of the steps."""
+    return min(1.0, (n_steps - step) / (n_steps * (1 - DECAY_FROM)))
+
+
+def batches(
+    plan: PrivacyPlan, n: int, rng: np.random.Generator, device: str, whole: bool
+) -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
+    """Yield one Poisson batch per step, in padded chunks (one chunk if `whole`)."""
+    size = capacity(plan.batch_size)
+    for _ in range(plan.n_steps):
+        rows = poisson_indices(n, plan.sampling_rate, rng)
+        chunks = padded_chunks(rows, max(size, len(rows)) if whole else size)
+        yield ((i.to(device), present.to(device)) for i, present in chunks)
+
+
+def train(
+    model: nn.Module,
+    objective: Objective,
+    n: int,
+    plan: PrivacyPlan,
+    gradient: PrivateGradient,
+    options: TrainingOptions,
+    mechanisms: Mechanisms,
+    streams: Streams,
+    device: str,
+    divergence: Divergence | None = None,
+) -> None:
+    """Train a model in place; what is kept of the rows is in its parameters alone.
+
+    Parameters
+    ----------
+    model : Module
+    objective : callable
+        Per-example losses, and images for the divergence, of given row indices.
+    n : int
+        Number of private rows; only the sampler sees it.
+    plan : PrivacyPlan
+        Sampling rate, steps; `plan.private` decides whether `gradient` is used.
+    gradient : PrivateGradient
+    options : TrainingOptions
+    mechanisms : Mechanisms
+    streams : Streams
+    device : str
+    divergence : callable, optional
+        Batch-wise term.
+    """
+    params = [p for p in model.parameters() if p.requires_grad]
+    optimizer = make_optimizer(options.optimizer, params, options.learning_rate)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda t: learning_rate_factor(t, plan.n_steps)
+    )
+    averaged = [p.detach().clone() for p in params]
+
+    def partition(size: int) -> np.ndarray:
+        return draw_partitions(size, gradient.n_partitions, streams.batches)
+
+    stream = batches(plan, n, streams.batches, device, whole=divergence is not None)
+    for t in trange(plan.n_steps, disable=not options.verbose, desc="training"):
+        chunks = next(stream)
+        if plan.private:
+            grads = gradient(
+                model, objective, chunks, mechanisms, streams.draws, divergence,
+                partition,
+            )  # fmt: skip
+        else:
+            grads = plain_gradient(
+                model, objective, chunks, gradient.batch_size, divergence
+            )
+        for p in params:
+            p.grad = grads[p]
+        optimizer.step()
+        schedule.step()
+        decay = min(options.averaging, (1 + t) / (10 + t)) if options.averaging else 0
+        torch._foreach_lerp_(averaged, params, 1 - decay)
+    with torch.no_grad():
+        for p, mean in zip(params, averaged, strict=True):
+            p.copy_(mean)
+            p.grad = None
+
+
+def detached(model: nn.Module) -> nn.Module:
+    """Return a copy of the model on the CPU that carries nothing but its tensors."""
+    return copy.deepcopy(model).cpu().requires_grad_(False)

@@ -1,0 +1,621 @@
+"""From a table to cells and back, by private one-way marginals.
+
+Every column is cut into *cells*: one per level or value that is frequent enough, one for
+the rare levels of a nominal column together, intervals of a numeric column, one for
+'missing'. The released masses of the cells are where the model starts; inside a cell,
+rare levels follow their released masses and numbers are uniform in asinh space.
+
+What touches rows is `TableTransformer.fit`, where every statistic passes through
+`Mechanisms`, and `TableTransformer.encode`, whose output stays private. The rest reads
+only what was released.
+
+Formal guarantee: the releases of `fit` together are one Gaussian mechanism of the noise
+multiplier given: a row is counted once in every histogram, so that histograms with
+standard deviations s_1, s_2, ... have multiplier ``(sum 1 / s_k^2)^(-1/2)``. Their number
+and their standard deviations are fixed before the first count. (The keys of a column of
+strings without known levels cost a delta besides: `noise.threshold_for`.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm
+
+from dpgenerative.privacy.noise import Mechanisms, threshold_for
+from dpgenerative.schema import Column, Schema
+
+DOMAIN_SHARE = 0.25
+"""Part of a column's budget that finds its bounds or levels, where they are unknown."""
+CONTINUOUS_DEPTH = 12
+"""Number of halvings of a continuum."""
+INTEGER_DEPTH = 16
+"""Largest number of halvings of a grid of values."""
+SPLIT_SIZE = 1.3
+"""A cell may be halved while it holds more than this many times rows / n_bins..."""
+SPLIT_NOISE = 5.0
+"""... and more than this many standard deviations of the noise."""
+POOL_NOISE = 2.0
+"""Levels with fewer rows than this many standard deviations share a cell."""
+
+# Signed powers of two between which bounds are sought: |x| < 2^-32, then up to 2^128.
+_EXPONENTS = np.arange(-32, 129)
+_MAGNITUDES = np.concatenate([-(2.0 ** _EXPONENTS[::-1]), 2.0**_EXPONENTS])
+
+
+def project_to_simplex(values: np.ndarray, total: float) -> np.ndarray:
+    """Return the non-negative vector of a given sum nearest to `values`.
+
+    Parameters
+    ----------
+    values : ndarray of shape (k,)
+    total : float
+        Sum of the result; at most 0 gives zeros.
+    """
+    if total <= 0:
+        return np.zeros_like(values)
+    ordered = np.sort(values)[::-1]
+    shifts = (np.cumsum(ordered) - total) / np.arange(1, len(values) + 1)
+    active = np.flatnonzero(ordered > shifts)[-1]
+    return np.maximum(values - shifts[active], 0)
+
+
+def roundest(low: float, high: float) -> float:
+    """Return the number with the fewest significant digits in [low, high]."""
+    if low <= 0 <= high:
+        return 0.0
+    magnitude = math.floor(math.log10(max(abs(low), abs(high))))
+    for digits in range(17):
+        unit = 10.0 ** (digits - magnitude)
+        candidate = math.ceil(low * unit - 1e-9) / unit
+        if low <= candidate <= high:
+            return candidate
+    return (low + high) / 2
+
+
+@dataclass(frozen=True)
+class Codec:
+    """Cells of one column: released masses, and how values become cells and back.
+
+    Attributes
+    ----------
+    column : Column
+        Public facts, completed by released bounds or levels.
+    dtype : object
+        The column's dtype.
+    masses : ndarray of shape (n_cells,)
+        Released probability of every cell, 'missing' last where there is one.
+    """
+
+    column: Column
+    dtype: Any
+    masses: np.ndarray
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells, 'missing' included."""
+        return len(self.masses)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the cells, but for 'missing', come in a meaningful order."""
+        return self.column.is_ordered
+
+    @property
+    def atoms(self) -> np.ndarray:
+        """Which cells hold one value or unordered values: nothing lies within."""
+        return np.ones(self.n_cells, dtype=bool)
+
+    def encode(self, series: pd.Series) -> np.ndarray:
+        """Return the cell of every value."""
+        raise NotImplementedError
+
+    def positions(self, series: pd.Series, rng: np.random.Generator) -> np.ndarray:
+        """Return the position in [0, 1) of every value within its cell."""
+        return rng.random(len(series))
+
+    def decode(self, codes: np.ndarray, positions: np.ndarray) -> pd.Series:
+        """Return a value for every cell and position, in the column's dtype."""
+        raise NotImplementedError
+
+    def log_within(self, series: pd.Series) -> np.ndarray:
+        """Return the log-density of every value given its cell.
+
+        A probability for levels and grids, a density in data units for a continuum.
+        """
+        raise NotImplementedError
+
+    def _restored(self, values: Any) -> pd.Series:
+        if isinstance(self.dtype, pd.CategoricalDtype):
+            return pd.Series(pd.Categorical(values, dtype=self.dtype))
+        series = pd.Series(values, dtype=object)
+        if pd.api.types.is_float_dtype(self.dtype):
+            return pd.to_numeric(series).astype(self.dtype)
+        return series.astype(self.dtype)
+
+
+@dataclass(frozen=True)
+class LevelCodec(Codec):
+    """Cells of a categorical column.
+
+    Attributes
+    ----------
+    level_cells : ndarray of shape (n_levels,)
+        Cell of every level.
+    level_masses : ndarray of shape (n_levels,)
+        Released probability of every level, given its cell.
+    """
+
+    level_cells: np.ndarray
+    level_masses: np.ndarray
+
+    def _levels_of(self, series: pd.Series) -> np.ndarray:
+        assert self.column.levels is not None
+        found = level_indices(series, self.column.levels)
+        missing = len(self.column.levels) if self.column.nullable else 0
+        return np.where(found < 0, missing, found)
+
+    def encode(self, series: pd.Series) -> np.ndarray:
+        return self.level_cells[self._levels_of(series)]
+
+    def decode(self, codes: np.ndarray, positions: np.ndarray) -> pd.Series:
+        levels = np.zeros(len(codes), dtype=np.int64)
+        for cell in range(self.n_cells):
+            members = np.flatnonzero(self.level_cells == cell)
+            rows = codes == cell
+            steps = np.cumsum(self.level_masses[members])
+            picked = np.searchsorted(steps, positions[rows] * steps[-1], side="right")
+            levels[rows] = members[np.minimum(picked, len(members) - 1)]
+        table = np.empty(len(self.level_cells), dtype=object)
+        table[: len(self.column.levels or ())] = self.column.levels
+        if self.column.nullable:
+            table[-1] = None if self.dtype == object else pd.NA
+            if pd.api.types.is_float_dtype(self.dtype):
+                table[-1] = np.nan
+        return self._restored(table[levels])
+
+    def log_within(self, series: pd.Series) -> np.ndarray:
+        return np.log(self.level_masses[self._levels_of(series)])
+
+
+@dataclass(frozen=True)
+class IntervalCodec(Codec):
+    """Cells of a numeric column.
+
+    Attributes
+    ----------
+    edges : ndarray of shape (n_intervals + 1,)
+        Ends of the intervals, in steps of the column (data units for a continuum).
+    values : ndarray of shape (n_intervals,)
+        The one value of an interval that stands for a single number, else NaN.
+    """
+
+    edges: np.ndarray
+    values: np.ndarray
+
+    @property
+    def atoms(self) -> np.ndarray:
+        flags = ~np.isnan(self.values)
+        return np.append(flags, True) if self.column.nullable else flags
+
+    def _steps(self, series: pd.Series) -> np.ndarray:
+        return in_steps(self.column, series)
+
+    def encode(self, series: pd.Series) -> np.ndarray:
+        steps = self._steps(series)
+        codes = np.searchsorted(self.edges[1:-1], steps, side="right")
+        return np.where(np.isnan(steps), len(self.edges) - 1, codes)
+
+    def positions(self, series: pd.Series, rng: np.random.Generator) -> np.ndarray:
+        steps = self._steps(series)
+        draws = rng.random(len(steps))
+        cells = self.encode(series)
+        inside = np.minimum(cells, len(self.values) - 1)
+        if self.column.step is not None:
+            steps = steps + draws - 0.5
+        ends = np.arcsinh(self.edges)
+        low, high = ends[inside], ends[inside + 1]
+        within = np.clip((np.arcsinh(steps) - low) / (high - low), 0, 1 - 2.0**-24)
+        return np.where(self.atoms[cells], draws, within)
+
+    def decode(self, codes: np.ndarray, positions: np.ndarray) -> pd.Series:
+        missing = codes >= len(self.values)
+        inside = np.where(missing, 0, codes)
+        low, high = self.edges[inside], self.edges[inside + 1]
+        ends = np.arcsinh(low), np.arcsinh(high)
+        steps = np.sinh(ends[0] + positions * (ends[1] - ends[0]))
+        steps = np.clip(steps, low, high)
+        if self.column.step is not None:
+            steps = np.clip(np.round(steps), np.ceil(low), np.floor(high))
+        value = self.values[inside]
+        steps = np.where(np.isnan(value), steps, value)
+        return self._numbers(steps, missing)
+
+    def _numbers(self, steps: np.ndarray, missing: np.ndarray) -> pd.Series:
+        lower, upper = self.column.lower, self.column.upper
+        if pd.api.types.is_integer_dtype(self.dtype) and self.column.step == 1:
+            whole = pd.Series(_as_int64(np.clip(steps, lower, upper)))
+            if missing.any():
+                whole = whole.astype("Int64").mask(pd.Series(missing))
+            return whole.astype(self.dtype)
+        values = np.clip(steps * (self.column.step or 1.0), lower, upper)
+        values = np.round(values, 12) if self.column.step else values
+        return pd.Series(np.where(missing, np.nan, values)).astype(self.dtype)
+
+    def log_within(self, series: pd.Series) -> np.ndarray:
+        steps = self._steps(series)
+        cells = self.encode(series)
+        inside = np.minimum(cells, len(self.values) - 1)
+        ends = np.arcsinh(self.edges)
+        width = ends[inside + 1] - ends[inside]
+        if self.column.step is None:
+            log_density = -np.log(width) - 0.5 * np.log1p(np.square(steps))
+        else:
+            span = np.arcsinh(steps + 0.5) - np.arcsinh(steps - 0.5)
+            log_density = np.log(span / width)
+        return np.where(np.isnan(steps), 0.0, log_density)
+
+
+@dataclass(frozen=True)
+class TableTransformer:
+    """Cells of all columns of a table.
+
+    Attributes
+    ----------
+    codecs : tuple of Codec
+        One per column.
+    index_names : tuple of hashable
+        The column names, in order.
+    """
+
+    codecs: tuple[Codec, ...]
+
+    @classmethod
+    def fit(
+        cls,
+        frame: pd.DataFrame,
+        schema: Schema,
+        mechanisms: Mechanisms,
+        *,
+        n_rows: int,
+        multiplier: float,
+        delta: float,
+        n_bins: int,
+        informed: bool = True,
+    ) -> TableTransformer:
+        """Release the one-way marginals of a table.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            The private rows.
+        schema : Schema
+            One column per column of `frame` (`Schema.resolve`).
+        mechanisms : Mechanisms
+            The door through which every count is released.
+        n_rows : int
+            The released row count.
+        multiplier : float
+            Noise multiplier of all releases together; 0 for no privacy.
+        delta : float
+            Paid for the keys of columns of strings without known levels.
+        n_bins : int
+            Number of intervals aimed at per numeric column.
+        informed : bool, default=True
+            False releases domains only: uniform masses and one interval per numeric
+            column (the paper's model, which is not anchored at the marginals).
+
+        Returns
+        -------
+        TableTransformer
+        """
+        std = multiplier * math.sqrt(len(schema))
+        n_open = sum(c.levels is None for c in schema.columns if not c.numeric)
+        codecs = []
+        for column, dtype in zip(schema.columns, frame.dtypes, strict=True):
+            fitter = _Fitter(mechanisms, n_rows, std, delta, n_open, n_bins, informed)
+            codecs.append(fitter.fit(column, dtype, frame[column.name]))
+        return cls(tuple(codecs))
+
+    @property
+    def schema(self) -> Schema:
+        """The schema completed by what was released."""
+        return Schema(codec.column for codec in self.codecs)
+
+    def encode(self, frame: pd.DataFrame) -> np.ndarray:
+        """Return the cell of every entry, shape (n, d): private."""
+        most = max(codec.n_cells for codec in self.codecs)
+        codes = np.empty(frame.shape, dtype=np.uint8 if most <= 256 else np.int32)
+        for j, codec in enumerate(self.codecs):
+            codes[:, j] = codec.encode(frame[codec.column.name])
+        return codes
+
+    def positions(self, frame: pd.DataFrame, rng: np.random.Generator) -> np.ndarray:
+        """Return the position of every entry within its cell, float32 of (n, d)."""
+        positions = np.empty(frame.shape, dtype=np.float32)
+        for j, codec in enumerate(self.codecs):
+            positions[:, j] = codec.positions(frame[codec.column.name], rng)
+        return np.minimum(positions, np.float32(1 - 2.0**-24))
+
+    def decode(self, codes: np.ndarray, positions: np.ndarray) -> pd.DataFrame:
+        """Return the table of given cells and positions, both of shape (n, d)."""
+        return pd.DataFrame(
+            {
+                j: codec.decode(codes[:, j].astype(np.int64), positions[:, j])
+                for j, codec in enumerate(self.codecs)
+            }
+        ).set_axis(pd.Index([c.column.name for c in self.codecs]), axis=1)
+
+    def log_within(self, frame: pd.DataFrame) -> np.ndarray:
+        """Return the log-density of every row given its cells, shape (n,)."""
+        parts = [codec.log_within(frame[codec.column.name]) for codec in self.codecs]
+        return np.sum(parts, axis=0)
+
+
+@dataclass(frozen=True)
+class _Fitter:
+    """Releases the marginal of one column; `std` is that of its budget as one count."""
+
+    mechanisms: Mechanisms
+    n_rows: int
+    std: float
+    delta: float
+    n_open: int
+    n_bins: int
+    informed: bool
+
+    def fit(self, column: Column, dtype: Any, series: pd.Series) -> Codec:
+        if column.numeric:
+            return self._numeric(column, dtype, series)
+        if column.levels is None:
+            return self._open_levels(column, dtype, series)
+        return self._levels(column, dtype, series)
+
+    def _after_domain(self) -> _Fitter:
+        share = 1 - DOMAIN_SHARE if self.informed else 1.0
+        return replace(self, std=self.std / math.sqrt(share))
+
+    def _domain_std(self) -> float:
+        return self.std / math.sqrt(DOMAIN_SHARE if self.informed else 1.0)
+
+    # Levels ---------------------------------------------------------------------
+
+    def _open_levels(self, column: Column, dtype: Any, series: pd.Series) -> Codec:
+        std = self._domain_std()
+        threshold = threshold_for(std, self.delta, self.n_open) if std else 0.0
+        counts = Counter(_keys(series))
+        counts.pop(None, None)
+        released = self.mechanisms.thresholded(counts, std, threshold)
+        levels = tuple(value for _, value in released)
+        # Without a level there is nothing but 'missing'; "" never comes out.
+        column = replace(column, levels=levels or ("",), nullable=True)
+        return self._after_domain()._levels(column, dtype, series)
+
+    def _levels(self, column: Column, dtype: Any, series: pd.Series) -> Codec:
+        assert column.levels is not None
+        n_levels = len(column.levels) + bool(column.nullable)
+        if not self.informed:
+            masses = np.full(n_levels, 1 / n_levels)
+            cells = np.arange(n_levels)
+            return LevelCodec(column, dtype, masses, cells, np.ones(n_levels))
+        found = level_indices(series, column.levels)
+        found = np.where(found < 0, len(column.levels) if column.nullable else 0, found)
+        exact = np.bincount(found, minlength=n_levels)
+        noisy = self.mechanisms.gaussian(exact, self.std)
+        masses = self._masses(project_to_simplex(noisy, self.n_rows))
+        cells = self._pooled(column, masses)
+        totals = np.bincount(cells, weights=masses)
+        return LevelCodec(column, dtype, totals, cells, masses / totals[cells])
+
+    def _masses(self, counts: np.ndarray) -> np.ndarray:
+        floored = np.maximum(counts, 0.1)
+        return floored / floored.sum()
+
+    def _pooled(self, column: Column, masses: np.ndarray) -> np.ndarray:
+        """Give every frequent level a cell of its own, and all others one together."""
+        rare = masses * self.n_rows < max(POOL_NOISE * self.std, 1.0)
+        if column.nullable:
+            rare[-1] = False
+        if column.ordered or rare.sum() < 2:
+            return np.arange(len(masses))
+        cells = np.zeros(len(masses), dtype=np.int64)
+        cells[~rare] = np.arange(1, (~rare).sum() + 1)
+        return cells
+
+    # Numbers --------------------------------------------------------------------
+
+    def _numeric(self, column: Column, dtype: Any, series: pd.Series) -> Codec:
+        fitter = self
+        if column.lower is None:
+            lower, upper = self._bounds(column, dtype, series)
+            column = replace(column, lower=lower, upper=upper)
+            fitter = self._after_domain()
+        grid = _grid(column)
+        if not self.informed:
+            return self._one_interval(column, dtype, grid)
+        steps = in_steps(column, series)
+        counts, starts, heavy = fitter._split(grid, steps, bool(column.nullable))
+        edges = grid[np.append(starts, len(grid) - 1)]
+        values = _atom_values(column, edges, heavy)
+        return IntervalCodec(column, dtype, fitter._masses(counts), edges, values)
+
+    def _one_interval(self, column: Column, dtype: Any, grid: np.ndarray) -> Codec:
+        edges = grid[[0, -1]]
+        masses = np.full(1 + bool(column.nullable), 1 / (1 + bool(column.nullable)))
+        values = _atom_values(column, edges, np.zeros(1, dtype=bool))
+        return IntervalCodec(column, dtype, masses, edges, values)
+
+    def _bounds(
+        self, column: Column, dtype: Any, series: pd.Series
+    ) -> tuple[float, float]:
+        """Release the outermost magnitudes that hold rows."""
+        values = series.to_numpy(float, na_value=np.nan)
+        values = values[np.isfinite(values)]
+        cells = np.searchsorted(_MAGNITUDES, values, side="right")
+        cells = np.clip(cells, 1, len(_MAGNITUDES) - 1)
+        exact = np.bincount(cells, minlength=len(_MAGNITUDES))
+        std = self._domain_std()
+        noisy = self.mechanisms.gaussian(exact, std)
+        # With 99.9 % probability no empty magnitude passes for an occupied one.
+        occupied = np.flatnonzero(noisy > std * norm.isf(1e-3 / len(noisy)))
+        if not len(occupied):
+            return 0.0, 1.0
+        lower, upper = _MAGNITUDES[[occupied[0] - 1, occupied[-1]]]
+        if column.kind == "integer":
+            lower, upper = math.ceil(lower), math.floor(upper)
+            upper = max(lower, upper)
+        if isinstance(dtype, np.dtype) and dtype.kind in "iu":
+            info = np.iinfo(dtype)
+            lower, upper = max(lower, info.min), min(upper, info.max)
+        return float(lower), float(upper)
+
+    def _split(
+        self, grid: np.ndarray, steps: np.ndarray, nullable: bool
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Halve the grid where noisy counts say so, one release per level.
+
+        Returns
+        -------
+        counts : ndarray
+            Noisy rows per interval, then those missing.
+        starts : ndarray
+            First grid cell of every interval.
+        heavy : ndarray of bool
+            Intervals that would have been halved further, had there been more levels.
+        """
+        depth = (len(grid) - 2).bit_length()
+        std = self.std * math.sqrt(max(depth + nullable, 1))
+        least = max(SPLIT_SIZE * self.n_rows / self.n_bins, SPLIT_NOISE * std)
+        present = ~np.isnan(steps)
+        cells = np.searchsorted(grid[1:-1], steps[present], side="right")
+        fine = np.bincount(cells, minlength=len(grid) - 1)
+        below = np.append(0, np.cumsum(fine))
+        counts = [float(self.n_rows)]
+        if nullable:
+            exact = np.array([below[-1], len(steps) - below[-1]])
+            noisy = self.mechanisms.gaussian(exact, std)
+            counts = project_to_simplex(noisy, self.n_rows).tolist()
+        nodes = [(0, len(grid) - 1, counts[0])]
+        for _ in range(depth):
+            nodes = self._halve(nodes, below, std, least)
+        masses = np.array([count for _, _, count in nodes] + counts[1:])
+        starts = np.array([start for start, _, _ in nodes])
+        return masses, starts, masses[: len(nodes)] > least
+
+    def _halve(
+        self,
+        nodes: list[tuple[int, int, float]],
+        below: np.ndarray,
+        std: float,
+        least: float,
+    ) -> list[tuple[int, int, float]]:
+        """Halve every interval (start, stop, count) that is wide and full enough."""
+        wide = [stop - start > 1 and count > least for start, stop, count in nodes]
+        ends = [(a, (a + b) // 2, b) for (a, b, _), w in zip(nodes, wide) if w]
+        if not ends:
+            return nodes
+        noisy = self.mechanisms.gaussian(np.diff(below[np.array(ends)], axis=1), std)
+        halves = iter(zip(ends, noisy, strict=True))
+        children = []
+        for node, is_wide in zip(nodes, wide, strict=True):
+            if not is_wide:
+                children.append(node)
+                continue
+            (start, middle, stop), pair = next(halves)
+            left, right = project_to_simplex(pair, node[2]).tolist()
+            children += [(start, middle, left), (middle, stop, right)]
+        return children
+
+
+def in_steps(column: Column, series: pd.Series) -> np.ndarray:
+    """Return a numeric column in steps, inside its bounds; NaN where missing.
+
+    Values off the grid go to the nearest grid point, infinite ones count as missing, and
+    missing ones become the lower bound where the column is not nullable.
+    """
+    values = series.to_numpy(float, na_value=np.nan)
+    values = np.where(np.isinf(values), np.nan, values)
+    values = np.clip(values, column.lower, column.upper)
+    if not column.nullable:
+        values = np.where(np.isnan(values), column.lower, values)
+    return values if column.step is None else np.round(values / column.step)
+
+
+def level_indices(series: pd.Series, levels: Sequence[Hashable]) -> np.ndarray:
+    """Return the position of every value among the levels, -1 where it is not one."""
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        table = pd.Index(levels).get_indexer(series.dtype.categories)
+        codes = series.cat.codes.to_numpy()
+        return np.where(codes < 0, -1, np.append(table, -1)[codes])
+    if series.dtype == object:
+        table_of = {key: i for i, key in enumerate(map(_key, levels))}
+        return np.array([table_of.get(key, -1) for key in _keys(series)], dtype=int)
+    found = pd.Index(levels).get_indexer(pd.Index(series))
+    return np.where(series.isna(), -1, found)
+
+
+def _keys(series: pd.Series) -> list[tuple[str, Hashable] | None]:
+    return [_key(value) for value in series.array]
+
+
+def _key(value: Any) -> tuple[str, Hashable] | None:
+    """Return what tells values of an object column apart; None for the unusable."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, (str, bool, int)) or isinstance(value, float):
+        return None if value != value else (type(value).__name__, value)
+    return None
+
+
+def _grid(column: Column) -> np.ndarray:
+    """Return the public edges, even in asinh space, between which cells are cut."""
+    assert column.lower is not None and column.upper is not None
+    if column.step is None:
+        low, high = column.lower, column.upper
+        if low == high:
+            low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
+        ends = np.arcsinh([low, high])
+        grid = np.sinh(np.linspace(*ends, 2**CONTINUOUS_DEPTH + 1))
+        grid[[0, -1]] = low, high
+        return np.unique(grid)
+    low, high = np.round(column.lower / column.step), np.round(column.upper / column.step)
+    if high - low < 2**INTEGER_DEPTH:
+        n_cells = int(high - low) + 1
+        finest = np.arange(n_cells + 1) + low - 0.5
+        width = np.diff(np.arcsinh(finest)).min()
+        span = np.arcsinh(finest[-1]) - np.arcsinh(finest[0])
+        if span / width < 2**INTEGER_DEPTH:
+            lattice = math.ceil(span / width)
+        else:
+            lattice = 2**INTEGER_DEPTH
+    else:
+        lattice = 2**INTEGER_DEPTH
+    ends = np.arcsinh([low - 0.5, high + 0.5])
+    grid = np.floor(np.sinh(np.linspace(*ends, lattice + 1))) + 0.5
+    grid[[0, -1]] = low - 0.5, high + 0.5
+    return np.unique(grid)
+
+
+def _atom_values(column: Column, edges: np.ndarray, heavy: np.ndarray) -> np.ndarray:
+    """Return the single number an interval stands for, NaN where it holds many."""
+    values = np.full(len(edges) - 1, np.nan)
+    if column.step is not None:
+        single = np.diff(edges) <= 1
+        values[single] = (edges[:-1][single] + edges[1:][single]) / 2
+    for k in np.flatnonzero(heavy & np.isnan(values)):
+        low, high = max(edges[k], column.lower), min(edges[k + 1], column.upper)
+        values[k] = roundest(low, high)
+    return values
+
+
+def _as_int64(values: np.ndarray) -> np.ndarray:
+    """Return whole numbers as int64; those beyond its range at its ends."""
+    info = np.iinfo(np.int64)
+    inside = (values > info.min) & (values < 2.0**63)
+    whole = np.where(inside, values, 0).astype(np.int64)
+    return np.where(inside, whole, np.where(values > 0, info.max, info.min))
