@@ -38,7 +38,10 @@ def check_number(
     also: Sequence[Any] = (),
 ) -> None:
     """Require a number in an interval, or one of the values in `also`."""
-    if any(value is option or (isinstance(option, str) and value == option) for option in also):
+    if any(
+        value is option or (isinstance(option, str) and value == option)
+        for option in also
+    ):
         return
     kind = numbers.Integral if integer else numbers.Real
     inside = False
@@ -126,7 +129,9 @@ def as_table(owner: str, X: Any, y: Any = None) -> tuple[pd.DataFrame, TableForm
     names = tuple(frame.columns)
     dtype = None if is_frame else np.asarray(X).dtype
     if y is None:
-        return frame, TableFormat(names, None, "frame" if is_frame else "array", "", dtype)
+        return frame, TableFormat(
+            names, None, "frame" if is_frame else "array", "", dtype
+        )
     series, y_kind, label = _target(owner, y, len(frame))
     y_name: Hashable = "target" if label is None else label
     while y_name in names:

@@ -11,10 +11,11 @@ loader                   rows (train, test)      columns       where it comes fr
 `make_pinwheel`          any                     2             drawn
 ======================== ======================= ============= ======================
 
-The `fetch_*` functions read Parquet files from the folder that the environment variable
-``DPGENERATIVE_DATA`` names. Without it they fall back on scikit-learn's fetchers, which
-download once and keep a cache. (scikit-learn has the whole Covertype table, 581,012
-rows, where the folder holds a random 16 % of it.)
+The `fetch_*` functions read Parquet files from `data_home` or, where that is None, from
+the folder that the environment variable ``DPGENERATIVE_DATA`` names. With neither they
+fall back on scikit-learn's fetchers, which download once and keep a cache.
+(scikit-learn has the whole Covertype table, 581,012 rows, of which the folder holds a
+random 16 %.)
 
 Notes
 -----
@@ -203,7 +204,8 @@ def fetch_adult(*, data_home: str | os.PathLike[str] | None = None) -> Bunch:
     Parameters
     ----------
     data_home : path-like, optional
-        Folder of scikit-learn's cache, where its copy is used; None for the default.
+        Folder of the Parquet files. None: ``DPGENERATIVE_DATA``, else scikit-learn's
+        copy, kept in scikit-learn's own cache.
 
     Returns
     -------
@@ -214,19 +216,24 @@ def fetch_adult(*, data_home: str | os.PathLike[str] | None = None) -> Bunch:
     Raises
     ------
     FileNotFoundError
-        When ``DPGENERATIVE_DATA`` names a folder without the files.
+        When a folder is named that lacks the files.
     OSError
-        When it is unset and the download fails.
+        When none is named and the download fails.
     """
-    train, test = _read_folder("adult") or _download(_download_adult, data_home)
+    train, test = _read_folder("adult", data_home) or _download(_download_adult)
     schema = _schema(train, _ADULT_FACTS, _ADULT_NULLABLE)
     return _bunch(train, test, schema, "income", _ADULT_DESCR)
 
 
-def fetch_census() -> Bunch:
+def fetch_census(*, data_home: str | os.PathLike[str] | None = None) -> Bunch:
     """Load Census-Income (KDD): 41 columns of a survey; predict a high income.
 
-    scikit-learn has no copy: ``DPGENERATIVE_DATA`` must be set.
+    scikit-learn has no copy, so that a folder must be named.
+
+    Parameters
+    ----------
+    data_home : path-like, optional
+        Folder of the Parquet files. None: ``DPGENERATIVE_DATA``.
 
     Returns
     -------
@@ -237,9 +244,9 @@ def fetch_census() -> Bunch:
     Raises
     ------
     FileNotFoundError
-        When ``DPGENERATIVE_DATA`` is unset or names a folder without the files.
+        When no folder is named, or one that lacks the files.
     """
-    parts = _read_folder("census_kdd")
+    parts = _read_folder("census_kdd", data_home)
     if parts is None:
         raise FileNotFoundError(
             "fetch_census has nowhere to download from. Set the environment variable "
@@ -257,7 +264,8 @@ def fetch_covertype(*, data_home: str | os.PathLike[str] | None = None) -> Bunch
     Parameters
     ----------
     data_home : path-like, optional
-        Folder of scikit-learn's cache, where its copy is used; None for the default.
+        Folder of the Parquet files. None: ``DPGENERATIVE_DATA``, else scikit-learn's
+        copy, kept in scikit-learn's own cache.
 
     Returns
     -------
@@ -268,11 +276,11 @@ def fetch_covertype(*, data_home: str | os.PathLike[str] | None = None) -> Bunch
     Raises
     ------
     FileNotFoundError
-        When ``DPGENERATIVE_DATA`` names a folder without the files.
+        When a folder is named that lacks the files.
     OSError
-        When it is unset and the download fails.
+        When none is named and the download fails.
     """
-    train, test = _read_folder("covertype") or _download(_download_covertype, data_home)
+    train, test = _read_folder("covertype", data_home) or _download(_download_covertype)
     schema = _schema(train, _COVERTYPE_FACTS)
     return _bunch(train, test, schema, "cover_type", _COVERTYPE_DESCR)
 
@@ -286,7 +294,8 @@ def fetch_intrusion(*, data_home: str | os.PathLike[str] | None = None) -> Bunch
     Parameters
     ----------
     data_home : path-like, optional
-        Folder of scikit-learn's cache, where its copy is used; None for the default.
+        Folder of the Parquet files. None: ``DPGENERATIVE_DATA``, else scikit-learn's
+        copy, kept in scikit-learn's own cache.
 
     Returns
     -------
@@ -297,11 +306,11 @@ def fetch_intrusion(*, data_home: str | os.PathLike[str] | None = None) -> Bunch
     Raises
     ------
     FileNotFoundError
-        When ``DPGENERATIVE_DATA`` names a folder without the files.
+        When a folder is named that lacks the files.
     OSError
-        When it is unset and the download fails.
+        When none is named and the download fails.
     """
-    parts = _read_folder("intrusion") or _download(_download_intrusion, data_home)
+    parts = _read_folder("intrusion", data_home) or _download(_download_intrusion)
     train, test = (part.assign(label=_attack_class(part["label"])) for part in parts)
     schema = _schema(train, _INTRUSION_FACTS)
     return _bunch(train, test, schema, "label", _INTRUSION_DESCR)
@@ -427,28 +436,29 @@ def _schema(
     )
 
 
-def _read_folder(name: str) -> tuple[pd.DataFrame, pd.DataFrame] | None:
+def _read_folder(
+    name: str, data_home: str | os.PathLike[str] | None
+) -> tuple[pd.DataFrame, pd.DataFrame] | None:
     """Read train and test of one table; None where no folder is named."""
-    folder = os.environ.get(FOLDER_VARIABLE)
+    folder = data_home or os.environ.get(FOLDER_VARIABLE)
     if not folder:
         return None
     paths = [Path(folder) / f"{name}_{part}.parquet" for part in ("train", "test")]
-    absent = [str(path) for path in paths if not path.is_file()]
+    absent = [path.name for path in paths if not path.is_file()]
     if absent:
         raise FileNotFoundError(
-            f"The environment variable {FOLDER_VARIABLE} names the folder {folder!r}, "
-            f"which lacks {absent}. Point it at the folder with these files, or unset "
-            "it to try scikit-learn's own fetchers."
+            f"The folder {os.fspath(folder)!r} lacks {absent}. Point data_home, or the "
+            f"environment variable {FOLDER_VARIABLE}, at the folder with these files."
         )
     train, test = (pd.read_parquet(path) for path in paths)
     return train, test
 
 
 def _download(
-    fetcher: Callable[[Any], tuple[pd.DataFrame, pd.DataFrame]], data_home: Any
+    fetcher: Callable[[], tuple[pd.DataFrame, pd.DataFrame]],
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     try:
-        return fetcher(data_home)
+        return fetcher()
     except OSError as error:
         raise OSError(
             "The table is not in scikit-learn's cache and could not be downloaded. "
@@ -468,8 +478,8 @@ def _split(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     return train, test
 
 
-def _download_adult(data_home: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
-    frame = fetch_openml("adult", version=2, as_frame=True, data_home=data_home).frame
+def _download_adult() -> tuple[pd.DataFrame, pd.DataFrame]:
+    frame = fetch_openml("adult", version=2, as_frame=True).frame
     frame = frame.rename(columns={"class": "income"})
     frame.columns = frame.columns.str.replace("-", "_")
     for name in frame.columns:
@@ -481,8 +491,8 @@ def _download_adult(data_home: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
     return train.reset_index(drop=True), test.reset_index(drop=True)
 
 
-def _download_covertype(data_home: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
-    frame = fetch_covtype(as_frame=True, data_home=data_home).frame
+def _download_covertype() -> tuple[pd.DataFrame, pd.DataFrame]:
+    frame = fetch_covtype(as_frame=True).frame
     frame.columns = frame.columns.str.lower()
     areas = [f"wilderness_area_{i}" for i in range(4)]
     soils = [f"soil_type_{i}" for i in range(40)]
@@ -496,8 +506,8 @@ def _download_covertype(data_home: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
     )
 
 
-def _download_intrusion(data_home: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
-    frame = fetch_kddcup99(percent10=True, as_frame=True, data_home=data_home).frame
+def _download_intrusion() -> tuple[pd.DataFrame, pd.DataFrame]:
+    frame = fetch_kddcup99(percent10=True, as_frame=True).frame
     frame = frame.rename(columns={"labels": "label"})
     for name in frame.columns:
         if name == "label" or name in _INTRUSION_NOMINAL:

@@ -238,9 +238,7 @@ class Schema:
             for name, dtype in zip(frame.columns, frame.dtypes, strict=True)
         )
 
-    def resolve(
-        self, frame: pd.DataFrame, nominal: Iterable[Hashable] = ()
-    ) -> Schema:
+    def resolve(self, frame: pd.DataFrame, nominal: Iterable[Hashable] = ()) -> Schema:
         """Return one column per column of `frame`: as stated here, else by dtype.
 
         Raises
@@ -318,7 +316,7 @@ def _column_from_dtype(name: Hashable, dtype: Any, nominal: bool) -> Column:
         return Column(name, "boolean", nullable=nullable)
     if pd.api.types.is_object_dtype(dtype) or pd.api.types.is_string_dtype(dtype):
         return Column(name, "categorical", nullable=True)
-    if _is_real_dtype(dtype):
+    if is_real_dtype(dtype):
         if nominal:
             return Column(name, "categorical", nullable=nullable)
         is_integer = pd.api.types.is_integer_dtype(dtype)
@@ -331,7 +329,8 @@ def _column_from_dtype(name: Hashable, dtype: Any, nominal: bool) -> Column:
     )
 
 
-def _is_real_dtype(dtype: Any) -> bool:
+def is_real_dtype(dtype: Any) -> bool:
+    """Whether a dtype holds integers or floats."""
     types = pd.api.types
     if isinstance(dtype, pd.SparseDtype) or types.is_complex_dtype(dtype):
         return False
@@ -347,7 +346,7 @@ def can_hold_missing(dtype: Any) -> bool:
 
 def _reconcile(stated: Column, by_dtype: Column, dtype: Any) -> Column:
     """Complete what the schema states with what the dtype makes public."""
-    if stated.numeric and not by_dtype.numeric and not _is_real_dtype(dtype):
+    if stated.numeric and not by_dtype.numeric and not is_real_dtype(dtype):
         raise ValueError(
             f"Column {stated.name!r}: the schema says {stated.kind}, but its dtype "
             f"{dtype} holds no numbers. Convert the column, or state another kind."

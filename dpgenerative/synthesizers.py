@@ -206,7 +206,9 @@ class DPHFlowSynthesizer(BaseEstimator):
 
     # Public methods -------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, sample_weight: None = None) -> DPHFlowSynthesizer:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: None = None
+    ) -> DPHFlowSynthesizer:
         """Learn a table under differential privacy; every call spends the budget again.
 
         Parameters
@@ -240,7 +242,9 @@ class DPHFlowSynthesizer(BaseEstimator):
             )
         self._check_parameters()
         frame, layout = as_table(self._owner, X, y)
-        schema = (self.schema or Schema([])).resolve(frame, self._nominal(frame, layout))
+        schema = (self.schema or Schema([])).resolve(
+            frame, self._nominal(frame, layout)
+        )
         seed = self._seed()
         device = self._device()
         streams = Streams.create(seed, self.reproducible, device)
@@ -275,7 +279,15 @@ class DPHFlowSynthesizer(BaseEstimator):
             was fitted too.
         """
         check_is_fitted(self)
-        check_number(self._owner, "n_samples", n_samples, low=1, high=math.inf, closed="left", integer=True)
+        check_number(
+            self._owner,
+            "n_samples",
+            n_samples,
+            low=1,
+            high=math.inf,
+            closed="left",
+            integer=True,
+        )
         if random_state is None and self._sample_seed is not None:
             sequence = np.random.SeedSequence([self._sample_seed, self._n_sampled])
             self._n_sampled += 1
@@ -288,7 +300,11 @@ class DPHFlowSynthesizer(BaseEstimator):
         for start in range(0, n_samples, SAMPLE_CHUNK):
             size = min(SAMPLE_CHUNK, n_samples - start)
             codes, positions = self._model.sample(size, generator)
-            inside = positions.double().numpy() if self._positioned else rng.random(codes.shape)
+            inside = (
+                positions.double().numpy()
+                if self._positioned
+                else rng.random(codes.shape)
+            )
             parts.append(self._transformer.decode(codes.numpy(), inside))
         frame = parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
         return self._layout.restore(frame)
@@ -366,7 +382,9 @@ class DPHFlowSynthesizer(BaseEstimator):
         )  # fmt: skip
         model = self._build(transformer, n_rows, schema, streams.weights).to(device)
         objective = self._objective(model, transformer, frame, streams, device)
-        gradient = self._gradient(model, objective, plan, len(frame), mechanisms, device)
+        gradient = self._gradient(
+            model, objective, plan, len(frame), mechanisms, device
+        )
         train(
             model, objective, len(frame), plan, gradient,
             self._options(n_rows, schema), mechanisms, streams, device,
@@ -442,7 +460,9 @@ class DPHFlowSynthesizer(BaseEstimator):
         codes = torch.from_numpy(transformer.encode(frame)).to(device)
         if model.exact and self.divergence is None:
             return lambda rows: (-model(codes[rows].long())[0], None)
-        inside = torch.from_numpy(transformer.positions(frame, streams.batches)).to(device)
+        inside = torch.from_numpy(transformer.positions(frame, streams.batches)).to(
+            device
+        )
 
         def objective(rows: Tensor) -> tuple[Tensor, Tensor | None]:
             shape = (len(rows), codes.shape[1])
@@ -495,23 +515,45 @@ class DPHFlowSynthesizer(BaseEstimator):
     def _check_parameters(self) -> None:
         owner = self._owner
         if self.epsilon is not None:
-            check_number(owner, "epsilon", self.epsilon, low=0, closed="right", also=[None])
+            check_number(
+                owner, "epsilon", self.epsilon, low=0, closed="right", also=[None]
+            )
         check_number(owner, "delta", self.delta, low=0, high=1)
         check_option(owner, "clipping", self.clipping, STRATEGIES)
         check_number(owner, "max_grad_norm", self.max_grad_norm, low=0, also=["auto"])
         check_number(owner, "sparsity", self.sparsity, low=0, high=1, closed="left")
         for name, least in [("n_partitions", 1), ("n_blocks", 1)]:
-            check_number(owner, name, getattr(self, name), low=least, closed="left", integer=True)
+            check_number(
+                owner, name, getattr(self, name), low=least, closed="left", integer=True
+            )
         if not callable(self.divergence):
             check_option(owner, "divergence", self.divergence, [None, *DIVERGENCES])
         check_number(owner, "clip_batch", self.clip_batch, low=0, also=[None])
         if self.schema is not None and not isinstance(self.schema, Schema):
             refuse(owner, "schema", "must be a Schema or None", self.schema)
-        check_number(owner, "marginal_budget", self.marginal_budget, low=0, high=1, also=["auto"])
-        for name, least in [("n_bins", 2), ("n_basis", 1), ("hidden_units", 0), ("n_steps", 1), ("batch_size", 1)]:
-            check_number(owner, name, getattr(self, name), low=least, closed="left", integer=True, also=["auto"])
+        check_number(
+            owner, "marginal_budget", self.marginal_budget, low=0, high=1, also=["auto"]
+        )
+        for name, least in [
+            ("n_bins", 2),
+            ("n_basis", 1),
+            ("hidden_units", 0),
+            ("n_steps", 1),
+            ("batch_size", 1),
+        ]:
+            check_number(
+                owner,
+                name,
+                getattr(self, name),
+                low=least,
+                closed="left",
+                integer=True,
+                also=["auto"],
+            )
         check_option(owner, "linear", self.linear, ["none", "low-rank", "lu"])
-        check_option(owner, "dequantization", self.dequantization, ["uniform", "variational"])
+        check_option(
+            owner, "dequantization", self.dequantization, ["uniform", "variational"]
+        )
         check_option(owner, "optimizer", self.optimizer, OPTIMIZERS)
         check_number(owner, "learning_rate", self.learning_rate, low=0, also=["auto"])
         check_number(owner, "averaging", self.averaging, low=0, high=1, closed="left")
@@ -524,21 +566,39 @@ class DPHFlowSynthesizer(BaseEstimator):
         """Return the names in `categorical_features`."""
         chosen = self.categorical_features
         if chosen is None or isinstance(chosen, str):
-            check_option(self._owner, "categorical_features", chosen, ["from_dtype", None])
+            check_option(
+                self._owner, "categorical_features", chosen, ["from_dtype", None]
+            )
             return []
         names = list(layout.x_names)
         chosen = np.asarray(chosen)
         if chosen.dtype == bool:
             if chosen.shape != (len(names),):
-                refuse(self._owner, "categorical_features", f"must have length {len(names)}", chosen)
+                refuse(
+                    self._owner,
+                    "categorical_features",
+                    f"must have length {len(names)}",
+                    chosen,
+                )
             return [name for name, flag in zip(names, chosen, strict=True) if flag]
         by_index = chosen.dtype.kind in "iu" and layout.x_kind == "array"
-        if by_index and len(chosen) and (chosen.max() >= len(names) or chosen.min() < 0):
-            refuse(self._owner, "categorical_features", f"must lie in [0, {len(names)})", chosen)
+        if (
+            by_index
+            and len(chosen)
+            and (chosen.max() >= len(names) or chosen.min() < 0)
+        ):
+            refuse(
+                self._owner,
+                "categorical_features",
+                f"must lie in [0, {len(names)})",
+                chosen,
+            )
         found = [names[i] for i in chosen] if by_index else list(chosen)
         unknown = [name for name in found if name not in names]
         if unknown:
-            refuse(self._owner, "categorical_features", "must name columns of X", unknown)
+            refuse(
+                self._owner, "categorical_features", "must name columns of X", unknown
+            )
         return found
 
     def _seed(self) -> int | None:
@@ -600,7 +660,9 @@ def _as_seed(random_state: Any) -> int | None:
         return int(random_state.randint(np.iinfo(np.int32).max))
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31))
-    check_number("sampling", "random_state", random_state, low=0, closed="left", integer=True)
+    check_number(
+        "sampling", "random_state", random_state, low=0, closed="left", integer=True
+    )
     return int(random_state)
 
 
@@ -621,7 +683,9 @@ def _public_facts(schema: Schema) -> tuple[str, ...]:
     """Return what the schema and dtypes gave away for free."""
     facts = ["column names, order and dtypes, constructor parameters"]
     bounded = [c.name for c in schema.columns if c.numeric and c.lower is not None]
-    levelled = [c.name for c in schema.columns if not c.numeric and c.levels is not None]
+    levelled = [
+        c.name for c in schema.columns if not c.numeric and c.levels is not None
+    ]
     if bounded:
         facts.append(f"bounds of {_listed(bounded)}")
     if levelled:

@@ -29,7 +29,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from dpgenerative.privacy.noise import Mechanisms, threshold_for
-from dpgenerative.schema import Column, Schema
+from dpgenerative.schema import Column, Schema, can_hold_missing, is_real_dtype
 
 DOMAIN_SHARE = 0.25
 """Part of a column's budget that finds its bounds or levels, where they are unknown."""
@@ -165,8 +165,10 @@ class LevelCodec(Codec):
         return self.level_cells[self._levels_of(series)]
 
     def decode(self, codes: np.ndarray, positions: np.ndarray) -> pd.Series:
-        levels = np.zeros(len(codes), dtype=np.int64)
-        for cell in range(self.n_cells):
+        order = np.argsort(self.level_cells, kind="stable")
+        first = np.searchsorted(self.level_cells[order], np.arange(self.n_cells))
+        levels = order[first[codes]]
+        for cell in np.flatnonzero(np.bincount(self.level_cells) > 1):
             members = np.flatnonzero(self.level_cells == cell)
             rows = codes == cell
             steps = np.cumsum(self.level_masses[members])
@@ -175,9 +177,7 @@ class LevelCodec(Codec):
         table = np.empty(len(self.level_cells), dtype=object)
         table[: len(self.column.levels or ())] = self.column.levels
         if self.column.nullable:
-            table[-1] = None if self.dtype == object else pd.NA
-            if pd.api.types.is_float_dtype(self.dtype):
-                table[-1] = np.nan
+            table[-1] = _missing_value(self.dtype)
         return self._restored(table[levels])
 
     def log_within(self, series: pd.Series) -> np.ndarray:
@@ -269,9 +269,7 @@ class TableTransformer:
     Attributes
     ----------
     codecs : tuple of Codec
-        One per column.
-    index_names : tuple of hashable
-        The column names, in order.
+        One per column, in order.
     """
 
     codecs: tuple[Codec, ...]
@@ -393,8 +391,10 @@ class _Fitter:
         counts.pop(None, None)
         released = self.mechanisms.thresholded(counts, std, threshold)
         levels = tuple(value for _, value in released)
-        # Without a level there is nothing but 'missing'; "" never comes out.
-        column = replace(column, levels=levels or ("",), nullable=True)
+        nullable = can_hold_missing(dtype)
+        if not levels:
+            levels = ("",) if not is_real_dtype(dtype) else (0,)
+        column = replace(column, levels=levels, nullable=nullable)
         return self._after_domain()._levels(column, dtype, series)
 
     def _levels(self, column: Column, dtype: Any, series: pd.Series) -> Codec:
@@ -457,16 +457,19 @@ class _Fitter:
         """Release the outermost magnitudes that hold rows."""
         values = series.to_numpy(float, na_value=np.nan)
         values = values[np.isfinite(values)]
-        cells = np.searchsorted(_MAGNITUDES, values, side="right")
-        cells = np.clip(cells, 1, len(_MAGNITUDES) - 1)
-        exact = np.bincount(cells, minlength=len(_MAGNITUDES))
+        cells = np.searchsorted(_MAGNITUDES, values, side="right") - 1
+        cells = np.clip(cells, 0, len(_MAGNITUDES) - 2)
+        exact = np.bincount(cells, minlength=len(_MAGNITUDES) - 1)
         std = self._domain_std()
         noisy = self.mechanisms.gaussian(exact, std)
         # With 99.9 % probability no empty magnitude passes for an occupied one.
         occupied = np.flatnonzero(noisy > std * norm.isf(1e-3 / len(noisy)))
         if not len(occupied):
             return 0.0, 1.0
-        lower, upper = _MAGNITUDES[[occupied[0] - 1, occupied[-1]]]
+        lower, upper = _MAGNITUDES[[occupied[0], occupied[-1] + 1]]
+        # The innermost magnitude stands for 0.
+        lower = 0.0 if lower == -_MAGNITUDES[len(_EXPONENTS)] else lower
+        upper = 0.0 if upper == _MAGNITUDES[len(_EXPONENTS)] else upper
         if column.kind == "integer":
             lower, upper = math.ceil(lower), math.floor(upper)
             upper = max(lower, upper)
@@ -565,10 +568,20 @@ def _keys(series: pd.Series) -> list[tuple[str, Hashable] | None]:
 
 
 def _key(value: Any) -> tuple[str, Hashable] | None:
-    """Return what tells values of an object column apart; None for the unusable."""
+    """Return what tells values of an object column apart; None for the unusable.
+
+    Equal values of one type have one key, so that which of them came first in the table
+    (0.0 or -0.0) does not show.
+    """
     value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, (str, bool, int)) or isinstance(value, float):
-        return None if value != value else (type(value).__name__, value)
+    if isinstance(value, str):
+        return "str", str.__str__(value)
+    if isinstance(value, bool):
+        return "bool", value
+    if isinstance(value, int):
+        return ("int", int(value)) if abs(value) < 2**63 else None
+    if isinstance(value, float):
+        return None if value != value else ("float", value + 0.0)
     return None
 
 
@@ -583,7 +596,10 @@ def _grid(column: Column) -> np.ndarray:
         grid = np.sinh(np.linspace(*ends, 2**CONTINUOUS_DEPTH + 1))
         grid[[0, -1]] = low, high
         return np.unique(grid)
-    low, high = np.round(column.lower / column.step), np.round(column.upper / column.step)
+    low, high = (
+        np.round(column.lower / column.step),
+        np.round(column.upper / column.step),
+    )
     if high - low < 2**INTEGER_DEPTH:
         n_cells = int(high - low) + 1
         finest = np.arange(n_cells + 1) + low - 0.5
@@ -611,6 +627,12 @@ def _atom_values(column: Column, edges: np.ndarray, heavy: np.ndarray) -> np.nda
         low, high = max(edges[k], column.lower), min(edges[k + 1], column.upper)
         values[k] = roundest(low, high)
     return values
+
+
+def _missing_value(dtype: Any) -> Any:
+    if dtype == object or isinstance(dtype, pd.CategoricalDtype):
+        return None
+    return np.nan if isinstance(dtype, np.dtype) else pd.NA
 
 
 def _as_int64(values: np.ndarray) -> np.ndarray:

@@ -11,8 +11,10 @@ import pandas as pd
 import pytest
 from scipy.stats import kendalltau
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative.metrics import (
     KendallDistance,
@@ -41,6 +43,7 @@ def mixed_table(n: int, seed: int) -> pd.DataFrame:
         {
             "few": base,
             "many": rng.poisson(40 + 10 * base),
+            "skewed": np.minimum(rng.geometric(0.4, n), 15),
             "size": size,
             "colour": colour,
             "flag": rng.random(n) < 0.2 + 0.1 * base,
@@ -102,12 +105,12 @@ def test_sparse_counting_equals_dense_counting(monkeypatch, limit):
 def test_distances_worked_by_hand():
     real = pd.DataFrame({"x": [1, 1, 2, 5], "y": pd.Categorical(["a", "b", "a", None])})
     fake = pd.DataFrame(
-        {"x": [1, 2, 4, 9], "y": pd.Categorical(["c", "b", None, None])}
+        {"x": [0, 2, 4, 9], "y": pd.Categorical(["c", "b", None, None])}
     )
     one, two = (marginal_distance(real, fake, k) for k in (1, 2))
     # x in [-, 2), [2, 5), [5, -): 2 1 1 against 1 2 1; y a, b, c, -: 2 1 0 1, 0 1 1 2
     np.testing.assert_allclose(one.values, [0.25, 0.5])
-    # (1a, 1b, 2a, 5-) against (1c, 2b, 2-, 5-)
+    # (1a, 1b, 2a, 5-) against (1c, 2b, 2-, 5-), where 1 stands for all below 2
     np.testing.assert_allclose(two.values, [0.75])
     assert one.to_frame()["columns"].tolist() == [("y",), ("x",)]
     assert repr(one) == "MarginalDistance(k=1, n_sets=2, mean=0.3750, max=0.5000)"
@@ -228,7 +231,9 @@ def slow_tau(x: np.ndarray, y: np.ndarray) -> float:
 def test_kendall_matrix_agrees_with_all_pairs_of_rows_and_with_scipy():
     table = mixed_table(200, 3)
     matrix = kendall_tau_matrix(table)
-    assert list(matrix.columns) == list(matrix.index) == ["few", "many", "size"]
+    assert (
+        list(matrix.columns) == list(matrix.index) == ["few", "many", "skewed", "size"]
+    )
     for one, other in product(matrix, repeat=2):
         rows = table[list({one, other})].dropna()
         x, y = rows[one].to_numpy(), rows[other].to_numpy()
@@ -293,10 +298,10 @@ class Recorder(ClassifierMixin, BaseEstimator):
 def test_features_are_encoded_as_documented():
     train = pd.DataFrame(
         {
-            "size": [0.0, 2.0, 4.0, np.nan, 4.0, np.inf] * 2,
-            "kind": ["a"] * 5 + [None] * 5 + ["r1", "r2"],
-            "empty": [np.nan] * 12,
-            "label": ["u", "v"] * 6,
+            "size": [0.0, 2.0, 4.0, np.nan, 4.0, np.inf] * 3,
+            "kind": ["a"] * 5 + [None] * 5 + ["r1", "r2"] * 4,
+            "empty": [np.nan] * 18,
+            "label": ["u", "v"] * 9,
         }
     )
     test = pd.DataFrame(
@@ -309,13 +314,13 @@ def test_features_are_encoded_as_documented():
     )
     log: dict = {}
     tstr(train, test, "label", classifiers={"recorder": Recorder(log)})
-    filled = np.array([0.0, 2.0, 4.0, 3.0, 4.0, 3.0] * 2)  # the median of 0 2 4 4 is 3
+    filled = np.array([0.0, 2.0, 4.0, 3.0, 4.0, 3.0] * 3)  # the median of 0 2 4 4 is 3
     scale = filled.std()
     column_of = {tuple(c): i for i, c in enumerate(log["x_train"].T.round(9))}
     size = column_of[tuple(((filled - filled.mean()) / scale).round(9))]
-    a = column_of[tuple([1.0] * 5 + [0.0] * 7)]
-    missing = column_of[tuple([0.0] * 5 + [1.0] * 5 + [0.0] * 2)]
-    pooled = column_of[tuple([0.0] * 10 + [1.0] * 2)]
+    a = column_of[tuple([1.0] * 5 + [0.0] * 13)]
+    missing = column_of[tuple([0.0] * 5 + [1.0] * 5 + [0.0] * 8)]
+    pooled = column_of[tuple([0.0] * 10 + [1.0] * 8)]
     assert log["x_train"].shape[1] == 5  # and the empty column
     expected = (np.array([3.0, 3.0, 6.0, 0.0]) - filled.mean()) / scale
     np.testing.assert_allclose(log["x_test"][:, size], expected)
@@ -343,6 +348,8 @@ def test_scores_equal_those_computed_directly():
     train, test = (three_classes(400, s)[["x", "label"]] for s in (0, 1))
     tree = DecisionTreeClassifier(max_depth=3, random_state=0)
     scores = tstr(train, test, "label", classifiers={"tree": tree}).iloc[0]
+    with pytest.raises(NotFittedError):
+        check_is_fitted(tree)
     # Scaling one feature changes no split of a tree.
     tree.fit(train[["x"]], train["label"])
     shares = tree.predict_proba(test[["x"]])
@@ -377,24 +384,38 @@ def test_two_classes_are_scored_by_the_rarer_one(rare):
     assert scores["average_precision"] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("lost", ["common", "middle", "rare"])
 @pytest.mark.parametrize("left", [0, 1])
-def test_a_class_lost_in_training_gets_probability_zero(left):
-    train, test = three_classes(400, 0), three_classes(400, 1)
-    rare = train.index[train["label"] == "rare"]
-    train = train.drop(rare[left:])
-    log: dict = {}
-    scores = tstr(train, test, "label", classifiers={"recorder": Recorder(log)}).iloc[0]
-    assert len(np.unique(log["y_train"])) == 2
-    assert len(log["x_train"]) == len(train) - left
-    share = (test["label"] == "rare").mean()
-    # Constant probabilities: AUROC 1/2 and AP the class share, for each of the classes.
-    assert scores["auroc"] == pytest.approx(0.5)
-    assert scores["average_precision"] == pytest.approx(1 / 3)
-    full = tstr(three_classes(400, 0), test, "label")
-    lost = tstr(train, test, "label")
-    assert share > 0.05
-    assert (lost["macro_f1"] < 2 / 3 + 1e-9).all()
-    assert lost["macro_f1"].mean() < full["macro_f1"].mean() - 0.05
+def test_a_class_lost_in_training_gets_probability_zero(lost, left):
+    full, test = (three_classes(400, s)[["x", "label"]] for s in (0, 1))
+    train = full[full["label"] != lost]
+    nearly = pd.concat([full[full["label"] == lost][:left], train])
+    tree = DecisionTreeClassifier(max_depth=2, random_state=0)
+    scores = tstr(nearly, test, "label", classifiers={"tree": tree}).iloc[0]
+    tree.fit(train[["x"]], train["label"])
+    shares = pd.DataFrame(tree.predict_proba(test[["x"]]), columns=tree.classes_)
+    shares[lost] = 0.0
+    each = [roc_auc_score(test["label"] == name, shares[name]) for name in shares]
+    assert each[-1] == 0.5
+    assert scores["auroc"] == pytest.approx(np.mean(each))
+    predicted = tree.predict(test[["x"]])
+    assert scores["macro_f1"] == pytest.approx(
+        f1_score(test["label"], predicted, average="macro", zero_division=0)
+    )
+
+
+def test_a_class_that_only_training_has_is_not_averaged():
+    train, test = (three_classes(400, s)[["x", "label"]] for s in (0, 1))
+    test = test[test["label"] != "middle"]
+    tree = DecisionTreeClassifier(max_depth=2, random_state=0)
+    scores = tstr(train, test, "label", classifiers={"tree": tree}).iloc[0]
+    tree.fit(train[["x"]], train["label"])
+    predicted, truth = tree.predict(test[["x"]]), test["label"].astype(str)
+    assert "middle" in predicted
+    present = ["common", "rare"]
+    assert scores["macro_f1"] == pytest.approx(
+        f1_score(truth, predicted, labels=present, average="macro")
+    )
 
 
 def test_all_nine_survive_degenerate_tables():

@@ -104,6 +104,8 @@ def marginal_distance(
 
     Raises
     ------
+    TypeError
+        When a table is not a DataFrame.
     ValueError
         When the columns of the tables differ, a table is empty, a column that is
         numeric in `real` is not in `synthetic`, or `k` or `max_sets` is out of range.
@@ -259,11 +261,11 @@ def level_codes(*columns: pd.Series) -> tuple[list[np.ndarray], pd.Index]:
     union = coded[0][1]
     for _, levels in coded[1:]:
         union = union.append(levels.difference(union, sort=False))
-    aligned_codes = []
+    renumbered = []
     for codes, levels in coded:
         lookup = np.append(union.get_indexer(levels), -1)  # -1 reads the last entry
-        aligned_codes.append(lookup[codes])
-    return aligned_codes, union
+        renumbered.append(lookup[codes])
+    return renumbered, union
 
 
 def _factorize(column: pd.Series) -> tuple[np.ndarray, pd.Index]:

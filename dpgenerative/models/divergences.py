@@ -31,7 +31,9 @@ def mmd(z: Tensor) -> Tensor:
     nodes = torch.special.ndtri(masses)
 
     def kernel(squares: Tensor) -> Tensor:
-        return sum((s / (s + squares) for s in CAUCHY_SCALES), torch.zeros_like(squares))
+        return sum(
+            (s / (s + squares) for s in CAUCHY_SCALES), torch.zeros_like(squares)
+        )
 
     own = kernel((z.unsqueeze(0) - z.unsqueeze(1)).square()).mean((0, 1))
     cross = kernel((z.unsqueeze(0) - nodes.view(-1, 1, 1)).square()).mean((0, 1))

@@ -84,7 +84,9 @@ def cell_basis(facts: CellFacts, n_basis: int) -> Tensor | None:
     special = [i for i in range(k) if masses[i] > HEAVY]
     if facts.nullable and k - 1 not in special:
         special.append(k - 1)
-    return torch.cat([basis, F.one_hot(torch.tensor(special, dtype=torch.long), k).T], 1).float()
+    return torch.cat(
+        [basis, F.one_hot(torch.tensor(special, dtype=torch.long), k).T], 1
+    ).float()
 
 
 class AnchoredBlock(nn.Module):
@@ -113,10 +115,16 @@ class AnchoredBlock(nn.Module):
         self.n_columns = d
         self.n_cells = [len(f.masses) for f in facts]
         bases = [cell_basis(f, n_basis) for f in facts]
-        self.widths = [k if b is None else b.shape[1] for k, b in zip(self.n_cells, bases, strict=True)]
+        self.widths = [
+            k if b is None else b.shape[1]
+            for k, b in zip(self.n_cells, bases, strict=True)
+        ]
         self.starts = [sum(self.widths[:j]) for j in range(d)]
         self.cell_starts = [sum(self.n_cells[:j]) for j in range(d)]
-        tables = [torch.eye(k) if b is None else b for k, b in zip(self.n_cells, bases, strict=True)]
+        tables = [
+            torch.eye(k) if b is None else b
+            for k, b in zip(self.n_cells, bases, strict=True)
+        ]
         for j, table in enumerate(tables):
             self.register_buffer(f"table_{j}", table)
         self.smooth = [b is not None for b in bases]
@@ -173,7 +181,9 @@ class AnchoredBlock(nn.Module):
         picked = logits.gather(1, codes + self.offsets_of)
         return (picked - normalisers).sum(1), logits, normalisers
 
-    def place(self, codes: Tensor, positions: Tensor, logits: Tensor, normalisers: Tensor) -> Tensor:
+    def place(
+        self, codes: Tensor, positions: Tensor, logits: Tensor, normalisers: Tensor
+    ) -> Tensor:
         """Return the image of every row on the unit cube, (n, d)."""
         images = []
         for j in range(self.n_columns):
@@ -212,7 +222,9 @@ class AnchoredBlock(nn.Module):
             low = F.pad(steps, (1, 0)).gather(1, k)
             width = steps.gather(1, k) - low
             codes[:, j : j + 1] = k
-            positions[:, j : j + 1] = ((u - low) / width.clamp(min=1e-12)).clamp(0, 1 - 2.0**-24)
+            positions[:, j : j + 1] = ((u - low) / width.clamp(min=1e-12)).clamp(
+                0, 1 - 2.0**-24
+            )
             part = self.table(j)[k[:, 0]]
             columns = slice(self.starts[j], self.starts[j] + self.widths[j])
             features[:, columns] = part
@@ -266,7 +278,11 @@ class SplineNetwork(nn.Module):
     """One masked network for the splines of all blocks, told which block it serves."""
 
     def __init__(
-        self, n_columns: int, n_blocks: int, hidden_units: int, generator: torch.Generator
+        self,
+        n_columns: int,
+        n_blocks: int,
+        hidden_units: int,
+        generator: torch.Generator,
     ) -> None:
         super().__init__()
         self.n_blocks = n_blocks
@@ -289,7 +305,11 @@ class Dequantizer(nn.Module):
     """q(position | row): a coupling flow of logistic mixtures, then a sigmoid."""
 
     def __init__(
-        self, n_columns: int, n_features: int, hidden_units: int, generator: torch.Generator
+        self,
+        n_columns: int,
+        n_features: int,
+        hidden_units: int,
+        generator: torch.Generator,
     ) -> None:
         super().__init__()
         self.n_first = (n_columns + 1) // 2
@@ -360,7 +380,9 @@ class HFlow(nn.Module):
             self.first.requires_grad_(False)
         n_splines = n_blocks - anchored
         width = hidden_units or 64
-        self.splines = SplineNetwork(d, n_splines, width, generator) if n_splines else None
+        self.splines = (
+            SplineNetwork(d, n_splines, width, generator) if n_splines else None
+        )
         self.has_spline = [not anchored or t > 0 for t in range(n_blocks)]
         makers = {
             "none": lambda: None,
@@ -378,7 +400,10 @@ class HFlow(nn.Module):
         self.register_buffer("atoms", atoms)
 
     def forward(
-        self, codes: Tensor, positions: Tensor | None = None, draws: Tensor | None = None
+        self,
+        codes: Tensor,
+        positions: Tensor | None = None,
+        draws: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Return the log-likelihood of every row and its image in the base space.
 

@@ -113,9 +113,7 @@ def epsilon_of(
     return _prv_epsilon(tuple(history), delta, target)
 
 
-def _renyi_epsilon(
-    history: Sequence[tuple[float, float, int]], delta: float
-) -> float:
+def _renyi_epsilon(history: Sequence[tuple[float, float, int]], delta: float) -> float:
     accountant = RDPAccountant()
     accountant.history = list(history)
     with warnings.catch_warnings(), np.errstate(all="ignore"):

@@ -261,6 +261,8 @@ class GenericSite(Site):
     def per_example(self, rows: slice = slice(None)) -> list[Tensor]:
         params = dict(self.module.named_parameters(recurse=False))
         names = list(params)
+        if not len(self.inputs[0][0][rows]):
+            return [p.detach().new_zeros((0, *p.shape)) for p in params.values()]
         frozen = {name: p.detach() for name, p in params.items()}
 
         def pull_back(x: tuple[Tensor, ...], e: tuple[Tensor, ...]) -> list[Tensor]:
@@ -373,7 +375,8 @@ def sites(
 
 
 def _usable(x: Tensor) -> Tensor:
-    return (x.flatten(1).abs() <= LARGEST).all(1)
+    small = x.abs() <= LARGEST
+    return small.flatten(1).all(1) if x.ndim > 1 else small
 
 
 def _three(x: Tensor) -> Tensor:
@@ -392,5 +395,3 @@ def _add(totals: list[Tensor] | None, parts: Sequence[Tensor]) -> list[Tensor]:
     if totals is None:
         return list(parts)
     return [t + p for t, p in zip(totals, parts, strict=True)]
-
-

@@ -241,7 +241,9 @@ class PrivacyReport:
                 f"{plan.marginal_multiplier:.4g} for all together)"
             )
         if plan.threshold_delta:
-            lines.append(f"strings as levels (thresholded, {plan.threshold_delta:g} of delta)")
+            lines.append(
+                f"strings as levels (thresholded, {plan.threshold_delta:g} of delta)"
+            )
         if math.isfinite(plan.norm_multiplier):
             lines.append(
                 "clipping norm (quantile of a noisy histogram, noise multiplier "

@@ -120,7 +120,9 @@ def _masked(scale: Tensor | list[Tensor], rows: Tensor) -> Tensor | list[Tensor]
     return [s * rows.unsqueeze(1) for s in scale]
 
 
-def _layer_unit_factors(norms: list[tuple[Tensor, Tensor]], bound: float) -> list[Tensor]:
+def _layer_unit_factors(
+    norms: list[tuple[Tensor, Tensor]], bound: float
+) -> list[Tensor]:
     """Return per-unit factors of a layer, the units of all its parameters together."""
     widths = [l1.shape[1] for l1, _ in norms]
     l1 = torch.cat([a for a, _ in norms], 1)

@@ -1,0 +1,55 @@
+"""Slow, obvious versions: one example at a time, by autograd."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
+
+
+class Net(nn.Module):
+    """A masked layer used `uses` times, both linear flows and a layer with no rule."""
+
+    def __init__(self, uses: int, d: int = 4, seed: int = 0, scale: float = 1.0):
+        super().__init__()
+        g = torch.Generator().manual_seed(seed)
+        groups = torch.tensor([0, 0, 1, 2])[:d]
+        visible = torch.ones(3, 3, dtype=torch.bool).tril()
+        self.shared = MaskedLinear(groups, groups, visible, g)
+        self.low_rank = LowRankLinear(d, rank=2, generator=g)
+        self.lu = LULinear(d, generator=g)
+        self.free = nn.Conv1d(1, 2, 3, padding=1)
+        self.head = MaskedLinear.dense(2 * d, 3, g)
+        self.uses = uses
+        with torch.no_grad():
+            for p in self.parameters():
+                noise = torch.randn(p.shape, generator=g)
+                p.add_(0.3 * scale * noise)
+            for layer in (self.shared, self.head):
+                layer.weight.mul_(layer.mask)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        for _ in range(self.uses):
+            x = torch.tanh(self.shared(x))
+        x, log_det1 = self.low_rank(x)
+        x, log_det2 = self.lu(x)
+        h = self.free(x.unsqueeze(1)).flatten(1)
+        return self.head(torch.tanh(h)).square().sum(1) - log_det1 - log_det2, x
+
+
+def per_example_gradients(model: nn.Module, x: Tensor) -> list[dict]:
+    """Return one {parameter: gradient} per row."""
+    params = list(model.parameters())
+    rows = []
+    for row in x:
+        loss = model(row[None])[0].sum()
+        grads = torch.autograd.grad(loss, params)
+        rows.append(dict(zip(params, grads, strict=True)))
+    return rows
+
+
+def norm(gradient: dict) -> float:
+    """Return the norm over all parameters, in float64."""
+    squares = [g.double().square().sum() for g in gradient.values()]
+    return float(torch.stack(squares).sum().sqrt())

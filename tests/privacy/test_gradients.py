@@ -1,0 +1,207 @@
+"""Every closed form against one-example-at-a-time autograd."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
+from dpgenerative.privacy import gradients
+from dpgenerative.privacy.gradients import GenericSite, LinearSite, record, sites
+from tests.privacy.oracle import Net, norm, per_example_gradients
+
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
+
+
+def layers_of(model, x):
+    with record(model) as calls:
+        losses, _ = model(x)
+    return sites(model, calls, losses.sum())
+
+
+def case(uses, dtype, n=7):
+    torch.manual_seed(1)
+    model = Net(uses).to(dtype)
+    x = torch.randn(n, 4, dtype=dtype)
+    return model, x, layers_of(model, x), per_example_gradients(model, x)
+
+
+def close(a, b, dtype):
+    scale = b.abs().max().clamp(min=1e-30)
+    assert ((a - b).abs().max() / scale) <= TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("uses", [1, 2, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_per_example_gradients(uses, dtype):
+    _, _, layers, oracle = case(uses, dtype)
+    for layer in layers:
+        for p, g in zip(layer.parameters, layer.per_example(), strict=True):
+            close(g, torch.stack([row[p] for row in oracle]), dtype)
+
+
+@pytest.mark.parametrize("uses", [1, 2, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_norms(uses, dtype):
+    _, _, layers, oracle = case(uses, dtype)
+    for layer in layers:
+        squares, margins = layer.squared_norms()
+        expected = [norm({p: row[p] for p in layer.parameters}) for row in oracle]
+        expected = torch.tensor(expected, dtype=torch.float64)
+        close(squares.sqrt(), expected, dtype)
+        assert (squares.sqrt() + margins >= expected * (1 - 1e-12)).all()
+
+
+@pytest.mark.parametrize("uses", [1, 2, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_unit_norms(uses, dtype):
+    _, _, layers, oracle = case(uses, dtype)
+    for layer in layers:
+        norms = layer.unit_norms()
+        if isinstance(layer, LinearSite):
+            joint = [
+                torch.cat(
+                    [row[layer.parameters[0]], row[layer.parameters[1]][:, None]], 1
+                )
+                for row in oracle
+            ]
+            rows = [torch.stack(joint)]
+        else:
+            grads = [torch.stack([row[p] for row in oracle]) for p in layer.parameters]
+            rows = [g.flatten(2) if g.ndim > 2 else g.unsqueeze(2) for g in grads]
+        for (l1, l2), g in zip(norms, rows, strict=True):
+            true_l2 = g.double().square().sum(2).sqrt()
+            # Several positions cancel: the norm comes with its rounding margin.
+            assert (l2 - true_l2).abs().max() <= max(TOLERANCE[dtype], 1e-6) * l1.max()
+            assert (l2 >= true_l2 * (1 - TOLERANCE[dtype])).all()
+            true_l1 = g.double().abs().sum(2)
+            # Exact for one position; an upper bound for several.
+            assert (l1 >= true_l1 * (1 - TOLERANCE[dtype])).all()
+            if uses == 1 or not isinstance(layer, LinearSite) or l1.shape[1] == 3:
+                close(l1, true_l1, dtype)
+
+
+@pytest.mark.parametrize("uses", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_weighted_sums(uses, dtype):
+    _, x, layers, oracle = case(uses, dtype)
+    factors = torch.rand(len(x), dtype=torch.float64)
+    for layer in layers:
+        for p, total in layer.weighted_sum(factors).items():
+            rows = torch.stack([row[p] for row in oracle])
+            shape = (-1,) + (1,) * (rows.ndim - 1)
+            close(total, (factors.to(dtype).view(shape) * rows).sum(0), dtype)
+        per_unit = [
+            torch.rand(l1.shape, dtype=torch.float64) for l1, _ in layer.unit_norms()
+        ]
+        for k, (p, total) in enumerate(layer.weighted_sum(per_unit).items()):
+            s = per_unit[min(k, len(per_unit) - 1)].to(dtype)
+            rows = torch.stack([row[p] for row in oracle])
+            s = s.view(s.shape + (1,) * (rows.ndim - s.ndim))
+            close(total, (s * rows).sum(0), dtype)
+
+
+@pytest.mark.parametrize("uses", [1, 2])
+def test_grouped_gradients(uses):
+    _, x, layers, oracle = case(uses, torch.float64, n=9)
+    groups = torch.tensor([0, 2, 2, 0, 1, 2, 0, 1, 0])
+    for layer in layers:
+        for p, total in zip(layer.parameters, layer.grouped(groups, 4), strict=True):
+            for g in range(4):
+                members = [
+                    row[p] for row, h in zip(oracle, groups, strict=True) if h == g
+                ]
+                expected = sum(members, torch.zeros_like(p))
+                assert torch.allclose(total[g], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_the_log_determinant_takes_part():
+    # A loss of -log|det W| alone: its gradient is the same matrix for every example.
+    for layer in (LowRankLinear(3, 2, torch.Generator().manual_seed(0)), LULinear(3)):
+        with torch.no_grad():
+            for p in layer.parameters():
+                p.add_(
+                    0.1
+                    * torch.randn(p.shape, generator=torch.Generator().manual_seed(1))
+                )
+        model = nn.ModuleList([layer])
+        x = torch.randn(5, 3)
+        with record(model) as calls:
+            _, log_det = layer(x)
+        (site,) = sites(model, calls, -log_det.sum())
+        matrix = layer.matrix()
+        expected = torch.autograd.grad(
+            -torch.linalg.slogdet(matrix)[1], layer.parameters()
+        )
+        for g, e in zip(site.per_example(), expected, strict=True):
+            assert torch.allclose(g, e.expand_as(g), atol=1e-5)
+
+
+def test_cancelling_positions_never_pass_for_short():
+    # Two positions that nearly cancel: the true norm is far below the two terms'.
+    torch.manual_seed(0)
+    layer = MaskedLinear.dense(64, 64)
+    a = torch.randn(50, 64)
+    e = torch.randn(50, 64) * 1e3
+    tiny = 1e-6 * torch.randn(50, 64)
+    site = LinearSite(layer, [(a,), (a,)], [(e,), (-e * (1 + 1e-7) + tiny,)])
+    squares, margins = site.squared_norms()
+    weight, bias = site.per_example()
+    true = (
+        weight.double().flatten(1).square().sum(1) + bias.double().square().sum(1)
+    ).sqrt()
+    assert (squares.sqrt() + margins >= true * (1 - 1e-6)).all()
+
+
+def test_rows_without_use_are_removed_whatever_they_hold():
+    model, x, _, oracle = case(1, torch.float32)
+    x = torch.cat([x, torch.full((2, 4), torch.inf), torch.full((1, 4), torch.nan)])
+    layers = layers_of(model, x)
+    keep = torch.arange(len(x)) < 7
+    assert not torch.stack([layer.finite() for layer in layers]).all(0)[7:].any()
+    for layer in layers:
+        assert layer.finite()[:7].all()
+        layer.keep(keep)
+        for p, total in layer.weighted_sum(keep.double()).items():
+            expected = torch.stack([row[p] for row in oracle]).sum(0)
+            assert torch.allclose(total, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_no_rows_give_zero_sums():
+    model = Net(2)
+    for layer in layers_of(model, torch.zeros(0, 4)):
+        for p, total in layer.weighted_sum(torch.zeros(0, dtype=torch.float64)).items():
+            assert total.shape == p.shape
+            assert not total.any()
+
+
+def test_a_parameter_outside_every_called_layer_is_refused():
+    class Stray(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = MaskedLinear.dense(2, 1)
+            self.stray = nn.Parameter(torch.ones(1))
+
+    class Wrapped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Stray()
+
+        def forward(self, x):
+            return (self.inner.layer(x) * self.inner.stray).sum(1)
+
+    model = Wrapped()
+    with record(model) as calls:
+        losses = model(torch.ones(3, 2))
+    with pytest.raises(ValueError, match="stray"):
+        sites(model, calls, losses.sum())
+
+
+def test_the_generic_path_agrees_with_the_closed_form(monkeypatch):
+    model, x, layers, _ = case(2, torch.float64)
+    monkeypatch.setattr(gradients, "RULES", {})
+    for closed, generic in zip(layers, layers_of(model, x), strict=True):
+        assert isinstance(generic, GenericSite)
+        for a, b in zip(closed.per_example(), generic.per_example(), strict=True):
+            assert torch.allclose(a, b, rtol=1e-9, atol=1e-11)

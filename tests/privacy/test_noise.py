@@ -1,0 +1,119 @@
+"""The noise that is added is the noise that is claimed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from dpgenerative._random import Streams
+from dpgenerative.privacy.noise import Mechanisms, threshold_for
+
+
+def mechanisms():
+    streams = Streams.create(None, False, "cpu")
+    return Mechanisms(streams.counts, streams.gradients)
+
+
+def looks_like(draws, sigma):
+    return stats.kstest(np.asarray(draws) / sigma, "norm").pvalue > 1e-5
+
+
+def gradient_noise(std):
+    sums = [torch.zeros(100, 50), torch.zeros(3000)]
+    noisy = mechanisms().gradient(sums, [std, std])
+    return torch.cat([x.flatten() for x in noisy]).numpy()
+
+
+def histogram_noise(std):
+    return mechanisms().gaussian(np.zeros(8000), std)
+
+
+@pytest.mark.parametrize("draw", [gradient_noise, histogram_noise])
+def test_the_standard_deviation_is_the_one_asked_for(draw):
+    assert looks_like(draw(2.5), 2.5)
+    assert not looks_like(draw(2.5), 2.5 * 2 / 3)
+    assert not looks_like(draw(2.5), 2.5 * 3 / 2)
+
+
+def test_every_parameter_gets_its_own_noise():
+    a, b = mechanisms().gradient([torch.zeros(5000), torch.zeros(5000)], [1.0, 3.0])
+    assert looks_like(a.numpy(), 1.0)
+    assert looks_like(b.numpy(), 3.0)
+    assert abs(np.corrcoef(a, b)[0, 1]) < 0.08
+
+
+def test_noise_never_repeats():
+    door = mechanisms()
+    first, second = (door.gradient([torch.zeros(50)], [1.0])[0] for _ in range(2))
+    assert not np.intersect1d(first, second).size
+    assert not np.intersect1d(
+        mechanisms().gaussian(np.zeros(50), 1.0),
+        mechanisms().gaussian(np.zeros(50), 1.0),
+    ).size
+
+
+def test_noise_does_not_depend_on_the_values():
+    def noise(values):
+        return (
+            Mechanisms(
+                np.random.default_rng(1), torch.Generator().manual_seed(1)
+            ).gradient([values], [1.0])[0]
+            - values
+        )
+
+    a, b = noise(torch.zeros(100)), noise(torch.full((100,), 3.0))
+    assert torch.allclose(a, b, atol=1e-6)
+
+
+def test_the_count_is_geometric():
+    door, epsilon = mechanisms(), 0.5
+    draws = np.array([door.count(10_000, epsilon) for _ in range(20_000)]) - 10_000
+    decay = math.exp(-epsilon)
+    support = np.arange(-6, 7)
+    expected = (1 - decay) / (1 + decay) * decay ** np.abs(support)
+    observed = np.array([(draws == k).mean() for k in support])
+    assert np.abs(observed - expected).max() < 4.5 * 0.5 / math.sqrt(len(draws))
+    ratio = expected[1:] / expected[:-1]
+    assert np.allclose(np.abs(np.log(ratio)), epsilon)
+    assert door.count(1, 1e-3) >= 1
+    assert door.count(7, math.inf) == 7
+
+
+def test_a_unique_string_survives_as_rarely_as_paid_for():
+    std, delta = 5.0, 0.02
+    threshold = threshold_for(std, delta, n_releases=4)
+    p = stats.norm.sf((threshold - 1) / std)
+    assert 1 - (1 - p) ** 4 == pytest.approx(delta)
+    door = mechanisms()
+    kept = sum("x" in door.thresholded({"x": 1}, std, threshold) for _ in range(20_000))
+    assert abs(kept / 20_000 - p) < 4.5 * math.sqrt(p / 20_000)
+
+
+def test_thresholded_keys_come_in_an_order_of_their_own():
+    door = mechanisms()
+    first = door.thresholded({"b": 100, "a": 100}, 1.0, 10.0)
+    second = door.thresholded({"a": 100, "b": 100}, 1.0, 10.0)
+    assert list(first) == list(second) == ["a", "b"]
+
+
+def test_streams_follow_the_seed_only_where_allowed():
+    def private(reproducible):
+        streams = Streams.create(0, reproducible, "cpu")
+        return (
+            streams.counts.integers(2**60),
+            streams.batches.integers(2**60),
+            int(torch.randint(2**60, (), generator=streams.gradients)),
+            int(torch.randint(2**60, (), generator=streams.draws)),
+        )
+
+    weights = [
+        torch.rand(3, generator=Streams.create(0, False, "cpu").weights) for _ in "ab"
+    ]
+    assert torch.equal(*weights)
+    assert not set(private(False)) & set(private(False))
+    assert private(True) == private(True)
+    assert len(set(private(True))) == 4

@@ -1,0 +1,106 @@
+"""Poisson sampling: each test also rejects shuffled batches of a fixed size."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from dpgenerative.privacy.sampling import (
+    capacity,
+    draw_partitions,
+    padded_chunks,
+    poisson_indices,
+)
+
+N, Q, STEPS = 50, 0.1, 20_000
+
+
+def poisson(rng):
+    for _ in range(STEPS):
+        yield poisson_indices(N, Q, rng)
+
+
+def shuffled(rng):
+    """Batches as ordinary data loaders cut them: an epoch at a time."""
+    while True:
+        order = rng.permutation(N)
+        yield from order.reshape(-1, int(N * Q))
+
+
+def inclusion(batches):
+    rows = np.zeros((STEPS, N))
+    for t, batch in zip(range(STEPS), batches, strict=False):
+        rows[t, batch] += 1
+    return rows
+
+
+def fair_rate(rows):
+    z = (rows.mean(0) - Q) / np.sqrt(Q * (1 - Q) / STEPS)
+    return stats.kstest(z, "norm").pvalue > 1e-4 and rows.max() == 1
+
+
+def binomial_sizes(rows):
+    sizes = rows.sum(1)
+    cut = np.arange(2, 10)
+    observed = [np.mean(sizes <= k) for k in cut]
+    expected = stats.binom.cdf(cut, N, Q)
+    return np.abs(np.array(observed) - expected).max() < 4.5 * 0.5 / np.sqrt(STEPS)
+
+
+def uncorrelated_pairs(rows):
+    covariance = np.cov(rows, rowvar=False)
+    pairs = covariance[np.triu_indices(N, 1)]
+    error = Q * (1 - Q) / np.sqrt(STEPS * len(pairs))
+    return abs(pairs.mean()) < 4.5 * error
+
+
+def independent_steps(rows):
+    lagged = np.mean((rows[1:] - Q) * (rows[:-1] - Q))
+    return abs(lagged) < 4.5 * Q * (1 - Q) / np.sqrt(STEPS * N)
+
+
+def test_every_row_is_drawn_with_probability_q():
+    assert fair_rate(inclusion(poisson(np.random.default_rng())))
+
+
+@pytest.mark.parametrize(
+    "check", [binomial_sizes, uncorrelated_pairs, independent_steps]
+)
+def test_poisson_and_not_shuffled(check):
+    assert check(inclusion(poisson(np.random.default_rng())))
+    assert not check(inclusion(shuffled(np.random.default_rng(0))))
+
+
+def test_edges():
+    rng = np.random.default_rng(0)
+    assert np.array_equal(poisson_indices(5, 1.0, rng), np.arange(5))
+    assert len(poisson_indices(5, 1e-12, rng)) == 0
+    assert len(poisson_indices(0, 0.5, rng)) == 0
+
+
+def test_padding_keeps_every_row_once():
+    rows = np.arange(17)
+    chunks = list(padded_chunks(rows, 8))
+    assert [len(i) for i, _ in chunks] == [8, 8, 8]
+    kept = torch.cat([i[present] for i, present in chunks])
+    assert torch.equal(kept, torch.arange(17))
+
+
+def test_an_empty_batch_is_one_chunk_of_padding():
+    ((indices, present),) = padded_chunks(np.array([], dtype=np.int64), 4)
+    assert len(indices) == 4
+    assert not present.any()
+
+
+def test_capacity_holds_nearly_all_batches():
+    assert stats.binom.sf(capacity(2048), 10**6, 2048 / 10**6) < 1e-4
+
+
+def test_partitions_are_uniform_and_independent():
+    groups = draw_partitions(80_000, 16, np.random.default_rng())
+    counts = np.bincount(groups, minlength=16)
+    assert stats.chisquare(counts).pvalue > 1e-5
+    pairs = np.bincount(groups[1:] * 16 + groups[:-1], minlength=256)
+    assert stats.chisquare(pairs).pvalue > 1e-5

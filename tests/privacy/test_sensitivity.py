@@ -1,0 +1,214 @@
+"""How far one record moves a clipped sum, against what the clipper declares."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dpgenerative.layers import MaskedLinear
+from dpgenerative.privacy import clipping
+from dpgenerative.privacy.clipping import STRATEGIES, sparsify
+from dpgenerative.privacy.gradients import record, sites
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.steps import Clipper, PrivateGradient, plain_gradient
+from tests.privacy.oracle import Net, norm, per_example_gradients
+
+BOUND = 0.7
+
+
+def clipped(clipper, model, x, present=None):
+    present = torch.ones(len(x), dtype=torch.bool) if present is None else present
+    with record(model) as calls:
+        losses, _ = model(x)
+    losses = torch.where(present, losses, torch.zeros_like(losses))
+    layers = sites(model, calls, losses.sum())
+    generator = torch.Generator().manual_seed(3)
+    return clipper.clipped_sums(layers, present, generator)
+
+
+def distance(a, b):
+    return norm({p: a[p].double() - b[p].double() for p in a})
+
+
+def adversaries():
+    torch.manual_seed(0)
+    usual = torch.randn(6, 4)
+    return {
+        "usual": usual,
+        "huge": usual * 1e4,
+        "tiny": usual * 1e-12,
+        "zero": torch.zeros(6, 4),
+        "antiparallel": torch.cat([usual[:3], -usual[:3]]),
+        "inf": torch.cat([usual[:5], torch.full((1, 4), math.inf)]),
+        "nan": torch.cat([usual[:5], torch.full((1, 4), math.nan)]),
+    }
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("kind", adversaries())
+@pytest.mark.parametrize("uses", [1, 2])
+def test_one_record_moves_the_sum_by_at_most_the_bound(strategy, kind, uses):
+    clipper = Clipper(strategy, BOUND)
+    model, x = Net(uses, scale=3.0), adversaries()[kind]
+    empty = clipped(clipper, model, x[:0])
+    assert distance(empty, {p: torch.zeros_like(p) for p in empty}) == 0
+    for record_ in x:
+        alone = clipped(clipper, model, record_[None])
+        assert distance(alone, empty) <= BOUND * (1 + 1e-5)
+    if strategy == "sparsified":
+        return  # Its draws depend on the row's place; each row alone is the bound.
+    for rows in (x[:1], x[:2], x):
+        without = clipped(clipper, model, rows[:-1])
+        assert distance(clipped(clipper, model, rows), without) <= BOUND * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("strategy", ["flat", "per-layer", "per-unit"])
+def test_the_bound_is_reached(strategy):
+    # Two outputs and one input: the gradient of a huge record fills every group.
+    model = nn.ModuleList([MaskedLinear.dense(1, 2)])
+    x = torch.full((1, 1), 1e4)
+
+    def objective(rows):
+        return model[0](x[rows]).sum(1) * 1e3, None
+
+    clipper = Clipper(strategy, BOUND)
+    gradient = PrivateGradient(clipper, 0.0, batch_size=1.0)
+    out = run(gradient, model, objective, [0])
+    assert norm(out) >= 0.999 * BOUND
+
+
+def run(
+    gradient, model, objective, rows, divergence=None, partition=None, present=None
+):
+    rows = torch.tensor(rows, dtype=torch.long)
+    present = torch.ones(len(rows), dtype=torch.bool) if present is None else present
+    generator = torch.Generator().manual_seed(0)
+    mechanisms = Mechanisms(np.random.default_rng(0), torch.Generator().manual_seed(0))
+    return gradient(
+        model,
+        objective,
+        [(rows, present)],
+        mechanisms,
+        generator,
+        divergence,
+        partition,
+    )
+
+
+def test_one_record_can_turn_its_group_round():
+    # The bias sees no data: the group's gradient is +1 without the record, -2 with it,
+    # so that what is left of it swings from +C to -C. Calibrating with C misses this.
+    layer = MaskedLinear.dense(1, 1)
+    model = nn.ModuleList([layer])
+    data = torch.tensor([[0.0], [0.0]])
+    sign = torch.tensor([1.0, -3.0])
+
+    def objective(rows):
+        image = layer(data[rows]) * sign[rows, None]
+        return image.sum(1) * 0, image
+
+    gradient = PrivateGradient(Clipper("flat", 1e-9, group_bound=0.3), 0.0, 1.0)
+
+    def group(n):
+        return np.zeros(n, dtype=np.int64)
+
+    def total(x):
+        return x.sum()
+
+    with_it = run(gradient, model, objective, [0, 1], total, group)
+    without = run(gradient, model, objective, [0], total, group)
+    assert distance(with_it, without) >= 0.999 * clipping.group_sensitivity(0.3)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
+def test_random_neighbours_with_a_batch_wise_term(n):
+    torch.manual_seed(n)
+    model, data = Net(2), torch.randn(n + 1, 4)
+    places = np.random.default_rng(n).integers(0, 3, size=n + 1)
+
+    def objective(rows):
+        return model(data[rows])
+
+    def spread(x):
+        return x.square().mean() + x.mean().abs()
+
+    gradient = PrivateGradient(Clipper("flat", 0.5, group_bound=0.2), 0.0, 10.0, 3)
+    rows = list(range(n + 1))
+    with_it = run(gradient, model, objective, rows, spread, lambda k: places[:k])
+    without = run(gradient, model, objective, rows[:-1], spread, lambda k: places[:k])
+    assert distance(with_it, without) <= gradient.sensitivity(True) * (1 + 1e-5)
+    assert gradient.sensitivity(True) == pytest.approx(0.5 / 10 + 2 * 0.2 / 3)
+
+
+@pytest.mark.parametrize("strategy", ["flat", "per-layer", "per-unit"])
+def test_chunks_and_padding_change_nothing(strategy):
+    torch.manual_seed(0)
+    model = Net(2)
+    data = torch.cat(
+        [torch.randn(9, 4), torch.tensor([[math.inf] * 4, [math.nan] * 4])]
+    )
+    gradient = PrivateGradient(Clipper(strategy, 0.5), 0.0, batch_size=9.0)
+
+    def total(chunks):
+        mechanisms = Mechanisms(np.random.default_rng(0), torch.Generator())
+        generator = torch.Generator().manual_seed(0)
+        return gradient(model, lambda r: model(data[r]), chunks, mechanisms, generator)
+
+    def chunk(rows, padding=()):
+        present = torch.tensor([True] * len(rows) + [False] * len(padding))
+        return torch.tensor([*rows, *padding], dtype=torch.long), present
+
+    whole = total([chunk(range(9))])
+    assert norm(whole) > 0.05
+    cut = total([chunk(range(4), [9, 10]), chunk(range(4, 9), [10, 0])])
+    assert distance(whole, cut) <= 1e-5
+
+
+def test_flat_clipping_equals_the_oracle():
+    torch.manual_seed(0)
+    model, x = Net(2).double(), torch.randn(8, 4).double()
+    sums = clipped(Clipper("flat", BOUND), model, x)
+    rows = per_example_gradients(model, x)
+    for p, total in sums.items():
+        expected = sum(row[p] * min(1, BOUND / norm(row)) for row in rows)
+        assert torch.allclose(total, expected, rtol=1e-4, atol=1e-8)
+
+
+def test_wide_bounds_give_the_plain_gradient():
+    torch.manual_seed(0)
+    model, x = Net(2), torch.randn(8, 4)
+    chunks = [(torch.arange(8), torch.ones(8, dtype=torch.bool))]
+    plain = plain_gradient(model, lambda r: model(x[r]), chunks, 8.0)
+    for strategy in ("flat", "per-layer", "per-unit"):
+        gradient = PrivateGradient(Clipper(strategy, 1e6), 0.0, 8.0)
+        out = run(gradient, model, lambda r: model(x[r]), list(range(8)))
+        for p in plain:
+            assert torch.allclose(out[p], plain[p], rtol=1e-3, atol=1e-5), strategy
+
+
+def test_bounds_of_every_strategy_add_up():
+    assert clipping.sensitivity(
+        clipping.layer_bounds(1.5, [3, 50, 7])
+    ) == pytest.approx(1.5)
+    l1, l2 = (
+        torch.rand(5, 4, dtype=torch.float64),
+        torch.rand(5, 4, dtype=torch.float64),
+    )
+    scale = clipping.unit_factors(l1, l2, 0.1)
+    assert ((scale * l2).square().sum(1).sqrt() <= 0.1).all()
+
+
+def test_sparsification_is_unbiased_and_thins():
+    grads = torch.randn(3, 50, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(1)
+    draws = torch.stack([sparsify(grads, 0.8, generator) for _ in range(4000)])
+    error = draws.std(0) / math.sqrt(len(draws))
+    assert ((draws.mean(0) - grads).abs() <= 5 * error + 1e-6).all()
+    exact = (draws == grads).float().mean((0, 2))
+    assert (exact <= 0.25).all()
+    assert torch.equal(sparsify(grads, 0.0, generator), grads)
+    assert not sparsify(torch.zeros(2, 4), 0.5, generator).any()
