@@ -19,14 +19,14 @@ random 16 %.)
 
 Notes
 -----
-The schemas state what a stranger to the rows can know: kinds; whether the
-documentation of the table lists missing values; the dtypes' levels; and the bounds of
-those columns whose *definition* has them (a share lies in [0, 1], a compass bearing in
-[0, 360]). No bound is ever a minimum or maximum of the rows: the other numeric columns
-have none, so that a synthesizer finds them privately. The level lists are
-those of the files, training and test rows together, and are public by declaration: they
-agree with the published code books but for codes that no row uses. Who wants levels
-found privately turns these columns into strings and leaves them out of the schema.
+The schemas state what a stranger to the rows can know: kinds; where the table is known
+to have missing values; the dtypes' levels; and the bounds of those columns whose
+*definition* has them (a share lies in [0, 1], a compass bearing in [0, 360]). No bound
+is ever a minimum or maximum of the rows: the other numeric columns have none, so that a
+synthesizer finds them privately. The level lists are those of the files, training and
+test rows together, and public by declaration; their code books are published, and a
+code that no row uses may be absent. Who wants levels found privately turns these
+columns into strings and leaves them out of the schema.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _INTRUSION_FACTS: dict[str, dict[str, Any]] = {
     "dst_host_srv_rerror_rate": _SHARE,
 }
 
-# Columns for which the documentation of the table lists missing values.
+# Columns of which it is known that values are missing.
 _ADULT_NULLABLE = ("workclass", "occupation", "native_country")
 _CENSUS_NULLABLE = (
     "state_of_previous_residence",

@@ -39,8 +39,8 @@ def search(synth: DPHFlowSynthesizer, public: pd.DataFrame) -> None:
     spent = sum(EPSILONS) * N_FOLDS
     print(
         f"\nOn private rows this search would have spent epsilon {spent:g} "
-        f"({len(EPSILONS)} candidates x {N_FOLDS} folds, by basic composition), and its "
-        "scores would not have been covered at all."
+        f"({len(EPSILONS)} candidates x {N_FOLDS} folds, by basic composition), and "
+        "its scores would not have been covered at all."
     )
 
 

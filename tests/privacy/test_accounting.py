@@ -1,0 +1,155 @@
+"""Accounting against an independent library, and the plan that uses it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
+
+from dpgenerative.exceptions import InfeasibleBudgetError
+from dpgenerative.privacy.accounting import (
+    GaussianRelease,
+    calibrate,
+    epsilon_of,
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_multiplier,
+    joint_multiplier,
+)
+from dpgenerative.privacy.plan import PrivacyPlan, count_epsilon, make_plan
+
+DELTA = 1e-5
+
+
+def oracle(releases, delta=DELTA):
+    """Return epsilon by Google's privacy loss distributions."""
+    total = None
+    for r in releases:
+        one = pld.from_gaussian_mechanism(
+            r.noise_multiplier, sampling_prob=min(r.sampling_rate, 1.0)
+        )
+        many = one.self_compose(r.steps) if r.steps > 1 else one
+        total = many if total is None else total.compose(many)
+    return total.get_epsilon_for_delta(delta)
+
+
+GRID = [
+    [GaussianRelease(1.0, 0.01, 500)],
+    [GaussianRelease(5.0, 0.3, 200)],
+    [GaussianRelease(7.5, 0.063, 800), GaussianRelease(9.7)],
+    [GaussianRelease(2.9, 0.063, 800), GaussianRelease(3.6)],
+    [GaussianRelease(0.8, 0.002, 1000), GaussianRelease(4.0), GaussianRelease(30.0)],
+    [GaussianRelease(20.0, 1.0, 100), GaussianRelease(10.0)],
+]
+
+
+@pytest.mark.parametrize("releases", GRID)
+def test_never_below_the_oracle_and_close_above_it(releases):
+    exact = oracle(releases)
+    ours = epsilon_of(releases, DELTA, exact)
+    assert exact * (1 - 1e-4) <= ours <= exact + 0.02 * max(1.0, exact)
+
+
+def test_releases_on_all_rows_are_one_release():
+    z = joint_multiplier([3.0, 4.0, math.inf])
+    assert z == pytest.approx(1 / math.sqrt(1 / 9 + 1 / 16))
+    apart = oracle([GaussianRelease(3.0), GaussianRelease(4.0)])
+    assert gaussian_epsilon(z, DELTA) == pytest.approx(apart, rel=1e-3)
+    assert joint_multiplier([]) == math.inf
+
+
+def test_two_terms_of_one_sample_are_one_mechanism():
+    # Sensitivities a and c on the same coordinates with noise z (a + c) cost no more
+    # than one mechanism of multiplier z, subsampled once; as two mechanisms on
+    # independent samples they would seem cheaper than they are.
+    z, a, c = 1.2, 0.7, 0.3
+    z1, z2 = z * math.sqrt((a + c) / a), z * math.sqrt((a + c) / c)
+    assert joint_multiplier([z1, z2]) == pytest.approx(z)
+    joint = oracle([GaussianRelease(z, 0.05, 100)])
+    independent = oracle([GaussianRelease(z1, 0.05, 100), GaussianRelease(z2, 0.05, 100)])
+    assert independent < joint
+    assert epsilon_of([GaussianRelease(joint_multiplier([z1, z2]), 0.05, 100)], DELTA) >= joint
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 8.0, 50.0])
+def test_gaussian_closed_forms(epsilon):
+    z = gaussian_multiplier(epsilon, DELTA)
+    assert gaussian_delta(z, epsilon) == pytest.approx(DELTA, rel=1e-6)
+    assert gaussian_epsilon(z, DELTA) == pytest.approx(epsilon, rel=1e-6)
+    assert oracle([GaussianRelease(z)]) == pytest.approx(epsilon, rel=2e-3)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("rate", [0.002, 0.3, 1.0])
+def test_calibration_spends_the_budget_and_no_more(epsilon, rate):
+    fixed = [GaussianRelease(3 * gaussian_multiplier(epsilon, DELTA))]
+    z = calibrate(fixed, rate, 300, epsilon, DELTA)
+    releases = [*fixed, GaussianRelease(z, rate, 300)]
+    assert 0.99 * epsilon < epsilon_of(releases, DELTA, epsilon) <= epsilon
+    assert oracle(releases) <= epsilon * (1 + 1e-4)
+
+
+def test_an_infeasible_budget_names_what_to_change():
+    with pytest.raises(InfeasibleBudgetError, match="marginal_budget"):
+        calibrate([GaussianRelease(1.0)], 0.1, 100, 0.1, DELTA)
+
+
+def test_edge_cases():
+    assert epsilon_of([], DELTA) == 0
+    assert epsilon_of([GaussianRelease(0.0)], DELTA) == math.inf
+    assert gaussian_epsilon(1e9, DELTA) == 0
+
+
+def plan(**changes):
+    facts = {
+        "epsilon": 1.0,
+        "delta": DELTA,
+        "n_rows": 30_000,
+        "sampling_rate": 0.05,
+        "n_steps": 200,
+        "marginal_budget": 0.15,
+        "has_open_levels": False,
+    }
+    return make_plan(**{**facts, **changes})
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("has_open_levels", [False, True])
+@pytest.mark.parametrize("estimates_norm", [False, True])
+def test_the_plan_adds_up(epsilon, has_open_levels, estimates_norm):
+    p = plan(
+        epsilon=epsilon, has_open_levels=has_open_levels, estimates_norm=estimates_norm
+    )
+    assert 0.99 * epsilon < p.spent() <= epsilon
+    assert p.count_epsilon == count_epsilon(epsilon) <= 0.02 * epsilon
+    exact = oracle(p.releases, p.delta - p.threshold_delta) + p.count_epsilon
+    assert exact <= epsilon * (1 + 1e-4)
+    assert (p.threshold_delta > 0) == has_open_levels
+    assert math.isfinite(p.norm_multiplier) == estimates_norm
+    assert len(p.releases) == 2 + estimates_norm
+
+
+def test_a_plan_without_marginals_pays_for_none():
+    p = plan(marginal_budget=0.0)
+    assert math.isinf(p.marginal_multiplier)
+    assert p.noise_multiplier < plan().noise_multiplier
+
+
+def test_a_plan_without_privacy_says_so():
+    p = plan(epsilon=None)
+    assert not p.private
+    assert p.noise_multiplier == p.marginal_multiplier == 0
+    assert p.spent() == math.inf
+
+
+def test_plans_survive_a_round_trip():
+    p = plan()
+    assert PrivacyPlan.from_dict(p.to_dict()) == p
+    with pytest.raises(ValueError, match="surprise"):
+        PrivacyPlan.from_dict({**p.to_dict(), "surprise": 1})
+
+
+def test_the_divisor_is_public():
+    # Fixed by the released count: never the size of a batch, nor of the table.
+    assert plan(n_rows=30_000).batch_size == pytest.approx(0.05 * 30_000)
