@@ -25,6 +25,12 @@ class MaskedLinear(nn.Module):
         Source of the initial weights; None starts at zero.
     """
 
+    mask: Tensor
+    visible: Tensor
+    out_groups: Tensor
+    in_membership: Tensor
+    out_membership: Tensor
+
     def __init__(
         self,
         in_groups: Tensor,
@@ -42,7 +48,9 @@ class MaskedLinear(nn.Module):
             weight = noise * mask / fan_in.sqrt()
         self.weight = nn.Parameter(weight)
         self.bias = nn.Parameter(torch.zeros(len(out_groups)))
+        self.is_dense = bool(visible.all())
         self.register_buffer("mask", mask)
+        self.register_buffer("out_groups", out_groups)
         self.register_buffer("visible", visible.float())
         self.register_buffer("in_membership", F.one_hot(in_groups, n_in).float())
         self.register_buffer("out_membership", F.one_hot(out_groups, n_out).float())
@@ -57,7 +65,8 @@ class MaskedLinear(nn.Module):
         return cls(zeros_in, zeros_out, torch.ones(1, 1, dtype=torch.bool), generator)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight * self.mask, self.bias)
+        weight = self.weight if self.is_dense else self.weight * self.mask
+        return F.linear(x, weight, self.bias)
 
 
 class LowRankLinear(nn.Module):
@@ -113,6 +122,8 @@ class LULinear(nn.Module):
     generator : torch.Generator, optional
         Source of the permutation.
     """
+
+    permutation: Tensor
 
     def __init__(
         self, n_features: int, generator: torch.Generator | None = None

@@ -30,6 +30,9 @@ from dpgenerative.exceptions import InfeasibleBudgetError
 _ORDERS = [1 + x / 10 for x in range(1, 100)] + list(range(11, 64))
 _ORDERS += [80, 100, 128, 180, 256, 360, 512, 720, 1024, 1448, 2048, 4096]
 
+_LARGEST_GRID = 2**25
+"""Beyond this many grid points (2 GiB and more), Renyi accounting has to do."""
+
 
 @dataclass(frozen=True)
 class GaussianRelease:
@@ -67,11 +70,22 @@ def gaussian_delta(multiplier: float, epsilon: float) -> float:
 
 
 def gaussian_multiplier(epsilon: float, delta: float) -> float:
-    """Return the least multiplier at which one Gaussian mechanism is (eps, delta)-DP."""
+    """Return the least multiplier at which one Gaussian mechanism is (eps, delta)-DP.
+
+    Raises
+    ------
+    InfeasibleBudgetError
+        When a multiplier of 1e7 is not enough.
+    """
 
     def excess(log_z: float) -> float:
         return gaussian_delta(math.exp(log_z), epsilon) - delta
 
+    if excess(math.log(1e7)) > 0:
+        raise InfeasibleBudgetError(
+            f"epsilon={epsilon:.4g} with delta={delta:.3g} leaves nothing to learn from: "
+            "the noise would be ten million times the sensitivity. Raise epsilon or delta."
+        )
     return math.exp(float(brentq(excess, math.log(1e-3), math.log(1e7), xtol=1e-10)))
 
 
@@ -126,21 +140,30 @@ def _prv_epsilon(
     history: tuple[tuple[float, float, int], ...], delta: float, target: float
 ) -> float:
     renyi = _renyi_epsilon(history, delta)
-    if renyi > 2 * target:
-        # Valid, and sharp enough to see that the target is missed; the PRV domain
-        # grows with epsilon beyond any memory.
+    eps_error = min(0.01, 0.01 * target)
+    if _grid_size(history, delta, eps_error) > _LARGEST_GRID:
         return renyi
     accountant = PRVAccountant()
     accountant.history = list(history)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            eps_error = min(0.01, 0.01 * target)
             sharp = float(accountant.get_epsilon(delta=delta, eps_error=eps_error))
         except (RuntimeError, ValueError, IndexError):
             return renyi
     # A discretisation that breaks down shows as NaN or as a bound below zero.
     return min(renyi, sharp) if sharp > 0 else renyi
+
+
+def _grid_size(
+    history: Sequence[tuple[float, float, int]], delta: float, eps_error: float
+) -> float:
+    """Return how many points the PRV accountant would put on its grid."""
+    delta_error = delta / 1000
+    reach = _renyi_epsilon(history, delta_error / 4) + 3
+    steps = sum(count for _, _, count in history)
+    mesh = eps_error / math.sqrt(steps * math.log(12 / delta_error) / 2)
+    return 2 * reach / mesh
 
 
 def calibrate(

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+_MARGIN = 1e-5
 STRATEGIES = ("flat", "per-layer", "per-unit", "sparsified")
 
 
@@ -77,36 +78,37 @@ def unit_factors(l1: Tensor, l2: Tensor, bound: float) -> Tensor:
     Tensor of shape (n, units)
     """
     total = l1.sum(1, keepdim=True)
-    share = torch.where(total > 0, l1 / total.clamp(min=1e-300), torch.zeros_like(l1))
-    scale = factors(l2, bound * share.sqrt(), l2 * 1e-6)
-    return torch.where(torch.isfinite(total), scale, torch.zeros_like(scale))
+    tiny = torch.finfo(l1.dtype).tiny
+    share = (l1 / total.clamp(min=tiny)).clamp_(max=1)
+    # The margin covers the rounding of the shares and of the norms.
+    scale = share.sqrt_().mul_(bound * (1 - _MARGIN)).div_(l2.clamp(min=tiny))
+    # Not finite: no use of the row. No gradient: no matter.
+    return scale.clamp_(max=1).mul_(torch.isfinite(total))
 
 
 def sparsify(grads: Tensor, sparsity: float, generator: torch.Generator) -> Tensor:
     """Thin every record's gradient at random without changing its mean.
 
-    Entries at or above the record's own threshold tau, the `sparsity` quantile of its
-    non-zero magnitudes, stay; a smaller entry g becomes sign(g) tau with probability
-    |g| / tau, and 0 otherwise. At most about ``1 - sparsity`` of the entries keep their
-    exact value, and E[T(g)] = g (the operator T_{tau,gamma} of DP-HFlow, before the
-    clip).
+    With tau the record's own L1 norm over ``(1 - sparsity) p``, entries of at least tau
+    stay; a smaller entry g becomes ``sign(g) tau`` with probability ``|g| / tau`` and 0
+    otherwise. At most ``(1 - sparsity) p`` entries survive on average, the largest among
+    them, and ``E[T(g)] = g`` (the operator T_{tau,gamma} of DP-HFlow, before the clip).
 
     Parameters
     ----------
     grads : Tensor of shape (n, p)
         One gradient per record.
     sparsity : float in [0, 1)
-        0 keeps everything.
+        Share gamma of the entries to be dropped; 0 keeps the gradient.
     generator : torch.Generator
         Source of the draws.
     """
+    if sparsity == 0:
+        return grads
     size = grads.abs()
-    n_zero = (size == 0).sum(1)
-    rank = n_zero + ((size.shape[1] - n_zero) * sparsity).long()
-    ordered = size.sort(1).values
-    tau = ordered.gather(1, rank.clamp(max=size.shape[1] - 1).unsqueeze(1))
+    tau = size.sum(1, keepdim=True) / ((1 - sparsity) * grads.shape[1])
     draw = torch.rand(
         grads.shape, generator=generator, device=grads.device, dtype=grads.dtype
     )
-    kept = torch.where(draw * tau < size, grads.sign() * tau, torch.zeros_like(grads))
-    return torch.where(size >= tau, grads, kept)
+    kept = torch.where(draw.mul_(tau) < size, torch.maximum(size, tau), 0)
+    return kept * grads.sign()

@@ -76,13 +76,8 @@ class Site:
 
     def keep(self, rows: Tensor) -> None:
         """Replace all other rows by zeros, so that no product can see them."""
-
-        def clean(x: Tensor) -> Tensor:
-            shape = (-1,) + (1,) * (x.ndim - 1)
-            return torch.where(rows.view(shape), x, torch.zeros_like(x))
-
-        self.inputs = [tuple(clean(x) for x in call) for call in self.inputs]
-        self.grads = [tuple(clean(x) for x in call) for call in self.grads]
+        self.inputs = [tuple(_kept(x, rows) for x in call) for call in self.inputs]
+        self.grads = [tuple(_kept(x, rows) for x in call) for call in self.grads]
 
     def per_example(self, rows: slice = slice(None)) -> list[Tensor]:
         """Return the gradients themselves, one (n, *shape) tensor per parameter."""
@@ -143,69 +138,87 @@ class LinearSite(Site):
     def n_coordinates(self) -> int:
         return int(self.module.mask.sum()) + self.module.bias.numel()
 
-    def finite(self) -> Tensor:
-        flags = [_usable(x[0]) for x in (*self.inputs, *self.grads)]
-        return torch.stack(flags).all(0)
+    def __init__(
+        self,
+        module: nn.Module,
+        inputs: Sequence[tuple[Tensor, ...]],
+        grads: Sequence[tuple[Tensor, ...]],
+    ) -> None:
+        super().__init__(module, inputs, grads)
+        layer = self.module
+        self.a = torch.cat([_three(call[0]) for call in self.inputs], 1)
+        self.e = torch.cat([_three(call[0]) for call in self.grads], 1)
+        self.single = self.a.shape[1] == 1
+        # Sums of squares per group: they serve the norms, and tell unusable rows.
+        self.a2 = _group_squares(self.a, layer.in_membership)
+        self.e2 = _group_squares(self.e, layer.out_membership)
 
-    def _stacked(self) -> tuple[Tensor, Tensor]:
-        a = torch.stack([_three(call[0]) for call in self.inputs], 1).flatten(1, 2)
-        e = torch.stack([_three(call[0]) for call in self.grads], 1).flatten(1, 2)
-        return a, e
+    def finite(self) -> Tensor:
+        largest = torch.maximum(self.a2.amax((1, 2)), self.e2.amax((1, 2)))
+        return largest <= LARGEST**2
+
+    def keep(self, rows: Tensor) -> None:
+        self.a, self.e = _kept(self.a, rows), _kept(self.e, rows)
+        self.a2, self.e2 = _kept(self.a2, rows), _kept(self.e2, rows)
+
+    def _overlaps(self) -> Tensor:
+        """Return sum over inputs of a_t o a_s, by group, (n, T, T, groups)."""
+        a, groups = self.a.double(), self.module.in_membership.double()
+        return torch.einsum("ntv,nsv,vh->ntsh", a, a, groups)
 
     def squared_norms(self) -> tuple[Tensor, Tensor]:
         layer = self.module
-        a, e = self._stacked()
-        if a.shape[1] == 1:
-            e2 = (e[:, 0].square() @ layer.out_membership).double()
-            a2 = (a[:, 0].square() @ layer.in_membership).double()
+        if self.single:
+            a2, e2 = self.a2[:, 0].double(), self.e2[:, 0].double()
             total = ((e2 @ layer.visible.double()) * a2).sum(1) + e2.sum(1)
             return total, total.sqrt() * _ROUNDING
-        a, e = a.double(), e.double()
-        seen = torch.einsum("ntu,nsu,ug->ntsg", e, e, layer.out_membership.double())
-        given = torch.einsum("ntv,nsv,vh->ntsh", a, a, layer.in_membership.double())
-        weight = ((seen @ layer.visible.double()) * given).sum((1, 2, 3))
+        e, groups = self.e.double(), layer.out_membership.double()
+        seen = torch.einsum("ntu,nsu,ug->ntsg", e, e, groups)
+        weight = ((seen @ layer.visible.double()) * self._overlaps()).sum((1, 2, 3))
         total = (weight + seen.sum((1, 2, 3))).clamp(min=0)
-        bound = (e.norm(dim=2) * (a.square().sum(2) + 1).sqrt()).sum(1)
-        return total, bound * _ROUNDING
+        sizes = self.e2.double().sum(2) * (self.a2.double().sum(2) + 1)
+        return total, sizes.sqrt().sum(1) * _ROUNDING
 
     def unit_norms(self) -> list[tuple[Tensor, Tensor]]:
         layer = self.module
-        a, e = self._stacked()
-        visible = (layer.out_membership @ layer.visible).double()
-        a1 = ((a.abs() @ layer.in_membership).double() @ visible.T) + 1
-        l1 = (e.double().abs() * a1).sum(1)
-        if a.shape[1] == 1:
-            a2 = (a[:, 0].square() @ layer.in_membership).double() @ visible.T + 1
-            return [(l1, e[:, 0].double().abs() * a2.sqrt())]
-        a, e = a.double(), e.double()
-        given = torch.einsum("ntv,nsv,vh->ntsh", a, a, layer.in_membership.double())
-        cross = torch.einsum("ntu,nsu,ntsu->nu", e, e, given @ visible.T + 1)
-        l2 = cross.clamp(min=0).sqrt() + l1 * _ROUNDING
-        return [(l1, l2)]
+        sizes = self.e.abs()
+        l1_inputs = (self.a.abs() @ layer.in_membership) @ layer.visible.T + 1
+        l1 = sizes * self._by_unit(l1_inputs)
+        if self.single:
+            l2_inputs = (self.a2 @ layer.visible.T + 1).sqrt()
+            return [(l1[:, 0], (sizes * self._by_unit(l2_inputs))[:, 0])]
+        l1 = l1.sum(1)
+        e = self.e.double()
+        given = self._overlaps() @ layer.visible.double().T + 1
+        cross = torch.einsum("ntu,nsu,ntsu->nu", e, e, self._by_unit(given))
+        return [(l1, cross.clamp(min=0).sqrt() + l1 * _ROUNDING)]
+
+    def _by_unit(self, by_group: Tensor) -> Tensor:
+        """Spread values per output group over the units of each group."""
+        if by_group.shape[-1] == 1:
+            return by_group
+        return by_group[..., self.module.out_groups]
 
     def weighted_sum(self, factors: Tensor | list[Tensor]) -> Sums:
         layer = self.module
-        a, e = self._stacked()
         s = factors.unsqueeze(1) if isinstance(factors, Tensor) else factors[0]
-        e = e * s.to(e.dtype).unsqueeze(1)
-        weight = (e.flatten(0, 1).T @ a.flatten(0, 1)) * layer.mask
+        e = self.e * s.to(self.e.dtype).unsqueeze(1)
+        weight = e.flatten(0, 1).T @ self.a.flatten(0, 1)
+        if not layer.is_dense:
+            weight *= layer.mask
         return {layer.weight: weight, layer.bias: e.sum((0, 1))}
 
     def per_example(self, rows: slice = slice(None)) -> list[Tensor]:
-        a, e = self._stacked()
-        a, e = a[rows], e[rows]
+        a, e = self.a[rows], self.e[rows]
         return [torch.einsum("ntu,ntv->nuv", e, a) * self.module.mask, e.sum(1)]
 
     def grouped(self, groups: Tensor, n_groups: int) -> list[Tensor]:
-        a, e = self._stacked()
-        sums = [
-            self._group_sum(a[groups == g], e[groups == g]) for g in range(n_groups)
-        ]
+        sums = [self._group_sum(groups == g) for g in range(n_groups)]
         return [torch.stack(parts) for parts in zip(*sums, strict=True)]
 
-    def _group_sum(self, a: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
-        weight = (e.flatten(0, 1).T @ a.flatten(0, 1)) * self.module.mask
-        return weight, e.sum((0, 1))
+    def _group_sum(self, members: Tensor) -> tuple[Tensor, Tensor]:
+        a, e = self.a[members].flatten(0, 1), self.e[members].flatten(0, 1)
+        return (e.T @ a) * self.module.mask, e.sum(0)
 
 
 class LowRankSite(Site):
@@ -377,6 +390,17 @@ def sites(
 def _usable(x: Tensor) -> Tensor:
     small = x.abs() <= LARGEST
     return small.flatten(1).all(1) if x.ndim > 1 else small
+
+
+def _kept(x: Tensor, rows: Tensor) -> Tensor:
+    return torch.where(rows.view((-1,) + (1,) * (x.ndim - 1)), x, torch.zeros_like(x))
+
+
+def _group_squares(x: Tensor, membership: Tensor) -> Tensor:
+    """Return sums of squares by group, (n, T, groups)."""
+    if membership.shape[1] == 1:
+        return torch.linalg.vector_norm(x, dim=2, keepdim=True).square()
+    return x.square() @ membership
 
 
 def _three(x: Tensor) -> Tensor:

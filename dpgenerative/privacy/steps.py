@@ -55,11 +55,7 @@ class Clipper:
 
         The sensitivity of all sums together is `bound`.
         """
-        rows = present.clone()
-        for layer in layers:
-            rows &= layer.finite()
-        for layer in layers:
-            layer.keep(rows)
+        rows = present & _without_unusable(layers)
         bounds = clipping.layer_bounds(
             self.bound, [layer.n_coordinates for layer in layers]
         )
@@ -112,6 +108,19 @@ class Clipper:
                 s = scale.to(g.dtype).view((-1,) + (1,) * (g.ndim - 1))
                 sums[p] = (s * torch.where(s > 0, g, torch.zeros_like(g))).sum(0)
         return sums
+
+
+def _without_unusable(layers: Sequence[Site]) -> Tensor:
+    """Zero the rows that hold unusable numbers anywhere; return the others.
+
+    Padding needs no zeros: its numbers are finite and its factor is 0. On a CPU, where
+    asking costs nothing, clean tables are left as they are.
+    """
+    finite = torch.stack([layer.finite() for layer in layers]).all(0)
+    if finite.device.type != "cpu" or not bool(finite.all()):
+        for layer in layers:
+            layer.keep(finite)
+    return finite
 
 
 def _masked(scale: Tensor | list[Tensor], rows: Tensor) -> Tensor | list[Tensor]:
@@ -300,11 +309,7 @@ def estimate_norm(
             losses, _ = objective(indices)
         loss = torch.where(present, losses, torch.zeros_like(losses)).sum()
         layers = sites(model, calls, loss)
-        usable = present.clone()
-        for layer in layers:
-            usable &= layer.finite()
-        for layer in layers:
-            layer.keep(usable)
+        usable = present & _without_unusable(layers)
         squares = torch.stack([layer.squared_norms()[0] for layer in layers]).sum(0)
         cells = np.searchsorted(edges, squares.sqrt()[usable].cpu().numpy())
         counts += np.bincount(cells, minlength=len(counts))

@@ -87,7 +87,8 @@ def test_calibration_spends_the_budget_and_no_more(epsilon, rate):
     z = calibrate(fixed, rate, 300, epsilon, DELTA)
     releases = [*fixed, GaussianRelease(z, rate, 300)]
     assert 0.99 * epsilon < epsilon_of(releases, DELTA, epsilon) <= epsilon
-    assert oracle(releases) <= epsilon * (1 + 1e-4)
+    # The oracle errs upwards, too, by its own discretization.
+    assert oracle(releases) <= epsilon * (1 + 1e-3)
 
 
 def test_an_infeasible_budget_names_what_to_change():

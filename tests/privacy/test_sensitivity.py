@@ -207,8 +207,8 @@ def test_sparsification_is_unbiased_and_thins():
     generator = torch.Generator().manual_seed(1)
     draws = torch.stack([sparsify(grads, 0.8, generator) for _ in range(4000)])
     error = draws.std(0) / math.sqrt(len(draws))
-    assert ((draws.mean(0) - grads).abs() <= 5 * error + 1e-6).all()
-    exact = (draws == grads).float().mean((0, 2))
-    assert (exact <= 0.25).all()
+    assert ((draws.mean(0) - grads).abs() <= 5 * error + 1e-4).all()
+    assert ((draws != 0).float().mean((0, 2)) <= 0.2 + 1e-3).all()
+    assert (draws != 0).float().mean() > 0.1
     assert torch.equal(sparsify(grads, 0.0, generator), grads)
     assert not sparsify(torch.zeros(2, 4), 0.5, generator).any()
