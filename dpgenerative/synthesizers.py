@@ -99,7 +99,7 @@ class DPHFlowSynthesizer(BaseEstimator):
         Expected batch size.
     averaging : float in [0, 1), default=0.995
         Decay of the exponential average of the weights.
-    device : str, default="auto"
+    device : {"auto", "cpu", "cuda"}, default="auto"
         "auto" takes CUDA where there is one.
     random_state : int, RandomState instance or None, default=None
         Seeds the initial weights and `sample`. Not the noise: see `reproducible`.
@@ -557,6 +557,9 @@ class DPHFlowSynthesizer(BaseEstimator):
         check_option(owner, "optimizer", self.optimizer, OPTIMIZERS)
         check_number(owner, "learning_rate", self.learning_rate, low=0, also=["auto"])
         check_number(owner, "averaging", self.averaging, low=0, high=1, closed="left")
+        check_option(owner, "device", self.device, ["auto", "cpu", "cuda"])
+        if self.device == "cuda" and not torch.cuda.is_available():
+            refuse(owner, "device", "needs a CUDA device, and none is here", "cuda")
         for name in ("anchored", "reproducible"):
             check_option(owner, name, getattr(self, name), [True, False])
         if self.reproducible and self.random_state is None:

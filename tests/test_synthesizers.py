@@ -1,0 +1,452 @@
+"""The estimator as its users meet it."""
+
+from __future__ import annotations
+
+import math
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from dpgenerative import Column, DPHFlowSynthesizer, Schema
+from dpgenerative.exceptions import InfeasibleBudgetError, UnsupportedColumnError
+
+FAST = {"n_steps": 20, "batch_size": 64, "random_state": 0}
+
+
+def mixed(n=300, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(50, 10, n)
+    return pd.DataFrame(
+        {
+            "age": rng.integers(18, 90, n),
+            "score": x,
+            "small": (x / 10).astype(np.float32),
+            "colour": pd.Categorical(rng.choice(["red", "green", "blue"], n)),
+            "grade": pd.Categorical(
+                rng.choice(["low", "mid", "high"], n),
+                categories=["low", "mid", "high"],
+                ordered=True,
+            ),
+            "city": rng.choice(["Oslo", "Rome"], n),
+            "visits": pd.array(rng.integers(0, 9, n), dtype="Int64"),
+            "member": rng.random(n) < 0.5,
+            "maybe": pd.array(rng.random(n) < 0.5, dtype="boolean"),
+            "note": pd.array(rng.choice(["a", "b"], n), dtype="string"),
+        }
+    )
+
+
+def fitted(frame=None, **params):
+    frame = mixed() if frame is None else frame
+    return DPHFlowSynthesizer(**{**FAST, **params}).fit(frame)
+
+
+def test_samples_have_the_columns_and_dtypes_of_the_table():
+    frame = mixed()
+    sample = fitted(frame).sample(50)
+    assert sample.columns.tolist() == frame.columns.tolist()
+    pd.testing.assert_series_equal(sample.dtypes, frame.dtypes)
+    assert len(sample) == 50
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, np.uint8])
+def test_arrays_come_back_as_arrays(dtype):
+    X = np.random.default_rng(0).integers(0, 50, (200, 3)).astype(dtype)
+    sample = fitted(X).sample(7)
+    assert isinstance(sample, np.ndarray)
+    assert sample.shape == (7, 3)
+    assert sample.dtype == dtype
+
+
+def test_strings_in_arrays():
+    X = np.array([["a", "x"], ["b", "y"]] * 200)
+    sample = fitted(X, epsilon=5.0).sample(20)
+    assert sample.shape == (20, 2)
+    assert set(sample[:, 0]) <= {"a", "b", None}
+
+
+@pytest.mark.parametrize("kind", ["series", "frame", "array"])
+def test_a_target_is_modelled_with_the_rest(kind):
+    frame = mixed()
+    target = frame["member"]
+    y = {"series": target, "frame": target.to_frame(), "array": target.to_numpy()}[kind]
+    synthesizer = DPHFlowSynthesizer(**FAST).fit(frame[["age", "score"]], y)
+    X, fake = synthesizer.sample(11)
+    assert X.columns.tolist() == ["age", "score"]
+    assert isinstance(fake, type(y))
+    assert len(fake) == 11
+    if kind == "series":
+        assert fake.name == "member"
+        assert fake.dtype == bool
+    assert synthesizer.n_features_in_ == 2
+    assert np.isfinite(synthesizer.score(frame[["age", "score"]], y))
+    with pytest.raises(ValueError, match="needs y"):
+        synthesizer.score(frame[["age", "score"]])
+
+
+def test_a_target_named_like_a_feature():
+    frame = mixed()[["age"]]
+    X, y = DPHFlowSynthesizer(**FAST).fit(frame, frame["age"]).sample(5)
+    assert X.columns.tolist() == ["age"]
+    assert y.name == "age"
+
+
+def test_learned_attributes():
+    synthesizer = fitted()
+    assert 0.99 < synthesizer.epsilon_ <= 1.0
+    assert synthesizer.delta_ == 1e-5
+    assert synthesizer.n_steps_ == 20
+    assert synthesizer.noise_multiplier_ > 0
+    assert synthesizer.schema_.names == tuple(mixed().columns)
+    assert synthesizer.feature_names_in_.tolist() == mixed().columns.tolist()
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+def test_the_report_states_the_budget(epsilon):
+    synthesizer = fitted(epsilon=epsilon)
+    text = str(synthesizer.privacy_)
+    assert f"({epsilon:g}, 1e-05)-differential privacy" in text
+    assert "adding or removing one row" in text
+    assert "levels of colour, grade" in text
+    assert "strings as levels" in text
+    assert 0.99 * epsilon < synthesizer.privacy_.to_dict()["epsilon_spent"] <= epsilon
+
+
+def test_the_report_lists_what_the_schema_gave_away():
+    schema = Schema([Column("age", "integer", lower=0, upper=120)])
+    assert "bounds of age" in str(fitted(mixed()[["age"]], schema=schema).privacy_)
+    assert "bounds of" not in str(fitted(mixed()[["age"]]).privacy_)
+
+
+@pytest.mark.parametrize("epsilon", [None, math.inf])
+def test_no_privacy_is_explicit_and_adds_no_noise(epsilon):
+    frame = mixed()
+    synthesizer = fitted(frame, epsilon=epsilon)
+    assert "NO PRIVACY" in str(synthesizer.privacy_)
+    assert synthesizer.epsilon_ == math.inf
+    assert synthesizer.noise_multiplier_ == 0
+    assert "epsilon=None" in repr(fitted(frame, epsilon=None))
+    colours = synthesizer.sample(20_000)["colour"].value_counts(normalize=True)
+    real = frame["colour"].value_counts(normalize=True)
+    assert (colours - real).abs().max() < 0.02
+
+
+def test_sampling_follows_the_seed():
+    synthesizer = fitted()
+    same = [synthesizer.sample(30, random_state=3) for _ in range(2)]
+    pd.testing.assert_frame_equal(*same)
+    assert not synthesizer.sample(30).equals(synthesizer.sample(30))
+    assert not fitted(random_state=None).sample(30).equals(synthesizer.sample(30))
+    with pytest.raises(ValueError, match="n_samples"):
+        synthesizer.sample(0)
+
+
+def test_noise_does_not_follow_the_seed_unless_asked():
+    def weights(**params):
+        return fitted(**params)._model.first.skip.weight
+
+    assert not torch.equal(weights(), weights())
+    assert torch.equal(weights(reproducible=True), weights(reproducible=True))
+    report = str(fitted(reproducible=True).privacy_)
+    assert "whoever knows the seed can remove the noise" in report
+    with pytest.raises(ValueError, match="random_state"):
+        fitted(reproducible=True, random_state=None)
+
+
+def test_fitted_synthesizers_survive_pickling():
+    synthesizer = fitted()
+    copy = pickle.loads(pickle.dumps(synthesizer))
+    pd.testing.assert_frame_equal(
+        copy.sample(20, random_state=0), synthesizer.sample(20, random_state=0)
+    )
+
+
+def test_scores_are_densities():
+    frame = mixed()
+    synthesizer = fitted(frame)
+    scores = synthesizer.score_samples(frame)
+    assert scores.shape == (len(frame),)
+    assert np.isfinite(scores).all()
+    assert synthesizer.score(frame) == pytest.approx(scores.mean())
+
+
+def test_the_density_of_one_number_integrates_to_one():
+    frame = pd.DataFrame({"x": np.random.default_rng(0).lognormal(0, 1, 400)})
+    schema = Schema([Column("x", "continuous", lower=0, upper=40, nullable=False)])
+    synthesizer = fitted(frame, schema=schema)
+    grid = (np.arange(400_000) + 0.5) / 10_000
+    density = np.exp(synthesizer.score_samples(pd.DataFrame({"x": grid})))
+    assert density.sum() / 10_000 == pytest.approx(1, abs=1e-3)
+
+
+def test_probabilities_of_a_whole_table_add_up():
+    frame = pd.DataFrame(
+        {
+            "a": pd.Categorical(["x", "y", "z"] * 60),
+            "b": np.random.default_rng(0).integers(0, 6, 180),
+        }
+    )
+    schema = Schema([Column("b", "integer", lower=0, upper=5)])
+    synthesizer = fitted(frame, schema=schema)
+    cells = [(a, b) for a in ["x", "y", "z", None] for b in range(6)]
+    table = pd.DataFrame(cells, columns=["a", "b"]).astype(frame.dtypes.to_dict())
+    assert np.exp(synthesizer.score_samples(table)).sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_a_dependence_is_learned_under_privacy():
+    rng = np.random.default_rng(0)
+    a = rng.integers(0, 3, 5000)
+    frame = pd.DataFrame({"a": a, "b": np.where(rng.random(5000) < 0.9, a, 2 - a)})
+    schema = Schema([Column(c, "categorical", levels=(0, 1, 2)) for c in "ab"])
+    sample = DPHFlowSynthesizer(schema=schema, random_state=0).fit(frame).sample(5000)
+    agree = (sample["a"] == sample["b"]).mean()
+    assert agree > 0.85 * (frame["a"] == frame["b"]).mean()
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"clipping": "per-layer"},
+        {"clipping": "per-unit"},
+        {"clipping": "sparsified", "sparsity": 0.8},
+        {"max_grad_norm": "auto"},
+        {"divergence": "mmd", "n_partitions": 4},
+        {"divergence": lambda z: z.square().mean(), "clip_batch": 0.01},
+        {"anchored": False, "n_blocks": 2, "linear": "low-rank", "hidden_units": 8},
+        {"n_blocks": 2, "linear": "lu", "dequantization": "variational"},
+        {"optimizer": "sgd"},
+        {"optimizer": "adabelief"},
+        {"averaging": 0.0},
+        {"hidden_units": 8, "n_basis": 3, "n_bins": 8},
+    ],
+    ids=lambda params: "-".join(f"{k}={v}"[:24] for k, v in params.items()),
+)
+def test_every_option_fits_and_samples(params):
+    frame = mixed()
+    synthesizer = fitted(frame, **params)
+    pd.testing.assert_series_equal(synthesizer.sample(20).dtypes, frame.dtypes)
+    assert np.isfinite(synthesizer.score_samples(frame)).all()
+    assert 0.99 < synthesizer.epsilon_ <= 1.0
+
+
+def test_partitions_act_with_a_divergence_only():
+    def weights(**params):
+        return fitted(reproducible=True, **params)._model.first.skip.weight
+
+    assert torch.equal(weights(n_partitions=2), weights(n_partitions=8))
+    some, more = (
+        weights(divergence="mmd", n_partitions=n, clip_batch=0.1) for n in (2, 8)
+    )
+    assert not torch.equal(some, more)
+
+
+def test_the_norm_estimate_is_paid_for():
+    given = fitted(reproducible=True)
+    estimated = fitted(reproducible=True, max_grad_norm="auto")
+    assert given.privacy_.plan.n_rows == estimated.privacy_.plan.n_rows
+    assert estimated.noise_multiplier_ > given.noise_multiplier_
+    assert "clipping norm (quantile" in str(estimated.privacy_)
+    assert estimated.epsilon_ <= 1.0
+
+
+def test_categorical_features():
+    X = np.random.default_rng(0).integers(0, 3, (200, 2)).astype(float)
+    for chosen in ([0], [True, False], ["x0"]):
+        synthesizer = fitted(X, categorical_features=chosen)
+        kinds = [c.kind for c in synthesizer.schema_.columns]
+        assert kinds == ["categorical", "continuous"]
+    for bad in ([5], [True], ["nope"], "all"):
+        with pytest.raises(ValueError, match="categorical_features"):
+            fitted(X, categorical_features=bad)
+
+
+def test_a_million_rows_do_not_need_memory_at_once(monkeypatch):
+    from dpgenerative import synthesizers
+
+    monkeypatch.setattr(synthesizers, "SAMPLE_CHUNK", 64)
+    synthesizer = fitted()
+    sample = synthesizer.sample(1000, random_state=0)
+    assert len(sample) == 1000
+    assert sample.index.tolist() == list(range(1000))
+    pd.testing.assert_series_equal(sample.dtypes, mixed().dtypes)
+
+
+# scikit-learn ---------------------------------------------------------------------
+
+
+def test_clone_and_parameters():
+    synthesizer = DPHFlowSynthesizer(epsilon=2.0, clipping="per-layer")
+    assert clone(synthesizer).get_params() == synthesizer.get_params()
+    assert synthesizer.set_params(epsilon=3.0).epsilon == 3.0
+    before = DPHFlowSynthesizer(**FAST)
+    params = before.get_params()
+    assert before.fit(mixed()).get_params() == params
+
+
+def test_grid_search_over_epsilon():
+    search = GridSearchCV(
+        DPHFlowSynthesizer(**FAST), {"epsilon": [0.5, 5.0]}, cv=2, error_score="raise"
+    )
+    search.fit(mixed()[["age", "colour", "member"]])
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.best_estimator_.sample(3).shape == (3, 3)
+
+
+def test_last_step_of_a_pipeline():
+    pipeline = make_pipeline(FunctionTransformer(), DPHFlowSynthesizer(**FAST))
+    frame = mixed()[["age", "score"]]
+    assert np.isfinite(pipeline.fit(frame).score(frame))
+    assert pipeline[-1].sample(4).shape == (4, 2)
+
+
+def test_unfitted():
+    for call in ("sample", "score_samples", "score"):
+        with pytest.raises(NotFittedError):
+            getattr(DPHFlowSynthesizer(), call)(*([mixed()] if "score" in call else []))
+
+
+def test_a_failed_fit_leaves_nothing():
+    synthesizer = DPHFlowSynthesizer(epsilon=-1)
+    with pytest.raises(ValueError, match="epsilon"):
+        synthesizer.fit(mixed())
+    assert not [name for name in vars(synthesizer) if name.endswith("_")]
+
+
+# Bad input ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epsilon", 0),
+        ("epsilon", -1.0),
+        ("epsilon", math.nan),
+        ("epsilon", "one"),
+        ("epsilon", True),
+        ("delta", 0),
+        ("delta", 1),
+        ("delta", None),
+        ("clipping", "none"),
+        ("max_grad_norm", 0),
+        ("max_grad_norm", "median"),
+        ("sparsity", 1.0),
+        ("n_partitions", 0),
+        ("divergence", "kl"),
+        ("clip_batch", -1),
+        ("schema", {"a": 1}),
+        ("marginal_budget", 1.0),
+        ("anchored", "yes"),
+        ("n_blocks", 0),
+        ("n_bins", 1),
+        ("n_basis", 0),
+        ("hidden_units", -1),
+        ("linear", "dense"),
+        ("dequantization", "none"),
+        ("optimizer", "lbfgs"),
+        ("learning_rate", 0),
+        ("n_steps", 0),
+        ("batch_size", 1.5),
+        ("averaging", 1.0),
+        ("random_state", -1),
+        ("device", "tpu"),
+    ],
+)
+def test_bad_parameters_are_named(name, value):
+    with pytest.raises(ValueError, match=name) as error:
+        DPHFlowSynthesizer(**{**FAST, name: value}).fit(mixed())
+    assert repr(value) in str(error.value)
+
+
+def test_bad_tables():
+    frame = mixed()
+    with pytest.raises(ValueError, match="distinct"):
+        fitted(pd.concat([frame, frame], axis=1))
+    with pytest.raises(ValueError, match="0 sample"):
+        fitted(frame.iloc[:0])
+    with pytest.raises(ValueError, match="0 feature"):
+        fitted(frame[[]])
+    with pytest.raises(ValueError, match="2D"):
+        fitted(np.arange(5.0))
+    with pytest.raises(TypeError, match="toarray"):
+        fitted(sparse.eye(5).tocsr())
+    with pytest.raises(ValueError, match="Complex"):
+        fitted(np.ones((5, 2)) * 1j)
+    with pytest.raises(ValueError, match="same number of rows"):
+        DPHFlowSynthesizer(**FAST).fit(frame, [1, 2])
+    with pytest.raises(ValueError, match="sample_weight"):
+        DPHFlowSynthesizer(**FAST).fit(frame, sample_weight=np.ones(len(frame)))
+    with pytest.raises(ValueError, match="lacks"):
+        fitted(frame, schema=Schema([Column("nope", "boolean")]))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.date_range("2020", periods=10),
+        pd.timedelta_range("1D", periods=10),
+        np.ones(10) * 1j,
+        pd.arrays.SparseArray(np.ones(10)),
+        pd.period_range("2020", periods=10),
+    ],
+    ids=["datetime", "timedelta", "complex", "sparse", "period"],
+)
+def test_unsupported_dtypes_name_the_column(values):
+    with pytest.raises(UnsupportedColumnError, match="'when'"):
+        fitted(pd.DataFrame({"ok": range(10), "when": values}))
+
+
+def test_scoring_other_columns():
+    synthesizer = fitted(mixed()[["age", "score"]])
+    with pytest.raises(ValueError, match=r"unseen: \['colour'\], absent: \['age'\]"):
+        synthesizer.score(mixed()[["score", "colour"]])
+    with pytest.raises(ValueError, match="2 features"):
+        fitted(np.ones((50, 2))).score(np.ones((50, 3)))
+    assert np.isfinite(synthesizer.score(mixed()[["score", "age"]]))
+
+
+def test_an_infeasible_budget_says_what_to_change():
+    with pytest.raises(InfeasibleBudgetError, match="Raise epsilon"):
+        fitted(epsilon=1e-9, delta=1e-15)
+
+
+HOSTILE = {
+    "huge": [2**62, -(2**62), 0, 1],
+    "infinite": [np.inf, -np.inf, np.nan, 1.0],
+    "large": [1e308, -1e308, 5e-324, 0.0],
+    "missing": [np.nan] * 4,
+    "constant": [7] * 4,
+    "objects": [[1, 2], {"a": 1}, b"x", ("t",)],
+    "mixed": [1, "1", 1.0, True],
+    "unicode": ["\ud800", "\0", "\N{SNOWMAN}" * 1000, ""],
+    "none": [None] * 4,
+    "long": [10**5000, 1, 2, 3],
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_values_never_raise(kind):
+    column = pd.Series(HOSTILE[kind] * 10, dtype=None if kind != "long" else object)
+    sample = fitted(pd.DataFrame({"x": column, "y": range(40)})).sample(30)
+    assert sample["x"].dtype == column.dtype
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_very_small_tables(n):
+    frame = mixed().iloc[:n]
+    pd.testing.assert_series_equal(fitted(frame).sample(5).dtypes, frame.dtypes)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda():
+    synthesizer = fitted(device="cuda", hidden_units=8)
+    assert len(synthesizer.sample(10)) == 10
