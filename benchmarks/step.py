@@ -10,7 +10,7 @@ Writes ``benchmarks/results/step.md``.
 from __future__ import annotations
 
 import argparse
-import datetime
+import datetime as dt
 import platform
 import resource
 import statistics
@@ -111,7 +111,11 @@ def our_steps(model: nn.Module, losses, data: Tensor, strategies) -> dict:
             model, objective, [(rows, present)], mechanisms, generator
         )
 
-    steps = {"plain": stepper(lambda: plain_gradient(model, objective, [(rows, present)], batch))}
+    steps = {
+        "plain": stepper(
+            lambda: plain_gradient(model, objective, [(rows, present)], batch)
+        )
+    }
     return steps | {name: stepper(private(name)) for name in strategies}
 
 
@@ -142,7 +146,9 @@ def vmap_step(data: Tensor, chunk: int = 128):
     optimizer = torch.optim.Adam(list(model.parameters()), lr=1e-3)
 
     def loss(values, x):
-        out = torch.func.functional_call(model, dict(zip(names, values, strict=True)), x[None])
+        out = torch.func.functional_call(
+            model, dict(zip(names, values, strict=True)), x[None]
+        )
         return (out - x).square().sum()
 
     per_example = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))
@@ -151,7 +157,9 @@ def vmap_step(data: Tensor, chunk: int = 128):
         totals = [torch.zeros_like(p) for p in params]
         for x in data.split(chunk):
             grads = per_example(params, x)
-            norms = torch.stack([g.flatten(1).square().sum(1) for g in grads]).sum(0).sqrt()
+            norms = (
+                torch.stack([g.flatten(1).square().sum(1) for g in grads]).sum(0).sqrt()
+            )
             scale = (1 / norms.clamp(min=1e-12)).clamp(max=1)
             for total, g in zip(totals, grads, strict=True):
                 total += torch.einsum("n,n...->...", scale, g)
@@ -183,7 +191,12 @@ def timed(steps: dict, rounds: int, device: str) -> dict[str, float]:
 def table(title: str, medians: dict[str, float]) -> list[str]:
     """Return a markdown table of times and of ratios to the plain step."""
     plain = medians["plain"]
-    lines = [f"## {title}", "", "| step | median ms | ratio to plain |", "|---|---|---|"]
+    lines = [
+        f"## {title}",
+        "",
+        "| step | median ms | ratio to plain |",
+        "|---|---|---|",
+    ]
     for name, value in medians.items():
         lines.append(f"| {name} | {1e3 * value:.2f} | {value / plain:.2f} |")
     if "Opacus" in medians:
@@ -203,7 +216,7 @@ def main() -> None:
     lines = [
         "# Time of a private step",
         "",
-        f"{datetime.date.today()}, {platform.machine()}, {torch.get_num_threads()} "
+        f"{dt.date.today()}, {platform.machine()}, {torch.get_num_threads()} "
         f"threads, torch {torch.__version__}, device {args.device}, batch "
         f"{args.batch}; command: `python benchmarks/step.py {' '.join(sys.argv[1:])}`.",
         "",
@@ -212,7 +225,9 @@ def main() -> None:
     mlp = MLP(generator).to(args.device)
     steps = our_steps(mlp, mlp.losses, data, STRATEGIES)
     steps |= {"Opacus": opacus_step(data), "vmap": vmap_step(data)}
-    lines += table("Three dense layers of 256 units", timed(steps, args.rounds, args.device))
+    lines += table(
+        "Three dense layers of 256 units", timed(steps, args.rounds, args.device)
+    )
     for hidden in (0, 64):
         model = flow(generator, hidden).to(args.device)
         cells = torch.tensor(model.first.n_cells)
@@ -220,7 +235,9 @@ def main() -> None:
         steps = our_steps(
             model, lambda x, m=model: -m(x)[0], codes.to(args.device), STRATEGIES
         )
-        lines += table(f"Flow, {hidden} hidden units", timed(steps, args.rounds, args.device))
+        lines += table(
+            f"Flow, {hidden} hidden units", timed(steps, args.rounds, args.device)
+        )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     lines.append(f"Peak resident memory of the whole run: {peak} MiB.")
     RESULTS.mkdir(exist_ok=True)

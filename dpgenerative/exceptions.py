@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class InfeasibleBudgetError(ValueError):
-    """The privacy budget cannot pay for what was asked; the text says what to change."""
+    """The budget cannot pay for what was asked; the text says what to change."""
 
 
 class UnsupportedColumnError(TypeError):

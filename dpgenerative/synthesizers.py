@@ -50,7 +50,7 @@ class DPHFlowSynthesizer(BaseEstimator):
 
     Learns the joint distribution of a table under (epsilon, delta)-differential privacy
     for adding or removing one row, and samples new tables of the same columns and
-    dtypes. Everything that `fit` leaves behind, and everything drawn from it, is covered.
+    dtypes. All that `fit` leaves behind, and all that is drawn from it, is covered.
 
     Parameters
     ----------
@@ -128,7 +128,8 @@ class DPHFlowSynthesizer(BaseEstimator):
 
     Notes
     -----
-    Every `fit` spends again. `score` and `score_samples` on private rows are not covered.
+    Every `fit` spends again. `score` and `score_samples` on private rows are not
+    covered.
 
     References
     ----------
@@ -361,7 +362,7 @@ class DPHFlowSynthesizer(BaseEstimator):
         return type(self).__name__
 
     def _mechanisms(self, streams: Streams) -> Mechanisms:
-        """Return the door through which this fit releases; tests put a recorder here."""
+        """Return the door of this fit's releases; tests put a recorder here."""
         return Mechanisms(streams.counts, streams.gradients)
 
     def _fit(
@@ -388,7 +389,7 @@ class DPHFlowSynthesizer(BaseEstimator):
         train(
             model, objective, len(frame), plan, gradient,
             self._options(n_rows, schema), mechanisms, streams, device,
-            divergence=DIVERGENCES.get(self.divergence, self.divergence),
+            divergence=self._divergence(),
         )  # fmt: skip
         if self.anchored:
             model.rake(RAKING_ROWS, streams.rows)
@@ -481,20 +482,26 @@ class DPHFlowSynthesizer(BaseEstimator):
         mechanisms: Mechanisms,
         device: str,
     ) -> PrivateGradient:
-        bound = self.max_grad_norm
-        if bound == "auto":
+        if isinstance(self.max_grad_norm, str):
             rows = torch.arange(n, device=device).split(4096)
             chunks = ((part, torch.ones_like(part, dtype=torch.bool)) for part in rows)
             bound = estimate_norm(
                 model, objective, chunks, mechanisms, plan.norm_multiplier
             )
+        else:
+            bound = float(self.max_grad_norm)
         group = self.clip_batch
         if group is None:
             group = bound * self.n_partitions / (20 * plan.batch_size)
-        clipper = Clipper(self.clipping, float(bound), self.sparsity, float(group))
+        clipper = Clipper(self.clipping, bound, self.sparsity, group)
         return PrivateGradient(
             clipper, plan.noise_multiplier, plan.batch_size, self.n_partitions
         )
+
+    def _divergence(self) -> Callable[[Tensor], Tensor] | None:
+        if isinstance(self.divergence, str):
+            return DIVERGENCES[self.divergence]
+        return self.divergence
 
     def _options(self, n_rows: int, schema: Schema) -> TrainingOptions:
         rate = self._resolved("learning_rate", n_rows, schema)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -168,13 +167,10 @@ def train(
         optimizer.step()
         schedule.step()
         decay = min(options.averaging, (1 + t) / (10 + t)) if options.averaging else 0
-        torch._foreach_lerp_(averaged, params, 1 - decay)
+        with torch.no_grad():
+            for mean, p in zip(averaged, params, strict=True):
+                mean.lerp_(p, 1 - decay)
     with torch.no_grad():
         for p, mean in zip(params, averaged, strict=True):
             p.copy_(mean)
             p.grad = None
-
-
-def detached(model: nn.Module) -> nn.Module:
-    """Return a copy of the model on the CPU that carries nothing but its tensors."""
-    return copy.deepcopy(model).cpu().requires_grad_(False)

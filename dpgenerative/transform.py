@@ -1,7 +1,7 @@
 """From a table to cells and back, by private one-way marginals.
 
-Every column is cut into *cells*: one per level or value that is frequent enough, one for
-the rare levels of a nominal column together, intervals of a numeric column, one for
+Every column is cut into *cells*: one per level or value that is frequent enough, one
+for the rare levels of a nominal column together, intervals of a numeric column, one for
 'missing'. The released masses of the cells are where the model starts; inside a cell,
 rare levels follow their released masses and numbers are uniform in asinh space.
 
@@ -11,9 +11,9 @@ only what was released.
 
 Formal guarantee: the releases of `fit` together are one Gaussian mechanism of the noise
 multiplier given: a row is counted once in every histogram, so that histograms with
-standard deviations s_1, s_2, ... have multiplier ``(sum 1 / s_k^2)^(-1/2)``. Their number
-and their standard deviations are fixed before the first count. (The keys of a column of
-strings without known levels cost a delta besides: `noise.threshold_for`.)
+standard deviations s_1, s_2, ... have multiplier ``(sum 1 / s_k^2)^(-1/2)``. Their
+number and their standard deviations are fixed before the first count. (The keys of a
+column of strings without known levels cost a delta besides: `noise.threshold_for`.)
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from dpgenerative.privacy.noise import Mechanisms, threshold_for
+from dpgenerative.privacy.noise import Key, Mechanisms, threshold_for
 from dpgenerative.schema import Column, Schema, can_hold_missing, is_real_dtype
 
 DOMAIN_SHARE = 0.25
@@ -387,10 +387,9 @@ class _Fitter:
     def _open_levels(self, column: Column, dtype: Any, series: pd.Series) -> Codec:
         std = self._domain_std()
         threshold = threshold_for(std, self.delta, self.n_open) if std else 0.0
-        counts = Counter(_keys(series))
-        counts.pop(None, None)
+        counts = Counter(key for key in _keys(series) if key is not None)
         released = self.mechanisms.thresholded(counts, std, threshold)
-        levels = tuple(value for _, value in released)
+        levels: tuple[Any, ...] = tuple(key[1] for key in released)
         nullable = can_hold_missing(dtype)
         if not levels:
             levels = ("",) if not is_real_dtype(dtype) else (0,)
@@ -520,9 +519,10 @@ class _Fitter:
     ) -> list[tuple[int, int, float]]:
         """Halve every interval (start, stop, count) that is wide and full enough."""
         wide = [stop - start > 1 and count > least for start, stop, count in nodes]
-        ends = [(a, (a + b) // 2, b) for (a, b, _), w in zip(nodes, wide) if w]
-        if not ends:
+        chosen = [node for node, is_wide in zip(nodes, wide, strict=True) if is_wide]
+        if not chosen:
             return nodes
+        ends = [(start, (start + stop) // 2, stop) for start, stop, _ in chosen]
         noisy = self.mechanisms.gaussian(np.diff(below[np.array(ends)], axis=1), std)
         halves = iter(zip(ends, noisy, strict=True))
         children = []
@@ -539,9 +539,10 @@ class _Fitter:
 def in_steps(column: Column, series: pd.Series) -> np.ndarray:
     """Return a numeric column in steps, inside its bounds; NaN where missing.
 
-    Values off the grid go to the nearest grid point, infinite ones count as missing, and
-    missing ones become the lower bound where the column is not nullable.
+    Values off the grid go to the nearest grid point, infinite ones count as missing,
+    and missing ones become the lower bound where the column is not nullable.
     """
+    assert column.lower is not None
     values = series.to_numpy(float, na_value=np.nan)
     values = np.where(np.isinf(values), np.nan, values)
     values = np.clip(values, column.lower, column.upper)
@@ -563,11 +564,11 @@ def level_indices(series: pd.Series, levels: Sequence[Hashable]) -> np.ndarray:
     return np.where(series.isna(), -1, found)
 
 
-def _keys(series: pd.Series) -> list[tuple[str, Hashable] | None]:
+def _keys(series: pd.Series) -> list[Key | None]:
     return [_key(value) for value in series.array]
 
 
-def _key(value: Any) -> tuple[str, Hashable] | None:
+def _key(value: Any) -> Key | None:
     """Return what tells values of an object column apart; None for the unusable.
 
     Equal values of one type have one key, so that which of them came first in the table
@@ -587,13 +588,14 @@ def _key(value: Any) -> tuple[str, Hashable] | None:
 
 def _grid(column: Column) -> np.ndarray:
     """Return the public edges, even in asinh space, between which cells are cut."""
-    assert column.lower is not None and column.upper is not None
+    assert column.lower is not None
+    assert column.upper is not None
     if column.step is None:
         low, high = column.lower, column.upper
         if low == high:
             low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
         ends = np.arcsinh([low, high])
-        grid = np.sinh(np.linspace(*ends, 2**CONTINUOUS_DEPTH + 1))
+        grid = np.sinh(np.linspace(ends[0], ends[1], 2**CONTINUOUS_DEPTH + 1))
         grid[[0, -1]] = low, high
         return np.unique(grid)
     low, high = (
@@ -612,7 +614,7 @@ def _grid(column: Column) -> np.ndarray:
     else:
         lattice = 2**INTEGER_DEPTH
     ends = np.arcsinh([low - 0.5, high + 0.5])
-    grid = np.floor(np.sinh(np.linspace(*ends, lattice + 1))) + 0.5
+    grid = np.floor(np.sinh(np.linspace(ends[0], ends[1], lattice + 1))) + 0.5
     grid[[0, -1]] = low - 0.5, high + 0.5
     return np.unique(grid)
 
@@ -630,7 +632,7 @@ def _atom_values(column: Column, edges: np.ndarray, heavy: np.ndarray) -> np.nda
 
 
 def _missing_value(dtype: Any) -> Any:
-    if dtype == object or isinstance(dtype, pd.CategoricalDtype):
+    if pd.api.types.is_object_dtype(dtype) or isinstance(dtype, pd.CategoricalDtype):
         return None
     return np.nan if isinstance(dtype, np.dtype) else pd.NA
 

@@ -63,10 +63,8 @@ def rational_quadratic_spline(
     x0, y0 = at(xs), at(ys)
     width, height = at(xs, 1) - x0, at(ys, 1) - y0
     d0, d1, slope = at(slopes), at(slopes, 1), height / width
-    if inverse:
-        t = _solve_bin(safe - y0, height, d0, d1, slope)
-    else:
-        t = (safe - x0) / width
+    t = (safe - x0) / width
+    t = _solve_bin(safe - y0, height, d0, d1, slope) if inverse else t
     curve = t * (1 - t)
     base = slope + (d0 + d1 - 2 * slope) * curve
     rise = d1 * t.square() + 2 * slope * curve + d0 * (1 - t).square()

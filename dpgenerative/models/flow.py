@@ -1,20 +1,21 @@
 """DP-HFlow: an autoregressive flow over the cells of a mixed-type table.
 
 Every row is a vector of cells (`transform`). The first block moves the private
-marginals: with ``pi_j`` the released masses of column j and offsets ``o_j`` computed from
-the columns before it, ``P(cell k of column j | earlier) = softmax(log pi_j + o_j)_k``.
-It is a spline on the unit line with its x-knots at the cumulative masses, linear inside
-each cell; zero offsets make it the identity, so that the untrained model is the product
-of the marginals. Further blocks (rational-quadratic splines whose parameters come from
-one masked network shared by all of them, linear flow, reversed order) act on the
-positions that the first block returns, through the normal quantile; they see dequantized
-cells, and the log-likelihood is then the bound of variational dequantization.
+marginals: with ``pi_j`` the released masses of column j and offsets ``o_j`` computed
+from the columns before it, ``P(cell k of column j | earlier) = softmax(log pi_j +
+o_j)_k``. It is a spline on the unit line with its x-knots at the cumulative masses,
+linear inside each cell; zero offsets make it the identity, so that the untrained model
+is the product of the marginals. Further blocks (rational-quadratic splines whose
+parameters come from one masked network shared by all of them, linear flow, reversed
+order) act on the positions that the first block returns, through the normal quantile;
+they see dequantized cells, and the log-likelihood is then the bound of variational
+dequantization.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -102,6 +103,11 @@ class AnchoredBlock(nn.Module):
     generator : torch.Generator
         Source of the initial weights.
     """
+
+    log_masses: Tensor
+    raking: Tensor
+    segments: Tensor
+    offsets_of: Tensor
 
     def __init__(
         self,
@@ -359,6 +365,8 @@ class HFlow(nn.Module):
         Source of the initial weights.
     """
 
+    atoms: Tensor
+
     def __init__(
         self,
         facts: Sequence[CellFacts],
@@ -374,6 +382,7 @@ class HFlow(nn.Module):
         super().__init__()
         d = len(facts)
         self.anchored = anchored
+        self.n_blocks = n_blocks
         units = hidden_units if anchored else 0
         self.first = AnchoredBlock(facts, n_basis, units, generator)
         if not anchored:
@@ -383,13 +392,12 @@ class HFlow(nn.Module):
         self.splines = (
             SplineNetwork(d, n_splines, width, generator) if n_splines else None
         )
-        self.has_spline = [not anchored or t > 0 for t in range(n_blocks)]
-        makers = {
-            "none": lambda: None,
+        makers: dict[str, Callable[[], LowRankLinear | LULinear]] = {
             "low-rank": lambda: LowRankLinear(d, generator=generator),
             "lu": lambda: LULinear(d, generator=generator),
         }
-        self.linears = nn.ModuleList(makers[linear]() for _ in range(n_blocks))
+        n_linears = 0 if linear == "none" else n_blocks
+        self.linears = nn.ModuleList(makers[linear]() for _ in range(n_linears))
         self.exact = anchored and n_blocks == 1 and linear == "none"
         self.dequantizer = None
         if dequantization == "variational" and not self.exact:
@@ -444,17 +452,16 @@ class HFlow(nn.Module):
         else:
             z = 6 * v - 3
             log_density = z.new_full((len(z),), z.shape[1] * math.log(6))
-        spline = 0
-        for has_spline, linear in zip(self.has_spline, self.linears, strict=True):
-            if has_spline and self.splines is not None:
+        for block in range(self.n_blocks):
+            spline = block - self.anchored
+            if spline >= 0 and self.splines is not None:
                 params = self.splines(z, spline)
                 z, slope = rational_quadratic_spline(
                     z, params, SPLINE_BINS, SPLINE_BOUND
                 )
                 log_density = log_density + slope.sum(1)
-                spline += 1
-            if linear is not None:
-                z, log_det = linear(z)
+            if len(self.linears):
+                z, log_det = self.linears[block](z)
                 log_density = log_density + log_det
             z = z.flip(1)
         return z, log_density + _standard_normal(z)
@@ -462,15 +469,12 @@ class HFlow(nn.Module):
     @torch.no_grad()
     def _pull(self, z: Tensor) -> Tensor:
         """Return the points of the unit cube whose images are the rows given."""
-        blocks = list(zip(self.has_spline, self.linears, strict=True))
-        spline = self.splines.n_blocks if self.splines is not None else 0
-        for has_spline, linear in reversed(blocks):
+        for block in reversed(range(self.n_blocks)):
             z = z.flip(1)
-            if linear is not None:
-                z = linear.inverse(z)
-            if has_spline and self.splines is not None:
-                spline -= 1
-                z = self._invert_spline(z, spline)
+            if len(self.linears):
+                z = self.linears[block].inverse(z)  # type: ignore[operator]
+            if block >= self.anchored:
+                z = self._invert_spline(z, block - self.anchored)
         if self.anchored:
             return torch.special.ndtr(z)
         return ((z + 3) / 6).clamp(0, 1 - _EDGE)

@@ -83,8 +83,9 @@ def gaussian_multiplier(epsilon: float, delta: float) -> float:
 
     if excess(math.log(1e7)) > 0:
         raise InfeasibleBudgetError(
-            f"epsilon={epsilon:.4g} with delta={delta:.3g} leaves nothing to learn from: "
-            "the noise would be ten million times the sensitivity. Raise epsilon or delta."
+            f"epsilon={epsilon:.4g} with delta={delta:.3g} leaves nothing to learn "
+            "from: the noise would be ten million times the sensitivity. Raise epsilon "
+            "or delta."
         )
     return math.exp(float(brentq(excess, math.log(1e-3), math.log(1e7), xtol=1e-10)))
 

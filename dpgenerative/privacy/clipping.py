@@ -1,14 +1,14 @@
 """Clipping: how much one record may move the sum of gradients.
 
-Every strategy cuts the coordinates into groups with a bound each, so that the squares of
-the bounds sum to C^2. Whatever the gradient, what is left of it has norm at most C: the
-sensitivity of the sum under adding or removing one record.
+Every strategy cuts the coordinates into groups with a bound each, so that the squares
+of the bounds sum to C^2. Whatever the gradient, what is left of it has norm at most C:
+the sensitivity of the sum under adding or removing one record.
 
 - ``flat``: one group.
 - ``per-layer``: C_l = C sqrt(n_l / n), by number of coordinates.
 - ``per-unit``: inside a layer, row u of the weight gets C_l sqrt(w_u / sum w), w_u the
-  row's L1 norm (DP-HFlow). The split depends on the record; its squares sum to C_l^2 for
-  every record, which is all that privacy needs.
+  row's L1 norm (DP-HFlow). The split depends on the record; its squares sum to C_l^2
+  for every record, which is all that privacy needs.
 - ``sparsified``: a stochastic operator thins each record's layer gradient before the
   layer's clip (DP-HFlow).
 
@@ -91,8 +91,9 @@ def sparsify(grads: Tensor, sparsity: float, generator: torch.Generator) -> Tens
 
     With tau the record's own L1 norm over ``(1 - sparsity) p``, entries of at least tau
     stay; a smaller entry g becomes ``sign(g) tau`` with probability ``|g| / tau`` and 0
-    otherwise. At most ``(1 - sparsity) p`` entries survive on average, the largest among
-    them, and ``E[T(g)] = g`` (the operator T_{tau,gamma} of DP-HFlow, before the clip).
+    otherwise. At most ``(1 - sparsity) p`` entries survive on average, the largest
+    among them, and ``E[T(g)] = g`` (the operator T_{tau,gamma} of DP-HFlow, before the
+    clip).
 
     Parameters
     ----------

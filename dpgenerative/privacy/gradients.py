@@ -389,7 +389,8 @@ def sites(
 
 def _usable(x: Tensor) -> Tensor:
     small = x.abs() <= LARGEST
-    return small.flatten(1).all(1) if x.ndim > 1 else small
+    whole: Tensor = small.flatten(1).all(1) if x.ndim > 1 else small
+    return whole
 
 
 def _kept(x: Tensor, rows: Tensor) -> Tensor:
@@ -399,7 +400,8 @@ def _kept(x: Tensor, rows: Tensor) -> Tensor:
 def _group_squares(x: Tensor, membership: Tensor) -> Tensor:
     """Return sums of squares by group, (n, T, groups)."""
     if membership.shape[1] == 1:
-        return torch.linalg.vector_norm(x, dim=2, keepdim=True).square()
+        norms: Tensor = torch.linalg.vector_norm(x, dim=2, keepdim=True)
+        return norms.square()
     return x.square() @ membership
 
 

@@ -14,11 +14,14 @@ Edge cases: empty arrays come back empty; std = 0 means no privacy and adds noth
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
+
+Key = tuple[str, str | bool | int | float]
+"""Type name and value of a string or number found in a column."""
 
 
 class Mechanisms:
@@ -49,8 +52,8 @@ class Mechanisms:
         return np.asarray(values, float) + self._rng.normal(0.0, std, np.shape(values))
 
     def thresholded(
-        self, counts: Mapping[Hashable, int], std: float, threshold: float
-    ) -> dict[Hashable, float]:
+        self, counts: Mapping[Key, int], std: float, threshold: float
+    ) -> dict[Key, float]:
         """Release the keys whose noisy count exceeds a threshold, in sorted order."""
         keys = sorted(counts, key=lambda key: (type(key).__name__, str(key)))
         noisy = self.gaussian(np.array([counts[key] for key in keys], float), std)

@@ -1,11 +1,12 @@
 """The plan of a fit: what is released, with which noise, and what that costs.
 
-The plan is the one place where the parts meet: the row count fixes the sampling rate and
-the number of steps, accounting fixes the noise, and nothing after that may change either.
+The plan is the one place where the parts meet: the row count fixes the sampling rate
+and the number of steps, accounting fixes the noise, and nothing after that may change
+either.
 
 Formal guarantee: the row count is released under pure epsilon_c-DP; for every value of
-it the remaining releases, whose noise multipliers, sampling rate and number of steps are
-fixed by that value, are (epsilon - epsilon_c, delta)-DP together; so the whole is
+it the remaining releases, whose noise multipliers, sampling rate and number of steps
+are fixed by that value, are (epsilon - epsilon_c, delta)-DP together; so the whole is
 (epsilon, delta)-DP by basic composition. A thresholded release of strings costs
 `threshold_delta`, and the accountant works at what is left of delta.
 """

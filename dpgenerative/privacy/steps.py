@@ -65,16 +65,17 @@ class Clipper:
                 for layer, bound in zip(layers, bounds, strict=True)
             ]
         else:
-            scales = self._scales(layers, bounds)
             parts = [
                 layer.weighted_sum(_masked(scale, rows))
-                for layer, scale in zip(layers, scales, strict=True)
+                for layer, scale in zip(
+                    layers, self._scales(layers, bounds), strict=True
+                )
             ]
         return {p: x for part in parts for p, x in part.items()}
 
     def _scales(
         self, layers: Sequence[Site], bounds: Sequence[float]
-    ) -> list[Tensor] | list[list[Tensor]]:
+    ) -> Sequence[Tensor | list[Tensor]]:
         if self.strategy == "per-unit":
             return [
                 _layer_unit_factors(layer.unit_norms(), bound)
@@ -136,7 +137,7 @@ def _layer_unit_factors(
     widths = [l1.shape[1] for l1, _ in norms]
     l1 = torch.cat([a for a, _ in norms], 1)
     l2 = torch.cat([b for _, b in norms], 1)
-    return list(clipping.unit_factors(l1, l2, bound).split(widths, dim=1))
+    return list(torch.split(clipping.unit_factors(l1, l2, bound), widths, dim=1))
 
 
 def _sparsified_sum(
@@ -156,7 +157,7 @@ def _sparsified_sum(
         norms = thin.double().norm(dim=1)
         scale = clipping.factors(norms, bound, norms * 1e-6) * rows[chunk]
         total = scale.to(flat.dtype) @ thin
-        pieces = total.split([p.numel() for p in layer.parameters])
+        pieces = torch.split(total, [p.numel() for p in layer.parameters])
         for p, piece in zip(layer.parameters, pieces, strict=True):
             sums[p] += piece.view_as(p)
     return sums
@@ -207,7 +208,7 @@ class PrivateGradient:
         objective : callable
             Per-example losses of given rows.
         chunks : iterable of (indices, present)
-            The batch; with a divergence, in a single chunk, so that no partition is cut.
+            The batch; with a divergence in one chunk, so that no partition is cut.
         mechanisms : Mechanisms
         generator : torch.Generator
             Draws of the sparsified strategy.

@@ -67,9 +67,14 @@ def test_two_terms_of_one_sample_are_one_mechanism():
     z1, z2 = z * math.sqrt((a + c) / a), z * math.sqrt((a + c) / c)
     assert joint_multiplier([z1, z2]) == pytest.approx(z)
     joint = oracle([GaussianRelease(z, 0.05, 100)])
-    independent = oracle([GaussianRelease(z1, 0.05, 100), GaussianRelease(z2, 0.05, 100)])
+    independent = oracle(
+        [GaussianRelease(z1, 0.05, 100), GaussianRelease(z2, 0.05, 100)]
+    )
     assert independent < joint
-    assert epsilon_of([GaussianRelease(joint_multiplier([z1, z2]), 0.05, 100)], DELTA) >= joint
+    assert (
+        epsilon_of([GaussianRelease(joint_multiplier([z1, z2]), 0.05, 100)], DELTA)
+        >= joint
+    )
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 8.0, 50.0])

@@ -104,7 +104,7 @@ def test_weighted_sums(uses, dtype):
 
 @pytest.mark.parametrize("uses", [1, 2])
 def test_grouped_gradients(uses):
-    _, x, layers, oracle = case(uses, torch.float64, n=9)
+    _, _, layers, oracle = case(uses, torch.float64, n=9)
     groups = torch.tensor([0, 2, 2, 0, 1, 2, 0, 1, 0])
     for layer in layers:
         for p, total in zip(layer.parameters, layer.grouped(groups, 4), strict=True):

@@ -132,7 +132,11 @@ def dumped(synthesizer):
 
 def replayed(first, second, **params):
     tape = []
-    a = fit(first, lambda streams: Recorder(Mechanisms(streams.counts, streams.gradients), tape), **params)
+    a = fit(
+        first,
+        lambda streams: Recorder(Mechanisms(streams.counts, streams.gradients), tape),
+        **params,
+    )
     replayer = Replayer(tape)
     b = fit(second, lambda streams: replayer, **params)
     assert next(replayer.tape, None) is None, "fewer releases were asked for"
@@ -176,7 +180,9 @@ def test_an_outlier_leaves_no_trace(name):
     assert a.privacy_.to_dict() == b.privacy_.to_dict()
     assert a.schema_ == b.schema_
     assert repr(a) == repr(b)
-    pd.testing.assert_frame_equal(a.sample(200, random_state=1), b.sample(200, random_state=1))
+    pd.testing.assert_frame_equal(
+        a.sample(200, random_state=1), b.sample(200, random_state=1)
+    )
     for key, value in a._model.state_dict().items():
         assert torch.equal(value, b._model.state_dict()[key]), key
     assert dumped(a) == dumped(b)
