@@ -490,9 +490,8 @@ class DPHFlowSynthesizer(BaseEstimator):
             )
         else:
             bound = float(self.max_grad_norm)
-        group = self.clip_batch
-        if group is None:
-            group = bound * self.n_partitions / (20 * plan.batch_size)
+        default = bound * self.n_partitions / (20 * plan.batch_size)
+        group = default if self.clip_batch is None else float(self.clip_batch)
         clipper = Clipper(self.clipping, bound, self.sparsity, group)
         return PrivateGradient(
             clipper, plan.noise_multiplier, plan.batch_size, self.n_partitions
@@ -511,8 +510,9 @@ class DPHFlowSynthesizer(BaseEstimator):
 
     @property
     def _epsilon(self) -> float | None:
-        unlimited = self.epsilon is None or math.isinf(self.epsilon)
-        return None if unlimited else float(self.epsilon)
+        if self.epsilon is None or math.isinf(self.epsilon):
+            return None
+        return float(self.epsilon)
 
     def _resolved(self, name: str, n_rows: int, schema: Schema) -> Any:
         """Return a parameter, or its rule of public quantities where it is "auto"."""
@@ -733,11 +733,11 @@ def _auto_hidden(n: int, schema: Schema, epsilon: float | None) -> int:
 
 
 _RULES: dict[str, Callable[[int, Schema, float | None], Any]] = {
-    "marginal_budget": lambda n, schema, epsilon: 0.15,
-    "n_bins": lambda n, schema, epsilon: 64 if epsilon is None else 32,
+    "marginal_budget": lambda n, schema, epsilon: 0.2,
+    "n_bins": lambda n, schema, epsilon: 100 if epsilon is None else 64,
     "n_basis": lambda n, schema, epsilon: 64 if epsilon is None else 6,
     "hidden_units": _auto_hidden,
     "n_steps": _auto_steps,
     "batch_size": lambda n, schema, epsilon: min(2048, max(32, n)),
-    "learning_rate": lambda n, schema, epsilon: 0.02,
+    "learning_rate": lambda n, schema, epsilon: 0.01,
 }

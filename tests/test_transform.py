@@ -368,12 +368,14 @@ def as_read(column, series):
     return values if step is None else step * np.round(values / step)
 
 
-def identity_of(value):
-    """Return what tells values apart: numbers and their types, strings."""
+def identity_of(value, dtype):
+    """Return what tells values apart; in a column of objects the type counts too."""
     value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, (str, bool, int, float)):
-        return type(value).__name__, value
-    return "unusable", None
+    if not isinstance(value, (str, bool, int, float)):
+        return None
+    return (
+        (type(value).__name__, value) if pd.api.types.is_object_dtype(dtype) else value
+    )
 
 
 def check_numbers(codec, series, codes, back):
@@ -389,20 +391,17 @@ def check_numbers(codec, series, codes, back):
 
 
 def check_levels(codec, series, codes, back):
-    levels = [identity_of(level) for level in codec.column.levels]
+    levels = [identity_of(level, codec.dtype) for level in codec.column.levels]
     for value, code, found in zip(series.array, codes, back.array, strict=True):
-        key = identity_of(value)
-        if isinstance(series.dtype, pd.CategoricalDtype):
-            known = not pd.isna(value)
-        else:
-            known = key in levels
+        key = identity_of(value, codec.dtype)
+        known = key is not None and key in levels
         if not known and codec.column.nullable:
             assert pd.isna(found)
             continue
         key = key if known else levels[0]
         members = np.flatnonzero(codec.level_cells == code)
         assert levels.index(key) in members
-        assert identity_of(found) in [levels[i] for i in members]
+        assert identity_of(found, codec.dtype) in [levels[i] for i in members]
 
 
 def check_domain(codec, series):
@@ -412,9 +411,8 @@ def check_domain(codec, series):
     assert column.nullable or not series.isna().any()
     values = series[series.notna()]
     if not column.numeric:
-        assert {identity_of(v) for v in values} <= {
-            identity_of(level) for level in column.levels
-        } or isinstance(codec.dtype, pd.CategoricalDtype)
+        levels = {identity_of(level, codec.dtype) for level in column.levels}
+        assert {identity_of(value, codec.dtype) for value in values.array} <= levels
         return
     values = values.to_numpy(float)
     assert np.isfinite(values).all()
@@ -464,24 +462,23 @@ def test_rows_that_were_not_fitted_come_back_too(table, multiplier, seed):
     """No value raises: what the fitted domain lacks is read by the public rule."""
     fitted = fit(table, multiplier=multiplier, seed=seed)
     rng = np.random.default_rng(seed)
-    names = [str(name).rsplit(" ", 1)[0] for name in table.frame.columns]
     frame = table.frame.iloc[rng.integers(0, len(table.frame), 30)].copy()
     for name in frame.columns:
         frame[name] = wild(frame[name], rng)
-    assert len(names) == frame.shape[1]
     check_round_trip(Table(frame, table.schema), fitted)
 
 
 def wild(series, rng):
     """Replace a few values by the largest, the strangest and the missing."""
     dtype, series = series.dtype, series.copy()
-    rows = rng.integers(0, len(series), 4)
+    rows = rng.permutation(len(series))[:4]
     if pd.api.types.is_integer_dtype(dtype):
         info = np.iinfo(str(dtype).lower())
-        series.iloc[rows[:2]] = [info.min, info.max]
+        series.iloc[rows[:2]] = pd.array([info.min, info.max], dtype=dtype)
     elif pd.api.types.is_float_dtype(dtype):
         info = np.finfo(str(dtype).lower())
-        series.iloc[rows] = [info.min, info.max, np.inf, -np.inf]
+        values = [float(info.min), float(info.max), np.inf, -np.inf]
+        series.iloc[rows] = pd.array(values, dtype=dtype)
     elif pd.api.types.is_object_dtype(dtype):
         series.iloc[rows[:3]] = ["never seen", float("inf"), frozenset()]
     elif isinstance(dtype, pd.StringDtype):
@@ -548,26 +545,32 @@ def test_levels_with_an_order_keep_their_cells():
 
 
 @pytest.mark.parametrize("multiplier", [0.0, 2.0])
-@pytest.mark.parametrize("name", ["pinned", "hundredths", "integer int64", "string"])
-def test_density_within_cells_sums_to_one(name, multiplier):
+@pytest.mark.parametrize("name", ["hundredths", "integer int64", "string", "boolean"])
+def test_probabilities_within_cells_sum_to_one(name, multiplier):
     table = mixed([name], 300, 0)
     codec = fit(table, multiplier=multiplier).codecs[0]
-    series = table.frame[0]
-    if name == "string":
-        values = pd.Series([*codec.column.levels, None], dtype=series.dtype)
+    column, dtype = codec.column, table.frame[0].dtype
+    if column.numeric:
+        steps = np.arange(column.lower / column.step, column.upper / column.step + 0.5)
+        values = pd.Series(steps * column.step).astype(dtype)
     else:
-        step = codec.column.step or 1.0
-        steps = np.arange(codec.column.lower / step, codec.column.upper / step + 0.5)
-        values = pd.Series(steps * step).astype(series.dtype)
-    if name != "pinned":
-        codes = codec.encode(values)
-        share = np.bincount(codes, np.exp(codec.log_within(values)), codec.n_cells)
-        expected = np.ones(codec.n_cells)
-        expected[len(share) - 1] = share[-1]
-        np.testing.assert_allclose(share[:-1], expected[:-1], atol=1e-9)
-    missing = pd.Series([None], dtype=series.dtype) if codec.column.nullable else series
-    if codec.column.nullable:
-        assert codec.log_within(missing)[0] == 0
+        values = pd.Series(list(column.levels), dtype=dtype)
+    codes = codec.encode(values)
+    share = np.bincount(codes, np.exp(codec.log_within(values)))
+    np.testing.assert_allclose(share, 1, atol=1e-9)
+    assert len(share) == codec.n_cells - column.nullable
+    if column.nullable:
+        assert codec.log_within(pd.Series([None], dtype=dtype))[0] == 0
+
+
+@pytest.mark.parametrize("informed", [True, False])
+def test_public_bounds_that_leave_one_number(informed):
+    column = Column("x", "continuous", lower=5.0, upper=5.0)
+    table = one([5.0, 4.0, 6.0, np.nan, np.inf], column)
+    fitted = fit(table, informed=informed)
+    assert round_trip(table, fitted)[1][0].tolist()[:3] == [5.0, 5.0, 5.0]
+    assert np.isfinite(fitted.positions(table.frame, np.random.default_rng(0))).all()
+    assert np.isfinite(fitted.log_within(table.frame)).all()
 
 
 def test_density_of_a_continuum_integrates_to_one():
@@ -622,7 +625,7 @@ def test_domains_only():
 @pytest.mark.parametrize("bounds", [{}, {"lower": -1, "upper": 99}])
 def test_heavy_integers_have_cells_of_their_own(bounds, multiplier):
     rng = np.random.default_rng(0)
-    values = rng.choice([0, -1, 99, 50], 4000, p=[0.6, 0.2, 0.1, 0.1])
+    values = rng.choice([0, -1, 99, 50], 4000, p=[0.4, 0.2, 0.2, 0.2])
     values[:800] = rng.integers(1, 99, 800)
     codec = fit(
         one(values, Column("x", "integer", **bounds)), multiplier=multiplier
@@ -680,9 +683,9 @@ def test_long_tails(multiplier):
     assert codec.masses.max() <= SPLIT_SIZE / n_bins + 1e-9
     cells = rng.choice(codec.n_cells, n, p=codec.masses)
     drawn = codec.decode(cells, rng.random(n)).dropna()
-    grid = [0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.999]
+    grid = [0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9]
     real, fake = (np.arcsinh(np.quantile(x, grid)) for x in (values, drawn))
-    np.testing.assert_allclose(fake, real, atol=0.7)
+    np.testing.assert_allclose(fake, real, atol=0.5)
 
 
 @pytest.mark.parametrize("dtype", INTEGERS + NULLABLE_INTEGERS + ["UInt16", "UInt32"])
@@ -690,20 +693,18 @@ def test_long_tails(multiplier):
 def test_ends_of_every_integer_type(dtype, end):
     """Released bounds are powers of two; what the type cannot hold stays out."""
     info = np.iinfo(dtype.lower())
-    half = info.max // 2 if end == "max" else info.min // 2
-    values = [getattr(info, end)] * 30 + [half] * 20 + [3] * 10
+    last = info.max if end == "max" else info.min
+    values = [3] * 20 + [last - last * i // 80 for i in range(60)]
     table = one(pd.Series(values, dtype=dtype))
-    fitted = fit(table)
-    codes, back = round_trip(table, fitted)
-    for found, code in zip(back[0], codes[:, 0], strict=True):
-        low, high = fitted.codecs[0].edges[[code, code + 1]]
-        assert low <= int(found) <= high
-    column = fitted.codecs[0].column
-    _, decoded, cells = every_cell(fitted)[0]
-    for found, code in zip(decoded, cells, strict=True):
-        if not pd.isna(found):
-            low = fitted.codecs[0].edges[code]
-            assert int(found) >= max(column.lower, min(low, info.max))
+    codec = fit(table).codecs[0]
+    codes, back = round_trip(table, fit(table))
+    _, decoded, cells = every_cell(fit(table))[0]
+    codes = np.append(codes[:, 0], cells)
+    values = pd.concat([back[0], decoded])
+    for found, code in zip(values[codes < len(codec.values)], codes, strict=False):
+        low, high = codec.edges[[code, code + 1]]
+        assert low - 0.5 <= int(found) <= high + 0.5
+        assert max(codec.column.lower, info.min) <= int(found) <= codec.column.upper
 
 
 @pytest.mark.parametrize("dtype", ["float16", *FLOATS])
@@ -738,7 +739,7 @@ def test_a_continuum_in_an_integer_column_gives_whole_numbers(dtype, facts):
 )
 def test_narrow_bounds_far_from_zero(lower, width, kind):
     rng = np.random.default_rng(0)
-    values = lower + rng.random(500) * width
+    values = lower + np.round(rng.integers(1, 7, 500) * width / 8, 2)
     values = np.round(values) if kind == "integer" else values
     table = one(values, Column("x", kind, lower=lower, upper=lower + width))
     codes, back = round_trip(table, fit(table))
@@ -883,19 +884,17 @@ def test_a_schema_that_rules_missing_values_out_is_kept():
     ],
 )
 def test_check_lists_the_cells_that_change(values, column):
-    table = one(pd.Series(values), renamed(column, 0))
+    values = pd.concat([pd.Series(values)] * 3, ignore_index=True)
+    table = one(values, renamed(column, 0))
     fitted = fit(table, n_bins=1000)
     _, back = round_trip(table, fitted)
-    before, after = table.frame[0], back[0]
-    same = [
-        (pd.isna(a) and pd.isna(b)) or a == b or math.isclose(a, b)
-        if not isinstance(a, str)
-        else a == b
-        for a, b in zip(before, after, strict=True)
-    ]
+    before, after = table.frame[0].reset_index(drop=True), back[0]
+    same = (before.isna() & after.isna()) | (before == after)
+    if before.dtype.kind == "f":
+        same |= np.isclose(before, after, rtol=0, atol=1e-9)
     frame = table.frame.reset_index(drop=True)
-    listed = Schema([renamed(column, 0)]).check(frame)["row"].unique().tolist()
-    assert listed == np.flatnonzero(~np.array(same)).tolist()
+    listed = Schema([renamed(column, 0)]).check(frame)["row"]
+    assert set(listed) == set(np.flatnonzero(~same))
 
 
 # The ledger -------------------------------------------------------------------
@@ -929,7 +928,8 @@ BRANCHES = {
     ),
     "strings": Case(pd.Series(["a", "b", None, "c"] * 50)),
     "strings, levels": Case(
-        pd.Series(["a", "b", None, "c"] * 50), Column("", "categorical", levels="abc")
+        pd.Series(["a", "b", None, "c"] * 50),
+        Column("", "categorical", levels=("a", "b", "c")),
     ),
     "categories": Case(pd.Series(["a", "b"] * 100, dtype="category")),
     "grades": Case(

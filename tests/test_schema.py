@@ -1,0 +1,485 @@
+"""Public facts: what may be stated, what dtypes say, and how the two are joined."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import FrozenInstanceError
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpgenerative.exceptions import UnsupportedColumnError
+from dpgenerative.schema import (
+    KINDS,
+    Column,
+    Schema,
+    can_hold_missing,
+    is_real_dtype,
+)
+
+AGE = Column("age", "integer", lower=0, upper=120)
+SHARE = Column("share", "continuous", lower=0.0, upper=1.0, resolution=0.01)
+GRADE = Column("grade", "categorical", levels=("low", "mid", "high"), ordered=True)
+FLAG = Column("flag", "boolean", nullable=False)
+ALL = Schema([AGE, SHARE, GRADE, FLAG])
+
+ROWS = pd.DataFrame(
+    {
+        "age": [30, 40, 50],
+        "share": [0.25, 0.5, np.nan],
+        "grade": ["low", None, "high"],
+        "flag": [True, False, True],
+        "note": ["a", "b", "c"],
+    }
+)
+
+
+# Columns ----------------------------------------------------------------------
+
+CONTRADICTIONS = [
+    ({"kind": "number"}, "kind", "'number'"),
+    ({"kind": None}, "kind", "None"),
+    ({"kind": "integer", "levels": (1, 2)}, "levels", "(1, 2)"),
+    ({"kind": "continuous", "ordered": True}, "ordered", "True"),
+    ({"kind": "integer", "lower": 3}, "lower and upper", "(3, None)"),
+    ({"kind": "continuous", "upper": 2.5}, "lower and upper", "(None, 2.5)"),
+    ({"kind": "integer", "lower": 5, "upper": 4}, "lower", "(5, 4)"),
+    ({"kind": "continuous", "lower": 0, "upper": math.inf}, "bounds", "inf"),
+    ({"kind": "continuous", "lower": math.nan, "upper": 1}, "bounds", "nan"),
+    ({"kind": "integer", "resolution": 10}, "resolution", "10"),
+    ({"kind": "continuous", "resolution": 0}, "resolution", "0"),
+    ({"kind": "continuous", "resolution": -0.1}, "resolution", "-0.1"),
+    ({"kind": "continuous", "resolution": math.inf}, "resolution", "inf"),
+    ({"kind": "continuous", "resolution": math.nan}, "resolution", "nan"),
+    ({"kind": "categorical", "lower": 7, "upper": 8}, "bounds", "(7, 8"),
+    ({"kind": "categorical", "resolution": 0.5}, "resolution", "0.5"),
+    ({"kind": "boolean", "lower": 7, "upper": 8}, "bounds", "(7, 8"),
+    ({"kind": "categorical", "levels": ()}, "levels", "()"),
+    ({"kind": "categorical", "levels": ("a", "b", "a")}, "levels", "('a', 'b', 'a')"),
+    ({"kind": "categorical", "levels": ("a", None)}, "levels", "None"),
+    ({"kind": "categorical", "levels": (1.0, math.nan)}, "levels", "nan"),
+    ({"kind": "categorical", "levels": ("a", pd.NA)}, "levels", "<NA>"),
+    ({"kind": "categorical", "levels": ("a", pd.NaT)}, "levels", "NaT"),
+    ({"kind": "categorical", "ordered": True}, "ordered", "True"),
+]
+
+
+@pytest.mark.parametrize(("facts", "field", "value"), CONTRADICTIONS)
+def test_contradictions_are_refused_by_name_fact_and_value(facts, field, value):
+    with pytest.raises(ValueError, match="'my column'") as caught:
+        Column("my column", **facts)
+    assert field in str(caught.value)
+    assert value in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("facts", "field"),
+    [
+        ({"kind": "continuous", "lower": "a", "upper": "b"}, "lower"),
+        ({"kind": "continuous", "resolution": "a"}, "resolution"),
+        ({"kind": "categorical", "levels": 5}, "levels"),
+        ({"kind": "categorical", "levels": "abc"}, "levels"),
+        ({"kind": "categorical", "levels": [["a"], ["b"]]}, "levels"),
+    ],
+)
+def test_facts_of_a_wrong_type_are_refused_by_name(facts, field):
+    with pytest.raises((TypeError, ValueError), match="'my column'") as caught:
+        Column("my column", **facts)
+    assert field in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "numeric", "step", "is_ordered"),
+    [
+        (AGE, True, 1.0, True),
+        (SHARE, True, 0.01, True),
+        (Column("x", "continuous"), True, None, True),
+        (GRADE, False, None, True),
+        (Column("x", "categorical"), False, None, False),
+        (FLAG, False, None, False),
+    ],
+)
+def test_what_follows_from_the_facts(column, numeric, step, is_ordered):
+    assert column.numeric == numeric
+    assert column.step == step
+    assert column.is_ordered == is_ordered
+
+
+def test_columns_are_frozen_values():
+    assert Column("a", "categorical", levels=["x", "y"]).levels == ("x", "y")
+    assert Column("a", "boolean").levels == (False, True)
+    assert Column("age", "integer", lower=0, upper=120) == AGE
+    assert Column("age", "integer", lower=0, upper=121) != AGE
+    assert len({AGE, SHARE, AGE}) == 2
+    with pytest.raises(FrozenInstanceError):
+        AGE.lower = 1
+    assert Column("x", "integer", lower=4, upper=4).upper == 4
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (AGE, "Column('age', 'integer', lower=0, upper=120)"),
+        (FLAG, "Column('flag', 'boolean', nullable=False)"),
+        (Column(3, "continuous"), "Column(3, 'continuous')"),
+        (
+            GRADE,
+            "Column('grade', 'categorical', levels=('low', 'mid', 'high'), "
+            "ordered=True)",
+        ),
+        (
+            Column("x", "categorical", levels=tuple("abcdefg")),
+            "Column('x', 'categorical', levels=<7 levels>)",
+        ),
+    ],
+)
+def test_repr_of_a_column(column, expected):
+    assert repr(column) == expected
+    if "<" not in expected:
+        assert eval(expected, {"Column": Column}) == column
+
+
+# Schemas ----------------------------------------------------------------------
+
+
+def test_a_schema_is_a_sequence_of_named_columns():
+    assert ALL.names == ("age", "share", "grade", "flag")
+    assert len(ALL) == 4
+    assert ALL["grade"] is GRADE
+    assert "share" in ALL
+    assert "note" not in ALL
+    assert Schema(iter([AGE])) == Schema((AGE,))
+    assert Schema([AGE, SHARE]) != Schema([SHARE, AGE])
+    assert hash(Schema([AGE])) == hash(Schema([AGE]))
+    with pytest.raises(KeyError, match="note"):
+        ALL["note"]
+    with pytest.raises(FrozenInstanceError):
+        ALL.columns = ()
+
+
+def test_repr_of_a_schema():
+    expected = (
+        "Schema([\n"
+        "    Column('age', 'integer', lower=0, upper=120),\n"
+        "    Column('flag', 'boolean', nullable=False),\n"
+        "])"
+    )
+    assert repr(Schema([AGE, FLAG])) == expected
+    assert eval(repr(ALL), {"Column": Column, "Schema": Schema}) == ALL
+
+
+def test_names_are_distinct():
+    with pytest.raises(ValueError, match=r"distinct.*\['1', 'age'\]"):
+        Schema([AGE, Column(1, "integer"), AGE, Column(1, "boolean")])
+
+
+@pytest.mark.parametrize("wrong", ["age", {"name": "age"}, None])
+def test_only_columns_are_taken(wrong):
+    with pytest.raises(ValueError, match="takes Column objects") as caught:
+        Schema([AGE, wrong])
+    assert repr(wrong) in str(caught.value)
+
+
+# Dictionaries and JSON --------------------------------------------------------
+
+levels = st.lists(
+    st.text(max_size=5) | st.integers(-5, 5) | st.floats(-2, 2),
+    min_size=1,
+    max_size=8,
+    unique_by=lambda level: level,
+)
+bounds = st.tuples(st.floats(-1e9, 1e9), st.floats(0, 1e9))
+nullables = st.sampled_from([None, True, False])
+
+
+@st.composite
+def columns(draw, name):
+    kind = draw(st.sampled_from(KINDS))
+    facts = {"nullable": draw(nullables)}
+    if kind in ("integer", "continuous") and draw(st.booleans()):
+        lower, width = draw(bounds)
+        facts |= {"lower": lower, "upper": lower + width}
+    if kind == "continuous" and draw(st.booleans()):
+        facts["resolution"] = draw(st.floats(1e-9, 1e3))
+    if kind == "categorical" and draw(st.booleans()):
+        facts |= {"levels": draw(levels), "ordered": draw(st.booleans())}
+    return Column(name, kind, **facts)
+
+
+@given(
+    st.lists(st.text(max_size=4) | st.integers(), unique=True, max_size=5), st.data()
+)
+def test_schemas_survive_json(names, data):
+    schema = Schema(data.draw(columns(name)) for name in names)
+    text = json.dumps(schema.to_dict(), allow_nan=False)
+    assert Schema.from_dict(json.loads(text)) == schema
+
+
+def test_dictionaries_hold_what_was_stated():
+    assert Schema([AGE, GRADE]).to_dict() == {
+        "columns": [
+            {"name": "age", "kind": "integer", "lower": 0, "upper": 120},
+            {
+                "name": "grade",
+                "kind": "categorical",
+                "levels": ["low", "mid", "high"],
+                "ordered": True,
+            },
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        Column(np.int64(3), "integer", lower=np.int64(0), upper=np.int64(9)),
+        Column("x", "continuous", lower=np.float32(0), upper=np.float32(0.5)),
+        Column("x", "continuous", resolution=np.float32(0.5)),
+        Column("x", "categorical", levels=np.array([3, 1, 2]), ordered=True),
+        Column("x", "categorical", levels=np.array(["a", "b"])),
+        Column("x", "categorical", levels=np.array([True, False])),
+        Column("x", "boolean", nullable=np.bool_(True)),
+    ],
+)
+def test_numpy_facts_become_plain(column):
+    schema = Schema([column])
+    text = json.dumps(schema.to_dict())
+    assert Schema.from_dict(json.loads(text)) == schema
+
+
+@pytest.mark.parametrize(
+    ("facts", "match"),
+    [
+        ({}, "'columns'"),
+        ({"columns": [], "rows": 3}, "'columns'"),
+        ({"columns": [{"name": "a", "kind": "integer", "mean": 3}]}, "'mean'"),
+        ({"columns": [{"name": "a", "kind": "integer", "lower": 3}]}, "'a'"),
+        ({"columns": [{"name": "a"}]}, "kind"),
+        ({"columns": [{"kind": "integer"}]}, "name"),
+    ],
+)
+def test_dictionaries_of_other_shapes_are_refused(facts, match):
+    with pytest.raises(ValueError, match=match):
+        Schema.from_dict(facts)
+
+
+# Dtypes -----------------------------------------------------------------------
+
+KIND_OF_DTYPE = {
+    **{f"{u}int{bits}": "integer" for u in ("", "u") for bits in (8, 16, 32, 64)},
+    **{f"{u}Int{bits}": "integer" for u in ("", "U") for bits in (8, 16, 32, 64)},
+    **dict.fromkeys(("float16", "float32", "float64"), "continuous"),
+    **dict.fromkeys(("Float32", "Float64"), "continuous"),
+    "bool": "boolean",
+    "boolean": "boolean",
+    "object": "categorical",
+    "string": "categorical",
+    "string[pyarrow]": "categorical",
+    "int64[pyarrow]": "integer",
+    "double[pyarrow]": "continuous",
+    "bool[pyarrow]": "boolean",
+}
+NEVER_MISSING = [f"{u}int{b}" for u in ("", "u") for b in (8, 16, 32, 64)] + ["bool"]
+
+
+@pytest.mark.parametrize("dtype", KIND_OF_DTYPE)
+def test_dtypes_say_the_kind_and_whether_values_can_miss(dtype):
+    frame = pd.DataFrame({"x": pd.Series([], dtype=dtype)})
+    column = Schema.from_dtypes(frame)["x"]
+    assert column.kind == KIND_OF_DTYPE[dtype]
+    assert column.nullable == (dtype not in NEVER_MISSING)
+    assert can_hold_missing(frame["x"].dtype) == column.nullable
+    assert is_real_dtype(frame["x"].dtype) == column.numeric
+    assert (column.lower, column.upper, column.resolution) == (None, None, None)
+    assert column.levels == ((False, True) if column.kind == "boolean" else None)
+    nominal = Schema.from_dtypes(frame, nominal=["x"])["x"]
+    assert nominal.kind == ("boolean" if column.kind == "boolean" else "categorical")
+    assert nominal.nullable == column.nullable
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("categories", [["b", "a"], [3, 1, 2], [True, False], [1.5]])
+def test_categories_are_public(categories, ordered):
+    dtype = pd.CategoricalDtype(categories, ordered=ordered)
+    frame = pd.DataFrame({"x": pd.Series([None], dtype=dtype)})
+    expected = Column(
+        "x", "categorical", levels=categories, ordered=ordered, nullable=True
+    )
+    assert Schema.from_dtypes(frame)["x"] == expected
+
+
+def test_no_categories_leave_missing_only():
+    frame = pd.DataFrame({"x": pd.Categorical([None, None])})
+    assert Schema.from_dtypes(frame)["x"].levels == ("",)
+
+
+def test_no_value_is_looked_at():
+    """The same dtypes give the same schema, whatever the rows."""
+    others = ROWS.iloc[:0]
+    assert Schema.from_dtypes(ROWS) == Schema.from_dtypes(others)
+    assert ALL.resolve(ROWS) == ALL.resolve(others)
+
+
+UNSUPPORTED = {
+    "datetime": pd.Series(pd.date_range("2020", periods=2)),
+    "datetime with zone": pd.Series(pd.date_range("2020", periods=2, tz="UTC")),
+    "timedelta": pd.Series(pd.to_timedelta([1, 2])),
+    "period": pd.Series(pd.period_range("2020", periods=2, freq="M")),
+    "interval": pd.Series(pd.interval_range(0, 2)),
+    "complex": pd.Series([1j, 2.0]),
+    "complex64": pd.Series([1, 2], dtype="complex64"),
+    "sparse float": pd.Series(pd.arrays.SparseArray([0.0, 1.0])),
+    "sparse integer": pd.Series(pd.arrays.SparseArray([0, 1])),
+    "sparse boolean": pd.Series(pd.arrays.SparseArray([False, True])),
+    "sparse object": pd.Series(
+        pd.arrays.SparseArray(np.array(["a", "b"], dtype=object))
+    ),
+    "arrow timestamp": pd.Series([None], dtype="timestamp[ns][pyarrow]"),
+    "arrow date": pd.Series([None], dtype="date32[day][pyarrow]"),
+}
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_other_dtypes_are_refused_by_name_and_dtype(name):
+    frame = pd.DataFrame({"fine": [1, 2][: len(UNSUPPORTED[name])]})
+    frame["odd one"] = UNSUPPORTED[name]
+    for build in (Schema.from_dtypes, Schema([]).resolve):
+        with pytest.raises(UnsupportedColumnError, match="'odd one'") as caught:
+            build(frame)
+        assert str(frame["odd one"].dtype) in str(caught.value)
+        assert "Supported" in str(caught.value)
+
+
+def test_unsupported_dtypes_are_type_errors():
+    assert issubclass(UnsupportedColumnError, TypeError)
+
+
+# Resolution -------------------------------------------------------------------
+
+
+def test_resolve_puts_stated_facts_before_those_of_the_dtype():
+    resolved = ALL.resolve(ROWS)
+    assert resolved.names == tuple(ROWS.columns)
+    assert resolved["age"] == Column(
+        "age", "integer", lower=0, upper=120, nullable=False
+    )
+    assert resolved["share"].nullable
+    assert resolved["share"].resolution == 0.01
+    assert resolved["grade"].levels == GRADE.levels
+    assert resolved["note"] == Column("note", "categorical", nullable=True)
+    assert resolved.resolve(ROWS) == resolved
+
+
+def test_resolve_follows_the_order_of_the_table():
+    names = list(ROWS.columns[::-1])
+    assert ALL.resolve(ROWS[names]).names == tuple(names)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "stated", "expected"),
+    [
+        ("float64", None, True),
+        ("float64", False, False),
+        ("int64", None, False),
+        ("int64", True, False),
+        ("Int64", None, True),
+    ],
+)
+def test_missing_values_need_a_dtype_that_holds_them(dtype, stated, expected):
+    frame = pd.DataFrame({"x": pd.Series([1, 2], dtype=dtype)})
+    schema = Schema([Column("x", "integer", nullable=stated)])
+    assert schema.resolve(frame)["x"].nullable == expected
+
+
+def test_levels_come_from_the_dtype_where_the_schema_leaves_them_open():
+    frame = pd.DataFrame(
+        {"x": pd.Categorical(["b", "a"], categories=["b", "a"]), "y": [True, False]}
+    )
+    schema = Schema([Column("x", "categorical"), Column("y", "categorical")])
+    resolved = schema.resolve(frame)
+    assert resolved["x"].levels == ("b", "a")
+    assert resolved["y"].levels == (False, True)
+
+
+def test_nominal_columns_keep_what_the_schema_says():
+    frame = pd.DataFrame({"x": [1, 2], "y": [1, 2], "z": [1.0, 2.0]})
+    resolved = Schema([Column("x", "integer")]).resolve(frame, nominal=["x", "y"])
+    assert [c.kind for c in resolved.columns] == [
+        "integer",
+        "categorical",
+        "continuous",
+    ]
+
+
+def test_resolve_names_absent_columns():
+    with pytest.raises(ValueError, match=r"lacks: \['grade', 'flag'\]"):
+        ALL.resolve(ROWS[["age", "share"]])
+
+
+@pytest.mark.parametrize("kind", ["integer", "continuous"])
+@pytest.mark.parametrize("values", [["1", "2"], [True, False]])
+@pytest.mark.parametrize("dtype", ["object", "category", None])
+def test_numbers_are_not_read_from_other_dtypes(kind, values, dtype):
+    frame = pd.DataFrame({"my column": pd.Series(values, dtype=dtype)})
+    with pytest.raises(ValueError, match="'my column'") as caught:
+        Schema([Column("my column", kind)]).resolve(frame)
+    assert kind in str(caught.value)
+    assert str(frame["my column"].dtype) in str(caught.value)
+
+
+# Check ------------------------------------------------------------------------
+
+
+def test_check_lists_every_cell_that_does_not_fit():
+    frame = pd.DataFrame(
+        {
+            "age": [-1, 30, 121, 40],
+            "share": [0.25, 0.255, np.nan, 1.01],
+            "grade": ["low", "best", None, "high"],
+            "flag": pd.array([True, None, False, True], dtype="boolean"),
+        },
+        index=["p", "q", "r", "s"],
+    )
+    found = ALL.check(frame)
+    assert found.columns.tolist() == ["column", "row", "value", "problem"]
+    problems = {
+        (column, row): problem
+        for column, row, _, problem in found.itertuples(index=False)
+    }
+    assert problems == {
+        ("age", "p"): "below the lower bound",
+        ("age", "r"): "above the upper bound",
+        ("share", "q"): "not a multiple of the resolution",
+        ("share", "s"): "above the upper bound",
+        ("grade", "q"): "not among the levels",
+        ("flag", "q"): "missing in a column that is not nullable",
+    }
+    assert found["value"].tolist()[:2] == [-1, 121]
+
+
+def test_check_finds_nothing_where_all_fits():
+    found = ALL.check(ROWS)
+    assert len(found) == 0
+    assert found.columns.tolist() == ["column", "row", "value", "problem"]
+
+
+def test_check_finds_infinite_numbers():
+    frame = pd.DataFrame({"age": [1.0, np.inf, -np.inf], "share": [0.1, np.inf, 0.2]})
+    found = Schema([AGE, SHARE]).check(frame)
+    assert found["column"].tolist() == ["age", "age", "share"]
+    assert set(found["problem"]) == {"not finite"}
+
+
+def test_check_reads_categories():
+    frame = pd.DataFrame({"grade": pd.Categorical(["low", "odd", None])})
+    found = Schema([GRADE]).check(frame)
+    assert found["value"].tolist() == ["odd"]
+
+
+def test_check_refuses_what_resolve_refuses():
+    with pytest.raises(ValueError, match="lacks"):
+        ALL.check(ROWS[["age"]])
