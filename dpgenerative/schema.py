@@ -68,8 +68,14 @@ class Column:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             self._refuse("kind", f"must be one of {KINDS}", self.kind)
+        for field in ("name", "lower", "upper", "resolution", "nullable", "ordered"):
+            object.__setattr__(self, field, _plain(getattr(self, field)))
+        for field in ("lower", "upper", "resolution"):
+            value = getattr(self, field)
+            if value is not None and not isinstance(value, (int, float)):
+                self._refuse(field, "must be a number or None", value)
         if self.levels is not None:
-            object.__setattr__(self, "levels", tuple(self.levels))
+            self._check_levels()
         if self.numeric:
             self._check_numeric()
         else:
@@ -103,11 +109,27 @@ class Column:
                 self._refuse("bounds", "must be finite", (self.lower, self.upper))
             if self.lower > self.upper:
                 self._refuse("lower", "must not exceed upper", (self.lower, self.upper))
+            step = self.step
+            if step and step > 0:
+                first = math.ceil(self.lower / step - 1e-6)
+                if first > math.floor(self.upper / step + 1e-6):
+                    rule = f"hold no multiple of {step:g} between them"
+                    self._refuse("bounds", rule, (self.lower, self.upper))
         if self.resolution is not None:
             if self.kind == "integer":
                 self._refuse("resolution", "is 1 for integers", self.resolution)
             if not (self.resolution > 0 and math.isfinite(self.resolution)):
                 self._refuse("resolution", "must be positive", self.resolution)
+
+    def _check_levels(self) -> None:
+        if isinstance(self.levels, (str, bytes)) or not isinstance(
+            self.levels, Iterable
+        ):
+            self._refuse("levels", "must be a sequence of values", self.levels)
+        levels = tuple(_plain(level) for level in self.levels)
+        if not all(isinstance(level, Hashable) for level in levels):
+            self._refuse("levels", "must be hashable values", levels)
+        object.__setattr__(self, "levels", levels)
 
     def _check_categorical(self) -> None:
         numeric_facts = (self.lower, self.upper, self.resolution)
@@ -118,7 +140,9 @@ class Column:
         if self.levels is not None:
             if not self.levels:
                 self._refuse("levels", "must not be empty", self.levels)
-            if len(set(self.levels)) != len(self.levels):
+            # 1, 1.0 and True are equal, and may all be levels of an object column.
+            kinds = {(type(level).__name__, level) for level in self.levels}
+            if len(kinds) != len(self.levels):
                 self._refuse("levels", "must be distinct", self.levels)
             if any(_is_missing(level) for level in self.levels):
                 self._refuse("levels", "must not hold missing values", self.levels)
@@ -212,6 +236,9 @@ class Schema:
             unknown = sorted(set(column) - fields)
             if unknown:
                 raise ValueError(f"Schema.from_dict: unknown facts {unknown}.")
+            absent = sorted({"name", "kind"} - set(column))
+            if absent:
+                raise ValueError(f"Schema.from_dict: {column} lacks {absent}.")
         return cls(Column(**column) for column in facts["columns"])
 
     @classmethod
@@ -305,6 +332,8 @@ def _plain(value: Any) -> Any:
 
 def _column_from_dtype(name: Hashable, dtype: Any, nominal: bool) -> Column:
     nullable = can_hold_missing(dtype)
+    if isinstance(dtype, pd.SparseDtype):
+        raise _unsupported(name, dtype)
     if isinstance(dtype, pd.CategoricalDtype):
         # A level list is public by declaration; an empty one leaves only 'missing'.
         levels = tuple(dtype.categories) or ("",)
@@ -322,7 +351,11 @@ def _column_from_dtype(name: Hashable, dtype: Any, nominal: bool) -> Column:
         is_integer = pd.api.types.is_integer_dtype(dtype)
         kind = "integer" if is_integer else "continuous"
         return Column(name, kind, nullable=nullable)
-    raise UnsupportedColumnError(
+    raise _unsupported(name, dtype)
+
+
+def _unsupported(name: Hashable, dtype: Any) -> UnsupportedColumnError:
+    return UnsupportedColumnError(
         f"Column {name!r} has dtype {dtype}, which no release covers. Supported: "
         "boolean, integer, float, string, object and category. Turn it into one of "
         "these before fitting."
@@ -370,8 +403,9 @@ def _problems(column: Column, series: pd.Series) -> Iterable[tuple[str, np.ndarr
             yield "below the lower bound", np.isfinite(values) & (values < column.lower)
             yield "above the upper bound", np.isfinite(values) & (values > column.upper)
         if column.step is not None:
-            steps = values / column.step
+            finite = np.isfinite(values)
+            steps = np.where(finite, values, 0) / column.step
             off = np.abs(steps - np.round(steps)) > 1e-6
-            yield "not a multiple of the resolution", np.isfinite(values) & off
+            yield "not a multiple of the resolution", finite & off
     elif column.levels is not None:
         yield "not among the levels", ~missing & ~series.isin(column.levels).to_numpy()

@@ -22,6 +22,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
 import numpy as np
@@ -29,14 +30,18 @@ import pandas as pd
 from scipy.stats import norm
 
 from dpgenerative.privacy.noise import Key, Mechanisms, threshold_for
-from dpgenerative.schema import Column, Schema, can_hold_missing, is_real_dtype
+from dpgenerative.schema import Column, Schema, is_real_dtype
 
 DOMAIN_SHARE = 0.25
 """Part of a column's budget that finds its bounds or levels, where they are unknown."""
 CONTINUOUS_DEPTH = 12
 """Number of halvings of a continuum."""
-INTEGER_DEPTH = 16
-"""Largest number of halvings of a grid of values."""
+LATTICE_DEPTH = 16
+"""Number of halvings of a grid of more than `FINE_GRID` values."""
+FINE_GRID = 1_100_000
+"""Up to this many values every one has a grid cell: codes like -1 and 999999 too."""
+LINEAR_RATIO = 10.0
+"""Bounds of one sign and a smaller ratio are cut on a linear scale, others in asinh."""
 SPLIT_SIZE = 1.3
 """A cell may be halved while it holds more than this many times rows / n_bins..."""
 SPLIT_NOISE = 5.0
@@ -70,13 +75,14 @@ def roundest(low: float, high: float) -> float:
     """Return the number with the fewest significant digits in [low, high]."""
     if low <= 0 <= high:
         return 0.0
-    magnitude = math.floor(math.log10(max(abs(low), abs(high))))
-    for digits in range(17):
-        unit = 10.0 ** (digits - magnitude)
-        candidate = math.ceil(low * unit - 1e-9) / unit
-        if low <= candidate <= high:
-            return candidate
-    return (low + high) / 2
+    first, last = Decimal(repr(float(low))), Decimal(repr(float(high)))
+    top = max(abs(first), abs(last)).adjusted()
+    for digits in range(20):
+        unit = Decimal(1).scaleb(top + 1 - digits)
+        candidate = (first / unit).to_integral_value(ROUND_CEILING) * unit
+        if candidate <= last:
+            return float(candidate)
+    return low
 
 
 @dataclass(frozen=True)
@@ -212,6 +218,10 @@ class IntervalCodec(Codec):
         codes = np.searchsorted(self.edges[1:-1], steps, side="right")
         return np.where(np.isnan(steps), len(self.edges) - 1, codes)
 
+    @property
+    def _line(self) -> _Line:
+        return _line_of(self.column)
+
     def positions(self, series: pd.Series, rng: np.random.Generator) -> np.ndarray:
         steps = self._steps(series)
         draws = rng.random(len(steps))
@@ -219,17 +229,17 @@ class IntervalCodec(Codec):
         inside = np.minimum(cells, len(self.values) - 1)
         if self.column.step is not None:
             steps = steps + draws - 0.5
-        ends = np.arcsinh(self.edges)
+        ends = self._line.to(self.edges)
         low, high = ends[inside], ends[inside + 1]
-        within = np.clip((np.arcsinh(steps) - low) / (high - low), 0, 1 - 2.0**-24)
+        within = np.clip((self._line.to(steps) - low) / (high - low), 0, 1 - 2.0**-24)
         return np.where(self.atoms[cells], draws, within)
 
     def decode(self, codes: np.ndarray, positions: np.ndarray) -> pd.Series:
         missing = codes >= len(self.values)
         inside = np.where(missing, 0, codes)
         low, high = self.edges[inside], self.edges[inside + 1]
-        ends = np.arcsinh(low), np.arcsinh(high)
-        steps = np.sinh(ends[0] + positions * (ends[1] - ends[0]))
+        ends = self._line.to(low), self._line.to(high)
+        steps = self._line.back(ends[0] + positions * (ends[1] - ends[0]))
         steps = np.clip(steps, low, high)
         if self.column.step is not None:
             steps = np.clip(np.round(steps), np.ceil(low), np.floor(high))
@@ -238,28 +248,38 @@ class IntervalCodec(Codec):
         return self._numbers(steps, missing)
 
     def _numbers(self, steps: np.ndarray, missing: np.ndarray) -> pd.Series:
-        lower, upper = self.column.lower, self.column.upper
-        if pd.api.types.is_integer_dtype(self.dtype) and self.column.step == 1:
-            whole = pd.Series(_as_int64(np.clip(steps, lower, upper)))
-            if missing.any():
-                whole = whole.astype("Int64").mask(pd.Series(missing))
-            return whole.astype(self.dtype)
-        values = np.clip(steps * (self.column.step or 1.0), lower, upper)
-        values = np.round(values, 12) if self.column.step else values
-        return pd.Series(np.where(missing, np.nan, values)).astype(self.dtype)
+        step = self.column.step
+        values = steps if step is None or step == 1 else steps * step
+        if step is not None and step < 1:
+            values = np.round(values, 3 - math.floor(math.log10(step)))
+        values = np.clip(values, self.column.lower, self.column.upper)
+        info = _limits(self.dtype)
+        if info is not None:
+            values = np.clip(values, float(info.min), float(info.max))
+        if not pd.api.types.is_integer_dtype(self.dtype):
+            return pd.Series(np.where(missing, np.nan, values)).astype(self.dtype)
+        whole = pd.Series(_as_integers(np.round(values), info))
+        if missing.any():
+            whole = whole.astype("UInt64" if info.min == 0 else "Int64")
+            whole = whole.mask(pd.Series(missing))
+        return whole.astype(self.dtype)
 
     def log_within(self, series: pd.Series) -> np.ndarray:
         steps = self._steps(series)
         cells = self.encode(series)
         inside = np.minimum(cells, len(self.values) - 1)
-        ends = np.arcsinh(self.edges)
-        width = ends[inside + 1] - ends[inside]
+        ends = self._line.to(self.edges)
+        log_width = np.log(ends[inside + 1] - ends[inside])
         if self.column.step is None:
-            log_density = -np.log(width) - 0.5 * np.log1p(np.square(steps))
+            log_mass = self._line.log_slope(steps)
         else:
-            span = np.arcsinh(steps + 0.5) - np.arcsinh(steps - 0.5)
-            log_density = np.log(span / width)
-        return np.where(np.isnan(steps), 0.0, log_density)
+            span = self._line.to(steps + 0.5) - self._line.to(steps - 0.5)
+            # Far from 0 the difference of two large numbers gives way to the slope.
+            far = np.abs(steps) > 1e6
+            log_mass = np.where(
+                far, self._line.log_slope(steps), np.log(np.where(far, 1.0, span))
+            )
+        return np.where(np.isnan(steps), 0.0, log_mass - log_width)
 
 
 @dataclass(frozen=True)
@@ -390,10 +410,9 @@ class _Fitter:
         counts = Counter(key for key in _keys(series) if key is not None)
         released = self.mechanisms.thresholded(counts, std, threshold)
         levels: tuple[Any, ...] = tuple(key[1] for key in released)
-        nullable = can_hold_missing(dtype)
         if not levels:
             levels = ("",) if not is_real_dtype(dtype) else (0,)
-        column = replace(column, levels=levels, nullable=nullable)
+        column = replace(column, levels=levels)
         return self._after_domain()._levels(column, dtype, series)
 
     def _levels(self, column: Column, dtype: Any, series: pd.Series) -> Codec:
@@ -469,12 +488,12 @@ class _Fitter:
         # The innermost magnitude stands for 0.
         lower = 0.0 if lower == -_MAGNITUDES[len(_EXPONENTS)] else lower
         upper = 0.0 if upper == _MAGNITUDES[len(_EXPONENTS)] else upper
-        if column.kind == "integer":
-            lower, upper = math.ceil(lower), math.floor(upper)
-            upper = max(lower, upper)
-        if isinstance(dtype, np.dtype) and dtype.kind in "iu":
-            info = np.iinfo(dtype)
-            lower, upper = max(lower, info.min), min(upper, info.max)
+        if column.step is not None:
+            lower = math.ceil(lower / column.step) * column.step
+            upper = max(lower, math.floor(upper / column.step) * column.step)
+        info = _limits(dtype)
+        if info is not None:
+            lower, upper = max(lower, float(info.min)), min(upper, float(info.max))
         return float(lower), float(upper)
 
     def _split(
@@ -548,20 +567,30 @@ def in_steps(column: Column, series: pd.Series) -> np.ndarray:
     values = np.clip(values, column.lower, column.upper)
     if not column.nullable:
         values = np.where(np.isnan(values), column.lower, values)
-    return values if column.step is None else np.round(values / column.step)
+    if column.step is None:
+        return values
+    return np.clip(np.round(values / column.step), *_grid_ends(column))
 
 
 def level_indices(series: pd.Series, levels: Sequence[Hashable]) -> np.ndarray:
     """Return the position of every value among the levels, -1 where it is not one."""
+    by_value = {level: i for i, level in reversed(list(enumerate(levels)))}
     if isinstance(series.dtype, pd.CategoricalDtype):
-        table = pd.Index(levels).get_indexer(series.dtype.categories)
-        codes = series.cat.codes.to_numpy()
-        return np.where(codes < 0, -1, np.append(table, -1)[codes])
+        found = [by_value.get(value, -1) for value in series.dtype.categories]
+        return np.array([*found, -1], dtype=int)[series.cat.codes.to_numpy()]
     if series.dtype == object:
-        table_of = {key: i for i, key in enumerate(map(_key, levels))}
-        return np.array([table_of.get(key, -1) for key in _keys(series)], dtype=int)
-    found = pd.Index(levels).get_indexer(pd.Index(series))
-    return np.where(series.isna(), -1, found)
+        by_key = {_key(level): i for i, level in enumerate(levels)}
+        keys = _keys(series)
+        return np.array(
+            [
+                -1 if key is None else by_key.get(key, by_value.get(key[1], -1))
+                for key in keys
+            ],
+            dtype=int,
+        )
+    places, uniques = pd.factorize(series)
+    table = np.array([by_value.get(value, -1) for value in uniques] + [-1], dtype=int)
+    return table[places]
 
 
 def _keys(series: pd.Series) -> list[Key | None]:
@@ -586,36 +615,61 @@ def _key(value: Any) -> Key | None:
     return None
 
 
-def _grid(column: Column) -> np.ndarray:
-    """Return the public edges, even in asinh space, between which cells are cut."""
+@dataclass(frozen=True)
+class _Line:
+    """The scale on which intervals are even: asinh, or linear from an origin.
+
+    Bounds far from 0 next to their distance have no decades between them, and their
+    asinh would cancel.
+    """
+
+    origin: float | None
+
+    def to(self, steps: np.ndarray) -> np.ndarray:
+        return np.arcsinh(steps) if self.origin is None else steps - self.origin
+
+    def back(self, places: np.ndarray) -> np.ndarray:
+        return np.sinh(places) if self.origin is None else places + self.origin
+
+    def log_slope(self, steps: np.ndarray) -> np.ndarray:
+        flat = np.zeros_like(steps)
+        return -np.log(np.hypot(1, steps)) if self.origin is None else flat
+
+
+def _line_of(column: Column) -> _Line:
+    low, high = _grid_ends(column)
+    same_sign = low > 0 or high < 0
+    near, far = sorted([abs(low), abs(high)])
+    return _Line(low if same_sign and far < LINEAR_RATIO * near else None)
+
+
+def _grid_ends(column: Column) -> tuple[float, float]:
+    """Return the bounds in steps, on the grid where there is one."""
     assert column.lower is not None
     assert column.upper is not None
     if column.step is None:
-        low, high = column.lower, column.upper
-        if low == high:
-            low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
-        ends = np.arcsinh([low, high])
-        grid = np.sinh(np.linspace(ends[0], ends[1], 2**CONTINUOUS_DEPTH + 1))
-        grid[[0, -1]] = low, high
-        return np.unique(grid)
-    low, high = (
-        np.round(column.lower / column.step),
-        np.round(column.upper / column.step),
-    )
-    if high - low < 2**INTEGER_DEPTH:
-        n_cells = int(high - low) + 1
-        finest = np.arange(n_cells + 1) + low - 0.5
-        width = np.diff(np.arcsinh(finest)).min()
-        span = np.arcsinh(finest[-1]) - np.arcsinh(finest[0])
-        if span / width < 2**INTEGER_DEPTH:
-            lattice = math.ceil(span / width)
-        else:
-            lattice = 2**INTEGER_DEPTH
-    else:
-        lattice = 2**INTEGER_DEPTH
-    ends = np.arcsinh([low - 0.5, high + 0.5])
-    grid = np.floor(np.sinh(np.linspace(ends[0], ends[1], lattice + 1))) + 0.5
-    grid[[0, -1]] = low - 0.5, high + 0.5
+        return column.lower, column.upper
+    low, high = column.lower / column.step, column.upper / column.step
+    return float(math.ceil(low - 1e-6)), float(math.floor(high + 1e-6))
+
+
+def _grid(column: Column) -> np.ndarray:
+    """Return the public edges between which cells are cut."""
+    low, high = _grid_ends(column)
+    if column.step is not None:
+        if high - low < FINE_GRID:
+            return np.arange(low, high + 2) - 0.5
+        low, high = low - 0.5, high + 0.5
+    elif low == high:
+        low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
+    line = _line_of(column)
+    depth = CONTINUOUS_DEPTH if column.step is None else LATTICE_DEPTH
+    ends = line.to(np.array([low, high]))
+    grid = line.back(np.linspace(ends[0], ends[1], 2**depth + 1))
+    if column.step is not None:
+        grid = np.floor(grid) + 0.5
+    grid = np.clip(grid, low, high)
+    grid[[0, -1]] = low, high
     return np.unique(grid)
 
 
@@ -625,10 +679,21 @@ def _atom_values(column: Column, edges: np.ndarray, heavy: np.ndarray) -> np.nda
     if column.step is not None:
         single = np.diff(edges) <= 1
         values[single] = (edges[:-1][single] + edges[1:][single]) / 2
+    low, high = _grid_ends(column)
     for k in np.flatnonzero(heavy & np.isnan(values)):
-        low, high = max(edges[k], column.lower), min(edges[k + 1], column.upper)
-        values[k] = roundest(low, high)
+        start, stop = max(edges[k], low), min(edges[k + 1], high)
+        if column.step is not None:
+            start, stop = math.ceil(start), math.floor(stop)
+        values[k] = roundest(start, stop)
     return values
+
+
+def _limits(dtype: Any) -> Any:
+    """Return the ends of a number type, None where it holds no numbers."""
+    plain = getattr(dtype, "numpy_dtype", dtype)
+    if not isinstance(plain, np.dtype) or plain.kind not in "iuf":
+        return None
+    return np.finfo(plain) if plain.kind == "f" else np.iinfo(plain)
 
 
 def _missing_value(dtype: Any) -> Any:
@@ -637,9 +702,10 @@ def _missing_value(dtype: Any) -> Any:
     return np.nan if isinstance(dtype, np.dtype) else pd.NA
 
 
-def _as_int64(values: np.ndarray) -> np.ndarray:
-    """Return whole numbers as int64; those beyond its range at its ends."""
-    info = np.iinfo(np.int64)
-    inside = (values > info.min) & (values < 2.0**63)
-    whole = np.where(inside, values, 0).astype(np.int64)
-    return np.where(inside, whole, np.where(values > 0, info.max, info.min))
+def _as_integers(values: np.ndarray, info: Any) -> np.ndarray:
+    """Return whole numbers in the integer type of `info`, its ends for those beyond."""
+    kind = np.uint64 if info.min == 0 else np.int64
+    inside = (values > info.min) & (values < info.max)
+    whole = np.where(inside, values, 0).astype(kind)
+    ends = np.where(values > 0, kind(info.max), kind(info.min))
+    return np.where(inside, whole, ends)

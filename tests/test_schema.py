@@ -202,7 +202,8 @@ def columns(draw, name):
     facts = {"nullable": draw(nullables)}
     if kind in ("integer", "continuous") and draw(st.booleans()):
         lower, width = draw(bounds)
-        facts |= {"lower": lower, "upper": lower + width}
+        # Wide enough for a multiple of any resolution drawn below.
+        facts |= {"lower": lower, "upper": lower + width + 2000}
     if kind == "continuous" and draw(st.booleans()):
         facts["resolution"] = draw(st.floats(1e-9, 1e3))
     if kind == "categorical" and draw(st.booleans()):

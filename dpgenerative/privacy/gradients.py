@@ -6,7 +6,7 @@ for example i, the gradient ``e_i`` of its loss at every output; with the input 
 this determines the gradient with respect to the layer's parameters, and a `Site`
 answers four questions about it without ever forming it for a linear layer:
 
-- ``squared_norms``: |g_i|^2, and a margin that covers rounding;
+- ``squared_norms``: ``|g_i|^2``, and a margin that covers rounding;
 - ``unit_norms``: L1 and L2 norms of every row of g_i;
 - ``weighted_sum``: sum_i s_i g_i, with one factor per example or per (example, row);
 - ``per_example``: g_i itself, for a few rows at a time.
@@ -84,7 +84,7 @@ class Site:
         raise NotImplementedError
 
     def squared_norms(self) -> tuple[Tensor, Tensor]:
-        """Return |g_i|^2 and a rounding margin for |g_i|, float64 of shape (n,)."""
+        """Return ``|g_i|^2``, and a margin for ``|g_i|``; float64 of shape (n,)."""
         squares = [g.double().flatten(1).square().sum(1) for g in self.per_example()]
         total = torch.stack(squares).sum(0)
         return total, total.sqrt() * _ROUNDING
