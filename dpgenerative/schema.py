@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -75,7 +75,7 @@ class Column:
             if value is not None and not isinstance(value, (int, float)):
                 self._refuse(field, "must be a number or None", value)
         if self.levels is not None:
-            self._check_levels()
+            self._check_levels(self.levels)
         if self.numeric:
             self._check_numeric()
         else:
@@ -96,7 +96,7 @@ class Column:
         """Whether cells of this column come in a meaningful order."""
         return self.numeric or self.ordered
 
-    def _refuse(self, field: str, rule: str, value: object) -> None:
+    def _refuse(self, field: str, rule: str, value: object) -> NoReturn:
         raise ValueError(f"Column {self.name!r}: {field} {rule}; got {value!r}.")
 
     def _check_numeric(self) -> None:
@@ -121,12 +121,10 @@ class Column:
             if not (self.resolution > 0 and math.isfinite(self.resolution)):
                 self._refuse("resolution", "must be positive", self.resolution)
 
-    def _check_levels(self) -> None:
-        if isinstance(self.levels, (str, bytes)) or not isinstance(
-            self.levels, Iterable
-        ):
-            self._refuse("levels", "must be a sequence of values", self.levels)
-        levels = tuple(_plain(level) for level in self.levels)
+    def _check_levels(self, given: object) -> None:
+        if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+            self._refuse("levels", "must be a sequence of values", given)
+        levels = tuple(_plain(level) for level in given)
         if not all(isinstance(level, Hashable) for level in levels):
             self._refuse("levels", "must be hashable values", levels)
         object.__setattr__(self, "levels", levels)
