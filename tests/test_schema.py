@@ -438,7 +438,7 @@ def test_numbers_are_not_read_from_other_dtypes(kind, values, dtype):
 def test_check_lists_every_cell_that_does_not_fit():
     frame = pd.DataFrame(
         {
-            "age": [-1, 30, 121, 40],
+            "age": [-1, 0, 121, 120],
             "share": [0.25, 0.255, np.nan, 1.01],
             "grade": ["low", "best", None, "high"],
             "flag": pd.array([True, None, False, True], dtype="boolean"),

@@ -30,8 +30,8 @@ from dpgenerative.exceptions import InfeasibleBudgetError
 _ORDERS = [1 + x / 10 for x in range(1, 100)] + list(range(11, 64))
 _ORDERS += [80, 100, 128, 180, 256, 360, 512, 720, 1024, 1448, 2048, 4096]
 
-_LARGEST_GRID = 2**25
-"""Beyond this many grid points (2 GiB and more), Renyi accounting has to do."""
+_LARGEST_GRID = 2**23
+"""Beyond this many grid points (0.5 GiB and more), Renyi accounting has to do."""
 
 
 @dataclass(frozen=True)
