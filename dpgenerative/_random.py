@@ -16,7 +16,10 @@ import torch
 def torch_generator(
     seed: np.random.SeedSequence, device: str = "cpu"
 ) -> torch.Generator:
-    """Return a torch generator seeded by 64 bits of a seed sequence."""
+    """Return a torch generator seeded by 64 bits of a seed sequence.
+
+    On a CPU torch keeps 32 of them: enough for weights and samples, not for noise.
+    """
     words = seed.generate_state(2, np.uint32)
     generator = torch.Generator(device=device)
     generator.manual_seed(int(words[0]) | int(words[1]) << 32)
@@ -39,8 +42,8 @@ class Streams:
         Dequantization and sparsification.
     counts : numpy.random.Generator
         Noise of counts and histograms.
-    gradients : torch.Generator
-        Noise of gradients.
+    gradients : numpy.random.Generator or torch.Generator
+        Noise of gradients: the latter on CUDA, the former elsewhere.
     """
 
     weights: torch.Generator
@@ -48,7 +51,7 @@ class Streams:
     batches: np.random.Generator
     draws: torch.Generator
     counts: np.random.Generator
-    gradients: torch.Generator
+    gradients: np.random.Generator | torch.Generator
 
     @classmethod
     def create(
@@ -70,11 +73,14 @@ class Streams:
             private = np.random.SeedSequence()
         weights, rows = public.spawn(2)
         batches, draws, counts, gradients = private.spawn(4)
+        on_cuda = device == "cuda"
         return cls(
             weights=torch_generator(weights),
             rows=torch_generator(rows, device),
             batches=np.random.default_rng(batches),
             draws=torch_generator(draws, device),
             counts=np.random.default_rng(counts),
-            gradients=torch_generator(gradients, device),
+            gradients=torch_generator(gradients, device)
+            if on_cuda
+            else np.random.default_rng(gradients),
         )

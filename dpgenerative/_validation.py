@@ -127,7 +127,7 @@ def as_table(owner: str, X: Any, y: Any = None) -> tuple[pd.DataFrame, TableForm
             f"is required by {owner}."
         )
     names = tuple(frame.columns)
-    dtype = None if is_frame else np.asarray(X).dtype
+    dtype = None if is_frame else X.dtype
     if y is None:
         return frame, TableFormat(
             names, None, "frame" if is_frame else "array", "", dtype
@@ -142,8 +142,18 @@ def as_table(owner: str, X: Any, y: Any = None) -> tuple[pd.DataFrame, TableForm
     return joint, TableFormat(names, y_name, kind, y_kind, dtype, label)
 
 
+def _require_array(owner: str, name: str, value: Any) -> None:
+    if isinstance(value, np.ma.MaskedArray) or not isinstance(value, np.ndarray):
+        raise TypeError(
+            f"{owner} takes {name} as a pandas or numpy object with a dtype of its "
+            f"own; got {type(value).__name__}. Which dtype it would get depends on its "
+            "values, which are private: state it, as in numpy.array(..., dtype=float)."
+        )
+
+
 def _array_frame(owner: str, X: Any) -> pd.DataFrame:
-    array = np.asarray(X)
+    _require_array(owner, "X", X)
+    array = X
     if array.ndim != 2:
         raise ValueError(
             f"Expected 2D array, got {array.ndim}D array instead. Reshape your data: "
@@ -173,8 +183,11 @@ def _target(owner: str, y: Any, n: int) -> tuple[pd.Series, str, Hashable]:
         if y.shape[1] != 1:
             raise ValueError(f"{owner}: y must have one column; got shape {y.shape}.")
         series, kind, label = y.iloc[:, 0], "frame", y.columns[0]
+    elif isinstance(y, (pd.Index, pd.api.extensions.ExtensionArray)):
+        series, kind, label = pd.Series(y), "series", None
     else:
-        array = np.asarray(y)
+        _require_array(owner, "y", y)
+        array = y
         if array.ndim == 2 and array.shape[1] == 1:
             array = array[:, 0]
         if array.ndim != 1:

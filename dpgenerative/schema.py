@@ -118,8 +118,8 @@ class Column:
         if self.resolution is not None:
             if self.kind == "integer":
                 self._refuse("resolution", "is 1 for integers", self.resolution)
-            if not (self.resolution > 0 and math.isfinite(self.resolution)):
-                self._refuse("resolution", "must be positive", self.resolution)
+            if not 1e-30 <= self.resolution <= 1e30:
+                self._refuse("resolution", "must lie in [1e-30, 1e30]", self.resolution)
 
     def _check_levels(self, given: object) -> None:
         if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):

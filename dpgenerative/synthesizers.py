@@ -290,7 +290,7 @@ class DPHFlowSynthesizer(BaseEstimator):
             integer=True,
         )
         if random_state is None and self._sample_seed is not None:
-            sequence = np.random.SeedSequence([self._sample_seed, self._n_sampled])
+            sequence = np.random.SeedSequence([self._sample_seed, 1 + self._n_sampled])
             self._n_sampled += 1
         else:
             sequence = np.random.SeedSequence(_as_seed(random_state))
@@ -345,6 +345,13 @@ class DPHFlowSynthesizer(BaseEstimator):
     def score(self, X: Any, y: Any = None) -> float:
         """Return the mean of `score_samples`; not private if the rows are."""
         return float(np.mean(self.score_samples(X, y)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())
+        if self.reproducible and "_model" in state:
+            # The seed of the noise stays with whoever fitted.
+            state["random_state"] = state["_sample_seed"] = None
+        return state
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -527,7 +534,9 @@ class DPHFlowSynthesizer(BaseEstimator):
             )
         check_number(owner, "delta", self.delta, low=0, high=1)
         check_option(owner, "clipping", self.clipping, STRATEGIES)
-        check_number(owner, "max_grad_norm", self.max_grad_norm, low=0, also=["auto"])
+        check_number(
+            owner, "max_grad_norm", self.max_grad_norm, low=1e-12, also=["auto"]
+        )
         check_number(owner, "sparsity", self.sparsity, low=0, high=1, closed="left")
         for name, least in [("n_partitions", 1), ("n_blocks", 1)]:
             check_number(
@@ -691,13 +700,19 @@ def _log_likelihood(
 
 def _public_facts(schema: Schema) -> tuple[str, ...]:
     """Return what the schema and dtypes gave away for free."""
-    facts = ["column names, order and dtypes, constructor parameters"]
+    facts = ["column names, order, dtypes and kinds; constructor parameters"]
     bounded = [c.name for c in schema.columns if c.numeric and c.lower is not None]
     levelled = [
         c.name for c in schema.columns if not c.numeric and c.levels is not None
     ]
     if bounded:
         facts.append(f"bounds of {_listed(bounded)}")
+    stepped = [c.name for c in schema.columns if c.resolution is not None]
+    complete = [c.name for c in schema.columns if not c.nullable]
+    if stepped:
+        facts.append(f"resolution of {_listed(stepped)}")
+    if complete:
+        facts.append(f"no missing values in {_listed(complete)}")
     if levelled:
         facts.append(f"levels of {_listed(levelled)}")
     return tuple(facts)
@@ -718,7 +733,8 @@ def _notes(reproducible: bool) -> tuple[str, ...]:
         notes.insert(
             0,
             "reproducible=True: noise and batches follow random_state; whoever knows "
-            "the seed can remove the noise and undo the guarantee.",
+            "the seed can remove the noise and undo the guarantee, and nothing is "
+            "promised across two fits with one seed: their noise is the same.",
         )
     return tuple(notes)
 

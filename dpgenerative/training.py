@@ -29,6 +29,8 @@ from dpgenerative.privacy.steps import (
 OPTIMIZERS = ("adam", "adabelief", "sgd")
 DECAY_FROM = 0.6
 """Part of the steps after which the learning rate falls linearly to zero."""
+LARGEST_CHUNK = 4096
+"""Rows added up in float32 at a time: the rounding of longer sums is a row's share."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def batches(
     plan: PrivacyPlan, n: int, rng: np.random.Generator, device: str, whole: bool
 ) -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
     """Yield one Poisson batch per step, in padded chunks (one chunk if `whole`)."""
-    size = capacity(plan.batch_size)
+    size = min(capacity(plan.batch_size), LARGEST_CHUNK)
     for _ in range(plan.n_steps):
         rows = poisson_indices(n, plan.sampling_rate, rng)
         chunks = padded_chunks(rows, max(size, len(rows)) if whole else size)

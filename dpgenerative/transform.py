@@ -475,13 +475,19 @@ class _Fitter:
         """Release the outermost magnitudes that hold rows."""
         values = series.to_numpy(float, na_value=np.nan)
         values = values[np.isfinite(values)]
+        info = _limits(dtype)
+        possible = np.ones(len(_MAGNITUDES) - 1, dtype=bool)
+        if info is not None:
+            possible = _MAGNITUDES[1:] > float(info.min)
+            possible &= _MAGNITUDES[:-1] < float(info.max)
         cells = np.searchsorted(_MAGNITUDES, values, side="right") - 1
         cells = np.clip(cells, 0, len(_MAGNITUDES) - 2)
         exact = np.bincount(cells, minlength=len(_MAGNITUDES) - 1)
         std = self._domain_std()
         noisy = self.mechanisms.gaussian(exact, std)
         # With 99.9 % probability no empty magnitude passes for an occupied one.
-        occupied = np.flatnonzero(noisy > std * norm.isf(1e-3 / len(noisy)))
+        passes = noisy > std * norm.isf(1e-3 / len(noisy))
+        occupied = np.flatnonzero(passes & possible)
         if not len(occupied):
             return 0.0, 1.0
         lower, upper = _MAGNITUDES[[occupied[0], occupied[-1] + 1]]
@@ -491,7 +497,6 @@ class _Fitter:
         if column.step is not None:
             lower = math.ceil(lower / column.step) * column.step
             upper = max(lower, math.floor(upper / column.step) * column.step)
-        info = _limits(dtype)
         if info is not None:
             lower, upper = max(lower, float(info.min)), min(upper, float(info.max))
         return float(lower), float(upper)
@@ -657,17 +662,22 @@ def _grid(column: Column) -> np.ndarray:
     """Return the public edges between which cells are cut."""
     low, high = _grid_ends(column)
     if column.step is not None:
+        if max(abs(low), abs(high)) >= 2.0**52:
+            # Beyond whole numbers of float64 there are no halves to cut at.
+            return _even_grid(column, low, high, LATTICE_DEPTH)
         if high - low < FINE_GRID:
             return np.arange(low, high + 2) - 0.5
-        low, high = low - 0.5, high + 0.5
-    elif low == high:
+        grid = _even_grid(column, low - 0.5, high + 0.5, LATTICE_DEPTH)
+        return np.unique(np.clip(np.floor(grid) + 0.5, low - 0.5, high + 0.5))
+    return _even_grid(column, low, high, CONTINUOUS_DEPTH)
+
+
+def _even_grid(column: Column, low: float, high: float, depth: int) -> np.ndarray:
+    if low == high:
         low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
     line = _line_of(column)
-    depth = CONTINUOUS_DEPTH if column.step is None else LATTICE_DEPTH
     ends = line.to(np.array([low, high]))
     grid = line.back(np.linspace(ends[0], ends[1], 2**depth + 1))
-    if column.step is not None:
-        grid = np.floor(grid) + 0.5
     grid = np.clip(grid, low, high)
     grid[[0, -1]] = low, high
     return np.unique(grid)

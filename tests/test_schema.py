@@ -432,6 +432,15 @@ def test_numbers_are_not_read_from_other_dtypes(kind, values, dtype):
     assert str(frame["my column"].dtype) in str(caught.value)
 
 
+@pytest.mark.parametrize("levels", [("x", "y"), (1, 1.5)])
+def test_levels_that_the_dtype_cannot_hold_are_refused(levels):
+    """They could not be put into a sample."""
+    frame = pd.DataFrame({"my column": [1, 2]})
+    schema = Schema([Column("my column", "categorical", levels=levels)])
+    with pytest.raises(ValueError, match="'my column'"):
+        schema.resolve(frame)
+
+
 # Check ------------------------------------------------------------------------
 
 

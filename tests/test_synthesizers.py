@@ -170,6 +170,18 @@ def test_fitted_synthesizers_survive_pickling():
     )
 
 
+def test_a_saved_synthesizer_does_not_carry_the_seed_of_its_noise():
+    seed = 123_456_789
+    fit = fitted(reproducible=True, random_state=seed)
+    saved = pickle.loads(pickle.dumps(fit))
+    assert saved.random_state is None
+    assert str(seed) not in str(vars(saved))
+    assert not saved.sample(30).equals(saved.sample(30))
+    assert fit.random_state == seed
+    unfitted = DPHFlowSynthesizer(reproducible=True, random_state=seed)
+    assert pickle.loads(pickle.dumps(unfitted)).random_state == seed
+
+
 def test_scores_are_densities():
     frame = mixed()
     synthesizer = fitted(frame)
@@ -378,10 +390,15 @@ def test_bad_tables():
         fitted(np.arange(5.0))
     with pytest.raises(TypeError, match="toarray"):
         fitted(sparse.eye(5).tocsr())
+    for untyped in ([[1, 2], [3, 4]], np.ma.ones((5, 2))):
+        with pytest.raises(TypeError, match="depends on its values"):
+            fitted(untyped)
+    with pytest.raises(TypeError, match="depends on its values"):
+        DPHFlowSynthesizer(**FAST).fit(frame, [True] * len(frame))
     with pytest.raises(ValueError, match="Complex"):
         fitted(np.ones((5, 2)) * 1j)
     with pytest.raises(ValueError, match="same number of rows"):
-        DPHFlowSynthesizer(**FAST).fit(frame, [1, 2])
+        DPHFlowSynthesizer(**FAST).fit(frame, np.array([1, 2]))
     with pytest.raises(ValueError, match="sample_weight"):
         DPHFlowSynthesizer(**FAST).fit(frame, sample_weight=np.ones(len(frame)))
     with pytest.raises(ValueError, match="lacks"):
@@ -429,6 +446,7 @@ HOSTILE = {
     "unicode": ["\ud800", "\0", "\N{SNOWMAN}" * 1000, ""],
     "none": [None] * 4,
     "long": [10**5000, 1, 2, 3],
+    "unsigned": np.array([2**64 - 1, 0, 5, 2**63], dtype=np.uint64).tolist(),
 }
 
 

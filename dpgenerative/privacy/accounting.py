@@ -30,6 +30,8 @@ from dpgenerative.exceptions import InfeasibleBudgetError
 _ORDERS = [1 + x / 10 for x in range(1, 100)] + list(range(11, 64))
 _ORDERS += [80, 100, 128, 180, 256, 360, 512, 720, 1024, 1448, 2048, 4096]
 
+_LEAST_DELTA = 1e-10
+"""Below this the rounding of the PRV accountant's convolutions shows."""
 _LARGEST_GRID = 2**23
 """Beyond this many grid points (0.5 GiB and more), Renyi accounting has to do."""
 
@@ -142,7 +144,7 @@ def _prv_epsilon(
 ) -> float:
     renyi = _renyi_epsilon(history, delta)
     eps_error = min(0.01, 0.01 * target)
-    if _grid_size(history, delta, eps_error) > _LARGEST_GRID:
+    if delta < _LEAST_DELTA or _grid_size(history, delta, eps_error) > _LARGEST_GRID:
         return renyi
     accountant = PRVAccountant()
     accountant.history = list(history)

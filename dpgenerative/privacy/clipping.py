@@ -58,7 +58,7 @@ def factors(norms: Tensor, bound: float | Tensor, margins: Tensor) -> Tensor:
     bound : float or Tensor
         The bound of every norm.
     """
-    padded = norms + margins
+    padded = norms * (1 + _MARGIN) + margins
     scale = torch.clamp(bound / padded.clamp(min=torch.finfo(padded.dtype).tiny), max=1)
     return torch.where(torch.isfinite(padded), scale, torch.zeros_like(scale))
 
@@ -83,7 +83,8 @@ def unit_factors(l1: Tensor, l2: Tensor, bound: float) -> Tensor:
     # The margin covers the rounding of the shares and of the norms.
     scale = share.sqrt_().mul_(bound * (1 - _MARGIN)).div_(l2.clamp(min=tiny))
     # Not finite: no use of the row. No gradient: no matter.
-    return scale.clamp_(max=1).mul_(torch.isfinite(total))
+    scale = scale.clamp_(max=1)
+    return torch.where(torch.isfinite(total), scale, torch.zeros_like(scale))
 
 
 def sparsify(grads: Tensor, sparsity: float, generator: torch.Generator) -> Tensor:

@@ -112,7 +112,8 @@ class Site:
         ):
             s = factors if isinstance(factors, Tensor) else factors[k]
             s = s.to(g.dtype).view(s.shape + (1,) * (g.ndim - s.ndim))
-            sums[p] = (s * g).sum(0)
+            # 0 x inf is not 0: rows without weight are left out, not multiplied.
+            sums[p] = torch.where(s > 0, s * g, torch.zeros_like(g)).sum(0)
         return sums
 
     def grouped(self, groups: Tensor, n_groups: int) -> list[Tensor]:
@@ -300,6 +301,21 @@ RULES: dict[type[nn.Module], type[Site]] = {
     LowRankLinear: LowRankSite,
     LULinear: LUSite,
 }
+
+
+def free_coordinates(model: nn.Module) -> dict[nn.Parameter, Tensor]:
+    """Return masks of the coordinates that a parameter uses, where it does not use all.
+
+    What is not used has no gradient; noise there would be released bare.
+    """
+    masks = {}
+    for module in model.modules():
+        if isinstance(module, MaskedLinear):
+            masks[module.weight] = module.mask
+        elif isinstance(module, LULinear):
+            ones = torch.ones_like(module.lower)
+            masks[module.lower], masks[module.upper] = ones.tril(-1), ones.triu()
+    return masks
 
 
 @contextmanager

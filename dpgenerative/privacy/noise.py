@@ -31,13 +31,18 @@ class Mechanisms:
     ----------
     rng : numpy.random.Generator
         Noise of counts and histograms.
-    generator : torch.Generator
-        Noise of gradients, on the device where they live.
+    gradients : numpy.random.Generator or torch.Generator
+        Noise of gradients. On a CPU the former: torch's generator there keeps 32 bits
+        of its seed, which an adversary can search. On CUDA the latter, which keeps 64.
     """
 
-    def __init__(self, rng: np.random.Generator, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        rng: np.random.Generator,
+        gradients: np.random.Generator | torch.Generator,
+    ) -> None:
         self._rng = rng
-        self._generator = generator
+        self._gradients = gradients
 
     def count(self, n: int, epsilon: float) -> int:
         """Release a row count by the two-sided geometric mechanism; at least 1."""
@@ -65,7 +70,11 @@ class Mechanisms:
         return [self._noisy(x, std) for x, std in zip(sums, stds, strict=True)]
 
     def _noisy(self, x: Tensor, std: float) -> Tensor:
-        noise = torch.empty_like(x).normal_(0.0, 1.0, generator=self._generator)
+        if isinstance(self._gradients, torch.Generator):
+            noise = torch.empty_like(x).normal_(0.0, 1.0, generator=self._gradients)
+        else:
+            draws = self._gradients.standard_normal(tuple(x.shape))
+            noise = torch.from_numpy(draws).to(x)
         return x + std * noise
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from dpgenerative.privacy import clipping
-from dpgenerative.privacy.gradients import Site, record, sites
+from dpgenerative.privacy.gradients import Site, free_coordinates, record, sites
 from dpgenerative.privacy.noise import Mechanisms
 
 Objective = Callable[[Tensor], tuple[Tensor, Tensor | None]]
@@ -156,7 +156,9 @@ def _sparsified_sum(
         thin = clipping.sparsify(flat, sparsity, generator)
         norms = thin.double().norm(dim=1)
         scale = clipping.factors(norms, bound, norms * 1e-6) * rows[chunk]
-        total = scale.to(flat.dtype) @ thin
+        scale = scale.to(flat.dtype)
+        thin = torch.where(scale.unsqueeze(1) > 0, thin, torch.zeros_like(thin))
+        total = scale @ thin
         pieces = torch.split(total, [p.numel() for p in layer.parameters])
         for p, piece in zip(layer.parameters, pieces, strict=True):
             sums[p] += piece.view_as(p)
@@ -217,8 +219,32 @@ class PrivateGradient:
         partition : callable, optional
             Draws the partition of every row of the batch.
         """
+        device = next(model.parameters()).device.type
+        with torch.autocast(device, enabled=False):
+            total = self._total(
+                model, objective, chunks, generator, divergence, partition
+            )
+        std = self.noise_multiplier * self.sensitivity(divergence is not None)
+        noisy = mechanisms.gradient(list(total.values()), [std] * len(total))
+        masks = free_coordinates(model)
+        return {
+            p: (x * masks[p] if p in masks else x).to(p.dtype)
+            for p, x in zip(total, noisy, strict=True)
+        }
+
+    def _total(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        chunks: Iterable[tuple[Tensor, Tensor]],
+        generator: torch.Generator,
+        divergence: Divergence | None,
+        partition: Callable[[int], np.ndarray] | None,
+    ) -> dict[nn.Parameter, Tensor]:
+        """Return the clipped mean gradient before noise, in float64."""
         params = [p for p in model.parameters() if p.requires_grad]
-        total = {p: torch.zeros_like(p) for p in params}
+        # In float64: one row must not change how the other rows' sum is rounded.
+        total = {p: torch.zeros_like(p, dtype=torch.float64) for p in params}
         for indices, present in chunks:
             with record(model) as calls:
                 losses, images = objective(indices)
@@ -236,9 +262,7 @@ class PrivateGradient:
                     layers = sites(model, calls, torch.stack(terms).sum())
                     sums = self._group_sums(layers, rows)
                     _accumulate(total, sums, 1 / self.n_partitions)
-        std = self.noise_multiplier * self.sensitivity(divergence is not None)
-        noisy = mechanisms.gradient(list(total.values()), [std] * len(total))
-        return dict(zip(total, noisy, strict=True))
+        return total
 
     def _group_sums(
         self, layers: Sequence[Site], rows: Tensor
@@ -255,7 +279,7 @@ def _accumulate(
     total: dict[nn.Parameter, Tensor], sums: dict[nn.Parameter, Tensor], scale: float
 ) -> None:
     for p, x in sums.items():
-        total[p] += x.to(p.dtype) * scale
+        total[p] += x.to(total[p].dtype) * scale
 
 
 def plain_gradient(

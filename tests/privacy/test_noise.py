@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from torch import nn
 
 from dpgenerative._random import Streams
+from dpgenerative.layers import LULinear, MaskedLinear
 from dpgenerative.privacy.noise import Mechanisms, threshold_for
+from dpgenerative.privacy.steps import Clipper, PrivateGradient
 
 
 def mechanisms():
@@ -106,7 +109,7 @@ def test_streams_follow_the_seed_only_where_allowed():
         return (
             streams.counts.integers(2**60),
             streams.batches.integers(2**60),
-            int(torch.randint(2**60, (), generator=streams.gradients)),
+            streams.gradients.integers(2**60),
             int(torch.randint(2**60, (), generator=streams.draws)),
         )
 
@@ -117,3 +120,34 @@ def test_streams_follow_the_seed_only_where_allowed():
     assert not set(private(False)) & set(private(False))
     assert private(True) == private(True)
     assert len(set(private(True))) == 4
+
+
+def test_noise_keeps_more_of_its_seed_than_32_bits():
+    # torch's generator on a CPU does not: whoever tries 2^32 seeds finds its noise.
+    assert torch.equal(
+        torch.rand(3, generator=torch.Generator().manual_seed(5)),
+        torch.rand(3, generator=torch.Generator().manual_seed(5 + 2**32)),
+    )
+    streams = Streams.create(None, False, "cpu")
+    assert isinstance(streams.gradients, np.random.Generator)
+    assert streams.gradients.bit_generator.state["state"]["state"] > 2**64
+
+
+def test_coordinates_without_use_carry_no_noise():
+    # Bare noise in the released model would be a key to the rest of it.
+    groups = torch.arange(3)
+    layer = MaskedLinear(groups, groups, torch.ones(3, 3).tril(-1).bool())
+    model = nn.ModuleList([layer, LULinear(3)])
+    gradient = PrivateGradient(Clipper("flat", 1.0), 1.0, 4.0)
+    chunk = (torch.arange(4), torch.ones(4, dtype=torch.bool))
+
+    def objective(rows):
+        y, log_det = model[1](model[0](torch.ones(4, 3)))
+        return y.square().sum(1) - log_det, None
+
+    out = gradient(model, objective, [chunk], mechanisms(), torch.Generator())
+    assert not out[layer.weight].triu().any()
+    assert out[layer.weight].tril(-1).count_nonzero() == 3
+    assert not out[model[1].lower].triu().any()
+    assert not out[model[1].upper].tril(-1).any()
+    assert out[layer.bias].all()
