@@ -46,7 +46,7 @@ SPLIT_SIZE = 1.3
 """A cell may be halved while it holds more than this many times rows / n_bins..."""
 SPLIT_NOISE = 5.0
 """... and more than this many standard deviations of the noise."""
-POOL_NOISE = 8.0
+POOL_NOISE = 5.0
 """Levels with fewer rows than this many standard deviations share a cell."""
 
 # Signed powers of two between which bounds are sought: |x| < 2^-32, then up to 2^128.
