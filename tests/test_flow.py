@@ -24,8 +24,6 @@ from dpgenerative.models.bijections import (
 from dpgenerative.models.divergences import CAUCHY_SCALES, DIVERGENCES, mmd
 from dpgenerative.models.flow import (
     HEAVY,
-    SPLINE_BINS,
-    SPLINE_BOUND,
     CellFacts,
     Dequantizer,
     HFlow,
@@ -699,8 +697,3 @@ def test_mmd_is_never_negative(m, d, seed):
     generator = torch.Generator().manual_seed(seed)
     z = 3 * torch.randn(m, d, generator=generator, dtype=torch.float64)
     assert mmd(z).item() > -1e-9
-
-
-def test_constants_match_their_use():
-    assert n_spline_parameters(SPLINE_BINS) == 3 * SPLINE_BINS - 1
-    assert SPLINE_BOUND > 3  # the paper's flow scales its input to [-3, 3]
