@@ -385,9 +385,27 @@ def _reconcile(stated: Column, by_dtype: Column, dtype: Any) -> Column:
     levels = stated.levels
     if levels is None and stated.kind == "categorical":
         levels = by_dtype.levels
+    unfit = [level for level in levels or () if not _can_hold(dtype, level)]
+    if unfit:
+        raise ValueError(
+            f"Column {stated.name!r}: its dtype {dtype} cannot hold the levels "
+            f"{unfit}. Convert the column, or state other levels."
+        )
     holds_missing = can_hold_missing(dtype)
     nullable = holds_missing if stated.nullable is None else stated.nullable
     return replace(stated, levels=levels, nullable=nullable and holds_missing)
+
+
+def _can_hold(dtype: Any, level: Any) -> bool:
+    """Whether a level survives in a series of this dtype; only numbers can fail."""
+    if not (is_real_dtype(dtype) or pd.api.types.is_bool_dtype(dtype)):
+        return True
+    if not isinstance(level, (bool, int, float)):
+        return False
+    try:
+        return bool(pd.Series([level]).astype(dtype).iloc[0] == level)
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def _problems(column: Column, series: pd.Series) -> Iterable[tuple[str, np.ndarray]]:

@@ -249,9 +249,10 @@ class IntervalCodec(Codec):
 
     def _numbers(self, steps: np.ndarray, missing: np.ndarray) -> pd.Series:
         step = self.column.step
-        values = steps if step is None or step == 1 else steps * step
-        if step is not None and step < 1:
-            values = np.round(values, 3 - math.floor(math.log10(step)))
+        values = steps if step is None else steps * step
+        if step is not None and abs(step * round(1 / step) - 1) < 1e-9:
+            # 3 / 10, not 3 * 0.1: the number that people write.
+            values = steps / round(1 / step)
         values = np.clip(values, self.column.lower, self.column.upper)
         info = _limits(self.dtype)
         if info is not None:
@@ -662,13 +663,12 @@ def _grid(column: Column) -> np.ndarray:
     """Return the public edges between which cells are cut."""
     low, high = _grid_ends(column)
     if column.step is not None:
-        if max(abs(low), abs(high)) >= 2.0**52:
-            # Beyond whole numbers of float64 there are no halves to cut at.
-            return _even_grid(column, low, high, LATTICE_DEPTH)
-        if high - low < FINE_GRID:
+        # Beyond 2^52 there are no halves between whole numbers of float64.
+        if high - low < FINE_GRID and max(-low, high) < 2.0**52:
             return np.arange(low, high + 2) - 0.5
         grid = _even_grid(column, low - 0.5, high + 0.5, LATTICE_DEPTH)
-        return np.unique(np.clip(np.floor(grid) + 0.5, low - 0.5, high + 0.5))
+        grid[1:-1] = np.floor(grid[1:-1]) + 0.5
+        return np.unique(np.clip(grid, grid[0], grid[-1]))
     return _even_grid(column, low, high, CONTINUOUS_DEPTH)
 
 
@@ -694,6 +694,8 @@ def _atom_values(column: Column, edges: np.ndarray, heavy: np.ndarray) -> np.nda
         start, stop = max(edges[k], low), min(edges[k + 1], high)
         if column.step is not None:
             start, stop = math.ceil(start), math.floor(stop)
+        elif k < len(values) - 1:
+            stop = np.nextafter(stop, -np.inf)  # cells are open at their end
         values[k] = roundest(start, stop)
     return values
 
