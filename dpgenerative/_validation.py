@@ -74,7 +74,7 @@ class TableFormat:
     x_columns : Index or None
         Column labels of a frame.
     x_dtype : dtype or None
-        Common dtype of an array.
+        Common dtype of an array (object for strings, whatever their width).
     y_label : hashable
         Name of a series or of the one column of a frame.
     """
@@ -127,7 +127,7 @@ def as_table(owner: str, X: Any, y: Any = None) -> tuple[pd.DataFrame, TableForm
             f"is required by {owner}."
         )
     names = tuple(frame.columns)
-    dtype = None if is_frame else X.dtype
+    dtype = None if is_frame else _array_dtype(X)
     if y is None:
         return frame, TableFormat(
             names, None, "frame" if is_frame else "array", "", dtype
@@ -151,6 +151,12 @@ def _require_array(owner: str, name: str, value: Any) -> None:
         )
 
 
+def _array_dtype(array: np.ndarray) -> np.dtype:
+    # Fixed-width strings cannot hold a missing value, and the width is the length of
+    # the longest private one.
+    return np.dtype(object) if array.dtype.kind in "US" else array.dtype
+
+
 def _array_frame(owner: str, X: Any) -> pd.DataFrame:
     _require_array(owner, "X", X)
     array = X
@@ -161,8 +167,7 @@ def _array_frame(owner: str, X: Any) -> pd.DataFrame:
         )
     if array.dtype.kind == "c":
         raise ValueError(f"Complex data not supported by {owner}.")
-    if array.dtype.kind in "US":
-        array = array.astype(object)
+    array = array.astype(_array_dtype(array), copy=False)
     if array.dtype.kind not in "biufO":
         raise UnsupportedColumnError(f"{owner} cannot read arrays of {array.dtype}.")
     return pd.DataFrame(array, columns=[f"x{j}" for j in range(array.shape[1])])
@@ -192,8 +197,7 @@ def _target(owner: str, y: Any, n: int) -> tuple[pd.Series, str, Hashable]:
             array = array[:, 0]
         if array.ndim != 1:
             raise ValueError(f"{owner}: y must be one column; got shape {array.shape}.")
-        if array.dtype.kind in "US":
-            array = array.astype(object)
+        array = array.astype(_array_dtype(array), copy=False)
         series, kind, label = pd.Series(array), "array", None
     if len(series) != n:
         raise ValueError(

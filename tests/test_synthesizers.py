@@ -17,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from dpgenerative import Column, DPHFlowSynthesizer, Schema
+from dpgenerative._validation import as_table
 from dpgenerative.exceptions import InfeasibleBudgetError, UnsupportedColumnError
 
 FAST = {"n_steps": 20, "batch_size": 64, "random_state": 0}
@@ -69,9 +70,22 @@ def test_arrays_come_back_as_arrays(dtype):
 
 def test_strings_in_arrays():
     X = np.array([["a", "x"], ["b", "y"]] * 200)
-    sample = fitted(X, epsilon=5.0).sample(20)
+    synthesizer = fitted(X, epsilon=5.0)
+    sample = synthesizer.sample(20)
     assert sample.shape == (20, 2)
+    assert sample.dtype == object
     assert set(sample[:, 0]) <= {"a", "b", None}
+
+
+@pytest.mark.parametrize("dtype", ["U1", "U40", "S5"])
+def test_arrays_of_strings_hold_missing_values_and_hide_the_longest(dtype):
+    X = np.array([["a"], ["b"]]).astype(dtype)
+    frame, fmt = as_table("T", X)
+    assert fmt.x_dtype.kind == "O"
+    frame.iloc[1, 0] = None
+    restored = fmt.restore(frame)
+    assert restored[0, 0] == X[0, 0]
+    assert restored[1, 0] is None
 
 
 @pytest.mark.parametrize("kind", ["series", "frame", "array"])
