@@ -19,10 +19,10 @@ import time
 import warnings
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dpgenerative._random import Streams
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.models.flow import CellFacts, HFlow
 from dpgenerative.privacy.noise import Mechanisms
@@ -90,7 +90,8 @@ def our_steps(model: nn.Module, losses, data: Tensor, strategies) -> dict:
     present = torch.ones(batch, dtype=torch.bool, device=device)
     params = list(model.parameters())
     generator = torch.Generator(device=device).manual_seed(0)
-    mechanisms = Mechanisms(np.random.default_rng(), generator)
+    streams = Streams.create(None, False, device.type)
+    mechanisms = Mechanisms(streams.counts, streams.gradients)
 
     def objective(indices: Tensor) -> tuple[Tensor, None]:
         return losses(data[indices]), None

@@ -82,5 +82,6 @@ class Streams:
             counts=np.random.default_rng(counts),
             gradients=torch_generator(gradients, device)
             if on_cuda
-            else np.random.default_rng(gradients),
+            # The fastest of numpy's for normals: noise takes a tenth of a step.
+            else np.random.Generator(np.random.SFC64(gradients)),
         )

@@ -49,6 +49,7 @@ class MaskedLinear(nn.Module):
         self.weight = nn.Parameter(weight)
         self.bias = nn.Parameter(torch.zeros(len(out_groups)))
         self.is_dense = bool(visible.all())
+        self.n_free = int(mask.sum())
         self.register_buffer("mask", mask)
         self.register_buffer("out_groups", out_groups)
         self.register_buffer("visible", visible.float())

@@ -535,7 +535,7 @@ class DPHFlowSynthesizer(BaseEstimator):
         check_number(owner, "delta", self.delta, low=0, high=1)
         check_option(owner, "clipping", self.clipping, STRATEGIES)
         check_number(
-            owner, "max_grad_norm", self.max_grad_norm, low=1e-12, also=["auto"]
+            owner, "max_grad_norm", self.max_grad_norm, low=1e-6, also=["auto"]
         )
         check_number(owner, "sparsity", self.sparsity, low=0, high=1, closed="left")
         for name, least in [("n_partitions", 1), ("n_blocks", 1)]:

@@ -63,28 +63,34 @@ def factors(norms: Tensor, bound: float | Tensor, margins: Tensor) -> Tensor:
     return torch.where(torch.isfinite(padded), scale, torch.zeros_like(scale))
 
 
-def unit_factors(l1: Tensor, l2: Tensor, bound: float) -> Tensor:
-    """Return per-unit factors of one layer.
+def unit_factors(l1: Tensor, ratio: Tensor, bound: float, rows: Tensor) -> Tensor:
+    """Return per-unit factors of one layer, 0 for the rows that do not count.
+
+    With the bound ``C_l sqrt(l1_u / sum l1)`` of a row of norm ``l2_u = r_u l1_u``, the
+    factor is ``C_l / (r_u sqrt(l1_u sum l1))``, at most 1.
 
     Parameters
     ----------
-    l1, l2 : Tensor of shape (n, units)
-        Norms of every row of every record's layer gradient.
+    l1 : Tensor of shape (n, units)
+        L1 norms of every row of every record's layer gradient.
+    ratio : Tensor of shape (n, units) or (n, 1)
+        L2 norms over L1 norms.
     bound : float
         C_l, the layer's bound.
+    rows : BoolTensor of shape (n,)
+        Which records count.
 
     Returns
     -------
     Tensor of shape (n, units)
     """
     total = l1.sum(1, keepdim=True)
-    tiny = torch.finfo(l1.dtype).tiny
-    share = (l1 / total.clamp(min=tiny)).clamp_(max=1)
-    # The margin covers the rounding of the shares and of the norms.
-    scale = share.sqrt_().mul_(bound * (1 - _MARGIN)).div_(l2.clamp(min=tiny))
-    # Not finite: no use of the row. No gradient: no matter.
-    scale = scale.clamp_(max=1)
-    return torch.where(torch.isfinite(total), scale, torch.zeros_like(scale))
+    # The margin covers the rounding of the sums and of the norms.
+    common = bound * (1 - _MARGIN) / (ratio * total.sqrt())
+    # Never zero: a unit without a gradient, inf times this, gets the factor 1.
+    common = common.clamp(min=torch.finfo(l1.dtype).tiny)
+    caps = (rows.unsqueeze(1) & torch.isfinite(total)).to(l1.dtype)
+    return torch.minimum(l1.rsqrt().mul_(common).nan_to_num_(0.0), caps)
 
 
 def sparsify(grads: Tensor, sparsity: float, generator: torch.Generator) -> Tensor:

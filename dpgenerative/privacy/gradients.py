@@ -1,21 +1,22 @@
 """Clipped sums of per-example gradients from one backward pass.
 
-`record` keeps, for every layer that owns parameters, what went in and what came out
-while a per-example loss was computed. One call of autograd on the outputs then gives,
-for example i, the gradient ``e_i`` of its loss at every output; with the input ``a_i``
-this determines the gradient with respect to the layer's parameters, and a `Site`
-answers four questions about it without ever forming it for a linear layer:
+`record` keeps, for every layer that owns parameters, what went in and where in the
+graph it came out while a per-example loss was computed. One call of autograd then
+gives, for example i, the gradient ``e_i`` of its loss at every output; with the input
+``a_i`` this determines the gradient with respect to the layer's parameters, and a
+`Site` answers four questions about it without ever forming it for a linear layer:
 
 - ``squared_norms``: ``|g_i|^2``, and a margin that covers rounding;
-- ``unit_norms``: L1 and L2 norms of every row of g_i;
+- ``unit_norms``: L1 norm of every row of g_i, and its L2 norm over that;
 - ``weighted_sum``: sum_i s_i g_i, with one factor per example or per (example, row);
 - ``per_example``: g_i itself, for a few rows at a time.
 
 Formal guarantees
 -----------------
 Rows whose factor is zero contribute exactly zero whatever they hold, inf and NaN
-included. A row with an entry beyond `LARGEST` or not finite has norm inf; callers give
-it the factor zero. Norms never fall short of the true norm by more than their margin.
+included. A row with an entry beyond `LARGEST` or not finite is not `finite`; callers
+give it the factor zero. Norms never fall short of the true norm by more than their
+margin and the relative margin of `clipping`.
 
 Edge cases: no rows give zero sums; a layer used T times in one forward pass is one site
 of T positions; a module with parameters and no rule goes through `torch.func`.
@@ -29,6 +30,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
 from torch.func import functional_call, vjp, vmap
 
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
@@ -36,8 +38,23 @@ from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
 LARGEST = 1e10
 _ROUNDING = 8 * 2.0**-24
 
-Call = tuple[tuple[Tensor, ...], tuple[Tensor, ...]]
 Sums = dict[nn.Parameter, Tensor]
+
+
+class Output:
+    """Where a layer's output stands in the graph; its numbers can be freed."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.edge = get_gradient_edge(x)
+        self._like = x.shape, x.dtype, x.device
+
+    def zeros(self) -> Tensor:
+        """Return a gradient of zeros."""
+        shape, dtype, device = self._like
+        return torch.zeros(shape, dtype=dtype, device=device)
+
+
+Call = tuple[tuple[Tensor, ...], tuple[Output, ...]]
 
 
 class Site:
@@ -90,11 +107,18 @@ class Site:
         return total, total.sqrt() * _ROUNDING
 
     def unit_norms(self) -> list[tuple[Tensor, Tensor]]:
-        """Return L1 and L2 norms of every row, two (n, rows) tensors per parameter."""
+        """Return the L1 norm of every row, and its L2 norm divided by it.
+
+        Returns
+        -------
+        list of tuple of Tensor
+            For every parameter two tensors of shape (n, rows), or (n, 1) for the second
+            where it is the same in all rows.
+        """
         norms = []
         for g in self.per_example():
             rows = g.double().flatten(2) if g.ndim > 2 else g.double().unsqueeze(-1)
-            norms.append((rows.abs().sum(-1), rows.square().sum(-1).sqrt()))
+            norms.append(_with_ratio(rows.abs().sum(-1), rows.square().sum(-1).sqrt()))
         return norms
 
     def weighted_sum(self, factors: Tensor | list[Tensor]) -> Sums:
@@ -137,7 +161,7 @@ class LinearSite(Site):
 
     @property
     def n_coordinates(self) -> int:
-        return int(self.module.mask.sum()) + self.module.bias.numel()
+        return self.module.n_free + self.module.bias.numel()
 
     def __init__(
         self,
@@ -147,16 +171,16 @@ class LinearSite(Site):
     ) -> None:
         super().__init__(module, inputs, grads)
         layer = self.module
-        self.a = torch.cat([_three(call[0]) for call in self.inputs], 1)
-        self.e = torch.cat([_three(call[0]) for call in self.grads], 1)
+        self.a = _joined([_three(call[0]) for call in self.inputs])
+        self.e = _joined([_three(call[0]) for call in self.grads])
         self.single = self.a.shape[1] == 1
         # Sums of squares per group: they serve the norms, and tell unusable rows.
         self.a2 = _group_squares(self.a, layer.in_membership)
         self.e2 = _group_squares(self.e, layer.out_membership)
 
     def finite(self) -> Tensor:
-        largest = torch.maximum(self.a2.amax((1, 2)), self.e2.amax((1, 2)))
-        return largest <= LARGEST**2
+        sizes = torch.maximum(self.a2.sum((1, 2)), self.e2.sum((1, 2)))
+        return sizes <= LARGEST**2
 
     def keep(self, rows: Tensor) -> None:
         self.a, self.e = _kept(self.a, rows), _kept(self.e, rows)
@@ -170,8 +194,9 @@ class LinearSite(Site):
     def squared_norms(self) -> tuple[Tensor, Tensor]:
         layer = self.module
         if self.single:
-            a2, e2 = self.a2[:, 0].double(), self.e2[:, 0].double()
-            total = ((e2 @ layer.visible.double()) * a2).sum(1) + e2.sum(1)
+            # Nothing cancels: float32 loses no more than the margin of `clipping`.
+            seen = self.a2 @ layer.visible.T + 1
+            total = (self.e2 * seen).sum((1, 2)).double()
             return total, total.sqrt() * _ROUNDING
         e, groups = self.e.double(), layer.out_membership.double()
         seen = torch.einsum("ntu,nsu,ug->ntsg", e, e, groups)
@@ -182,23 +207,22 @@ class LinearSite(Site):
 
     def unit_norms(self) -> list[tuple[Tensor, Tensor]]:
         layer = self.module
-        sizes = self.e.abs()
-        l1_inputs = (self.a.abs() @ layer.in_membership) @ layer.visible.T + 1
-        l1 = sizes * self._by_unit(l1_inputs)
+        seen = _group_sizes(self.a, layer.in_membership) @ layer.visible.T + 1
+        l1 = self.e.abs() * self._by_unit(seen)
         if self.single:
-            l2_inputs = (self.a2 @ layer.visible.T + 1).sqrt()
-            return [(l1[:, 0], (sizes * self._by_unit(l2_inputs))[:, 0])]
+            ratio = (self.a2 @ layer.visible.T + 1).sqrt() / seen
+            return [(l1[:, 0], self._by_unit(ratio)[:, 0])]
         l1 = l1.sum(1)
         e = self.e.double()
         given = self._overlaps() @ layer.visible.double().T + 1
         cross = torch.einsum("ntu,nsu,ntsu->nu", e, e, self._by_unit(given))
-        return [(l1, cross.clamp(min=0).sqrt() + l1 * _ROUNDING)]
+        return [_with_ratio(l1, cross.clamp(min=0).sqrt() + l1 * _ROUNDING)]
 
     def _by_unit(self, by_group: Tensor) -> Tensor:
         """Spread values per output group over the units of each group."""
         if by_group.shape[-1] == 1:
             return by_group
-        return by_group[..., self.module.out_groups]
+        return by_group @ self.module.out_membership.T.to(by_group.dtype)
 
     def weighted_sum(self, factors: Tensor | list[Tensor]) -> Sums:
         layer = self.module
@@ -310,7 +334,7 @@ def free_coordinates(model: nn.Module) -> dict[nn.Parameter, Tensor]:
     """
     masks = {}
     for module in model.modules():
-        if isinstance(module, MaskedLinear):
+        if isinstance(module, MaskedLinear) and not module.is_dense:
             masks[module.weight] = module.mask
         elif isinstance(module, LULinear):
             ones = torch.ones_like(module.lower)
@@ -336,7 +360,8 @@ def record(model: nn.Module) -> Iterator[dict[nn.Module, list[Call]]]:
     calls: dict[nn.Module, list[Call]] = {}
 
     def keep(module: nn.Module, args: Any, output: Any) -> None:
-        calls.setdefault(module, []).append((_tuple(args), _tuple(output)))
+        outputs = tuple(Output(x) for x in _tuple(output))
+        calls.setdefault(module, []).append((_tuple(args), outputs))
 
     owners = [
         m for m in model.modules() if any(p.requires_grad for p in m.parameters(False))
@@ -377,11 +402,13 @@ def sites(
     """
     outputs = [out for layer in calls.values() for call in layer for out in call[1]]
     grads = torch.autograd.grad(
-        loss, outputs, allow_unused=True, retain_graph=retain_graph
+        loss,
+        [out.edge for out in outputs],
+        allow_unused=True,
+        retain_graph=retain_graph,
     )
     stream = iter(
-        torch.zeros_like(out) if g is None else g
-        for out, g in zip(outputs, grads, strict=True)
+        out.zeros() if g is None else g for out, g in zip(outputs, grads, strict=True)
     )
     found: list[Site] = []
     for module, layer in calls.items():
@@ -421,8 +448,23 @@ def _group_squares(x: Tensor, membership: Tensor) -> Tensor:
     return x.square() @ membership
 
 
+def _group_sizes(x: Tensor, membership: Tensor) -> Tensor:
+    """Return sums of magnitudes by group, (n, T, groups)."""
+    sizes = x.abs()
+    one = membership.shape[1] == 1
+    return sizes.sum(2, keepdim=True) if one else sizes @ membership
+
+
+def _with_ratio(l1: Tensor, l2: Tensor) -> tuple[Tensor, Tensor]:
+    return l1, l2 / l1.clamp(min=torch.finfo(l1.dtype).tiny)
+
+
 def _three(x: Tensor) -> Tensor:
     return x.unsqueeze(1) if x.ndim == 2 else x
+
+
+def _joined(positions: Sequence[Tensor]) -> Tensor:
+    return positions[0] if len(positions) == 1 else torch.cat(list(positions), 1)
 
 
 def _outer(e: Tensor, x: Tensor) -> Tensor:

@@ -67,15 +67,19 @@ class Mechanisms:
 
     def gradient(self, sums: Sequence[Tensor], stds: Sequence[float]) -> list[Tensor]:
         """Release gradient sums; parameter k gets N(0, stds[k]^2) on every entry."""
-        return [self._noisy(x, std) for x, std in zip(sums, stds, strict=True)]
+        noises = self._normal(sum(x.numel() for x in sums), sums[0].device)
+        pieces = torch.split(noises, [x.numel() for x in sums])
+        return [
+            noise.mul_(std).view_as(x).to(x.dtype).add_(x)
+            for x, std, noise in zip(sums, stds, pieces, strict=True)
+        ]
 
-    def _noisy(self, x: Tensor, std: float) -> Tensor:
+    def _normal(self, n: int, device: torch.device) -> Tensor:
+        """Draw n standard normals in float64."""
         if isinstance(self._gradients, torch.Generator):
-            noise = torch.empty_like(x).normal_(0.0, 1.0, generator=self._gradients)
-        else:
-            draws = self._gradients.standard_normal(tuple(x.shape))
-            noise = torch.from_numpy(draws).to(x)
-        return x + std * noise
+            draws = torch.empty(n, dtype=torch.float64, device=device)
+            return draws.normal_(0.0, 1.0, generator=self._gradients)
+        return torch.from_numpy(self._gradients.standard_normal(n)).to(device)
 
 
 def threshold_for(std: float, delta: float, n_releases: int) -> float:

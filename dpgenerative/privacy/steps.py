@@ -9,7 +9,8 @@ one release of sensitivity C / B + 2 C_2 / b. An empty batch is released like an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,22 @@ Divergence = Callable[[Tensor], Tensor]
 """From the images of one partition, shape (m, k), m >= 1, to a scalar."""
 CHUNK_BYTES = 2**28
 """Memory that materialised per-example gradients of one chunk may take."""
+
+
+@contextmanager
+def full_precision(model: nn.Module) -> Iterator[None]:
+    """Keep autocast, TF32 and bfloat16 away: the margins of norms cover float32."""
+    try:
+        before = torch.get_float32_matmul_precision()
+    except RuntimeError:  # a mix of torch's two interfaces cannot be read back
+        before = "highest"
+    device = next(model.parameters()).device.type
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.autocast(device, enabled=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @dataclass(frozen=True)
@@ -65,29 +82,28 @@ class Clipper:
                 for layer, bound in zip(layers, bounds, strict=True)
             ]
         else:
+            factors = self._factors(layers, bounds, rows)
             parts = [
-                layer.weighted_sum(_masked(scale, rows))
-                for layer, scale in zip(
-                    layers, self._scales(layers, bounds), strict=True
-                )
+                layer.weighted_sum(scale)
+                for layer, scale in zip(layers, factors, strict=True)
             ]
         return {p: x for part in parts for p, x in part.items()}
 
-    def _scales(
-        self, layers: Sequence[Site], bounds: Sequence[float]
+    def _factors(
+        self, layers: Sequence[Site], bounds: Sequence[float], rows: Tensor
     ) -> Sequence[Tensor | list[Tensor]]:
         if self.strategy == "per-unit":
             return [
-                _layer_unit_factors(layer.unit_norms(), bound)
+                _layer_unit_factors(layer.unit_norms(), bound, rows)
                 for layer, bound in zip(layers, bounds, strict=True)
             ]
         norms = [layer.squared_norms() for layer in layers]
         if self.strategy == "flat":
             total = torch.stack([square for square, _ in norms]).sum(0).sqrt()
             margin = torch.stack([margin for _, margin in norms]).sum(0)
-            return [clipping.factors(total, self.bound, margin)] * len(layers)
+            return [clipping.factors(total, self.bound, margin) * rows] * len(layers)
         return [
-            clipping.factors(square.sqrt(), bound, margin)
+            clipping.factors(square.sqrt(), bound, margin) * rows
             for (square, margin), bound in zip(norms, bounds, strict=True)
         ]
 
@@ -124,20 +140,16 @@ def _without_unusable(layers: Sequence[Site]) -> Tensor:
     return finite
 
 
-def _masked(scale: Tensor | list[Tensor], rows: Tensor) -> Tensor | list[Tensor]:
-    if isinstance(scale, Tensor):
-        return scale * rows
-    return [s * rows.unsqueeze(1) for s in scale]
-
-
 def _layer_unit_factors(
-    norms: list[tuple[Tensor, Tensor]], bound: float
+    norms: list[tuple[Tensor, Tensor]], bound: float, rows: Tensor
 ) -> list[Tensor]:
     """Return per-unit factors of a layer, the units of all its parameters together."""
-    widths = [l1.shape[1] for l1, _ in norms]
-    l1 = torch.cat([a for a, _ in norms], 1)
-    l2 = torch.cat([b for _, b in norms], 1)
-    return list(torch.split(clipping.unit_factors(l1, l2, bound), widths, dim=1))
+    if len(norms) == 1:
+        return [clipping.unit_factors(*norms[0], bound, rows)]
+    l1 = torch.cat([sizes for sizes, _ in norms], 1)
+    ratio = torch.cat([ratio.expand_as(sizes) for sizes, ratio in norms], 1)
+    widths = [sizes.shape[1] for sizes, _ in norms]
+    return list(torch.split(clipping.unit_factors(l1, ratio, bound, rows), widths, 1))
 
 
 def _sparsified_sum(
@@ -219,8 +231,7 @@ class PrivateGradient:
         partition : callable, optional
             Draws the partition of every row of the batch.
         """
-        device = next(model.parameters()).device.type
-        with torch.autocast(device, enabled=False):
+        with full_precision(model):
             total = self._total(
                 model, objective, chunks, generator, divergence, partition
             )
@@ -279,7 +290,7 @@ def _accumulate(
     total: dict[nn.Parameter, Tensor], sums: dict[nn.Parameter, Tensor], scale: float
 ) -> None:
     for p, x in sums.items():
-        total[p] += x.to(total[p].dtype) * scale
+        total[p].add_(x, alpha=scale)
 
 
 def plain_gradient(
@@ -330,12 +341,13 @@ def estimate_norm(
     edges = np.geomspace(1e-4, 1e4, 81)
     counts = np.zeros(len(edges) + 1)
     for indices, present in chunks:
-        with record(model) as calls:
-            losses, _ = objective(indices)
-        loss = torch.where(present, losses, torch.zeros_like(losses)).sum()
-        layers = sites(model, calls, loss)
-        usable = present & _without_unusable(layers)
-        squares = torch.stack([layer.squared_norms()[0] for layer in layers]).sum(0)
+        with full_precision(model):
+            with record(model) as calls:
+                losses, _ = objective(indices)
+            loss = torch.where(present, losses, torch.zeros_like(losses)).sum()
+            layers = sites(model, calls, loss)
+            usable = present & _without_unusable(layers)
+            squares = torch.stack([layer.squared_norms()[0] for layer in layers]).sum(0)
         cells = np.searchsorted(edges, squares.sqrt()[usable].cpu().numpy())
         counts += np.bincount(cells, minlength=len(counts))
     noisy = np.maximum(mechanisms.gaussian(counts, noise_multiplier), 0)

@@ -15,7 +15,12 @@ from dpgenerative.privacy.clipping import STRATEGIES, sparsify
 from dpgenerative.privacy.gradients import record, sites
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.sampling import padded_chunks
-from dpgenerative.privacy.steps import Clipper, PrivateGradient, plain_gradient
+from dpgenerative.privacy.steps import (
+    Clipper,
+    PrivateGradient,
+    estimate_norm,
+    plain_gradient,
+)
 from dpgenerative.training import LARGEST_CHUNK
 from tests.privacy.oracle import Net, norm, per_example_gradients
 
@@ -196,12 +201,40 @@ def test_bounds_of_every_strategy_add_up():
     assert clipping.sensitivity(
         clipping.layer_bounds(1.5, [3, 50, 7])
     ) == pytest.approx(1.5)
-    l1, l2 = (
-        torch.rand(5, 4, dtype=torch.float64),
-        torch.rand(5, 4, dtype=torch.float64),
-    )
-    scale = clipping.unit_factors(l1, l2, 0.1)
-    assert ((scale * l2).square().sum(1).sqrt() <= 0.1).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [1e-30, 1e-3, 1.0, 1e18])
+def test_per_unit_bounds_hold_at_any_size(size, dtype):
+    l1 = torch.rand(50, 40, dtype=dtype) * size
+    ratio = torch.rand(50, 40, dtype=dtype)
+    l1[:5, 3] = 0
+    l1[5] = 0
+    rows = torch.arange(50) != 7
+    scale = clipping.unit_factors(l1, ratio, 0.1, rows)
+    exact = l1.double()
+    shares = exact / exact.sum(1, keepdim=True).clamp(min=1e-300)
+    clipped = scale.double() * ratio.double() * l1.double()
+    assert (clipped <= 0.1 * shares.sqrt() + 1e-300).all()
+    assert (clipped.square().sum(1).sqrt() <= 0.1).all()
+    assert (scale >= 0).all()
+    assert (scale <= 1).all()
+    assert not scale[7].any()
+    assert (scale[5] == 1).all()
+    if size == 1.0:
+        big = shares[:5].sqrt() * 0.1 < (ratio * exact)[:5]
+        assert big.any()
+        assert torch.allclose(clipped[:5][big], 0.1 * shares[:5].sqrt()[big], rtol=1e-4)
+
+
+@pytest.mark.parametrize("broken", [math.inf, math.nan])
+def test_per_unit_factors_of_unusable_rows_are_zero(broken):
+    l1 = torch.ones(3, 4)
+    l1[1, 2] = broken
+    every = torch.ones(3, dtype=torch.bool)
+    scale = clipping.unit_factors(l1, torch.ones(3, 1), 1.0, every)
+    assert not scale[1].any()
+    assert scale[[0, 2]].all()
 
 
 def test_sparsification_is_unbiased_and_thins():
@@ -282,3 +315,27 @@ def test_ambient_autocast_does_not_touch_the_clip():
         with torch.autocast("cpu", torch.bfloat16):
             out = run(gradient, model, lambda rows: model(x[rows]), [row])
         assert norm(out) <= BOUND * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_ambient_matrix_precision_does_not_touch_the_clip(mixed):
+    model, x, seen = Net(1), torch.randn(3, 4), []
+
+    def objective(rows):
+        seen.append(torch.get_float32_matmul_precision())
+        return model(x[rows])
+
+    gradient = PrivateGradient(Clipper("flat", BOUND), 0.0, 1.0)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        if mixed and hasattr(torch.backends.mkldnn, "matmul"):
+            torch.backends.mkldnn.matmul.fp32_precision = "tf32"
+        run(gradient, model, objective, [0, 1, 2])
+        chunk = (torch.arange(3), torch.ones(3, dtype=torch.bool))
+        mechanisms = Mechanisms(np.random.default_rng(0), np.random.default_rng(0))
+        estimate_norm(model, objective, [chunk], mechanisms, 1.0)
+        assert seen == ["highest", "highest"]
+        if not mixed:
+            assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
