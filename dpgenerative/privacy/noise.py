@@ -70,7 +70,7 @@ class Mechanisms:
         noises = self._normal(sum(x.numel() for x in sums), sums[0].device)
         pieces = torch.split(noises, [x.numel() for x in sums])
         return [
-            noise.mul_(std).view_as(x).to(x.dtype).add_(x)
+            torch.add(x, noise.view_as(x).to(x.dtype), alpha=std)
             for x, std, noise in zip(sums, stds, pieces, strict=True)
         ]
 
