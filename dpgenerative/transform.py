@@ -47,7 +47,10 @@ SPLIT_SIZE = 1.3
 SPLIT_NOISE = 5.0
 """... and more than this many standard deviations of the noise."""
 POOL_NOISE = 5.0
-"""Levels with fewer rows than this many standard deviations share a cell."""
+"""Levels with fewer rows than this many standard deviations share a cell..."""
+UNSEEN = 1e-3
+"""... in which a level without any released row counts as this many: samples that hold
+a level once, by chance in one class only, mislead classifiers more than its absence."""
 
 # Signed powers of two between which bounds are sought: |x| < 2^-32, then up to 2^128.
 _EXPONENTS = np.arange(-32, 129)
@@ -427,10 +430,13 @@ class _Fitter:
         found = np.where(found < 0, len(column.levels) if column.nullable else 0, found)
         exact = np.bincount(found, minlength=n_levels)
         noisy = self.mechanisms.gaussian(exact, self.std)
-        masses = self._masses(project_to_simplex(noisy, self.n_rows))
+        counts = project_to_simplex(noisy, self.n_rows)
+        masses = self._masses(counts)
         cells = self._pooled(column, masses)
         totals = np.bincount(cells, weights=masses)
-        return LevelCodec(column, dtype, totals, cells, masses / totals[cells])
+        shares = np.maximum(counts, UNSEEN)
+        shares /= np.bincount(cells, weights=shares)[cells]
+        return LevelCodec(column, dtype, totals, cells, shares)
 
     def _masses(self, counts: np.ndarray) -> np.ndarray:
         floored = np.maximum(counts, 0.1)

@@ -549,6 +549,18 @@ def test_levels_of_a_shared_cell_come_back_by_their_masses():
     np.testing.assert_allclose(share, expected, atol=2e-4)
 
 
+def test_levels_without_a_released_row_are_hardly_ever_sampled():
+    n = 3000
+    codec = fit(skewed_levels(300, n), multiplier=5.0).codecs[0]
+    shared = np.bincount(codec.level_cells).argmax()
+    rows = codec.level_masses[codec.level_cells == shared] * codec.masses[shared] * n
+    unseen = rows < 0.05
+    assert unseen.sum() > 20
+    assert (rows[unseen] > 0).all()
+    assert rows[unseen].sum() < 1
+    assert rows[~unseen].sum() > 100
+
+
 def test_frequent_levels_keep_their_cells():
     codec = fit(skewed_levels(2, 3000), multiplier=2.0).codecs[0]
     np.testing.assert_array_equal(codec.level_cells, [0, 1, 2])
