@@ -127,7 +127,8 @@ def epsilon_of(
     history = [(r.noise_multiplier, r.sampling_rate, r.steps) for r in sampled]
     if not math.isinf(z):
         history.append((z, 1.0, 1))
-    return _prv_epsilon(tuple(history), delta, target)
+    # Where delta alone covers everything, the bounds fall below 0.
+    return max(0.0, _prv_epsilon(tuple(history), delta, target))
 
 
 def _renyi_epsilon(history: Sequence[tuple[float, float, int]], delta: float) -> float:

@@ -31,6 +31,8 @@ THRESHOLD_SHARE = 0.1
 """Share of delta that pays for the strings of columns without known levels."""
 NORM_SHARE = 0.01
 """Share of the budget that estimates the clipping norm, where that is asked for."""
+_CURVE = tuple(10.0**-k for k in range(1, 10))
+"""Values of delta at which a run's privacy curve is read."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,22 @@ class PrivacyPlan:
         delta = self.delta - self.threshold_delta
         rest = epsilon_of(self.releases, delta, self.epsilon - self.count_epsilon)
         return self.count_epsilon + rest
+
+    def curve(self) -> tuple[tuple[float, float], ...]:
+        """Return pairs (epsilon, delta) that all hold, the promised one first.
+
+        Nothing is promised without privacy: the curve is empty then.
+        """
+        if not self.private:
+            return ()
+        pairs = [(self.epsilon, self.delta)]
+        for delta in _CURVE:
+            rest = delta - self.threshold_delta
+            if rest > 0 and delta != self.delta:
+                target = self.epsilon - self.count_epsilon
+                cost = epsilon_of(self.releases, rest, target)
+                pairs.append((self.count_epsilon + cost, delta))
+        return tuple(pairs)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers."""
@@ -207,6 +225,14 @@ class PrivacyReport:
     clipping: str
     public: tuple[str, ...]
     notes: tuple[str, ...] = field(default=())
+
+    def curve(self) -> tuple[tuple[float, float], ...]:
+        """Return pairs (epsilon, delta) that all hold, the promised one first.
+
+        One fit has a whole curve of guarantees; attacks are held against the least of
+        their bounds. Empty without privacy.
+        """
+        return self.plan.curve()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data."""

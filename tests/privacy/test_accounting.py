@@ -159,3 +159,29 @@ def test_plans_survive_a_round_trip():
 def test_the_divisor_is_public():
     # Fixed by the released count: never the size of a batch, nor of the table.
     assert plan(n_rows=30_000).batch_size == pytest.approx(0.05 * 30_000)
+
+
+@pytest.mark.parametrize("has_open_levels", [False, True])
+def test_the_curve_holds_everywhere(has_open_levels):
+    plan = make_plan(
+        epsilon=1.0, delta=DELTA, n_rows=5000, sampling_rate=0.1, n_steps=100,
+        marginal_budget=0.2, has_open_levels=has_open_levels,
+    )  # fmt: skip
+    (epsilon, delta), *others = plan.curve()
+    assert (epsilon, delta) == (1.0, DELTA)
+    assert len(others) == (4 if has_open_levels else 8)
+    for bound, at in others:
+        rest = at - plan.threshold_delta
+        exact = plan.count_epsilon + max(oracle(plan.releases, rest), 0.0)
+        assert exact * (1 - 1e-4) <= bound <= exact + 0.02
+    assert [e for e, _ in sorted(others, key=lambda pair: pair[1])] == sorted(
+        (e for e, _ in others), reverse=True
+    )
+
+
+def test_without_privacy_the_curve_is_empty():
+    plan = make_plan(
+        epsilon=None, delta=DELTA, n_rows=5000, sampling_rate=0.1, n_steps=100,
+        marginal_budget=0.2, has_open_levels=False,
+    )  # fmt: skip
+    assert plan.curve() == ()

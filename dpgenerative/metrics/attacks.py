@@ -1,0 +1,516 @@
+"""Membership inference attacks on generative models and on synthetic tables.
+
+An attacker holds records and asks of each: was it among the training rows? Records
+that were (``members``) and records of the same population that were not
+(``non_members``) get a score each; `AttackResult` says how well the scores tell them
+apart, and what the guarantee of the attacked run allows at most.
+
+=========================== ======================================= ==================
+attack                      what it sees                            source
+=========================== ======================================= ==================
+`reconstruction_attack`     encoder and decoder, as one callable    Hilprecht 2019
+`likelihood_attack`         (log-)likelihoods or ELBOs, a callable  Hayes 2019
+`monte_carlo_attack`        the synthetic table                     Hilprecht 2019
+`domias_attack`             that and reference rows                 van Breugel 2023
+`logan_attack`              that and reference rows                 Hayes 2019
+=========================== ======================================= ==================
+
+Members, non-members and reference rows must be three disjoint draws from one
+population; tables that share rows are refused. A failed attack proves nothing: other
+attacks may succeed. Only the guarantee bounds them all.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import ClassifierMixin, clone
+from sklearn.ensemble import RandomForestClassifier
+from tqdm.auto import trange
+
+from dpgenerative._validation import check_number, check_option
+from dpgenerative.metrics.distances import (
+    Embedding,
+    blocks,
+    nearest,
+    structural_similarity,
+)
+from dpgenerative.metrics.fidelity import aligned, as_floats, is_number
+from dpgenerative.metrics.membership import (
+    AttackResult,
+    Privacy,
+    attack_result,
+    clopper_pearson,
+)
+
+MIN_ROWS = 50
+"""Tables with fewer rows get a warning: any figure is mostly chance."""
+_TINY = 1e-12
+_OVERLAP_CONFIDENCE = 1 - 1e-6
+
+Rows = Any  # DataFrame or ndarray of shape (n, p)
+Distance = Callable[[Rows, Rows], np.ndarray]
+
+
+def reconstruction_attack(
+    reconstruct: Callable[[Rows], Rows],
+    members: Rows,
+    non_members: Rows,
+    *,
+    n_draws: int = 300,
+    distance: str | Distance = "mse",
+    image_shape: tuple[int, int] | None = None,
+    privacy: Privacy | None = None,
+    verbose: bool = False,
+) -> AttackResult:
+    """Score records by how closely the model reconstructs them.
+
+    A record's score is minus its mean distance to `n_draws` reconstructions, each
+    decoded from a fresh draw of its own latent distribution.
+
+    Parameters
+    ----------
+    reconstruct : callable
+        From rows to one reconstruction of each, of the same shape and columns; draws a
+        fresh latent value per row and call.
+    members, non_members : DataFrame or ndarray of shape (n, p)
+        Rows of the training table, and rows that were held out.
+    n_draws : int, default=300
+        Number N of reconstructions per record.
+    distance : {"mse", "ssim", "mixed"} or callable, default="mse"
+        "mse": mean squared difference of numbers. "ssim": one minus structural
+        similarity of grey images in [0, 1], of shape `image_shape`. "mixed": number of
+        differing levels plus squared differences of ranks, for tables. A callable takes
+        rows and reconstructions and returns one distance per row.
+    image_shape : (int, int), optional
+        Height and width, for "ssim".
+    privacy : sequence of (epsilon, delta), optional
+        Guarantee of the attacked model, such as ``synthesizer.privacy_.curve()``.
+    verbose : bool, default=False
+        Show a progress bar.
+
+    Returns
+    -------
+    AttackResult
+
+    Raises
+    ------
+    ValueError
+        When tables differ in their columns, share rows, or a parameter is out of range.
+
+    References
+    ----------
+    Hilprecht, Haerterich and Bernau, "Monte Carlo and Reconstruction Membership
+    Inference Attacks against Generative Models" (2019), section 4.2; Bernau, Robl and
+    Kerschbaum (2022), section 3.
+    """
+    check_number(
+        "reconstruction_attack", "n_draws", n_draws, low=1, closed="left", integer=True
+    )
+    members, non_members = _disjoint(members=members, non_members=non_members)
+    measure = _measure(distance, members, non_members, image_shape)
+    totals = [np.zeros(len(members)), np.zeros(len(non_members))]
+    for _ in trange(n_draws, disable=not verbose, desc="reconstruction attack"):
+        for total, rows in zip(totals, (members, non_members), strict=True):
+            total += measure(rows, reconstruct(rows))
+    scores = [-total / n_draws for total in totals]
+    return attack_result("reconstruction", scores, privacy)
+
+
+def _measure(
+    distance: str | Distance,
+    members: Rows,
+    non_members: Rows,
+    image_shape: tuple[int, int] | None,
+) -> Distance:
+    if callable(distance):
+        return distance
+    owner = "reconstruction_attack"
+    check_option(owner, "distance", distance, ("mse", "ssim", "mixed"))
+    if distance == "mse":
+        return lambda one, other: ((_array(one) - _array(other)) ** 2).mean(1)
+    if distance == "ssim":
+        if image_shape is None:
+            raise ValueError(f"{owner} needs image_shape with distance='ssim'.")
+        shape = image_shape
+        return lambda x, y: 1 - structural_similarity(_array(x), _array(y), shape)
+    if not isinstance(members, pd.DataFrame):
+        raise TypeError(f"{owner} takes DataFrames with distance='mixed'.")
+    embed = Embedding(pd.concat([members, non_members]))
+
+    def mixed(one: Rows, other: Rows) -> np.ndarray:
+        return np.asarray(((embed(one) - embed(other)) ** 2).sum(1))
+
+    return mixed
+
+
+def likelihood_attack(
+    log_likelihood: Callable[[Rows], np.ndarray],
+    members: Rows,
+    non_members: Rows,
+    *,
+    privacy: Privacy | None = None,
+) -> AttackResult:
+    """Score records by the model's own log-likelihood, or a bound of it.
+
+    Parameters
+    ----------
+    log_likelihood : callable
+        From rows to one number each: `score_samples` of a flow (the exact
+        log-likelihood), the ELBO of a VAE, or a classifier's log-probability.
+    members, non_members : DataFrame or ndarray of shape (n, p)
+        Rows of the training table, and rows that were held out.
+    privacy : sequence of (epsilon, delta), optional
+        Guarantee of the attacked model.
+
+    Returns
+    -------
+    AttackResult
+
+    Raises
+    ------
+    ValueError
+        When tables differ in their columns or share rows, or a score is NaN.
+
+    References
+    ----------
+    Hayes, Melis, Danezis and De Cristofaro, "LOGAN" (2019), the white-box attack;
+    Yeom et al. (2018).
+    """
+    members, non_members = _disjoint(members=members, non_members=non_members)
+    scores = [np.asarray(log_likelihood(rows)) for rows in (members, non_members)]
+    return attack_result("likelihood", scores, privacy)
+
+
+def monte_carlo_attack(
+    synthetic: pd.DataFrame,
+    members: pd.DataFrame,
+    non_members: pd.DataFrame,
+    *,
+    privacy: Privacy | None = None,
+) -> AttackResult:
+    """Score records by how many synthetic rows lie close to them, and how close.
+
+    A record's score is the mean over synthetic rows of ``log(r / distance)`` where the
+    distance is below r, 0 elsewhere; r is the median over records of the distance to
+    the closest synthetic row (the median heuristic). Distances are those of "mixed" in
+    `reconstruction_attack`.
+
+    Parameters
+    ----------
+    synthetic : DataFrame of shape (n_synthetic, p)
+        What was released.
+    members, non_members : DataFrame of shape (n, p)
+        Rows of the training table, and rows that were held out.
+    privacy : sequence of (epsilon, delta), optional
+        Guarantee of the release.
+
+    Returns
+    -------
+    AttackResult
+
+    Raises
+    ------
+    ValueError
+        When tables differ in their columns or members and non-members share rows.
+
+    References
+    ----------
+    Hilprecht, Haerterich and Bernau (2019), section 4.1, f_MC-d with the median
+    heuristic. Takes O(n n_synthetic) time.
+    """
+    members, non_members = _disjoint(members=members, non_members=non_members)
+    points, fake = _embedded([members, non_members], aligned(members, synthetic))
+    closest = np.concatenate([nearest(each, fake)[:, 0] for each in points])
+    radius = max(float(np.median(closest)), _TINY)
+    scores = [_closeness(each, fake, radius) for each in points]
+    return attack_result("Monte Carlo", scores, privacy)
+
+
+def _closeness(points: np.ndarray, fake: np.ndarray, radius: float) -> np.ndarray:
+    parts = []
+    for distances in blocks(points, fake):
+        near = np.log(radius / np.clip(distances, _TINY * radius, radius))
+        parts.append(near.mean(1))
+    # Half: distances are squares.
+    return 0.5 * np.concatenate(parts)
+
+
+def domias_attack(
+    synthetic: pd.DataFrame,
+    members: pd.DataFrame,
+    non_members: pd.DataFrame,
+    reference: pd.DataFrame,
+    *,
+    n_neighbors: int = 1,
+    privacy: Privacy | None = None,
+) -> AttackResult:
+    """Score records by the density of synthetic rows over that of reference rows.
+
+    Where synthetic rows crowd more than the population does, the model has overfitted.
+    Both densities are those of nearest neighbours (Loftsgaarden and Quesenberry 1965):
+    the score is the log-ratio of a record's distances to its `n_neighbors`-th reference
+    row and to its `n_neighbors`-th synthetic row.
+
+    Parameters
+    ----------
+    synthetic : DataFrame of shape (n_synthetic, p)
+        What was released.
+    members, non_members : DataFrame of shape (n, p)
+        Rows of the training table, and rows that were held out.
+    reference : DataFrame of shape (n_reference, p)
+        Further rows of the population that the attacker owns.
+    n_neighbors : int, default=1
+        One finds copies of single rows, more find regions.
+    privacy : sequence of (epsilon, delta), optional
+        Guarantee of the release.
+
+    Returns
+    -------
+    AttackResult
+
+    Raises
+    ------
+    ValueError
+        When tables differ in their columns or real tables share rows, or
+        `n_neighbors` exceeds the rows of a table.
+
+    References
+    ----------
+    Van Breugel, Sun, Qian and van der Schaar, "Membership inference attacks against
+    synthetic data through overfitting detection" (2023), equation (2).
+    """
+    members, non_members, reference = _disjoint(
+        members=members, non_members=non_members, reference=reference
+    )
+    synthetic = aligned(members, synthetic)
+    most = min(len(synthetic), len(reference))
+    check_number(
+        "domias_attack", "n_neighbors", n_neighbors, low=1, high=most, closed="both",
+        integer=True,
+    )  # fmt: skip
+    points, fake = _embedded([members, non_members, reference], synthetic)
+    scores = [
+        np.log(nearest(each, points[2], n_neighbors)[:, -1] + _TINY)
+        - np.log(nearest(each, fake, n_neighbors)[:, -1] + _TINY)
+        for each in points[:2]
+    ]
+    return attack_result("DOMIAS", scores, privacy)
+
+
+def logan_attack(
+    synthetic: pd.DataFrame,
+    members: pd.DataFrame,
+    non_members: pd.DataFrame,
+    reference: pd.DataFrame,
+    *,
+    classifier: ClassifierMixin | None = None,
+    random_state: int = 0,
+    privacy: Privacy | None = None,
+) -> AttackResult:
+    """Score records by a classifier that tells synthetic rows from reference rows.
+
+    Parameters
+    ----------
+    synthetic : DataFrame of shape (n_synthetic, p)
+        What was released.
+    members, non_members : DataFrame of shape (n, p)
+        Rows of the training table, and rows that were held out.
+    reference : DataFrame of shape (n_reference, p)
+        Further rows of the population that the attacker owns.
+    classifier : classifier with `predict_proba`, optional
+        None: a random forest of 200 full trees, which can remember single rows.
+    random_state : int, default=0
+        Seed of that forest, and of the draw that makes both tables equally long.
+    privacy : sequence of (epsilon, delta), optional
+        Guarantee of the release.
+
+    Returns
+    -------
+    AttackResult
+
+    Raises
+    ------
+    ValueError
+        When tables differ in their columns or real tables share rows.
+
+    References
+    ----------
+    Hayes, Melis, Danezis and De Cristofaro, "LOGAN: Membership inference attacks
+    against generative models" (2019), the black-box attack, with a classifier in place
+    of a second generative adversarial network.
+    """
+    members, non_members, reference = _disjoint(
+        members=members, non_members=non_members, reference=reference
+    )
+    synthetic = aligned(members, synthetic)
+    points, fake = _embedded([members, non_members, reference], synthetic)
+    rng = np.random.default_rng(random_state)
+    n = min(len(fake), len(reference))
+    sides = [side[rng.permutation(len(side))[:n]] for side in (points[2], fake)]
+    if classifier is None:
+        classifier = RandomForestClassifier(200, random_state=random_state)
+    model: Any = clone(classifier)
+    model.fit(np.concatenate(sides), np.repeat([0, 1], n))
+    scores = [model.predict_proba(each)[:, 1] for each in points[:2]]
+    return attack_result("LOGAN", scores, privacy)
+
+
+@dataclass(frozen=True)
+class ClosestRecord:
+    """Distances from synthetic rows to the closest real ones: a sanity statistic.
+
+    **It measures no privacy.** A table can leak without a single close row, and rows
+    can be close because the population is dense there. It finds gross copying.
+
+    Attributes
+    ----------
+    copies, copies_by_chance : float
+        Share of synthetic rows that equal a training row, and a held-out row.
+    closer_to_training : float
+        Share of synthetic rows closer to a training row than to a held-out one, ties
+        counting half; 1/2 is what rows of the population would give.
+    median_to_training, median_to_holdout : float
+        Median squared distance ("mixed") to the closest row of each.
+    n : int
+        Rows drawn from both real tables, so that neither is denser.
+    """
+
+    copies: float
+    copies_by_chance: float
+    closer_to_training: float
+    median_to_training: float
+    median_to_holdout: float
+    n: int
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per statistic."""
+        values = pd.Series(self.__dict__, name="value", dtype=float)
+        return values.rename_axis("statistic").to_frame()
+
+    def __repr__(self) -> str:
+        return (
+            f"ClosestRecord(copies={self.copies:.4f}, by chance "
+            f"{self.copies_by_chance:.4f}, closer to training "
+            f"{self.closer_to_training:.3f}; a sanity statistic, no privacy measure)"
+        )
+
+
+def closest_record(
+    synthetic: pd.DataFrame,
+    training: pd.DataFrame,
+    holdout: pd.DataFrame,
+    *,
+    random_state: int = 0,
+) -> ClosestRecord:
+    """Compare how close synthetic rows come to training rows and to held-out rows.
+
+    Parameters
+    ----------
+    synthetic : DataFrame of shape (n_synthetic, p)
+    training, holdout : DataFrame of shape (n, p)
+        Rows of the training table, and rows that were held out; as many are drawn from
+        the longer one as the shorter one has.
+    random_state : int, default=0
+        Seed of that draw.
+
+    Returns
+    -------
+    ClosestRecord
+
+    Raises
+    ------
+    ValueError
+        When tables differ in their columns or the real ones share rows.
+    """
+    training, holdout = _disjoint(members=training, non_members=holdout)
+    synthetic = aligned(training, synthetic)
+    n = min(len(training), len(holdout))
+    real = [frame.sample(n, random_state=random_state) for frame in (training, holdout)]
+    points, fake = _embedded(real, synthetic)
+    near, far = (nearest(fake, each)[:, 0] for each in points)
+    return ClosestRecord(
+        copies=float((near == 0).mean()),
+        copies_by_chance=float((far == 0).mean()),
+        closer_to_training=float((near < far).mean() + (near == far).mean() / 2),
+        median_to_training=float(np.median(near)),
+        median_to_holdout=float(np.median(far)),
+        n=n,
+    )
+
+
+def _embedded(
+    real: Sequence[pd.DataFrame], synthetic: pd.DataFrame
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return the points of real tables and of the synthetic one, ranks by the real."""
+    embed = Embedding(pd.concat(list(real)), [synthetic])
+    return [embed(frame) for frame in real], embed(synthetic)
+
+
+def _array(rows: Rows) -> np.ndarray:
+    return np.asarray(rows, dtype=float)
+
+
+def _disjoint(**tables: Rows) -> list[Rows]:
+    """Align real tables and refuse those that share more rows than chance explains."""
+    first, *others = tables
+    frames = {first: tables[first]}
+    for name in others:
+        frames[name] = _alike(tables[first], tables[name], (first, name))
+    keys = {name: _row_keys(frame) for name, frame in frames.items()}
+    for name, rows in keys.items():
+        if len(rows) < MIN_ROWS:
+            warnings.warn(
+                f"{name} has {len(rows)} rows: with fewer than {MIN_ROWS}, the figures "
+                "of an attack are mostly chance.",
+                stacklevel=3,
+            )
+    names = list(keys)
+    for i, one in enumerate(names):
+        for other in names[i + 1 :]:
+            _refuse_overlap(one, keys[one], other, keys[other])
+    return list(frames.values())
+
+
+def _alike(first: Rows, other: Rows, names: tuple[str, str]) -> Rows:
+    if isinstance(first, pd.DataFrame):
+        return aligned(first, other, names)
+    shapes = np.shape(first), np.shape(other)
+    if any(len(s) != 2 or 0 in s for s in shapes) or shapes[0][1] != shapes[1][1]:
+        raise ValueError(
+            f"{names[0]} and {names[1]} must be tables of one width; got shapes "
+            f"{shapes[0]} and {shapes[1]}."
+        )
+    return other
+
+
+def _row_keys(rows: Rows) -> np.ndarray:
+    frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(np.asarray(rows))
+    columns = [frame.iloc[:, i] for i in range(frame.shape[1])]
+    plain = {
+        i: as_floats(column) if is_number(column) else column.astype(object).astype(str)
+        for i, column in enumerate(columns)
+    }
+    keys = pd.util.hash_pandas_object(pd.DataFrame(plain), index=False)
+    return np.asarray(keys)
+
+
+def _refuse_overlap(
+    one: str, one_keys: np.ndarray, other: str, other_keys: np.ndarray
+) -> None:
+    """Raise when `other` repeats rows of `one` more often than `one` its own."""
+    shared = np.isin(other_keys, one_keys)
+    repeated = pd.Series(one_keys).duplicated(keep=False).to_numpy()
+    most = clopper_pearson(int(repeated.sum()), len(repeated), _OVERLAP_CONFIDENCE)[1]
+    least = clopper_pearson(int(shared.sum()), len(shared), _OVERLAP_CONFIDENCE)[0]
+    if least > most:
+        raise ValueError(
+            f"{shared.mean():.1%} of the rows of {other} are rows of {one} too, which "
+            f"repeats {repeated.mean():.1%} of its own: the two must be disjoint "
+            "draws, or the attack has no meaning."
+        )

@@ -1,0 +1,337 @@
+"""How well an attack tells members from others, and how well any attack could.
+
+Under (epsilon, delta)-differential privacy a test of "was this record used?" with false
+positive rate f has a true positive rate of at most::
+
+    min(e^epsilon f + delta, 1 - e^-epsilon (1 - delta - f))
+
+(Wasserman and Zhou 2010; Kairouz, Oh and Viswanath 2015). One run keeps a whole curve
+of such pairs, and the least of their bounds is the **cap** that stands beside every
+figure here. It holds for expected rates, over runs and records, when a coin of its own
+decided for each record whether it took part; where a fixed number of records was drawn
+instead, one more record differs between the two worlds, and the cap is that of two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.integrate import trapezoid
+from scipy.stats import beta, norm, rankdata
+from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
+
+from dpgenerative._validation import check_number
+
+Privacy = Sequence[tuple[float, float]]
+"""Pairs (epsilon, delta) that all hold for one run, as `privacy_.curve()` returns."""
+
+FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
+_MAX_THRESHOLDS = 200
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A figure of an attack, with its uncertainty and the cap of the guarantee.
+
+    Attributes
+    ----------
+    value : float
+    low, high : float
+        Ends of its confidence interval; NaN where none is known.
+    cap : float
+        The most that the guarantee allows; NaN without one.
+    """
+
+    value: float
+    low: float
+    high: float
+    cap: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttackResult:
+    """Scores of one membership inference attack, and what they amount to.
+
+    Attributes
+    ----------
+    name : str
+    scores : ndarray of shape (n,)
+        Larger for records that look like members.
+    members : ndarray of bool, shape (n,)
+        Which records are members.
+    privacy : tuple of (epsilon, delta) or None
+        Guarantee of the attacked run.
+    confidence : float
+        Level of all intervals, 0.95 by default.
+    """
+
+    name: str
+    scores: np.ndarray
+    members: np.ndarray
+    privacy: tuple[tuple[float, float], ...] | None = None
+    confidence: float = 0.95
+
+    @property
+    def auc(self) -> Rate:
+        """Area under the ROC curve, with DeLong's interval; 0.5 for guessing."""
+        value = float(roc_auc_score(self.members, self.scores))
+        reach = _quantile(self.confidence) * _auc_error(self.scores, self.members)
+        low, high = max(value - reach, 0.0), min(value + reach, 1.0)
+        cap = auc_cap(self.privacy) if self.privacy else math.nan
+        return Rate(value, low, high, cap)
+
+    @property
+    def average_precision(self) -> Rate:
+        """Area under the precision-recall curve; the members' share for guessing."""
+        value = float(average_precision_score(self.members, self.scores))
+        share = float(self.members.mean())
+        cap = average_precision_cap(self.privacy, share) if self.privacy else math.nan
+        return Rate(value, math.nan, math.nan, cap)
+
+    def roc(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return false and true positive rates at every threshold, both ascending."""
+        fpr, tpr, _ = roc_curve(self.members, self.scores, drop_intermediate=False)
+        return fpr, tpr
+
+    def tpr_at(self, fpr: float) -> Rate:
+        """Return the true positive rate at a false positive rate of at most `fpr`.
+
+        Parameters
+        ----------
+        fpr : float in [0, 1]
+
+        Returns
+        -------
+        Rate
+            With the interval of Clopper and Pearson, and the cap at `fpr`.
+        """
+        check_number("tpr_at", "fpr", fpr, low=0, high=1, closed="both")
+        false, true = self.roc()
+        value = float(true[false <= fpr].max())
+        n = int(self.members.sum())
+        low, high = clopper_pearson(round(value * n), n, self.confidence)
+        cap = float(roc_cap(fpr, self.privacy)) if self.privacy else math.nan
+        return Rate(value, low, high, cap)
+
+    def epsilon_lower_bound(self, delta: float = 0.0, random_state: int = 0) -> float:
+        """Return an epsilon that the attacked mechanism has at least.
+
+        One half of the records, drawn at random, chooses the threshold and the side of
+        it; the other half bounds the two rates by Clopper and Pearson, so that the
+        bound holds with probability `confidence` for independent records. For any
+        region S of scores, epsilon >= log((P(S | member) - delta) / P(S | other)), and
+        the same with the two exchanged.
+
+        Parameters
+        ----------
+        delta : float in [0, 1), default=0
+        random_state : int, default=0
+            Seed of the halves.
+
+        Returns
+        -------
+        float
+            At least 0.
+
+        References
+        ----------
+        Jagielski, Ullman and Oprea, "Auditing differentially private machine learning"
+        (2020); Nasr et al. (2021).
+        """
+        check_number(
+            "epsilon_lower_bound", "delta", delta, low=0, high=1, closed="left"
+        )
+        first = np.random.default_rng(random_state).permutation(len(self.scores)) % 2
+        chosen, bounding = first == 0, first == 1
+        best, region = -1.0, None
+        levels = np.linspace(0, 1, _MAX_THRESHOLDS)
+        for threshold in np.unique(
+            np.quantile(self.scores[chosen], levels, method="nearest")
+        ):
+            for above in (True, False):
+                bound = self._bound(chosen, threshold, above, delta)
+                if bound > best:
+                    best, region = bound, (threshold, above)
+        assert region is not None
+        return self._bound(bounding, *region, delta)
+
+    def _bound(
+        self, rows: np.ndarray, threshold: float, above: bool, delta: float
+    ) -> float:
+        inside = (self.scores[rows] >= threshold) == above
+        members = self.members[rows] == above
+        often = int(inside[members].sum()), int(members.sum())
+        seldom = int(inside[~members].sum()), int((~members).sum())
+        # Two one-sided intervals hold together with the confidence asked for.
+        low = clopper_pearson(*often, self.confidence)[0]
+        high = clopper_pearson(*seldom, self.confidence)[1]
+        return math.log((low - delta) / high) if low - delta > high else 0.0
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per figure, with columns value, low, high and cap."""
+        rates = {"AUC": self.auc, "average precision": self.average_precision}
+        for fpr in FALSE_POSITIVE_RATES:
+            rates[f"TPR at {100 * fpr:g} % FPR"] = self.tpr_at(fpr)
+        claim = self.privacy[0] if self.privacy else (math.nan, 0.0)
+        bound = self.epsilon_lower_bound(claim[1])
+        rates["epsilon, at least"] = Rate(bound, math.nan, math.nan, claim[0])
+        rows = [
+            {"figure": name, **{k: getattr(rate, k) for k in Rate.__annotations__}}
+            for name, rate in rates.items()
+        ]
+        return pd.DataFrame(rows).set_index("figure")
+
+    def __repr__(self) -> str:
+        auc, n = self.auc, len(self.scores)
+        cap = "" if self.privacy is None else f", cap {auc.cap:.3f}"
+        return (
+            f"AttackResult({self.name!r}, n_members={int(self.members.sum())}, "
+            f"n_others={n - int(self.members.sum())}, AUC={auc.value:.3f} "
+            f"[{auc.low:.3f}, {auc.high:.3f}]{cap})"
+        )
+
+
+def attack_result(
+    name: str,
+    scores: Sequence[Any],
+    privacy: Privacy | None = None,
+    confidence: float = 0.95,
+) -> AttackResult:
+    """Build a result from the scores of members and of others.
+
+    Parameters
+    ----------
+    name : str
+        Of the attack.
+    scores : two array-likes of shape (n_members,) and (n_others,)
+        Of members and of others, larger for records that look like members; infinite
+        scores rank above or below all others.
+    privacy : sequence of (epsilon, delta), optional
+        What is promised of the attacked run, the main pair first. None or empty:
+        nothing.
+    confidence : float in (0, 1), default=0.95
+
+    Raises
+    ------
+    ValueError
+        For NaN scores, an empty side or pairs out of range.
+    """
+    check_number("attack_result", "confidence", confidence, low=0, high=1)
+    sides = [np.asarray(x, dtype=float).ravel() for x in scores]
+    if any(len(side) == 0 or np.isnan(side).any() for side in sides):
+        raise ValueError(
+            f"{name}: members and non-members need a score each that is not NaN; got "
+            f"{[len(side) for side in sides]} scores, "
+            f"{[int(np.isnan(side).sum()) for side in sides]} of them NaN."
+        )
+    members = np.repeat([True, False], [len(side) for side in sides])
+    # Ranks: whatever is computed here depends on the order of scores alone.
+    ranks = rankdata(np.concatenate(sides))
+    return AttackResult(name, ranks, members, _pairs(privacy), confidence)
+
+
+def _pairs(privacy: Privacy | None) -> tuple[tuple[float, float], ...] | None:
+    if privacy is None or not len(privacy):
+        return None
+    pairs = np.asarray(privacy, dtype=float).reshape(-1, 2)
+    epsilon, delta = pairs.T
+    if not ((epsilon >= 0) & (epsilon < np.inf) & (delta >= 0) & (delta < 1)).all():
+        raise ValueError(
+            "privacy must be pairs (epsilon, delta) with 0 <= epsilon < inf and 0 <= "
+            f"delta < 1, such as synthesizer.privacy_.curve(); got {privacy!r}."
+        )
+    return tuple((float(e), float(d)) for e, d in pairs)
+
+
+def roc_cap(fpr: Any, privacy: Privacy) -> np.ndarray:
+    """Return the largest true positive rate that a guarantee allows.
+
+    Parameters
+    ----------
+    fpr : array-like
+        False positive rates in [0, 1].
+    privacy : sequence of (epsilon, delta)
+        Pairs that all hold.
+
+    Returns
+    -------
+    ndarray
+        Of the shape of `fpr`.
+
+    Examples
+    --------
+    >>> roc_cap([0.0, 0.1, 1.0], [(0.0, 0.05)]).round(3).tolist()
+    [0.05, 0.15, 1.0]
+    """
+    rates = np.asarray(fpr, dtype=float)
+    slopes, heights = _lines(privacy)
+    bounds: np.ndarray = (slopes * rates[..., None] + heights).min(-1)
+    return np.clip(bounds, 0.0, 1.0)
+
+
+def _lines(privacy: Privacy) -> tuple[np.ndarray, np.ndarray]:
+    """Return slopes and heights at 0 of the lines whose minimum is the cap."""
+    pairs = np.asarray(privacy, dtype=float).reshape(-1, 2)
+    growth, shrink = np.exp(pairs[:, 0]), np.exp(-pairs[:, 0])
+    slopes = np.concatenate([growth, shrink, [0.0]])
+    heights = np.concatenate([pairs[:, 1], 1 - shrink * (1 - pairs[:, 1]), [1.0]])
+    return slopes, heights
+
+
+def _corners(privacy: Privacy) -> np.ndarray:
+    """Return false positive rates between which the cap is a straight line."""
+    slopes, heights = _lines(privacy)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        met = (heights[None] - heights[:, None]) / (slopes[:, None] - slopes[None])
+    inside = met[np.isfinite(met) & (met > 0) & (met < 1)]
+    return np.unique(np.concatenate([[0.0, 1.0], inside]))
+
+
+def auc_cap(privacy: Privacy) -> float:
+    """Return the largest area under an ROC curve that a guarantee allows."""
+    fpr = _corners(privacy)
+    return float(trapezoid(roc_cap(fpr, privacy), fpr))
+
+
+def average_precision_cap(privacy: Privacy, share: float) -> float:
+    """Return the largest average precision that a guarantee allows.
+
+    Parameters
+    ----------
+    privacy : sequence of (epsilon, delta)
+    share : float in (0, 1)
+        Share of members among the records.
+    """
+    fpr = np.unique(np.concatenate([_corners(privacy), np.geomspace(1e-12, 1, 4000)]))
+    tpr = roc_cap(fpr, privacy)
+    precision = share * tpr / (share * tpr + (1 - share) * fpr + 1e-300)
+    # Precision falls along the curve: its value at the left end bounds each piece.
+    return float(tpr[0] + (np.diff(tpr) * precision[:-1]).sum())
+
+
+def clopper_pearson(k: int, n: int, confidence: float) -> tuple[float, float]:
+    """Return the exact interval of a share, k of n (Clopper and Pearson 1934)."""
+    tail = (1 - confidence) / 2
+    low = float(beta.ppf(tail, k, n - k + 1)) if k > 0 else 0.0
+    high = float(beta.ppf(1 - tail, k + 1, n - k)) if k < n else 1.0
+    return low, high
+
+
+def _quantile(confidence: float) -> float:
+    return float(norm.ppf(0.5 + confidence / 2))
+
+
+def _auc_error(scores: np.ndarray, members: np.ndarray) -> float:
+    """Return the standard error of the AUC (DeLong, DeLong and Clarke-Pearson 1988)."""
+    m, n = int(members.sum()), int((~members).sum())
+    if min(m, n) < 2:
+        return math.inf
+    overall = rankdata(scores)
+    above = (overall[members] - rankdata(scores[members])) / n
+    below = 1 - (overall[~members] - rankdata(scores[~members])) / m
+    return math.sqrt(above.var(ddof=1) / m + below.var(ddof=1) / n)

@@ -1,0 +1,518 @@
+"""Attacks find what there is to find, and no more than the guarantee allows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import stats
+from sklearn.metrics import roc_auc_score
+from torch import nn
+from torch.nn import functional as F
+
+from dpgenerative._random import Streams
+from dpgenerative.layers import MaskedLinear
+from dpgenerative.metrics.attacks import (
+    closest_record,
+    domias_attack,
+    likelihood_attack,
+    logan_attack,
+    monte_carlo_attack,
+    reconstruction_attack,
+)
+from dpgenerative.metrics.distances import Embedding, nearest, structural_similarity
+from dpgenerative.metrics.membership import (
+    attack_result,
+    auc_cap,
+    average_precision_cap,
+    clopper_pearson,
+    roc_cap,
+)
+from dpgenerative.metrics.tradeoff import phi
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.plan import make_plan
+from dpgenerative.privacy.steps import Clipper, PrivateGradient
+from dpgenerative.training import TrainingOptions, train
+
+# Figures and caps ---------------------------------------------------------------------
+
+
+def shifted(n, shift, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(shift, 1, n), rng.normal(0, 1, n)
+
+
+def test_auc_and_its_interval_cover_the_truth():
+    truth = stats.norm.cdf(1 / math.sqrt(2))
+    rates = [attack_result("x", shifted(300, 1.0, seed)).auc for seed in range(200)]
+    member, other = shifted(300, 1.0, 0)
+    labels = [1] * 300 + [0] * 300
+    expected = roc_auc_score(labels, np.concatenate([member, other]))
+    assert rates[0].value == pytest.approx(expected)
+    covered = np.mean([rate.low <= truth <= rate.high for rate in rates])
+    assert 0.9 <= covered <= 0.99
+
+
+def test_clopper_pearson_inverts_the_binomial():
+    low, high = clopper_pearson(7, 40, 0.95)
+    assert stats.binom.sf(6, 40, low) == pytest.approx(0.025)
+    assert stats.binom.cdf(7, 40, high) == pytest.approx(0.025)
+    assert clopper_pearson(0, 5, 0.95)[0] == 0
+    assert clopper_pearson(5, 5, 0.95)[1] == 1
+
+
+def test_rates_at_a_false_positive_rate():
+    result = attack_result("x", [np.arange(10.0), np.arange(10.0) - 5])
+    assert result.tpr_at(0.0).value == pytest.approx(0.5)
+    assert result.tpr_at(0.1).value == pytest.approx(0.6)
+    assert result.tpr_at(1.0).value == 1
+    assert result.tpr_at(0.05).low < 0.5 < result.tpr_at(0.05).high
+
+
+def test_infinite_scores_rank_at_the_ends():
+    result = attack_result("x", [[math.inf, 3.0], [-math.inf, 2.0]])
+    assert result.auc.value == 1
+
+
+@pytest.mark.parametrize(
+    "scores", [([math.nan], [1.0]), ([], [1.0]), ([1.0], [])], ids=["nan", "a", "b"]
+)
+def test_scores_must_be_numbers(scores):
+    with pytest.raises(ValueError, match="need a score each"):
+        attack_result("x", scores)
+
+
+@pytest.mark.parametrize("pair", [(-1, 0.1), (1, 1.0), (1, -0.1), (math.inf, 0.1)])
+def test_guarantees_must_be_in_range(pair):
+    with pytest.raises(ValueError, match="privacy must be pairs"):
+        attack_result("x", ([1.0], [2.0]), [pair])
+
+
+def test_no_guarantee_has_no_cap():
+    for nothing in (None, ()):
+        result = attack_result("x", ([1.0, 2.0], [2.0, 0.0]), nothing)
+        assert math.isnan(result.auc.cap)
+        assert math.isnan(result.tpr_at(0.1).cap)
+
+
+def gaussian_curve(mu):
+    """The exact privacy curve of a Gaussian mechanism, as many pairs."""
+    epsilons = np.linspace(0, 8, 50)
+    deltas = stats.norm.cdf(mu / 2 - epsilons / mu) - np.exp(epsilons) * stats.norm.cdf(
+        -mu / 2 - epsilons / mu
+    )
+    return list(zip(epsilons, np.maximum(deltas, 0), strict=True))
+
+
+@pytest.mark.parametrize("mu", [0.5, 1.5])
+def test_caps_are_those_of_the_gaussian_mechanism(mu):
+    # Dong, Roth and Su 2022: the best test of N(0, 1) against N(mu, 1).
+    curve = gaussian_curve(mu)
+    fpr = np.linspace(0.001, 0.999, 50)
+    best = stats.norm.cdf(stats.norm.ppf(fpr) + mu)
+    cap = roc_cap(fpr, curve)
+    assert (cap >= best - 1e-9).all()
+    assert np.abs(cap - best).max() < 3e-3
+    assert auc_cap(curve) == pytest.approx(stats.norm.cdf(mu / 2**0.5), abs=3e-3)
+    result = attack_result("x", shifted(100_000, mu), curve)
+    figure = result.average_precision
+    assert figure.value == pytest.approx(figure.cap, abs=6e-3)
+    assert figure.cap == average_precision_cap(curve, 0.5)
+    assert result.tpr_at(0.01).low < result.tpr_at(0.01).cap + 1e-3
+
+
+def test_one_pair_by_hand():
+    pair = [(math.log(3), 0.0)]
+    # Corner where 3 f = 1 - (1 - f) / 3: f = 1/4, t = 3/4.
+    assert auc_cap(pair) == pytest.approx(0.5 * 0.25 * 0.75 + 0.75 * (0.75 + 1) / 2)
+    assert roc_cap(0.25, pair) == pytest.approx(0.75)
+    assert auc_cap([(0.0, 0.0)]) == pytest.approx(0.5)
+    assert average_precision_cap([(0.0, 0.0)], 0.3) == pytest.approx(0.3, abs=1e-3)
+
+
+def test_more_pairs_only_tighten():
+    curve = gaussian_curve(1.0)
+    assert auc_cap(curve) < auc_cap(curve[::8]) < auc_cap(curve[24:25])
+
+
+def test_the_lower_bound_on_epsilon_is_one():
+    # Randomised response of epsilon log 3, told apart without error.
+    epsilon, bounds = math.log(3), []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        scores = rng.random(400) < 0.75, rng.random(400) < 0.25
+        bounds.append(attack_result("x", scores).epsilon_lower_bound(random_state=seed))
+    assert np.mean(np.array(bounds) > epsilon) <= 0.05
+    assert np.median(bounds) > 0.5 * epsilon
+
+
+def test_the_lower_bound_sees_both_sides():
+    # Members are never below 0: their absence tells, their presence does not.
+    rng = np.random.default_rng(0)
+    scores = np.ones(2000), (rng.random(2000) < 0.8).astype(float)
+    assert attack_result("x", scores).epsilon_lower_bound() > 3
+    assert attack_result("x", scores).epsilon_lower_bound(delta=0.3) == 0
+    assert attack_result("x", shifted(500, 0.0)).epsilon_lower_bound() < 0.3
+
+
+def test_result_frame_and_repr():
+    result = attack_result("x", shifted(100, 1.0), [(1.0, 1e-5)])
+    frame = result.to_frame()
+    assert frame.columns.tolist() == ["value", "low", "high", "cap"]
+    assert frame.loc["epsilon, at least", "cap"] == 1.0
+    assert frame.loc["TPR at 1 % FPR", "value"] == result.tpr_at(0.01).value
+    assert "cap 0.731" in repr(result)
+
+
+# Distances ----------------------------------------------------------------------------
+
+
+def test_embedding_counts_differences():
+    frame = pd.DataFrame({"a": ["x", "y", None], "b": [1.0, 2.0, 3.0]})
+    embed = Embedding(frame)
+    points = embed(frame)
+    squares = ((points[:, None] - points[None]) ** 2).sum(-1)
+    expected = [
+        [0, 1 + 1 / 9, 1 + 4 / 9],
+        [1 + 1 / 9, 0, 1 + 1 / 9],
+        [1 + 4 / 9, 1 + 1 / 9, 0],
+    ]
+    np.testing.assert_allclose(squares, expected, rtol=1e-5)
+    strange = pd.DataFrame({"a": ["new", "newer"], "b": [math.nan, 99.0]})
+    others = embed(strange)
+    assert ((others[0] - points) ** 2).sum(1).min() >= 2 - 1e-6
+    assert np.isfinite(others).all()
+
+
+def test_nearest_equals_brute_force(monkeypatch):
+    monkeypatch.setattr("dpgenerative.metrics.distances._BLOCK", 50)
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(size=(n, 3)).astype(np.float32) for n in (17, 23))
+    brute = np.sort(((a[:, None] - b[None]) ** 2).sum(-1), axis=1)[:, :3]
+    np.testing.assert_allclose(nearest(a, b, 3), brute, rtol=1e-4, atol=1e-5)
+    assert (nearest(a, a) == 0).all()
+
+
+def test_structural_similarity():
+    rng = np.random.default_rng(0)
+    image = rng.random((4, 100))
+    np.testing.assert_allclose(structural_similarity(image, image, (10, 10)), 1)
+    # Constant images: only the luminance term is left.
+    a, b = np.full((1, 100), 0.2), np.full((1, 100), 0.8)
+    luminance = (2 * 0.2 * 0.8 + 1e-4) / (0.04 + 0.64 + 1e-4)
+    np.testing.assert_allclose(structural_similarity(a, b, (10, 10)), luminance)
+    # One window: the formula by numpy.
+    x, y = rng.random((2, 49))
+    c1, c2 = 1e-4, 9e-4
+    covariance = np.cov(x, y)
+    expected = (2 * x.mean() * y.mean() + c1) * (2 * covariance[0, 1] + c2)
+    expected /= (x.mean() ** 2 + y.mean() ** 2 + c1) * (np.trace(covariance) + c2)
+    index = structural_similarity(x[None], y[None], (7, 7))
+    np.testing.assert_allclose(index, expected)
+    with pytest.raises(ValueError, match="smaller than the 7 window"):
+        structural_similarity(x[None], y[None], (49, 1))
+
+
+# Attacks with only the synthetic table ------------------------------------------------
+
+
+def population(n, seed):
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=n)
+    return pd.DataFrame(
+        {
+            "age": np.round(40 + 12 * z + rng.normal(0, 4, n)),
+            "income": np.exp(8 + z + rng.normal(0, 1, n)),
+            "job": pd.Categorical.from_codes(
+                rng.integers(0, 6, n), categories=list("abcdef")
+            ),
+            "owner": rng.random(n) < 0.3,
+            "score": np.where(rng.random(n) < 0.1, np.nan, rng.normal(size=n)),
+        }
+    )
+
+
+def leaky(share, seed=0, n=1000):
+    """Members, others, reference and a table that copies a share of the members."""
+    members, others, reference = (population(n, seed + 100 * k) for k in (1, 2, 3))
+    fresh = population(n - int(share * n), seed + 400)
+    copied = members.sample(int(share * n), random_state=seed)
+    return members, others, reference, pd.concat([copied, fresh], ignore_index=True)
+
+
+ATTACKS = {
+    "Monte Carlo": lambda m, o, r, s, **k: monte_carlo_attack(s, m, o, **k),
+    "DOMIAS": lambda m, o, r, s, **k: domias_attack(s, m, o, r, **k),
+    "LOGAN": lambda m, o, r, s, **k: logan_attack(s, m, o, r, **k),
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_copied_rows_are_found(name):
+    claimed = [(1.0, 1e-5)]
+    result = ATTACKS[name](*leaky(0.1), privacy=claimed)
+    assert result.name == name
+    assert result.tpr_at(0.01).low > result.tpr_at(0.01).cap
+    assert result.auc.low > 0.5
+    innocent = ATTACKS[name](*leaky(0.0), privacy=claimed)
+    innocent = replace(innocent, confidence=0.9999)
+    assert innocent.auc.low < 0.5 < innocent.auc.high
+    assert innocent.tpr_at(0.01).low < 0.02
+    assert innocent.epsilon_lower_bound(1e-5) < 1
+
+
+def test_the_closest_record_shows_copies():
+    members, others, _, fake = leaky(0.1)
+    statistic = closest_record(fake, members, others)
+    assert statistic.copies == pytest.approx(0.1)
+    assert statistic.copies_by_chance == 0
+    assert statistic.closer_to_training == pytest.approx(0.55, abs=0.04)
+    assert "no privacy measure" in repr(statistic)
+    innocent = closest_record(leaky(0.0)[3], members, others.head(700))
+    assert innocent.n == 700
+    assert innocent.closer_to_training == pytest.approx(0.5, abs=0.06)
+    assert innocent.to_frame().loc["copies", "value"] == 0
+
+
+# The likelihood attack ----------------------------------------------------------------
+
+
+def test_likelihoods_of_a_kernel_density_betray_its_rows():
+    rng = np.random.default_rng(0)
+    members, others = rng.normal(size=(2, 200, 3))
+    tight = stats.gaussian_kde(members.T, bw_method=0.1)
+    result = likelihood_attack(lambda x: tight.logpdf(x.T), members, others)
+    assert result.auc.low > 0.9
+    flat = likelihood_attack(lambda x: np.zeros(len(x)), members, others)
+    assert flat.auc.value == 0.5
+
+
+# The reconstruction attack ------------------------------------------------------------
+
+
+class VAE(nn.Module):
+    """A small variational autoencoder, of layers that the private core knows."""
+
+    def __init__(self, width, hidden, latent, generator):
+        super().__init__()
+
+        def layer(n_in, n_out):
+            return MaskedLinear.dense(n_in, n_out, generator)
+
+        self.encode1, self.encode2 = layer(width, hidden), layer(hidden, 2 * latent)
+        self.decode1, self.decode2 = layer(latent, hidden), layer(hidden, width)
+
+    def reconstruct(self, x, generator):
+        mean, log_std = self.encode2(F.relu(self.encode1(x))).chunk(2, dim=1)
+        noise = torch.randn(mean.shape, generator=generator)
+        z = mean + log_std.clamp(-6, 2).exp() * noise
+        return self.decode2(F.relu(self.decode1(z))), mean, log_std
+
+    def losses(self, x, generator):
+        output, mean, log_std = self.reconstruct(x, generator)
+        kl = (mean**2 + (2 * log_std).exp() - 2 * log_std - 1).sum(1) / 2
+        return ((output - x) ** 2).sum(1) + 0.01 * kl
+
+
+def fitted_vae(rows, epsilon, seed, n_steps):
+    """Return a fitted model's reconstructions, and the privacy curve of its fit."""
+    n, generator = len(rows), torch.Generator().manual_seed(seed)
+    model = VAE(rows.shape[1], 256, 8, generator)
+    plan = make_plan(
+        epsilon=epsilon, delta=1e-5, n_rows=n, sampling_rate=100 / n, n_steps=n_steps,
+        marginal_budget=0.0, has_open_levels=False,
+    )  # fmt: skip
+    streams = Streams.create(seed, False, "cpu")
+    data = torch.from_numpy(rows).float()
+    train(
+        model,
+        lambda indices: (model.losses(data[indices], generator), None),
+        n,
+        plan,
+        PrivateGradient(Clipper("flat", 1.0), plan.noise_multiplier, plan.batch_size),
+        TrainingOptions("adam", 2e-3, 0.0, 0),
+        Mechanisms(streams.counts, streams.gradients),
+        streams,
+        "cpu",
+    )
+
+    @torch.no_grad()
+    def reconstruct(x):
+        output = model.reconstruct(torch.from_numpy(x).float(), generator)[0]
+        return output.double().numpy()
+
+    return reconstruct, plan.curve()
+
+
+def split(seed, n=1000, width=30):
+    """Draw rows of which each takes part by a coin of its own."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, width))
+    inside = rng.random(n) < 0.5
+    return rows[inside], rows[~inside]
+
+
+def test_an_overfitted_vae_gives_its_rows_away():
+    members, others = split(0)
+    reconstruct, curve = fitted_vae(members, None, 0, n_steps=1000)
+    assert curve == ()
+    result = reconstruction_attack(reconstruct, members, others, n_draws=30)
+    assert result.average_precision.value >= 0.9
+
+
+def test_a_private_vae_stays_within_its_cap_and_its_twin_does_not():
+    caps, private, open_ = [], [], []
+    for seed in range(5):
+        members, others = split(seed)
+        reconstruct, curve = fitted_vae(members, 1.0, seed, n_steps=100)
+        attack = {"n_draws": 10, "privacy": curve}
+        private.append(reconstruction_attack(reconstruct, members, others, **attack))
+        reconstruct, _ = fitted_vae(members, None, seed, n_steps=500)
+        open_.append(reconstruction_attack(reconstruct, members, others, **attack))
+        caps.append(private[-1].auc.cap)
+    assert max(caps) < 0.65
+    assert all(r.auc.value <= r.auc.cap for r in private)
+    assert all(r.average_precision.value <= r.average_precision.cap for r in private)
+    assert all(r.epsilon_lower_bound(1e-5) <= 1 for r in private)
+    assert all(r.auc.low > r.auc.cap for r in open_)
+    assert all(r.tpr_at(0.1).low > r.tpr_at(0.1).cap for r in open_)
+
+
+def test_distances_of_the_reconstruction_attack():
+    rng = np.random.default_rng(0)
+    members, others = rng.random((2, 60, 64))
+
+    def reconstruct(rows):
+        # A model that remembers its members.
+        return rows if rows is members else rng.random(rows.shape)
+
+    for kind in ({"distance": "mse"}, {"distance": "ssim", "image_shape": (8, 8)}):
+        result = reconstruction_attack(reconstruct, members, others, n_draws=3, **kind)
+        assert result.auc.value == 1
+    frames = [population(80, seed) for seed in (0, 1)]
+    result = reconstruction_attack(
+        lambda rows: rows if rows is frames[0] else rows.sample(frac=1, random_state=0),
+        *frames,
+        n_draws=2,
+        distance="mixed",
+    )
+    assert result.auc.value > 0.95
+    own = reconstruction_attack(
+        reconstruct, members, others, n_draws=1, distance=lambda x, y: x[:, 0]
+    )
+    assert own.auc.value == pytest.approx(
+        roc_auc_score([1] * 60 + [0] * 60, -np.concatenate([members, others])[:, 0])
+    )
+
+
+def test_more_draws_sharpen_the_attack():
+    rng = np.random.default_rng(0)
+    members, others = rng.normal(size=(2, 400, 4))
+
+    def reconstruct(rows):
+        spread = 1.0 if rows is members else 1.1
+        return rows + rng.normal(0, spread, rows.shape)
+
+    few, many = (
+        reconstruction_attack(reconstruct, members, others, n_draws=k).auc.value
+        for k in (1, 100)
+    )
+    assert few < 0.65
+    assert many > 0.9
+
+
+# Bad input ----------------------------------------------------------------------------
+
+
+def test_tables_that_share_rows_are_refused():
+    members, others, reference, fake = leaky(0.1)
+    mixed = pd.concat([others, members.head(100)])
+    with pytest.raises(ValueError, match="rows of non_members are rows of members"):
+        monte_carlo_attack(fake, members, mixed)
+    with pytest.raises(ValueError, match="rows of reference are rows of non_members"):
+        domias_attack(fake, members, others, pd.concat([reference, others]))
+    with pytest.raises(ValueError, match="must be disjoint draws"):
+        logan_attack(fake, members, others, members)
+    array = np.random.default_rng(0).random((60, 3))
+    with pytest.raises(ValueError, match="must be disjoint draws"):
+        likelihood_attack(lambda x: x[:, 0], array, array)
+
+
+def test_rows_that_repeat_by_nature_are_not_refused():
+    rng = np.random.default_rng(0)
+    members, others = (
+        pd.DataFrame({"a": rng.integers(0, 5, 300), "b": rng.random(300) < 0.5})
+        for _ in "mo"
+    )
+    result = monte_carlo_attack(members.sample(200), members, others)
+    assert 0.3 < result.auc.value < 0.7
+
+
+def test_small_tables_get_a_warning():
+    rows = population(80, 0)
+    with pytest.warns(UserWarning, match="members has 30 rows"):
+        likelihood_attack(lambda x: np.arange(len(x)), rows[:30], rows[30:])
+
+
+def test_columns_must_agree():
+    members, others, reference, fake = leaky(0.0)
+    with pytest.raises(ValueError, match="non_members must have the columns"):
+        monte_carlo_attack(fake, members, others.drop(columns="age"))
+    with pytest.raises(ValueError, match="must have the columns"):
+        domias_attack(fake.drop(columns="age"), members, others, reference)
+    with pytest.raises(ValueError, match="tables of one width"):
+        likelihood_attack(len, np.zeros((60, 2)), np.zeros((60, 3)))
+
+
+def test_bad_parameters_of_attacks():
+    members, others, reference, fake = leaky(0.0)
+    with pytest.raises(ValueError, match="n_draws"):
+        reconstruction_attack(lambda x: x, members, others, n_draws=0)
+    with pytest.raises(ValueError, match="'distance'"):
+        reconstruction_attack(lambda x: x, members, others, distance="cosine")
+    with pytest.raises(ValueError, match="image_shape"):
+        reconstruction_attack(lambda x: x, members, others, distance="ssim")
+    with pytest.raises(TypeError, match="DataFrames"):
+        reconstruction_attack(
+            lambda x: x, *np.random.default_rng(0).random((2, 60, 2)), distance="mixed"
+        )
+    with pytest.raises(ValueError, match="n_neighbors"):
+        domias_attack(fake, members, others, reference, n_neighbors=1001)
+
+
+# The trade-off ------------------------------------------------------------------------
+
+
+def test_phi_is_gain_over_loss():
+    # Half of the attack's advantage for a quarter of the accuracy's.
+    assert phi(0.9, 0.7, 0.9, 0.7, 0.1) == pytest.approx(0.5 / 0.25)
+    assert phi(0.9, 0.5, 0.9, 0.7, 0.1) == pytest.approx(1)
+    assert phi(0.9, 0.1, 0.9, 0.7, 0.1) == pytest.approx(0.5)
+    # Unbalanced records: guessing is the members' share.
+    assert phi(0.9, 0.5, 0.9, 0.5, 0.1, atk_base=0.1) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("figures", "expected"),
+    [
+        ((0.9, 0.9, 0.9, 0.5, 0.1), 2),  # no loss, some gain
+        ((0.9, 0.95, 0.9, 0.5, 0.1), 2),
+        ((0.9, 0.5, 0.9, 0.95, 0.1), 0),  # some loss, no gain
+        ((0.9, 0.5, 0.5, 0.4, 0.1), 0),  # the attack had no advantage
+        ((0.1, 0.05, 0.9, 0.5, 0.1), 2),  # accuracy had nothing to lose
+        ((0.9, 0.9, 0.9, 0.9, 0.1), 1),  # neither
+        ((0.9, 0.05, 0.9, 0.3, 0.1), 1),  # both below guessing
+        ((0.9, 0.89, 0.9, 0.5, 0.1), 2),  # bounded
+    ],
+)
+def test_edges_of_phi(figures, expected):
+    assert phi(*figures) == pytest.approx(expected)
+
+
+def test_phi_takes_shares():
+    with pytest.raises(ValueError, match="'acc_orig' of phi"):
+        phi(90, 0.5, 0.9, 0.5, 0.1)
