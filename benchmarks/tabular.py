@@ -124,10 +124,10 @@ def without_levels(frame: pd.DataFrame) -> pd.DataFrame:
 
 def utility(train: pd.DataFrame, test: pd.DataFrame, target: str, n_jobs: int) -> dict:
     """Mean, best and individual scores of the nine classifiers."""
-    scores = tstr(train, test, target, n_jobs=n_jobs)
-    numbers = scores.drop(columns="classifier")
+    scores = tstr(None, test, train, target, task="classification", n_jobs=n_jobs)
+    numbers = scores.set_index("model").drop(columns=["trained_on", "repeat"])
     best = numbers.max().add_prefix("best_")
-    rows = scores.set_index("classifier").T.to_dict()
+    rows = numbers.T.to_dict()
     return {**numbers.mean(), **best, "classifiers": rows}
 
 

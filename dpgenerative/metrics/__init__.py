@@ -1,44 +1,131 @@
-"""How close a synthetic table comes to a real one.
+"""How good and how safe a synthetic table is, whoever made it.
 
-All scores compare two DataFrames with the same columns; none of them is private: they
-read the real rows, and what they return describes them.
+Everything here compares DataFrames of the same columns (attacks on models take the
+model as a callable). None of it is private: the figures describe real rows.
 
-======================== =========================================================
-name                     returns
-======================== =========================================================
-`marginal_distance`      `MarginalDistance`: total variation of k-way marginals
-`sampling_floor`         `MarginalDistance` of a bootstrap of the real table
-`independence_baseline`  `MarginalDistance` of its columns, each permuted alone
-`kendall_tau_matrix`     DataFrame, tau-b of every pair of numeric columns
-`kendall_tau_distance`   `KendallDistance`: RMSE and MAE between two such matrices
-`tstr`                   DataFrame, one row per classifier trained on synthetic rows
-`default_classifiers`    dict, the nine classifiers that `tstr` trains by default
-======================== =========================================================
+Fidelity
+
+=========================== ======================================================
+`marginal_distance`         `MarginalDistance`: total variation, Jensen-Shannon or
+                            Wasserstein distance of k-way marginals, with floor and
+                            baseline
+`sampling_floor`            `MarginalDistance` of a bootstrap of the real table
+`independence_baseline`     `MarginalDistance` of its columns, each permuted alone
+`log_likelihood`            `LogLikelihood` of rows under a fitted model
+`sdmetrics_quality`         `SDMetricsScore` of SDMetrics' quality report
+`sdmetrics_diagnostic`      `SDMetricsScore` of its diagnostic report
+=========================== ======================================================
+
+Dependence
+
+=========================== ======================================================
+`kendall_tau_matrix`        DataFrame, tau-b of every pair of numeric columns
+`kendall_tau_distance`      `KendallDistance`: RMSE and MAE between two of them
+`association_matrix`        DataFrame, association of every pair of mixed columns
+`association_distance`      `AssociationDistance` between two of them
+=========================== ======================================================
+
+Utility
+
+=========================== ======================================================
+`tstr`                      DataFrame, a row per model, table trained on and repeat
+`default_classifiers`       dict, the nine classifiers of `tstr`
+`default_regressors`        dict, its five regressors
+`make_synthesis_scorer`     a scikit-learn scorer, for searches over synthesizers
+=========================== ======================================================
+
+Attacks
+
+=========================== ======================================================
+`reconstruction_attack`     `AttackResult`, on an encoder and decoder
+`likelihood_attack`         `AttackResult`, on likelihoods or their bounds
+`monte_carlo_attack`        `AttackResult`, on a synthetic table
+`domias_attack`             `AttackResult`, on that and reference rows
+`logan_attack`              `AttackResult`, on that and reference rows
+`closest_record`            `ClosestRecord`, a sanity statistic, no privacy measure
+`phi`                       float, relative trade-off of privacy and accuracy
+=========================== ======================================================
+
+All of it on one page
+
+=========================== ======================================================
+`report`                    `Report`: a page of HTML with a verdict in plain words
+=========================== ======================================================
+
+Pictures are in `dpgenerative.metrics.plots`.
 """
 
 from __future__ import annotations
 
+from dpgenerative.metrics.attacks import (
+    ClosestRecord,
+    closest_record,
+    domias_attack,
+    likelihood_attack,
+    logan_attack,
+    monte_carlo_attack,
+    reconstruction_attack,
+)
 from dpgenerative.metrics.dependence import (
+    AssociationDistance,
     KendallDistance,
+    association_distance,
+    association_matrix,
     kendall_tau_distance,
     kendall_tau_matrix,
 )
+from dpgenerative.metrics.external import (
+    SDMetricsScore,
+    sdmetrics_diagnostic,
+    sdmetrics_quality,
+)
 from dpgenerative.metrics.fidelity import (
+    LogLikelihood,
     MarginalDistance,
     independence_baseline,
+    log_likelihood,
     marginal_distance,
     sampling_floor,
 )
-from dpgenerative.metrics.utility import default_classifiers, tstr
+from dpgenerative.metrics.membership import AttackResult
+from dpgenerative.metrics.report import Report, report
+from dpgenerative.metrics.tradeoff import phi
+from dpgenerative.metrics.utility import (
+    default_classifiers,
+    default_regressors,
+    make_synthesis_scorer,
+    tstr,
+)
 
 __all__ = [
+    "AssociationDistance",
+    "AttackResult",
+    "ClosestRecord",
     "KendallDistance",
+    "LogLikelihood",
     "MarginalDistance",
+    "Report",
+    "SDMetricsScore",
+    "association_distance",
+    "association_matrix",
+    "closest_record",
     "default_classifiers",
+    "default_regressors",
+    "domias_attack",
     "independence_baseline",
     "kendall_tau_distance",
     "kendall_tau_matrix",
+    "likelihood_attack",
+    "log_likelihood",
+    "logan_attack",
+    "make_synthesis_scorer",
     "marginal_distance",
+    "monte_carlo_attack",
+    "phi",
+    "reconstruction_attack",
+    "report",
     "sampling_floor",
+    "sdmetrics_diagnostic",
+    "sdmetrics_quality",
     "tstr",
 ]

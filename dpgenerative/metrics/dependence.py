@@ -1,15 +1,25 @@
-"""Kendall's tau-b between numeric columns, and how far a synthetic table moves it."""
+"""Association between pairs of columns, and how far a synthetic table moves it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.stats import kendalltau
 
-from dpgenerative.metrics.fidelity import aligned, as_floats, is_number
+from dpgenerative.metrics.fidelity import (
+    aligned,
+    as_floats,
+    comparable_codes,
+    is_number,
+    warn_if_few,
+)
+
+_MAX_CELLS = 2**22  # counted densely up to here, by sorting beyond
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -19,7 +29,7 @@ class KendallDistance:
     Attributes
     ----------
     difference : DataFrame of shape (p, p)
-        Synthetic minus real tau-b of the p numeric columns; zero diagonal.
+        Synthetic minus real tau-b of the p numeric columns, in [-2, 2]; zero diagonal.
     """
 
     difference: pd.DataFrame
@@ -27,16 +37,74 @@ class KendallDistance:
     @property
     def rmse(self) -> float:
         """Root mean square over all p x p entries, the zero diagonal included."""
-        return float(np.sqrt(np.mean(self.difference.to_numpy() ** 2)))
+        return _rmse(self.difference)
 
     @property
     def mae(self) -> float:
         """Mean absolute value over all p x p entries, the zero diagonal included."""
-        return float(np.abs(self.difference.to_numpy()).mean())
+        return _mae(self.difference)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per pair of columns, worst first.
+
+        Returns
+        -------
+        DataFrame of shape (p (p - 1) / 2, 2)
+            Columns ``columns`` (tuple of two names) and ``difference``.
+        """
+        return _worst_first(difference=self.difference)
 
     def __repr__(self) -> str:
         return (
             f"KendallDistance(n_columns={len(self.difference)}, "
+            f"rmse={self.rmse:.4f}, mae={self.mae:.4f})"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AssociationDistance:
+    """Difference between the association matrices of two tables.
+
+    Attributes
+    ----------
+    real, synthetic : DataFrame of shape (p, p)
+        Association of every pair of the p columns in each table, in [0, 1].
+    """
+
+    real: pd.DataFrame
+    synthetic: pd.DataFrame
+
+    @property
+    def difference(self) -> pd.DataFrame:
+        """Synthetic minus real association, in [-1, 1]; zero diagonal."""
+        return self.synthetic - self.real
+
+    @property
+    def rmse(self) -> float:
+        """Root mean square over all p x p entries, the zero diagonal included."""
+        return _rmse(self.difference)
+
+    @property
+    def mae(self) -> float:
+        """Mean absolute value over all p x p entries, the zero diagonal included."""
+        return _mae(self.difference)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per pair of columns, worst first.
+
+        Returns
+        -------
+        DataFrame of shape (p (p - 1) / 2, 4)
+            Columns ``columns`` (tuple of two names), ``real``, ``synthetic`` and
+            ``difference``.
+        """
+        return _worst_first(
+            real=self.real, synthetic=self.synthetic, difference=self.difference
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"AssociationDistance(n_columns={len(self.real)}, "
             f"rmse={self.rmse:.4f}, mae={self.mae:.4f})"
         )
 
@@ -77,10 +145,7 @@ def kendall_tau_matrix(frame: pd.DataFrame) -> pd.DataFrame:
     if not names:
         raise ValueError("Kendall's tau needs a numeric column; the table has none.")
     ranks = [_dense_ranks(as_floats(frame[name])) for name in names]
-    matrix = np.eye(len(names))
-    for i, j in combinations(range(len(names)), 2):
-        matrix[i, j] = matrix[j, i] = _tau(ranks[i], ranks[j])
-    return pd.DataFrame(matrix, index=names, columns=names)
+    return _symmetric(names, ranks, _tau)
 
 
 def kendall_tau_distance(
@@ -104,12 +169,247 @@ def kendall_tau_distance(
     ValueError
         When the columns of the tables differ, a column that is numeric in `real` is
         not in `synthetic`, or no column is numeric.
+
+    Warns
+    -----
+    UserWarning
+        When a table has fewer than 50 rows.
     """
     synthetic = aligned(real, synthetic)
     numeric = [name for name in real.columns if is_number(real[name])]
     values = {name: as_floats(synthetic[name]) for name in numeric}
-    difference = kendall_tau_matrix(pd.DataFrame(values)) - kendall_tau_matrix(real)
-    return KendallDistance(difference)
+    real_matrix = kendall_tau_matrix(real)
+    warn_if_few(len(real), len(synthetic))
+    return KendallDistance(kendall_tau_matrix(pd.DataFrame(values)) - real_matrix)
+
+
+def association_matrix(frame: pd.DataFrame) -> pd.DataFrame:
+    """Strength of association of every pair of columns, whatever their kind.
+
+    =================== ==============================================================
+    pair                measure
+    =================== ==============================================================
+    numeric, numeric    absolute value of Kendall's tau-b
+    nominal, nominal    Cramer's V with Bergsma's correction of its bias
+    numeric, nominal    correlation ratio eta: the root of the share of the number's
+                        variance that lies between the means of the levels
+    =================== ==============================================================
+
+    Columns are numeric by dtype; all others are nominal, booleans and dates among them.
+    Missing is a level of a nominal column; a row without a number is left out of the
+    pairs of that numeric column, and one with an infinite number out of eta. Where a
+    measure is undefined (a constant column, fewer than two complete rows, for V a level
+    for every row) the entry is 0: no association can be seen.
+
+    The three measures have no common scale: compare an entry with the same entry of
+    another table, not with its neighbours. Eta, unlike V, is biased upwards, by about
+    ``sqrt((levels - 1) / (rows - 1))`` without any association. Takes O(p^2 n log n)
+    time.
+
+    Parameters
+    ----------
+    frame : DataFrame of shape (n, p)
+        The table.
+
+    Returns
+    -------
+    DataFrame of shape (p, p)
+        Symmetric, in [0, 1], ones on the diagonal; rows and columns named alike.
+
+    Raises
+    ------
+    TypeError
+        When `frame` is not a DataFrame.
+    ValueError
+        When it has no row, no column or a repeated column.
+
+    References
+    ----------
+    W. Bergsma, "A bias-correction for Cramer's V and Tschuprow's T", Journal of the
+    Korean Statistical Society 42 (2013). K. Pearson, "On the general theory of skew
+    correlation and non-linear regression", Drapers' Company Research Memoirs,
+    Biometric Series II (1905).
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"x": [1, 1, 3, 3], "y": list("aabb"), "z": list("abab")})
+    >>> association_matrix(frame).loc["y"].round(6).tolist()
+    [1.0, 1.0, 0.0]
+    """
+    aligned(frame, frame, ("frame", "frame"))
+    columns = [_read(frame[name], frame[name])[0] for name in frame.columns]
+    return _symmetric(list(frame.columns), columns, _association)
+
+
+def association_distance(
+    real: pd.DataFrame, synthetic: pd.DataFrame
+) -> AssociationDistance:
+    """Compare the association matrices of two tables, over all columns.
+
+    Which columns are numeric is read off `real`. Levels are those that each table
+    holds; lists of categories do not matter.
+
+    Parameters
+    ----------
+    real, synthetic : DataFrame of shape (n_real, p) and (n_synthetic, p)
+        Same columns, in any order; row counts may differ.
+
+    Returns
+    -------
+    AssociationDistance
+        With `rmse` and `mae` over all entries of the difference.
+
+    Raises
+    ------
+    TypeError
+        When a table is not a DataFrame.
+    ValueError
+        When the columns of the tables differ, a table is empty, or a column holds
+        numbers in one table and strings in the other.
+
+    Warns
+    -----
+    UserWarning
+        When a table has fewer than 50 rows.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.integers(0, 3, 600)
+    >>> real = pd.DataFrame({"x": x, "y": np.array(["low", "mid", "high"])[x]})
+    >>> fake = real.assign(x=rng.permutation(x))
+    >>> association_distance(real, fake).to_frame().round(2)
+      columns  real  synthetic  difference
+    0  (x, y)   1.0       0.02       -0.98
+    """
+    synthetic = aligned(real, synthetic)
+    names = list(real.columns)
+    pairs = [_read(real[name], synthetic[name]) for name in names]
+    warn_if_few(len(real), len(synthetic))
+    tables = zip(*pairs, strict=True)
+    return AssociationDistance(
+        *(_symmetric(names, columns, _association) for columns in tables)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Numeric:
+    """A numeric column: NaN and rank -1 where missing."""
+
+    values: np.ndarray
+    ranks: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class _Nominal:
+    """A column of levels from 0 on."""
+
+    codes: np.ndarray
+
+
+def _read(
+    real: pd.Series, synthetic: pd.Series
+) -> tuple[_Numeric, _Numeric] | tuple[_Nominal, _Nominal]:
+    """Read a column of two tables, as numbers where the real one is numeric."""
+    if not is_number(real):
+        first, second = comparable_codes(real, synthetic)[0]
+        return _Nominal(first + 1), _Nominal(second + 1)
+    values = as_floats(real), as_floats(synthetic)
+    return _numeric(values[0]), _numeric(values[1])
+
+
+def _numeric(values: np.ndarray) -> _Numeric:
+    return _Numeric(values, _dense_ranks(values))
+
+
+def _association(first: _Numeric | _Nominal, second: _Numeric | _Nominal) -> float:
+    if isinstance(first, _Numeric):
+        if isinstance(second, _Numeric):
+            return abs(_tau(first.ranks, second.ranks))
+        return _correlation_ratio(first.values, second.codes)
+    if isinstance(second, _Numeric):
+        return _correlation_ratio(second.values, first.codes)
+    return _cramers_v(first.codes, second.codes)
+
+
+def _cramers_v(first: np.ndarray, second: np.ndarray) -> float:
+    """Cramer's V of two columns of codes, corrected for bias; 0 where undefined."""
+    n, rows, columns = len(first), np.bincount(first), np.bincount(second)
+    n_rows, n_columns = np.count_nonzero(rows), np.count_nonzero(columns)
+    fewer, more = sorted((n_rows - 1, n_columns - 1))
+    if fewer == 0 or more >= n - 1:
+        return 0.0
+    i, j, counts = _cells(first, second, len(rows), len(columns))
+    expected = rows[i] / n * columns[j]
+    phi = (counts * (counts / expected)).sum() / n - 1  # chi-squared over n
+    phi = max(0.0, phi - fewer * more / (n - 1))
+    widths = [levels - levels**2 / (n - 1) for levels in (fewer, more)]
+    return float(np.sqrt(min(1.0, phi / min(widths))))
+
+
+def _cells(
+    first: np.ndarray, second: np.ndarray, n_first: int, n_second: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the codes of the occupied cells of a contingency table, and the counts."""
+    joint = first.astype(np.int64) * n_second + second
+    if n_first * n_second <= _MAX_CELLS:
+        table = np.bincount(joint)
+        cells = np.flatnonzero(table)
+        counts = table[cells]
+    else:
+        cells, counts = np.unique(joint, return_counts=True)
+    return cells // n_second, cells % n_second, counts
+
+
+def _correlation_ratio(values: np.ndarray, codes: np.ndarray) -> float:
+    """Eta of numbers on levels; 0 where undefined."""
+    finite = np.isfinite(values)
+    values, codes = values[finite], codes[finite]
+    if len(values) < 2 or np.all(values == values[0]):
+        return 0.0
+    values = values / np.abs(values).max()  # so that no square overflows
+    values = values - values.mean()
+    sums, counts = np.bincount(codes, values), np.bincount(codes)
+    held = counts > 0
+    if held.sum() == 1:
+        return 0.0
+    between = (sums[held] ** 2 / counts[held]).sum()
+    return float(np.sqrt(min(1.0, between / (values**2).sum())))
+
+
+def _symmetric(
+    names: Sequence[Hashable],
+    columns: Sequence[Any],
+    measure: Callable[[Any, Any], float],
+) -> pd.DataFrame:
+    """Apply a measure to all pairs of columns; ones on the diagonal."""
+    matrix = np.eye(len(names))
+    for i, j in combinations(range(len(names)), 2):
+        matrix[i, j] = matrix[j, i] = measure(columns[i], columns[j])
+    return pd.DataFrame(matrix, index=names, columns=names)
+
+
+def _worst_first(**matrices: pd.DataFrame) -> pd.DataFrame:
+    """Put the upper triangles side by side, ordered by the size of `difference`."""
+    names = list(matrices["difference"].columns)
+    upper = np.triu_indices(len(names), 1)
+    frame = pd.DataFrame(
+        {
+            "columns": list(combinations(names, 2)),
+            **{name: matrix.to_numpy()[upper] for name, matrix in matrices.items()},
+        }
+    )
+    return frame.sort_values(
+        "difference", key=np.abs, ascending=False, ignore_index=True
+    )
+
+
+def _rmse(difference: pd.DataFrame) -> float:
+    return float(np.sqrt(np.mean(difference.to_numpy() ** 2)))
+
+
+def _mae(difference: pd.DataFrame) -> float:
+    return float(np.abs(difference.to_numpy()).mean())
 
 
 def _dense_ranks(values: np.ndarray) -> np.ndarray:

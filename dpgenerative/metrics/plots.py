@@ -1,4 +1,19 @@
-"""A picture of the one-way marginals of two tables."""
+"""Pictures of two tables: marginals, associations, utility, attacks.
+
+None of them touches pyplot or opens a window: each function draws on the axes it is
+given, or on a figure of its own.
+
+==================== ===============================================================
+name                 draws
+==================== ===============================================================
+`plot_marginals`     the share of every level or bin of every column
+`plot_association`   a heat map of the associations between columns
+`plot_utility`       scores of models trained on real and on synthetic rows
+`plot_roc`           ROC curves of attacks on log axes, and what the guarantee rules out
+==================== ===============================================================
+
+All but an association matrix of the synthetic table alone show facts about real rows.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +31,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from dpgenerative.metrics.fidelity import aligned, as_floats, is_number, level_codes
+from dpgenerative.metrics.membership import AttackResult, roc_cap
 
 MAX_BARS = 12  # levels, or distinct numbers, beyond which a column is summarised
 MIN_SLOTS = 4  # bars of a column with fewer levels are no broader than with these
@@ -24,9 +40,16 @@ N_BINS = 30
 _MAX_LABEL = 14  # characters of a level's name
 _REAL = "#c9c9c9"
 _SYNTHETIC = "#c1440e"
+_SYNTHETIC_TINT = "#f1d8cc"
 _INK = "#404040"
+_REAL_DOT = "#7a7a7a"  # the grey of areas is too faint for a dot
+_CURVES = (_SYNTHETIC, "#1f5a92", "#5d7a1f", "#7b3f8c")
+_RULED_OUT = "#e6edf5"
+_MOST_LABELS = 40  # columns named beside a heat map
 _STYLE: Any = {
     "axes.edgecolor": _INK,
+    "axes.labelcolor": _INK,
+    "axes.labelsize": 8,
     "axes.linewidth": 0.6,
     "axes.spines.left": False,
     "axes.spines.right": False,
@@ -36,6 +59,7 @@ _STYLE: Any = {
     "axes.titlesize": 9.5,
     "axes.ymargin": 0.02,
     "font.size": 8.5,
+    "legend.fontsize": 7.5,
     "text.color": _INK,
     "xtick.color": _INK,
     "xtick.labelsize": 7,
@@ -45,10 +69,28 @@ _STYLE: Any = {
     "ytick.labelsize": 7,
     "ytick.major.size": 0,
 }
+_ERRORS = ("rmse", "mae")  # scores of which less is better
+_MODELS = {
+    "gaussian_nb": "Gaussian naive Bayes",
+    "bernoulli_nb": "Bernoulli naive Bayes",
+    "lda": "linear discriminant",
+    "adaboost": "AdaBoost",
+    "hist_gradient_boosting": "gradient boosting",
+    "mlp": "neural network",
+    "ridge": "ridge regression",
+}
+METRICS = {
+    "macro_f1": "macro F1",
+    "auroc": "area under the ROC curve",
+    "average_precision": "average precision",
+    "r2": "share of variance explained (R\u00b2)",
+    "rmse": "root mean square error",
+    "mae": "mean absolute error",
+}
 
 
 def plot_marginals(
-    real: pd.DataFrame,
+    real: pd.DataFrame | None,
     synthetic: pd.DataFrame,
     columns: Sequence[Hashable] | None = None,
 ) -> Figure:
@@ -62,12 +104,13 @@ def plot_marginals(
     are any. Synthetic values that the bars lack count in the nearest one.
 
     The picture shows marginals of the real rows as they are. It is for the eyes of
-    those who may see the rows: **do not release it**.
+    those who may see the rows: **do not release it**. Without a real table the
+    synthetic one stands alone, cut by its own values.
 
     Parameters
     ----------
     real, synthetic : DataFrame of shape (n_real, p) and (n_synthetic, p)
-        Same columns, in any order; row counts may differ.
+        Same columns, in any order; row counts may differ. `real` may be None.
     columns : sequence of hashable, optional
         Columns to draw, in this order. None: all of them.
 
@@ -90,25 +133,261 @@ def plot_marginals(
     >>> [axes.get_title(loc="left") for axes in figure.axes]
     ['a', 'b']
     """
-    synthetic = aligned(real, synthetic)
-    names = list(real.columns) if columns is None else list(columns)
-    if not names or any(name not in real.columns for name in names):
+    synthetic = aligned(synthetic if real is None else real, synthetic)
+    names = list(synthetic.columns) if columns is None else list(columns)
+    if not names or any(name not in synthetic.columns for name in names):
         raise ValueError(
-            f"columns must name some of {list(real.columns)}; got {columns!r}."
+            f"columns must name some of {list(synthetic.columns)}; got {columns!r}."
         )
     with mpl.rc_context(_STYLE):
         figure, panels = _panels(len(names))
         for axes, name in zip(panels, names, strict=True):
-            _draw(axes, real[name], synthetic[name])
-            axes.set_title(str(name))
-        handles = [
-            Patch(color=_REAL, label="real"),
-            Patch(facecolor="none", edgecolor=_SYNTHETIC, label="synthetic"),
-        ]
+            draw_marginal(axes, None if real is None else real[name], synthetic[name])
+            axes.set_title(str(name), parse_math=False)
+        outlined = Patch(
+            facecolor="none" if real is not None else _SYNTHETIC_TINT,
+            edgecolor=_SYNTHETIC,
+            label="synthetic",
+        )
+        filled = [] if real is None else [Patch(color=_REAL, label="real")]
         figure.legend(
-            handles=handles, loc="outside upper right", ncols=2, frameon=False
+            handles=[*filled, outlined],
+            loc="outside upper right",
+            ncols=2,
+            frameon=False,
         )
     return figure
+
+
+def plot_marginal(real: pd.Series | None, synthetic: pd.Series) -> Axes:
+    """Draw one column as `plot_marginals` does, without title and legend.
+
+    Parameters
+    ----------
+    real, synthetic : Series
+        The column in both tables; `real` may be None.
+
+    Returns
+    -------
+    Axes
+        The only ones of their figure.
+    """
+    with mpl.rc_context(_STYLE):
+        axes = _own_axes((2.9, 1.6))
+        draw_marginal(axes, real, synthetic)
+    return axes
+
+
+def plot_association(
+    matrix: pd.DataFrame,
+    ax: Axes | None = None,
+    title: str | None = None,
+    *,
+    signed: bool = False,
+    limit: float = 1.0,
+) -> Axes:
+    """Draw a matrix of associations between columns as a heat map.
+
+    Parameters
+    ----------
+    matrix : DataFrame of shape (p, p)
+        Associations in [0, 1], as `association_matrix` returns them, or signed values:
+        a difference of two such matrices, or Kendall's tau. The diagonal is left blank.
+    ax : Axes, optional
+        Where to draw. None: a figure of its own, reached as the axes' `figure`.
+    title : str, optional
+    signed : bool, default=False
+        Whether the colours run from `-limit` to `limit`, white at 0, not from 0.
+    limit : float, default=1.0
+        Value that gets the deepest colour, > 0.
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> matrix = pd.DataFrame(np.eye(2), index=["a", "b"], columns=["a", "b"])
+    >>> plot_association(matrix, title="real").get_title(loc="left")
+    'real'
+    """
+    n = len(matrix)
+    values = np.where(np.eye(n, dtype=bool), np.nan, matrix.to_numpy(dtype=np.float64))
+    with mpl.rc_context(_STYLE | {"axes.spines.bottom": False}):
+        axes = _own_axes((3.5, 3.2)) if ax is None else ax
+        image = axes.imshow(
+            values,
+            cmap="RdBu_r" if signed else "YlOrBr",
+            vmin=-limit if signed else 0.0,
+            vmax=limit,
+        )
+        _name_cells(axes, [str(name) for name in matrix.columns])
+        figure = axes.get_figure()
+        assert figure is not None
+        bar = figure.colorbar(image, ax=axes, shrink=0.7, aspect=24)
+        bar.outline.set_visible(False)  # type: ignore[operator]
+        bar.locator = MaxNLocator(4)
+        bar.update_ticks()
+        if title is not None:
+            axes.set_title(title, parse_math=False)
+    return axes
+
+
+def plot_utility(
+    scores: pd.DataFrame, ax: Axes | None = None, *, metric: str | None = None
+) -> Axes:
+    """Draw one score of every model: trained on real rows, and on synthetic ones.
+
+    A dot plot: the length of a bar would ask to be read from zero, where no model ends;
+    the gap between two dots is what counts. Repeats are faint dots around their mean.
+
+    Parameters
+    ----------
+    scores : DataFrame
+        As `tstr` returns it.
+    ax : Axes, optional
+        Where to draw. None: a figure of its own, reached as the axes' `figure`.
+    metric : str, optional
+        Column to draw. None: ``auroc`` where there is one, else ``r2``.
+
+    Returns
+    -------
+    Axes
+        One row per model, the best on real rows uppermost.
+
+    Raises
+    ------
+    ValueError
+        When `scores` lacks the column `metric`.
+    """
+    if metric is None:
+        metric = "auroc" if "auroc" in scores else "r2"
+    if metric not in scores:
+        raise ValueError(f"metric must be one of {list(scores)}; got {metric!r}.")
+    means = scores.groupby(["model", "trained_on"])[metric].mean().unstack()
+    best_last = means.get("real", means["synthetic"])
+    means = means.loc[best_last.sort_values(ascending=metric not in _ERRORS).index]
+    place = {model: row for row, model in enumerate(means.index)}
+    with mpl.rc_context(_STYLE):
+        axes = _own_axes((3.5, 0.8 + 0.22 * len(means))) if ax is None else ax
+        if len(means.columns) > 1:
+            axes.hlines(
+                range(len(means)), means.min(axis=1), means.max(axis=1),
+                color=_REAL, linewidth=1.5, zorder=1,
+            )  # fmt: skip
+        for source, colour in (("real", _REAL_DOT), ("synthetic", _SYNTHETIC)):
+            if source not in means:
+                continue
+            single = scores[scores["trained_on"] == source]
+            rows = single["model"].map(place)
+            if len(single) > len(means):
+                axes.scatter(single[metric], rows, s=8, color=colour, alpha=0.35)
+            axes.scatter(
+                means[source], range(len(means)), s=32, color=colour, zorder=2,
+                label=f"trained on {source} rows",
+            )  # fmt: skip
+        _finish_dots(axes, [str(model) for model in means.index], metric)
+    return axes
+
+
+def plot_roc(
+    results: AttackResult | Sequence[AttackResult], ax: Axes | None = None
+) -> Axes:
+    """Draw ROC curves of attacks on logarithmic axes, with what privacy rules out.
+
+    Logarithmic axes show the corner that matters: few false alarms. On the diagonal the
+    attack guesses. The shaded region above the cap is out of reach, in expectation, of
+    any attack on a run with the guarantee that the results carry.
+
+    Parameters
+    ----------
+    results : AttackResult or sequence of AttackResult
+        One curve each; the cap is drawn once for every guarantee among them.
+    ax : Axes, optional
+        Where to draw. None: a figure of its own, reached as the axes' `figure`.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ValueError
+        When there is no result.
+    """
+    several = [results] if isinstance(results, AttackResult) else list(results)
+    if not several:
+        raise ValueError("results must hold an AttackResult; got none.")
+    least = 1 / max(len(each.scores) for each in several)
+    with mpl.rc_context(_STYLE | {"axes.spines.left": True, "ytick.major.size": 2}):
+        axes = _own_axes((4.4, 4.2)) if ax is None else ax
+        axes.set(xscale="log", yscale="log", xlim=(least, 1), ylim=(least, 1))
+        axes.plot([least, 1], [least, 1], color=_REAL_DOT, lw=0.8, ls="--",
+                  label="guessing")  # fmt: skip
+        for privacy in dict.fromkeys(each.privacy for each in several if each.privacy):
+            _draw_cap(axes, privacy, least)
+        for i, each in enumerate(several):
+            label = f"{each.name} (AUC {each.auc.value:.3f})"
+            colour = _CURVES[i % len(_CURVES)]
+            axes.plot(*_curve(each, least), color=colour, linewidth=1.4, label=label)
+        axes.set_aspect("equal")
+        axes.set_xlabel("false positive rate: share of unused rows accused")
+        axes.set_ylabel("true positive rate: share of used rows found")
+        axes.legend(loc="lower right", frameon=False)
+    return axes
+
+
+def model_name(name: str) -> str:
+    """Return what to call a model: the defaults of `tstr` in words."""
+    return _MODELS.get(name, name.replace("_", " "))
+
+
+def _own_axes(size: tuple[float, float]) -> Axes:
+    figure = Figure(figsize=size, dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure.subplots()
+
+
+def _name_cells(axes: Axes, names: list[str]) -> None:
+    axes.tick_params(length=0)
+    if len(names) > _MOST_LABELS:
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.set_xlabel(f"{len(names)} columns, in the table's order")
+        return
+    places, labels = range(len(names)), [_shortened(name) for name in names]
+    axes.set_xticks(places, labels, rotation=90, parse_math=False)
+    axes.set_yticks(places, labels, parse_math=False)
+
+
+def _finish_dots(axes: Axes, names: list[str], metric: str) -> None:
+    labels = [model_name(name) for name in names]
+    axes.set_yticks(range(len(names)), labels, parse_math=False)
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.grid(axis="x", color="#ececec", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.set_title(METRICS.get(metric, metric))
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, frameon=False)
+
+
+def _curve(result: AttackResult, least: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return a ROC curve, with points enough to cross ties on log axes."""
+    fpr, tpr = result.roc()
+    between = np.geomspace(least, 1.0, 300)
+    x = np.concatenate([fpr, between])
+    y = np.concatenate([tpr, np.interp(between, fpr, tpr)])
+    order = np.lexsort((y, x))
+    return x[order], y[order]
+
+
+def _draw_cap(axes: Axes, privacy: Any, least: float) -> None:
+    fpr = np.geomspace(least, 1.0, 200)
+    cap = roc_cap(fpr, privacy)
+    epsilon, delta = privacy[0]
+    label = f"ruled out by ({epsilon:g}, {delta:g})-privacy"
+    axes.fill_between(fpr, cap, 1.0, color=_RULED_OUT, linewidth=0, label=label)
+    axes.plot(fpr, cap, color=_CURVES[1], linewidth=0.9)
 
 
 def _panels(n: int) -> tuple[Figure, list[Axes]]:
@@ -123,8 +402,11 @@ def _panels(n: int) -> tuple[Figure, list[Axes]]:
     return figure, list(grid[:n])
 
 
-def _draw(axes: Axes, real: pd.Series, synthetic: pd.Series) -> None:
+def draw_marginal(axes: Axes, real: pd.Series | None, synthetic: pd.Series) -> None:
     """Draw one column; bars stand at 0, 1, ... whatever they stand for."""
+    fill = _REAL
+    if real is None:
+        real, fill = synthetic, _SYNTHETIC_TINT
     if not is_number(real):
         labels, shares = _levels(real, synthetic)
     else:
@@ -133,13 +415,14 @@ def _draw(axes: Axes, real: pd.Series, synthetic: pd.Series) -> None:
         if len(distinct) > MAX_BARS:
             whole = pd.api.types.is_integer_dtype(real)
             edges = _edges(values[0][np.isfinite(values[0])], whole)
-            _draw_histogram(axes, edges, [_binned(each, edges) for each in values])
+            binned = [_binned(each, edges) for each in values]
+            _draw_histogram(axes, edges, binned, fill)
             return
         middles = (distinct[1:] + distinct[:-1]) / 2
         edges = np.concatenate([[-np.inf], middles, [np.inf]])
         labels = [f"{value:g}" for value in distinct]
         shares = [_binned(each, edges) for each in values]
-    _draw_bars(axes, labels, shares)
+    _draw_bars(axes, labels, shares, fill)
 
 
 def _levels(
@@ -207,29 +490,37 @@ def _binned(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return counts / counts.sum()
 
 
-def _draw_histogram(axes: Axes, edges: np.ndarray, shares: list[np.ndarray]) -> None:
+def _draw_histogram(
+    axes: Axes, edges: np.ndarray, shares: list[np.ndarray], fill: str
+) -> None:
     position = np.arange(len(edges))
     real, synthetic = (each[:-1] for each in shares)
-    axes.stairs(real, position, fill=True, color=_REAL)
+    axes.stairs(real, position, fill=True, color=fill)
     axes.stairs(synthetic, position, color=_SYNTHETIC, linewidth=1.1)
     ticks = _ticks(edges)
     labels = [_number(tick) for tick in ticks]
-    _finish(axes, np.interp(ticks, edges, position), labels, shares, width=2.0)
+    _finish(axes, np.interp(ticks, edges, position), labels, shares, 2.0, fill)
 
 
-def _draw_bars(axes: Axes, labels: list[str], shares: list[np.ndarray]) -> None:
+def _draw_bars(
+    axes: Axes, labels: list[str], shares: list[np.ndarray], fill: str
+) -> None:
     position = np.arange(len(labels))
-    _bar(axes, position, [each[:-1] for each in shares], width=0.8)
-    _finish(axes, position, labels, shares, width=0.8)
+    _bar(axes, position, [each[:-1] for each in shares], 0.8, fill)
+    _finish(axes, position, labels, shares, 0.8, fill)
     low, high = axes.get_xlim()
     room = max(MIN_SLOTS - (high - low), 0.0) / 2
     axes.set_xlim(low - room, high + room)
 
 
 def _bar(
-    axes: Axes, position: np.ndarray, heights: list[np.ndarray], width: float
+    axes: Axes,
+    position: np.ndarray,
+    heights: list[np.ndarray],
+    width: float,
+    fill: str,
 ) -> None:
-    axes.bar(position, heights[0], width, color=_REAL)
+    axes.bar(position, heights[0], width, color=fill)
     axes.bar(
         position, heights[1], width, fill=False, edgecolor=_SYNTHETIC, linewidth=1.1
     )
@@ -241,17 +532,23 @@ def _finish(
     labels: list[str],
     shares: list[np.ndarray],
     width: float,
+    fill: str,
 ) -> None:
     """Add the bar of missing values, if any, and the labels of both axes."""
     missing = [each[-1:] for each in shares]
     if np.any(missing):
         end = len(shares[0]) - 1 + width
-        _bar(axes, np.array([end]), missing, width)
+        _bar(axes, np.array([end]), missing, width, fill)
         clear = end - ticks > 2 * width
         ticks = np.append(ticks[clear], end)
         labels = [*np.array(labels, dtype=object)[clear], "missing"]
     slanted: Any = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"}
-    axes.set_xticks(ticks, labels, **(slanted if len("".join(labels)) > 30 else {}))
+    axes.set_xticks(
+        ticks,
+        labels,
+        parse_math=False,
+        **(slanted if len("".join(labels)) > 30 else {}),
+    )
     axes.yaxis.set_major_locator(MaxNLocator(3))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 

@@ -1,0 +1,309 @@
+"""Scores of the SDMetrics library, computed by its own reports."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from dpgenerative.metrics.fidelity import (
+    aligned,
+    as_floats,
+    comparable_codes,
+    is_number,
+    warn_if_few,
+)
+
+_REPORTS = {"quality": "QualityReport", "diagnostic": "DiagnosticReport"}
+_NAMES = ("Column", "Column 1", "Column 2")  # columns of details that name columns
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SDMetricsScore:
+    """What a report of SDMetrics says about two tables.
+
+    Attributes
+    ----------
+    report : {"quality", "diagnostic"}
+        Which report it was.
+    score : float
+        Overall score in [0, 1], 1 for the best: the mean over properties that have one.
+        NaN where none has.
+    properties : DataFrame
+        Columns ``Property`` and ``Score``, as SDMetrics returns them.
+    details : dict of str to DataFrame
+        For every property, what it scores (columns, pairs of columns or the table) and
+        by which metric, as SDMetrics returns them.
+    """
+
+    report: str
+    score: float
+    properties: pd.DataFrame
+    details: dict[str, pd.DataFrame]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per column, pair or table scored, worst first.
+
+        Returns
+        -------
+        DataFrame
+            Columns ``property``, ``columns`` (tuple of names, empty for the table),
+            ``metric`` and ``score``. Scores that SDMetrics could not or would not
+            compute are NaN and stand last.
+        """
+        parts = [_flat(name, detail) for name, detail in self.details.items()]
+        frame = pd.concat(parts, ignore_index=True)
+        return frame.sort_values("score", ignore_index=True, kind="stable")
+
+    def __repr__(self) -> str:
+        scores = zip(self.properties["Property"], self.properties["Score"], strict=True)
+        shown = "".join(f", {name}={score:.4f}" for name, score in scores)
+        return f"SDMetricsScore({self.report!r}, score={self.score:.4f}{shown})"
+
+
+def sdmetrics_quality(
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    metadata: Mapping[str, Any] | None = None,
+) -> SDMetricsScore:
+    """Quality score of SDMetrics: shapes of columns and trends of pairs.
+
+    It is the figure that ``sdmetrics.reports.single_table.QualityReport`` computes,
+    with two differences that keep it from depending on chance and on how a table is
+    stored: contingency tables count all rows, where SDMetrics draws 50,000 of a larger
+    table by the global random state, and categories are handed over as plain objects,
+    since a level without rows would cost the column the scores of its pairs.
+
+    Versions of SDMetrics differ: recent ones average only over pairs that are
+    associated in the real table (the details have a column "Meets Threshold?"), older
+    ones over all pairs. A table without any such pair is scored by its columns alone.
+
+    Parameters
+    ----------
+    real, synthetic : DataFrame of shape (n_real, p) and (n_synthetic, p)
+        Same columns, in any order; row counts may differ. Names need not be strings.
+    metadata : mapping, optional
+        SDMetrics' description of the table, ``{"columns": {name: {"sdtype": ...}}}``,
+        of exactly these columns. None: read off the dtypes of `real`, where booleans
+        are "boolean", other numeric dtypes "numerical", dates "datetime" and all others
+        "categorical".
+
+    Returns
+    -------
+    SDMetricsScore
+        With the properties "Column Shapes" and "Column Pair Trends".
+
+    Raises
+    ------
+    TypeError
+        When a table is not a DataFrame.
+    ValueError
+        When the columns of the tables differ, a table is empty, a column holds numbers
+        in one table and not in the other, or `metadata` does not describe exactly these
+        columns or some of them have names that are not strings.
+
+    Warns
+    -----
+    UserWarning
+        When SDMetrics could not score a column, such as one that is missing throughout,
+        or a pair, such as one with a constant column; it leaves them out of the mean.
+        When a table has fewer than 50 rows.
+
+    References
+    ----------
+    DataCebo, "SDMetrics", https://docs.sdv.dev/sdmetrics.
+
+    Examples
+    --------
+    >>> real = pd.DataFrame({"a": [1.0, 2.0, 3.0] * 20, "b": ["x", "y", "z"] * 20})
+    >>> sdmetrics_quality(real, real)
+    SDMetricsScore('quality', score=1.0000, Column Shapes=1.0000, \
+Column Pair Trends=1.0000)
+    """
+    result = _score("quality", real, synthetic, metadata)
+    warn_if_few(len(real), len(synthetic))
+    return result
+
+
+def sdmetrics_diagnostic(
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    metadata: Mapping[str, Any] | None = None,
+) -> SDMetricsScore:
+    """Diagnostic score of SDMetrics: whether synthetic values are valid at all.
+
+    It is the figure that ``sdmetrics.reports.single_table.DiagnosticReport`` computes:
+    the share of synthetic values within the real range or among the real levels, and
+    whether the dtypes agree (categories counting as plain objects). A score below 1
+    is no fault of a private table: its range and levels need not be those of the rows.
+
+    Parameters
+    ----------
+    real, synthetic, metadata
+        As in `sdmetrics_quality`.
+
+    Returns
+    -------
+    SDMetricsScore
+        With the properties "Data Validity" and "Data Structure".
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `sdmetrics_quality`.
+
+    Warns
+    -----
+    UserWarning
+        As in `sdmetrics_quality`.
+
+    Examples
+    --------
+    >>> real = pd.DataFrame({"a": [1.0, 2.0, 3.0] * 20, "b": ["x", "y", "z"] * 20})
+    >>> sdmetrics_diagnostic(real, real.replace({"a": {3.0: 4.0}})).to_frame().round(2)
+             property columns             metric  score
+    0   Data Validity    (a,)  BoundaryAdherence   0.67
+    1   Data Validity    (b,)  CategoryAdherence   1.00
+    2  Data Structure      ()     TableStructure   1.00
+    """
+    result = _score("diagnostic", real, synthetic, metadata)
+    warn_if_few(len(real), len(synthetic))
+    return result
+
+
+def _score(
+    report: str,
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    metadata: Mapping[str, Any] | None,
+) -> SDMetricsScore:
+    synthetic = aligned(real, synthetic)
+    for name in real.columns:
+        _check_column(real[name], synthetic[name])
+    described = _described(real) if metadata is None else _checked(real, metadata)
+    names = _string_names(list(real.columns))
+    columns = {new: described["columns"][old] for new, old in names.items()}
+    made = _generate(
+        _REPORTS[report],
+        _plain(real).set_axis(list(names), axis=1),
+        _plain(synthetic).set_axis(list(names), axis=1),
+        {**described, "columns": columns},
+    )
+    properties = made.get_properties()
+    details = {
+        name: _renamed(made.get_details(name), names) for name in properties["Property"]
+    }
+    _warn_unscored(details)
+    return SDMetricsScore(report, float(made.get_score()), properties, details)
+
+
+def _generate(
+    report: str, real: pd.DataFrame, synthetic: pd.DataFrame, metadata: dict[str, Any]
+) -> Any:
+    """Let SDMetrics make its report, without a word from it."""
+    # SDMetrics turns exceptions into missing scores, warnings turned into errors among
+    # them: with its warnings left on, scores would depend on the caller's filters.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from sdmetrics.reports import single_table  # seconds: it loads plotly
+
+        made = getattr(single_table, report)()
+        made.num_rows_subsample = None
+        made.generate(real, synthetic, metadata, verbose=False)
+    return made
+
+
+def _check_column(real: pd.Series, synthetic: pd.Series) -> None:
+    """Refuse numbers on one side and something else on the other."""
+    if is_number(real):
+        as_floats(synthetic)
+    else:
+        comparable_codes(real, synthetic)
+
+
+def _described(real: pd.DataFrame) -> dict[str, Any]:
+    return {"columns": {name: {"sdtype": _sdtype(real[name])} for name in real.columns}}
+
+
+def _sdtype(column: pd.Series) -> str:
+    if is_number(column):
+        return "numerical"
+    if pd.api.types.is_bool_dtype(column):
+        return "boolean"
+    if pd.api.types.is_datetime64_any_dtype(column):
+        return "datetime"
+    return "categorical"
+
+
+def _checked(real: pd.DataFrame, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata if they describe exactly the columns of the table."""
+    described = metadata.get("columns") if isinstance(metadata, Mapping) else None
+    if not isinstance(described, Mapping) or set(described) != set(real.columns):
+        raise ValueError(
+            "metadata must have an entry 'columns' that describes exactly the columns "
+            f"{list(real.columns)}."
+        )
+    others = [name for name in real.columns if not isinstance(name, str)]
+    if others:
+        raise ValueError(
+            f"metadata can name columns by strings only; got {others}. Rename them in "
+            "both tables, or leave metadata at None."
+        )
+    return dict(metadata)
+
+
+def _string_names(names: list[Hashable]) -> dict[str, Hashable]:
+    """Return a string for every column, its name where all names are strings."""
+    if all(isinstance(name, str) for name in names):
+        return {str(name): name for name in names}
+    return {f"column {j}": name for j, name in enumerate(names)}
+
+
+def _plain(table: pd.DataFrame) -> pd.DataFrame:
+    """Return categories as objects, without levels that no row has."""
+    categories = table.select_dtypes("category").columns
+    return table.astype(dict.fromkeys(categories, object))
+
+
+def _renamed(detail: pd.DataFrame, names: Mapping[str, Hashable]) -> pd.DataFrame:
+    """Give columns their own names again."""
+    if all(isinstance(name, str) for name in names.values()):
+        return detail
+    naming = [each for each in _NAMES if each in detail]
+    return detail.assign(**{each: detail[each].map(names) for each in naming})
+
+
+def _flat(name: str, detail: pd.DataFrame) -> pd.DataFrame:
+    naming = [each for each in _NAMES if each in detail]
+    columns = [tuple(row) for row in detail[naming].to_numpy(dtype=object)]
+    return pd.DataFrame(
+        {
+            "property": name,
+            "columns": pd.Series(columns, index=detail.index, dtype=object),
+            "metric": detail["Metric"],
+            "score": detail["Score"].astype(float),
+        }
+    )
+
+
+def _warn_unscored(details: Mapping[str, pd.DataFrame]) -> None:
+    """Name the columns, and count the pairs, that SDMetrics leaves out of the mean."""
+    for name, detail in details.items():
+        failed = detail["Score"].isna()
+        if "Column" not in detail:
+            # A pair without a score and without an error is skipped on purpose.
+            failed &= detail["Error"].notna() if "Error" in detail else False
+        if not failed.any():
+            continue
+        which = (
+            f"the columns {list(detail.loc[failed, 'Column'])}"
+            if "Column" in detail
+            else f"{failed.sum()} of {len(failed)} entries"
+        )
+        warnings.warn(
+            f"SDMetrics gives no score to {which} and leaves them out of {name!r}.",
+            stacklevel=4,
+        )

@@ -1,0 +1,469 @@
+"""The report: what the page says, what it must not say, and its pictures."""
+
+from __future__ import annotations
+
+import base64
+import html
+import re
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from sklearn.linear_model import Ridge
+from sklearn.naive_bayes import GaussianNB
+
+from dpgenerative.metrics import plots
+from dpgenerative.metrics import report as module
+from dpgenerative.metrics.dependence import association_matrix
+from dpgenerative.metrics.membership import attack_result, roc_cap
+from dpgenerative.metrics.report import report
+from dpgenerative.metrics.utility import tstr
+from dpgenerative.privacy.plan import PrivacyReport, make_plan
+
+BANNER = "Contains private statistics: not for release"
+SENTINEL = "onlyreal"
+HOSTILE = "<script>alert('x')</script>\"&{0}$x$"
+VOID = {"meta", "img", "br", "rect", "circle"}
+
+
+def table(n, seed):
+    """Make dependent columns of three kinds, with missing values."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n)
+    kind = np.array(["low", "mid", "high"])[np.digitize(x, [-0.5, 0.5])]
+    size = x + 0.3 * rng.normal(size=n)
+    size[rng.random(n) < 0.05] = np.nan
+    sick = np.where(x + 0.5 * rng.normal(size=n) > 0.5, "yes", "no")
+    return pd.DataFrame({"x": x, "size": size, "kind": kind, "sick": sick})
+
+
+def permuted(frame, seed=0):
+    rng = np.random.default_rng(seed)
+    columns = {name: rng.permutation(frame[name].to_numpy()) for name in frame}
+    return pd.DataFrame(columns)
+
+
+def fitted(epsilon=1.0, public=("column names",)):
+    """Stand in for a fitted synthesizer: `report` reads `privacy_` alone."""
+    plan = make_plan(
+        epsilon=epsilon, delta=1e-5, n_rows=400, sampling_rate=0.1, n_steps=10,
+        marginal_budget=0.2, has_open_levels=False,
+    )  # fmt: skip
+    notes = ("The privacy unit is one row.",)
+    privacy = PrivacyReport(
+        plan, plan.spent(), "flat clipping to norm 1", public, notes
+    )
+    return SimpleNamespace(privacy_=privacy)
+
+
+def words(page):
+    """Return the page's text as read, without tags."""
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page)))
+
+
+def everything(page):
+    """Return the page and all pictures inside it, decoded."""
+    pictures = re.findall(r"data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)", page)
+    assert pictures
+    decoded = [base64.b64decode(each).decode() for each in pictures]
+    return html.unescape("\n".join([page, *decoded]))
+
+
+def grades(result):
+    return result.summary().set_index("topic")["grade"].to_dict()
+
+
+@pytest.fixture(scope="module")
+def full():
+    real, synthetic, holdout = table(600, 0), table(500, 1), table(300, 2)
+    return report(real, synthetic, holdout=holdout, target="sick", synthesizer=fitted())
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Train one model a table, of the right kind, and draw nothing."""
+
+    def tstr_of_one(real, holdout, synthetic, target, **options):
+        numeric = pd.api.types.is_float_dtype(holdout[target])
+        models = {"ridge": Ridge()} if numeric else {"bayes": GaussianNB()}
+        return tstr(real, holdout, synthetic, target, classifiers=models, **options)
+
+    monkeypatch.setattr(module, "tstr", tstr_of_one)
+    monkeypatch.setattr(module, "_svg", lambda axes: "data:,")
+
+
+class Structure(HTMLParser):
+    """Collects tags, and fails on one that is closed in the wrong place."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.open = [], []
+        self.feed(page)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def all(self, name):
+        return [attrs for tag, attrs in self.tags if tag == name]
+
+
+# The page
+
+
+def test_page_has_every_section_and_is_well_formed(full):
+    page = Structure(full.to_html())
+    ids = [attrs["id"] for attrs in page.all("section")]
+    wanted = [
+        "verdict",
+        "privacy",
+        "columns",
+        "together",
+        "models",
+        "attack",
+        "glossary",
+    ]
+    assert ids == wanted
+    assert [attrs["href"] for attrs in page.all("a")] == [f"#{key}" for key in wanted]
+    assert len(page.all("h1")) == 1
+
+
+def test_page_is_accessible(full):
+    page = Structure(full.to_html())
+    assert page.all("html") == [{"lang": "en"}]
+    assert page.all("img")
+    assert all(attrs["alt"].strip() for attrs in page.all("img"))
+    assert len(page.all("caption")) == len(page.all("table")) > 3
+    assert all(attrs["scope"] in ("col", "row") for attrs in page.all("th"))
+
+
+@pytest.mark.parametrize("public", [False, True])
+def test_page_fetches_nothing_and_runs_nothing(public):
+    frames = [table(80, i)[["x", "sick"]] for i in range(2)]
+    page = report(*frames, public=public).to_html()
+    for _, attrs in Structure(page).tags:
+        assert attrs.get("src", "data:").startswith("data:")
+        assert attrs.get("href", "#").startswith("#")
+        assert not any(name.startswith("on") for name in attrs)
+    assert "default-src 'none'" in page
+    assert not re.search(r"<script|<link|<iframe|@import|url\(", page)
+
+
+def test_private_page_carries_the_banner_twice(full):
+    assert full.to_html().count(BANNER) == 2
+
+
+def test_report_holds_the_numbers(full):
+    assert full.columns["distance"].between(0, 1).all()
+    assert len(full.columns) == 4
+    assert len(full.pairs) == 6
+    assert set(full.utility["trained_on"]) == {"real", "synthetic"}
+    assert full.attack.members.sum() == 300 == (~full.attack.members).sum()
+    assert full.attack.privacy == ((1.0, 1e-5),)
+    assert full.privacy["plan"]["epsilon"] == 1.0
+    assert len(full.findings) == 7
+
+
+def test_numbers_of_a_report_are_on_its_page(full):
+    text = words(full.to_html())
+    worst = full.columns.iloc[0]
+    assert f"{100 * worst.distance:.1f}\u00a0%".replace("\u00a0", " ") in text
+    assert f"{full.attack.auc.value:.3f}" in text
+    assert "600" in text
+    assert "300 rows that were used and 300 that were not" in text
+
+
+def test_same_input_gives_the_same_page():
+    frames = [table(80, i)[["kind", "sick"]] for i in range(2)]
+    pages = {report(*frames).to_html() for _ in range(2)}
+    assert len(pages) == 1
+
+
+def test_save_and_notebook(full, tmp_path):
+    path = tmp_path / "page.html"
+    full.save(path)
+    assert path.read_text(encoding="utf-8") == full.to_html()
+    frame = Structure(full._repr_html_()).all("iframe")[0]
+    assert frame["srcdoc"] == full.to_html()
+    assert len(repr(full)) < 100
+
+
+def test_hostile_names_and_levels_stay_text(quick):
+    renamed = {"kind": HOSTILE, "x": "<b>x</b>"}
+    real, synthetic, holdout = (table(200, i).rename(columns=renamed) for i in range(3))
+    synthetic.loc[:5, HOSTILE] = "</title><img src=x onerror=alert(1)>"
+    result = report(
+        real, synthetic, holdout=holdout, target=HOSTILE,
+        synthesizer=fitted(public=(HOSTILE,)),
+    )  # fmt: skip
+    page = result.to_html()
+    parsed = Structure(page)
+    assert not parsed.all("script")
+    assert not parsed.all("b")
+    assert all(attrs["src"].startswith("data:") for attrs in parsed.all("img"))
+    assert HOSTILE in html.unescape(page)
+    assert "<b>x</b>" not in page
+
+
+# What a public page keeps to itself
+
+
+def test_public_page_holds_nothing_of_real_rows():
+    tables = [table(100, i)[["kind", "sick"]] for i in range(3)]
+    real, holdout = (tables[i].assign(kind=SENTINEL) for i in (0, 2))
+    synthetic = tables[1]
+    shown = report(real, synthetic)
+    assert SENTINEL in everything(shown.to_html())
+    options = {"holdout": holdout, "target": "sick", "synthesizer": fitted()}
+    hidden = report(real, synthetic, public=True, **options)
+    assert SENTINEL not in everything(hidden.to_html())
+    assert BANNER not in hidden.to_html()
+    without = report(None, synthetic, public=True, synthesizer=fitted())
+    assert hidden.to_html() == without.to_html()
+    for name in ("columns", "pairs", "associations", "utility", "attack"):
+        assert getattr(hidden, name) is None
+    assert hidden.findings == ()
+    ids = [each["id"] for each in Structure(hidden.to_html()).all("section")]
+    assert ids == ["verdict", "privacy", "columns", "together", "glossary"]
+
+
+def test_public_report_never_touches_the_rows(quick):
+    class Untouchable:
+        def __getattribute__(self, name):
+            raise AssertionError(name)
+
+    secret = Untouchable()
+    report(secret, table(80, 1), holdout=secret, target=secret, public=True)
+
+
+# What the verdict says
+
+
+def test_copy_is_close_but_recognised(quick):
+    real = table(600, 0)
+    copied = report(real, real, holdout=table(300, 2))
+    found = grades(copied)
+    assert found.pop("attack") == "weak"
+    assert set(found.values()) == {"good"}
+    text = words(copied.to_html())
+    assert "Dependence between columns is kept" in text
+    assert "recognises rows that were used" in text
+    assert "Do not release this table." in text
+    assert copied.columns["distance"].max() == 0
+
+
+def test_permuted_columns_lose_dependence(quick):
+    real = table(600, 0)
+    shuffled = report(real, permuted(real))
+    found = grades(shuffled)
+    assert found["columns"] == "good"
+    assert found["associations"] == found["pairs"] == "weak"
+    text = words(shuffled.to_html())
+    assert "Dependence between columns is lost" in text
+    assert "Do not study relations between columns" in text
+
+
+def test_fresh_rows_are_good_throughout(full):
+    assert set(grades(full).values()) == {"good"}
+    assert "Everything that was measured is good." in words(full.to_html())
+
+
+def test_wrong_column_is_named(quick):
+    real = table(400, 0)
+    result = report(real, real.assign(kind="low"))
+    assert grades(result)["worst column"] == "weak"
+    assert "The column furthest off is kind" in words(result.to_html())
+
+
+def test_models_that_learn_noise_are_weak(quick):
+    real, holdout = table(400, 0), table(300, 2)
+    result = report(real, permuted(real), holdout=holdout, target="sick")
+    assert grades(result)["models"] == "weak"
+    assert "Do not train models on this table." in words(result.to_html())
+
+
+def test_regression_target_is_scored_by_r2(quick):
+    real, synthetic, holdout = table(200, 0), table(200, 1), table(200, 2)
+    result = report(real, synthetic, holdout=holdout, target="x")
+    assert "r2" in result.utility
+    assert "R\u00b2" in words(result.to_html())
+
+
+def test_what_cannot_be_judged_is_said(quick):
+    real = table(100, 0)
+    text = words(report(real, real).to_html())
+    assert "models (needs a target column and held-out real rows)" in text
+    assert "resistance to an attack (needs held-out real rows)" in text
+    noise = np.random.default_rng(0).random((3, 200, 2))
+    frames = [pd.DataFrame(each, columns=["a", "b"]) for each in noise]
+    text = words(report(frames[0], frames[1], holdout=frames[2], target="a").to_html())
+    assert "on real rows they hardly do better than guessing" in text
+    assert "The real columns are hardly related" in text
+
+
+def test_one_column_has_no_pairs(quick):
+    real = table(100, 0)[["kind"]]
+    result = report(real, real)
+    assert result.pairs is None
+    assert "pairs of columns (there is one column)" in words(result.to_html())
+
+
+def test_many_columns_are_cut_to_the_worst(quick, monkeypatch):
+    monkeypatch.setattr(module, "MAX_PICTURES", 2)
+    real = table(100, 0)
+    page = report(real, real.assign(kind="low")).to_html()
+    assert "Of 4 columns, the 2 furthest off are drawn." in page
+    assert ">kind</h3>" in page
+
+
+def test_broken_promise_is_called_out(quick):
+    real, holdout = table(200, 0), table(200, 2)
+    result = report(real, real, holdout=holdout, synthesizer=fitted(0.1))
+    text = words(result.to_html())
+    assert "more than the promise allows" in text
+    assert grades(result)["attack"] == "weak"
+
+
+@pytest.mark.parametrize(
+    ("synthesizer", "said"),
+    [
+        (None, "Privacy is unknown."),
+        (fitted(None), "There is no privacy."),
+        (fitted(1.0), "The privacy promise is strong"),
+        (fitted(8.0), "The privacy promise is moderate"),
+        (fitted(50.0), "The privacy promise is weak"),
+    ],
+)
+@pytest.mark.parametrize("public", [True, False])
+def test_privacy_is_stated_plainly(quick, synthesizer, said, public):
+    rows = table(80, 0)[["kind"]]
+    page = report(rows, rows, synthesizer=synthesizer, public=public).to_html()
+    assert said in words(page)
+    loud = "No privacy: the synthetic table itself was made without noise"
+    assert (loud in page) == (said == "There is no privacy.")
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 1e-5), (2.0, 0.05), (700.0, 0.1)])
+def test_best_guess_is_the_corner_of_the_cap(epsilon, delta):
+    numbers = {"plan": {"epsilon": epsilon, "delta": delta}}
+    fpr = np.linspace(0, 1, 20_001)
+    cap = roc_cap(fpr, ((epsilon, delta),))
+    slow = ((cap + 1 - fpr) / 2).max()
+    assert module._Statement("", numbers).best_guess == pytest.approx(slow, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("value", "grade"), [(0.0, "good"), (0.1, "good"), (0.11, "fair"), (0.3, "fair"),
+                         (0.31, "weak"), (9.0, "weak"), (-1.0, "good")],
+)  # fmt: skip
+def test_limits_cut_into_grades(value, grade):
+    assert module._grade(module._severity(value, (0.1, 0.3))) == grade
+
+
+def test_unfit_input_is_refused():
+    rows = table(80, 0)
+    with pytest.raises(ValueError, match="needs real unless public"):
+        report(None, rows)
+    with pytest.raises(ValueError, match="must be fitted"):
+        report(rows, rows, synthesizer=SimpleNamespace())
+    with pytest.raises(ValueError, match="target must be one of"):
+        report(rows, rows, target="none")
+    with pytest.raises(ValueError, match="synthetic must have the columns of real"):
+        report(rows, rows[["x"]])
+    with pytest.raises(ValueError, match="holdout must have the columns"):
+        report(rows, rows, holdout=rows[["x"]])
+    with pytest.raises(TypeError, match="DataFrame"):
+        report(None, rows.to_numpy(), public=True)
+
+
+# Pictures
+
+
+def scores(metric="auroc"):
+    rows = [
+        {"model": model, "trained_on": source, "repeat": 0, metric: value + shift}
+        for model, value in (("bad", 0.6), ("mlp", 0.9), ("so_so", 0.7))
+        for source, shift in (("real", 0.05), ("synthetic", 0.0))
+    ]
+    return pd.DataFrame(rows)
+
+
+def names(axes):
+    return [label.get_text() for label in axes.get_yticklabels()]
+
+
+def test_plot_utility_ranks_models():
+    assert names(plots.plot_utility(scores())) == ["bad", "so so", "neural network"]
+    assert names(plots.plot_utility(scores("rmse"), metric="rmse"))[-1] == "bad"
+    single = scores().query("trained_on == 'synthetic'")
+    axes = plots.plot_utility(single)
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        "trained on synthetic rows"
+    ]
+    repeated = pd.concat([scores(), scores().assign(repeat=1)])
+    assert names(plots.plot_utility(repeated)) == names(axes)
+    with pytest.raises(ValueError, match="metric must be one of"):
+        plots.plot_utility(scores(), metric="r2")
+
+
+def test_plot_association_blanks_the_diagonal_and_takes_axes():
+    matrix = association_matrix(table(100, 0))
+    given = Figure().subplots()
+    axes = plots.plot_association(matrix, ax=given, title="$a_b")
+    assert axes is given
+    assert axes.get_title(loc="left") == "$a_b"
+    shown = np.ma.filled(axes.images[0].get_array(), np.nan)
+    assert np.isnan(np.diag(shown)).all()
+    assert axes.images[0].get_clim() == (0.0, 1.0)
+    assert names(axes) == list(matrix)
+    signed = plots.plot_association(matrix - 0.5, signed=True, limit=0.5)
+    assert signed.images[0].get_clim() == (-0.5, 0.5)
+    wide = pd.DataFrame(np.eye(50))
+    assert names(plots.plot_association(wide)) == []
+
+
+def test_plot_roc_draws_curve_diagonal_and_cap():
+    rng = np.random.default_rng(0)
+    pair = rng.normal(0.2, 1, 400), rng.normal(0, 1, 400)
+    bounded = attack_result("one", pair, ((1.0, 1e-5),))
+    axes = plots.plot_roc(bounded)
+    assert axes.get_xscale() == axes.get_yscale() == "log"
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels[0] == "guessing"
+    assert labels[1] == "ruled out by (1, 1e-05)-privacy"
+    assert labels[2].startswith("one (AUC 0.")
+    cap = axes.lines[1].get_xydata()
+    np.testing.assert_allclose(cap[:, 1], roc_cap(cap[:, 0], ((1.0, 1e-5),)))
+    x, y = axes.lines[2].get_data()
+    assert (np.diff(x) >= 0).all()
+    assert (np.diff(y) >= -1e-12).all()
+    free = attack_result("two", pair)
+    assert len(plots.plot_roc([free, free]).lines) == 3
+    assert len(plots.plot_roc([bounded, bounded]).collections) == 1
+    with pytest.raises(ValueError, match="results must hold"):
+        plots.plot_roc([])
+
+
+def test_plot_marginals_of_one_table_draws_it_alone():
+    frame = table(200, 0)
+    figure = plots.plot_marginals(None, frame)
+    assert len(figure.axes) == frame.shape[1]
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["synthetic"]
+    both = plots.plot_marginals(frame, frame)
+    legend = [text.get_text() for text in both.legends[0].get_texts()]
+    assert legend == ["real", "synthetic"]
+    greys = {patch.get_facecolor() for axes in figure.axes for patch in axes.patches}
+    real_greys = {patch.get_facecolor() for axes in both.axes for patch in axes.patches}
+    assert greys != real_greys
