@@ -48,9 +48,11 @@ SPLIT_NOISE = 5.0
 """... and more than this many standard deviations of the noise."""
 POOL_NOISE = 5.0
 """Levels with fewer rows than this many standard deviations share a cell..."""
+SEEN_NOISE = 1.0
+"""... and count as absent with fewer than this many: a level that a sample holds a few
+times by noise, in one class only, misleads classifiers more than its absence..."""
 UNSEEN = 1e-3
-"""... in which a level without any released row counts as this many: samples that hold
-a level once, by chance in one class only, mislead classifiers more than its absence."""
+"""... which is this many rows, since no value is impossible."""
 
 # Signed powers of two between which bounds are sought: |x| < 2^-32, then up to 2^128.
 _EXPONENTS = np.arange(-32, 129)
@@ -431,25 +433,27 @@ class _Fitter:
         exact = np.bincount(found, minlength=n_levels)
         noisy = self.mechanisms.gaussian(exact, self.std)
         counts = project_to_simplex(noisy, self.n_rows)
-        masses = self._masses(counts)
-        cells = self._pooled(column, masses)
-        totals = np.bincount(cells, weights=masses)
-        shares = np.maximum(counts, UNSEEN)
+        cells = self._pooled(column, counts)
+        seen = np.where(counts < SEEN_NOISE * self.std, 0.0, counts)
+        # A shared cell keeps the rows of its absent levels; so do levels in an order.
+        alone = (np.bincount(cells)[cells] == 1) & (not column.ordered)
+        totals = np.bincount(cells, weights=np.where(alone, seen, counts))
+        shares = np.maximum(seen, UNSEEN)
         shares /= np.bincount(cells, weights=shares)[cells]
-        return LevelCodec(column, dtype, totals, cells, shares)
+        return LevelCodec(column, dtype, self._masses(totals), cells, shares)
 
     def _masses(self, counts: np.ndarray) -> np.ndarray:
         floored = np.maximum(counts, 0.1)
         return floored / floored.sum()
 
-    def _pooled(self, column: Column, masses: np.ndarray) -> np.ndarray:
+    def _pooled(self, column: Column, counts: np.ndarray) -> np.ndarray:
         """Give every frequent level a cell of its own, and all others one together."""
-        rare = masses * self.n_rows < max(POOL_NOISE * self.std, 1.0)
+        rare = counts < max(POOL_NOISE * self.std, 1.0)
         if column.nullable:
             rare[-1] = False
         if column.ordered or rare.sum() < 2:
-            return np.arange(len(masses))
-        cells = np.zeros(len(masses), dtype=np.int64)
+            return np.arange(len(counts))
+        cells = np.zeros(len(counts), dtype=np.int64)
         cells[~rare] = np.arange(1, (~rare).sum() + 1)
         return cells
 
