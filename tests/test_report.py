@@ -15,13 +15,14 @@ from matplotlib.figure import Figure
 from sklearn.linear_model import Ridge
 from sklearn.naive_bayes import GaussianNB
 
+from dpgenerative.metrics import page as page_module
 from dpgenerative.metrics import plots
-from dpgenerative.metrics import report as module
+from dpgenerative.metrics import reporting as module
 from dpgenerative.metrics.dependence import association_matrix
-from dpgenerative.metrics.membership import attack_result, roc_cap
-from dpgenerative.metrics.report import report
+from dpgenerative.metrics.membership import attack_result, auc_cap, roc_cap
+from dpgenerative.metrics.reporting import report
 from dpgenerative.metrics.utility import tstr
-from dpgenerative.privacy.plan import PrivacyReport, make_plan
+from dpgenerative.privacy.plan import PrivacyPlan, PrivacyReport
 
 BANNER = "Contains private statistics: not for release"
 SENTINEL = "onlyreal"
@@ -46,16 +47,23 @@ def permuted(frame, seed=0):
     return pd.DataFrame(columns)
 
 
+class Promise(PrivacyReport):
+    """A report whose curve is at hand: accounting takes seconds."""
+
+    def curve(self):
+        epsilon, delta = self.plan.epsilon, self.plan.delta
+        return ((epsilon, delta), (epsilon / 2, 0.01)) if self.plan.private else ()
+
+
 def fitted(epsilon=1.0, public=("column names",)):
     """Stand in for a fitted synthesizer: `report` reads `privacy_` alone."""
-    plan = make_plan(
-        epsilon=epsilon, delta=1e-5, n_rows=400, sampling_rate=0.1, n_steps=10,
-        marginal_budget=0.2, has_open_levels=False,
+    plan = PrivacyPlan(
+        epsilon=np.inf if epsilon is None else epsilon, delta=1e-5, count_epsilon=0.01,
+        n_rows=400, marginal_multiplier=4.0, threshold_delta=0.0, norm_multiplier=9.0,
+        noise_multiplier=2.0, sampling_rate=0.1, n_steps=10,
     )  # fmt: skip
     notes = ("The privacy unit is one row.",)
-    privacy = PrivacyReport(
-        plan, plan.spent(), "flat clipping to norm 1", public, notes
-    )
+    privacy = Promise(plan, plan.epsilon, "flat clipping to norm 1", public, notes)
     return SimpleNamespace(privacy_=privacy)
 
 
@@ -76,23 +84,30 @@ def grades(result):
     return result.summary().set_index("topic")["grade"].to_dict()
 
 
+def few_models(real, holdout, synthetic, target, **options):
+    numeric = pd.api.types.is_float_dtype(holdout[target])
+    models = {"ridge": Ridge()} if numeric else {"gaussian_nb": GaussianNB()}
+    return tstr(real, holdout, synthetic, target, classifiers=models, **options)
+
+
 @pytest.fixture(scope="module")
 def full():
+    """Report on everything there is, drawn in full."""
     real, synthetic, holdout = table(600, 0), table(500, 1), table(300, 2)
-    return report(real, synthetic, holdout=holdout, target="sick", synthesizer=fitted())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "tstr", few_models)
+        return report(
+            real, synthetic, holdout=holdout, target="sick", synthesizer=fitted()
+        )
 
 
 @pytest.fixture
 def quick(monkeypatch):
     """Train one model a table, of the right kind, and draw nothing."""
-
-    def tstr_of_one(real, holdout, synthetic, target, **options):
-        numeric = pd.api.types.is_float_dtype(holdout[target])
-        models = {"ridge": Ridge()} if numeric else {"bayes": GaussianNB()}
-        return tstr(real, holdout, synthetic, target, classifiers=models, **options)
-
-    monkeypatch.setattr(module, "tstr", tstr_of_one)
-    monkeypatch.setattr(module, "_svg", lambda axes: "data:,")
+    monkeypatch.setattr(module, "tstr", few_models)
+    monkeypatch.setattr(page_module, "_svg", lambda axes: "data:,")
+    for name in ("plot_marginal", "plot_association"):
+        monkeypatch.setattr(page_module, name, lambda *args, **options: None)
 
 
 class Structure(HTMLParser):
@@ -149,9 +164,10 @@ def test_page_is_accessible(full):
 
 
 @pytest.mark.parametrize("public", [False, True])
-def test_page_fetches_nothing_and_runs_nothing(public):
-    frames = [table(80, i)[["x", "sick"]] for i in range(2)]
-    page = report(*frames, public=public).to_html()
+def test_page_fetches_nothing_and_runs_nothing(full, quick, public):
+    page = full.to_html()
+    if public:
+        page = report(None, table(80, 1), public=True).to_html()
     for _, attrs in Structure(page).tags:
         assert attrs.get("src", "data:").startswith("data:")
         assert attrs.get("href", "#").startswith("#")
@@ -170,7 +186,7 @@ def test_report_holds_the_numbers(full):
     assert len(full.pairs) == 6
     assert set(full.utility["trained_on"]) == {"real", "synthetic"}
     assert full.attack.members.sum() == 300 == (~full.attack.members).sum()
-    assert full.attack.privacy == ((1.0, 1e-5),)
+    assert full.attack.privacy == fitted().privacy_.curve()
     assert full.privacy["plan"]["epsilon"] == 1.0
     assert len(full.findings) == 7
 
@@ -182,10 +198,50 @@ def test_numbers_of_a_report_are_on_its_page(full):
     assert f"{full.attack.auc.value:.3f}" in text
     assert "600" in text
     assert "300 rows that were used and 300 that were not" in text
+    assert "It looked at all 500 synthetic rows" in text
+    assert f"{full.attack.auc.cap:.3f}" in text
+
+
+def test_roc_is_held_against_the_whole_curve(full):
+    assert full.attack.auc.cap < auc_cap(fitted().privacy_.curve()[:1])
+    shown = everything(full.to_html())
+    assert "ruled out by the guarantee" in shown
+    assert "-privacy<" not in shown
+    assert "real and held-out rows come from one fixed split" in words(full.to_html())
+
+
+@pytest.mark.parametrize("attacked", [False, True])
+def test_curve_is_computed_for_an_attack_alone(quick, attacked):
+    asked = []
+
+    class Counted(Promise):
+        def curve(self):
+            asked.append(self)
+            return super().curve()
+
+    privacy = Counted(**vars(fitted().privacy_))
+    report(
+        table(80, 0), table(80, 1), holdout=table(80, 2) if attacked else None,
+        synthesizer=SimpleNamespace(privacy_=privacy),
+    )  # fmt: skip
+    assert len(asked) == attacked
+
+
+def test_part_of_a_long_table_is_attacked(quick, monkeypatch):
+    monkeypatch.setattr(module, "ATTACK_SYNTHETIC_ROWS", 60)
+    result = report(table(80, 0), table(90, 1), holdout=table(80, 2))
+    assert "It looked at 60 of the 90 synthetic rows" in words(result.to_html())
+
+
+def test_columns_are_drawn_worst_first(full):
+    drawn = re.findall(r"<h3>(\w+)</h3><img[^>]+><figcaption>[\d.]", full.to_html())
+    assert drawn == [names[0] for names in full.columns["columns"]]
+    excess = full.columns["distance"] - 1.5 * full.columns["floor"]
+    assert excess.is_monotonic_decreasing
 
 
 def test_same_input_gives_the_same_page():
-    frames = [table(80, i)[["kind", "sick"]] for i in range(2)]
+    frames = [table(60, i)[["kind", "sick"]] for i in range(2)]
     pages = {report(*frames).to_html() for _ in range(2)}
     assert len(pages) == 1
 
@@ -220,7 +276,7 @@ def test_hostile_names_and_levels_stay_text(quick):
 
 
 def test_public_page_holds_nothing_of_real_rows():
-    tables = [table(100, i)[["kind", "sick"]] for i in range(3)]
+    tables = [table(60, i)[["kind", "sick"]] for i in range(3)]
     real, holdout = (tables[i].assign(kind=SENTINEL) for i in (0, 2))
     synthetic = tables[1]
     shown = report(real, synthetic)
@@ -229,8 +285,6 @@ def test_public_page_holds_nothing_of_real_rows():
     hidden = report(real, synthetic, public=True, **options)
     assert SENTINEL not in everything(hidden.to_html())
     assert BANNER not in hidden.to_html()
-    without = report(None, synthetic, public=True, synthesizer=fitted())
-    assert hidden.to_html() == without.to_html()
     for name in ("columns", "pairs", "associations", "utility", "attack"):
         assert getattr(hidden, name) is None
     assert hidden.findings == ()
@@ -244,7 +298,9 @@ def test_public_report_never_touches_the_rows(quick):
             raise AssertionError(name)
 
     secret = Untouchable()
-    report(secret, table(80, 1), holdout=secret, target=secret, public=True)
+    rows = table(80, 1)
+    seen = report(secret, rows, holdout=secret, target=secret, public=True)
+    assert seen.to_html() == report(None, rows, public=True).to_html()
 
 
 # What the verdict says
@@ -320,7 +376,7 @@ def test_one_column_has_no_pairs(quick):
 
 
 def test_many_columns_are_cut_to_the_worst(quick, monkeypatch):
-    monkeypatch.setattr(module, "MAX_PICTURES", 2)
+    monkeypatch.setattr(page_module, "MAX_PICTURES", 2)
     real = table(100, 0)
     page = report(real, real.assign(kind="low")).to_html()
     assert "Of 4 columns, the 2 furthest off are drawn." in page
@@ -360,7 +416,9 @@ def test_best_guess_is_the_corner_of_the_cap(epsilon, delta):
     fpr = np.linspace(0, 1, 20_001)
     cap = roc_cap(fpr, ((epsilon, delta),))
     slow = ((cap + 1 - fpr) / 2).max()
-    assert module._Statement("", numbers).best_guess == pytest.approx(slow, abs=1e-4)
+    assert module.Statement("", numbers, tuple).best_guess == pytest.approx(
+        slow, abs=1e-4
+    )
 
 
 @pytest.mark.parametrize(
@@ -441,7 +499,7 @@ def test_plot_roc_draws_curve_diagonal_and_cap():
     assert axes.get_xscale() == axes.get_yscale() == "log"
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert labels[0] == "guessing"
-    assert labels[1] == "ruled out by (1, 1e-05)-privacy"
+    assert labels[1].startswith("ruled out by")
     assert labels[2].startswith("one (AUC 0.")
     cap = axes.lines[1].get_xydata()
     np.testing.assert_allclose(cap[:, 1], roc_cap(cap[:, 0], ((1.0, 1e-5),)))

@@ -88,7 +88,7 @@ from dpgenerative.metrics.fidelity import (
     sampling_floor,
 )
 from dpgenerative.metrics.membership import AttackResult
-from dpgenerative.metrics.report import Report, report
+from dpgenerative.metrics.reporting import Report, report
 from dpgenerative.metrics.tradeoff import phi
 from dpgenerative.metrics.utility import (
     default_classifiers,

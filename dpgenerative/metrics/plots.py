@@ -384,8 +384,7 @@ def _curve(result: AttackResult, least: float) -> tuple[np.ndarray, np.ndarray]:
 def _draw_cap(axes: Axes, privacy: Any, least: float) -> None:
     fpr = np.geomspace(least, 1.0, 200)
     cap = roc_cap(fpr, privacy)
-    epsilon, delta = privacy[0]
-    label = f"ruled out by ({epsilon:g}, {delta:g})-privacy"
+    label = "ruled out by the guarantee"
     axes.fill_between(fpr, cap, 1.0, color=_RULED_OUT, linewidth=0, label=label)
     axes.plot(fpr, cap, color=_CURVES[1], linewidth=0.9)
 
