@@ -7,9 +7,9 @@ compared with the private one, and with what chance and independence would give.
 
     python examples/quickstart.py --epsilon 1 --out quickstart-output
 
-writes ``synthetic.csv``, which is what may be released, and ``marginals.png``, which
-shows the private rows' marginals beside it and is **not** for release, any more than
-the table of distances printed.
+writes ``synthetic.csv``, which is what may be released, and ``marginals.png`` and
+``report.html``, which describe the private rows too and are **not** for release, any
+more than the tables printed.
 """
 
 from __future__ import annotations
@@ -23,41 +23,24 @@ from sklearn.model_selection import train_test_split
 
 from dpgenerative import DPHFlowSynthesizer
 from dpgenerative.datasets import load_fair
-from dpgenerative.metrics import (
-    independence_baseline,
-    marginal_distance,
-    sampling_floor,
-    tstr,
-)
+from dpgenerative.metrics import marginal_distance, report
 from dpgenerative.metrics.plots import plot_marginals
 
 
 def distances(private: pd.DataFrame, synthetic: pd.DataFrame) -> pd.DataFrame:
     """Mean total variation distance of all one-way and two-way marginals."""
+    found = {f"{k}-way": marginal_distance(private, synthetic, k) for k in (1, 2)}
     rows = {
-        "synthetic rows": [marginal_distance(private, synthetic, k) for k in (1, 2)],
-        "floor: private rows, resampled": [sampling_floor(private, k) for k in (1, 2)],
-        "private columns, each shuffled": [
-            independence_baseline(private, k) for k in (1, 2)
-        ],
+        "synthetic rows": {name: each.mean for name, each in found.items()},
+        "private rows, resampled": {name: each.floor for name, each in found.items()},
+        "private columns, shuffled": {name: e.baseline for name, e in found.items()},
     }
-    table = pd.DataFrame(rows, index=["1-way", "2-way"]).T
-    return table.map(lambda distance: distance.mean)
+    return pd.DataFrame(rows).T
 
 
 def any_affair(frame: pd.DataFrame) -> pd.DataFrame:
     """Replace the hours spent by the question that classifiers are to answer."""
     return frame.assign(any_affair=frame["affairs"] > 0).drop(columns="affairs")
-
-
-def utility(
-    private: pd.DataFrame, held_out: pd.DataFrame, synthetic: pd.DataFrame
-) -> pd.DataFrame:
-    """Mean score of nine classifiers per training table, on the held-out rows."""
-    tables = map(any_affair, (private, held_out, synthetic))
-    scores = tstr(*tables, target="any_affair")
-    names = ["macro_f1", "auroc", "average_precision"]
-    return scores.groupby("trained_on", sort=False)[names].mean()
 
 
 def main(epsilon: float, out: Path) -> None:
@@ -73,14 +56,19 @@ def main(epsilon: float, out: Path) -> None:
 
     print("\nDistance to the private rows (mean total variation of marginals):")
     print(distances(private, synthetic).round(3).to_string())
+
+    real, fake, holdout = map(any_affair, (private, synthetic, held_out))
+    page = report(real, fake, holdout=holdout, target="any_affair", synthesizer=synth)
     print("\nPredicting an affair of held-out people (mean of nine classifiers):")
-    print(utility(private, held_out, synthetic).round(3).to_string())
+    scores = page.utility.drop(columns=["model", "repeat"])
+    print(scores.groupby("trained_on", sort=False).mean().round(3).to_string())
 
     out.mkdir(parents=True, exist_ok=True)
     synthetic.to_csv(out / "synthetic.csv", index=False)
     plot_marginals(private, synthetic).savefig(out / "marginals.png")
+    page.save(out / "report.html")
     print(f"\nFor release:     {out / 'synthetic.csv'}")
-    print(f"Not for release: {out / 'marginals.png'} (it shows real marginals)")
+    print(f"Not for release: {out / 'marginals.png'}, {out / 'report.html'}")
 
 
 if __name__ == "__main__":

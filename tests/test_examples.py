@@ -33,6 +33,9 @@ def test_quickstart(tmp_path):
     synthetic = pd.read_csv(tmp_path / "here" / "synthetic.csv")
     assert synthetic.shape[1] == 9
     assert (tmp_path / "here" / "marginals.png").stat().st_size > 10_000
+    page = (tmp_path / "here" / "report.html").read_text(encoding="utf-8")
+    assert "any_affair" in page
+    assert "not for release" in page
 
 
 def test_grid_search(tmp_path):
