@@ -74,6 +74,9 @@ class Embedding:
 
 def nearest(points: np.ndarray, others: np.ndarray, k: int = 1) -> np.ndarray:
     """Return squared distances to the k nearest of `others`, ascending, (n, k)."""
+    if k == 1:
+        least = [d.min(axis=1, keepdims=True) for d in blocks(points, others)]
+        return np.concatenate(least)
     parts = [np.partition(d, k - 1, axis=1)[:, :k] for d in blocks(points, others)]
     return np.sort(np.concatenate(parts), axis=1)
 
@@ -87,9 +90,10 @@ def blocks(points: np.ndarray, others: np.ndarray) -> Iterator[np.ndarray]:
     step = max(1, _BLOCK // len(others))
     for start in range(0, len(points), step):
         block = points[start : start + step]
-        distances = -2 * block @ others.T
-        distances += np.einsum("ij,ij->i", block, block)[:, None] + sizes
-        distances[distances < 1e-5] = 0.0
+        distances = (-2 * block) @ others.T
+        distances += np.einsum("ij,ij->i", block, block)[:, None]
+        distances += sizes
+        distances *= distances >= 1e-5
         yield distances
 
 
