@@ -121,7 +121,7 @@ def test_caps_are_those_of_the_gaussian_mechanism(mu):
     result = attack_result("x", shifted(100_000, mu), curve)
     figure = result.average_precision
     assert figure.value == pytest.approx(figure.cap, abs=6e-3)
-    assert figure.cap == average_precision_cap(curve, 0.5)
+    assert figure.cap == pytest.approx(average_precision_cap(curve, 0.5), abs=1e-4)
     assert result.tpr_at(0.01).low < result.tpr_at(0.01).cap + 1e-3
 
 
@@ -132,6 +132,33 @@ def test_one_pair_by_hand():
     assert roc_cap(0.25, pair) == pytest.approx(0.75)
     assert auc_cap([(0.0, 0.0)]) == pytest.approx(0.5)
     assert average_precision_cap([(0.0, 0.0)], 0.3) == pytest.approx(0.3, abs=1e-3)
+
+
+def test_caps_at_the_ends():
+    for epsilon in (30.0, 800.0):
+        pair = [(epsilon, 0.0)]
+        np.testing.assert_allclose(roc_cap([0.0, 0.5], pair), [0, 1], atol=1e-9)
+        assert auc_cap(pair) == pytest.approx(1)
+        assert average_precision_cap(pair, 0.5) == pytest.approx(1, abs=1e-3)
+    assert roc_cap(0.0, [(800.0, 1e-5)]) == pytest.approx(1e-5)
+
+
+@pytest.mark.parametrize("n", [50, 1000])
+def test_guessing_stays_within_the_cap_of_guessing(n):
+    rng, above, precision = np.random.default_rng(0), [], []
+    for _ in range(300):
+        result = attack_result("x", rng.random((2, n)), [(0.0, 0.0)])
+        above.append([(r := result.tpr_at(f)).low > r.cap for f in (0.001, 0.01, 0.1)])
+        precision.append(result.average_precision.value)
+    assert (np.mean(above, axis=0) < 0.03).all()
+    error = np.std(precision) / math.sqrt(300)
+    assert abs(np.mean(precision) - result.average_precision.cap) < 4 * error + 1e-3
+
+
+def test_ten_records_prove_little():
+    rate = attack_result("x", [np.ones(10), np.zeros(10)]).auc
+    assert rate.value == rate.high == 1
+    assert rate.low < 0.75
 
 
 def test_more_pairs_only_tighten():
@@ -191,7 +218,7 @@ def test_embedding_counts_differences():
 def test_nearest_equals_brute_force(monkeypatch):
     monkeypatch.setattr("dpgenerative.metrics.distances._BLOCK", 50)
     rng = np.random.default_rng(0)
-    a, b = (rng.normal(size=(n, 3)).astype(np.float32) for n in (17, 23))
+    a, b = (rng.normal(size=(n, 3)) for n in (17, 23))
     brute = np.sort(((a[:, None] - b[None]) ** 2).sum(-1), axis=1)[:, :3]
     np.testing.assert_allclose(nearest(a, b, 3), brute, rtol=1e-4, atol=1e-5)
     assert (nearest(a, a) == 0).all()
@@ -256,7 +283,9 @@ def test_copied_rows_are_found(name):
     claimed = [(1.0, 1e-5)]
     result = ATTACKS[name](*leaky(0.1), privacy=claimed)
     assert result.name == name
-    assert result.tpr_at(0.01).low > result.tpr_at(0.01).cap
+    guessing = replace(result, privacy=((0.0, 0.0),))
+    assert result.tpr_at(0.01).low > guessing.tpr_at(0.01).cap
+    assert name == "LOGAN" or result.tpr_at(0.01).low > result.tpr_at(0.01).cap
     assert result.auc.low > 0.5
     innocent = ATTACKS[name](*leaky(0.0), privacy=claimed)
     innocent = replace(innocent, confidence=0.9999)
@@ -272,6 +301,9 @@ def test_the_closest_record_shows_copies():
     assert statistic.copies_by_chance == 0
     assert statistic.closer_to_training == pytest.approx(0.55, abs=0.04)
     assert "no privacy measure" in repr(statistic)
+    rng = np.random.default_rng(0)
+    alike = (pd.DataFrame({"x": rng.normal(size=1000)}) for _ in "abc")
+    assert closest_record(*alike).copies == 0
     innocent = closest_record(leaky(0.0)[3], members, others.head(700))
     assert innocent.n == 700
     assert innocent.closer_to_training == pytest.approx(0.5, abs=0.06)

@@ -435,9 +435,10 @@ def closest_record(
     real = [frame.sample(n, random_state=random_state) for frame in (training, holdout)]
     points, fake = _embedded(real, synthetic)
     near, far = (nearest(fake, each)[:, 0] for each in points)
+    copies = [np.isin(_row_keys(synthetic), _row_keys(each)) for each in real]
     return ClosestRecord(
-        copies=float((near == 0).mean()),
-        copies_by_chance=float((far == 0).mean()),
+        copies=float(copies[0].mean()),
+        copies_by_chance=float(copies[1].mean()),
         closer_to_training=float((near < far).mean() + (near == far).mean() / 2),
         median_to_training=float(np.median(near)),
         median_to_holdout=float(np.median(far)),

@@ -11,7 +11,7 @@ from scipy.ndimage import uniform_filter
 
 from dpgenerative.metrics.fidelity import as_floats, is_number, level_codes
 
-_BLOCK = 2**25  # distances held at once
+_BLOCK = 2**24  # distances held at once
 
 
 class Embedding:
@@ -46,14 +46,14 @@ class Embedding:
                 self._levels[name] = level_codes(*columns)[1]
 
     def __call__(self, frame: pd.DataFrame) -> np.ndarray:
-        """Return the points of some rows, float32 of shape (n, n_dimensions)."""
+        """Return the points of some rows, of shape (n, n_dimensions)."""
         blocks = [
             self._ranks(frame[name])
             if name in self._sorted
             else self._indicators(frame[name])
             for name in self._names
         ]
-        return np.concatenate(blocks, axis=1, dtype=np.float32)
+        return np.concatenate(blocks, axis=1)
 
     def _ranks(self, column: pd.Series) -> np.ndarray:
         values, known = as_floats(column), self._sorted[column.name]
@@ -67,7 +67,7 @@ class Embedding:
         levels = self._levels[column.name]
         codes = level_codes(pd.Series(levels, dtype=object), column)[0][1]
         # Levels that no table had share one; missing is a level of its own.
-        table = np.eye(len(levels) + 2, dtype=np.float32) / np.sqrt(2, dtype=np.float32)
+        table = np.eye(len(levels) + 2) / np.sqrt(2)
         codes = np.minimum(codes, len(levels))
         return table[np.where(codes < 0, len(levels) + 1, codes)]
 
@@ -84,7 +84,7 @@ def nearest(points: np.ndarray, others: np.ndarray, k: int = 1) -> np.ndarray:
 def blocks(points: np.ndarray, others: np.ndarray) -> Iterator[np.ndarray]:
     """Yield squared Euclidean distances of a few points to all others at a time.
 
-    What rounding leaves of equal points, up to 1e-5, is 0.
+    What rounding leaves of equal points, up to 1e-12, is 0.
     """
     sizes = np.einsum("ij,ij->i", others, others)
     step = max(1, _BLOCK // len(others))
@@ -93,7 +93,7 @@ def blocks(points: np.ndarray, others: np.ndarray) -> Iterator[np.ndarray]:
         distances = (-2 * block) @ others.T
         distances += np.einsum("ij,ij->i", block, block)[:, None]
         distances += sizes
-        distances *= distances >= 1e-5
+        distances *= distances >= 1e-12
         yield distances
 
 

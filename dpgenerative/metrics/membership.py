@@ -32,6 +32,7 @@ Privacy = Sequence[tuple[float, float]]
 
 FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
 _MAX_THRESHOLDS = 200
+_MAX_EPSILON = 700.0  # whose exponential is finite
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,9 @@ class AttackResult:
         """Area under the ROC curve, with DeLong's interval; 0.5 for guessing."""
         value = float(roc_auc_score(self.members, self.scores))
         reach = _quantile(self.confidence) * _auc_error(self.scores, self.members)
+        # Where no pair disagrees, the error is not known to be 0 for that.
+        least = min(int(self.members.sum()), int((~self.members).sum()))
+        reach = max(reach, 1 - clopper_pearson(least, least, self.confidence)[0])
         low, high = max(value - reach, 0.0), min(value + reach, 1.0)
         cap = auc_cap(self.privacy) if self.privacy else math.nan
         return Rate(value, low, high, cap)
@@ -89,8 +93,11 @@ class AttackResult:
     def average_precision(self) -> Rate:
         """Area under the precision-recall curve; the members' share for guessing."""
         value = float(average_precision_score(self.members, self.scores))
-        share = float(self.members.mean())
-        cap = average_precision_cap(self.privacy, share) if self.privacy else math.nan
+        cap = math.nan
+        if self.privacy:
+            share = float(self.members.mean())
+            excess = _guessed_precision(len(self.members), share) - share
+            cap = min(1.0, average_precision_cap(self.privacy, share) + excess)
         return Rate(value, math.nan, math.nan, cap)
 
     def roc(self) -> tuple[np.ndarray, np.ndarray]:
@@ -108,15 +115,21 @@ class AttackResult:
         Returns
         -------
         Rate
-            With the interval of Clopper and Pearson, and the cap at `fpr`.
+            With the interval of Clopper and Pearson. The cap is that at the upper end
+            of such an interval of the false positive rate, which is only observed: few
+            non-members leave it wide.
         """
         check_number("tpr_at", "fpr", fpr, low=0, high=1, closed="both")
         false, true = self.roc()
-        value = float(true[false <= fpr].max())
-        n = int(self.members.sum())
-        low, high = clopper_pearson(round(value * n), n, self.confidence)
-        cap = float(roc_cap(fpr, self.privacy)) if self.privacy else math.nan
-        return Rate(value, low, high, cap)
+        best = int(np.flatnonzero(false <= fpr)[-1])
+        n, others = int(self.members.sum()), int((~self.members).sum())
+        low, high = clopper_pearson(round(true[best] * n), n, self.confidence)
+        cap = math.nan
+        if self.privacy:
+            seen = round(false[best] * others)
+            upper = clopper_pearson(seen, others, self.confidence)[1]
+            cap = float(roc_cap(max(upper, fpr), self.privacy))
+        return Rate(float(true[best]), low, high, cap)
 
     def epsilon_lower_bound(self, delta: float = 0.0, random_state: int = 0) -> float:
         """Return an epsilon that the attacked mechanism has at least.
@@ -277,7 +290,8 @@ def roc_cap(fpr: Any, privacy: Privacy) -> np.ndarray:
 def _lines(privacy: Privacy) -> tuple[np.ndarray, np.ndarray]:
     """Return slopes and heights at 0 of the lines whose minimum is the cap."""
     pairs = np.asarray(privacy, dtype=float).reshape(-1, 2)
-    growth, shrink = np.exp(pairs[:, 0]), np.exp(-pairs[:, 0])
+    epsilon = np.minimum(pairs[:, 0], _MAX_EPSILON)
+    growth, shrink = np.exp(epsilon), np.exp(-epsilon)
     slopes = np.concatenate([growth, shrink, [0.0]])
     heights = np.concatenate([pairs[:, 1], 1 - shrink * (1 - pairs[:, 1]), [1.0]])
     return slopes, heights
@@ -305,11 +319,13 @@ def average_precision_cap(privacy: Privacy, share: float) -> float:
     ----------
     privacy : sequence of (epsilon, delta)
     share : float in (0, 1)
-        Share of members among the records.
+        Share of members among the records, of which there are many: few records score
+        more by chance (`AttackResult.average_precision` allows for that).
     """
     fpr = np.unique(np.concatenate([_corners(privacy), np.geomspace(1e-12, 1, 4000)]))
     tpr = roc_cap(fpr, privacy)
-    precision = share * tpr / (share * tpr + (1 - share) * fpr + 1e-300)
+    precision = np.ones(len(fpr))
+    precision[1:] = share * tpr[1:] / (share * tpr[1:] + (1 - share) * fpr[1:])
     # Precision falls along the curve: its value at the left end bounds each piece.
     return float(tpr[0] + (np.diff(tpr) * precision[:-1]).sum())
 
@@ -320,6 +336,14 @@ def clopper_pearson(k: int, n: int, confidence: float) -> tuple[float, float]:
     low = float(beta.ppf(tail, k, n - k + 1)) if k > 0 else 0.0
     high = float(beta.ppf(1 - tail, k + 1, n - k)) if k < n else 1.0
     return low, high
+
+
+def _guessed_precision(n: int, share: float) -> float:
+    """Return the mean average precision of a random order of n records."""
+    if n < 2:
+        return 1.0
+    m, harmonic = n * share, float((1 / np.arange(1, n + 1)).sum())
+    return (m - 1) / (n - 1) + (n - m) * harmonic / (n * (n - 1))
 
 
 def _quantile(confidence: float) -> float:

@@ -13,7 +13,8 @@ the sensitivity of the sum under adding or removing one record.
   layer's clip (DP-HFlow).
 
 Formal guarantees: for every row, ``sum of squared bounds <= C^2``; factors lie in
-[0, 1]; a row of norm inf or NaN gets the factor 0; a row of norm 0 gets 1.
+[0, 1]; a row of norm inf or NaN, or of more than 1e37 C, gets the factor 0; a row of
+norm 0 gets 1.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import torch
 from torch import Tensor
 
 _MARGIN = 1e-5
+_LEAST = torch.finfo(torch.float32).tiny
 STRATEGIES = ("flat", "per-layer", "per-unit", "sparsified")
 
 
@@ -60,7 +62,9 @@ def factors(norms: Tensor, bound: float | Tensor, margins: Tensor) -> Tensor:
     """
     padded = norms * (1 + _MARGIN) + margins
     scale = torch.clamp(bound / padded.clamp(min=torch.finfo(padded.dtype).tiny), max=1)
-    return torch.where(torch.isfinite(padded), scale, torch.zeros_like(scale))
+    # A factor that float32 holds with few digits could round up.
+    kept = torch.isfinite(padded) & (scale >= _LEAST)
+    return torch.where(kept, scale, torch.zeros_like(scale))
 
 
 def unit_factors(l1: Tensor, ratio: Tensor, bound: float, rows: Tensor) -> Tensor:

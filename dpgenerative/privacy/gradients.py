@@ -186,6 +186,11 @@ class LinearSite(Site):
         self.a, self.e = _kept(self.a, rows), _kept(self.e, rows)
         self.a2, self.e2 = _kept(self.a2, rows), _kept(self.e2, rows)
 
+    @property
+    def _slack(self) -> float:
+        """What float32 sums over inputs and outputs can lose, relative to them."""
+        return float(sum(self.module.weight.shape)) * 2.0**-24
+
     def _overlaps(self) -> Tensor:
         """Return sum over inputs of a_t o a_s, by group, (n, T, T, groups)."""
         a, groups = self.a.double(), self.module.in_membership.double()
@@ -194,10 +199,10 @@ class LinearSite(Site):
     def squared_norms(self) -> tuple[Tensor, Tensor]:
         layer = self.module
         if self.single:
-            # Nothing cancels: float32 loses no more than the margin of `clipping`.
+            # Nothing cancels: float32 loses no more than one digit per addend.
             seen = self.a2 @ layer.visible.T + 1
             total = (self.e2 * seen).sum((1, 2)).double()
-            return total, total.sqrt() * _ROUNDING
+            return total, total.sqrt() * (_ROUNDING + self._slack)
         e, groups = self.e.double(), layer.out_membership.double()
         seen = torch.einsum("ntu,nsu,ug->ntsg", e, e, groups)
         weight = ((seen @ layer.visible.double()) * self._overlaps()).sum((1, 2, 3))
@@ -211,6 +216,7 @@ class LinearSite(Site):
         l1 = self.e.abs() * self._by_unit(seen)
         if self.single:
             ratio = (self.a2 @ layer.visible.T + 1).sqrt() / seen
+            ratio *= 1 + self._slack
             return [(l1[:, 0], self._by_unit(ratio)[:, 0])]
         l1 = l1.sum(1)
         e = self.e.double()

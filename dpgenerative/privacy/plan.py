@@ -99,7 +99,8 @@ class PrivacyPlan:
     def curve(self) -> tuple[tuple[float, float], ...]:
         """Return pairs (epsilon, delta) that all hold, the promised one first.
 
-        Nothing is promised without privacy: the curve is empty then.
+        The promised pair holds whatever the released row count; the others are those
+        of the count that was released. Empty without privacy: nothing is promised.
         """
         if not self.private:
             return ()

@@ -19,6 +19,7 @@ from dpgenerative.privacy.steps import (
     Clipper,
     PrivateGradient,
     estimate_norm,
+    full_precision,
     plain_gradient,
 )
 from dpgenerative.training import LARGEST_CHUNK
@@ -227,6 +228,45 @@ def test_per_unit_bounds_hold_at_any_size(size, dtype):
         assert torch.allclose(clipped[:5][big], 0.1 * shares[:5].sqrt()[big], rtol=1e-4)
 
 
+def test_factors_that_float32_cannot_hold_are_zero():
+    norms = torch.tensor([1e29, 1e31, 1e37], dtype=torch.float64)
+    scale = clipping.factors(norms, 1e-8, torch.zeros(3))
+    assert (scale[:1] > 0).all()
+    assert (scale.float().double() * norms <= 1e-8).all()
+
+
+def test_groups_of_huge_gradients_stay_within_their_bound():
+    torch.manual_seed(0)
+    layer = MaskedLinear.dense(64, 64)
+    x = torch.full((1, 64), 1e19)
+    with record(nn.ModuleList([layer])) as calls:
+        loss = (layer(x) * 3e19).sum()
+    layers = sites(nn.ModuleList([layer]), calls, loss)
+    clipper = Clipper("flat", 1.0, group_bound=5e-5)
+    sums = clipper.group_sums(layers, torch.zeros(1, dtype=torch.long), 1)
+    assert norm(sums) <= 5e-5
+
+
+@pytest.mark.parametrize("n_groups", [1, 2])
+@pytest.mark.parametrize("strategy", ["flat", "per-unit"])
+def test_wide_layers_swallow_nothing(strategy, n_groups):
+    # One large input, and thousands that vanish beside it in float32, one by one.
+    n = 16_384
+    groups = torch.arange(n) % n_groups
+    layer = MaskedLinear(
+        groups, torch.zeros(1, dtype=torch.long), torch.ones(1, n_groups).bool()
+    )
+    x = torch.full((1, n), 2.0**-12.01)
+    x[0, 0] = 1.0
+    model = nn.ModuleList([layer])
+    with record(model) as calls:
+        loss = (layer(x) * 100).sum()
+    sums = Clipper(strategy, BOUND).clipped_sums(
+        sites(model, calls, loss), torch.ones(1, dtype=torch.bool), torch.Generator()
+    )
+    assert 0.99 * BOUND < norm(sums) <= BOUND * (1 + 1e-6)
+
+
 @pytest.mark.parametrize("broken", [math.inf, math.nan])
 def test_per_unit_factors_of_unusable_rows_are_zero(broken):
     l1 = torch.ones(3, 4)
@@ -315,6 +355,21 @@ def test_ambient_autocast_does_not_touch_the_clip():
         with torch.autocast("cpu", torch.bfloat16):
             out = run(gradient, model, lambda rows: model(x[rows]), [row])
         assert norm(out) <= BOUND * (1 + 1e-5)
+
+
+def test_full_precision_lasts_until_the_last_thread_leaves():
+    model = Net(1)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        first, second = full_precision(model), full_precision(model)
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert torch.get_float32_matmul_precision() == "highest"
+        second.__exit__(None, None, None)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
 
 
 @pytest.mark.parametrize("mixed", [False, True])
