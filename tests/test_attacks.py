@@ -469,6 +469,9 @@ def test_tables_that_share_rows_are_refused():
         domias_attack(fake, members, others, pd.concat([reference, others]))
     with pytest.raises(ValueError, match="must be disjoint draws"):
         logan_attack(fake, members, others, members)
+    repeating = pd.DataFrame({"a": list("xyz") * 30})
+    with pytest.raises(ValueError, match="must be disjoint draws"):
+        monte_carlo_attack(repeating, repeating, repeating.copy())
     array = np.random.default_rng(0).random((60, 3))
     with pytest.raises(ValueError, match="must be disjoint draws"):
         likelihood_attack(lambda x: x[:, 0], array, array)

@@ -505,12 +505,12 @@ def _row_keys(rows: Rows) -> np.ndarray:
 def _refuse_overlap(
     one: str, one_keys: np.ndarray, other: str, other_keys: np.ndarray
 ) -> None:
-    """Raise when `other` repeats rows of `one` more often than `one` its own."""
+    """Refuse `other` if it repeats `one` more often than `one` itself, or wholly."""
     shared = np.isin(other_keys, one_keys)
     repeated = pd.Series(one_keys).duplicated(keep=False).to_numpy()
     most = clopper_pearson(int(repeated.sum()), len(repeated), _OVERLAP_CONFIDENCE)[1]
     least = clopper_pearson(int(shared.sum()), len(shared), _OVERLAP_CONFIDENCE)[0]
-    if least > most:
+    if least > most or np.array_equal(np.sort(one_keys), np.sort(other_keys)):
         raise ValueError(
             f"{shared.mean():.1%} of the rows of {other} are rows of {one} too, which "
             f"repeats {repeated.mean():.1%} of its own: the two must be disjoint "
