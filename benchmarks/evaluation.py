@@ -16,7 +16,6 @@ import datetime as dt
 import os
 import platform
 import resource
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,12 +34,15 @@ Parts = dict[str, Callable[[], object]]
 
 
 def parts(
-    real: pd.DataFrame, fake: pd.DataFrame, test: pd.DataFrame, synth: object
+    real: pd.DataFrame,
+    fake: pd.DataFrame,
+    test: pd.DataFrame,
+    synth: DPHFlowSynthesizer,
 ) -> Parts:
     """Return the parts of a full evaluation, by name."""
     members = real.drop_duplicates().sample(ATTACKED, random_state=0)
     others, reference = test.iloc[:ATTACKED], test.iloc[ATTACKED : 2 * ATTACKED]
-    curve = synth.privacy_.curve()  # type: ignore[attr-defined]
+    curve = synth.privacy_.curve()
     return {
         **{
             f"{k}-way marginals, floor and baseline": lambda k=k: (
@@ -109,7 +111,7 @@ def main() -> None:
         "",
         f"{dt.date.today()}, {platform.machine()}, {os.cpu_count()} cores, "
         f"{torch.get_num_threads()} torch threads; command: `python "
-        f"benchmarks/evaluation.py {' '.join(sys.argv[1:])}`.",
+        f"benchmarks/evaluation.py --data DIR --rows {args.rows}`.",
         "",
     ]
     lines += speed(adult.train, grown)

@@ -8,8 +8,8 @@ one release of sensitivity C / B + 2 C_2 / b. An empty batch is released like an
 
 Rounding: chunks of at most `training.LARGEST_CHUNK` rows are summed in float32, chunks
 and noise in float64. Whoever chose all rows of a chunk could make one more row change
-how the others are rounded: by at most n^2 2^-24 C, a few per cent at n = 2048 in layers
-of a few units; rows that are not chosen for it stay within 1e-4 C.
+how the others are rounded: by at most n^2 2^-24 C; measured in an 8-unit layer, by 6 %
+of C at n = 2048 and 25 % at n = 4096. Rows not chosen for it stayed within 1e-4 C.
 """
 
 from __future__ import annotations
