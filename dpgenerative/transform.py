@@ -14,6 +14,12 @@ multiplier given: a row is counted once in every histogram, so that histograms w
 standard deviations s_1, s_2, ... have multiplier ``(sum 1 / s_k^2)^(-1/2)``. Their
 number and their standard deviations are fixed before the first count. (The keys of a
 column of strings without known levels cost a delta besides: `noise.threshold_for`.)
+
+How the budget is shared: the expected distance of a released histogram of K cells with
+noise s grows as K s, the cost as 1 / s^2, so that the sum over columns is least with
+1 / s^2 in proportion to K^(2/3). A numeric column spends `STRUCTURE_SHARE` on finding
+its cells, one release per level of halving, and the rest on counting them; all counts
+of the tree are then joined by weighted least squares (Hay et al. 2010).
 """
 
 from __future__ import annotations
@@ -21,7 +27,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
@@ -44,8 +50,12 @@ LINEAR_RATIO = 10.0
 """Bounds of one sign and a smaller ratio are cut on a linear scale, others in asinh."""
 SPLIT_SIZE = 1.3
 """A cell may be halved while it holds more than this many times rows / n_bins..."""
-SPLIT_NOISE = 5.0
-"""... and more than this many standard deviations of the noise."""
+SPLIT_NOISE = 2.5
+"""... and more than this many standard deviations of the noise of halving."""
+STRUCTURE_SHARE = 0.4
+"""Part of a numeric column's budget that finds its cells."""
+OPEN_LEVELS = 16
+"""Number of levels reckoned with where they are unknown."""
 POOL_NOISE = 5.0
 """Levels with fewer rows than this many standard deviations share a cell..."""
 SEEN_NOISE = 1.0
@@ -339,10 +349,13 @@ class TableTransformer:
         -------
         TableTransformer
         """
-        std = multiplier * math.sqrt(len(schema))
         n_open = sum(c.levels is None for c in schema.columns if not c.numeric)
+        weights = [_expected_cells(c, n_bins) ** (2 / 3) for c in schema.columns]
         codecs = []
-        for column, dtype in zip(schema.columns, frame.dtypes, strict=True):
+        for column, dtype, weight in zip(
+            schema.columns, frame.dtypes, weights, strict=True
+        ):
+            std = multiplier * math.sqrt(sum(weights) / weight)
             fitter = _Fitter(mechanisms, n_rows, std, delta, n_open, n_bins, informed)
             codecs.append(fitter.fit(column, dtype, frame[column.name]))
         return cls(tuple(codecs))
@@ -515,7 +528,7 @@ class _Fitter:
     def _split(
         self, grid: np.ndarray, steps: np.ndarray, nullable: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Halve the grid where noisy counts say so, one release per level.
+        """Halve the grid where noisy counts say so, then count what came of it.
 
         Returns
         -------
@@ -524,51 +537,119 @@ class _Fitter:
         starts : ndarray
             First grid cell of every interval.
         heavy : ndarray of bool
-            Intervals that would have been halved further, had there been more levels.
+            Intervals that would have been halved, had they more than one grid cell.
         """
-        depth = (len(grid) - 2).bit_length()
-        std = self.std * math.sqrt(max(depth + nullable, 1))
-        least = max(SPLIT_SIZE * self.n_rows / self.n_bins, SPLIT_NOISE * std)
         present = ~np.isnan(steps)
         cells = np.searchsorted(grid[1:-1], steps[present], side="right")
         fine = np.bincount(cells, minlength=len(grid) - 1)
         below = np.append(0, np.cumsum(fine))
-        counts = [float(self.n_rows)]
+        n_missing = len(steps) - below[-1]
+
+        n_levels = (len(grid) - 2).bit_length()
+        # Variances in units of that of the column's budget as one count.
+        rough = max(n_levels + nullable, 1) / STRUCTURE_SHARE
+        fair = 1 / (1 - STRUCTURE_SHARE)
+        std = self.std * math.sqrt(rough)
+        least = max(SPLIT_SIZE * self.n_rows / self.n_bins, SPLIT_NOISE * std)
+        root = _Interval(0, len(grid) - 1, float(self.n_rows))
+        missing = _Interval(0, 0, 0.0)
         if nullable:
-            exact = np.array([below[-1], len(steps) - below[-1]])
+            exact = np.array([below[-1], n_missing])
             noisy = self.mechanisms.gaussian(exact, std)
-            counts = project_to_simplex(noisy, self.n_rows).tolist()
-        nodes = [(0, len(grid) - 1, counts[0])]
-        for _ in range(depth):
-            nodes = self._halve(nodes, below, std, least)
-        masses = np.array([count for _, _, count in nodes] + counts[1:])
-        starts = np.array([start for start, _, _ in nodes])
-        return masses, starts, masses[: len(nodes)] > least
+            whole = project_to_simplex(noisy, self.n_rows)
+            root = _Interval(0, len(grid) - 1, whole[0], noisy[0], rough)
+            missing = _Interval(0, 0, whole[1], noisy[1], rough)
+        leaves = []
+        level = [root]
+        for _ in range(n_levels):
+            chosen = [i for i in level if i.stop - i.start > 1 and i.supposed > least]
+            leaves += [i for i in level if i not in chosen]
+            level = self._halve(chosen, below, std, rough) if chosen else []
+        leaves = sorted(leaves + level, key=lambda interval: interval.start)
+
+        starts = np.array([interval.start for interval in leaves])
+        widths = np.diff(np.append(starts, len(grid) - 1))
+        exact = np.append(np.diff(below[np.append(starts, len(grid) - 1)]), n_missing)
+        counted = [*leaves, missing] if nullable else leaves
+        noisy = self.mechanisms.gaussian(
+            exact[: len(counted)], self.std * math.sqrt(fair)
+        )
+        for interval, count in zip(counted, noisy, strict=True):
+            interval.add(count, fair)
+        whole = project_to_simplex(
+            np.array([root.gather(), missing.count])[: 1 + nullable], self.n_rows
+        )
+        root.spread(whole[0])
+        counts = np.array([interval.count for interval in leaves])
+        heavy = (widths == 1) & (counts > least)
+        return np.append(counts, whole[1:]), starts, heavy
 
     def _halve(
-        self,
-        nodes: list[tuple[int, int, float]],
-        below: np.ndarray,
-        std: float,
-        least: float,
-    ) -> list[tuple[int, int, float]]:
-        """Halve every interval (start, stop, count) that is wide and full enough."""
-        wide = [stop - start > 1 and count > least for start, stop, count in nodes]
-        chosen = [node for node, is_wide in zip(nodes, wide, strict=True) if is_wide]
-        if not chosen:
-            return nodes
-        ends = [(start, (start + stop) // 2, stop) for start, stop, _ in chosen]
+        self, chosen: list[_Interval], below: np.ndarray, std: float, variance: float
+    ) -> list[_Interval]:
+        """Halve every interval given; return the halves."""
+        ends = [(i.start, (i.start + i.stop) // 2, i.stop) for i in chosen]
         noisy = self.mechanisms.gaussian(np.diff(below[np.array(ends)], axis=1), std)
-        halves = iter(zip(ends, noisy, strict=True))
-        children = []
-        for node, is_wide in zip(nodes, wide, strict=True):
-            if not is_wide:
-                children.append(node)
-                continue
-            (start, middle, stop), pair = next(halves)
-            left, right = project_to_simplex(pair, node[2]).tolist()
-            children += [(start, middle, left), (middle, stop, right)]
-        return children
+        for interval, (start, middle, stop), pair in zip(
+            chosen, ends, noisy, strict=True
+        ):
+            low, high = project_to_simplex(pair, interval.supposed)
+            interval.halves = [
+                _Interval(start, middle, low, pair[0], variance),
+                _Interval(middle, stop, high, pair[1], variance),
+            ]
+        return [half for interval in chosen for half in interval.halves]
+
+
+@dataclass(eq=False)
+class _Interval:
+    """Grid cells from `start` to `stop` in the tree of halvings, and their noisy count.
+
+    `supposed` is the count that decided on halving; `count` has the variance given.
+    """
+
+    start: int
+    stop: int
+    supposed: float
+    count: float = 0.0
+    variance: float = math.inf
+    halves: list[_Interval] = field(default_factory=list)
+
+    def add(self, count: float, variance: float) -> None:
+        """Join a second, independent count by inverse variance."""
+        own = variance / (variance + self.variance)
+        self.count = own * self.count + (1 - own) * count
+        self.variance = (1 - own) * variance
+
+    def gather(self) -> float:
+        """Join every count with those below it; return the count of the whole."""
+        if self.halves:
+            counts = [half.gather() for half in self.halves]
+            self.add(sum(counts), sum(half.variance for half in self.halves))
+        return self.count
+
+    def spread(self, total: float) -> None:
+        """Set the count to `total` and bring those below into line, none negative."""
+        if self.halves:
+            counts = np.array([half.count for half in self.halves])
+            variances = np.array([half.variance for half in self.halves])
+            counts += (total - counts.sum()) * variances / variances.sum()
+            for half, count in zip(
+                self.halves, project_to_simplex(counts, total), strict=True
+            ):
+                half.spread(count)
+        self.count = float(total)
+
+
+def _expected_cells(column: Column, n_bins: int) -> float:
+    """Return how many cells a column may get, by what is public."""
+    if not column.numeric:
+        n_levels = OPEN_LEVELS if column.levels is None else len(column.levels)
+        return n_levels + bool(column.nullable)
+    if column.lower is None or column.step is None:
+        return n_bins
+    low, high = _grid_ends(column)
+    return min(n_bins, high - low + 1)
 
 
 def in_steps(column: Column, series: pd.Series) -> np.ndarray:

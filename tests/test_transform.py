@@ -22,8 +22,10 @@ from dpgenerative.schema import Column, Schema
 from dpgenerative.transform import (
     POOL_NOISE,
     SPLIT_SIZE,
+    STRUCTURE_SHARE,
     IntervalCodec,
     TableTransformer,
+    _Interval,
     project_to_simplex,
     roundest,
 )
@@ -677,14 +679,86 @@ def test_noise_moves_the_masses():
     assert noisy.masses.tolist() != again.masses.tolist()
 
 
-def test_halves_share_the_released_whole():
+def test_counts_of_the_missing_are_joined_by_their_precision():
     values = punctured(np.arange(300), np.random.default_rng(0), "float64", 0.3)
     table = one(values, Column("x", "integer", lower=0, upper=299))
     recorder = Recorder()
     codec = fit(table, multiplier=3.0, mechanisms=recorder).codecs[0]
-    whole = project_to_simplex(recorder.answers[0], 300)
-    assert len(recorder.answers) > 2
-    assert codec.masses[-1] == pytest.approx(whole[1] / 300, rel=0.01)
+    first, last = recorder.releases[0], recorder.releases[-1]
+    weights = np.array([first.std**-2, last.std**-2])
+    counts = [recorder.answers[0], recorder.answers[-1]]
+    missing = np.average([c[-1] for c in counts], weights=weights)
+    assert first.std > 2 * last.std
+    assert codec.masses[-1] == pytest.approx(missing / 300, abs=0.01)
+    assert codec.masses.sum() == pytest.approx(1)
+
+
+def grown_tree(rng, depth=4):
+    """A random tree of intervals with noisy counts, and the least-squares system."""
+    leaves, rows, counts, weights = [], [], [], []
+
+    def grow(level):
+        count, variance = rng.normal(50, 10), rng.uniform(0.5, 4)
+        node = _Interval(0, 0, 0.0, count, variance)
+        first = len(leaves)
+        if level and rng.random() < 0.8:
+            node.halves = [grow(level - 1), grow(level - 1)]
+        else:
+            leaves.append(node)
+        rows.append((first, len(leaves)))
+        counts.append(count)
+        weights.append(variance**-0.5)
+        return node
+
+    root = grow(depth)
+    system = np.zeros((len(rows), len(leaves)))
+    for line, (start, stop) in zip(system, rows, strict=True):
+        line[start:stop] = 1
+    return root, leaves, system, np.array(counts), np.array(weights)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_counts_of_the_tree_are_its_least_squares_solution(seed):
+    """Oracle: the dense weighted least-squares problem that the two passes solve."""
+    root, leaves, system, counts, weights = grown_tree(np.random.default_rng(seed))
+    solution = np.linalg.lstsq(system * weights[:, None], counts * weights)[0]
+    total = root.gather()
+    assert total == pytest.approx(solution.sum())
+    if (solution >= 0).all():
+        root.spread(total)
+        found = np.array([leaf.count for leaf in leaves])
+        np.testing.assert_allclose(found, solution, rtol=1e-9)
+
+
+def test_spread_counts_are_never_negative_and_keep_the_total():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        root, leaves, *_ = grown_tree(rng)
+        for leaf in leaves:
+            leaf.count -= 60
+        root.gather()
+        root.spread(100.0)
+        found = np.array([leaf.count for leaf in leaves])
+        assert (found >= 0).all()
+        assert found.sum() == pytest.approx(100)
+
+
+def test_the_budget_goes_where_the_cells_are():
+    """1 / std^2 in proportion to K^(2/3), whatever the rows hold."""
+    table = pd.DataFrame(
+        {"a": pd.Categorical(["x"] * 64, categories=["x", "y"]), "b": np.arange(64)}
+    )
+    schema = Schema([
+        Column("a", "categorical", levels=("x", "y"), nullable=False),
+        Column("b", "integer", lower=0, upper=15, nullable=False),
+    ]).resolve(table)  # fmt: skip
+    recorder = Recorder()
+    TableTransformer.fit(
+        table, schema, recorder, n_rows=64, multiplier=2.0, delta=1e-6, n_bins=64
+    )
+    nominal, *ordered = [r.std**-2 for r in recorder.releases]
+    assert nominal + sum(ordered) <= 1 / 4 + 1e-12
+    assert ordered[-1] / (1 - STRUCTURE_SHARE) / nominal == pytest.approx(8 ** (2 / 3))
 
 
 def test_domains_only():
