@@ -744,16 +744,27 @@ def _auto_steps(n: int, schema: Schema, epsilon: float | None) -> int:
     return max(50, min(most, n // 20))
 
 
+def _rows_per_column(n: int, schema: Schema, epsilon: float | None) -> float:
+    """Return how much the data can say: rows times epsilon, per column."""
+    return math.inf if epsilon is None else n * epsilon / len(schema)
+
+
+def _auto_basis(n: int, schema: Schema, epsilon: float | None) -> int:
+    if epsilon is None:
+        return 64
+    return 8 if _rows_per_column(n, schema, epsilon) > 1000 else 5
+
+
 def _auto_hidden(n: int, schema: Schema, epsilon: float | None) -> int:
-    return 64 if epsilon is None or n * epsilon > 50_000 else 0
+    return 64 if _rows_per_column(n, schema, epsilon) > 4000 else 0
 
 
 _RULES: dict[str, Callable[[int, Schema, float | None], Any]] = {
-    "marginal_budget": lambda n, schema, epsilon: 0.2,
+    "marginal_budget": lambda n, schema, epsilon: 0.3,
     "n_bins": lambda n, schema, epsilon: 100 if epsilon is None else 64,
-    "n_basis": lambda n, schema, epsilon: 64 if epsilon is None else 6,
+    "n_basis": _auto_basis,
     "hidden_units": _auto_hidden,
     "n_steps": _auto_steps,
     "batch_size": lambda n, schema, epsilon: min(2048, max(32, n)),
-    "learning_rate": lambda n, schema, epsilon: 0.01,
+    "learning_rate": lambda n, schema, epsilon: 0.01 if epsilon is None else 0.03,
 }

@@ -27,8 +27,6 @@ from dpgenerative.privacy.steps import (
 )
 
 OPTIMIZERS = ("adam", "adabelief", "sgd")
-DECAY_FROM = 0.6
-"""Part of the steps after which the learning rate falls linearly to zero."""
 LARGEST_CHUNK = 4096
 """Rows added up in float32 at a time: the rounding of longer sums is a row's share."""
 
@@ -96,8 +94,8 @@ def make_optimizer(
 
 
 def learning_rate_factor(step: int, n_steps: int) -> float:
-    """Return 1, then a straight line to 0 over the last part of the steps."""
-    return min(1.0, (n_steps - step) / (n_steps * (1 - DECAY_FROM)))
+    """Return a straight line from 1 to 0."""
+    return 1 - step / n_steps
 
 
 def batches(

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.quasirandom import SobolEngine
 
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
 from dpgenerative.models.bijections import (
@@ -35,6 +36,10 @@ N_LOGISTICS = 4
 HEAVY = 0.25
 """A cell of an ordered column with more mass than this gets an indicator of its own."""
 LARGEST_OFFSET = 40.0
+LEAST_SPREAD = 0.3
+"""Least root mean square by which a column's inputs are divided."""
+HIDDEN_SCALE = 2.0
+"""Size of the hidden units' activations next to the columns'."""
 _EDGE = 1e-6
 _LOG_NORMAL = -0.5 * math.log(2 * math.pi)
 
@@ -90,6 +95,18 @@ def cell_basis(facts: CellFacts, n_basis: int) -> Tensor | None:
     ).float()
 
 
+def standardised(table: Tensor, masses: Tensor) -> Tensor:
+    """Return functions of the cells with mean 0 and, together, mean square 1.
+
+    Centred, they leave the bias alone and the gradient of a common value small, so that
+    less of a record's clipped gradient says what the marginals say already.
+    """
+    masses = masses.to(table.dtype)
+    centred = table - masses @ table
+    spread = (masses @ centred.square()).sum().sqrt()
+    return centred / spread.clamp(min=LEAST_SPREAD)
+
+
 class AnchoredBlock(nn.Module):
     """Conditional cell probabilities of every column given the columns before it.
 
@@ -131,8 +148,9 @@ class AnchoredBlock(nn.Module):
             torch.eye(k) if b is None else b
             for k, b in zip(self.n_cells, bases, strict=True)
         ]
-        for j, table in enumerate(tables):
+        for j, (table, fact) in enumerate(zip(tables, facts, strict=True)):
             self.register_buffer(f"table_{j}", table)
+            self.register_buffer(f"inputs_{j}", standardised(table, fact.masses))
         self.smooth = [b is not None for b in bases]
         log_masses = torch.cat([f.masses for f in facts]).log().float()
         self.register_buffer("log_masses", log_masses)
@@ -149,6 +167,12 @@ class AnchoredBlock(nn.Module):
             degree = torch.arange(hidden_units) % max(d - 1, 1) + 1
             degree = degree.clamp(max=d - 1)
             self.hidden = MaskedLinear(group, degree, before, generator)
+            with torch.no_grad():
+                self.hidden.weight.normal_(generator=generator).mul_(self.hidden.mask)
+                # The inputs of a column have size 1: so has their sum here.
+                self.hidden.weight.div_(degree.clamp(min=1).sqrt().unsqueeze(1))
+                self.hidden.bias.normal_(0, 0.5, generator=generator)
+            self.gain = HIDDEN_SCALE * math.sqrt(d / hidden_units)
             upto = torch.ones(d, d, dtype=torch.bool).tril()
             self.output = MaskedLinear(degree, group, upto)
 
@@ -157,17 +181,22 @@ class AnchoredBlock(nn.Module):
         table: Tensor = getattr(self, f"table_{j}")
         return table
 
+    def inputs(self, j: int) -> Tensor:
+        """Return what later columns see of column j's cells, (n_cells, m_j)."""
+        inputs: Tensor = getattr(self, f"inputs_{j}")
+        return inputs
+
     def features(self, codes: Tensor) -> Tensor:
         """Return what the conditioner sees of every row, (n, sum m_j)."""
         return torch.cat(
-            [self.table(j)[codes[:, j]] for j in range(self.n_columns)], dim=1
+            [self.inputs(j)[codes[:, j]] for j in range(self.n_columns)], dim=1
         )
 
     def coefficients(self, features: Tensor) -> Tensor:
         """Return the coefficients of all offsets, (n, sum m_j)."""
         out = self.skip(features)
         if self.hidden_units:
-            out = out + self.output(F.relu(self.hidden(features)))
+            out = out + self.output(self.gain * self.hidden(features).tanh())
         return out
 
     def _spread(self, coefficients: Tensor, j: int) -> Tensor:
@@ -231,7 +260,7 @@ class AnchoredBlock(nn.Module):
             positions[:, j : j + 1] = ((u - low) / width.clamp(min=1e-12)).clamp(
                 0, 1 - 2.0**-24
             )
-            part = self.table(j)[k[:, 0]]
+            part = self.inputs(j)[k[:, 0]]
             columns = slice(self.starts[j], self.starts[j] + self.widths[j])
             features[:, columns] = part
             if hidden is not None:
@@ -244,7 +273,7 @@ class AnchoredBlock(nn.Module):
         out = features[:, seen] @ self.skip.weight[rows, seen].T + self.skip.bias[rows]
         if hidden is not None:
             weight = (self.output.weight * self.output.mask)[rows]
-            out = out + F.relu(hidden) @ weight.T + self.output.bias[rows]
+            out = out + self.gain * hidden.tanh() @ weight.T + self.output.bias[rows]
         cells = slice(self.cell_starts[j], self.cell_starts[j] + self.n_cells[j])
         bounded = self._spread(out, j).clamp(-LARGEST_OFFSET, LARGEST_OFFSET)
         return bounded + self.log_masses[cells] + self.raking[cells]
@@ -493,14 +522,20 @@ class HFlow(nn.Module):
     def sample(
         self, n: int, generator: torch.Generator, rake: Rake | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Draw rows: codes and positions, both of shape (n, d)."""
+        """Draw rows: codes and positions, both of shape (n, d).
+
+        Every row follows the model; together they fill the base space more evenly than
+        independent ones (a scrambled Sobol sequence, in random order), so that what is
+        counted over a sample lies closer to the model.
+        """
         device = self.first.log_masses.device
-        shape = (n, self.first.n_columns)
-        if self.exact:
-            v = torch.rand(shape, generator=generator, device=device)
-        else:
-            z = torch.randn(shape, generator=generator, device=device)
-            v = self._pull(z)
+        seed = torch.randint(2**31, (1,), generator=generator, device=device)
+        sobol = SobolEngine(self.first.n_columns, scramble=True, seed=int(seed))
+        order = torch.randperm(n, generator=generator, device=device)
+        points = sobol.draw(n, dtype=torch.float64).clamp(max=1 - 2.0**-24)
+        v = points.to(self.first.log_masses)[order]
+        if not self.exact:
+            v = self._pull(torch.special.ndtri(v.clamp(_EDGE, 1 - _EDGE)))
         return self.first.invert(v, rake)
 
     def rake(self, n: int, generator: torch.Generator) -> None:
