@@ -72,7 +72,7 @@ def flow(generator: torch.Generator, hidden_units: int) -> HFlow:
     ]
     return HFlow(
         facts,
-        n_basis=6,
+        n_basis=8,
         hidden_units=hidden_units,
         n_blocks=1,
         linear="none",

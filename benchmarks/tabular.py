@@ -106,6 +106,8 @@ def _public_column(name: Any, series: pd.Series) -> Column:
     if isinstance(series.dtype, pd.CategoricalDtype):
         levels, ordered = tuple(series.cat.categories), bool(series.cat.ordered)
         return Column(name, "categorical", levels=levels, ordered=ordered)
+    if pd.api.types.is_bool_dtype(series):
+        return Column(name, "boolean")
     whole = pd.api.types.is_integer_dtype(series)
     as_number = int if whole else float
     lower, upper = as_number(series.min()), as_number(series.max())

@@ -266,6 +266,10 @@ class DPHFlowSynthesizer(BaseEstimator):
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
         """Draw new rows.
 
+        Every row follows the model. The rows of one call fill its space more evenly
+        than independent ones (a scrambled Sobol sequence), so that their marginals lie
+        closer to the model's.
+
         Parameters
         ----------
         n_samples : int, default=1

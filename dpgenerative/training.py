@@ -93,11 +93,6 @@ def make_optimizer(
     return torch.optim.SGD(params, lr=learning_rate, momentum=0.9)
 
 
-def learning_rate_factor(step: int, n_steps: int) -> float:
-    """Return a straight line from 1 to 0."""
-    return 1 - step / n_steps
-
-
 def batches(
     plan: PrivacyPlan, n: int, rng: np.random.Generator, device: str, whole: bool
 ) -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
@@ -154,7 +149,7 @@ def train(
     params = [p for p in model.parameters() if p.requires_grad]
     optimizer = make_optimizer(options.optimizer, params, options.learning_rate)
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda t: learning_rate_factor(t, plan.n_steps)
+        optimizer, lambda t: 1 - t / plan.n_steps
     )
     averaged = [p.detach().clone() for p in params]
 

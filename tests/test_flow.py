@@ -24,11 +24,13 @@ from dpgenerative.models.bijections import (
 from dpgenerative.models.divergences import CAUCHY_SCALES, DIVERGENCES, mmd
 from dpgenerative.models.flow import (
     HEAVY,
+    LEAST_SPREAD,
     CellFacts,
     Dequantizer,
     HFlow,
     SplineNetwork,
     cell_basis,
+    standardised,
 )
 
 ANCHORED = (True, False)
@@ -256,6 +258,33 @@ def test_sampling_frequencies_agree_with_probabilities(config):
     assert p_value(seen, expected) > 1e-4
     # The untrained law has the same marginals at best, and is rejected.
     assert p_value(seen, product_of_masses(TWO, all_codes(TWO))) < 1e-6
+
+
+def test_every_row_of_a_sample_follows_the_model():
+    """Rows drawn together depend on each other; one of them alone must not show it."""
+    model, expected = perturbed((True, 1, "none", "uniform", 8))
+    generator = torch.Generator().manual_seed(5)
+    first = torch.cat([model.sample(3, generator)[0][:1] for _ in range(3000)])
+    seen = torch.bincount(rank_of(TWO, first), minlength=len(expected))
+    assert p_value(seen, expected) > 1e-4
+    assert p_value(seen, product_of_masses(TWO, all_codes(TWO))) < 1e-4
+
+
+@pytest.mark.parametrize("n_blocks", [1, 2])
+def test_samples_are_more_even_than_independent_rows(n_blocks):
+    """Pearson's statistic of one sample lies far below what chance would leave."""
+    model, expected = perturbed((True, n_blocks, "none", "uniform", 8))
+    generator = torch.Generator().manual_seed(5)
+    n = 2**14
+    codes, _ = model.sample(n, generator)
+    seen = torch.bincount(rank_of(TWO, codes), minlength=len(expected)).double()
+    statistic = ((seen / n - expected).square() / expected).sum() * n
+    assert chi2.cdf(statistic.item(), len(expected) - 1) < (
+        0.01 if n_blocks == 1 else 1
+    )
+    # In an order that says nothing of the row before.
+    ranks = rank_of(TWO, codes).double()
+    assert abs(torch.corrcoef(torch.stack([ranks[1:], ranks[:-1]]))[0, 1]) < 4 * n**-0.5
 
 
 def p_value(seen, probabilities):
@@ -503,6 +532,22 @@ def test_basis_marks_heavy_cells_and_missing_ones():
     assert basis[:, 3].tolist() == [0, 1, 0, 0, 0, 0]
     assert basis[:, 4].tolist() == [0, 0, 0, 0, 0, 1]
     assert (basis[-1, :3] == 0).all()
+
+
+@pytest.mark.parametrize("masses", [[0.5, 0.2, 0.3], [0.8, 0.1, 0.1]])
+def test_inputs_have_mean_zero_and_one_size(masses):
+    masses = torch.tensor(masses, dtype=torch.float64)
+    inputs = standardised(torch.eye(3, dtype=torch.float64), masses)
+    assert (masses @ inputs).abs().max() < 1e-12
+    assert (masses @ inputs.square()).sum() == pytest.approx(1)
+
+
+def test_inputs_of_a_nearly_constant_column_stay_small():
+    """A rare value must not take all of its row's clipped gradient."""
+    masses = torch.tensor([1 - 1e-5, 1e-5], dtype=torch.float64)
+    inputs = standardised(torch.eye(2, dtype=torch.float64), masses)
+    assert inputs.square().sum(1).sqrt().max() < 1.5 / LEAST_SPREAD
+    assert (standardised(torch.ones(1, 1), torch.ones(1)) == 0).all()
 
 
 @pytest.mark.parametrize(("k", "ordered"), [(20, False), (4, True), (3, True)])
