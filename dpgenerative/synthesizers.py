@@ -745,7 +745,7 @@ def _notes(reproducible: bool) -> tuple[str, ...]:
 
 def _auto_steps(n: int, schema: Schema, epsilon: float | None) -> int:
     most = 2000 if epsilon is None else 800
-    return max(50, min(most, n // 20))
+    return max(50, min(most, n // 10))
 
 
 def _rows_per_column(n: int, schema: Schema, epsilon: float | None) -> float:
@@ -760,7 +760,7 @@ def _auto_basis(n: int, schema: Schema, epsilon: float | None) -> int:
 
 
 def _auto_hidden(n: int, schema: Schema, epsilon: float | None) -> int:
-    return 64 if _rows_per_column(n, schema, epsilon) > 4000 else 0
+    return 64 if _rows_per_column(n, schema, epsilon) > 2400 else 0
 
 
 _RULES: dict[str, Callable[[int, Schema, float | None], Any]] = {

@@ -23,6 +23,7 @@ from dpgenerative.models.bijections import (
 )
 from dpgenerative.models.divergences import CAUCHY_SCALES, DIVERGENCES, mmd
 from dpgenerative.models.flow import (
+    DECLINE,
     HEAVY,
     LEAST_SPREAD,
     CellFacts,
@@ -513,14 +514,16 @@ def test_one_column_of_one_cell(anchored, n_blocks, hidden_units):
 # What stands for a cell -------------------------------------------------------
 
 
-def test_basis_is_orthonormal_under_fine_masses():
+def test_basis_is_orthogonal_and_smaller_with_the_degree():
     facts = facts_of(np.linspace(1, 3, 3000).tolist(), ordered=True)
     n_basis = 5
     basis = cell_basis(facts, n_basis)
     assert basis.shape == (3000, n_basis)
-    columns = basis.double() * math.sqrt(n_basis)
+    weights = torch.arange(1, n_basis + 1, dtype=torch.float64) ** -DECLINE
+    weights /= weights.norm()
+    columns = basis.double()
     gram = columns.T @ (facts.masses.unsqueeze(1) * columns)
-    assert torch.allclose(gram, torch.eye(n_basis, dtype=gram.dtype), atol=1e-2)
+    assert torch.allclose(gram, weights.square().diag(), atol=1e-2)
     assert (facts.masses @ columns).abs().max() < 1e-2
 
 

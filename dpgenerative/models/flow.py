@@ -35,6 +35,8 @@ SPLINE_BINS = 8
 N_LOGISTICS = 4
 HEAVY = 0.25
 """A cell of an ordered column with more mass than this gets an indicator of its own."""
+DECLINE = 0.5
+"""Power of the degree with which the functions of an ordered column get smaller."""
 LARGEST_OFFSET = 40.0
 LEAST_SPREAD = 0.3
 """Least root mean square by which a column's inputs are divided."""
@@ -70,7 +72,8 @@ def cell_basis(facts: CellFacts, n_basis: int) -> Tensor | None:
     """Return functions of the cell that stand for it, shape (n_cells, m).
 
     Legendre polynomials of 2 u - 1, u the middle of the cell on the line of cumulative
-    masses, and indicators of a heavy cell and of 'missing'; None stands for one
+    masses, smaller with the degree (what is smooth is learned first), and indicators of
+    a heavy cell and of 'missing'; None stands for one
     indicator per cell, used for nominal columns and wherever it is no larger.
     """
     k = len(facts.masses)
@@ -84,7 +87,8 @@ def cell_basis(facts: CellFacts, n_basis: int) -> Tensor | None:
         nxt = ((2 * degree + 1) * x * powers[-1] - degree * powers[-2]) / (degree + 1)
         powers.append(nxt)
     columns = [p * math.sqrt(2 * i + 1) for i, p in enumerate(powers)][1 : n_basis + 1]
-    basis = torch.stack(columns, 1) / math.sqrt(n_basis)
+    weights = torch.arange(1, n_basis + 1, dtype=torch.float64) ** -DECLINE
+    basis = torch.stack(columns, 1) * (weights / weights.norm())
     if facts.nullable:
         basis[-1] = 0
     special = [i for i in range(k) if masses[i] > HEAVY]
