@@ -54,8 +54,8 @@ SPLIT_NOISE = 2.5
 """... and more than this many standard deviations of the noise of halving."""
 STRUCTURE_SHARE = 0.4
 """Part of a numeric column's budget that finds its cells."""
-OPEN_LEVELS = 16
-"""Number of levels reckoned with where they are unknown."""
+OPEN_LEVELS = 64
+"""Number of levels reckoned with where they are unknown: finding them costs most."""
 POOL_NOISE = 5.0
 """Levels with fewer rows than this many standard deviations share a cell..."""
 SEEN_NOISE = 1.0

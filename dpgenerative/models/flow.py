@@ -73,8 +73,8 @@ def cell_basis(facts: CellFacts, n_basis: int) -> Tensor | None:
 
     Legendre polynomials of 2 u - 1, u the middle of the cell on the line of cumulative
     masses, smaller with the degree (what is smooth is learned first), and indicators of
-    a heavy cell and of 'missing'; None stands for one
-    indicator per cell, used for nominal columns and wherever it is no larger.
+    a heavy cell and of 'missing'; None stands for one indicator per cell, used for
+    nominal columns and wherever it is no larger.
     """
     k = len(facts.masses)
     if not facts.ordered or k <= n_basis + 1:
