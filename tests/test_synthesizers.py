@@ -296,9 +296,9 @@ def test_categorical_features():
 
 
 def test_a_million_rows_do_not_need_memory_at_once(monkeypatch):
-    from dpgenerative import synthesizers
+    from dpgenerative.synthesizers import base
 
-    monkeypatch.setattr(synthesizers, "SAMPLE_CHUNK", 64)
+    monkeypatch.setattr(base, "SAMPLE_CHUNK", 64)
     synthesizer = fitted()
     sample = synthesizer.sample(1000, random_state=0)
     assert len(sample) == 1000

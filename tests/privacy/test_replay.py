@@ -190,9 +190,9 @@ def test_an_outlier_leaves_no_trace(name):
 
 def test_the_replay_has_teeth(monkeypatch):
     # A column's maximum kept as an attribute is what the test must catch.
-    from dpgenerative import synthesizers
+    from dpgenerative.transform import TableTransformer
 
-    original = synthesizers.TableTransformer.fit.__func__
+    original = TableTransformer.fit.__func__
 
     def leaky(cls, frame, schema, *args, **kwargs):
         schema = Schema(
@@ -205,7 +205,7 @@ def test_the_replay_has_teeth(monkeypatch):
         )
         return original(cls, frame, schema, *args, **kwargs)
 
-    monkeypatch.setattr(synthesizers.TableTransformer, "fit", classmethod(leaky))
+    monkeypatch.setattr(TableTransformer, "fit", classmethod(leaky))
     with pytest.raises(AssertionError):
         test_an_outlier_leaves_no_trace("discovered")
 
