@@ -111,18 +111,14 @@ def standardised(table: Tensor, masses: Tensor) -> Tensor:
     return centred / spread.clamp(min=LEAST_SPREAD)
 
 
-class AnchoredBlock(nn.Module):
-    """Conditional cell probabilities of every column given the columns before it.
+class Cells(nn.Module):
+    """Functions of the cells of every column, and log-probabilities made of them.
 
     Parameters
     ----------
     facts : sequence of CellFacts
     n_basis : int
         Number of smooth functions per ordered column.
-    hidden_units : int
-        Width of the masked hidden layer; 0 leaves the linear part alone.
-    generator : torch.Generator
-        Source of the initial weights.
     """
 
     log_masses: Tensor
@@ -130,13 +126,7 @@ class AnchoredBlock(nn.Module):
     segments: Tensor
     offsets_of: Tensor
 
-    def __init__(
-        self,
-        facts: Sequence[CellFacts],
-        n_basis: int,
-        hidden_units: int,
-        generator: torch.Generator,
-    ) -> None:
+    def __init__(self, facts: Sequence[CellFacts], n_basis: int) -> None:
         super().__init__()
         d = len(facts)
         self.n_columns = d
@@ -162,6 +152,61 @@ class AnchoredBlock(nn.Module):
         members = torch.arange(d).repeat_interleave(torch.tensor(self.n_cells))
         self.register_buffer("segments", F.one_hot(members, d).float())
         self.register_buffer("offsets_of", torch.tensor(self.cell_starts))
+
+    def table(self, j: int) -> Tensor:
+        """Return the functions of column j's cells, (n_cells, m_j)."""
+        table: Tensor = getattr(self, f"table_{j}")
+        return table
+
+    def inputs(self, j: int) -> Tensor:
+        """Return what later columns see of column j's cells, (n_cells, m_j)."""
+        inputs: Tensor = getattr(self, f"inputs_{j}")
+        return inputs
+
+    def features(self, codes: Tensor) -> Tensor:
+        """Return what the conditioner sees of every row, (n, sum m_j)."""
+        return torch.cat(
+            [self.inputs(j)[codes[:, j]] for j in range(self.n_columns)], dim=1
+        )
+
+    def _spread(self, coefficients: Tensor, j: int) -> Tensor:
+        return coefficients @ self.table(j).T if self.smooth[j] else coefficients
+
+    def logits_of(self, coefficients: Tensor) -> Tensor:
+        """Return unnormalised log-probabilities of all cells, (n, sum n_cells)."""
+        parts = coefficients.split(self.widths, dim=1)
+        offsets = torch.cat([self._spread(c, j) for j, c in enumerate(parts)], dim=1)
+        bounded = offsets.clamp(-LARGEST_OFFSET, LARGEST_OFFSET)
+        return bounded + self.log_masses + self.raking
+
+    def log_normalisers(self, logits: Tensor) -> Tensor:
+        """Return the logarithms of the sums over every column's cells, (n, d)."""
+        return (logits.exp() @ self.segments).log()
+
+
+class AnchoredBlock(Cells):
+    """Conditional cell probabilities of every column given the columns before it.
+
+    Parameters
+    ----------
+    facts : sequence of CellFacts
+    n_basis : int
+        Number of smooth functions per ordered column.
+    hidden_units : int
+        Width of the masked hidden layer; 0 leaves the linear part alone.
+    generator : torch.Generator
+        Source of the initial weights.
+    """
+
+    def __init__(
+        self,
+        facts: Sequence[CellFacts],
+        n_basis: int,
+        hidden_units: int,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__(facts, n_basis)
+        d = self.n_columns
         group = torch.arange(d).repeat_interleave(torch.tensor(self.widths))
         before = torch.ones(d, d, dtype=torch.bool).tril(-1)
         self.skip = MaskedLinear(group, group, before)
@@ -180,22 +225,6 @@ class AnchoredBlock(nn.Module):
             upto = torch.ones(d, d, dtype=torch.bool).tril()
             self.output = MaskedLinear(degree, group, upto)
 
-    def table(self, j: int) -> Tensor:
-        """Return the functions of column j's cells, (n_cells, m_j)."""
-        table: Tensor = getattr(self, f"table_{j}")
-        return table
-
-    def inputs(self, j: int) -> Tensor:
-        """Return what later columns see of column j's cells, (n_cells, m_j)."""
-        inputs: Tensor = getattr(self, f"inputs_{j}")
-        return inputs
-
-    def features(self, codes: Tensor) -> Tensor:
-        """Return what the conditioner sees of every row, (n, sum m_j)."""
-        return torch.cat(
-            [self.inputs(j)[codes[:, j]] for j in range(self.n_columns)], dim=1
-        )
-
     def coefficients(self, features: Tensor) -> Tensor:
         """Return the coefficients of all offsets, (n, sum m_j)."""
         out = self.skip(features)
@@ -203,20 +232,14 @@ class AnchoredBlock(nn.Module):
             out = out + self.output(self.gain * self.hidden(features).tanh())
         return out
 
-    def _spread(self, coefficients: Tensor, j: int) -> Tensor:
-        return coefficients @ self.table(j).T if self.smooth[j] else coefficients
-
     def logits(self, features: Tensor) -> Tensor:
         """Return unnormalised log-probabilities of all cells, (n, sum n_cells)."""
-        parts = self.coefficients(features).split(self.widths, dim=1)
-        offsets = torch.cat([self._spread(c, j) for j, c in enumerate(parts)], dim=1)
-        bounded = offsets.clamp(-LARGEST_OFFSET, LARGEST_OFFSET)
-        return bounded + self.log_masses + self.raking
+        return self.logits_of(self.coefficients(features))
 
     def forward(self, codes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log-likelihoods (n,), logits and log-normalisers (n, d) of cells."""
         logits = self.logits(self.features(codes))
-        normalisers = (logits.exp() @ self.segments).log()
+        normalisers = self.log_normalisers(logits)
         picked = logits.gather(1, codes + self.offsets_of)
         return (picked - normalisers).sum(1), logits, normalisers
 
