@@ -270,6 +270,20 @@ class PrivateGradient:
             total += group / self.n_partitions
         return total
 
+    def describe(self, batch_wise: bool) -> str:
+        """Say how gradients are bounded, in words for a report."""
+        clipper = self.clipper
+        words = f"{clipper.strategy} clipping to norm {clipper.bound:g}"
+        if self.aggregation != "term-wise":
+            total = self.sensitivity(batch_wise)
+            return f"{words}, {self.aggregation} aggregation of sensitivity {total:.3g}"
+        if batch_wise:
+            words += (
+                f", batch-wise term of {self.n_partitions} partitions clipped to "
+                f"{clipper.group_bound:.3g} (sensitivity twice that)"
+            )
+        return words
+
     def stds(self, model: nn.Module, batch_wise: bool) -> dict[nn.Parameter, float]:
         """Return the standard deviation of the noise of every trained parameter."""
         total = self.sensitivity(batch_wise)

@@ -158,20 +158,12 @@ class Synthesizer(BaseEstimator):
             was fitted too.
         """
         check_is_fitted(self)
-        check_number(
-            self._owner,
-            "n_samples",
-            n_samples,
-            low=1,
-            high=math.inf,
-            closed="left",
-            integer=True,
-        )
+        self._check_count("n_samples", n_samples)
         if random_state is None and self._sample_seed is not None:
             sequence = np.random.SeedSequence([self._sample_seed, 1 + self._n_sampled])
             self._n_sampled += 1
         else:
-            sequence = np.random.SeedSequence(_as_seed(random_state))
+            sequence = np.random.SeedSequence(as_seed(random_state))
         rows, places = sequence.spawn(2)
         generator = torch_generator(rows)
         rng = np.random.default_rng(places)
@@ -264,7 +256,7 @@ class Synthesizer(BaseEstimator):
         train(
             model, objective, len(frame), plan, gradient,
             self._options(n_rows, schema), mechanisms, streams, device,
-            divergence=self._batch_term(streams),
+            divergence=self._batch_term(model, streams),
         )  # fmt: skip
         self._finish(model, transformer, frame, plan, mechanisms, streams)
         spent = plan.spent()
@@ -296,6 +288,14 @@ class Synthesizer(BaseEstimator):
         """Whether the model starts at the private marginals."""
         return True
 
+    def _latent_share(self, n_rows: int, schema: Schema) -> float:
+        """Share of the budget for the moments of the latents."""
+        return 0.0
+
+    def _coupling(self, plan: PrivacyPlan) -> dict[str, Any]:
+        """Return the parameters of `PrivateGradient` that only some models need."""
+        return {}
+
     def _check_own(self) -> None:
         """Check the parameters that no other synthesizer has."""
         raise NotImplementedError
@@ -321,7 +321,7 @@ class Synthesizer(BaseEstimator):
         """Return the loss of given rows, over codes that live on the device."""
         raise NotImplementedError
 
-    def _batch_term(self, streams: Streams) -> Divergence | None:
+    def _batch_term(self, model: Any, streams: Streams) -> Divergence | None:
         """Return the batch-wise term of one partition's images."""
         raise NotImplementedError
 
@@ -365,6 +365,7 @@ class Synthesizer(BaseEstimator):
             marginal_budget=self._resolved("marginal_budget", n_rows, schema) * needs,
             has_open_levels=is_open,
             estimates_norm=self.max_grad_norm == "auto",
+            prior_budget=self._latent_share(n_rows, schema),
         )
 
     def _gradient(
@@ -388,7 +389,11 @@ class Synthesizer(BaseEstimator):
         group = default if self.clip_batch is None else float(self.clip_batch)
         clipper = Clipper(self.clipping, bound, self.sparsity, group)
         return PrivateGradient(
-            clipper, plan.noise_multiplier, plan.batch_size, self.n_partitions
+            clipper,
+            plan.noise_multiplier,
+            plan.batch_size,
+            self.n_partitions,
+            **self._coupling(plan),
         )
 
     def _options(self, n_rows: int, schema: Schema) -> TrainingOptions:
@@ -466,6 +471,9 @@ class Synthesizer(BaseEstimator):
                 also=also,
             )  # fmt: skip
 
+    def _check_count(self, name: str, value: object) -> None:
+        check_number(self._owner, name, value, low=1, closed="left", integer=True)
+
     def _check_share(self, name: str) -> None:
         value = getattr(self, name)
         check_number(self._owner, name, value, low=0, high=1, also=["auto"])
@@ -510,7 +518,7 @@ class Synthesizer(BaseEstimator):
         return found
 
     def _seed(self) -> int | None:
-        return _as_seed(self.random_state)
+        return as_seed(self.random_state)
 
     def _device(self) -> str:
         if self.device != "auto":
@@ -551,13 +559,7 @@ class Synthesizer(BaseEstimator):
     def _report(
         self, plan: PrivacyPlan, spent: float, schema: Schema, gradient: PrivateGradient
     ) -> PrivacyReport:
-        bound = gradient.clipper.bound
-        clipping = f"{self.clipping} clipping to norm {bound:g}"
-        if self.divergence is not None:
-            clipping += (
-                f", batch-wise term of {self.n_partitions} partitions clipped to "
-                f"{gradient.clipper.group_bound:.3g} (sensitivity twice that)"
-            )
+        clipping = gradient.describe(self.divergence is not None)
         return PrivacyReport(
             plan, spent, clipping, _public_facts(schema), _notes(self.reproducible)
         )
@@ -575,7 +577,7 @@ def _cell_facts(transformer: TableTransformer) -> list[CellFacts]:
     ]
 
 
-def _as_seed(random_state: Any) -> int | None:
+def as_seed(random_state: Any) -> int | None:
     """Return an integer seed of what scikit-learn accepts as `random_state`."""
     if random_state is None:
         return None

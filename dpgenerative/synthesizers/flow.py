@@ -252,7 +252,7 @@ class DPHFlowSynthesizer(Synthesizer):
 
         return objective
 
-    def _batch_term(self, streams: Streams) -> Divergence | None:
+    def _batch_term(self, model: HFlow, streams: Streams) -> Divergence | None:
         if isinstance(self.divergence, str):
             return DIVERGENCES[self.divergence]
         return self.divergence
