@@ -38,7 +38,7 @@ from dpgenerative.privacy.steps import (
 )
 from dpgenerative.schema import Schema
 from dpgenerative.training import OPTIMIZERS, TrainingOptions, train
-from dpgenerative.transform import TableTransformer
+from dpgenerative.transform import TableTransformer, has_open_keys
 
 SAMPLE_CHUNK = 2**16
 RAKING_ROWS = 2**15
@@ -418,7 +418,7 @@ class DPHFlowSynthesizer(BaseEstimator):
         }
 
     def _plan(self, n_rows: int, schema: Schema) -> PrivacyPlan:
-        is_open = any(c.levels is None for c in schema.columns if not c.numeric)
+        is_open = any(has_open_keys(c, self.anchored) for c in schema.columns)
         unbounded = any(c.lower is None for c in schema.columns if c.numeric)
         batch = self._resolved("batch_size", n_rows, schema)
         needs = self.anchored or is_open or unbounded
@@ -429,7 +429,7 @@ class DPHFlowSynthesizer(BaseEstimator):
             sampling_rate=min(1.0, batch / n_rows),
             n_steps=self._resolved("n_steps", n_rows, schema),
             marginal_budget=self._resolved("marginal_budget", n_rows, schema) * needs,
-            has_open_levels=is_open,
+            has_open_keys=is_open,
             estimates_norm=self.max_grad_norm == "auto",
         )
 
@@ -756,7 +756,8 @@ def _rows_per_column(n: int, schema: Schema, epsilon: float | None) -> float:
 def _auto_basis(n: int, schema: Schema, epsilon: float | None) -> int:
     if epsilon is None:
         return 64
-    return 8 if _rows_per_column(n, schema, epsilon) > 1000 else 5
+    rows = _rows_per_column(n, schema, epsilon)
+    return 16 if rows > 25_000 else 8 if rows > 1000 else 5
 
 
 def _auto_hidden(n: int, schema: Schema, epsilon: float | None) -> int:
