@@ -12,8 +12,9 @@ only what was released.
 Formal guarantee: the releases of `fit` together are one Gaussian mechanism of the noise
 multiplier given: a row is counted once in every histogram, so that histograms with
 standard deviations s_1, s_2, ... have multiplier ``(sum 1 / s_k^2)^(-1/2)``. Their
-number and their standard deviations are fixed before the first count. (The keys of a
-column of strings without known levels cost a delta besides: `noise.threshold_for`.)
+number and their standard deviations are fixed before the first count. (Keys - strings
+without known levels, values that many rows of a continuum share - cost a delta besides:
+`noise.threshold_for`.)
 
 How the budget is shared: the expected distance of a released histogram of K cells with
 noise s grows as K s, the cost as 1 / s^2, so that the sum over columns is least with
@@ -54,6 +55,8 @@ SPLIT_NOISE = 2.5
 """... and more than this many standard deviations of the noise of halving."""
 STRUCTURE_SHARE = 0.4
 """Part of a numeric column's budget that finds its cells."""
+SPIKE_SHARE = 0.1
+"""Part of a continuum's budget that releases the exact values many rows share."""
 OPEN_LEVELS = 64
 """Number of levels reckoned with where they are unknown: finding them costs most."""
 POOL_NOISE = 5.0
@@ -338,7 +341,7 @@ class TableTransformer:
         multiplier : float
             Noise multiplier of all releases together; 0 for no privacy.
         delta : float
-            Paid for the keys of columns of strings without known levels.
+            Paid for the keys of columns that `has_open_keys`.
         n_bins : int
             Number of intervals aimed at per numeric column.
         informed : bool, default=True
@@ -349,7 +352,7 @@ class TableTransformer:
         -------
         TableTransformer
         """
-        n_open = sum(c.levels is None for c in schema.columns if not c.numeric)
+        n_open = sum(has_open_keys(c, informed) for c in schema.columns)
         weights = [_expected_cells(c, n_bins) ** (2 / 3) for c in schema.columns]
         codecs = []
         for column, dtype, weight in zip(
@@ -473,24 +476,52 @@ class _Fitter:
     # Numbers --------------------------------------------------------------------
 
     def _numeric(self, column: Column, dtype: Any, series: pd.Series) -> Codec:
-        fitter = self
         if column.lower is None:
             lower, upper = self._bounds(column, dtype, series)
-            column = replace(column, lower=lower, upper=upper)
-            fitter = self._after_domain()
+            bounded = replace(column, lower=lower, upper=upper)
+            return self._after_domain()._numeric(bounded, dtype, series)
         grid = _grid(column)
         if not self.informed:
             return self._one_interval(column, dtype, grid)
         steps = in_steps(column, series)
+        spared = 1 - SPIKE_SHARE if column.step is None else 1.0
+        fitter = replace(self, std=self.std / math.sqrt(spared))
         counts, starts, heavy = fitter._split(grid, steps, bool(column.nullable))
         edges = grid[np.append(starts, len(grid) - 1)]
-        values = _atom_values(column, edges, heavy)
+        if column.step is None:
+            values = self._spikes(steps, edges, heavy, counts)
+        else:
+            values = _atom_values(column, edges, heavy)
         return IntervalCodec(column, dtype, fitter._masses(counts), edges, values)
+
+    def _spikes(
+        self,
+        steps: np.ndarray,
+        edges: np.ndarray,
+        heavy: np.ndarray,
+        rows: np.ndarray,
+    ) -> np.ndarray:
+        """Release the value of every heavy interval that most of its rows share."""
+        std = self.std / math.sqrt(SPIKE_SHARE)
+        threshold = threshold_for(std, self.delta, self.n_open) if std else 0.0
+        steps = steps[~np.isnan(steps)] + 0.0  # one zero
+        cells = np.searchsorted(edges[1:-1], steps, side="right")
+        exact = zip(*np.unique(steps[heavy[cells]], return_counts=True), strict=True)
+        counts: dict[Key, int] = {("float", float(v)): int(n) for v, n in exact}
+        released = self.mechanisms.thresholded(counts, std, threshold)
+        values = np.full(len(heavy), np.nan)
+        for (_, value), count in released.items():
+            cell = np.searchsorted(edges[1:-1], value, side="right")
+            if count > rows[cell] / 2:
+                values[cell] = value
+        return values
 
     def _one_interval(self, column: Column, dtype: Any, grid: np.ndarray) -> Codec:
         edges = grid[[0, -1]]
         masses = np.full(1 + bool(column.nullable), 1 / (1 + bool(column.nullable)))
-        values = _atom_values(column, edges, np.zeros(1, dtype=bool))
+        values = np.full(1, np.nan)
+        if column.step is not None:
+            values = _atom_values(column, edges, np.zeros(1, dtype=bool))
         return IntervalCodec(column, dtype, masses, edges, values)
 
     def _bounds(
@@ -641,6 +672,13 @@ class _Interval:
         self.count = float(total)
 
 
+def has_open_keys(column: Column, informed: bool = True) -> bool:
+    """Return whether fitting a column releases keys by a threshold, paid by delta."""
+    if column.numeric:
+        return informed and column.step is None
+    return column.levels is None
+
+
 def _expected_cells(column: Column, n_bins: int) -> float:
     """Return how many cells a column may get, by what is public."""
     if not column.numeric:
@@ -775,19 +813,13 @@ def _even_grid(column: Column, low: float, high: float, depth: int) -> np.ndarra
 
 
 def _atom_values(column: Column, edges: np.ndarray, heavy: np.ndarray) -> np.ndarray:
-    """Return the single number an interval stands for, NaN where it holds many."""
-    values = np.full(len(edges) - 1, np.nan)
-    if column.step is not None:
-        single = np.diff(edges) <= 1
-        values[single] = (edges[:-1][single] + edges[1:][single]) / 2
+    """Return the single number an interval of a grid stands for, NaN if it has more."""
+    values = (edges[:-1] + edges[1:]) / 2
+    values[np.diff(edges) > 1] = np.nan
     low, high = _grid_ends(column)
     for k in np.flatnonzero(heavy & np.isnan(values)):
         start, stop = max(edges[k], low), min(edges[k + 1], high)
-        if column.step is not None:
-            start, stop = math.ceil(start), math.floor(stop)
-        elif k < len(values) - 1:
-            stop = np.nextafter(stop, -np.inf)  # cells are open at their end
-        values[k] = roundest(start, stop)
+        values[k] = roundest(math.ceil(start), math.floor(stop))
     return values
 
 

@@ -356,7 +356,7 @@ def fitted_vae(rows, epsilon, seed, n_steps):
     model = VAE(rows.shape[1], 256, 8, generator)
     plan = make_plan(
         epsilon=epsilon, delta=1e-5, n_rows=n, sampling_rate=100 / n, n_steps=n_steps,
-        marginal_budget=0.0, has_open_levels=False,
+        marginal_budget=0.0, has_open_keys=False,
     )  # fmt: skip
     streams = Streams.create(seed, False, "cpu")
     data = torch.from_numpy(rows).float()

@@ -229,7 +229,7 @@ def test_untrained_flow_is_the_product_of_the_masses(config):
         assert torch.allclose(log_likelihood, expected, atol=2e-5)
     else:
         # The paper's flow starts at a normal density on [-3, 3] instead.
-        assert torch.allclose(model.first(codes)[0], expected, atol=2e-5)
+        assert torch.allclose(model.first(codes), expected, atol=2e-5)
 
 
 @over_the_sparse_grid
@@ -314,8 +314,7 @@ def test_invert_recovers_codes_and_positions(hidden_units):
     config = (True, 2, "low-rank", "uniform", hidden_units)
     model = make_flow(THREE, config, scale=0.7).double()
     codes, positions, _ = random_rows(THREE, 300)
-    _, logits, normalisers = model.first(codes)
-    v = model.first.place(codes, positions, logits, normalisers)
+    v = model.first.place(codes, positions, model.first.log_probs(codes))
     assert ((v > 0) & (v < 1)).all()
     found, inside = model.first.invert(v.detach())
     assert torch.equal(found, codes)
@@ -418,17 +417,34 @@ def test_gradients_reach_all_trainable_parameters(config):
 
 
 @pytest.mark.parametrize("hidden_units", UNITS)
+@pytest.mark.parametrize("scale", [0.7, 30.0])  # the latter drives offsets to the bound
+def test_closed_form_gradient_of_the_cells_is_that_of_autograd(hidden_units, scale):
+    config = (True, 1, "none", "uniform", hidden_units)
+    block = make_flow(THREE, config, scale=scale).double().first
+    codes, _, _ = random_rows(THREE, 60)
+    weights = torch.randn(60, dtype=torch.float64)
+    picked = torch.cat(
+        [p.gather(1, codes[:, [j]]) for j, p in enumerate(block.log_probs(codes))], 1
+    ).sum(1)
+    log_likelihood = block(codes)
+    torch.testing.assert_close(log_likelihood, picked)
+    parameters = list(block.parameters())
+    for found, expected in zip(
+        torch.autograd.grad(log_likelihood @ weights, parameters),
+        torch.autograd.grad(picked @ weights, parameters),
+        strict=True,
+    ):
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("hidden_units", UNITS)
 @pytest.mark.parametrize("changed", range(3))
 def test_cells_depend_on_earlier_columns_only(hidden_units, changed):
     model = make_flow(THREE, (True, 1, "none", "uniform", hidden_units), scale=0.7)
     codes, _, _ = random_rows(THREE, 40)
     other = codes.clone()
     other[:, changed] = (codes[:, changed] + 1) % len(THREE[changed].masses)
-    before, after = (
-        model.first.logits(model.first.features(c)) for c in (codes, other)
-    )
-    sizes = [len(f.masses) for f in THREE]
-    pairs = zip(before.split(sizes, 1), after.split(sizes, 1), strict=True)
+    pairs = zip(*(model.first.log_probs(c) for c in (codes, other)), strict=True)
     for j, (p, q) in enumerate(pairs):
         assert torch.equal(p, q) == (j <= changed)
 

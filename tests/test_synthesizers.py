@@ -135,7 +135,7 @@ def test_the_report_states_the_budget(epsilon):
     assert f"({epsilon:g}, 1e-05)-differential privacy" in text
     assert "adding or removing one row" in text
     assert "levels of colour, grade" in text
-    assert "strings as levels" in text
+    assert "unknown levels" in text
     assert 0.99 * epsilon < synthesizer.privacy_.to_dict()["epsilon_spent"] <= epsilon
 
 

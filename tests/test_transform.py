@@ -796,7 +796,7 @@ def test_heavy_integers_have_cells_of_their_own(bounds, multiplier):
 
 
 @pytest.mark.parametrize("multiplier", [0.0, 3.0])
-@pytest.mark.parametrize("atom", [0.0, -1.0, 0.25, 1000.0])
+@pytest.mark.parametrize("atom", [0.0, -1.0, 0.25, 1000.0, -math.log(101), 1 / 3])
 def test_heavy_numbers_of_a_continuum_have_cells_of_their_own(atom, multiplier):
     rng = np.random.default_rng(0)
     values = np.where(rng.random(5000) < 0.9, atom, rng.lognormal(0, 4, 5000))
@@ -837,6 +837,32 @@ def test_heavy_numbers_stay_in_their_cell(atom):
     cell = codec.encode(pd.Series([atom]))
     assert codec.atoms[cell]
     assert codec.encode(codec.decode(cell, np.array([0.5]))) == cell
+
+
+@pytest.mark.parametrize("multiplier", [0.0, 1.0])
+def test_a_crowded_stretch_of_a_continuum_is_not_one_value(multiplier):
+    rng = np.random.default_rng(0)
+    # 2,000 rows in a 400th of a grid cell, 900 of them with one value.
+    crowd = np.append(rng.uniform(0.5, 0.5 + 1e-6, 1100), np.full(900, 0.5 + 5e-7))
+    column = Column("x", "continuous", lower=-1, upper=1)
+    values = np.append(rng.uniform(-1, 1, 500), crowd)
+    codec = fit(one(values, column), multiplier=multiplier).codecs[0]
+    cell = codec.encode(pd.Series([0.5 + 5e-7]))
+    assert codec.masses[cell] > 0.7
+    assert not codec.atoms[cell]
+    values = np.append(values, np.full(300, 0.5 + 5e-7))
+    codec = fit(one(values, column), multiplier=multiplier).codecs[0]
+    assert codec.values[codec.encode(pd.Series([0.5]))] == 0.5 + 5e-7
+
+
+def test_a_value_of_few_rows_is_not_released():
+    values = np.append(np.linspace(-1, 1, 500), np.full(60, 1 / 3))
+    column = Column("x", "continuous", lower=-1, upper=1)
+    found = [
+        fit(one(values, column), multiplier=5.0, seed=seed, n_bins=200).codecs[0]
+        for seed in range(20)
+    ]
+    assert not any((codec.values == 1 / 3).any() for codec in found)
 
 
 @pytest.mark.parametrize("multiplier", [0.0, 2.0])
@@ -1160,7 +1186,9 @@ def test_a_table_spends_no_more_than_its_budget(multiplier, informed):
     fit(table, multiplier=multiplier, mechanisms=recorder, informed=informed)
     assert 0.2 / multiplier**2 < recorder.spent <= (1 + 1e-9) / multiplier**2
     open_columns = [r for r in recorder.releases if r.threshold is not None]
-    assert len(open_columns) == 2
+    continua = sum(c.numeric and c.step is None for c in table.schema.columns)
+    assert continua >= 2
+    assert len(open_columns) == 2 + informed * continua
     tails = [norm.sf((r.threshold - 1) / r.std) for r in open_columns]
     cost = 1 - np.prod([1 - p for p in tails])
     assert cost <= DELTA * (1 + 1e-9)
@@ -1234,6 +1262,8 @@ def test_the_budget_is_reached_where_it_is_spent():
     """A test of sensitivity has to see a row that costs all that may be spent."""
     table = Table.of({name: BRANCHES[name] for name in ("categories", "grades")})
     assert compare_neighbours(table, 5, 2.0) == pytest.approx(1 / 2.0**2)
+    shared = one([1 / 3] * 200, Column("x", "continuous", lower=0, upper=1))
+    assert compare_neighbours(shared, 5, 0.02) == pytest.approx(1 / 0.02**2)
     wide = Table.of({"x": BRANCHES["one number, wide bounds"]})
     assert compare_neighbours(wide, 5, 0.02) == pytest.approx(1 / 0.02**2)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -72,16 +73,19 @@ def cell_basis(facts: CellFacts, n_basis: int) -> Tensor | None:
     """Return functions of the cell that stand for it, shape (n_cells, m).
 
     Legendre polynomials of 2 u - 1, u the middle of the cell on the line of cumulative
-    masses, smaller with the degree (what is smooth is learned first), and indicators of
-    a heavy cell and of 'missing'; None stands for one indicator per cell, used for
-    nominal columns and wherever it is no larger.
+    masses of what is not missing, smaller with the degree (what is smooth is learned
+    first), and indicators of a heavy cell and of 'missing'; None stands for one
+    indicator per cell, used for nominal columns and wherever it is no larger.
     """
     k = len(facts.masses)
     if not facts.ordered or k <= n_basis + 1:
         return None
     masses = facts.masses.double()
-    u = masses.cumsum(0) - masses / 2
-    x = 2 * u - 1
+    present = masses.clone()
+    if facts.nullable:
+        present[-1] = 0
+    present /= present.sum()
+    x = 2 * present.cumsum(0) - present - 1
     powers = [torch.ones_like(x), x]
     for degree in range(1, n_basis):
         nxt = ((2 * degree + 1) * x * powers[-1] - degree * powers[-2]) / (degree + 1)
@@ -123,8 +127,6 @@ class Cells(nn.Module):
 
     log_masses: Tensor
     raking: Tensor
-    segments: Tensor
-    offsets_of: Tensor
 
     def __init__(self, facts: Sequence[CellFacts], n_basis: int) -> None:
         super().__init__()
@@ -149,9 +151,6 @@ class Cells(nn.Module):
         log_masses = torch.cat([f.masses for f in facts]).log().float()
         self.register_buffer("log_masses", log_masses)
         self.register_buffer("raking", torch.zeros_like(log_masses))
-        members = torch.arange(d).repeat_interleave(torch.tensor(self.n_cells))
-        self.register_buffer("segments", F.one_hot(members, d).float())
-        self.register_buffer("offsets_of", torch.tensor(self.cell_starts))
 
     def table(self, j: int) -> Tensor:
         """Return the functions of column j's cells, (n_cells, m_j)."""
@@ -169,19 +168,28 @@ class Cells(nn.Module):
             [self.inputs(j)[codes[:, j]] for j in range(self.n_columns)], dim=1
         )
 
-    def _spread(self, coefficients: Tensor, j: int) -> Tensor:
-        return coefficients @ self.table(j).T if self.smooth[j] else coefficients
+    def offsets(self, coefficients: Tensor, j: int) -> Tensor:
+        """Return the bounded offsets of column j's cells, (n, n_cells)."""
+        offsets = coefficients @ self.table(j).T if self.smooth[j] else coefficients
+        return offsets.clamp(-LARGEST_OFFSET, LARGEST_OFFSET)
 
-    def logits_of(self, coefficients: Tensor) -> Tensor:
-        """Return unnormalised log-probabilities of all cells, (n, sum n_cells)."""
+    def base(self, j: int) -> Tensor:
+        """Return what column j's offsets are added to, (n_cells,)."""
+        cells = slice(self.cell_starts[j], self.cell_starts[j] + self.n_cells[j])
+        return self.log_masses[cells] + self.raking[cells]
+
+    def log_prob(self, coefficients: Tensor, codes: Tensor) -> Tensor:
+        """Return the log-probability of every row's cells, (n,)."""
+        log_likelihood: Tensor = _CellLogProb.apply(coefficients, codes, self)
+        return log_likelihood
+
+    def log_probs_of(self, coefficients: Tensor) -> list[Tensor]:
+        """Return log-probabilities of every column's cells, each (n, n_cells)."""
         parts = coefficients.split(self.widths, dim=1)
-        offsets = torch.cat([self._spread(c, j) for j, c in enumerate(parts)], dim=1)
-        bounded = offsets.clamp(-LARGEST_OFFSET, LARGEST_OFFSET)
-        return bounded + self.log_masses + self.raking
-
-    def log_normalisers(self, logits: Tensor) -> Tensor:
-        """Return the logarithms of the sums over every column's cells, (n, d)."""
-        return (logits.exp() @ self.segments).log()
+        return [
+            (self.offsets(part, j) + self.base(j)).log_softmax(1)
+            for j, part in enumerate(parts)
+        ]
 
 
 class AnchoredBlock(Cells):
@@ -232,26 +240,21 @@ class AnchoredBlock(Cells):
             out = out + self.output(self.gain * self.hidden(features).tanh())
         return out
 
-    def logits(self, features: Tensor) -> Tensor:
-        """Return unnormalised log-probabilities of all cells, (n, sum n_cells)."""
-        return self.logits_of(self.coefficients(features))
+    def forward(self, codes: Tensor) -> Tensor:
+        """Return the log-probability of every row, (n,)."""
+        return self.log_prob(self.coefficients(self.features(codes)), codes)
 
-    def forward(self, codes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log-likelihoods (n,), logits and log-normalisers (n, d) of cells."""
-        logits = self.logits(self.features(codes))
-        normalisers = self.log_normalisers(logits)
-        picked = logits.gather(1, codes + self.offsets_of)
-        return (picked - normalisers).sum(1), logits, normalisers
+    def log_probs(self, codes: Tensor) -> list[Tensor]:
+        """Return log-probabilities of every column's cells, each (n, n_cells)."""
+        return self.log_probs_of(self.coefficients(self.features(codes)))
 
     def place(
-        self, codes: Tensor, positions: Tensor, logits: Tensor, normalisers: Tensor
+        self, codes: Tensor, positions: Tensor, log_probs: Sequence[Tensor]
     ) -> Tensor:
         """Return the image of every row on the unit cube, (n, d)."""
         images = []
-        for j in range(self.n_columns):
-            start = self.cell_starts[j]
-            block = logits[:, start : start + self.n_cells[j]]
-            probs = (block - normalisers[:, j : j + 1]).exp()
+        for j, log_prob in enumerate(log_probs):
+            probs = log_prob.exp()
             k = codes[:, j : j + 1]
             upper = probs.cumsum(1).gather(1, k)
             mass = probs.gather(1, k)
@@ -301,9 +304,44 @@ class AnchoredBlock(Cells):
         if hidden is not None:
             weight = (self.output.weight * self.output.mask)[rows]
             out = out + self.gain * hidden.tanh() @ weight.T + self.output.bias[rows]
-        cells = slice(self.cell_starts[j], self.cell_starts[j] + self.n_cells[j])
-        bounded = self._spread(out, j).clamp(-LARGEST_OFFSET, LARGEST_OFFSET)
-        return bounded + self.log_masses[cells] + self.raking[cells]
+        return self.offsets(out, j) + self.base(j)
+
+
+class _CellLogProb(torch.autograd.Function):
+    """Log-probability of rows of cells, and its gradient in the same pass.
+
+    With ``p`` the probabilities of a column's cells and ``t_k`` the functions of cell
+    k, the gradient in the column's coefficients is ``t_k - sum_l p_l t_l``. Column by
+    column nothing leaves the cache: a step on 100 columns takes a tenth of the time
+    that recording every operation takes.
+    """
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, coefficients: Tensor, codes: Tensor, block: Cells
+    ) -> Tensor:
+        total = coefficients.new_zeros(len(codes))
+        slopes = torch.empty_like(coefficients)
+        for j, part in enumerate(coefficients.split(block.widths, dim=1)):
+            k = codes[:, j : j + 1]
+            offsets = block.offsets(part, j)
+            log_probs = (offsets + block.base(j)).log_softmax(1)
+            total += log_probs.gather(1, k)[:, 0]
+            # Offsets at their bound do not move.
+            moves = (offsets.abs() < LARGEST_OFFSET).to(offsets)
+            pull = log_probs.exp_().neg_()
+            pull.scatter_add_(1, k, torch.ones_like(k, dtype=pull.dtype))
+            pull *= moves
+            columns = slice(block.starts[j], block.starts[j] + block.widths[j])
+            slopes[:, columns] = pull @ block.table(j) if block.smooth[j] else pull
+        ctx.save_for_backward(slopes)
+        return total
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        ctx: Any, upstream: Tensor
+    ) -> tuple[Tensor, None, None]:
+        return upstream.unsqueeze(1) * ctx.saved_tensors[0], None, None
 
 
 class Rake:
@@ -318,22 +356,28 @@ class Rake:
         self.soft = soft
 
     def __call__(
-        self, block: AnchoredBlock, j: int, logits: Tensor, images: Tensor
+        self, block: Cells, j: int, logits: Tensor, images: Tensor | None = None
     ) -> Tensor:
-        """Update column j's correction and return its corrected logits."""
+        """Update column j's correction and return its corrected logits.
+
+        `images` place every row in its column; softly, probabilities count instead.
+        """
         cells = slice(block.cell_starts[j], block.cell_starts[j] + block.n_cells[j])
         target = block.log_masses[cells]
+        weights = (logits - logits.amax(1, keepdim=True)).exp()
+        correction = torch.zeros_like(target)
         for _ in range(self.n_rounds):
-            probs = logits.softmax(1)
-            if self.soft:
-                masses = probs.mean(0)
+            factors = correction.exp()
+            if self.soft or images is None:
+                masses = factors * ((1 / (weights @ factors)) @ weights) / len(logits)
             else:
-                k = (images.unsqueeze(1) >= probs.cumsum(1)[:, :-1]).sum(1)
+                steps = (weights * factors).cumsum(1)
+                k = (images.unsqueeze(1) * steps[:, -1:] >= steps[:, :-1]).sum(1)
                 masses = torch.bincount(k, minlength=block.n_cells[j]) / len(k)
-            step = (target - masses.clamp(min=0.1 / len(probs)).log()).clamp(-2, 2)
-            block.raking[cells] += step
-            logits = logits + step
-        return logits
+            gap = target - masses.clamp(min=0.1 / len(logits)).log()
+            correction += gap.clamp(-2, 2)
+        block.raking[cells] += correction
+        return logits + correction
 
 
 class SplineNetwork(nn.Module):
@@ -486,19 +530,20 @@ class HFlow(nn.Module):
             Log-probability of the cells (a bound of it unless `exact`).
         image : Tensor of shape (n, d) or None
         """
-        log_first, logits, normalisers = self.first(codes)
         if positions is None or draws is None:
-            return log_first, None
+            return self.first(codes), None
+        log_probs = self.first.log_probs(codes)
         log_q = torch.zeros_like(draws)
         if self.dequantizer is not None:
             draws, log_q = self.dequantizer(self.first.features(codes), draws)
         columns = torch.arange(codes.shape[1], device=codes.device)
         atom = self.atoms[columns, codes]
         inside = torch.where(atom, draws, positions)
-        v = self.first.place(codes, inside, logits, normalisers)
+        v = self.first.place(codes, inside, log_probs)
         z, log_det = self._push(v)
         log_q = (log_q * atom).sum(1)
-        return log_first + log_det - log_q, z
+        picked = [p.gather(1, codes[:, [j]]) for j, p in enumerate(log_probs)]
+        return torch.cat(picked, 1).sum(1) + log_det - log_q, z
 
     def _push(self, v: Tensor) -> tuple[Tensor, Tensor]:
         """Return images in the base space, and log-densities of v there."""

@@ -21,17 +21,17 @@ from torch import Tensor, nn
 
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.models.divergences import Latents
-from dpgenerative.models.flow import CellFacts, Cells
+from dpgenerative.models.flow import CellFacts, Cells, Rake
 from dpgenerative.models.priors import GaussianPrior, NormalPrior, Prior, log_normal
 
 LOG_VARIANCE_BOUND = 5.0
 """Log-variances of the posterior lie within this distance of 0."""
-FEATURE_GAIN = 1.0
+FEATURE_GAIN = 2.0
+"""Size of what the encoder sees of a row."""
 HIDDEN_GAIN = 2.0
-"""Size of a vector of hidden activations."""
+"""Size of a row's hidden activations."""
 LEAST_VARIANCE = 0.01
 """Least variance of a fitted prior in any direction."""
-RAKING_ROUNDS = 8
 
 
 class Encoder(nn.Module):
@@ -58,7 +58,7 @@ class Encoder(nn.Module):
         self.scale = FEATURE_GAIN / math.sqrt(n_columns)
         self.gain = HIDDEN_GAIN / math.sqrt(hidden_units)
         with torch.no_grad():
-            # The features of a column have size 1, and so have all of them, scaled.
+            # The features of a column have size 1: so have the sums and the means.
             self.hidden.weight.normal_(0, 1 / FEATURE_GAIN, generator=generator)
             means = self.output.weight[:latent_dim]
             means.normal_(0, 1.5 / HIDDEN_GAIN, generator=generator)
@@ -159,18 +159,16 @@ class VAE(nn.Module):
         spread = (log_variance / 2).exp().unsqueeze(1)
         return Latents(mean.unsqueeze(1) + spread * noise, mean, log_variance)
 
-    def logits(self, z: Tensor) -> Tensor:
-        """Return unnormalised log-probabilities of all cells, for z of (n, k)."""
-        return self.cells.logits_of(self.decoder(z))
+    def log_probs(self, z: Tensor) -> list[Tensor]:
+        """Return log p(cell | z) of every column, (n, n_cells), for z of (n, k)."""
+        return self.cells.log_probs_of(self.decoder(z))
 
     def _log_decoded(self, codes: Tensor, z: Tensor) -> Tensor:
         """Return log p(x | z) of every row and draw, (n, L)."""
         n, n_draws, _ = z.shape
         coefficients = self.decoder(z).flatten(0, 1)
-        logits = self.cells.logits_of(coefficients)
-        places = (codes + self.cells.offsets_of).repeat_interleave(n_draws, 0)
-        picked = logits.gather(1, places) - self.cells.log_normalisers(logits)
-        return picked.sum(1).view(n, n_draws)
+        rows = codes.repeat_interleave(n_draws, 0)
+        return self.cells.log_prob(coefficients, rows).view(n, n_draws)
 
     def forward(self, codes: Tensor, noise: Tensor) -> tuple[Tensor, Latents]:
         """Return the bound of every row's log-probability, and its latents.
@@ -228,8 +226,8 @@ class VAE(nn.Module):
             len(z), self.cells.n_columns, generator=generator, device=z.device
         )
         codes = []
-        for j, logits in enumerate(self.logits(z).split(self.cells.n_cells, dim=1)):
-            steps = logits.softmax(1).cumsum(1)
+        for j, log_probs in enumerate(self.log_probs(z)):
+            steps = log_probs.exp().cumsum(1)
             u = draws[:, j : j + 1] * steps[:, -1:]
             codes.append((u >= steps[:, :-1]).sum(1))
         return torch.stack(codes, 1)
@@ -237,14 +235,9 @@ class VAE(nn.Module):
     @torch.no_grad()
     def rake(self, n: int, generator: torch.Generator) -> None:
         """Bring the model's marginals back to the released ones, on n own latents."""
-        logits = self.logits(self._drawn(n, generator))
-        target = self.cells.log_masses
-        for _ in range(RAKING_ROUNDS):
-            spread = self.cells.log_normalisers(logits) @ self.cells.segments.T
-            masses = (logits - spread).exp().mean(0)
-            step = (target - masses.clamp(min=0.1 / n).log()).clamp(-2, 2)
-            self.cells.raking += step
-            logits = logits + step
+        rake = Rake(soft=True)
+        for j, log_probs in enumerate(self.log_probs(self._drawn(n, generator))):
+            rake(self.cells, j, log_probs)
 
     # The law of the latents -----------------------------------------------------
 

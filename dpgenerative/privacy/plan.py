@@ -7,7 +7,7 @@ either.
 Formal guarantee: the row count is released under pure epsilon_c-DP; for every value of
 it the remaining releases, whose noise multipliers, sampling rate and number of steps
 are fixed by that value, are (epsilon - epsilon_c, delta)-DP together; so the whole is
-(epsilon, delta)-DP by basic composition. A thresholded release of strings costs
+(epsilon, delta)-DP by basic composition. A thresholded release of keys costs
 `threshold_delta`, and the accountant works at what is left of delta.
 """
 
@@ -28,7 +28,7 @@ from dpgenerative.privacy.accounting import (
 COUNT_SHARE = 0.015
 """Share of epsilon that releases the number of rows."""
 THRESHOLD_SHARE = 0.1
-"""Share of delta that pays for the strings of columns without known levels."""
+"""Share of delta that pays for released keys: unknown levels, frequent values."""
 NORM_SHARE = 0.01
 """Share of the budget that estimates the clipping norm, where that is asked for."""
 _CURVE = tuple(10.0**-k for k in range(1, 10))
@@ -50,7 +50,7 @@ class PrivacyPlan:
     marginal_multiplier : float
         Noise multiplier of all one-way marginals together; inf if none is released.
     threshold_delta : float
-        Cost of releasing strings as levels.
+        Cost of releasing keys by a threshold.
     norm_multiplier : float
         Noise multiplier of the estimated clipping norm; inf if it is given.
     noise_multiplier : float
@@ -148,7 +148,7 @@ def make_plan(
     sampling_rate: float,
     n_steps: int,
     marginal_budget: float,
-    has_open_levels: bool,
+    has_open_keys: bool,
     estimates_norm: bool = False,
     prior_budget: float = 0.0,
 ) -> PrivacyPlan:
@@ -167,8 +167,8 @@ def make_plan(
     marginal_budget : float in [0, 1)
         Share of the budget that one-way marginals get, in the units in which Gaussian
         releases add up (squared inverse noise multipliers); 0 if none is released.
-    has_open_levels : bool
-        Whether strings are released as levels.
+    has_open_keys : bool
+        Whether levels or frequent values are released by a threshold.
     estimates_norm : bool, default=False
         Whether the clipping norm is estimated.
     prior_budget : float in [0, 1), default=0
@@ -192,7 +192,7 @@ def make_plan(
             **zeros,
         )  # fmt: skip
     spent = count_epsilon(epsilon)
-    threshold_delta = THRESHOLD_SHARE * delta if has_open_levels else 0.0
+    threshold_delta = THRESHOLD_SHARE * delta if has_open_keys else 0.0
     rest, rest_delta = epsilon - spent, delta - threshold_delta
     whole = gaussian_multiplier(rest, rest_delta)
     marginal = _multiplier_of_share(whole, marginal_budget)
@@ -281,7 +281,8 @@ class PrivacyReport:
             )
         if plan.threshold_delta:
             lines.append(
-                f"strings as levels (thresholded, {plan.threshold_delta:g} of delta)"
+                "unknown levels and frequent values (thresholded, "
+                f"{plan.threshold_delta:g} of delta)"
             )
         if math.isfinite(plan.norm_multiplier):
             lines.append(

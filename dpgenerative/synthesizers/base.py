@@ -43,7 +43,7 @@ from dpgenerative.privacy.steps import (
 )
 from dpgenerative.schema import Schema
 from dpgenerative.training import OPTIMIZERS, TrainingOptions, train
-from dpgenerative.transform import TableTransformer
+from dpgenerative.transform import TableTransformer, has_open_keys
 
 SAMPLE_CHUNK = 2**16
 RAKING_ROWS = 2**15
@@ -352,7 +352,7 @@ class Synthesizer(BaseEstimator):
     # Parts of a fit -------------------------------------------------------------
 
     def _plan(self, n_rows: int, schema: Schema) -> PrivacyPlan:
-        is_open = any(c.levels is None for c in schema.columns if not c.numeric)
+        is_open = any(has_open_keys(c, self._informed) for c in schema.columns)
         unbounded = any(c.lower is None for c in schema.columns if c.numeric)
         batch = self._resolved("batch_size", n_rows, schema)
         needs = self._informed or is_open or unbounded
@@ -363,7 +363,7 @@ class Synthesizer(BaseEstimator):
             sampling_rate=min(1.0, batch / n_rows),
             n_steps=self._resolved("n_steps", n_rows, schema),
             marginal_budget=self._resolved("marginal_budget", n_rows, schema) * needs,
-            has_open_levels=is_open,
+            has_open_keys=is_open,
             estimates_norm=self.max_grad_norm == "auto",
             prior_budget=self._latent_share(n_rows, schema),
         )

@@ -317,7 +317,8 @@ def _rows_per_column(n: int, schema: Schema, epsilon: float | None) -> float:
 def _auto_basis(n: int, schema: Schema, epsilon: float | None) -> int:
     if epsilon is None:
         return 64
-    return 8 if _rows_per_column(n, schema, epsilon) > 1000 else 5
+    rows = _rows_per_column(n, schema, epsilon)
+    return 16 if rows > 25_000 else 8 if rows > 1000 else 5
 
 
 def _auto_hidden(n: int, schema: Schema, epsilon: float | None) -> int:

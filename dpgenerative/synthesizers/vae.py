@@ -476,5 +476,5 @@ _RULES: dict[str, Rule] = {
     "hidden_units": lambda n, schema, epsilon: 64,
     "n_steps": _auto_steps,
     "batch_size": lambda n, schema, epsilon: min(2048, max(32, n)),
-    "learning_rate": lambda n, schema, epsilon: 0.01,
+    "learning_rate": lambda n, schema, epsilon: 0.005 if epsilon is None else 0.02,
 }

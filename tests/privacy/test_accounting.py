@@ -115,25 +115,25 @@ def plan(**changes):
         "sampling_rate": 0.05,
         "n_steps": 200,
         "marginal_budget": 0.15,
-        "has_open_levels": False,
+        "has_open_keys": False,
     }
     return make_plan(**{**facts, **changes})
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
-@pytest.mark.parametrize("has_open_levels", [False, True])
+@pytest.mark.parametrize("has_open_keys", [False, True])
 @pytest.mark.parametrize("estimates_norm", [False, True])
 @pytest.mark.parametrize("prior_budget", [0.0, 0.05])
-def test_the_plan_adds_up(epsilon, has_open_levels, estimates_norm, prior_budget):
+def test_the_plan_adds_up(epsilon, has_open_keys, estimates_norm, prior_budget):
     p = plan(
-        epsilon=epsilon, has_open_levels=has_open_levels,
+        epsilon=epsilon, has_open_keys=has_open_keys,
         estimates_norm=estimates_norm, prior_budget=prior_budget,
     )  # fmt: skip
     assert 0.99 * epsilon < p.spent() <= epsilon
     assert p.count_epsilon == count_epsilon(epsilon) <= 0.02 * epsilon
     exact = oracle(p.releases, p.delta - p.threshold_delta) + p.count_epsilon
     assert exact <= epsilon * (1 + 1e-4)
-    assert (p.threshold_delta > 0) == has_open_levels
+    assert (p.threshold_delta > 0) == has_open_keys
     assert math.isfinite(p.norm_multiplier) == estimates_norm
     assert math.isfinite(p.prior_multiplier) == (prior_budget > 0)
     assert len(p.releases) == 2 + estimates_norm + (prior_budget > 0)
@@ -174,15 +174,15 @@ def test_the_divisor_is_public():
     assert plan(n_rows=30_000).batch_size == pytest.approx(0.05 * 30_000)
 
 
-@pytest.mark.parametrize("has_open_levels", [False, True])
-def test_the_curve_holds_everywhere(has_open_levels):
+@pytest.mark.parametrize("has_open_keys", [False, True])
+def test_the_curve_holds_everywhere(has_open_keys):
     plan = make_plan(
         epsilon=1.0, delta=DELTA, n_rows=5000, sampling_rate=0.1, n_steps=100,
-        marginal_budget=0.2, has_open_levels=has_open_levels,
+        marginal_budget=0.2, has_open_keys=has_open_keys,
     )  # fmt: skip
     (epsilon, delta), *others = plan.curve()
     assert (epsilon, delta) == (1.0, DELTA)
-    assert len(others) == (4 if has_open_levels else 8)
+    assert len(others) == (4 if has_open_keys else 8)
     for bound, at in others:
         rest = at - plan.threshold_delta
         exact = plan.count_epsilon + max(oracle(plan.releases, rest), 0.0)
@@ -195,6 +195,6 @@ def test_the_curve_holds_everywhere(has_open_levels):
 def test_without_privacy_the_curve_is_empty():
     plan = make_plan(
         epsilon=None, delta=DELTA, n_rows=5000, sampling_rate=0.1, n_steps=100,
-        marginal_budget=0.2, has_open_levels=False,
+        marginal_budget=0.2, has_open_keys=False,
     )  # fmt: skip
     assert plan.curve() == ()
