@@ -565,3 +565,72 @@ def test_the_baselines_clip_flat():
 def test_shares_beyond_the_budget_are_refused():
     with pytest.raises(ValueError, match="marginal_budget"):
         fitted(prior_budget=0.6, marginal_budget=0.6)
+
+
+# A label --------------------------------------------------------------------------
+
+
+def test_a_condition_keeps_its_marginal_and_the_rest_adds_up():
+    model = VAE(
+        FACTS, n_basis=2, hidden_units=6, latent_dim=1, prior=NormalPrior(1),
+        beta=1.0, generator=generator(), condition=1,
+    )  # fmt: skip
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.5 * torch.randn(p.shape, generator=generator(1)))
+    z, step = grid()
+    model = model.double()
+    told = [torch.full((len(z),), k) for k in range(3)]
+    joint = []
+    for i, k in CODES.tolist():
+        first, second = model.log_probs(z, told[k])
+        density = (first[:, i] + second[:, k] + model.law.log_prob(z)).exp()
+        joint.append(float(density.detach().sum()) * step)
+    joint = torch.tensor(joint).double()
+    assert float(joint.sum()) == pytest.approx(1, abs=1e-6)
+    assert torch.allclose(joint.view(5, 3).sum(0), FACTS[1].masses, atol=1e-6)
+    apart = torch.outer(joint.view(5, 3).sum(1), FACTS[1].masses)
+    assert (joint.view(5, 3) - apart).abs().max() > 0.01
+    with torch.no_grad():
+        found = model.log_likelihood(CODES, noise(40_000))
+    assert torch.allclose(found, joint.log(), atol=0.1)
+
+
+def test_rows_of_a_given_label():
+    frame = table(4000)
+    synthesizer = fitted(
+        frame, epsilon=8.0, n_steps=300, batch_size=512, conditional="colour"
+    )
+    labels = ["red"] * 300 + ["blue"] * 700
+    rows = synthesizer.sample_given(labels, random_state=0)
+    pd.testing.assert_series_equal(rows.dtypes, frame.dtypes)
+    assert rows["colour"].tolist() == labels
+    assert rows["side"][:300].mean() > 0.8
+    assert rows["side"][300:].mean() < 0.2
+    again = synthesizer.decode(synthesizer.encode(frame), 0, labels=["red"] * 4000)
+    assert (again["colour"] == "red").all()
+    same = synthesizer.reconstruct(frame, random_state=0)
+    assert same["colour"].tolist() == frame["colour"].tolist()
+    free = synthesizer.sample(4000)
+    assert abs((free["colour"] == "red").mean() - 0.5) < 0.05
+    assert np.isfinite(synthesizer.score(frame))
+
+
+def test_a_given_target_is_a_label():
+    frame = table()
+    synthesizer = DPVAESynthesizer(**FAST, conditional="colour")
+    synthesizer.fit(frame[["side", "size"]], frame["colour"])
+    X, y = synthesizer.sample_given(["blue", "red"])
+    assert X.columns.tolist() == ["side", "size"]
+    assert y.tolist() == ["blue", "red"]
+
+
+def test_labels_need_a_conditional_column():
+    with pytest.raises(ValueError, match="must name a column"):
+        fitted(conditional="weight")
+    synthesizer = fitted()
+    with pytest.raises(ValueError, match="only with the parameter 'conditional'"):
+        synthesizer.sample_given(["red"])
+    told = fitted(conditional="colour")
+    with pytest.raises(ValueError, match="one label per point"):
+        told.decode(np.zeros((2, told._model.latent_dim)), labels=["red"])

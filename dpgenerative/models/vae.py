@@ -6,6 +6,9 @@ coefficients of the same functions, which are offsets to the released masses:
 ``P(cell k of column j | z) = softmax(log pi_j + o_j(z))_k``. Its last layers start at
 zero, so that the untrained model is the product of the private marginals.
 
+With a *condition*, one column keeps its released marginal, whatever z is, and the
+decoder sees its cell beside z: ``p(x, y) = pi(y) E_z p(x | z, y)``.
+
 Every layer treats its records apart, and has a closed form in `privacy.gradients`; the
 L draws of a record are L positions of one record there.
 """
@@ -30,6 +33,8 @@ FEATURE_GAIN = 2.0
 """Size of what the encoder sees of a row."""
 HIDDEN_GAIN = 2.0
 """Size of a row's hidden activations."""
+INITIAL_LOG_VARIANCE = 0.0
+MEAN_SCALE = 1.5
 LEAST_VARIANCE = 0.01
 """Least variance of a fitted prior in any direction."""
 
@@ -61,7 +66,8 @@ class Encoder(nn.Module):
             # The features of a column have size 1: so have the sums and the means.
             self.hidden.weight.normal_(0, 1 / FEATURE_GAIN, generator=generator)
             means = self.output.weight[:latent_dim]
-            means.normal_(0, 1.5 / HIDDEN_GAIN, generator=generator)
+            means.normal_(0, MEAN_SCALE / HIDDEN_GAIN, generator=generator)
+            self.output.bias[latent_dim:].fill_(INITIAL_LOG_VARIANCE)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and log-variance, both (n, k)."""
@@ -123,7 +129,11 @@ class VAE(nn.Module):
         Weight of the divergence of a record's posterior from the prior.
     generator : torch.Generator
         Source of the initial weights.
+    condition : int, optional
+        Column that the decoder is told.
     """
+
+    free: Tensor
 
     def __init__(
         self,
@@ -135,14 +145,22 @@ class VAE(nn.Module):
         prior: Prior,
         beta: float,
         generator: torch.Generator,
+        condition: int | None = None,
     ) -> None:
         super().__init__()
         self.cells = Cells(facts, n_basis)
+        self.condition = condition
         n_features = sum(self.cells.widths)
+        n_told = 0 if condition is None else self.cells.widths[condition]
         self.encoder = Encoder(
             len(facts), n_features, hidden_units, latent_dim, generator
         )
-        self.decoder = Decoder(latent_dim, hidden_units, n_features, generator)
+        self.decoder = Decoder(latent_dim + n_told, hidden_units, n_features, generator)
+        free = torch.ones(len(facts))
+        if condition is not None:
+            free[condition] = 0
+        widths = torch.tensor(self.cells.widths)
+        self.register_buffer("free", free.repeat_interleave(widths))
         self.latent_dim = latent_dim
         self.prior = prior
         self.law = prior
@@ -159,14 +177,28 @@ class VAE(nn.Module):
         spread = (log_variance / 2).exp().unsqueeze(1)
         return Latents(mean.unsqueeze(1) + spread * noise, mean, log_variance)
 
-    def log_probs(self, z: Tensor) -> list[Tensor]:
-        """Return log p(cell | z) of every column, (n, n_cells), for z of (n, k)."""
-        return self.cells.log_probs_of(self.decoder(z))
+    def _coefficients(self, z: Tensor, labels: Tensor | None) -> Tensor:
+        """Return what the decoder says of every z in (..., k), told the cells given."""
+        if self.condition is not None:
+            told = self.cells.inputs(self.condition)[labels]
+            z = torch.cat([z, told], -1)
+        out: Tensor = self.decoder(z) * self.free
+        return out
+
+    def log_probs(self, z: Tensor, labels: Tensor | None = None) -> list[Tensor]:
+        """Return log p(cell | z) of every column, (n, n_cells), for z of (n, k).
+
+        `labels` are cells of the condition, shape (n,), where there is one.
+        """
+        return self.cells.log_probs_of(self._coefficients(z, labels))
 
     def _log_decoded(self, codes: Tensor, z: Tensor) -> Tensor:
         """Return log p(x | z) of every row and draw, (n, L)."""
         n, n_draws, _ = z.shape
-        coefficients = self.decoder(z).flatten(0, 1)
+        labels = None
+        if self.condition is not None:
+            labels = codes[:, [self.condition]].expand(n, n_draws)
+        coefficients = self._coefficients(z, labels).flatten(0, 1)
         rows = codes.repeat_interleave(n_draws, 0)
         return self.cells.log_prob(coefficients, rows).view(n, n_draws)
 
@@ -212,31 +244,48 @@ class VAE(nn.Module):
     # Samples --------------------------------------------------------------------
 
     @torch.no_grad()
-    def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """Draw the cells of n rows, (n, d)."""
-        return self.decode(self._drawn(n, generator), generator)
+    def sample(
+        self, n: int, generator: torch.Generator, labels: Tensor | None = None
+    ) -> Tensor:
+        """Draw the cells of n rows, (n, d); of these labels, where they are given."""
+        return self.decode(self._drawn(n, generator), generator, labels)
 
     def _drawn(self, n: int, generator: torch.Generator) -> Tensor:
         return self.law.sample(n, generator).to(self.cells.log_masses)
 
+    def _labels(self, n: int, generator: torch.Generator) -> Tensor | None:
+        """Draw cells of the condition from its released marginal."""
+        if self.condition is None:
+            return None
+        masses = self.cells.base(self.condition).exp()
+        return torch.multinomial(masses, n, replacement=True, generator=generator)
+
     @torch.no_grad()
-    def decode(self, z: Tensor, generator: torch.Generator) -> Tensor:
+    def decode(
+        self, z: Tensor, generator: torch.Generator, labels: Tensor | None = None
+    ) -> Tensor:
         """Draw the cells of one row per point z, (n, d): drawn, not the likeliest."""
+        if labels is None:
+            labels = self._labels(len(z), generator)
         draws = torch.rand(
             len(z), self.cells.n_columns, generator=generator, device=z.device
         )
         codes = []
-        for j, log_probs in enumerate(self.log_probs(z)):
+        for j, log_probs in enumerate(self.log_probs(z, labels)):
             steps = log_probs.exp().cumsum(1)
             u = draws[:, j : j + 1] * steps[:, -1:]
             codes.append((u >= steps[:, :-1]).sum(1))
+        if self.condition is not None and labels is not None:
+            codes[self.condition] = labels
         return torch.stack(codes, 1)
 
     @torch.no_grad()
     def rake(self, n: int, generator: torch.Generator) -> None:
         """Bring the model's marginals back to the released ones, on n own latents."""
         rake = Rake(soft=True)
-        for j, log_probs in enumerate(self.log_probs(self._drawn(n, generator))):
+        z = self._drawn(n, generator)
+        labels = self._labels(n, generator)
+        for j, log_probs in enumerate(self.log_probs(z, labels)):
             rake(self.cells, j, log_probs)
 
     # The law of the latents -----------------------------------------------------

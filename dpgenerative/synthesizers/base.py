@@ -120,6 +120,7 @@ class Synthesizer(BaseEstimator):
         schema = (self.schema or Schema([])).resolve(
             frame, self._nominal(frame, layout)
         )
+        self._check_schema(schema)
         seed = self._seed()
         device = self._device()
         streams = Streams.create(seed, self.reproducible, device)
@@ -299,6 +300,9 @@ class Synthesizer(BaseEstimator):
     def _check_own(self) -> None:
         """Check the parameters that no other synthesizer has."""
         raise NotImplementedError
+
+    def _check_schema(self, schema: Schema) -> None:
+        """Check the parameters that speak of columns."""
 
     def _build(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,13 @@ from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.sampling import capacity
 from dpgenerative.privacy.steps import AGGREGATIONS, Divergence, Objective
 from dpgenerative.schema import Schema
-from dpgenerative.synthesizers.base import RAKING_ROWS, Rule, Synthesizer, as_seed
+from dpgenerative.synthesizers.base import (
+    RAKING_ROWS,
+    SAMPLE_CHUNK,
+    Rule,
+    Synthesizer,
+    as_seed,
+)
 from dpgenerative.transform import TableTransformer
 
 PRIORS: dict[str, Callable[[int], Prior]] = {
@@ -82,6 +88,9 @@ class DPVAESynthesizer(Synthesizer):
         Weight of the divergence of every record's posterior from the prior.
     n_draws : int, default=1
         Draws from every record's posterior per step; they count as one record.
+    conditional : hashable, optional
+        Name of a column that the decoder is told, and that keeps its released marginal:
+        a label, of which `sample_given` then draws rows.
     latent_dim : int or "auto", default="auto"
         Number of latents; "auto" with a Prior object is that of its samples.
     hidden_units : int or "auto", default="auto"
@@ -167,6 +176,7 @@ class DPVAESynthesizer(Synthesizer):
         prior_budget: float | str = "auto",
         beta: float = 1.0,
         n_draws: int = 1,
+        conditional: Hashable = None,
         latent_dim: int | str = "auto",
         hidden_units: int | str = "auto",
         n_basis: int | str = "auto",
@@ -198,6 +208,7 @@ class DPVAESynthesizer(Synthesizer):
         self.prior_budget = prior_budget
         self.beta = beta
         self.n_draws = n_draws
+        self.conditional = conditional
         self.latent_dim = latent_dim
         self.hidden_units = hidden_units
         self.n_basis = n_basis
@@ -267,13 +278,15 @@ class DPVAESynthesizer(Synthesizer):
             mean, _ = self._model.encode(self._codes(self._joined(X, y)))
         return mean.numpy()
 
-    def decode(self, Z: Any, random_state: Any = None) -> Any:
+    def decode(self, Z: Any, random_state: Any = None, labels: Any = None) -> Any:
         """Draw one row for every point of the latent space.
 
         Parameters
         ----------
         Z : array-like of shape (n_samples, latent_dim)
         random_state : int, RandomState instance or None, default=None
+        labels : array-like of shape (n_samples,), optional
+            Values of the column `conditional`; None draws them from its marginal.
 
         Returns
         -------
@@ -288,13 +301,20 @@ class DPVAESynthesizer(Synthesizer):
                 f"{self._owner}.decode takes points of shape (n_samples, {k}); got "
                 f"shape {tuple(z.shape)}."
             )
+        told = None if labels is None else self._told(labels)
+        if told is not None and len(told) != len(z):
+            raise ValueError(
+                f"{self._owner}.decode needs one label per point; got {len(told)} and "
+                f"{len(z)}."
+            )
         cells, places = np.random.SeedSequence(as_seed(random_state)).spawn(2)
-        codes = self._model.decode(z, torch_generator(cells)).numpy()
-        inside = np.random.default_rng(places).random(codes.shape)
-        return self._layout.restore(self._transformer.decode(codes, inside))
+        codes = self._model.decode(z, torch_generator(cells), told).numpy()
+        return self._restored(codes, np.random.default_rng(places), labels)
 
     def reconstruct(self, X: Any, y: Any = None, random_state: Any = None) -> Any:
         """Draw a row from the decoder at every row's posterior mean; not private.
+
+        With a `conditional` column, rows keep their labels.
 
         Parameters
         ----------
@@ -308,7 +328,56 @@ class DPVAESynthesizer(Synthesizer):
         X : DataFrame or ndarray of shape (n_samples, n_features)
             As `sample` returns it; ``(X, y)`` where y was fitted too.
         """
-        return self.decode(self.encode(X, y), random_state)
+        latents = self.encode(X, y)
+        labels = None
+        if self.conditional is not None:
+            labels = self._joined(X, y)[self.conditional]
+        return self.decode(latents, random_state, labels)
+
+    def sample_given(self, labels: Any, random_state: Any = None) -> Any:
+        """Draw one row for every label of the column `conditional`.
+
+        Parameters
+        ----------
+        labels : array-like of shape (n_samples,)
+            Values of the column: its levels, or numbers.
+        random_state : int, RandomState instance or None, default=None
+
+        Returns
+        -------
+        X : DataFrame or ndarray of shape (n_samples, n_features)
+            As `sample` returns it; ``(X, y)`` where y was fitted too.
+        """
+        check_is_fitted(self)
+        told = self._told(labels)
+        cells, places = np.random.SeedSequence(as_seed(random_state)).spawn(2)
+        generator = torch_generator(cells)
+        parts = [
+            self._model.sample(len(part), generator, part).numpy()
+            for part in told.split(SAMPLE_CHUNK)
+        ]
+        codes = np.concatenate(parts)
+        return self._restored(codes, np.random.default_rng(places), labels)
+
+    def _told(self, labels: Any) -> Tensor:
+        """Return the cells of given labels."""
+        if self.conditional is None:
+            raise ValueError(
+                f"{self._owner} takes labels only with the parameter 'conditional'."
+            )
+        codec = self._transformer.codecs[self._model.condition]
+        series = pd.Series(np.asarray(labels)).astype(codec.dtype)
+        return torch.from_numpy(codec.encode(series).astype(np.int64))
+
+    def _restored(
+        self, codes: np.ndarray, rng: np.random.Generator, labels: Any
+    ) -> Any:
+        """Return rows of given cells, with the labels themselves where told."""
+        frame = self._transformer.decode(codes, rng.random(codes.shape))
+        if labels is not None:
+            dtype = frame[self.conditional].dtype
+            frame[self.conditional] = pd.Series(np.asarray(labels)).astype(dtype)
+        return self._layout.restore(frame)
 
     # What the base class asks for -----------------------------------------------
 
@@ -358,6 +427,10 @@ class DPVAESynthesizer(Synthesizer):
             rule = f"must be {width}, the width of the prior's samples, or 'auto'"
             refuse(self._owner, "latent_dim", rule, self.latent_dim)
 
+    def _check_schema(self, schema: Schema) -> None:
+        if self.conditional is not None and self.conditional not in schema.names:
+            refuse(self._owner, "conditional", "must name a column", self.conditional)
+
     def _build(
         self,
         facts: Sequence[CellFacts],
@@ -371,6 +444,9 @@ class DPVAESynthesizer(Synthesizer):
         else:
             prior = self.prior
             latent_dim = prior.sample(1, torch.Generator()).shape[1]
+        condition = None
+        if self.conditional is not None:
+            condition = list(schema.names).index(self.conditional)
         return VAE(
             facts,
             n_basis=self._resolved("n_basis", n_rows, schema),
@@ -379,6 +455,7 @@ class DPVAESynthesizer(Synthesizer):
             prior=prior,
             beta=self.beta,
             generator=generator,
+            condition=condition,
         )
 
     def _objective(
