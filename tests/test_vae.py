@@ -593,7 +593,7 @@ def test_a_condition_keeps_its_marginal_and_the_rest_adds_up():
     assert (joint.view(5, 3) - apart).abs().max() > 0.01
     with torch.no_grad():
         found = model.log_likelihood(CODES, noise(40_000))
-    assert torch.allclose(found, joint.log(), atol=0.1)
+    assert (found - joint.log()).abs().mean() < 0.03
 
 
 def test_rows_of_a_given_label():
