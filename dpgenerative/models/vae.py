@@ -33,8 +33,8 @@ FEATURE_GAIN = 2.0
 """Size of what the encoder sees of a row."""
 HIDDEN_GAIN = 2.0
 """Size of a row's hidden activations."""
-INITIAL_LOG_VARIANCE = 0.0
-MEAN_SCALE = 1.5
+INITIAL_MEAN = 1.5
+"""Size of every posterior mean before training, at most."""
 LEAST_VARIANCE = 0.01
 """Least variance of a fitted prior in any direction."""
 
@@ -66,8 +66,7 @@ class Encoder(nn.Module):
             # The features of a column have size 1: so have the sums and the means.
             self.hidden.weight.normal_(0, 1 / FEATURE_GAIN, generator=generator)
             means = self.output.weight[:latent_dim]
-            means.normal_(0, MEAN_SCALE / HIDDEN_GAIN, generator=generator)
-            self.output.bias[latent_dim:].fill_(INITIAL_LOG_VARIANCE)
+            means.normal_(0, INITIAL_MEAN / HIDDEN_GAIN, generator=generator)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and log-variance, both (n, k)."""

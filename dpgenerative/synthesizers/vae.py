@@ -540,8 +540,12 @@ class DPVAESynthesizer(Synthesizer):
 
 
 def _auto_steps(n: int, schema: Schema, epsilon: float | None) -> int:
-    most = 2000 if epsilon is None else 800
+    most = 2000 if epsilon is None else 1000
     return max(50, min(most, n // 10))
+
+
+def _auto_latents(n: int, schema: Schema, epsilon: float | None) -> int:
+    return min(16 if epsilon is None else 12, 2 * len(schema))
 
 
 _RULES: dict[str, Rule] = {
@@ -549,9 +553,9 @@ _RULES: dict[str, Rule] = {
     "prior_budget": lambda n, schema, epsilon: 0.05,
     "n_bins": lambda n, schema, epsilon: 100 if epsilon is None else 64,
     "n_basis": lambda n, schema, epsilon: 64 if epsilon is None else 8,
-    "latent_dim": lambda n, schema, epsilon: 16,
+    "latent_dim": _auto_latents,
     "hidden_units": lambda n, schema, epsilon: 64,
     "n_steps": _auto_steps,
     "batch_size": lambda n, schema, epsilon: min(2048, max(32, n)),
-    "learning_rate": lambda n, schema, epsilon: 0.005 if epsilon is None else 0.02,
+    "learning_rate": lambda n, schema, epsilon: 0.003 if epsilon is None else 0.02,
 }
