@@ -69,7 +69,7 @@ class DPVAESynthesizer(Synthesizer):
     divergence : None, "mmd", "kl" or callable, default=None
         Batch-wise term D (`models.divergences`): squared maximum mean discrepancy, or
         KL(p || q). A callable takes the `Latents` of one partition, the prior and a
-        torch generator, and returns a scalar.
+        torch generator, and returns a scalar; it must not raise, whatever they hold.
     alpha : float, default=1.0
         Weight of the divergence.
     n_partitions : int, default=16

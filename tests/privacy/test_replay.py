@@ -168,6 +168,7 @@ CONFIGURATIONS = {
     "vae": {"estimator": DPVAESynthesizer},
     "vae draws": {"estimator": DPVAESynthesizer, "n_draws": 3, "prior": "sparse"},
     "vae term-wise": {"estimator": DPVAESynthesizer, "divergence": "kl"},
+    "vae label": {"estimator": DPVAESynthesizer, "conditional": "smokes"},
     "vae micro": {
         "estimator": DPVAESynthesizer, "divergence": "mmd", "aggregation": "micro",
     },
@@ -218,6 +219,26 @@ def test_the_replay_has_teeth(monkeypatch):
     monkeypatch.setattr(TableTransformer, "fit", classmethod(leaky))
     with pytest.raises(AssertionError):
         test_an_outlier_leaves_no_trace("discovered")
+
+
+def test_the_replay_sees_moments_without_noise(monkeypatch):
+    # The law of the latents made of exact moments is what the test must catch.
+    from dpgenerative.synthesizers import vae
+
+    exact = []
+    moments = DPVAESynthesizer._moments
+    law = vae.gaussian_of_moments
+
+    def kept(self, *args):
+        exact.append(moments(self, *args))
+        return exact[-1]
+
+    monkeypatch.setattr(DPVAESynthesizer, "_moments", kept)
+    monkeypatch.setattr(
+        vae, "gaussian_of_moments", lambda released, radius: law(exact[-1], radius)
+    )
+    with pytest.raises(AssertionError):
+        test_an_outlier_leaves_no_trace("vae")
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
