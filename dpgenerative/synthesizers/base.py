@@ -1,7 +1,7 @@
 """What all synthesizers share: checks, the steps of a fit, samples, scores, report.
 
 A subclass states its parameters and its model: `_build`, `_objective`, `_batch_term`,
-`_finish`, `_draw`, `_log_likelihoods`, `_check_own` and `_rules`.
+`_finish`, `_draw`, `score_samples`, `_check_own` and `_rules`.
 """
 
 from __future__ import annotations
@@ -139,11 +139,7 @@ class Synthesizer(BaseEstimator):
         return self
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
-        """Draw new rows.
-
-        Every row follows the model. The rows of one call fill its space more evenly
-        than independent ones (a scrambled Sobol sequence), so that their marginals lie
-        closer to the model's.
+        """Draw new rows, each of which follows the model.
 
         Parameters
         ----------
@@ -177,30 +173,8 @@ class Synthesizer(BaseEstimator):
         return self._layout.restore(frame)
 
     def score_samples(self, X: Any, y: Any = None) -> np.ndarray:
-        """Return the log-density of every row; not private if the rows are.
-
-        Densities are in data units for numbers without a resolution, probabilities for
-        integers, levels and missing values. Where the model has no closed form this is
-        an importance-sampled lower bound.
-
-        Parameters
-        ----------
-        X : DataFrame or array-like of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,), optional
-            Needed where y was fitted.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        check_is_fitted(self)
-        frame = self._joined(X, y)
-        codes = self._codes(frame)
-        rng = np.random.default_rng(0)
-        with torch.no_grad():
-            log_likelihoods = self._log_likelihoods(codes, frame, rng)
-        inside = self._transformer.log_within(frame)
-        return log_likelihoods.double().numpy() + inside
+        """Return the log-density of every row; not private if the rows are."""
+        raise NotImplementedError
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return the mean of `score_samples`; not private if the rows are."""
@@ -345,12 +319,6 @@ class Synthesizer(BaseEstimator):
         self, n: int, generator: torch.Generator, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the cells of new rows, and positions inside them."""
-        raise NotImplementedError
-
-    def _log_likelihoods(
-        self, codes: Tensor, frame: pd.DataFrame, rng: np.random.Generator
-    ) -> Tensor:
-        """Return the log-probability of every row's cells."""
         raise NotImplementedError
 
     # Parts of a fit -------------------------------------------------------------
