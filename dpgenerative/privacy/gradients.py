@@ -326,11 +326,104 @@ class GenericSite(Site):
         return totals or []
 
 
+class ConvSite(Site):
+    """Closed forms for convolutions, unfolded into linear maps of T positions.
+
+    With x unfolded into patches a_t and e_t the output gradient at position t, the
+    weight's gradient is ``sum_t e_t a_t^T``; that of a transposed convolution, the
+    adjoint of one, is ``sum_t x_t b_t^T`` with b_t the patches of the output gradient.
+    Norms materialise the gradients of `chunk_size` examples at a time.
+    """
+
+    module: nn.Conv2d | nn.ConvTranspose2d
+    chunk_size = 64
+
+    @staticmethod
+    def serves(module: nn.Module) -> bool:
+        """Return whether the rule covers a layer's settings."""
+        return (
+            isinstance(module, (nn.Conv2d, nn.ConvTranspose2d))
+            and module.groups == 1
+            and module.padding_mode == "zeros"
+            and not isinstance(module.padding, str)
+        )
+
+    def _patches(self, x: Tensor) -> Tensor:
+        layer = self.module
+        assert not isinstance(layer.padding, str)
+        patches: Tensor = torch.nn.functional.unfold(
+            x, layer.kernel_size, layer.dilation, layer.padding, layer.stride
+        )
+        return patches
+
+    def _factors(self, rows: slice) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield (n, p, T), (n, q, T) and the output gradient (n, out, T), per call."""
+        for (x,), (e,) in zip(self.inputs, self.grads, strict=True):
+            x, e = x[rows], e[rows]
+            if isinstance(self.module, nn.Conv2d):
+                yield e.flatten(2), self._patches(x), e.flatten(2)
+            else:
+                yield x.flatten(2), self._patches(e), e.flatten(2)
+
+    def _shaped(self, weight: Tensor, bias: Tensor) -> list[Tensor]:
+        shape = weight.shape[:-2] + self.module.weight.shape
+        parts = [weight.reshape(shape), bias]
+        return parts if self.module.bias is not None else parts[:1]
+
+    def per_example(self, rows: slice = slice(None)) -> list[Tensor]:
+        totals: list[Tensor] | None = None
+        for left, right, e in self._factors(rows):
+            weight = left @ right.transpose(1, 2)
+            totals = _add(totals, self._shaped(weight, e.sum(2)))
+        return totals or []
+
+    def squared_norms(self) -> tuple[Tensor, Tensor]:
+        n = len(self.inputs[0][0])
+        squares = [torch.zeros(0, dtype=torch.float64, device=self.inputs[0][0].device)]
+        for start in range(0, n, self.chunk_size):
+            grads = self.per_example(slice(start, start + self.chunk_size))
+            parts = [g.double().flatten(1).square().sum(1) for g in grads]
+            squares.append(torch.stack(parts).sum(0))
+        total = torch.cat(squares)
+        return total, self._sizes() * self._rounding
+
+    @property
+    def _rounding(self) -> float:
+        """What float32 sums over positions can lose, relative to their addends."""
+        n_positions = max(e[0].flatten(2).shape[2] for e in self.grads)
+        return _ROUNDING + n_positions * len(self.grads) * 2.0**-24
+
+    def _sizes(self) -> Tensor:
+        """Return sum_t |left_t| sqrt(|right_t|^2 + 1): positions may cancel."""
+        sizes = torch.zeros(1, dtype=torch.float64, device=self.inputs[0][0].device)
+        for left, right, e in self._factors(slice(None)):
+            weight = left.double().norm(dim=1) * right.double().norm(dim=1)
+            sizes = sizes + weight.sum(1) + e.double().norm(dim=1).sum(1)
+        return sizes
+
+    def weighted_sum(self, factors: Tensor | list[Tensor]) -> Sums:
+        if not isinstance(factors, Tensor):
+            return super().weighted_sum(factors)
+        totals: list[Tensor] | None = None
+        for left, right, e in self._factors(slice(None)):
+            s = factors.to(e.dtype).view(-1, 1, 1)
+            weight = torch.einsum("npt,nqt->pq", s * left, right)
+            totals = _add(totals, self._shaped(weight, (s * e).sum((0, 2))))
+        return dict(zip(self.parameters, totals or [], strict=True))
+
+
 RULES: dict[type[nn.Module], type[Site]] = {
     MaskedLinear: LinearSite,
     LowRankLinear: LowRankSite,
     LULinear: LUSite,
+    nn.Conv2d: ConvSite,
+    nn.ConvTranspose2d: ConvSite,
 }
+
+
+def _rule_of(module: nn.Module) -> type[Site]:
+    rule = RULES.get(type(module), GenericSite)
+    return GenericSite if rule is ConvSite and not rule.serves(module) else rule
 
 
 def free_coordinates(model: nn.Module) -> dict[nn.Parameter, Tensor]:
@@ -418,7 +511,7 @@ def sites(
     )
     found: list[Site] = []
     for module, layer in calls.items():
-        rule = RULES.get(type(module), GenericSite)
+        rule = _rule_of(module)
         upstream = [tuple(next(stream) for _ in call[1]) for call in layer]
         found.append(rule(module, [call[0] for call in layer], upstream))
     covered = {id(p) for site in found for p in site.parameters}

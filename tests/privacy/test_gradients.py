@@ -8,7 +8,13 @@ from torch import nn
 
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
 from dpgenerative.privacy import gradients
-from dpgenerative.privacy.gradients import GenericSite, LinearSite, record, sites
+from dpgenerative.privacy.gradients import (
+    ConvSite,
+    GenericSite,
+    LinearSite,
+    record,
+    sites,
+)
 from tests.privacy.oracle import Net, norm, per_example_gradients
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
@@ -206,3 +212,89 @@ def test_the_generic_path_agrees_with_the_closed_form(monkeypatch):
         assert isinstance(generic, GenericSite)
         for a, b in zip(closed.per_example(), generic.per_example(), strict=True):
             assert torch.allclose(a, b, rtol=1e-9, atol=1e-11)
+
+
+# Convolutions ---------------------------------------------------------------------
+
+
+class ConvNet(nn.Module):
+    """Convolutions of every setting that has a rule, one of them used twice."""
+
+    def __init__(self, bias=True):
+        super().__init__()
+        self.first = nn.Conv2d(1, 3, 4, stride=2, padding=1, bias=bias)
+        self.same = nn.Conv2d(3, 3, 3, padding=2, dilation=2, bias=bias)
+        self.back = nn.ConvTranspose2d(
+            3, 2, 4, stride=2, padding=1, output_padding=1, bias=bias
+        )
+
+    def forward(self, x):
+        h = torch.tanh(self.first(x))
+        h = torch.tanh(self.same(torch.tanh(self.same(h))))
+        return self.back(h).square().sum((1, 2, 3)), h
+
+
+def conv_case(dtype, n=5, bias=True):
+    torch.manual_seed(2)
+    model = ConvNet(bias).to(dtype)
+    x = torch.randn(n, 1, 8, 6, dtype=dtype)
+    return model, layers_of(model, x), per_example_gradients(model, x)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_convolutions(dtype, bias, monkeypatch):
+    monkeypatch.setattr(ConvSite, "chunk_size", 2)
+    _, layers, oracle = conv_case(dtype, bias=bias)
+    factors = torch.rand(5, dtype=torch.float64)
+    assert [type(layer) for layer in layers] == [ConvSite] * 3
+    for layer in layers:
+        rows = {p: torch.stack([row[p] for row in oracle]) for p in layer.parameters}
+        for p, g in zip(layer.parameters, layer.per_example(), strict=True):
+            close(g, rows[p], dtype)
+        squares, margins = layer.squared_norms()
+        expected = [norm({p: row[p] for p in layer.parameters}) for row in oracle]
+        expected = torch.tensor(expected, dtype=torch.float64)
+        close(squares.sqrt(), expected, dtype)
+        assert (squares.sqrt() + margins >= expected * (1 - 1e-12)).all()
+        for p, total in layer.weighted_sum(factors).items():
+            s = factors.to(dtype).view((-1,) + (1,) * (rows[p].ndim - 1))
+            close(total, (s * rows[p]).sum(0), dtype)
+        units = [torch.rand(l1.shape).to(dtype) for l1, _ in layer.unit_norms()]
+        for p, total, s in zip(
+            layer.parameters, layer.weighted_sum(units).values(), units, strict=True
+        ):
+            s = s.view(s.shape + (1,) * (rows[p].ndim - s.ndim))
+            close(total, (s * rows[p]).sum(0), dtype)
+
+
+def test_convolutions_of_no_examples():
+    model, _, _ = conv_case(torch.float32)
+    for layer in layers_of(model, torch.zeros(0, 1, 8, 6)):
+        assert layer.squared_norms()[0].shape == (0,)
+        for total in layer.weighted_sum(torch.zeros(0)).values():
+            assert not total.any()
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(2, 2, 3, groups=2),
+        nn.Conv2d(2, 2, 3, padding="same"),
+        nn.Conv2d(2, 2, 3, padding=1, padding_mode="circular"),
+    ],
+    ids=["groups", "same", "circular"],
+)
+def test_other_convolutions_go_the_general_way(layer):
+    model, x = nn.ModuleList([layer]), torch.randn(4, 2, 5, 5)
+    with record(model) as calls:
+        loss = layer(x).square().sum()
+    (site,) = sites(model, calls, loss)
+    assert type(site) is GenericSite
+    for i, row in enumerate(x):
+        loss = layer(row[None]).square().sum()
+        for g, e in zip(
+            site.per_example(), torch.autograd.grad(loss, layer.parameters()),
+            strict=True,
+        ):  # fmt: skip
+            assert torch.allclose(g[i], e, rtol=1e-4, atol=1e-5)
