@@ -269,7 +269,7 @@ def some_latents(m=7, n_draws=2, k=2, shift=0.0, spread=0.0):
 def test_latent_mmd_is_the_double_sum():
     latents, prior = some_latents(), SparsePrior(2)
     x = latents.draws.flatten(0, 1).numpy()
-    y = prior.sample(256, generator(5)).numpy()
+    y = prior.sample(64, generator(5)).numpy()
 
     def mean_kernel(a, b):
         squares = (a[:, None] - b[None]) ** 2
@@ -444,7 +444,9 @@ def test_chunks_do_not_change_scores_in_kind(monkeypatch):
     synthesizer = fitted(table(), epsilon=None)
     whole = synthesizer.score_samples(table(), n_draws=500)
     monkeypatch.setattr(vae, "SCORE_CELLS", 20_000)
-    assert np.allclose(synthesizer.score_samples(table(), n_draws=500), whole, atol=0.3)
+    parts = synthesizer.score_samples(table(), n_draws=500)
+    assert parts.shape == whole.shape
+    assert np.median(np.abs(parts - whole)) < 0.1
 
 
 def test_the_moments_of_the_latents_are_reported_and_used():
@@ -509,7 +511,14 @@ def test_the_divergence_pulls_the_latents_to_the_prior():
 
     frame = table()
     near, moved = (
-        fitted(frame, epsilon=None, divergence=d, n_steps=200, alpha=20.0).encode(frame)
+        fitted(
+            frame,
+            epsilon=None,
+            divergence=d,
+            n_steps=200,
+            alpha=20.0,
+            learning_rate=0.02,
+        ).encode(frame)
         for d in (None, far)
     )
     assert abs(near.mean()) < 1

@@ -75,8 +75,8 @@ def mmd(z: Tensor, nodes: Tensor | None = None) -> Tensor:
 def latent_mmd(
     latents: Latents, prior: Prior, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Return `mmd` of a partition's draws to 256 draws from the prior."""
-    nodes = prior.sample(_N_DRAWS, generator)
+    """Return `mmd` of a partition's draws to 64 draws from the prior."""
+    nodes = prior.sample(_N_NODES, generator)
     return mmd(latents.draws.flatten(0, 1), nodes.to(latents.draws))
 
 

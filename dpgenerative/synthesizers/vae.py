@@ -545,7 +545,7 @@ def _auto_steps(n: int, schema: Schema, epsilon: float | None) -> int:
 
 
 def _auto_latents(n: int, schema: Schema, epsilon: float | None) -> int:
-    return min(16 if epsilon is None else 12, 2 * len(schema))
+    return min(16, 2 * len(schema))
 
 
 _RULES: dict[str, Rule] = {

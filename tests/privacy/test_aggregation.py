@@ -386,6 +386,38 @@ def test_the_draws_of_a_record_are_one_unit(n_draws):
         assert torch.allclose(sums[p], expected, rtol=1e-4, atol=1e-8)
 
 
+# What an adversary sees -----------------------------------------------------------
+
+
+@pytest.mark.audit
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_the_worst_neighbours_are_as_far_apart_as_the_noise_says(aggregation):
+    # Releases of two neighbouring batches, projected on their difference, are two
+    # normal laws whose distance is 1 / z: no more (privacy), no less (the test sees).
+    z, n = 0.5, 2000
+    model = Pair()
+    gradient = make_gradient(aggregation, batch_cap=4, noise_multiplier=z)
+    objective, divergence = turning(model, own=1e3 * (aggregation == "term-wise"))
+    mechanisms = Mechanisms(np.random.default_rng(0), np.random.default_rng(1))
+    units = gradient.stds(model, batch_wise=True)
+    line = model.encoder.bias
+
+    def draws(m):
+        rows = torch.arange(m)
+        chunk = (rows, torch.ones(m, dtype=torch.bool))
+        for _ in range(n):
+            out = gradient(
+                model, objective, [chunk], mechanisms, torch.Generator(), divergence,
+                lambda k: np.zeros(k, int),
+            )  # fmt: skip
+            yield float(out[line]) / units[line]
+
+    more, less = np.fromiter(draws(4), float), np.fromiter(draws(3), float)
+    spread = math.sqrt((more.var() + less.var()) / 2)
+    assert spread == pytest.approx(1, rel=0.05)
+    assert abs(more.mean() - less.mean()) / spread * z == pytest.approx(1, rel=0.06)
+
+
 # Mutants --------------------------------------------------------------------------
 
 
