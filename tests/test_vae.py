@@ -354,17 +354,32 @@ def test_the_gaussian_of_moments():
     moments = np.concatenate(
         [[len(z)], z.sum(0) / radius, (z.T @ z).ravel() / radius**2]
     )
-    law = gaussian_of_moments(moments, radius)
+    law = gaussian_of_moments(moments, radius, 0.0)
     assert np.allclose(law.mean, z.mean(0), atol=1e-4)
     covariance = (law.root @ law.root.T).numpy()
     assert np.allclose(covariance, np.cov(z.T, bias=True), atol=1e-3)
+
+
+def test_moments_of_mostly_noise_give_way_to_the_normal_law():
+    rng = np.random.default_rng(0)
+    exact = np.concatenate([[200.0], np.full(3, 20.0), 100 * np.eye(3).ravel()])
+
+    def gap(std):
+        noisy = exact + rng.normal(0, std, exact.shape)
+        law = gaussian_of_moments(noisy, 4.0, std)
+        off = (law.root @ law.root.T - torch.eye(3)).abs().max()
+        return float(law.mean.abs().max()), float(off)
+
+    assert gap(1e-3)[0] == pytest.approx(0.4, rel=1e-3)
+    assert gap(1e-3)[1] == pytest.approx(7 - 0.16, rel=1e-2)
+    assert max(gap(1e3)) < 0.2
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_any_release_gives_a_gaussian(seed):
     # Few rows and much noise: negative counts and indefinite matrices.
     moments = np.random.default_rng(seed).normal(0, 100, 1 + 3 + 9)
-    law = gaussian_of_moments(moments, 4.0)
+    law = gaussian_of_moments(moments, 4.0, 0.0)
     assert torch.isfinite(law.sample(10, generator())).all()
     variances = torch.linalg.eigvalsh(law.root @ law.root.T)
     assert variances.min() >= 0.009

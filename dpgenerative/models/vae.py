@@ -320,20 +320,30 @@ def _log_posterior(latents: Latents) -> Tensor:
     return log_normal(latents.draws, mean, log_variance)
 
 
-def gaussian_of_moments(moments: np.ndarray, radius: float) -> GaussianPrior:
-    """Return the Gaussian of released moments; no spread below `LEAST_VARIANCE`.
+def gaussian_of_moments(
+    moments: np.ndarray, radius: float, std: float
+) -> GaussianPrior:
+    """Return the Gaussian of released moments, nearer to N(0, I) the more noise.
+
+    Mean and covariance are drawn towards 0 and I by the factor ``1 / (1 + s^2)``, s the
+    standard deviation of the noise of their entries; no spread is below
+    `LEAST_VARIANCE`.
 
     Parameters
     ----------
     moments : ndarray of shape (1 + k + k^2,)
         Noisy `VAE.moments`.
     radius : float
+    std : float
+        Standard deviation of the noise of every moment.
     """
     k = math.isqrt(len(moments))
-    shares = moments[1:] / max(moments[0], 1.0)
-    mean = radius * shares[:k]
-    second = radius**2 * shares[k:].reshape(k, k)
+    count = max(moments[0], 1.0)
+    noise = std / count
+    mean = radius * moments[1 : k + 1] / count / (1 + (noise * radius) ** 2)
+    second = radius**2 * moments[k + 1 :].reshape(k, k) / count
     covariance = (second + second.T) / 2 - np.outer(mean, mean)
+    covariance += (np.eye(k) - covariance) * (1 - 1 / (1 + (noise * radius**2) ** 2))
     values, vectors = np.linalg.eigh(covariance)
     values = np.clip(values, LEAST_VARIANCE, radius**2)
     root = np.linalg.cholesky((vectors * values) @ vectors.T)

@@ -82,8 +82,9 @@ class DPVAESynthesizer(Synthesizer):
         with `log_prob` and `sample`.
     prior_budget : float in [0, 1) or "auto", default="auto"
         Share of the budget for the moments of the trained latents; `sample` then draws
-        them from the Gaussian of these moments. 0 draws from `prior` itself. "auto" is
-        .05 for the normal prior and 0 for others.
+        them from the Gaussian of these moments (drawn towards N(0, I) where they are
+        mostly noise). 0 draws from `prior` itself. "auto" is .05 for the normal prior
+        and 0 for others.
     beta : float, default=1.0
         Weight of the divergence of every record's posterior from the prior.
     n_draws : int, default=1
@@ -509,7 +510,7 @@ class DPVAESynthesizer(Synthesizer):
             moments = self._moments(model, codes, radius, streams)
             std = plan.prior_multiplier * MOMENT_SENSITIVITY
             released = mechanisms.gaussian(moments, std)
-            model.law = gaussian_of_moments(released, radius)
+            model.law = gaussian_of_moments(released, radius, std)
         model.rake(RAKING_ROWS, streams.rows)
 
     def _moments(
