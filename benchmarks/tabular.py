@@ -5,6 +5,7 @@ appends one JSON line to a file; one that is in the file already is not run agai
 
     python benchmarks/tabular.py --data DIR --real
     python benchmarks/tabular.py --data DIR --datasets adult --set clipping=per-unit
+    python benchmarks/tabular.py --data DIR --estimator vae
     python benchmarks/tabular.py --summary
 
 Modes: ``private`` takes dtypes, category levels and the training file's minima and
@@ -38,7 +39,13 @@ import numpy as np
 import pandas as pd
 from sklearn.utils import Bunch
 
-from dpgenerative import Column, DPHFlowSynthesizer, Schema, datasets
+from dpgenerative import (
+    Column,
+    DPHFlowSynthesizer,
+    DPVAESynthesizer,
+    Schema,
+    datasets,
+)
 from dpgenerative.metrics import (
     independence_baseline,
     kendall_tau_distance,
@@ -48,6 +55,7 @@ from dpgenerative.metrics import (
 )
 
 MODES = ("private", "nonprivate", "discovery")
+ESTIMATORS = {"flow": DPHFlowSynthesizer, "vae": DPVAESynthesizer}
 DEFAULT_OUT = Path(__file__).parent / "results" / "tabular.jsonl"
 PUBLIC_BY_ASSUMPTION = {
     "private": "dtypes, category levels, training minimum and maximum of numerics",
@@ -184,7 +192,8 @@ def run_synthesizer(
     if config["mode"] == "discovery":
         train, test, schema = without_levels(train), without_levels(test), None
     seed = config["seed"]
-    model = DPHFlowSynthesizer(schema=schema, random_state=seed, **config["params"])
+    estimator = ESTIMATORS[config.get("estimator", "flow")]
+    model = estimator(schema=schema, random_state=seed, **config["params"])
     before, start = peak_rss_mib(), time.perf_counter()
     model.fit(train)
     fitted, peak = time.perf_counter(), peak_rss_mib()
@@ -256,6 +265,8 @@ def command(config: dict[str, Any]) -> str:
     if config["mode"] == "real":
         return shlex.join([*words, "--real", "--modes"])
     words += ["--modes", config["mode"], "--seeds", str(config["seed"])]
+    if "estimator" in config:
+        words += ["--estimator", config["estimator"]]
     params = dict(config["params"])
     for name in ("epsilon", "delta"):
         value = params.pop(name)
@@ -277,7 +288,10 @@ def configurations(options: argparse.Namespace) -> Iterable[dict[str, Any]]:
     for name, mode, seed in product(options.datasets, options.modes, options.seeds):
         epsilon = None if mode == "nonprivate" else options.epsilon
         params = {"epsilon": epsilon, "delta": options.delta, **dict(options.set)}
-        yield {"dataset": name, "mode": mode, "seed": seed, "params": params}
+        config = {"dataset": name, "mode": mode, "seed": seed, "params": params}
+        # Records of the flow name no estimator.
+        other = {} if options.estimator == "flow" else {"estimator": options.estimator}
+        yield config | other
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -290,7 +304,8 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def key(record: dict[str, Any]) -> str:
     """Identify a configuration."""
-    parts = {name: record[name] for name in ("dataset", "mode", "seed", "params")}
+    names = ("dataset", "mode", "seed", "params", "estimator")
+    parts = {name: record[name] for name in names if name in record}
     return json.dumps(parts, sort_keys=True)
 
 
@@ -372,7 +387,15 @@ def summarise(records: list[dict[str, Any]]) -> str:
         text += _table(["data", *REAL_COLUMNS, "largest gap"], map(_real_row, real))
     if fitted:
         text += ["Synthetic rows: mean over seeds (lowest to highest).", ""]
-        head = ["data", "mode", "parameters", "seeds", *SYNTHETIC_COLUMNS, *COSTS]
+        head = [
+            "data",
+            "model",
+            "mode",
+            "parameters",
+            "seeds",
+            *SYNTHETIC_COLUMNS,
+            *COSTS,
+        ]
         text += _table(head, map(_synthetic_row, _by_parameters(fitted)))
         text += ["Public by assumption:", ""]
         text += [f"- {mode}: {facts}" for mode, facts in PUBLIC_BY_ASSUMPTION.items()]
@@ -407,7 +430,8 @@ def _synthetic_row(runs: list[dict[str, Any]]) -> list[str]:
         for name in SYNTHETIC_COLUMNS.values()
     ]
     costs = [_mean_and_range([run[name] for run in runs], 0) for name in COSTS.values()]
-    return [first["dataset"], first["mode"], params, seeds, *scores, *costs]
+    model = first.get("estimator", "flow")
+    return [first["dataset"], model, first["mode"], params, seeds, *scores, *costs]
 
 
 def _mean_and_range(values: list[float], digits: int) -> str:
@@ -439,6 +463,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--data", metavar="DIR", help="folder of the data files; nothing runs without")
     add("--datasets", nargs="+", choices=TASKS, default=list(TASKS))
     add("--modes", nargs="*", default=["private"], metavar=f"{{{','.join(MODES)}}}")
+    add("--estimator", choices=ESTIMATORS, default="flow")
     add("--seeds", nargs="+", type=int, default=[0, 1, 2])
     add("--epsilon", type=float, default=1.0)
     add("--delta", type=float, default=1e-5)

@@ -1,7 +1,7 @@
 """Differentially private synthetic tables by deep generative models."""
 
 from dpgenerative.schema import Column, Schema
-from dpgenerative.synthesizers import DPHFlowSynthesizer
+from dpgenerative.synthesizers import DPHFlowSynthesizer, DPVAESynthesizer
 
 __version__ = "0.1.0"
-__all__ = ["Column", "DPHFlowSynthesizer", "Schema", "__version__"]
+__all__ = ["Column", "DPHFlowSynthesizer", "DPVAESynthesizer", "Schema", "__version__"]

@@ -156,7 +156,8 @@ def train(
     def partition(size: int) -> np.ndarray:
         return draw_partitions(size, gradient.n_partitions, streams.batches)
 
-    stream = batches(plan, n, streams.batches, device, whole=divergence is not None)
+    whole = divergence is not None or gradient.aggregation != "term-wise"
+    stream = batches(plan, n, streams.batches, device, whole)
     for t in trange(plan.n_steps, disable=not options.verbose, desc="training"):
         chunks = next(stream)
         if plan.private:

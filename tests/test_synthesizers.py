@@ -16,11 +16,12 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from dpgenerative import Column, DPHFlowSynthesizer, Schema
+from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
 from dpgenerative._validation import as_table
 from dpgenerative.exceptions import InfeasibleBudgetError, UnsupportedColumnError
 
 FAST = {"n_steps": 20, "batch_size": 64, "random_state": 0}
+both = pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
 
 
 def mixed(n=300, seed=0):
@@ -46,14 +47,15 @@ def mixed(n=300, seed=0):
     )
 
 
-def fitted(frame=None, **params):
+def fitted(frame=None, estimator=DPHFlowSynthesizer, **params):
     frame = mixed() if frame is None else frame
-    return DPHFlowSynthesizer(**{**FAST, **params}).fit(frame)
+    return estimator(**{**FAST, **params}).fit(frame)
 
 
-def test_samples_have_the_columns_and_dtypes_of_the_table():
+@both
+def test_samples_have_the_columns_and_dtypes_of_the_table(estimator):
     frame = mixed()
-    sample = fitted(frame).sample(50)
+    sample = fitted(frame, estimator).sample(50)
     assert sample.columns.tolist() == frame.columns.tolist()
     pd.testing.assert_series_equal(sample.dtypes, frame.dtypes)
     assert len(sample) == 50
@@ -88,12 +90,13 @@ def test_arrays_of_strings_hold_missing_values_and_hide_the_longest(dtype):
     assert restored[1, 0] is None
 
 
+@both
 @pytest.mark.parametrize("kind", ["series", "frame", "array"])
-def test_a_target_is_modelled_with_the_rest(kind):
+def test_a_target_is_modelled_with_the_rest(estimator, kind):
     frame = mixed()
     target = frame["member"]
     y = {"series": target, "frame": target.to_frame(), "array": target.to_numpy()}[kind]
-    synthesizer = DPHFlowSynthesizer(**FAST).fit(frame[["age", "score"]], y)
+    synthesizer = estimator(**FAST).fit(frame[["age", "score"]], y)
     X, fake = synthesizer.sample(11)
     assert X.columns.tolist() == ["age", "score"]
     assert isinstance(fake, type(y))
@@ -114,8 +117,9 @@ def test_a_target_named_like_a_feature():
     assert y.name == "age"
 
 
-def test_learned_attributes():
-    synthesizer = fitted()
+@both
+def test_learned_attributes(estimator):
+    synthesizer = fitted(estimator=estimator)
     assert 0.99 < synthesizer.epsilon_ <= 1.0
     assert synthesizer.delta_ == 1e-5
     assert synthesizer.n_steps_ == 20
@@ -141,64 +145,75 @@ def test_the_report_lists_what_the_schema_gave_away():
     assert "bounds of" not in str(fitted(mixed()[["age"]]).privacy_)
 
 
+@both
 @pytest.mark.parametrize("epsilon", [None, math.inf])
-def test_no_privacy_is_explicit_and_adds_no_noise(epsilon):
+def test_no_privacy_is_explicit_and_adds_no_noise(estimator, epsilon):
     frame = mixed()
-    synthesizer = fitted(frame, epsilon=epsilon)
+    synthesizer = fitted(frame, estimator, epsilon=epsilon)
     assert "NO PRIVACY" in str(synthesizer.privacy_)
     assert synthesizer.epsilon_ == math.inf
     assert synthesizer.noise_multiplier_ == 0
-    assert "epsilon=None" in repr(fitted(frame, epsilon=None))
+    assert "epsilon=None" in repr(fitted(frame, estimator, epsilon=None))
     colours = synthesizer.sample(20_000)["colour"].value_counts(normalize=True)
     real = frame["colour"].value_counts(normalize=True)
     assert (colours - real).abs().max() < 0.02
 
 
-def test_sampling_follows_the_seed():
-    synthesizer = fitted()
+@both
+def test_sampling_follows_the_seed(estimator):
+    synthesizer = fitted(estimator=estimator)
     same = [synthesizer.sample(30, random_state=3) for _ in range(2)]
     pd.testing.assert_frame_equal(*same)
     assert not synthesizer.sample(30).equals(synthesizer.sample(30))
-    assert not fitted(random_state=None).sample(30).equals(synthesizer.sample(30))
+    assert (
+        not fitted(estimator=estimator, random_state=None)
+        .sample(30)
+        .equals(synthesizer.sample(30))
+    )
     with pytest.raises(ValueError, match="n_samples"):
         synthesizer.sample(0)
 
 
-def test_noise_does_not_follow_the_seed_unless_asked():
+@both
+def test_noise_does_not_follow_the_seed_unless_asked(estimator):
     def weights(**params):
-        return fitted(**params)._model.first.skip.weight
+        first, *_ = fitted(estimator=estimator, **params)._model.parameters()
+        return first
 
     assert not torch.equal(weights(), weights())
     assert torch.equal(weights(reproducible=True), weights(reproducible=True))
-    report = str(fitted(reproducible=True).privacy_)
+    report = str(fitted(estimator=estimator, reproducible=True).privacy_)
     assert "whoever knows the seed can remove the noise" in report
     with pytest.raises(ValueError, match="random_state"):
-        fitted(reproducible=True, random_state=None)
+        fitted(estimator=estimator, reproducible=True, random_state=None)
 
 
-def test_fitted_synthesizers_survive_pickling():
-    synthesizer = fitted()
+@both
+def test_fitted_synthesizers_survive_pickling(estimator):
+    synthesizer = fitted(estimator=estimator)
     copy = pickle.loads(pickle.dumps(synthesizer))
     pd.testing.assert_frame_equal(
         copy.sample(20, random_state=0), synthesizer.sample(20, random_state=0)
     )
 
 
-def test_a_saved_synthesizer_does_not_carry_the_seed_of_its_noise():
+@both
+def test_a_saved_synthesizer_does_not_carry_the_seed_of_its_noise(estimator):
     seed = 123_456_789
-    fit = fitted(reproducible=True, random_state=seed)
+    fit = fitted(estimator=estimator, reproducible=True, random_state=seed)
     saved = pickle.loads(pickle.dumps(fit))
     assert saved.random_state is None
     assert str(seed) not in str(vars(saved))
     assert not saved.sample(30).equals(saved.sample(30))
     assert fit.random_state == seed
-    unfitted = DPHFlowSynthesizer(reproducible=True, random_state=seed)
+    unfitted = estimator(reproducible=True, random_state=seed)
     assert pickle.loads(pickle.dumps(unfitted)).random_state == seed
 
 
-def test_scores_are_densities():
+@both
+def test_scores_are_densities(estimator):
     frame = mixed()
-    synthesizer = fitted(frame)
+    synthesizer = fitted(frame, estimator)
     scores = synthesizer.score_samples(frame)
     assert scores.shape == (len(frame),)
     assert np.isfinite(scores).all()
@@ -295,11 +310,12 @@ def test_categorical_features():
             fitted(X, categorical_features=bad)
 
 
-def test_a_million_rows_do_not_need_memory_at_once(monkeypatch):
-    from dpgenerative import synthesizers
+@both
+def test_a_million_rows_do_not_need_memory_at_once(estimator, monkeypatch):
+    from dpgenerative.synthesizers import base
 
-    monkeypatch.setattr(synthesizers, "SAMPLE_CHUNK", 64)
-    synthesizer = fitted()
+    monkeypatch.setattr(base, "SAMPLE_CHUNK", 64)
+    synthesizer = fitted(estimator=estimator)
     sample = synthesizer.sample(1000, random_state=0)
     assert len(sample) == 1000
     assert sample.index.tolist() == list(range(1000))
@@ -309,39 +325,44 @@ def test_a_million_rows_do_not_need_memory_at_once(monkeypatch):
 # scikit-learn ---------------------------------------------------------------------
 
 
-def test_clone_and_parameters():
-    synthesizer = DPHFlowSynthesizer(epsilon=2.0, clipping="per-layer")
+@both
+def test_clone_and_parameters(estimator):
+    synthesizer = estimator(epsilon=2.0, clipping="per-layer")
     assert clone(synthesizer).get_params() == synthesizer.get_params()
     assert synthesizer.set_params(epsilon=3.0).epsilon == 3.0
-    before = DPHFlowSynthesizer(**FAST)
+    before = estimator(**FAST)
     params = before.get_params()
     assert before.fit(mixed()).get_params() == params
 
 
-def test_grid_search_over_epsilon():
+@both
+def test_grid_search_over_epsilon(estimator):
     search = GridSearchCV(
-        DPHFlowSynthesizer(**FAST), {"epsilon": [0.5, 5.0]}, cv=2, error_score="raise"
+        estimator(**FAST), {"epsilon": [0.5, 5.0]}, cv=2, error_score="raise"
     )
     search.fit(mixed()[["age", "colour", "member"]])
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert search.best_estimator_.sample(3).shape == (3, 3)
 
 
-def test_last_step_of_a_pipeline():
-    pipeline = make_pipeline(FunctionTransformer(), DPHFlowSynthesizer(**FAST))
+@both
+def test_last_step_of_a_pipeline(estimator):
+    pipeline = make_pipeline(FunctionTransformer(), estimator(**FAST))
     frame = mixed()[["age", "score"]]
     assert np.isfinite(pipeline.fit(frame).score(frame))
     assert pipeline[-1].sample(4).shape == (4, 2)
 
 
-def test_unfitted():
+@both
+def test_unfitted(estimator):
     for call in ("sample", "score_samples", "score"):
         with pytest.raises(NotFittedError):
-            getattr(DPHFlowSynthesizer(), call)(*([mixed()] if "score" in call else []))
+            getattr(estimator(), call)(*([mixed()] if "score" in call else []))
 
 
-def test_a_failed_fit_leaves_nothing():
-    synthesizer = DPHFlowSynthesizer(epsilon=-1)
+@both
+def test_a_failed_fit_leaves_nothing(estimator):
+    synthesizer = estimator(epsilon=-1)
     with pytest.raises(ValueError, match="epsilon"):
         synthesizer.fit(mixed())
     assert not [name for name in vars(synthesizer) if name.endswith("_")]
@@ -471,10 +492,13 @@ def test_values_never_raise(kind):
     assert sample["x"].dtype == column.dtype
 
 
+@both
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_very_small_tables(n):
+def test_very_small_tables(estimator, n):
     frame = mixed().iloc[:n]
-    pd.testing.assert_series_equal(fitted(frame).sample(5).dtypes, frame.dtypes)
+    pd.testing.assert_series_equal(
+        fitted(frame, estimator).sample(5).dtypes, frame.dtypes
+    )
 
 
 @pytest.mark.gpu

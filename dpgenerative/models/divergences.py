@@ -1,44 +1,110 @@
-"""Batch-wise divergences between the images of a partition and N(0, I)."""
+"""Batch-wise divergences: between what a partition becomes and what it should be.
+
+For the flow they are functions of the images of a partition in the base space, compared
+with N(0, I) (`DIVERGENCES`). For the autoencoder they are functions of a partition's
+`Latents`, the prior, and a generator for draws (`LATENT_DIVERGENCES`); a callable of
+the same three arguments serves as well. Each returns a scalar that autograd can follow
+back to the images or latents.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from dpgenerative.models.priors import Prior, log_normal
+
 CAUCHY_SCALES = (0.2, 0.4, 1.0, 2.0, 4.0, 10.0)
 _N_NODES = 64
+_N_DRAWS = 256
 
 
-def mmd(z: Tensor) -> Tensor:
-    """Squared maximum mean discrepancy to N(0, 1), summed over dimensions.
+@dataclass(frozen=True)
+class Latents:
+    """What the encoder makes of m records: their posteriors, and draws from them.
+
+    Attributes
+    ----------
+    draws : Tensor of shape (m, L, k)
+        L reparameterised draws per record.
+    mean, log_variance : Tensor of shape (m, k)
+        Of the posterior q(z | x) of every record, a diagonal Gaussian.
+    """
+
+    draws: Tensor
+    mean: Tensor
+    log_variance: Tensor
+
+
+def mmd(z: Tensor, nodes: Tensor | None = None) -> Tensor:
+    """Squared maximum mean discrepancy to a law, dimension by dimension, added up.
 
     Kernel: a sum of Cauchy kernels ``s / (s + (x - y)^2)`` over six scales (the scales
-    of Takahashi et al. 2020, section 5.1). The normal law is represented by its
-    quantiles at 64 equal masses, so that the value is deterministic.
+    of Takahashi et al. 2020, section 5.1).
 
     Parameters
     ----------
     z : Tensor of shape (m, d)
         Images of one partition, m >= 1.
+    nodes : Tensor of shape (n, d), optional
+        Draws from the other law. None is N(0, 1), represented by its quantiles at 64
+        equal masses, so that the value is deterministic.
 
     Returns
     -------
     Tensor of shape ()
     """
-    masses = (torch.arange(_N_NODES, device=z.device, dtype=z.dtype) + 0.5) / _N_NODES
-    nodes = torch.special.ndtri(masses)
+    if nodes is None:
+        masses = torch.arange(_N_NODES, device=z.device, dtype=z.dtype) + 0.5
+        nodes = torch.special.ndtri(masses / _N_NODES).unsqueeze(1)
 
-    def kernel(squares: Tensor) -> Tensor:
-        return sum(
-            (s / (s + squares) for s in CAUCHY_SCALES), torch.zeros_like(squares)
-        )
+    def mean_kernel(x: Tensor, y: Tensor) -> Tensor:
+        squares = (x.unsqueeze(0) - y.unsqueeze(1)).square()
+        kernels = (s / (s + squares) for s in CAUCHY_SCALES)
+        return sum(kernels, torch.zeros_like(squares)).mean((0, 1))
 
-    own = kernel((z.unsqueeze(0) - z.unsqueeze(1)).square()).mean((0, 1))
-    cross = kernel((z.unsqueeze(0) - nodes.view(-1, 1, 1)).square()).mean((0, 1))
-    prior = kernel((nodes.unsqueeze(0) - nodes.unsqueeze(1)).square()).mean()
-    return (own - 2 * cross + prior).sum()
+    return (
+        mean_kernel(z, z) - 2 * mean_kernel(z, nodes) + mean_kernel(nodes, nodes)
+    ).sum()
+
+
+def latent_mmd(
+    latents: Latents, prior: Prior, generator: torch.Generator | None = None
+) -> Tensor:
+    """Return `mmd` of a partition's draws to 256 draws from the prior."""
+    nodes = prior.sample(_N_DRAWS, generator)
+    return mmd(latents.draws.flatten(0, 1), nodes.to(latents.draws))
+
+
+def prior_kl(
+    latents: Latents, prior: Prior, generator: torch.Generator | None = None
+) -> Tensor:
+    """Estimate KL(p || q) on draws from the prior p (Takahashi et al., section 5.2).
+
+    q is the partition's aggregate posterior, the mixture ``(1/m) sum_i q(z | x_i)``.
+
+    Parameters
+    ----------
+    latents : Latents
+        Of the m >= 1 records of one partition.
+    prior : Prior
+    generator : torch.Generator, optional
+        Source of the 256 draws.
+
+    Returns
+    -------
+    Tensor of shape ()
+    """
+    z = prior.sample(_N_DRAWS, generator).to(latents.mean)
+    log_q = log_normal(z.unsqueeze(1), latents.mean, latents.log_variance)
+    mixture = torch.logsumexp(log_q, 1) - math.log(len(latents.mean))
+    return (prior.log_prob(z) - mixture).mean()
 
 
 DIVERGENCES: dict[str, Callable[[Tensor], Tensor]] = {"mmd": mmd}
+LatentDivergence = Callable[[Latents, Prior, torch.Generator | None], Tensor]
+LATENT_DIVERGENCES: dict[str, LatentDivergence] = {"mmd": latent_mmd, "kl": prior_kl}

@@ -115,30 +115,20 @@ def standardised(table: Tensor, masses: Tensor) -> Tensor:
     return centred / spread.clamp(min=LEAST_SPREAD)
 
 
-class AnchoredBlock(nn.Module):
-    """Conditional cell probabilities of every column given the columns before it.
+class Cells(nn.Module):
+    """Functions of the cells of every column, and log-probabilities made of them.
 
     Parameters
     ----------
     facts : sequence of CellFacts
     n_basis : int
         Number of smooth functions per ordered column.
-    hidden_units : int
-        Width of the masked hidden layer; 0 leaves the linear part alone.
-    generator : torch.Generator
-        Source of the initial weights.
     """
 
     log_masses: Tensor
     raking: Tensor
 
-    def __init__(
-        self,
-        facts: Sequence[CellFacts],
-        n_basis: int,
-        hidden_units: int,
-        generator: torch.Generator,
-    ) -> None:
+    def __init__(self, facts: Sequence[CellFacts], n_basis: int) -> None:
         super().__init__()
         d = len(facts)
         self.n_columns = d
@@ -161,6 +151,70 @@ class AnchoredBlock(nn.Module):
         log_masses = torch.cat([f.masses for f in facts]).log().float()
         self.register_buffer("log_masses", log_masses)
         self.register_buffer("raking", torch.zeros_like(log_masses))
+
+    def table(self, j: int) -> Tensor:
+        """Return the functions of column j's cells, (n_cells, m_j)."""
+        table: Tensor = getattr(self, f"table_{j}")
+        return table
+
+    def inputs(self, j: int) -> Tensor:
+        """Return what later columns see of column j's cells, (n_cells, m_j)."""
+        inputs: Tensor = getattr(self, f"inputs_{j}")
+        return inputs
+
+    def features(self, codes: Tensor) -> Tensor:
+        """Return what the conditioner sees of every row, (n, sum m_j)."""
+        return torch.cat(
+            [self.inputs(j)[codes[:, j]] for j in range(self.n_columns)], dim=1
+        )
+
+    def offsets(self, coefficients: Tensor, j: int) -> Tensor:
+        """Return the bounded offsets of column j's cells, (n, n_cells)."""
+        offsets = coefficients @ self.table(j).T if self.smooth[j] else coefficients
+        return offsets.clamp(-LARGEST_OFFSET, LARGEST_OFFSET)
+
+    def base(self, j: int) -> Tensor:
+        """Return what column j's offsets are added to, (n_cells,)."""
+        cells = slice(self.cell_starts[j], self.cell_starts[j] + self.n_cells[j])
+        return self.log_masses[cells] + self.raking[cells]
+
+    def log_prob(self, coefficients: Tensor, codes: Tensor) -> Tensor:
+        """Return the log-probability of every row's cells, (n,)."""
+        log_likelihood: Tensor = _CellLogProb.apply(coefficients, codes, self)
+        return log_likelihood
+
+    def log_probs_of(self, coefficients: Tensor) -> list[Tensor]:
+        """Return log-probabilities of every column's cells, each (n, n_cells)."""
+        parts = coefficients.split(self.widths, dim=1)
+        return [
+            (self.offsets(part, j) + self.base(j)).log_softmax(1)
+            for j, part in enumerate(parts)
+        ]
+
+
+class AnchoredBlock(Cells):
+    """Conditional cell probabilities of every column given the columns before it.
+
+    Parameters
+    ----------
+    facts : sequence of CellFacts
+    n_basis : int
+        Number of smooth functions per ordered column.
+    hidden_units : int
+        Width of the masked hidden layer; 0 leaves the linear part alone.
+    generator : torch.Generator
+        Source of the initial weights.
+    """
+
+    def __init__(
+        self,
+        facts: Sequence[CellFacts],
+        n_basis: int,
+        hidden_units: int,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__(facts, n_basis)
+        d = self.n_columns
         group = torch.arange(d).repeat_interleave(torch.tensor(self.widths))
         before = torch.ones(d, d, dtype=torch.bool).tril(-1)
         self.skip = MaskedLinear(group, group, before)
@@ -179,22 +233,6 @@ class AnchoredBlock(nn.Module):
             upto = torch.ones(d, d, dtype=torch.bool).tril()
             self.output = MaskedLinear(degree, group, upto)
 
-    def table(self, j: int) -> Tensor:
-        """Return the functions of column j's cells, (n_cells, m_j)."""
-        table: Tensor = getattr(self, f"table_{j}")
-        return table
-
-    def inputs(self, j: int) -> Tensor:
-        """Return what later columns see of column j's cells, (n_cells, m_j)."""
-        inputs: Tensor = getattr(self, f"inputs_{j}")
-        return inputs
-
-    def features(self, codes: Tensor) -> Tensor:
-        """Return what the conditioner sees of every row, (n, sum m_j)."""
-        return torch.cat(
-            [self.inputs(j)[codes[:, j]] for j in range(self.n_columns)], dim=1
-        )
-
     def coefficients(self, features: Tensor) -> Tensor:
         """Return the coefficients of all offsets, (n, sum m_j)."""
         out = self.skip(features)
@@ -202,29 +240,13 @@ class AnchoredBlock(nn.Module):
             out = out + self.output(self.gain * self.hidden(features).tanh())
         return out
 
-    def offsets(self, coefficients: Tensor, j: int) -> Tensor:
-        """Return the bounded offsets of column j's cells, (n, n_cells)."""
-        offsets = coefficients @ self.table(j).T if self.smooth[j] else coefficients
-        return offsets.clamp(-LARGEST_OFFSET, LARGEST_OFFSET)
-
-    def base(self, j: int) -> Tensor:
-        """Return what column j's offsets are added to, (n_cells,)."""
-        cells = slice(self.cell_starts[j], self.cell_starts[j] + self.n_cells[j])
-        return self.log_masses[cells] + self.raking[cells]
-
     def forward(self, codes: Tensor) -> Tensor:
         """Return the log-probability of every row, (n,)."""
-        coefficients = self.coefficients(self.features(codes))
-        log_likelihood: Tensor = _CellLogProb.apply(coefficients, codes, self)
-        return log_likelihood
+        return self.log_prob(self.coefficients(self.features(codes)), codes)
 
     def log_probs(self, codes: Tensor) -> list[Tensor]:
         """Return log-probabilities of every column's cells, each (n, n_cells)."""
-        parts = self.coefficients(self.features(codes)).split(self.widths, dim=1)
-        return [
-            (self.offsets(part, j) + self.base(j)).log_softmax(1)
-            for j, part in enumerate(parts)
-        ]
+        return self.log_probs_of(self.coefficients(self.features(codes)))
 
     def place(
         self, codes: Tensor, positions: Tensor, log_probs: Sequence[Tensor]
@@ -296,7 +318,7 @@ class _CellLogProb(torch.autograd.Function):
 
     @staticmethod
     def forward(  # type: ignore[override]
-        ctx: Any, coefficients: Tensor, codes: Tensor, block: AnchoredBlock
+        ctx: Any, coefficients: Tensor, codes: Tensor, block: Cells
     ) -> Tensor:
         total = coefficients.new_zeros(len(codes))
         slopes = torch.empty_like(coefficients)
@@ -334,16 +356,19 @@ class Rake:
         self.soft = soft
 
     def __call__(
-        self, block: AnchoredBlock, j: int, logits: Tensor, images: Tensor
+        self, block: Cells, j: int, logits: Tensor, images: Tensor | None = None
     ) -> Tensor:
-        """Update column j's correction and return its corrected logits."""
+        """Update column j's correction and return its corrected logits.
+
+        `images` place every row in its column; softly, probabilities count instead.
+        """
         cells = slice(block.cell_starts[j], block.cell_starts[j] + block.n_cells[j])
         target = block.log_masses[cells]
         weights = (logits - logits.amax(1, keepdim=True)).exp()
         correction = torch.zeros_like(target)
         for _ in range(self.n_rounds):
             factors = correction.exp()
-            if self.soft:
+            if self.soft or images is None:
                 masses = factors * ((1 / (weights @ factors)) @ weights) / len(logits)
             else:
                 steps = (weights * factors).cumsum(1)

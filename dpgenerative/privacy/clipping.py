@@ -44,6 +44,15 @@ def group_sensitivity(bound: float) -> float:
     return 2 * bound
 
 
+def coupled_sensitivity(bound: float, most: int) -> float:
+    """Return the sensitivity of a sum of clipped gradients that all see the batch.
+
+    In a batch of at most `most` records, one that comes adds its own gradient and can
+    turn all others round: (2 M - 1) C.
+    """
+    return (2 * most - 1) * bound
+
+
 def layer_bounds(bound: float, n_coordinates: Sequence[int]) -> list[float]:
     """Return C_l = C sqrt(n_l / n) for every layer."""
     total = sum(n_coordinates)

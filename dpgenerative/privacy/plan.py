@@ -58,6 +58,8 @@ class PrivacyPlan:
     sampling_rate : float
         Probability that a row enters a batch.
     n_steps : int
+    prior_multiplier : float, default=inf
+        Noise multiplier of the moments of the latents; inf if none are released.
     """
 
     epsilon: float
@@ -70,6 +72,7 @@ class PrivacyPlan:
     noise_multiplier: float
     sampling_rate: float
     n_steps: int
+    prior_multiplier: float = math.inf
 
     @property
     def private(self) -> bool:
@@ -84,7 +87,9 @@ class PrivacyPlan:
     @property
     def releases(self) -> tuple[GaussianRelease, ...]:
         """Every Gaussian release of the fit."""
-        fixed = _fixed(self.marginal_multiplier, self.norm_multiplier)
+        fixed = _fixed(
+            self.marginal_multiplier, self.norm_multiplier, self.prior_multiplier
+        )
         steps = GaussianRelease(self.noise_multiplier, self.sampling_rate, self.n_steps)
         return (*fixed, steps)
 
@@ -145,6 +150,7 @@ def make_plan(
     marginal_budget: float,
     has_open_keys: bool,
     estimates_norm: bool = False,
+    prior_budget: float = 0.0,
 ) -> PrivacyPlan:
     """Share a budget among the releases of a fit.
 
@@ -165,6 +171,8 @@ def make_plan(
         Whether levels or frequent values are released by a threshold.
     estimates_norm : bool, default=False
         Whether the clipping norm is estimated.
+    prior_budget : float in [0, 1), default=0
+        Share of the budget for the moments of the latents; 0 if none are released.
 
     Returns
     -------
@@ -180,7 +188,8 @@ def make_plan(
         return PrivacyPlan(
             epsilon=math.inf, delta=delta, count_epsilon=math.inf, n_rows=n_rows,
             threshold_delta=0.0, noise_multiplier=0.0, sampling_rate=sampling_rate,
-            n_steps=n_steps, **zeros,
+            n_steps=n_steps, prior_multiplier=0.0 if prior_budget else math.inf,
+            **zeros,
         )  # fmt: skip
     spent = count_epsilon(epsilon)
     threshold_delta = THRESHOLD_SHARE * delta if has_open_keys else 0.0
@@ -188,10 +197,12 @@ def make_plan(
     whole = gaussian_multiplier(rest, rest_delta)
     marginal = _multiplier_of_share(whole, marginal_budget)
     norm = _multiplier_of_share(whole, NORM_SHARE if estimates_norm else 0.0)
-    noise = calibrate(_fixed(marginal, norm), sampling_rate, n_steps, rest, rest_delta)
+    prior = _multiplier_of_share(whole, prior_budget)
+    fixed = _fixed(marginal, norm, prior)
+    noise = calibrate(fixed, sampling_rate, n_steps, rest, rest_delta)
     plan = PrivacyPlan(
         epsilon, delta, spent, n_rows, marginal, threshold_delta, norm, noise,
-        sampling_rate, n_steps,
+        sampling_rate, n_steps, prior,
     )  # fmt: skip
     if plan.spent() > epsilon:
         raise InfeasibleBudgetError(
@@ -283,4 +294,9 @@ class PrivacyReport:
             f"{plan.sampling_rate:.4g}, noise multiplier {plan.noise_multiplier:.4g}, "
             f"{self.clipping})"
         )
+        if math.isfinite(plan.prior_multiplier):
+            lines.append(
+                "count, mean and second moments of clipped latents (Gaussian, noise "
+                f"multiplier {plan.prior_multiplier:.4g})"
+            )
         return lines

@@ -1,10 +1,23 @@
 """One private gradient: record, clip, add up, add noise.
 
 Formal guarantee: `PrivateGradient.__call__` is a Gaussian mechanism of the plan's noise
-multiplier on the rows of the batch. Its sensitivity is C / B for the per-example term
-and 2 C_2 / b for the batch-wise term (B the public expected batch size, b the number of
-partitions); both come from one sample and reach the same coordinates, so that they are
-one release of sensitivity C / B + 2 C_2 / b. An empty batch is released like any other.
+multiplier z on the rows of the batch, which counts once however many terms it has; an
+empty batch is released like any other. B is the public expected batch size.
+
+``term-wise`` (Takahashi et al. 2020): one record moves the per-example part by at most
+a = C / B, and the batch-wise part by at most c = 2 C_2 / b (b partitions: it is in one
+of them, and can turn its clipped gradient round). The batch-wise part is formed for the
+parameters of the submodule `reach` alone; these get noise z (a + c), all others
+z sqrt(a (a + c)). For a part u of the first term on the reached coordinates, and v on
+the others, ``(|u| + c)^2 / (a + c)^2 + |v|^2 / (a (a + c)) <= 1`` whenever
+``|u|^2 + |v|^2 <= a^2``, with equality at v = 0: one mechanism of multiplier z, no
+worse than z_1 = z sqrt((a + c) / a) and z_2 = z sqrt((a + c) / c) on one sample.
+
+``micro`` and ``batch`` are that paper's baselines, in which every gradient sees the
+whole batch. ``micro`` clips every record's gradient of its loss plus the batch-wise
+term: the m - 1 others can turn round when one comes, so that the sum moves by up to
+(2 m - 1) C; with a public cap M on m, beyond which the sum is zero, by (2 M - 1) C.
+``batch`` clips the batch's mean gradient as a whole, which can turn round: 2 C.
 
 Rounding: chunks of at most `training.LARGEST_CHUNK` rows are summed in float32, chunks
 and noise in float64. Whoever chose all rows of a chunk could make one more row change
@@ -14,6 +27,7 @@ of C at n = 2048 and 25 % at n = 4096. Rows not chosen for it stayed within 1e-4
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,13 +38,20 @@ import torch
 from torch import Tensor, nn
 
 from dpgenerative.privacy import clipping
-from dpgenerative.privacy.gradients import Site, free_coordinates, record, sites
+from dpgenerative.privacy.gradients import (
+    Call,
+    Site,
+    free_coordinates,
+    record,
+    sites,
+)
 from dpgenerative.privacy.noise import Mechanisms
 
 Objective = Callable[[Tensor], tuple[Tensor, Tensor | None]]
 """From row indices to losses of shape (n,) and images of shape (n, k), if needed."""
 Divergence = Callable[[Tensor], Tensor]
 """From the images of one partition, shape (m, k), m >= 1, to a scalar."""
+AGGREGATIONS = ("term-wise", "micro", "batch")
 CHUNK_BYTES = 2**28
 """Memory that materialised per-example gradients of one chunk may take."""
 
@@ -219,20 +240,62 @@ class PrivateGradient:
         Expected batch size B, public.
     n_partitions : int
         Number of partitions b of the batch-wise term.
+    aggregation : {"term-wise", "micro", "batch"}
+        How the two terms are bounded; the last two clip flat, and see no partitions.
+    batch_cap : int
+        For "micro": the largest batch whose gradients count.
+    reach : str
+        For "term-wise": name of the submodule whose parameters the batch-wise term
+        moves; its gradient at all others is left out. "" is the whole model.
     """
 
     clipper: Clipper
     noise_multiplier: float
     batch_size: float
     n_partitions: int = 1
+    aggregation: str = "term-wise"
+    batch_cap: int = 1
+    reach: str = ""
 
     def sensitivity(self, batch_wise: bool) -> float:
         """Return how far one record can move the gradient."""
-        total = self.clipper.bound / self.batch_size
+        bound = self.clipper.bound
+        if self.aggregation == "micro":
+            return clipping.coupled_sensitivity(bound, self.batch_cap) / self.batch_size
+        if self.aggregation == "batch":
+            return clipping.group_sensitivity(bound)
+        total = bound / self.batch_size
         if batch_wise:
             group = clipping.group_sensitivity(self.clipper.group_bound)
             total += group / self.n_partitions
         return total
+
+    def describe(self, batch_wise: bool) -> str:
+        """Say how gradients are bounded, in words for a report."""
+        clipper = self.clipper
+        words = f"{clipper.strategy} clipping to norm {clipper.bound:g}"
+        if self.aggregation != "term-wise":
+            total = self.sensitivity(batch_wise)
+            return f"{words}, {self.aggregation} aggregation of sensitivity {total:.3g}"
+        if batch_wise:
+            words += (
+                f", batch-wise term of {self.n_partitions} partitions clipped to "
+                f"{clipper.group_bound:.3g} (sensitivity twice that)"
+            )
+        return words
+
+    def stds(self, model: nn.Module, batch_wise: bool) -> dict[nn.Parameter, float]:
+        """Return the standard deviation of the noise of every trained parameter."""
+        total = self.sensitivity(batch_wise)
+        alone = total
+        if self.aggregation == "term-wise" and batch_wise:
+            alone = math.sqrt(self.clipper.bound / self.batch_size * total)
+        reached = set(model.get_submodule(self.reach).parameters())
+        return {
+            p: self.noise_multiplier * (total if p in reached else alone)
+            for p in model.parameters()
+            if p.requires_grad
+        }
 
     def __call__(
         self,
@@ -252,7 +315,8 @@ class PrivateGradient:
         objective : callable
             Per-example losses of given rows.
         chunks : iterable of (indices, present)
-            The batch; with a divergence in one chunk, so that no partition is cut.
+            The batch; in one chunk with a divergence, so that no partition is cut, and
+            for "micro" and "batch".
         mechanisms : Mechanisms
         generator : torch.Generator
             Draws of the sparsified strategy.
@@ -262,11 +326,14 @@ class PrivateGradient:
             Draws the partition of every row of the batch.
         """
         with full_precision(model):
-            total = self._total(
-                model, objective, chunks, generator, divergence, partition
-            )
-        std = self.noise_multiplier * self.sensitivity(divergence is not None)
-        noisy = mechanisms.gradient(list(total.values()), [std] * len(total))
+            if self.aggregation == "term-wise":
+                total = self._total(
+                    model, objective, chunks, generator, divergence, partition
+                )
+            else:
+                total = self._coupled_total(model, objective, chunks, divergence)
+        stds = self.stds(model, divergence is not None)
+        noisy = mechanisms.gradient(list(total.values()), [stds[p] for p in total])
         masks = free_coordinates(model)
         return {
             p: (x * masks[p] if p in masks else x).to(p.dtype)
@@ -283,9 +350,7 @@ class PrivateGradient:
         partition: Callable[[int], np.ndarray] | None,
     ) -> dict[nn.Parameter, Tensor]:
         """Return the clipped mean gradient before noise, in float64."""
-        params = [p for p in model.parameters() if p.requires_grad]
-        # In float64: one row must not change how the other rows' sum is rounded.
-        total = {p: torch.zeros_like(p, dtype=torch.float64) for p in params}
+        total = _zeros(model)
         for indices, present in chunks:
             with record(model) as calls:
                 losses, images = objective(indices)
@@ -300,10 +365,18 @@ class PrivateGradient:
                 groups = [images[rows == g] for g in range(self.n_partitions)]
                 terms = [divergence(members) for members in groups if len(members)]
                 if terms:
-                    layers = sites(model, calls, torch.stack(terms).sum())
+                    layers = self._reached_sites(model, calls, torch.stack(terms).sum())
                     sums = self._group_sums(layers, rows)
                     _accumulate(total, sums, 1 / self.n_partitions)
         return total
+
+    def _reached_sites(
+        self, model: nn.Module, calls: dict[nn.Module, list[Call]], loss: Tensor
+    ) -> list[Site]:
+        """Return the sites of the batch-wise term: within `reach` and nowhere else."""
+        part = model.get_submodule(self.reach)
+        within = set(part.modules())
+        return sites(part, {m: c for m, c in calls.items() if m in within}, loss)
 
     def _group_sums(
         self, layers: Sequence[Site], rows: Tensor
@@ -314,6 +387,78 @@ class PrivateGradient:
         return self.clipper.group_sums(
             layers, rows.clamp(max=self.n_partitions - 1), self.n_partitions
         )
+
+    def _coupled_total(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        chunks: Iterable[tuple[Tensor, Tensor]],
+        divergence: Divergence | None,
+    ) -> dict[nn.Parameter, Tensor]:
+        """Return the clipped gradient of a baseline before noise, in float64."""
+        ((indices, present),) = chunks
+        with record(model) as calls:
+            losses, images = objective(indices)
+        loss = torch.where(present, losses, torch.zeros_like(losses)).sum()
+        coupled = images is not None and divergence is not None and bool(present.any())
+        layers = sites(model, calls, loss, retain_graph=coupled)
+        shared = _zeros(model)
+        if coupled:
+            term = divergence(images[present])  # type: ignore[index, misc]
+            _accumulate(shared, _whole_sum(sites(model, calls, term), present), 1.0)
+        if self.aggregation == "batch":
+            _accumulate(shared, _whole_sum(layers, present), 1 / self.batch_size)
+            return _clipped(shared, self.clipper.bound)
+        total = _zeros(model)
+        if int(present.sum()) <= self.batch_cap:
+            sums = _shifted_sums(layers, present, shared, self.clipper.bound)
+            _accumulate(total, sums, 1 / self.batch_size)
+        return total
+
+
+def _zeros(model: nn.Module) -> dict[nn.Parameter, Tensor]:
+    # In float64: one row must not change how the other rows' sum is rounded.
+    params = [p for p in model.parameters() if p.requires_grad]
+    return {p: torch.zeros_like(p, dtype=torch.float64) for p in params}
+
+
+def _whole_sum(layers: Sequence[Site], present: Tensor) -> dict[nn.Parameter, Tensor]:
+    """Return the sum of the present rows' gradients, unclipped."""
+    rows = (present & _without_unusable(layers)).double()
+    parts = [layer.weighted_sum(rows) for layer in layers]
+    return {p: x for part in parts for p, x in part.items()}
+
+
+def _clipped(
+    total: dict[nn.Parameter, Tensor], bound: float
+) -> dict[nn.Parameter, Tensor]:
+    """Return one gradient, clipped as a whole."""
+    norm = torch.stack([x.square().sum() for x in total.values()]).sum().sqrt()
+    scale = clipping.factors(norm, bound, norm * 1e-6)
+    return {p: torch.where(scale > 0, scale * x, 0.0) for p, x in total.items()}
+
+
+def _shifted_sums(
+    layers: Sequence[Site],
+    present: Tensor,
+    shared: dict[nn.Parameter, Tensor],
+    bound: float,
+) -> dict[nn.Parameter, Tensor]:
+    """Return the sum of clipped ``g_i + K``, K one gradient that all rows share."""
+    rows = present & _without_unusable(layers)
+    params = [p for layer in layers for p in layer.parameters]
+    shift = torch.cat([shared[p].flatten() for p in params])
+    total = torch.zeros_like(shift)
+    size = max(1, CHUNK_BYTES // (32 * len(shift)))
+    for start in range(0, len(rows), size):
+        chunk = slice(start, start + size)
+        grads = [g.flatten(1) for layer in layers for g in layer.per_example(chunk)]
+        flat = torch.cat(grads, 1).double() + shift
+        norms = flat.norm(dim=1)
+        scale = clipping.factors(norms, bound, norms * 1e-6) * rows[chunk]
+        total += scale @ torch.where(scale.unsqueeze(1) > 0, flat, 0.0)
+    pieces = torch.split(total, [p.numel() for p in params])
+    return {p: x.view_as(p) for p, x in zip(params, pieces, strict=True)}
 
 
 def _accumulate(

@@ -123,23 +123,35 @@ def plan(**changes):
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
 @pytest.mark.parametrize("has_open_keys", [False, True])
 @pytest.mark.parametrize("estimates_norm", [False, True])
-def test_the_plan_adds_up(epsilon, has_open_keys, estimates_norm):
+@pytest.mark.parametrize("prior_budget", [0.0, 0.05])
+def test_the_plan_adds_up(epsilon, has_open_keys, estimates_norm, prior_budget):
     p = plan(
-        epsilon=epsilon, has_open_keys=has_open_keys, estimates_norm=estimates_norm
-    )
+        epsilon=epsilon, has_open_keys=has_open_keys,
+        estimates_norm=estimates_norm, prior_budget=prior_budget,
+    )  # fmt: skip
     assert 0.99 * epsilon < p.spent() <= epsilon
     assert p.count_epsilon == count_epsilon(epsilon) <= 0.02 * epsilon
     exact = oracle(p.releases, p.delta - p.threshold_delta) + p.count_epsilon
     assert exact <= epsilon * (1 + 1e-4)
     assert (p.threshold_delta > 0) == has_open_keys
     assert math.isfinite(p.norm_multiplier) == estimates_norm
-    assert len(p.releases) == 2 + estimates_norm
+    assert math.isfinite(p.prior_multiplier) == (prior_budget > 0)
+    assert len(p.releases) == 2 + estimates_norm + (prior_budget > 0)
 
 
 def test_a_plan_without_marginals_pays_for_none():
     p = plan(marginal_budget=0.0)
     assert math.isinf(p.marginal_multiplier)
     assert p.noise_multiplier < plan().noise_multiplier
+
+
+def test_moments_of_latents_cost_what_their_share_says():
+    share = 0.2
+    p = plan(prior_budget=share)
+    whole = gaussian_multiplier(p.epsilon - p.count_epsilon, DELTA)
+    assert p.prior_multiplier == pytest.approx(whole / math.sqrt(share))
+    assert p.noise_multiplier > plan().noise_multiplier
+    assert plan(epsilon=None, prior_budget=share).prior_multiplier == 0
 
 
 def test_a_plan_without_privacy_says_so():
@@ -149,8 +161,9 @@ def test_a_plan_without_privacy_says_so():
     assert p.spent() == math.inf
 
 
-def test_plans_survive_a_round_trip():
-    p = plan()
+@pytest.mark.parametrize("prior_budget", [0.0, 0.05])
+def test_plans_survive_a_round_trip(prior_budget):
+    p = plan(prior_budget=prior_budget)
     assert PrivacyPlan.from_dict(p.to_dict()) == p
     with pytest.raises(ValueError, match="surprise"):
         PrivacyPlan.from_dict({**p.to_dict(), "surprise": 1})

@@ -1,0 +1,341 @@
+"""PriVAE's model: a variational autoencoder over the cells of a mixed-type table.
+
+The encoder sees every column by the functions of its cells that the flow's conditioner
+sees, and returns a diagonal Gaussian q(z | x). The decoder returns, for a point z,
+coefficients of the same functions, which are offsets to the released masses:
+``P(cell k of column j | z) = softmax(log pi_j + o_j(z))_k``. Its last layers start at
+zero, so that the untrained model is the product of the private marginals.
+
+With a *condition*, one column keeps its released marginal, whatever z is, and the
+decoder sees its cell beside z: ``p(x, y) = pi(y) E_z p(x | z, y)``.
+
+Every layer treats its records apart, and has a closed form in `privacy.gradients`; the
+L draws of a record are L positions of one record there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dpgenerative.layers import MaskedLinear
+from dpgenerative.models.divergences import Latents
+from dpgenerative.models.flow import CellFacts, Cells, Rake
+from dpgenerative.models.priors import GaussianPrior, NormalPrior, Prior, log_normal
+
+LOG_VARIANCE_BOUND = 5.0
+"""Log-variances of the posterior lie within this distance of 0."""
+FEATURE_GAIN = 2.0
+"""Size of what the encoder sees of a row."""
+HIDDEN_GAIN = 2.0
+"""Size of a row's hidden activations."""
+INITIAL_LOG_VARIANCE = 0.0
+MEAN_SCALE = 1.5
+LEAST_VARIANCE = 0.01
+"""Least variance of a fitted prior in any direction."""
+
+
+class Encoder(nn.Module):
+    """From functions of the cells to mean and log-variance of the latents.
+
+    Parameters
+    ----------
+    n_columns, n_features, hidden_units, latent_dim : int
+    generator : torch.Generator
+        Source of the initial weights.
+    """
+
+    def __init__(
+        self,
+        n_columns: int,
+        n_features: int,
+        hidden_units: int,
+        latent_dim: int,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.hidden = MaskedLinear.dense(n_features, hidden_units)
+        self.output = MaskedLinear.dense(hidden_units, 2 * latent_dim)
+        self.scale = FEATURE_GAIN / math.sqrt(n_columns)
+        self.gain = HIDDEN_GAIN / math.sqrt(hidden_units)
+        with torch.no_grad():
+            # The features of a column have size 1: so have the sums and the means.
+            self.hidden.weight.normal_(0, 1 / FEATURE_GAIN, generator=generator)
+            means = self.output.weight[:latent_dim]
+            means.normal_(0, MEAN_SCALE / HIDDEN_GAIN, generator=generator)
+            self.output.bias[latent_dim:].fill_(INITIAL_LOG_VARIANCE)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and log-variance, both (n, k)."""
+        hidden = self.gain * self.hidden(self.scale * features).tanh()
+        mean, raw = self.output(hidden).chunk(2, dim=1)
+        return mean, LOG_VARIANCE_BOUND * (raw / LOG_VARIANCE_BOUND).tanh()
+
+
+class Decoder(nn.Module):
+    """From latents to coefficients of the functions of the cells.
+
+    Parameters
+    ----------
+    latent_dim, hidden_units, n_features : int
+    generator : torch.Generator
+        Source of the initial weights.
+    """
+
+    def __init__(
+        self,
+        latent_dim: int,
+        hidden_units: int,
+        n_features: int,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.skip = MaskedLinear.dense(latent_dim, n_features)
+        self.hidden = MaskedLinear.dense(latent_dim, hidden_units)
+        self.output = MaskedLinear.dense(hidden_units, n_features)
+        self.gain = HIDDEN_GAIN / math.sqrt(hidden_units)
+        with torch.no_grad():
+            scale = 1 / math.sqrt(latent_dim)
+            self.hidden.weight.normal_(0, scale, generator=generator)
+            self.hidden.bias.normal_(0, 0.5, generator=generator)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Return coefficients, (..., sum m_j)."""
+        hidden = self.gain * self.hidden(z).tanh()
+        out: Tensor = self.skip(z) + self.output(hidden)
+        return out
+
+
+class VAE(nn.Module):
+    """Bound of the density, encoder and sampler of rows of cells.
+
+    Parameters
+    ----------
+    facts : sequence of CellFacts
+        One per column.
+    n_basis : int
+        Number of smooth functions per ordered column.
+    hidden_units : int
+        Width of the hidden layers of encoder and decoder.
+    latent_dim : int
+        Number of latents k.
+    prior : Prior
+        Law of the latents that training assumes.
+    beta : float
+        Weight of the divergence of a record's posterior from the prior.
+    generator : torch.Generator
+        Source of the initial weights.
+    condition : int, optional
+        Column that the decoder is told.
+    """
+
+    free: Tensor
+
+    def __init__(
+        self,
+        facts: Sequence[CellFacts],
+        *,
+        n_basis: int,
+        hidden_units: int,
+        latent_dim: int,
+        prior: Prior,
+        beta: float,
+        generator: torch.Generator,
+        condition: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.cells = Cells(facts, n_basis)
+        self.condition = condition
+        n_features = sum(self.cells.widths)
+        n_told = 0 if condition is None else self.cells.widths[condition]
+        self.encoder = Encoder(
+            len(facts), n_features, hidden_units, latent_dim, generator
+        )
+        self.decoder = Decoder(latent_dim + n_told, hidden_units, n_features, generator)
+        free = torch.ones(len(facts))
+        if condition is not None:
+            free[condition] = 0
+        widths = torch.tensor(self.cells.widths)
+        self.register_buffer("free", free.repeat_interleave(widths))
+        self.latent_dim = latent_dim
+        self.prior = prior
+        self.law = prior
+        self.beta = beta
+
+    def encode(self, codes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and log-variance of q(z | x) of every row, both (n, k)."""
+        mean, log_variance = self.encoder(self.cells.features(codes))
+        return mean, log_variance
+
+    def latents(self, codes: Tensor, noise: Tensor) -> Latents:
+        """Return posteriors, and a draw for every standard normal in (n, L, k)."""
+        mean, log_variance = self.encode(codes)
+        spread = (log_variance / 2).exp().unsqueeze(1)
+        return Latents(mean.unsqueeze(1) + spread * noise, mean, log_variance)
+
+    def _coefficients(self, z: Tensor, labels: Tensor | None) -> Tensor:
+        """Return what the decoder says of every z in (..., k), told the cells given."""
+        if self.condition is not None:
+            told = self.cells.inputs(self.condition)[labels]
+            z = torch.cat([z, told], -1)
+        out: Tensor = self.decoder(z) * self.free
+        return out
+
+    def log_probs(self, z: Tensor, labels: Tensor | None = None) -> list[Tensor]:
+        """Return log p(cell | z) of every column, (n, n_cells), for z of (n, k).
+
+        `labels` are cells of the condition, shape (n,), where there is one.
+        """
+        return self.cells.log_probs_of(self._coefficients(z, labels))
+
+    def _log_decoded(self, codes: Tensor, z: Tensor) -> Tensor:
+        """Return log p(x | z) of every row and draw, (n, L)."""
+        n, n_draws, _ = z.shape
+        labels = None
+        if self.condition is not None:
+            labels = codes[:, [self.condition]].expand(n, n_draws)
+        coefficients = self._coefficients(z, labels).flatten(0, 1)
+        rows = codes.repeat_interleave(n_draws, 0)
+        return self.cells.log_prob(coefficients, rows).view(n, n_draws)
+
+    def forward(self, codes: Tensor, noise: Tensor) -> tuple[Tensor, Latents]:
+        """Return the bound of every row's log-probability, and its latents.
+
+        Parameters
+        ----------
+        codes : LongTensor of shape (n, d)
+        noise : Tensor of shape (n, L, k)
+            Standard normals, one per draw.
+
+        Returns
+        -------
+        bound : Tensor of shape (n,)
+            ``E_q[log p(x | z)] - beta KL(q(z | x) || p(z))`` over the L draws; in
+            closed form what has one.
+        latents : Latents
+        """
+        latents = self.latents(codes, noise)
+        decoded = self._log_decoded(codes, latents.draws).mean(1)
+        return decoded - self.beta * self._divergence(latents), latents
+
+    def _divergence(self, latents: Latents) -> Tensor:
+        """Return KL(q(z | x) || p(z)) of every row, from its draws if need be."""
+        mean, log_variance = latents.mean, latents.log_variance
+        if isinstance(self.prior, NormalPrior):
+            terms = mean.square() + log_variance.exp() - 1 - log_variance
+            return 0.5 * terms.sum(1)
+        return (_log_posterior(latents) - self.prior.log_prob(latents.draws)).mean(1)
+
+    def log_likelihood(self, codes: Tensor, noise: Tensor) -> Tensor:
+        """Return the importance-weighted bound (Burda et al. 2016), shape (n,).
+
+        It rises with the number of draws towards the log-probability under the law
+        that `sample` draws from.
+        """
+        latents = self.latents(codes, noise)
+        weights = self._log_decoded(codes, latents.draws)
+        weights = weights + self.law.log_prob(latents.draws) - _log_posterior(latents)
+        return torch.logsumexp(weights, 1) - math.log(noise.shape[1])
+
+    # Samples --------------------------------------------------------------------
+
+    @torch.no_grad()
+    def sample(
+        self, n: int, generator: torch.Generator, labels: Tensor | None = None
+    ) -> Tensor:
+        """Draw the cells of n rows, (n, d); of these labels, where they are given."""
+        return self.decode(self._drawn(n, generator), generator, labels)
+
+    def _drawn(self, n: int, generator: torch.Generator) -> Tensor:
+        return self.law.sample(n, generator).to(self.cells.log_masses)
+
+    def _labels(self, n: int, generator: torch.Generator) -> Tensor | None:
+        """Draw cells of the condition from its released marginal."""
+        if self.condition is None:
+            return None
+        masses = self.cells.base(self.condition).exp()
+        return torch.multinomial(masses, n, replacement=True, generator=generator)
+
+    @torch.no_grad()
+    def decode(
+        self, z: Tensor, generator: torch.Generator, labels: Tensor | None = None
+    ) -> Tensor:
+        """Draw the cells of one row per point z, (n, d): drawn, not the likeliest."""
+        if labels is None:
+            labels = self._labels(len(z), generator)
+        draws = torch.rand(
+            len(z), self.cells.n_columns, generator=generator, device=z.device
+        )
+        codes = []
+        for j, log_probs in enumerate(self.log_probs(z, labels)):
+            steps = log_probs.exp().cumsum(1)
+            u = draws[:, j : j + 1] * steps[:, -1:]
+            codes.append((u >= steps[:, :-1]).sum(1))
+        if self.condition is not None and labels is not None:
+            codes[self.condition] = labels
+        return torch.stack(codes, 1)
+
+    @torch.no_grad()
+    def rake(self, n: int, generator: torch.Generator) -> None:
+        """Bring the model's marginals back to the released ones, on n own latents."""
+        rake = Rake(soft=True)
+        z = self._drawn(n, generator)
+        labels = self._labels(n, generator)
+        for j, log_probs in enumerate(self.log_probs(z, labels)):
+            rake(self.cells, j, log_probs)
+
+    # The law of the latents -----------------------------------------------------
+
+    @torch.no_grad()
+    def moments(self, codes: Tensor, noise: Tensor, radius: float) -> np.ndarray:
+        """Return the sum over rows of (1, z / R, z z^T / R^2), |z| cut to R; private.
+
+        One row moves it by at most sqrt(3), whatever its latents are.
+
+        Parameters
+        ----------
+        codes : LongTensor of shape (n, d)
+        noise : Tensor of shape (n, 1, k)
+            Standard normals: z is a draw from the posterior.
+        radius : float
+
+        Returns
+        -------
+        ndarray of shape (1 + k + k^2,)
+        """
+        z = self.latents(codes, noise).draws[:, 0].double() / radius
+        length = z.norm(dim=1, keepdim=True)
+        inside = z / length.clamp(min=1)
+        inside = torch.where(length.isfinite(), inside, torch.zeros_like(z))
+        parts = [z.new_tensor([len(z)]), inside.sum(0), (inside.T @ inside).flatten()]
+        return torch.cat(parts).cpu().numpy()
+
+
+def _log_posterior(latents: Latents) -> Tensor:
+    """Return log q(z | x) of every draw, (n, L)."""
+    mean, log_variance = latents.mean.unsqueeze(1), latents.log_variance.unsqueeze(1)
+    return log_normal(latents.draws, mean, log_variance)
+
+
+def gaussian_of_moments(moments: np.ndarray, radius: float) -> GaussianPrior:
+    """Return the Gaussian of released moments; no spread below `LEAST_VARIANCE`.
+
+    Parameters
+    ----------
+    moments : ndarray of shape (1 + k + k^2,)
+        Noisy `VAE.moments`.
+    radius : float
+    """
+    k = math.isqrt(len(moments))
+    shares = moments[1:] / max(moments[0], 1.0)
+    mean = radius * shares[:k]
+    second = radius**2 * shares[k:].reshape(k, k)
+    covariance = (second + second.T) / 2 - np.outer(mean, mean)
+    values, vectors = np.linalg.eigh(covariance)
+    values = np.clip(values, LEAST_VARIANCE, radius**2)
+    root = np.linalg.cholesky((vectors * values) @ vectors.T)
+    return GaussianPrior(torch.from_numpy(mean).float(), torch.from_numpy(root).float())

@@ -1,0 +1,6 @@
+"""Estimators that learn a table under differential privacy and sample new rows."""
+
+from dpgenerative.synthesizers.flow import DPHFlowSynthesizer
+from dpgenerative.synthesizers.vae import DPVAESynthesizer
+
+__all__ = ["DPHFlowSynthesizer", "DPVAESynthesizer"]

@@ -1,0 +1,636 @@
+"""The autoencoder against enumeration and quadrature, and as its users meet it."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.stats import chi2, multivariate_normal
+
+from dpgenerative import DPVAESynthesizer
+from dpgenerative.models.divergences import (
+    CAUCHY_SCALES,
+    LATENT_DIVERGENCES,
+    Latents,
+    latent_mmd,
+    mmd,
+    prior_kl,
+)
+from dpgenerative.models.flow import CellFacts
+from dpgenerative.models.priors import (
+    GaussianPrior,
+    MixturePrior,
+    NormalPrior,
+    SparsePrior,
+)
+from dpgenerative.models.vae import VAE, gaussian_of_moments
+
+FAST = {"n_steps": 20, "batch_size": 64, "random_state": 0}
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def facts_of(masses, ordered=False):
+    masses = torch.tensor(masses, dtype=torch.float64)
+    return CellFacts(masses, ordered, False, torch.ones(len(masses)).bool())
+
+
+FACTS = [
+    facts_of([0.3, 0.1, 0.2, 0.15, 0.25], ordered=True),
+    facts_of([0.5, 0.2, 0.3]),
+]
+CODES = torch.tensor(list(product(range(5), range(3))))
+
+
+def make_vae(latent_dim=1, *, scale=1.0, prior=None, beta=1.0):
+    model = VAE(
+        FACTS, n_basis=2, hidden_units=6, latent_dim=latent_dim,
+        prior=prior or NormalPrior(latent_dim), beta=beta, generator=generator(),
+    )  # fmt: skip
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(scale * torch.randn(p.shape, generator=generator(1)))
+    return model.double()
+
+
+def grid(n=4001, reach=10.0):
+    z = torch.linspace(-reach, reach, n, dtype=torch.float64)
+    return z.unsqueeze(1), float(z[1] - z[0])
+
+
+@torch.no_grad()
+def log_decoded(model, z):
+    """Return log p(x | z) of all rows of cells at all z, one at a time: (15, m)."""
+    first, second = model.log_probs(z)
+    return torch.stack([first[:, i] + second[:, j] for i, j in CODES.tolist()])
+
+
+@torch.no_grad()
+def exact(model, law=None):
+    """Return log p(x) of all rows of cells, by quadrature over one latent."""
+    z, step = grid()
+    law = law or model.law
+    log_joint = log_decoded(model, z) + law.log_prob(z)
+    return torch.logsumexp(log_joint, 1) + math.log(step)
+
+
+def noise(n_draws, latent_dim=1, seed=0):
+    shape = (len(CODES), n_draws, latent_dim)
+    return torch.randn(shape, generator=generator(seed), dtype=torch.float64)
+
+
+class Plain:
+    """A user's own prior: N(0, I), by the two methods alone."""
+
+    def __init__(self, dim):
+        self.dim = dim
+
+    def log_prob(self, z):
+        return torch.distributions.Normal(0, 1).log_prob(z).sum(-1)
+
+    def sample(self, n, generator=None):
+        return torch.randn(n, self.dim, generator=generator)
+
+
+# The bound ------------------------------------------------------------------------
+
+
+def test_probabilities_add_up():
+    assert float(exact(make_vae()).exp().sum()) == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("prior", [None, Plain(1), SparsePrior(1)])
+def test_the_bound_is_that_of_quadrature(beta, prior):
+    model = make_vae(prior=prior, beta=beta)
+    mean, log_variance = (x.detach() for x in model.encode(CODES))
+    z, step = grid()
+    log_q = -0.5 * ((z.T - mean).square() / log_variance.exp())
+    log_q = log_q - 0.5 * (log_variance + math.log(2 * math.pi))
+    gap = log_q - model.prior.log_prob(z)
+    integrand = log_decoded(model, z) - beta * gap
+    expected = (log_q.exp() * integrand).sum(1) * step
+    found, latents = model(CODES, noise(60_000))
+    assert torch.allclose(found, expected, atol=0.05)
+    assert latents.draws.shape == (len(CODES), 60_000, 1)
+    if beta == 1:
+        assert (expected < exact(model)).all()
+
+
+@torch.no_grad()
+def test_importance_weights_close_the_gap():
+    model = make_vae(scale=0.5)
+    target = exact(model)
+    draws = [noise(1, seed=seed) for seed in range(200)]
+    few = torch.stack([model.log_likelihood(CODES, each) for each in draws])
+    many = model.log_likelihood(CODES, noise(20_000))
+    assert torch.allclose(many, target, atol=0.06)
+    assert (few.mean(0) < target + 0.05).all()
+    assert float(few.mean(0).mean()) < float(target.mean()) - 0.05
+
+
+def test_importance_weights_follow_the_fitted_law():
+    model = make_vae(scale=0.5)
+    law = GaussianPrior(torch.tensor([0.7]), torch.tensor([[0.5]]))
+    before = exact(model)
+    model.law = law
+    target = exact(model)
+    assert (before - target).abs().max() > 0.1
+    assert torch.allclose(model.log_likelihood(CODES, noise(50_000)), target, atol=0.05)
+
+
+def test_an_untrained_model_is_the_product_of_the_marginals():
+    model = make_vae(scale=0.0)
+    expected = [
+        math.log(float(FACTS[0].masses[i] * FACTS[1].masses[j]))
+        for i, j in CODES.tolist()
+    ]
+    assert torch.allclose(exact(model), torch.tensor(expected).double(), atol=1e-5)
+
+
+@pytest.mark.parametrize("latent_dim", [1, 3])
+def test_samples_follow_the_model(latent_dim):
+    model, n = make_vae(latent_dim).float(), 40_000
+    z = model.prior.sample(200_000, generator(9))
+    masses = log_decoded(model, z).exp().mean(1).double()
+    codes = model.sample(n, generator(2))
+    counts = np.bincount((codes[:, 0] * 3 + codes[:, 1]).numpy(), minlength=15)
+    expected = n * masses.numpy()
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    assert statistic < chi2.isf(1e-4, 14)
+    shifted = np.roll(expected, 1)
+    assert ((counts - shifted) ** 2 / shifted).sum() > chi2.isf(1e-4, 14)
+
+
+def test_cells_are_drawn_not_picked():
+    model = make_vae().float()
+    z = torch.zeros(20_000, 1)
+    codes = model.decode(z, generator())
+    expected = model.log_probs(z[:1])[0].exp()[0]
+    shares = torch.bincount(codes[:, 0], minlength=5) / len(z)
+    assert torch.allclose(shares, expected.detach(), atol=0.02)
+
+
+def test_raking_returns_the_marginals():
+    model = make_vae(2).float()
+
+    @torch.no_grad()
+    def gap():
+        z = model.prior.sample(50_000, generator(7))
+        return max(
+            float((c.exp().mean(0) - f.masses).abs().max())
+            for c, f in zip(model.log_probs(z), FACTS, strict=True)
+        )
+
+    assert gap() > 0.05
+    model.rake(20_000, generator(3))
+    assert gap() < 0.01
+
+
+def test_log_variances_are_bounded():
+    model = make_vae(scale=1e3)
+    _, log_variance = model.encode(CODES)
+    assert log_variance.abs().max() <= 5
+
+
+# Priors ---------------------------------------------------------------------------
+
+MIXTURE = MixturePrior(
+    torch.tensor([[0.0, 1.0], [2.0, -1.0]]), torch.tensor([[0.3, 1.0], [0.1, 0.5]]),
+    torch.tensor([1.0, 3.0]),
+)  # fmt: skip
+PRIORS = {
+    "normal": NormalPrior(2),
+    "sparse": SparsePrior(2),
+    "mixture": MIXTURE,
+    "even mixture": MixturePrior(torch.eye(2), 0.2),
+    "gaussian": GaussianPrior(
+        torch.tensor([0.5, -0.5]), torch.tensor([[1.0, 0.0], [0.6, 0.7]])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_priors_integrate_to_one_and_sample_what_they_say(name):
+    prior = PRIORS[name]
+    line = torch.arange(-7, 7, 0.02, dtype=torch.float64) + 0.01
+    points, step = torch.cartesian_prod(line, line), float(line[1] - line[0])
+    density = prior.log_prob(points).exp() * step**2
+    assert float(density.sum()) == pytest.approx(1, abs=2e-3)
+    draws = prior.sample(100_000, generator())
+    assert draws.shape == (100_000, 2)
+    edges = torch.tensor([-1.0, -0.2, 0.2, 1.0])
+    for axis in (0, 1):
+        cells = torch.bucketize(draws[:, axis].contiguous(), edges)
+        found = torch.bincount(cells, minlength=5) / len(draws)
+        where = torch.bucketize(points[:, axis].contiguous(), edges.double())
+        masses = torch.zeros(5).double().index_add_(0, where, density)
+        assert torch.allclose(found.double(), masses, atol=0.01)
+    covariance = torch.cov(draws.T).double()
+    mean = density @ points
+    centred = points - mean
+    assert torch.allclose(draws.mean(0).double(), mean, atol=0.02)
+    assert torch.allclose(
+        covariance, centred.T @ (density[:, None] * centred), atol=0.03
+    )
+
+
+def test_priors_against_scipy():
+    z = torch.randn(5, 2, generator=generator()).double()
+    mean, root = torch.tensor([0.5, -0.5]), torch.tensor([[1.0, 0.0], [0.6, 0.7]])
+    law = multivariate_normal(mean.numpy(), (root @ root.T).numpy())
+    found = GaussianPrior(mean, root).log_prob(z.unsqueeze(0))
+    assert found.shape == (1, 5)
+    assert np.allclose(found[0], law.logpdf(z.numpy()), atol=1e-5)
+    parts = [
+        0.25 * multivariate_normal([0, 1], np.diag([0.3, 1.0])).pdf(z.numpy()),
+        0.75 * multivariate_normal([2, -1], np.diag([0.1, 0.5])).pdf(z.numpy()),
+    ]
+    assert np.allclose(MIXTURE.log_prob(z), np.log(sum(parts)), atol=1e-5)
+
+
+# Divergences ----------------------------------------------------------------------
+
+
+def some_latents(m=7, n_draws=2, k=2, shift=0.0, spread=0.0):
+    mean = torch.randn(m, k, generator=generator(3)) + shift
+    log_variance = torch.full((m, k), spread)
+    noise = torch.randn(m, n_draws, k, generator=generator(4))
+    draws = mean.unsqueeze(1) + (log_variance / 2).exp().unsqueeze(1) * noise
+    return Latents(draws, mean, log_variance)
+
+
+def test_latent_mmd_is_the_double_sum():
+    latents, prior = some_latents(), SparsePrior(2)
+    x = latents.draws.flatten(0, 1).numpy()
+    y = prior.sample(256, generator(5)).numpy()
+
+    def mean_kernel(a, b):
+        squares = (a[:, None] - b[None]) ** 2
+        return sum(s / (s + squares) for s in CAUCHY_SCALES).mean()
+
+    expected = sum(
+        mean_kernel(x[:, d], x[:, d])
+        - 2 * mean_kernel(x[:, d], y[:, d])
+        + mean_kernel(y[:, d], y[:, d])
+        for d in (0, 1)
+    )
+    found = latent_mmd(latents, prior, generator(5))
+    assert float(found) == pytest.approx(expected, rel=1e-5)
+    against_itself = mmd(torch.from_numpy(y), torch.from_numpy(y))
+    assert float(against_itself) == pytest.approx(0, abs=1e-5)
+
+
+def test_prior_kl_is_the_mean_over_draws_of_the_prior():
+    latents, prior = some_latents(spread=-0.5), NormalPrior(2)
+    z = prior.sample(256, generator(5)).numpy()
+    q = np.mean(
+        [
+            multivariate_normal(m.numpy(), np.diag(v.exp().numpy())).pdf(z)
+            for m, v in zip(latents.mean, latents.log_variance, strict=True)
+        ],
+        axis=0,
+    )
+    p = multivariate_normal([0, 0]).pdf(z)
+    expected = np.mean(np.log(p) - np.log(q))
+    found = prior_kl(latents, prior, generator(5))
+    assert float(found) == pytest.approx(expected, rel=1e-4)
+
+
+def test_prior_kl_is_that_of_gaussians():
+    # One record: KL(N(0, 1) || N(1, e)) in closed form.
+    one = Latents(torch.ones(1, 1, 1), torch.ones(1, 1), torch.ones(1, 1))
+    draws = [prior_kl(one, NormalPrior(1), generator(s)) for s in range(400)]
+    expected = 0.5 * (1 + 2 / math.e - 1)
+    assert float(torch.stack(draws).mean()) == pytest.approx(expected, abs=0.01)
+
+
+@pytest.mark.parametrize("name", LATENT_DIVERGENCES)
+def test_divergences_grow_with_the_distance_and_pull_back(name):
+    near, far = (some_latents(300, shift=s) for s in (0.0, 3.0))
+    divergence = LATENT_DIVERGENCES[name]
+    prior = NormalPrior(2)
+    assert divergence(near, prior, generator()) < divergence(far, prior, generator())
+    mean = far.mean.clone().requires_grad_()
+    moved = Latents(far.draws - far.mean.unsqueeze(1) + mean.unsqueeze(1), mean,
+                    far.log_variance)  # fmt: skip
+    (pull,) = torch.autograd.grad(divergence(moved, prior, generator()), mean)
+    assert (pull.sum(0) > 0).all()
+
+
+# The law of the latents -----------------------------------------------------------
+
+
+def test_moments_of_one_record_have_norm_at_most_root_three():
+    model = make_vae(3, scale=5.0)
+    draws = noise(1, 3)
+    alone = np.stack(
+        [
+            model.moments(CODES[i : i + 1], draws[i : i + 1], 0.8)
+            for i in range(len(CODES))
+        ]
+    )
+    norms = np.linalg.norm(alone, axis=1)
+    assert (norms <= math.sqrt(3) * (1 + 1e-9)).all()
+    assert norms.max() > 0.999 * math.sqrt(3)
+    assert np.allclose(model.moments(CODES, draws, 0.8), alone.sum(0))
+    with torch.no_grad():
+        model.encoder.output.bias.fill_(math.nan)
+    broken = model.moments(CODES, draws, 0.8)
+    assert broken[0] == len(CODES)
+    assert not broken[1:].any()
+
+
+def test_the_gaussian_of_moments():
+    radius = 50.0
+    root = np.array([[1.0, 0.0], [0.8, 0.5]])
+    z = np.array([1.0, -2.0]) + np.random.default_rng(0).normal(size=(5000, 2)) @ root.T
+    moments = np.concatenate(
+        [[len(z)], z.sum(0) / radius, (z.T @ z).ravel() / radius**2]
+    )
+    law = gaussian_of_moments(moments, radius)
+    assert np.allclose(law.mean, z.mean(0), atol=1e-4)
+    covariance = (law.root @ law.root.T).numpy()
+    assert np.allclose(covariance, np.cov(z.T, bias=True), atol=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_release_gives_a_gaussian(seed):
+    # Few rows and much noise: negative counts and indefinite matrices.
+    moments = np.random.default_rng(seed).normal(0, 100, 1 + 3 + 9)
+    law = gaussian_of_moments(moments, 4.0)
+    assert torch.isfinite(law.sample(10, generator())).all()
+    variances = torch.linalg.eigvalsh(law.root @ law.root.T)
+    assert variances.min() >= 0.009
+    assert variances.max() <= 16.1
+
+
+# The estimator --------------------------------------------------------------------
+
+
+def table(n=1000, seed=0):
+    rng = np.random.default_rng(seed)
+    side = rng.random(n) < 0.5
+    colours = np.where(side ^ (rng.random(n) < 0.05), "red", "blue")
+    return pd.DataFrame(
+        {
+            "side": side,
+            "colour": pd.Categorical(colours, categories=["blue", "red"]),
+            "size": np.where(side, 10.0, 0.0) + rng.normal(size=n),
+        }
+    )
+
+
+def fitted(frame=None, **params):
+    frame = table() if frame is None else frame
+    return DPVAESynthesizer(**{**FAST, **params}).fit(frame)
+
+
+def agreement(frame):
+    return float((frame["side"] == (frame["colour"] == "red")).mean())
+
+
+def test_it_learns_what_depends_on_what():
+    frame = table(4000)
+    assert 0.4 < agreement(fitted(frame, n_steps=1, epsilon=None).sample(4000)) < 0.6
+    synthesizer = fitted(frame, epsilon=8.0, n_steps=300, batch_size=512)
+    sample = synthesizer.sample(4000)
+    assert agreement(sample) > 0.8
+    assert sample["size"].corr(sample["side"]) > 0.5
+    better = synthesizer.score(frame) - fitted(frame, n_steps=1).score(frame)
+    assert better > 0.4
+
+
+def test_codes_of_rows_lead_back_to_them():
+    frame = table(4000)
+    synthesizer = fitted(frame, epsilon=None, n_steps=400, batch_size=512)
+    latents = synthesizer.encode(frame)
+    assert latents.shape == (4000, synthesizer._model.latent_dim)
+    again = synthesizer.reconstruct(frame, random_state=0)
+    pd.testing.assert_series_equal(again.dtypes, frame.dtypes)
+    assert float((again["side"] == frame["side"]).mean()) > 0.9
+    pd.testing.assert_frame_equal(again, synthesizer.decode(latents, random_state=0))
+    assert not again.equals(synthesizer.decode(latents, random_state=1))
+    with pytest.raises(ValueError, match=r"decode.*shape"):
+        synthesizer.decode(latents[:, :-1])
+
+
+def test_a_target_is_encoded_and_decoded_with_the_rest():
+    frame = table()
+    synthesizer = DPVAESynthesizer(**FAST).fit(frame[["side", "size"]], frame["colour"])
+    X, y = synthesizer.reconstruct(frame[["side", "size"]], frame["colour"])
+    assert X.columns.tolist() == ["side", "size"]
+    assert y.name == "colour"
+
+
+def test_more_draws_tighten_the_score():
+    synthesizer = fitted(table(), epsilon=None, n_steps=200)
+    frame = table(300, seed=1)
+    few, many = (synthesizer.score_samples(frame, n_draws=n).mean() for n in (1, 200))
+    assert few < many
+    with pytest.raises(ValueError, match="n_draws"):
+        synthesizer.score_samples(frame, n_draws=0)
+
+
+def test_chunks_do_not_change_scores_in_kind(monkeypatch):
+    from dpgenerative.synthesizers import vae
+
+    synthesizer = fitted(table(), epsilon=None)
+    whole = synthesizer.score_samples(table(), n_draws=500)
+    monkeypatch.setattr(vae, "SCORE_CELLS", 20_000)
+    assert np.allclose(synthesizer.score_samples(table(), n_draws=500), whole, atol=0.3)
+
+
+def test_the_moments_of_the_latents_are_reported_and_used():
+    with_law = fitted(prior_budget=0.1, reproducible=True)
+    without = fitted(prior_budget=0, reproducible=True)
+    words = "second moments of clipped latents"
+    assert words in str(with_law.privacy_)
+    assert words not in str(without.privacy_)
+    plan = with_law.privacy_.to_dict()["plan"]
+    assert math.isfinite(plan["prior_multiplier"])
+    assert without.privacy_.to_dict()["plan"]["prior_multiplier"] == math.inf
+    assert isinstance(with_law._model.law, GaussianPrior)
+    assert isinstance(without._model.law, NormalPrior)
+    assert 0.99 < with_law.epsilon_ <= 1
+    assert with_law.noise_multiplier_ > without.noise_multiplier_
+
+
+def test_other_priors_stay_unless_asked():
+    assert isinstance(fitted(prior="sparse")._model.law, SparsePrior)
+    fit = fitted(prior="sparse", prior_budget=0.05)
+    assert isinstance(fit._model.law, GaussianPrior)
+
+
+def test_a_prior_of_ones_own():
+    fit = fitted(prior=Plain(3))
+    assert fit._model.latent_dim == 3
+    assert len(fit.sample(5)) == 5
+    assert np.isfinite(fit.score(table(50)))
+    with pytest.raises(ValueError, match="latent_dim"):
+        fitted(prior=Plain(3), latent_dim=4)
+    with pytest.raises(ValueError, match="log_prob"):
+        fitted(prior=object())
+
+
+@pytest.mark.parametrize("aggregation", ["term-wise", "micro", "batch"])
+@pytest.mark.parametrize("epsilon", [1.0, None])
+def test_aggregations_run_and_say_so(aggregation, epsilon):
+    fit = fitted(aggregation=aggregation, divergence="mmd", epsilon=epsilon)
+    assert len(fit.sample(5)) == 5
+    text = str(fit.privacy_)
+    assert ("16 partitions" in text) == (aggregation == "term-wise")
+    assert (f"{aggregation} aggregation" in text) == (aggregation != "term-wise")
+
+
+def test_a_divergence_of_ones_own_reaches_everything():
+    seen = []
+
+    def spread(latents, prior, generator):
+        seen.append((latents.draws.shape[1:], type(prior), type(generator)))
+        return latents.mean.square().mean()
+
+    fit = fitted(divergence=spread, n_draws=2, latent_dim=3)
+    assert set(seen) == {((2, 3), NormalPrior, torch.Generator)}
+    assert fit._coupling(fit.privacy_.plan)["reach"] == ""
+    named = DPVAESynthesizer(divergence="kl")
+    assert named._coupling(fit.privacy_.plan)["reach"] == "encoder"
+
+
+def test_the_divergence_pulls_the_latents_to_the_prior():
+    def far(image, prior, generator):
+        return (image.mean - 3).square().mean()
+
+    frame = table()
+    near, moved = (
+        fitted(frame, epsilon=None, divergence=d, n_steps=200, alpha=20.0).encode(frame)
+        for d in (None, far)
+    )
+    assert abs(near.mean()) < 1
+    assert moved.mean() > 2
+
+
+def test_partitions_have_no_effect_without_a_divergence():
+    def weights(**params):
+        return fitted(reproducible=True, **params)._model.decoder.skip.weight
+
+    assert torch.equal(weights(), weights(n_partitions=3, alpha=9.0, clip_batch=2.0))
+    with_it = weights(divergence="mmd")
+    assert not torch.equal(with_it, weights(divergence="mmd", n_partitions=3))
+    assert not torch.equal(with_it, weights(divergence="mmd", alpha=9.0))
+
+
+def test_beta_and_draws_do_what_they_say():
+    frame = table()
+    loose, tight = (
+        fitted(frame, epsilon=None, n_steps=300, beta=beta).encode(frame)
+        for beta in (0.0, 5.0)
+    )
+    assert loose.std() > 2 * tight.std()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("aggregation", "mean"),
+        ("divergence", "wasserstein"),
+        ("prior", "cauchy"),
+        ("prior_budget", 1.0),
+        ("alpha", -1),
+        ("beta", math.nan),
+        ("n_draws", 0),
+        ("latent_dim", 0),
+        ("hidden_units", 0),
+        ("epsilon", 0),
+        ("n_partitions", 0),
+    ],
+)
+def test_bad_parameters_are_named(name, value):
+    with pytest.raises(ValueError, match=name) as error:
+        fitted(**{name: value})
+    assert repr(value) in str(error.value)
+
+
+def test_the_baselines_clip_flat():
+    with pytest.raises(ValueError, match="clipping"):
+        fitted(aggregation="micro", clipping="per-unit")
+
+
+def test_shares_beyond_the_budget_are_refused():
+    with pytest.raises(ValueError, match="marginal_budget"):
+        fitted(prior_budget=0.6, marginal_budget=0.6)
+
+
+# A label --------------------------------------------------------------------------
+
+
+def test_a_condition_keeps_its_marginal_and_the_rest_adds_up():
+    model = VAE(
+        FACTS, n_basis=2, hidden_units=6, latent_dim=1, prior=NormalPrior(1),
+        beta=1.0, generator=generator(), condition=1,
+    )  # fmt: skip
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.5 * torch.randn(p.shape, generator=generator(1)))
+    z, step = grid()
+    model = model.double()
+    told = [torch.full((len(z),), k) for k in range(3)]
+    joint = []
+    for i, k in CODES.tolist():
+        first, second = model.log_probs(z, told[k])
+        density = (first[:, i] + second[:, k] + model.law.log_prob(z)).exp()
+        joint.append(float(density.detach().sum()) * step)
+    joint = torch.tensor(joint).double()
+    assert float(joint.sum()) == pytest.approx(1, abs=1e-6)
+    assert torch.allclose(joint.view(5, 3).sum(0), FACTS[1].masses, atol=1e-6)
+    apart = torch.outer(joint.view(5, 3).sum(1), FACTS[1].masses)
+    assert (joint.view(5, 3) - apart).abs().max() > 0.01
+    with torch.no_grad():
+        found = model.log_likelihood(CODES, noise(40_000))
+    assert (found - joint.log()).abs().mean() < 0.03
+
+
+def test_rows_of_a_given_label():
+    frame = table(4000)
+    synthesizer = fitted(
+        frame, epsilon=8.0, n_steps=300, batch_size=512, conditional="colour"
+    )
+    labels = ["red"] * 300 + ["blue"] * 700
+    rows = synthesizer.sample_given(labels, random_state=0)
+    pd.testing.assert_series_equal(rows.dtypes, frame.dtypes)
+    assert rows["colour"].tolist() == labels
+    assert rows["side"][:300].mean() > 0.8
+    assert rows["side"][300:].mean() < 0.2
+    again = synthesizer.decode(synthesizer.encode(frame), 0, labels=["red"] * 4000)
+    assert (again["colour"] == "red").all()
+    same = synthesizer.reconstruct(frame, random_state=0)
+    assert same["colour"].tolist() == frame["colour"].tolist()
+    free = synthesizer.sample(4000)
+    assert abs((free["colour"] == "red").mean() - 0.5) < 0.05
+    assert np.isfinite(synthesizer.score(frame))
+
+
+def test_a_given_target_is_a_label():
+    frame = table()
+    synthesizer = DPVAESynthesizer(**FAST, conditional="colour")
+    synthesizer.fit(frame[["side", "size"]], frame["colour"])
+    X, y = synthesizer.sample_given(["blue", "red"])
+    assert X.columns.tolist() == ["side", "size"]
+    assert y.tolist() == ["blue", "red"]
+
+
+def test_labels_need_a_conditional_column():
+    with pytest.raises(ValueError, match="must name a column"):
+        fitted(conditional="weight")
+    synthesizer = fitted()
+    with pytest.raises(ValueError, match="only with the parameter 'conditional'"):
+        synthesizer.sample_given(["red"])
+    told = fitted(conditional="colour")
+    with pytest.raises(ValueError, match="one label per point"):
+        told.decode(np.zeros((2, told._model.latent_dim)), labels=["red"])
