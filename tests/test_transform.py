@@ -731,6 +731,18 @@ def test_counts_of_the_tree_are_its_least_squares_solution(seed):
     np.testing.assert_allclose(found, solution, rtol=1e-9)
 
 
+def test_both_counts_of_a_cell_weigh_by_the_budget_they_took():
+    """40 % of a column's budget finds its cells, 60 % counts them again."""
+    column = Column("x", "integer", lower=0, upper=1, nullable=False)
+    recorder = Recorder()
+    table = one([0] * 80 + [1] * 120, column)
+    codec = fit(table, multiplier=5.0, mechanisms=recorder).codecs[0]
+    (halves,), counts = recorder.answers
+    joined = 0.4 * halves + 0.6 * counts
+    expected = joined + (200 - joined.sum()) / 2
+    np.testing.assert_allclose(codec.masses, expected / 200)
+
+
 def test_spread_counts_are_never_negative_and_keep_the_total():
     rng = np.random.default_rng(0)
     for _ in range(20):
