@@ -461,7 +461,9 @@ def test_chunks_do_not_change_scores_in_kind(monkeypatch):
     monkeypatch.setattr(vae, "SCORE_CELLS", 20_000)
     parts = synthesizer.score_samples(table(), n_draws=500)
     assert parts.shape == whole.shape
-    assert np.median(np.abs(parts - whole)) < 0.1
+    # Other draws, the same bound.
+    assert abs(parts.mean() - whole.mean()) < 0.02
+    assert np.corrcoef(parts, whole)[0, 1] > 0.9
 
 
 def test_the_moments_of_the_latents_are_reported_and_used():
