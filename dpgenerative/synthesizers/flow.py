@@ -14,8 +14,9 @@ from torch import Tensor
 
 from dpgenerative._random import Streams
 from dpgenerative._validation import check_option
+from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.divergences import DIVERGENCES
-from dpgenerative.models.flow import CellFacts, HFlow
+from dpgenerative.models.flow import HFlow
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.steps import Divergence, Objective
