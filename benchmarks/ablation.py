@@ -27,7 +27,7 @@ from tabular import machine, public_schema
 
 from dpgenerative import DPHFlowSynthesizer, datasets
 from dpgenerative.metrics import kendall_tau_distance, marginal_distance
-from dpgenerative.models import flow
+from dpgenerative.models import cells, flow
 
 DEFAULT_OUT = Path(__file__).parent / "results" / "ablation.jsonl"
 
@@ -77,7 +77,7 @@ def run(
     params = dict(setting)
     patches = []
     if params.pop("inputs", None):
-        patches.append(mock.patch.object(flow, "standardised", lambda table, _: table))
+        patches.append(mock.patch.object(cells, "standardised", lambda table, _: table))
     if params.pop("raking", None):
         patches.append(mock.patch.object(flow.HFlow, "rake"))
     model = DPHFlowSynthesizer(schema=public_schema(train), random_state=seed, **params)

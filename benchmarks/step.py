@@ -24,7 +24,8 @@ from torch import Tensor, nn
 
 from dpgenerative._random import Streams
 from dpgenerative.layers import MaskedLinear
-from dpgenerative.models.flow import CellFacts, HFlow
+from dpgenerative.models.cells import CellFacts
+from dpgenerative.models.flow import HFlow
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import Clipper, PrivateGradient, plain_gradient
 from dpgenerative.training import keep_freed_memory, make_optimizer

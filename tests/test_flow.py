@@ -21,18 +21,16 @@ from dpgenerative.models.bijections import (
     n_spline_parameters,
     rational_quadratic_spline,
 )
-from dpgenerative.models.divergences import CAUCHY_SCALES, DIVERGENCES, mmd
-from dpgenerative.models.flow import (
+from dpgenerative.models.cells import (
     DECLINE,
     HEAVY,
     LEAST_SPREAD,
     CellFacts,
-    Dequantizer,
-    HFlow,
-    SplineNetwork,
     cell_basis,
     standardised,
 )
+from dpgenerative.models.divergences import CAUCHY_SCALES, DIVERGENCES, mmd
+from dpgenerative.models.flow import Dequantizer, HFlow, SplineNetwork
 
 ANCHORED = (True, False)
 BLOCKS = (1, 2, 3)

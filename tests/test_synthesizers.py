@@ -139,6 +139,13 @@ def test_the_report_states_the_budget(epsilon):
     assert 0.99 * epsilon < synthesizer.privacy_.to_dict()["epsilon_spent"] <= epsilon
 
 
+def test_the_flow_takes_the_last_column_first():
+    synthesizer = DPHFlowSynthesizer(epsilon=None, n_steps=5).fit(mixed())
+    names = list(mixed().columns)
+    order = [codec.column.name for codec in synthesizer._transformer.codecs]
+    assert order == [names[-1], *names[:-1]]
+
+
 def test_the_report_lists_what_the_schema_gave_away():
     schema = Schema([Column("age", "integer", lower=0, upper=120)])
     assert "bounds of age" in str(fitted(mixed()[["age"]], schema=schema).privacy_)

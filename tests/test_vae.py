@@ -12,6 +12,7 @@ import torch
 from scipy.stats import chi2, multivariate_normal
 
 from dpgenerative import DPVAESynthesizer
+from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.divergences import (
     CAUCHY_SCALES,
     LATENT_DIVERGENCES,
@@ -20,7 +21,6 @@ from dpgenerative.models.divergences import (
     mmd,
     prior_kl,
 )
-from dpgenerative.models.flow import CellFacts
 from dpgenerative.models.priors import (
     GaussianPrior,
     MixturePrior,

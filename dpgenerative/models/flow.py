@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,166 +28,15 @@ from dpgenerative.models.bijections import (
     n_spline_parameters,
     rational_quadratic_spline,
 )
+from dpgenerative.models.cells import CellFacts, Cells, Rake
 
 SPLINE_BOUND = 4.0
 SPLINE_BINS = 8
 N_LOGISTICS = 4
-HEAVY = 0.25
-"""A cell of an ordered column with more mass than this gets an indicator of its own."""
-DECLINE = 0.5
-"""Power of the degree with which the functions of an ordered column get smaller."""
-LARGEST_OFFSET = 40.0
-LEAST_SPREAD = 0.3
-"""Least root mean square by which a column's inputs are divided."""
 HIDDEN_SCALE = 2.0
 """Size of the hidden units' activations next to the columns'."""
 _EDGE = 1e-6
 _LOG_NORMAL = -0.5 * math.log(2 * math.pi)
-
-
-@dataclass(frozen=True)
-class CellFacts:
-    """What a model knows of one column.
-
-    Attributes
-    ----------
-    masses : Tensor of shape (n_cells,)
-        Released masses, or uniform ones.
-    ordered : bool
-        Whether cells come in an order.
-    nullable : bool
-        Whether the last cell is 'missing'.
-    atoms : BoolTensor of shape (n_cells,)
-        Cells within which a position means nothing and is drawn.
-    """
-
-    masses: Tensor
-    ordered: bool
-    nullable: bool
-    atoms: Tensor
-
-
-def cell_basis(facts: CellFacts, n_basis: int) -> Tensor | None:
-    """Return functions of the cell that stand for it, shape (n_cells, m).
-
-    Legendre polynomials of 2 u - 1, u the middle of the cell on the line of cumulative
-    masses of what is not missing, smaller with the degree (what is smooth is learned
-    first), and indicators of a heavy cell and of 'missing'; None stands for one
-    indicator per cell, used for nominal columns and wherever it is no larger.
-    """
-    k = len(facts.masses)
-    if not facts.ordered or k <= n_basis + 1:
-        return None
-    masses = facts.masses.double()
-    present = masses.clone()
-    if facts.nullable:
-        present[-1] = 0
-    present /= present.sum()
-    x = 2 * present.cumsum(0) - present - 1
-    powers = [torch.ones_like(x), x]
-    for degree in range(1, n_basis):
-        nxt = ((2 * degree + 1) * x * powers[-1] - degree * powers[-2]) / (degree + 1)
-        powers.append(nxt)
-    columns = [p * math.sqrt(2 * i + 1) for i, p in enumerate(powers)][1 : n_basis + 1]
-    weights = torch.arange(1, n_basis + 1, dtype=torch.float64) ** -DECLINE
-    basis = torch.stack(columns, 1) * (weights / weights.norm())
-    if facts.nullable:
-        basis[-1] = 0
-    special = [i for i in range(k) if masses[i] > HEAVY]
-    if facts.nullable and k - 1 not in special:
-        special.append(k - 1)
-    return torch.cat(
-        [basis, F.one_hot(torch.tensor(special, dtype=torch.long), k).T], 1
-    ).float()
-
-
-def standardised(table: Tensor, masses: Tensor) -> Tensor:
-    """Return functions of the cells with mean 0 and, together, mean square 1.
-
-    Centred, they leave the bias alone and the gradient of a common value small, so that
-    less of a record's clipped gradient says what the marginals say already.
-    """
-    masses = masses.to(table.dtype)
-    centred = table - masses @ table
-    spread = (masses @ centred.square()).sum().sqrt()
-    return centred / spread.clamp(min=LEAST_SPREAD)
-
-
-class Cells(nn.Module):
-    """Functions of the cells of every column, and log-probabilities made of them.
-
-    Parameters
-    ----------
-    facts : sequence of CellFacts
-    n_basis : int
-        Number of smooth functions per ordered column.
-    """
-
-    log_masses: Tensor
-    raking: Tensor
-
-    def __init__(self, facts: Sequence[CellFacts], n_basis: int) -> None:
-        super().__init__()
-        d = len(facts)
-        self.n_columns = d
-        self.n_cells = [len(f.masses) for f in facts]
-        bases = [cell_basis(f, n_basis) for f in facts]
-        self.widths = [
-            k if b is None else b.shape[1]
-            for k, b in zip(self.n_cells, bases, strict=True)
-        ]
-        self.starts = [sum(self.widths[:j]) for j in range(d)]
-        self.cell_starts = [sum(self.n_cells[:j]) for j in range(d)]
-        tables = [
-            torch.eye(k) if b is None else b
-            for k, b in zip(self.n_cells, bases, strict=True)
-        ]
-        for j, (table, fact) in enumerate(zip(tables, facts, strict=True)):
-            self.register_buffer(f"table_{j}", table)
-            self.register_buffer(f"inputs_{j}", standardised(table, fact.masses))
-        self.smooth = [b is not None for b in bases]
-        log_masses = torch.cat([f.masses for f in facts]).log().float()
-        self.register_buffer("log_masses", log_masses)
-        self.register_buffer("raking", torch.zeros_like(log_masses))
-
-    def table(self, j: int) -> Tensor:
-        """Return the functions of column j's cells, (n_cells, m_j)."""
-        table: Tensor = getattr(self, f"table_{j}")
-        return table
-
-    def inputs(self, j: int) -> Tensor:
-        """Return what later columns see of column j's cells, (n_cells, m_j)."""
-        inputs: Tensor = getattr(self, f"inputs_{j}")
-        return inputs
-
-    def features(self, codes: Tensor) -> Tensor:
-        """Return what the conditioner sees of every row, (n, sum m_j)."""
-        return torch.cat(
-            [self.inputs(j)[codes[:, j]] for j in range(self.n_columns)], dim=1
-        )
-
-    def offsets(self, coefficients: Tensor, j: int) -> Tensor:
-        """Return the bounded offsets of column j's cells, (n, n_cells)."""
-        offsets = coefficients @ self.table(j).T if self.smooth[j] else coefficients
-        return offsets.clamp(-LARGEST_OFFSET, LARGEST_OFFSET)
-
-    def base(self, j: int) -> Tensor:
-        """Return what column j's offsets are added to, (n_cells,)."""
-        cells = slice(self.cell_starts[j], self.cell_starts[j] + self.n_cells[j])
-        return self.log_masses[cells] + self.raking[cells]
-
-    def log_prob(self, coefficients: Tensor, codes: Tensor) -> Tensor:
-        """Return the log-probability of every row's cells, (n,)."""
-        log_likelihood: Tensor = _CellLogProb.apply(coefficients, codes, self)
-        return log_likelihood
-
-    def log_probs_of(self, coefficients: Tensor) -> list[Tensor]:
-        """Return log-probabilities of every column's cells, each (n, n_cells)."""
-        parts = coefficients.split(self.widths, dim=1)
-        return [
-            (self.offsets(part, j) + self.base(j)).log_softmax(1)
-            for j, part in enumerate(parts)
-        ]
 
 
 class AnchoredBlock(Cells):
@@ -305,79 +152,6 @@ class AnchoredBlock(Cells):
             weight = (self.output.weight * self.output.mask)[rows]
             out = out + self.gain * hidden.tanh() @ weight.T + self.output.bias[rows]
         return self.offsets(out, j) + self.base(j)
-
-
-class _CellLogProb(torch.autograd.Function):
-    """Log-probability of rows of cells, and its gradient in the same pass.
-
-    With ``p`` the probabilities of a column's cells and ``t_k`` the functions of cell
-    k, the gradient in the column's coefficients is ``t_k - sum_l p_l t_l``. Column by
-    column nothing leaves the cache: a step on 100 columns takes a tenth of the time
-    that recording every operation takes.
-    """
-
-    @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any, coefficients: Tensor, codes: Tensor, block: Cells
-    ) -> Tensor:
-        total = coefficients.new_zeros(len(codes))
-        slopes = torch.empty_like(coefficients)
-        for j, part in enumerate(coefficients.split(block.widths, dim=1)):
-            k = codes[:, j : j + 1]
-            offsets = block.offsets(part, j)
-            log_probs = (offsets + block.base(j)).log_softmax(1)
-            total += log_probs.gather(1, k)[:, 0]
-            # Offsets at their bound do not move.
-            moves = (offsets.abs() < LARGEST_OFFSET).to(offsets)
-            pull = log_probs.exp_().neg_()
-            pull.scatter_add_(1, k, torch.ones_like(k, dtype=pull.dtype))
-            pull *= moves
-            columns = slice(block.starts[j], block.starts[j] + block.widths[j])
-            slopes[:, columns] = pull @ block.table(j) if block.smooth[j] else pull
-        ctx.save_for_backward(slopes)
-        return total
-
-    @staticmethod
-    def backward(  # type: ignore[override]
-        ctx: Any, upstream: Tensor
-    ) -> tuple[Tensor, None, None]:
-        return upstream.unsqueeze(1) * ctx.saved_tensors[0], None, None
-
-
-class Rake:
-    """Bring the model's own marginals back to the released ones, column by column.
-
-    The correction is estimated on rows drawn from the model, never on real ones.
-    """
-
-    n_rounds = 8
-
-    def __init__(self, soft: bool) -> None:
-        self.soft = soft
-
-    def __call__(
-        self, block: Cells, j: int, logits: Tensor, images: Tensor | None = None
-    ) -> Tensor:
-        """Update column j's correction and return its corrected logits.
-
-        `images` place every row in its column; softly, probabilities count instead.
-        """
-        cells = slice(block.cell_starts[j], block.cell_starts[j] + block.n_cells[j])
-        target = block.log_masses[cells]
-        weights = (logits - logits.amax(1, keepdim=True)).exp()
-        correction = torch.zeros_like(target)
-        for _ in range(self.n_rounds):
-            factors = correction.exp()
-            if self.soft or images is None:
-                masses = factors * ((1 / (weights @ factors)) @ weights) / len(logits)
-            else:
-                steps = (weights * factors).cumsum(1)
-                k = (images.unsqueeze(1) * steps[:, -1:] >= steps[:, :-1]).sum(1)
-                masses = torch.bincount(k, minlength=block.n_cells[j]) / len(k)
-            gap = target - masses.clamp(min=0.1 / len(logits)).log()
-            correction += gap.clamp(-2, 2)
-        block.raking[cells] += correction
-        return logits + correction
 
 
 class SplineNetwork(nn.Module):

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from dpgenerative.layers import MaskedLinear
+from dpgenerative.models.cells import CellFacts, Cells, Rake
 from dpgenerative.models.divergences import Latents
-from dpgenerative.models.flow import CellFacts, Cells, Rake
 from dpgenerative.models.priors import GaussianPrior, NormalPrior, Prior, log_normal
 
 LOG_VARIANCE_BOUND = 5.0

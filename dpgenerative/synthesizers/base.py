@@ -25,7 +25,7 @@ from dpgenerative._validation import (
     check_option,
     refuse,
 )
-from dpgenerative.models.flow import CellFacts
+from dpgenerative.models.cells import CellFacts
 from dpgenerative.privacy.clipping import STRATEGIES
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import (

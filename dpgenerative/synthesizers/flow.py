@@ -14,8 +14,9 @@ from torch import Tensor
 
 from dpgenerative._random import Streams
 from dpgenerative._validation import check_option
+from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.divergences import DIVERGENCES
-from dpgenerative.models.flow import CellFacts, HFlow
+from dpgenerative.models.flow import HFlow
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.steps import Divergence, Objective
@@ -115,7 +116,9 @@ class DPHFlowSynthesizer(Synthesizer):
     Notes
     -----
     Every `fit` spends again. `score` and `score_samples` on private rows are not
-    covered. The rows of one call of `sample` fill the model's space more evenly than
+    covered. The flow takes the last column (y, where there is one) first and the others
+    in their order, so that these are learned given what they are often to predict. The
+    rows of one call of `sample` fill the model's space more evenly than
     independent ones (a scrambled Sobol sequence), so that their marginals lie closer to
     the model's.
 
@@ -226,6 +229,21 @@ class DPHFlowSynthesizer(Synthesizer):
         return torch.cat(parts).double().numpy() + self._transformer.log_within(frame)
 
     # What the base class asks for -----------------------------------------------
+
+    def _fit(
+        self,
+        frame: pd.DataFrame,
+        schema: Schema,
+        streams: Streams,
+        mechanisms: Mechanisms,
+        device: str,
+    ) -> dict[str, Any]:
+        """Fit with the last column before all others: often the one to predict."""
+        ordered = Schema([*schema.columns[-1:], *schema.columns[:-1]])
+        frame = frame[list(ordered.names)]
+        fitted = super()._fit(frame, ordered, streams, mechanisms, device)
+        released = fitted["schema_"]
+        return {**fitted, "schema_": Schema(released[name] for name in schema.names)}
 
     @property
     def _rules(self) -> Mapping[str, Rule]:

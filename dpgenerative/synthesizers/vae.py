@@ -14,8 +14,8 @@ from torch import Tensor
 
 from dpgenerative._random import Streams, torch_generator
 from dpgenerative._validation import check_number, check_option, refuse
+from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.divergences import LATENT_DIVERGENCES, Latents
-from dpgenerative.models.flow import CellFacts
 from dpgenerative.models.priors import NormalPrior, Prior, SparsePrior
 from dpgenerative.models.vae import VAE, gaussian_of_moments
 from dpgenerative.privacy.noise import Mechanisms

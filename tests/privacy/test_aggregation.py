@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from dpgenerative.layers import MaskedLinear
+from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.divergences import LATENT_DIVERGENCES, Latents
-from dpgenerative.models.flow import CellFacts
 from dpgenerative.models.priors import NormalPrior
 from dpgenerative.models.vae import VAE
 from dpgenerative.privacy import clipping
