@@ -63,16 +63,20 @@ class PlainMLP(nn.Module):
         return self.net(x)
 
 
-def flow(generator: torch.Generator, hidden_units: int) -> HFlow:
-    """Return a flow of the size that a table like Adult gets."""
+def adult_like() -> list[CellFacts]:
+    """Return cells like those that Adult gets."""
     cells = [40, 16, 40, 17, 12, 8, 15, 7, 6, 3, 15, 13, 26, 16, 3]
     ordered = [True, False, True, *[False] * 7, True, True, True, False, False]
-    facts = [
+    return [
         CellFacts(torch.full((k,), 1 / k), o, True, torch.ones(k, dtype=torch.bool))
         for k, o in zip(cells, ordered, strict=True)
     ]
+
+
+def flow(generator: torch.Generator, hidden_units: int) -> HFlow:
+    """Return a flow of the size that a table like Adult gets."""
     return HFlow(
-        facts,
+        adult_like(),
         n_basis=8,
         hidden_units=hidden_units,
         n_blocks=1,
