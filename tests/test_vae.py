@@ -588,6 +588,15 @@ def test_the_baselines_clip_flat():
         fitted(aggregation="micro", clipping="per-unit")
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "units", "latents"), [(0.1, 16, 4), (1.0, 64, 6), (None, 64, 6)]
+)
+def test_the_size_follows_rows_and_epsilon(epsilon, units, latents):
+    model = fitted(table(1000), epsilon=epsilon)._model
+    assert model.latent_dim == latents
+    assert model.encoder.hidden.weight.shape[0] == units
+
+
 def test_shares_beyond_the_budget_are_refused():
     with pytest.raises(ValueError, match="marginal_budget"):
         fitted(prior_budget=0.6, marginal_budget=0.6)

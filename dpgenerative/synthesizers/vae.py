@@ -545,8 +545,17 @@ def _auto_steps(n: int, schema: Schema, epsilon: float | None) -> int:
     return max(50, min(most, n // 10))
 
 
+def _is_small(n: int, schema: Schema, epsilon: float | None) -> bool:
+    """Return whether the rows can say little beyond their marginals."""
+    return epsilon is not None and n * epsilon / len(schema) < 130
+
+
 def _auto_latents(n: int, schema: Schema, epsilon: float | None) -> int:
-    return min(16, 2 * len(schema))
+    return min(4 if _is_small(n, schema, epsilon) else 16, 2 * len(schema))
+
+
+def _auto_hidden(n: int, schema: Schema, epsilon: float | None) -> int:
+    return 16 if _is_small(n, schema, epsilon) else 64
 
 
 _RULES: dict[str, Rule] = {
@@ -555,7 +564,7 @@ _RULES: dict[str, Rule] = {
     "n_bins": lambda n, schema, epsilon: 100 if epsilon is None else 64,
     "n_basis": lambda n, schema, epsilon: 64 if epsilon is None else 8,
     "latent_dim": _auto_latents,
-    "hidden_units": lambda n, schema, epsilon: 64,
+    "hidden_units": _auto_hidden,
     "n_steps": _auto_steps,
     "batch_size": lambda n, schema, epsilon: min(2048, max(32, n)),
     "learning_rate": lambda n, schema, epsilon: 0.003 if epsilon is None else 0.02,
