@@ -61,7 +61,7 @@ OPEN_LEVELS = 64
 """Number of levels reckoned with where they are unknown: finding them costs most."""
 POOL_NOISE = 5.0
 """Levels with fewer rows than this many standard deviations share a cell..."""
-SEEN_NOISE = 1.0
+SEEN_NOISE = 2.0
 """... and count as absent with fewer than this many: a level that a sample holds a few
 times by noise, in one class only, misleads classifiers more than its absence..."""
 UNSEEN = 1e-3
