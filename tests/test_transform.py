@@ -21,6 +21,7 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.schema import Column, Schema
 from dpgenerative.transform import (
     POOL_NOISE,
+    SEEN_NOISE,
     SPLIT_SIZE,
     STRUCTURE_SHARE,
     IntervalCodec,
@@ -529,15 +530,22 @@ def skewed_levels(k, n):
 
 def test_rare_levels_share_a_cell():
     n, std = 3000, 10 / POOL_NOISE
-    codec = fit(skewed_levels(300, n), multiplier=std).codecs[0]
+    recorder = Recorder()
+    table = skewed_levels(300, n)
+    codec = fit(table, multiplier=std, mechanisms=recorder).codecs[0]
     masses = codec.masses[codec.level_cells] * codec.level_masses
     assert masses.sum() == pytest.approx(1)
     sizes = np.bincount(codec.level_cells)
     assert (sizes > 1).sum() == 1
     rare = codec.level_cells == sizes.argmax()
     assert 50 < rare.sum() < 280
-    # The few that count as absent leave their share to the others.
-    assert (masses[rare] * n < 10 * 1.3).all()
+    # Those that count as absent leave their share to the others.
+    counts = project_to_simplex(recorder.answers[0], n)[rare]
+    assert (counts < 10).all()
+    seen = counts >= SEEN_NOISE * std
+    assert 10 < seen.sum() < len(seen) - 10
+    expected = counts[seen] * counts.sum() / counts[seen].sum()
+    np.testing.assert_allclose(masses[rare][seen] * n, expected, rtol=1e-2)
     assert (masses[~rare][:-1] * n >= 10).all()
     assert not rare[-1]  # 'missing'
 
