@@ -356,7 +356,7 @@ class ConvSite(Site):
         )
         return patches
 
-    def _factors(self, rows: slice) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def _factors(self, rows: slice | Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield (n, p, T), (n, q, T) and the output gradient (n, out, T), per call."""
         for (x,), (e,) in zip(self.inputs, self.grads, strict=True):
             x, e = x[rows], e[rows]
@@ -367,8 +367,7 @@ class ConvSite(Site):
 
     def _shaped(self, weight: Tensor, bias: Tensor) -> list[Tensor]:
         shape = weight.shape[:-2] + self.module.weight.shape
-        parts = [weight.reshape(shape), bias]
-        return parts if self.module.bias is not None else parts[:1]
+        return self._present([weight.reshape(shape), bias])
 
     def per_example(self, rows: slice = slice(None)) -> list[Tensor]:
         totals: list[Tensor] | None = None
@@ -378,28 +377,38 @@ class ConvSite(Site):
         return totals or []
 
     def squared_norms(self) -> tuple[Tensor, Tensor]:
-        n = len(self.inputs[0][0])
-        squares = [torch.zeros(0, dtype=torch.float64, device=self.inputs[0][0].device)]
-        for start in range(0, n, self.chunk_size):
-            grads = self.per_example(slice(start, start + self.chunk_size))
-            parts = [g.double().flatten(1).square().sum(1) for g in grads]
-            squares.append(torch.stack(parts).sum(0))
-        total = torch.cat(squares)
-        return total, self._sizes() * self._rounding
+        n, size = len(self.inputs[0][0]), self.chunk_size
+        starts = range(0, max(n, 1), size)
+        parts = [self._chunk_norms(slice(start, start + size)) for start in starts]
+        squares, margins = zip(*parts, strict=True)
+        return torch.cat(squares), torch.cat(margins)
 
-    @property
-    def _rounding(self) -> float:
-        """What float32 sums over positions can lose, relative to their addends."""
-        n_positions = max(e[0].flatten(2).shape[2] for e in self.grads)
-        return _ROUNDING + n_positions * len(self.grads) * 2.0**-24
+    def _chunk_norms(self, rows: slice) -> tuple[Tensor, Tensor]:
+        """Return squared norms of some examples, and their margins.
 
-    def _sizes(self) -> Tensor:
-        """Return sum_t |left_t| sqrt(|right_t|^2 + 1): positions may cancel."""
+        In float32 T addends per entry lose at most ``T 2^-24`` of S, the sum of
+        ``|left_t| sqrt(|right_t|^2 + 1)`` (positions may cancel), and the norm of q
+        entries at most ``q 2^-24`` of itself.
+        """
+        totals: list[Tensor] | None = None
         sizes = torch.zeros(1, dtype=torch.float64, device=self.inputs[0][0].device)
-        for left, right, e in self._factors(slice(None)):
-            weight = left.double().norm(dim=1) * right.double().norm(dim=1)
-            sizes = sizes + weight.sum(1) + e.double().norm(dim=1).sum(1)
-        return sizes
+        n_addends = 0
+        for left, right, e in self._factors(rows):
+            weight = left @ right.transpose(1, 2)
+            totals = _add(totals, [weight, e.sum(2).unsqueeze(2)])
+            sizes = sizes + (_lengths(left) * _lengths(right)).sum(1)
+            sizes = sizes + _lengths(e).sum(1)
+            n_addends += max(left.shape[2], e.shape[2])
+        squares = [
+            torch.linalg.vector_norm(g, dim=2).double().square().sum(1)
+            for g in self._present(totals or [])
+        ]
+        total = torch.stack(squares).sum(0)
+        margins = sizes * (_ROUNDING + n_addends * 2.0**-24)
+        return total, margins + total.sqrt() * right.shape[1] * 2.0**-24
+
+    def _present(self, parts: list[Tensor]) -> list[Tensor]:
+        return parts if self.module.bias is not None else parts[:1]
 
     def weighted_sum(self, factors: Tensor | list[Tensor]) -> Sums:
         if not isinstance(factors, Tensor):
@@ -410,6 +419,18 @@ class ConvSite(Site):
             weight = torch.einsum("npt,nqt->pq", s * left, right)
             totals = _add(totals, self._shaped(weight, (s * e).sum((0, 2))))
         return dict(zip(self.parameters, totals or [], strict=True))
+
+    def grouped(self, groups: Tensor, n_groups: int) -> list[Tensor]:
+        # One product per group: no gradient of a single example is formed.
+        sums = [self._group_sum(groups == g) for g in range(n_groups)]
+        return [torch.stack(parts) for parts in zip(*sums, strict=True)]
+
+    def _group_sum(self, members: Tensor) -> list[Tensor]:
+        totals: list[Tensor] | None = None
+        for left, right, e in self._factors(members):
+            weight = torch.einsum("npt,nqt->pq", left, right)
+            totals = _add(totals, self._shaped(weight, e.sum((0, 2))))
+        return totals or []
 
 
 RULES: dict[type[nn.Module], type[Site]] = {
@@ -527,6 +548,11 @@ def sites(
             "them inside the forward method of the module that owns them."
         )
     return found
+
+
+def _lengths(x: Tensor) -> Tensor:
+    """Return the length of every position, (n, T), of (n, p, T)."""
+    return x.square().sum(1).double().sqrt()
 
 
 def _usable(x: Tensor) -> Tensor:

@@ -77,6 +77,14 @@ def test_two_terms_of_one_sample_are_one_mechanism():
     )
 
 
+def test_halves_of_a_budget_do_not_add_up_on_one_sample():
+    q, steps = 0.0256, 78
+    half = calibrate([], q, steps, 5.0, DELTA / 2)
+    joint = GaussianRelease(joint_multiplier([half, half]), q, steps)
+    assert oracle([joint]) > 11
+    assert epsilon_of([joint], DELTA, 10.0) > 11
+
+
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 8.0, 50.0])
 def test_gaussian_closed_forms(epsilon):
     z = gaussian_multiplier(epsilon, DELTA)
