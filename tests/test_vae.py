@@ -667,5 +667,7 @@ def test_labels_need_a_conditional_column():
     with pytest.raises(ValueError, match="only with the parameter 'conditional'"):
         synthesizer.sample_given(["red"])
     told = fitted(conditional="colour")
+    with pytest.raises(ValueError, match="labels \\['green'\\] are no levels"):
+        told.sample_given(["red", "green"])
     with pytest.raises(ValueError, match="one label per point"):
         told.decode(np.zeros((2, told._model.latent_dim)), labels=["red"])

@@ -367,6 +367,15 @@ class DPVAESynthesizer(Synthesizer):
                 f"{self._owner} takes labels only with the parameter 'conditional'."
             )
         codec = self._transformer.codecs[self._model.condition]
+        known = codec.column.levels
+        if known is not None:
+            present = [v for v in labels if not (codec.column.nullable and pd.isna(v))]
+            unknown = sorted({str(v) for v in present if v not in known})
+            if unknown:
+                raise ValueError(
+                    f"{self._owner}: labels {unknown} are no levels of column "
+                    f"{self.conditional!r}, which has {list(known)}."
+                )
         series = pd.Series(np.asarray(labels)).astype(codec.dtype)
         return torch.from_numpy(codec.encode(series).astype(np.int64))
 
