@@ -25,9 +25,11 @@ Records go to ``benchmarks/results/sparsity.jsonl``, runs recorded there are not
 repeated; ``sparsity.md`` and ``sparsity.png`` are made of all of them. Measures, on
 2,000 test images: Hoyer sparsity of the posterior means, ``(sqrt(k) - |y|_1 / |y|_2) /
 (sqrt(k) - 1)`` with y the mean vector, every latent over its standard deviation,
-averaged over images (Mathieu et al. 2019); the importance-weighted bound of the
-log-likelihood with ten draws; the squared MMD of one draw per image to as many from the
-prior.
+averaged over images (Mathieu et al. 2019); the same of means less their average over
+images, since a shift of a few latents, which noise brings about, passes for sparsity;
+the importance-weighted bound of the log-likelihood with ten draws; the squared MMD of
+one draw per image to as many from the prior. For comparison: draws from the prior have
+sparsity .42, normal ones .23.
 """
 
 from __future__ import annotations
@@ -78,6 +80,7 @@ PRIOR = SparsePrior(LATENTS)
 METHODS = ("privae+mmd", "privae", "micro", "batch", "vae+mmd", "vae", "halved")
 MEASURES = {
     "hoyer": "Hoyer sparsity",
+    "hoyer_centred": "the same, centred",
     "log_likelihood": "log-likelihood, at least",
     "mmd": "squared MMD(q, p)",
 }
@@ -265,8 +268,10 @@ def measure(model: Autoencoder, x: Tensor, seed: int) -> dict[str, float]:
     nodes = PRIOR.sample(len(x), generator)
     # Latent by latent: all pairs of all latents at once would take gigabytes.
     pairs = zip(z.split(1, 1), nodes.split(1, 1), strict=True)
+    means, _ = model.encoder(x)
     return {
-        "hoyer": hoyer(model.encoder(x)[0]),
+        "hoyer": hoyer(means),
+        "hoyer_centred": hoyer(means - means.mean(0)),
         "log_likelihood": float(bound.mean()),
         "mmd": float(sum(mmd(a, b) for a, b in pairs)),
     }
@@ -311,12 +316,13 @@ def report(found: list[dict[str, Any]], options: argparse.Namespace) -> str:
     lines = [
         "# Sparse latents on Fashion-MNIST",
         "",
-        "Mean over seeds, standard deviation in brackets; delta 1e-5.",
+        "Mean over seeds (standard deviation) [seeds, where not all were measured]; "
+        "delta 1e-5.",
         "",
         "| images | passes | optimizer | rate | epsilon | method | seeds | "
         + " | ".join(MEASURES.values())
         + " | s per run |",
-        "|" + " --- |" * 11,
+        "|" + " --- |" * 12,
     ]
     keys = ["n_images", "epochs", "optimizer", "learning_rate", "epsilon", "method"]
     frame = pd.DataFrame(found).fillna({"epsilon": math.inf})
@@ -324,8 +330,7 @@ def report(found: list[dict[str, Any]], options: argparse.Namespace) -> str:
         cells = [f"{x:g}" if isinstance(x, float) else str(x) for x in key]
         cells.append(str(len(part)))
         for name in MEASURES:
-            spread = f" ({part[name].std():.2g})" if len(part) > 1 else ""
-            cells.append(f"{part[name].mean():.4g}{spread}")
+            cells.append(summary(part[name].dropna(), len(part)))
         lines.append(f"| {' | '.join(cells)} | {part['seconds'].mean():.0f} |")
     lines += [
         "",
@@ -342,6 +347,13 @@ def report(found: list[dict[str, Any]], options: argparse.Namespace) -> str:
     return "\n".join(lines) + "\n"
 
 
+def summary(values: pd.Series, n_runs: int) -> str:
+    """Return mean and deviation, and the number of values where some are missing."""
+    spread = f" ({values.std():.2g})" if len(values) > 1 else ""
+    known = f" [{len(values)}]" if len(values) < n_runs else ""
+    return f"{values.mean():.4g}{spread}{known}"
+
+
 def draw(found: list[dict[str, Any]], options: argparse.Namespace) -> None:
     """Draw every measure against epsilon; without privacy, a line across."""
     frame = pd.DataFrame(found)
@@ -351,7 +363,7 @@ def draw(found: list[dict[str, Any]], options: argparse.Namespace) -> None:
         & (frame["optimizer"] == options.optimizer)
         & (frame["learning_rate"] == options.rate)
     ]
-    figure, axes = plt.subplots(1, len(MEASURES), figsize=(12, 3.6))
+    figure, axes = plt.subplots(1, len(MEASURES), figsize=(14, 3.6))
     for axis, (name, title) in zip(axes, MEASURES.items(), strict=True):
         for k, method in enumerate(METHODS):
             part = frame[frame["method"] == method]
@@ -370,8 +382,7 @@ def draw(found: list[dict[str, Any]], options: argparse.Namespace) -> None:
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("epsilon")
         axis.set_xscale("log")
-    axes[1].set_yscale("symlog", linthresh=300)
-    axes[2].set_yscale("log")
+    axes[-1].set_yscale("log")
     axes[0].legend(fontsize=7)
     figure.tight_layout()
     figure.savefig(RESULTS / "sparsity.png", dpi=110)
