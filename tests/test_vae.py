@@ -667,7 +667,11 @@ def test_labels_need_a_conditional_column():
     with pytest.raises(ValueError, match="only with the parameter 'conditional'"):
         synthesizer.sample_given(["red"])
     told = fitted(conditional="colour")
-    with pytest.raises(ValueError, match="labels \\['green'\\] are no levels"):
+    with pytest.raises(ValueError, match="'green' does not fit the column 'colour'"):
         told.sample_given(["red", "green"])
+    with pytest.raises(ValueError, match="at least one label; got 'red'"):
+        told.sample_given("red")
+    strange = table().assign(colour=pd.Categorical(["green"] * len(table())))
+    assert len(told.reconstruct(strange)) == len(strange)  # values never raise
     with pytest.raises(ValueError, match="one label per point"):
         told.decode(np.zeros((2, told._model.latent_dim)), labels=["red"])

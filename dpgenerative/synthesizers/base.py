@@ -592,7 +592,8 @@ def _notes(reproducible: bool) -> tuple[str, ...]:
         "The privacy unit is one row: a person with k rows gets k times epsilon (and "
         "a larger delta). Aggregate to one row per person before fitting.",
         "Each call of fit on the same rows spends this much again.",
-        "Not covered: score and score_samples on private rows, timing, memory.",
+        "Not covered: what a fitted model says of private rows (score_samples, encode "
+        "and the like), timing, memory.",
     ]
     if reproducible:
         notes.insert(

@@ -302,12 +302,17 @@ class DPVAESynthesizer(Synthesizer):
                 f"{self._owner}.decode takes points of shape (n_samples, {k}); got "
                 f"shape {tuple(z.shape)}."
             )
-        told = None if labels is None else self._told(labels)
-        if told is not None and len(told) != len(z):
+        labels = None if labels is None else self._labels(labels)
+        if labels is not None and len(labels) != len(z):
             raise ValueError(
-                f"{self._owner}.decode needs one label per point; got {len(told)} and "
-                f"{len(z)}."
+                f"{self._owner}.decode needs one label per point; got {len(labels)} "
+                f"and {len(z)}."
             )
+        return self._decoded(z, random_state, labels)
+
+    def _decoded(self, z: Tensor, random_state: Any, labels: pd.Series | None) -> Any:
+        """Draw one row for every point, of these labels if told."""
+        told = None if labels is None else self._told(labels)
         cells, places = np.random.SeedSequence(as_seed(random_state)).spawn(2)
         codes = self._model.decode(z, torch_generator(cells), told).numpy()
         return self._restored(codes, np.random.default_rng(places), labels)
@@ -329,11 +334,11 @@ class DPVAESynthesizer(Synthesizer):
         X : DataFrame or ndarray of shape (n_samples, n_features)
             As `sample` returns it; ``(X, y)`` where y was fitted too.
         """
-        latents = self.encode(X, y)
+        latents = torch.from_numpy(self.encode(X, y))
         labels = None
         if self.conditional is not None:
             labels = self._joined(X, y)[self.conditional]
-        return self.decode(latents, random_state, labels)
+        return self._decoded(latents, random_state, labels)
 
     def sample_given(self, labels: Any, random_state: Any = None) -> Any:
         """Draw one row for every label of the column `conditional`.
@@ -350,6 +355,7 @@ class DPVAESynthesizer(Synthesizer):
             As `sample` returns it; ``(X, y)`` where y was fitted too.
         """
         check_is_fitted(self)
+        labels = self._labels(labels)
         told = self._told(labels)
         cells, places = np.random.SeedSequence(as_seed(random_state)).spawn(2)
         generator = torch_generator(cells)
@@ -360,24 +366,31 @@ class DPVAESynthesizer(Synthesizer):
         codes = np.concatenate(parts)
         return self._restored(codes, np.random.default_rng(places), labels)
 
-    def _told(self, labels: Any) -> Tensor:
-        """Return the cells of given labels."""
+    def _labels(self, labels: Any) -> pd.Series:
+        """Return labels of the column `conditional`, or say what does not fit it."""
         if self.conditional is None:
             raise ValueError(
                 f"{self._owner} takes labels only with the parameter 'conditional'."
             )
+        if np.ndim(labels) != 1 or not len(labels):
+            raise ValueError(
+                f"{self._owner} takes a list of at least one label; got {labels!r}."
+            )
+        series = pd.Series(np.asarray(labels), name=self.conditional)
+        column = self._transformer.codecs[self._model.condition].column
+        unfit = Schema([column]).check(series.to_frame())
+        if len(unfit):
+            raise ValueError(
+                f"{self._owner}: the label {unfit['value'][0]!r} does not fit the "
+                f"column {self.conditional!r}: {unfit['problem'][0]}."
+            )
+        return series
+
+    def _told(self, labels: pd.Series) -> Tensor:
+        """Return the cells of given labels."""
         codec = self._transformer.codecs[self._model.condition]
-        known = codec.column.levels
-        if known is not None:
-            present = [v for v in labels if not (codec.column.nullable and pd.isna(v))]
-            unknown = sorted({str(v) for v in present if v not in known})
-            if unknown:
-                raise ValueError(
-                    f"{self._owner}: labels {unknown} are no levels of column "
-                    f"{self.conditional!r}, which has {list(known)}."
-                )
-        series = pd.Series(np.asarray(labels)).astype(codec.dtype)
-        return torch.from_numpy(codec.encode(series).astype(np.int64))
+        codes = codec.encode(labels.astype(codec.dtype))
+        return torch.from_numpy(codes.astype(np.int64))
 
     def _restored(
         self, codes: np.ndarray, rng: np.random.Generator, labels: Any
