@@ -20,7 +20,8 @@ How the budget is shared: the expected distance of a released histogram of K cel
 noise s grows as K s, the cost as 1 / s^2, so that the sum over columns is least with
 1 / s^2 in proportion to K^(2/3). A numeric column spends `STRUCTURE_SHARE` on finding
 its cells, one release per level of halving, and the rest on counting them; all counts
-of the tree are then joined by weighted least squares (Hay et al. 2010).
+of the tree are then joined by weighted least squares (Hay et al. 2010). Intervals that
+hold many numbers still are then cut into even pieces, uncounted.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ FINE_GRID = 1_100_000
 LINEAR_RATIO = 10.0
 """Bounds of one sign and a smaller ratio are cut on a linear scale, others in asinh."""
 SPLIT_SIZE = 1.3
-"""A cell may be halved while it holds more than this many times rows / n_bins..."""
+"""A cell may be halved while it holds more than this many times numbers / n_bins..."""
 SPLIT_NOISE = 2.5
 """... and more than this many standard deviations of the noise of halving."""
 STRUCTURE_SHARE = 0.4
@@ -487,6 +488,8 @@ class _Fitter:
         spared = 1 - SPIKE_SHARE if column.step is None else 1.0
         fitter = replace(self, std=self.std / math.sqrt(spared))
         counts, starts, heavy = fitter._split(grid, steps, bool(column.nullable))
+        ends = _line_of(column).to(grid)
+        counts, starts, heavy = self._cut_evenly(ends, counts, starts, heavy)
         edges = grid[np.append(starts, len(grid) - 1)]
         if column.step is None:
             values = self._spikes(steps, edges, heavy, counts)
@@ -581,7 +584,6 @@ class _Fitter:
         rough = max(n_levels + nullable, 1) / STRUCTURE_SHARE
         fair = 1 / (1 - STRUCTURE_SHARE)
         std = self.std * math.sqrt(rough)
-        least = max(SPLIT_SIZE * self.n_rows / self.n_bins, SPLIT_NOISE * std)
         root = _Interval(0, len(grid) - 1, float(self.n_rows))
         missing = _Interval(0, 0, 0.0)
         if nullable:
@@ -590,6 +592,7 @@ class _Fitter:
             whole = project_to_simplex(noisy, self.n_rows)
             root = _Interval(0, len(grid) - 1, whole[0], noisy[0], rough)
             missing = _Interval(0, 0, whole[1], noisy[1], rough)
+        least = max(SPLIT_SIZE * root.supposed / self.n_bins, SPLIT_NOISE * std)
         leaves = []
         level = [root]
         for _ in range(n_levels):
@@ -614,6 +617,46 @@ class _Fitter:
         counts = np.array([interval.count for interval in leaves])
         heavy = (widths == 1) & (counts > least)
         return np.append(counts, whole[1:]), starts, heavy
+
+    def _cut_evenly(
+        self,
+        ends: np.ndarray,
+        counts: np.ndarray,
+        starts: np.ndarray,
+        heavy: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Cut intervals that hold many of a column's numbers into even pieces.
+
+        Nothing is counted: pieces share the rows as positions inside the interval did.
+        But the model can tell them apart, and where noise leaves room for five counts
+        the numbers still say more than five cells about another column.
+
+        Parameters
+        ----------
+        ends : ndarray
+            Edges of the grid, on the line where intervals are even.
+        counts, starts, heavy : ndarray
+            As `_split` returns them.
+
+        Returns
+        -------
+        counts, starts, heavy : ndarray
+        """
+        present = counts[: len(starts)]
+        most = SPLIT_SIZE * max(present.sum(), 1.0) / self.n_bins
+        cuts, shares = [], []
+        for start, stop, count in zip(
+            starts, np.append(starts[1:], len(ends) - 1), present, strict=True
+        ):
+            n_pieces = max(math.ceil(count / most - 1e-9), 1)
+            even = np.linspace(ends[start], ends[stop], n_pieces + 1)[:-1]
+            own = start + np.unique(np.searchsorted(ends[start:stop], even))
+            own = own[own < stop]
+            lengths = np.diff(ends[np.append(own, stop)])
+            cuts.append(own)
+            shares.append(count * lengths / lengths.sum() if len(own) > 1 else [count])
+        whole = np.concatenate([*shares, counts[len(starts) :]])
+        return whole, np.concatenate(cuts), np.repeat(heavy, [len(c) for c in cuts])
 
     def _halve(
         self, chosen: list[_Interval], below: np.ndarray, std: float, variance: float

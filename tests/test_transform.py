@@ -676,6 +676,25 @@ def test_without_noise_masses_are_frequencies():
         assert codec.masses.argmax() == share.argmax()
 
 
+@pytest.mark.parametrize("kind", ["integer", "continuous"])
+def test_intervals_that_noise_leaves_wide_are_cut_evenly(kind):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": np.where(rng.random(10_000) < 0.05, 300.0, np.nan)})
+    frame["x"] *= rng.lognormal(sigma=1, size=10_000)
+    schema = Schema([Column("x", kind, lower=10, upper=20_000, nullable=True)])
+    mechanisms = Mechanisms(np.random.default_rng(1), np.random.default_rng(2))
+    codec = TableTransformer.fit(
+        frame, schema.resolve(frame, []), mechanisms, n_rows=10_000, multiplier=30.0,
+        delta=1e-6, n_bins=20,
+    ).codecs[0]  # fmt: skip
+    share = codec.masses[:-1] / codec.masses[:-1].sum()
+    assert 15 <= len(share) <= 40
+    assert share.max() < 1.4 / 20
+    # Pieces have one density on the line: fewer densities than pieces, none counted.
+    density = share / np.diff(codec._line.to(codec.edges))
+    assert len(np.unique(density.round(6))) < len(share) / 2
+
+
 def test_noise_moves_the_masses():
     table = mixed(["categories", "integer int64"], 500, 0)
     exact, noisy, again = (
