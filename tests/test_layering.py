@@ -17,6 +17,8 @@ ORDER = (
     ("exceptions",),
     ("_validation",),
     ("_random",),
+    ("_temporal",),
+    ("constraints",),
     ("schema",),
     ("layers",),
     (
