@@ -231,6 +231,10 @@ class Impossible(Constraint):
         read = tuple((name, tuple(map(_part, alternatives(c)))) for name, c in pairs)
         object.__setattr__(self, "conditions", read)
 
+    def __repr__(self) -> str:
+        conditions = {name: list(parts) for name, parts in self.conditions}
+        return f"Impossible({conditions})"
+
     @property
     def columns(self) -> tuple[Hashable, ...]:
         return tuple(name for name, _ in self.conditions)

@@ -483,14 +483,15 @@ class TableTransformer:
     def encode(self, frame: pd.DataFrame) -> np.ndarray:
         """Return the cell of every entry, shape (n, d): private."""
         most = max(codec.n_cells for codec in self.codecs)
-        codes = np.empty(frame.shape, dtype=np.uint8 if most <= 256 else np.int32)
+        shape = (len(frame), len(self.codecs))
+        codes = np.empty(shape, dtype=np.uint8 if most <= 256 else np.int32)
         for j, codec in enumerate(self.codecs):
             codes[:, j] = codec.encode(frame[codec.column.name])
         return codes
 
     def positions(self, frame: pd.DataFrame, rng: np.random.Generator) -> np.ndarray:
         """Return the position of every entry within its cell, float32 of (n, d)."""
-        positions = np.empty(frame.shape, dtype=np.float32)
+        positions = np.empty((len(frame), len(self.codecs)), dtype=np.float32)
         for j, codec in enumerate(self.codecs):
             positions[:, j] = codec.positions(frame[codec.column.name], rng)
         return np.minimum(positions, np.float32(1 - 2.0**-24))

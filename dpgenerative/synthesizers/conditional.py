@@ -4,8 +4,8 @@ A model that can be clamped draws candidates whose given columns satisfy what is
 each with a weight: how probable that was, given the columns drawn before it. Rows
 of the conditional distribution are had from them
 
-- by rejection: a candidate of weight w is kept with probability w / M. With M = 1, which
-  no weight exceeds, the rows kept follow the conditional distribution exactly;
+- by rejection: a candidate of weight w is kept with probability w / M. With M = 1,
+  which no weight exceeds, the rows kept follow the conditional distribution exactly;
 - with M the largest weight seen, where M = 1 would cost more candidates than allowed.
   The rows kept then lack the part of the distribution that lies above M: of the order
   of one in as many rows as were kept, and at least `LEAST_ROWS` are;
@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from dpgenerative._validation import refuse
-from dpgenerative.constraints import is_missing, satisfies
+from dpgenerative.constraints import alternatives, is_missing, satisfies
 from dpgenerative.exceptions import SamplingError
 from dpgenerative.schema import Column, Schema, check_condition
 from dpgenerative.transform import Segments, TableTransformer
@@ -148,6 +148,11 @@ class Candidates:
             j = names.index(name)
             codec = self.transformer.codecs[j]
             check_condition(codec.column, condition)
+            if _points(codec.column, condition) and len(alternatives(condition)) > 1:
+                raise ValueError(
+                    f"{self.owner}.sample: one number of the continuum {name!r} has "
+                    f"probability 0 beside others; give intervals, not {condition!r}."
+                )
             segments[j] = codec.segments(condition)
             if not segments[j].shares(codec.n_cells).any():
                 raise ValueError(
@@ -183,12 +188,13 @@ class Candidates:
     ) -> tuple[pd.DataFrame, np.ndarray]:
         """Return repaired rows, and which of them satisfy everything."""
         for name, condition in given.items():
-            if _is_point(self.schema[name], condition):
-                frame[name] = pd.Series(condition, frame.index, frame[name].dtype)
+            for point in _points(self.schema[name], condition):
+                frame[name] = pd.Series(point, frame.index, frame[name].dtype)
         frame = self._repaired(frame)
         holds = self._holds(frame)
         for name, condition in given.items():
-            holds &= satisfies(frame[name], condition)
+            if not _points(self.schema[name], condition):
+                holds &= satisfies(frame[name], condition)
         return frame, holds
 
     def _repaired(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -345,10 +351,12 @@ def _require_fit(owner: str, column: Column, values: pd.Series) -> None:
         )
 
 
-def _is_point(column: Column, condition: Any) -> bool:
-    """Return whether a condition is one value of a continuum."""
-    is_value = np.ndim(condition) == 0 and not is_missing(condition)
-    return column.numeric and column.step is None and is_value
+def _points(column: Column, condition: Any) -> list[Any]:
+    """Return the single values of a continuum that a condition lists."""
+    if not column.numeric or column.step is not None:
+        return []
+    parts = alternatives(condition)
+    return [p for p in parts if not isinstance(p, tuple) and not is_missing(p)]
 
 
 def _effective(log_weights: np.ndarray) -> np.ndarray:
