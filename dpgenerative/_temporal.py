@@ -116,8 +116,10 @@ def from_units(
     next. What the dtype cannot hold becomes the nearest that it can.
     """
     letter = "M" if temporal_kind(dtype) == "datetime" else "m"
-    fine = np.round(counts).astype(np.int64) * (_DAY // PER_DAY[unit])
-    values = np.clip(fine, *_ends(_unit(dtype))).astype(f"{letter}8[us]")
+    length = _DAY // PER_DAY[unit]
+    earliest, latest = _ends(_unit(dtype))
+    inside = np.clip(np.round(counts), -(-earliest // length), latest // length)
+    values = (inside.astype(np.int64) * length).astype(f"{letter}8[us]")
     values[missing] = np.array("NaT", dtype=values.dtype)
     series = pd.Series(values)
     zone = time_zone(dtype)

@@ -342,7 +342,7 @@ def test_targets_and_arrays():
         (pd.DataFrame(), "needs rows"),
         (pd.DataFrame({"height": [1]}), "must name columns among"),
         (pd.DataFrame({"city": ["Paris"]}), "'Paris' given does not fit .*'city'"),
-        (pd.DataFrame({"age": [200]}), "above the upper bound"),
+        (pd.DataFrame({"age": [30.5]}), "not a multiple"),
         (pd.DataFrame({"age": [np.nan]}), "not nullable"),
         (pd.DataFrame({"joined": ["soon"]}), "'joined'"),
     ],

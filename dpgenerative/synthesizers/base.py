@@ -136,6 +136,9 @@ class Synthesizer(BaseEstimator):
         for name, value in fitted.items():
             setattr(self, name, value)
         self.schema_ = schema.completed(fitted["schema_"].columns)
+        self._open_levels = frozenset(
+            c.name for c in modelled.columns if not c.numeric and c.levels is None
+        )
         self._id_dtypes = {
             c.name: frame.dtypes[c.name] for c in schema.columns if c.role == "id"
         }
@@ -170,8 +173,10 @@ class Synthesizer(BaseEstimator):
             Conditions by column name (`dpgenerative.constraints`): a value, a list of
             values, an interval ``(low, high)`` with its ends, or None for missing. A
             table instead asks for one completion of every row: columns that it lacks
-            are drawn given those that it has. **Where its rows are private, so are
-            their completions.** Columns are named as in `schema_`.
+            are drawn given those that it has; values beyond its bounds, and levels
+            that were not found, count as the nearest bound and as missing. **Where
+            its rows are private, so are their completions.** Columns are named as in
+            `schema_`.
         impute : bool, default=False
             Fill in the missing values of a table given, by values. False takes them
             for what is given: missing.
@@ -214,7 +219,7 @@ class Synthesizer(BaseEstimator):
             candidates = Candidates(
                 self._owner, self._transformer, self.schema_,
                 lambda n, shares: self._draw_given(n, shares, generator, rng),
-                self._can_clamp, rng, max_tries,
+                self._can_clamp, rng, max_tries, self._open_levels,
             )  # fmt: skip
             if isinstance(given, pd.DataFrame):
                 frame = candidates.completing(given, impute)

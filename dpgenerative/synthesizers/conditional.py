@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,8 @@ class Candidates:
     rng : numpy.random.Generator
     max_tries : int
         Most candidates drawn per row.
+    open_levels : frozenset of hashable
+        Columns whose levels were found privately: others occur.
     """
 
     owner: str
@@ -78,6 +80,7 @@ class Candidates:
     can_clamp: bool
     rng: np.random.Generator
     max_tries: int
+    open_levels: frozenset[Hashable]
 
     # One condition for all rows -------------------------------------------------
 
@@ -312,7 +315,8 @@ class Known:
             series = frame[codec.column.name].reset_index(drop=True)
             given = ~series.isna() if impute else pd.Series(True, series.index)
             values = series[given]
-            _require_fit(candidates.owner, codec.column, values)
+            is_open = codec.column.name in candidates.open_levels
+            _require_fit(candidates.owner, codec.column, values, is_open)
             self.values[j] = values.astype(codec.dtype)
             self.codes[j] = np.full(len(series), -1)
             self.codes[j][given] = codec.encode(self.values[j])
@@ -342,8 +346,12 @@ class Known:
         return frame
 
 
-def _require_fit(owner: str, column: Column, values: pd.Series) -> None:
-    unfit = Schema([column]).check(values.to_frame(column.name))
+def _require_fit(owner: str, column: Column, values: pd.Series, is_open: bool) -> None:
+    """Raise an error for values that no row has; bounds and open levels are soft."""
+    column = replace(column, lower=None, upper=None)
+    found = Schema([column]).check(values.to_frame(column.name))
+    soft = ["not finite", "not among the levels"] if is_open else ["not finite"]
+    unfit = found[~found["problem"].isin(soft)].reset_index(drop=True)
     if len(unfit):
         raise ValueError(
             f"{owner}.sample: the value {unfit['value'][0]!r} given does not fit the "

@@ -162,7 +162,11 @@ CONFIGURATIONS = {
     "rows of a person": {"max_rows_per_unit": 3},
     "constrained": {
         "schema": Schema(
-            [Column("visits", "integer", role="id"), Column("since", "datetime")],
+            [
+                Column("visits", "integer", role="id"),
+                Column("income", "continuous", lower=0, upper=1e5),
+                Column("age", "integer", lower=0, upper=120),
+            ],
             [LessEqual("age", "income"), Impossible({"smokes": None})],
         )
     },
