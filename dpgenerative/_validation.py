@@ -77,6 +77,8 @@ class TableFormat:
         Common dtype of an array (object for strings, whatever their width).
     y_label : hashable
         Name of a series or of the one column of a frame.
+    ids : tuple of (name, dtype)
+        Columns of identifiers, which are made anew.
     """
 
     x_names: tuple[Hashable, ...]
@@ -85,6 +87,7 @@ class TableFormat:
     y_kind: str
     x_dtype: Any = None
     y_label: Hashable = None
+    ids: tuple[tuple[Hashable, Any], ...] = ()
 
     def restore(self, frame: pd.DataFrame) -> Any:
         """Return sampled rows in the containers that were fitted."""

@@ -211,7 +211,8 @@ class Impossible(Constraint):
     Parameters
     ----------
     conditions : mapping of name to condition, or sequence of such pairs
-        Rows that satisfy all of them are ruled out.
+        Rows that satisfy all of them are ruled out. Pairs of one name are
+        alternatives.
 
     Examples
     --------
@@ -225,33 +226,34 @@ class Impossible(Constraint):
 
     def __post_init__(self) -> None:
         given = self.conditions
-        pairs = tuple(given.items() if isinstance(given, Mapping) else given)
-        if not pairs:
-            _refuse(self, "conditions", "must name a column")
-        read = tuple((name, tuple(map(_part, alternatives(c)))) for name, c in pairs)
+        pairs = given.items() if isinstance(given, Mapping) else given
+        read = tuple((name, _part(p)) for name, c in pairs for p in alternatives(c))
         object.__setattr__(self, "conditions", read)
+        if not read:
+            _refuse(self, "conditions", "must name a column")
+
+    def _by_name(self) -> dict[Hashable, list[Any]]:
+        found: dict[Hashable, list[Any]] = {}
+        for name, part in self.conditions:
+            found.setdefault(name, []).append(part)
+        return found
 
     def __repr__(self) -> str:
-        conditions = {name: list(parts) for name, parts in self.conditions}
-        return f"Impossible({conditions})"
+        return f"Impossible({self._by_name()})"
 
     @property
     def columns(self) -> tuple[Hashable, ...]:
-        return tuple(name for name, _ in self.conditions)
+        return tuple(self._by_name())
 
     def holds(self, frame: pd.DataFrame) -> np.ndarray:
-        met = [satisfies(frame[name], list(parts)) for name, parts in self.conditions]
+        met = [satisfies(frame[name], each) for name, each in self.conditions_on()]
         return ~np.logical_and.reduce(met)
 
     def conditions_on(self) -> Iterator[tuple[Hashable, Any]]:
-        for name, parts in self.conditions:
-            yield name, list(parts)
+        yield from self._by_name().items()
 
     def to_dict(self) -> dict[str, Any]:
-        conditions = [
-            [name, [_part_to_json(part) for part in parts]]
-            for name, parts in self.conditions
-        ]
+        conditions = [[name, _part_to_json(part)] for name, part in self.conditions]
         return {"constraint": type(self).__name__, "conditions": conditions}
 
 
@@ -354,8 +356,8 @@ def constraint_from_dict(facts: Mapping[str, Any]) -> Constraint:
         )
     if name == "Impossible":
         rest["conditions"] = [
-            (column, [_part_from_json(part) for part in parts])
-            for column, parts in rest.get("conditions", ())
+            (column, _part_from_json(part))
+            for column, part in rest.get("conditions", ())
         ]
     try:
         return KINDS[name](**rest)

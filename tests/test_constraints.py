@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -139,6 +140,7 @@ def test_constraints_survive_json_and_repr(constraint):
     text = json.dumps(constraint.to_dict(), allow_nan=False)
     assert constraint_from_dict(json.loads(text)) == constraint
     assert eval(repr(constraint), BUILDERS) == constraint
+    assert replace(constraint) == constraint
     assert len({constraint, constraint_from_dict(json.loads(text))}) == 1
 
 

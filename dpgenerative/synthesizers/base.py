@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -136,13 +137,8 @@ class Synthesizer(BaseEstimator):
         for name, value in fitted.items():
             setattr(self, name, value)
         self.schema_ = schema.completed(fitted["schema_"].columns)
-        self._open_levels = frozenset(
-            c.name for c in modelled.columns if not c.numeric and c.levels is None
-        )
-        self._id_dtypes = {
-            c.name: frame.dtypes[c.name] for c in schema.columns if c.role == "id"
-        }
-        self._layout = layout
+        ids = [c.name for c in schema.columns if c.role == "id"]
+        self._layout = replace(layout, ids=tuple((n, frame.dtypes[n]) for n in ids))
         self._sample_seed = seed
         self._n_sampled = 0
         self.n_features_in_ = len(layout.x_names)
@@ -219,7 +215,7 @@ class Synthesizer(BaseEstimator):
             candidates = Candidates(
                 self._owner, self._transformer, self.schema_,
                 lambda n, shares: self._draw_given(n, shares, generator, rng),
-                self._can_clamp, rng, max_tries, self._open_levels,
+                self._can_clamp, rng, max_tries, self._open_levels(),
             )  # fmt: skip
             if isinstance(given, pd.DataFrame):
                 frame = candidates.completing(given, impute)
@@ -561,11 +557,25 @@ class Synthesizer(BaseEstimator):
         self._check_count("n_samples", n_samples)
         return int(n_samples)
 
+    def _open_levels(self) -> list[Hashable]:
+        """Return the columns whose levels nobody stated: others occur."""
+        stated = self.schema or Schema([])
+        return [
+            codec.column.name
+            for codec in self._transformer.codecs
+            if codec.column.kind == "categorical"
+            and not isinstance(codec.dtype, pd.CategoricalDtype)
+            and (
+                codec.column.name not in stated
+                or stated[codec.column.name].levels is None
+            )
+        ]
+
     def _with_ids(
         self, frame: pd.DataFrame, rng: np.random.Generator, given: Any
     ) -> pd.DataFrame:
         """Return sampled rows with new identifiers, or those of the rows given."""
-        for name, dtype in self._id_dtypes.items():
+        for name, dtype in self._layout.ids:
             if isinstance(given, pd.DataFrame) and name in given.columns:
                 frame[name] = given[name].astype(dtype)
             else:

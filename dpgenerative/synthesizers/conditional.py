@@ -19,7 +19,7 @@ All of it reads the released model and what the caller gave, never private rows.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,7 +69,7 @@ class Candidates:
     rng : numpy.random.Generator
     max_tries : int
         Most candidates drawn per row.
-    open_levels : frozenset of hashable
+    open_levels : collection of hashable
         Columns whose levels were found privately: others occur.
     """
 
@@ -80,7 +80,7 @@ class Candidates:
     can_clamp: bool
     rng: np.random.Generator
     max_tries: int
-    open_levels: frozenset[Hashable]
+    open_levels: Collection[Hashable]
 
     # One condition for all rows -------------------------------------------------
 
