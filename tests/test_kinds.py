@@ -335,6 +335,14 @@ def test_identifiers_are_made_anew(estimator):
     )
 
 
+def test_decoded_rows_are_numbered_too():
+    frame = people(100)
+    synthesizer = DPVAESynthesizer(n_steps=5, schema=IDS).fit(frame)
+    rows = synthesizer.reconstruct(frame)
+    assert rows["key"].tolist() == list(range(1, 101))
+    pd.testing.assert_series_equal(rows.dtypes, frame.dtypes)
+
+
 def test_nothing_is_spent_on_identifiers():
     """The fit is bit-equal to one without them."""
     options = {"n_steps": 5, "random_state": 0, "reproducible": True}

@@ -284,7 +284,7 @@ class DPVAESynthesizer(Synthesizer):
         return mean.numpy()
 
     def decode(self, Z: Any, random_state: Any = None, labels: Any = None) -> Any:
-        """Draw one row for every point of the latent space.
+        """Draw one row for every point of the latent space, constraints aside.
 
         Parameters
         ----------
@@ -324,7 +324,8 @@ class DPVAESynthesizer(Synthesizer):
     def reconstruct(self, X: Any, y: Any = None, random_state: Any = None) -> Any:
         """Draw a row from the decoder at every row's posterior mean; not private.
 
-        With a `conditional` column, rows keep their labels.
+        Constraints of the schema are not enforced. With a `conditional` column, rows
+        keep their labels.
 
         Parameters
         ----------
@@ -378,7 +379,7 @@ class DPVAESynthesizer(Synthesizer):
         if labels is not None:
             dtype = frame[self.conditional].dtype
             frame[self.conditional] = pd.Series(np.asarray(labels)).astype(dtype)
-        return self._layout.restore(frame)
+        return self._layout.restore(self._with_ids(frame, rng, None))
 
     # What the base class asks for -----------------------------------------------
 

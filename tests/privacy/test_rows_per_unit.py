@@ -16,6 +16,7 @@ from dpgenerative.privacy.accounting import (
     gaussian_delta,
     gaussian_multiplier,
 )
+from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import (
     PrivacyPlan,
     group_privacy,
@@ -138,6 +139,21 @@ def test_a_fit_promises_it_for_the_person(estimator):
     single = estimator(n_steps=10).fit(table())
     assert "one row" in str(single.privacy_)
     assert single.noise_multiplier_ < synthesizer.noise_multiplier_ / 2
+
+
+@both
+def test_the_row_count_is_released_at_the_budget_of_one_row(estimator, monkeypatch):
+    paid = []
+    count = Mechanisms.count
+
+    def watched(self, n, epsilon):
+        paid.append(epsilon)
+        return count(self, n, epsilon)
+
+    monkeypatch.setattr(Mechanisms, "count", watched)
+    fit = estimator(n_steps=10, max_rows_per_unit=4).fit(table())
+    assert paid == [fit.privacy_.plan.count_epsilon]
+    assert paid[0] == pytest.approx(0.015 / 4)
 
 
 @both
