@@ -9,11 +9,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from sklearn.tree import DecisionTreeClassifier
 
 from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
 from dpgenerative._temporal import count_of, from_units, spelled, to_units
 from dpgenerative._validation import as_table
 from dpgenerative.exceptions import UnsupportedColumnError
+from dpgenerative.metrics import kendall_tau_distance, marginal_distance, tstr
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.transform import TableTransformer
 
@@ -480,3 +482,22 @@ def test_a_column_of_many_levels(estimator):
         assert rows[name].nunique() >= 2
         share = (rows[name] == "level 1").mean()
         assert share == pytest.approx((names == "level 1").mean(), abs=0.15)
+
+
+# Metrics ------------------------------------------------------------------------------
+
+
+def test_times_are_compared_as_numbers():
+    """In bins, not as levels that no two tables share."""
+    real, fake = kinds(1500, 0), kinds(1500, 1)
+    times = ["when", "coarse", "zoned", "stay", "arrow time", "arrow date"]
+    found = marginal_distance(real[times], fake[times])
+    assert found.max < 0.1
+    late = fake[times].assign(when=fake["when"] + pd.Timedelta("700D"))
+    assert marginal_distance(real[times], late).max > 0.9
+    assert kendall_tau_distance(real[times], fake[times]).mae < 0.1
+    scores = tstr(
+        real, real, fake, target="grade", task="classification",
+        classifiers={"tree": DecisionTreeClassifier(max_depth=2, random_state=0)},
+    )  # fmt: skip
+    assert np.isfinite(scores["auroc"]).all()
