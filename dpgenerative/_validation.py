@@ -77,6 +77,8 @@ class TableFormat:
         Common dtype of an array (object for strings, whatever their width).
     y_label : hashable
         Name of a series or of the one column of a frame.
+    ids : tuple of (name, dtype)
+        Columns of identifiers, which are made anew.
     """
 
     x_names: tuple[Hashable, ...]
@@ -85,6 +87,7 @@ class TableFormat:
     y_kind: str
     x_dtype: Any = None
     y_label: Hashable = None
+    ids: tuple[tuple[Hashable, Any], ...] = ()
 
     def restore(self, frame: pd.DataFrame) -> Any:
         """Return sampled rows in the containers that were fitted."""
@@ -102,10 +105,13 @@ class TableFormat:
 def as_table(owner: str, X: Any, y: Any = None) -> tuple[pd.DataFrame, TableFormat]:
     """Join X and y into one frame and remember their containers.
 
+    Tables that speak Arrow (pyarrow, polars) become frames of Arrow's dtypes, whatever
+    their values are.
+
     Raises
     ------
     TypeError
-        For sparse or complex input, or containers other than frames and arrays.
+        For sparse or complex input, or containers other than these and arrays.
     ValueError
         For anything but two dimensions, no rows, no columns, or repeated names.
     """
@@ -113,6 +119,8 @@ def as_table(owner: str, X: Any, y: Any = None) -> tuple[pd.DataFrame, TableForm
         raise TypeError(
             f"{owner} takes dense tables; got a sparse one. Call X.toarray() first."
         )
+    if hasattr(X, "__arrow_c_stream__") and not isinstance(X, pd.DataFrame):
+        X = _arrow_frame(owner, X)
     is_frame = isinstance(X, pd.DataFrame)
     frame = X if is_frame else _array_frame(owner, X)
     _check_names(owner, frame)
@@ -142,6 +150,29 @@ def as_table(owner: str, X: Any, y: Any = None) -> tuple[pd.DataFrame, TableForm
     return joint, TableFormat(names, y_name, kind, y_kind, dtype, label)
 
 
+def _arrow_frame(owner: str, X: Any) -> pd.DataFrame:
+    """Return a table of another library as a frame, by dtypes alone.
+
+    Numbers stay what they are where some are missing, and the levels of a dictionary,
+    which are those that occur, count as strings.
+    """
+    import pyarrow as pa
+
+    table = X if isinstance(X, pa.Table) else pa.table(X)
+    repeated = sorted(
+        {n for n in table.column_names if table.column_names.count(n) > 1}
+    )
+    if repeated:
+        raise ValueError(f"{owner} needs distinct column names; repeated: {repeated}.")
+    for j, held in enumerate(table.schema):
+        plain = held.type.value_type if pa.types.is_dictionary(held.type) else held.type
+        if str(plain) in ("large_string", "string_view"):
+            plain = pa.string()
+        if plain != held.type:
+            table = table.set_column(j, held.name, table.column(j).cast(plain))
+    return table.to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
+
+
 def _require_array(owner: str, name: str, value: Any) -> None:
     if isinstance(value, np.ma.MaskedArray) or not isinstance(value, np.ndarray):
         raise TypeError(
@@ -168,7 +199,7 @@ def _array_frame(owner: str, X: Any) -> pd.DataFrame:
     if array.dtype.kind == "c":
         raise ValueError(f"Complex data not supported by {owner}.")
     array = array.astype(_array_dtype(array), copy=False)
-    if array.dtype.kind not in "biufO":
+    if array.dtype.kind not in "biufOmM":
         raise UnsupportedColumnError(f"{owner} cannot read arrays of {array.dtype}.")
     return pd.DataFrame(array, columns=[f"x{j}" for j in range(array.shape[1])])
 

@@ -7,6 +7,10 @@ class InfeasibleBudgetError(ValueError):
     """The budget cannot pay for what was asked; the text says what to change."""
 
 
+class SamplingError(ValueError):
+    """Too few rows drawn satisfy what was asked; the text gives the acceptance rate."""
+
+
 class UnsupportedColumnError(TypeError):
     """A column has a dtype that no release covers; the text names it."""
 

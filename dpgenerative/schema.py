@@ -15,9 +15,27 @@ from typing import Any, NoReturn
 import numpy as np
 import pandas as pd
 
+from dpgenerative._temporal import (
+    PER_DAY,
+    count_of,
+    spelled,
+    temporal_kind,
+    to_units,
+)
+from dpgenerative.constraints import (
+    Constraint,
+    Impossible,
+    LessEqual,
+    alternatives,
+    constraint_from_dict,
+    is_missing,
+)
 from dpgenerative.exceptions import UnsupportedColumnError
 
-KINDS = ("continuous", "integer", "categorical", "boolean")
+KINDS = ("continuous", "integer", "categorical", "boolean", "datetime", "timedelta")
+TEMPORAL = ("datetime", "timedelta")
+DEFAULT_UNIT = "s"
+"""Resolution of times where none is stated."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +46,12 @@ class Column:
     ----------
     name : hashable
         The column's name.
-    kind : {"continuous", "integer", "categorical", "boolean"}
+    kind : {"continuous", "integer", "categorical", "boolean", "datetime", "timedelta"}
         How its values are read.
-    lower, upper : float, optional
-        Bounds of a numeric column, in data units, both or none. Values outside are
-        moved to the nearest bound. None: found privately.
+    lower, upper : float or time, optional
+        Bounds of a column of numbers or times, in data units, both or none. Values
+        outside are moved to the nearest bound. None: found privately. Bounds of
+        instants are what a clock of the column's own zone shows (``"2020-01-01"``).
     levels : sequence, optional
         Levels of a categorical column, in order. Any other value becomes missing (the
         first level where the column is not nullable). None: found privately.
@@ -41,9 +60,16 @@ class Column:
     nullable : bool, optional
         Whether missing values can occur. None: whatever the dtype can hold. Where
         false, a missing value is read as `lower` or as the first level.
-    resolution : float, optional
+    resolution : float or {"D", "h", "min", "s", "ms", "us"}, optional
         Step of a continuous column's values (0.01 for percentages with two
-        decimals). Integers have resolution 1.
+        decimals), or the unit of times, which are rounded down to it; None means
+        seconds for times. Integers have resolution 1.
+    role : {None, "id"}, optional
+        "id" for an identifier, of kind "integer" or "categorical": it is never read
+        nor learned, nothing is spent on it, and `sample` makes new ones.
+    format : str, optional
+        How identifiers of kind "categorical" are written: "uuid", or a format of their
+        number such as ``"P{:05d}"``. None: the number alone.
 
     Raises
     ------
@@ -58,22 +84,31 @@ class Column:
 
     name: Hashable
     kind: str
-    lower: float | None = None
-    upper: float | None = None
+    lower: Any = None
+    upper: Any = None
     levels: tuple[Any, ...] | None = None
     ordered: bool = False
     nullable: bool | None = None
-    resolution: float | None = None
+    resolution: Any = None
+    role: str | None = None
+    format: str | None = None
 
     def __post_init__(self) -> None:
+        if self.kind == "text":
+            rule = "must not be text, which no model here can learn: drop the column, "
+            self._refuse("kind", rule + "or derive levels or numbers", self.kind)
         if self.kind not in KINDS:
             self._refuse("kind", f"must be one of {KINDS}", self.kind)
         for field in ("name", "lower", "upper", "resolution", "nullable", "ordered"):
             object.__setattr__(self, field, _plain(getattr(self, field)))
+        if self.temporal:
+            self._read_times()
         for field in ("lower", "upper", "resolution"):
             value = getattr(self, field)
-            if value is not None and not isinstance(value, (int, float)):
-                self._refuse(field, "must be a number or None", value)
+            if self.temporal or value is None or isinstance(value, (int, float)):
+                continue
+            self._refuse(field, "must be a number or None", value)
+        self._check_role()
         if self.levels is not None:
             self._check_levels(self.levels)
         if self.numeric:
@@ -83,13 +118,63 @@ class Column:
 
     @property
     def numeric(self) -> bool:
-        """Whether values are numbers on a line."""
-        return self.kind in ("continuous", "integer")
+        """Whether values lie on a line: numbers and times."""
+        return self.kind in ("continuous", "integer") or self.temporal
+
+    @property
+    def temporal(self) -> bool:
+        """Whether values are instants or durations."""
+        return self.kind in TEMPORAL
+
+    @property
+    def unit(self) -> str:
+        """Unit in which times are counted."""
+        return self.resolution or DEFAULT_UNIT
+
+    @property
+    def numbers(self) -> Column:
+        """The column itself, or for times the one of their whole numbers of units."""
+        if not self.temporal:
+            return self
+        lower, upper = self._counts()
+        return Column(
+            self.name, "integer", lower=lower, upper=upper, nullable=self.nullable
+        )
+
+    def _counts(self) -> list[int | None]:
+        """Return the bounds of times in units."""
+        return [
+            None if end is None else count_of(end, self.kind, self.unit)
+            for end in (self.lower, self.upper)
+        ]
+
+    def count(self, value: Any) -> float:
+        """Return one value as a number: of units, where it is a time.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For what is no number, or no time.
+        """
+        if self.temporal:
+            return count_of(value, self.kind, self.unit)
+        if isinstance(value, (bool, np.bool_, str)):
+            raise TypeError("not a number")
+        return float(value)
+
+    def bounded(self, lower: float, upper: float) -> Column:
+        """Return the column with bounds found, given in units where they are times."""
+        ends: list[Any] = [lower, upper]
+        if self.temporal:
+            ends = [spelled(int(end), self.kind, self.unit) for end in ends]
+        return replace(self, lower=ends[0], upper=ends[1])
 
     @property
     def step(self) -> float | None:
-        """Spacing of a numeric column's values; None for a continuum."""
-        return 1.0 if self.kind == "integer" else self.resolution
+        """Spacing of a numeric column's values, in units; None for a continuum."""
+        if self.kind == "integer" or self.temporal:
+            return 1.0
+        return float(self.resolution) if self.resolution else None
 
     @property
     def is_ordered(self) -> bool:
@@ -99,16 +184,59 @@ class Column:
     def _refuse(self, field: str, rule: str, value: object) -> NoReturn:
         raise ValueError(f"Column {self.name!r}: {field} {rule}; got {value!r}.")
 
+    def _read_times(self) -> None:
+        if self.resolution is not None and self.resolution not in PER_DAY:
+            rule = f"must be one of {tuple(PER_DAY)} for times"
+            self._refuse("resolution", rule, self.resolution)
+        for field in ("lower", "upper"):
+            value = getattr(self, field)
+            if value is not None:
+                try:
+                    count = count_of(value, self.kind, self.unit)
+                    text = spelled(count, self.kind, self.unit)
+                except (ValueError, TypeError, OverflowError):
+                    self._refuse(field, f"must be a {self.kind} without a zone", value)
+                object.__setattr__(self, field, text)
+
+    def _check_role(self) -> None:
+        if self.role is None:
+            if self.format is not None:
+                self._refuse("format", 'belongs to role="id"', self.format)
+            return
+        if self.role != "id":
+            self._refuse("role", 'must be None or "id"', self.role)
+        if self.kind not in ("integer", "categorical"):
+            self._refuse("role", 'needs kind "integer" or "categorical"', self.kind)
+        learned = (self.lower, self.upper, self.levels, self.resolution)
+        if any(fact is not None for fact in learned) or self.ordered:
+            self._refuse("role", "goes with no bounds or levels", learned)
+        if self.format is not None and not self._is_format():
+            rule = 'must be "uuid" or a format of a number, for kind "categorical"'
+            self._refuse("format", rule, self.format)
+
+    def _is_format(self) -> bool:
+        if self.kind != "categorical" or not isinstance(self.format, str):
+            return False
+        try:
+            return self.format == "uuid" or self.format.format(1) != self.format.format(
+                2
+            )
+        except (ValueError, IndexError, KeyError, TypeError):
+            return False
+
     def _check_numeric(self) -> None:
         if self.levels is not None or self.ordered:
             self._refuse("levels and ordered", "belong to categorical columns", self)
         if (self.lower is None) != (self.upper is None):
             self._refuse("lower and upper", "come together", (self.lower, self.upper))
+        lower, upper = self._counts() if self.temporal else (self.lower, self.upper)
+        if lower is not None and upper is not None and lower > upper:
+            self._refuse("lower", "must not exceed upper", (self.lower, self.upper))
+        if self.temporal:
+            return
         if self.lower is not None and self.upper is not None:
             if not (math.isfinite(self.lower) and math.isfinite(self.upper)):
                 self._refuse("bounds", "must be finite", (self.lower, self.upper))
-            if self.lower > self.upper:
-                self._refuse("lower", "must not exceed upper", (self.lower, self.upper))
             step = self.step
             if step and step > 0:
                 first = math.ceil(self.lower / step - 1e-6)
@@ -142,7 +270,7 @@ class Column:
             kinds = {(type(level).__name__, level) for level in self.levels}
             if len(kinds) != len(self.levels):
                 self._refuse("levels", "must be distinct", self.levels)
-            if any(_is_missing(level) for level in self.levels):
+            if any(is_missing(level) for level in self.levels):
                 self._refuse("levels", "must not hold missing values", self.levels)
         elif self.ordered:
             self._refuse("ordered", "needs levels", self.ordered)
@@ -172,6 +300,9 @@ class Schema:
     ----------
     columns : iterable of Column
         In any order; names must be distinct.
+    constraints : iterable of Constraint, optional
+        Facts about several columns at once (`dpgenerative.constraints`), which every
+        sampled row satisfies.
 
     Examples
     --------
@@ -181,9 +312,18 @@ class Schema:
     """
 
     columns: tuple[Column, ...]
+    constraints: tuple[Constraint, ...] = ()
 
-    def __init__(self, columns: Iterable[Column]) -> None:
-        columns = tuple(columns)
+    def __init__(
+        self, columns: Iterable[Column], constraints: Iterable[Constraint] = ()
+    ) -> None:
+        columns, constraints = tuple(columns), tuple(constraints)
+        for constraint in constraints:
+            if not isinstance(constraint, Constraint):
+                raise ValueError(
+                    f"Schema takes constraints as Constraint objects; got "
+                    f"{constraint!r}."
+                )
         for column in columns:
             if not isinstance(column, Column):
                 raise ValueError(f"Schema takes Column objects; got {column!r}.")
@@ -192,6 +332,7 @@ class Schema:
         if repeated:
             raise ValueError(f"Schema: column names must be distinct; got {repeated}.")
         object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "constraints", constraints)
 
     @property
     def names(self) -> tuple[Hashable, ...]:
@@ -212,11 +353,17 @@ class Schema:
 
     def __repr__(self) -> str:
         lines = "".join(f"\n    {column!r}," for column in self.columns)
-        return f"Schema([{lines}\n])"
+        if not self.constraints:
+            return f"Schema([{lines}\n])"
+        rules = "".join(f"\n    {constraint!r}," for constraint in self.constraints)
+        return f"Schema([{lines}\n], constraints=[{rules}\n])"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists, strings and numbers, fit for JSON."""
-        return {"columns": [_column_to_dict(column) for column in self.columns]}
+        facts = {"columns": [_column_to_dict(column) for column in self.columns]}
+        if self.constraints:
+            facts["constraints"] = [each.to_dict() for each in self.constraints]
+        return facts
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Schema:
@@ -227,7 +374,7 @@ class Schema:
         ValueError
             When a column's facts are unknown or contradict each other.
         """
-        if set(facts) != {"columns"}:
+        if set(facts) - {"constraints"} != {"columns"}:
             raise ValueError(f"Schema.from_dict needs the key 'columns'; got {facts}.")
         fields = set(Column.__dataclass_fields__)
         for column in facts["columns"]:
@@ -237,7 +384,10 @@ class Schema:
             absent = sorted({"name", "kind"} - set(column))
             if absent:
                 raise ValueError(f"Schema.from_dict: {column} lacks {absent}.")
-        return cls(Column(**column) for column in facts["columns"])
+        return cls(
+            (Column(**column) for column in facts["columns"]),
+            map(constraint_from_dict, facts.get("constraints", ())),
+        )
 
     @classmethod
     def from_dtypes(
@@ -255,7 +405,8 @@ class Schema:
         Raises
         ------
         UnsupportedColumnError
-            For a dtype that is not boolean, integer, float, string, object or category.
+            For a dtype that is not boolean, integer, float, string, object, category,
+            datetime or timedelta.
         """
         nominal = set(nominal)
         return cls(
@@ -272,7 +423,8 @@ class Schema:
             When the schema names a column that the table lacks or states a kind that
             the dtype cannot hold.
         """
-        absent = [name for name in self.names if name not in frame.columns]
+        named = [*self.names, *(n for c in self.constraints for n in c.columns)]
+        absent = [name for name in dict.fromkeys(named) if name not in frame.columns]
         if absent:
             raise ValueError(f"Schema names columns that the table lacks: {absent}.")
         resolved = []
@@ -281,10 +433,19 @@ class Schema:
                 dtype = frame.dtypes[column.name]
                 column = _reconcile(self[column.name], column, dtype)
             resolved.append(column)
-        return Schema(resolved)
+        schema = Schema(resolved, self.constraints)
+        for constraint in self.constraints:
+            _check_constraint(constraint, schema)
+        return schema
+
+    def completed(self, columns: Iterable[Column]) -> Schema:
+        """Return this schema with the columns given in place of those of their name."""
+        found = {column.name: column for column in columns}
+        merged = [found.get(column.name, column) for column in self.columns]
+        return Schema(merged, self.constraints)
 
     def check(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """List the cells of a table that this schema will change.
+        """List the cells that this schema will change, the rows that it rules out.
 
         For the data owner's eyes: the answer describes the rows themselves and lies
         outside the privacy guarantee. Do not release it.
@@ -298,7 +459,8 @@ class Schema:
         -------
         DataFrame
             One row per offending cell, with columns ``column``, ``row`` (the label of
-            the index), ``value`` and ``problem``.
+            the index), ``value`` and ``problem``; for a constraint that a row breaks,
+            ``column`` and ``value`` are tuples.
         """
         found = []
         for column in self.resolve(frame).columns:
@@ -307,11 +469,87 @@ class Schema:
                 for row in np.flatnonzero(mask):
                     value = series.iloc[row]
                     found.append((column.name, series.index[row], value, problem))
+        for constraint in self.constraints:
+            for row in np.flatnonzero(~constraint.holds(frame)):
+                values = tuple(frame[name].iloc[row] for name in constraint.columns)
+                label, problem = frame.index[row], f"breaks {constraint!r}"
+                found.append((constraint.columns, label, values, problem))
         return pd.DataFrame(found, columns=["column", "row", "value", "problem"])
 
 
-def _is_missing(value: object) -> bool:
-    return value is None or value is pd.NA or value is pd.NaT or value != value
+def check_condition(column: Column, condition: Any) -> None:
+    """Require that a condition (`dpgenerative.constraints`) can hold for a column.
+
+    Raises
+    ------
+    ValueError
+        For what is no level or value of the column, an interval of levels or an empty
+        one, an empty list, or missing values where there are none.
+    """
+    parts = alternatives(condition)
+    if not parts:
+        _unfit(column, "no value at all", condition)
+    for part in parts:
+        if isinstance(part, tuple):
+            _check_interval(column, part)
+        elif is_missing(part):
+            if column.nullable is False:
+                _unfit(column, "missing values, which it cannot hold", condition)
+        elif column.numeric:
+            _check_interval(column, (part, part))
+        elif column.levels is not None and part not in column.levels:
+            known = repr(column.levels[:20])[:-1]
+            more = ", ..." if len(column.levels) > 20 else ""
+            _unfit(column, f"none of its levels {known}{more})", part)
+
+
+def _check_interval(column: Column, interval: tuple[Any, ...]) -> None:
+    if not column.numeric:
+        _unfit(column, "an interval, where it has levels (list them)", interval)
+    if len(interval) != 2:
+        _unfit(column, "no pair (low, high)", interval)
+    facts = column.numbers
+    try:
+        low, high = (
+            math.copysign(math.inf, sign) if is_missing(end) else column.count(end)
+            for sign, end in ((-1, interval[0]), (1, interval[1]))
+        )
+    except (ValueError, TypeError, OverflowError):
+        what = f"no {column.kind}s" if column.temporal else "no numbers"
+        _unfit(column, what, interval)
+    if not low <= high:
+        _unfit(column, "an empty interval", interval)
+    if facts.lower is not None and (high < facts.lower or low > facts.upper):
+        bounds = f"[{column.lower}, {column.upper}]"
+        _unfit(column, f"outside its bounds {bounds}", interval)
+
+
+def _unfit(column: Column, why: str, condition: object) -> NoReturn:
+    raise ValueError(
+        f"The condition {condition!r} asks of the column {column.name!r} {why}."
+    )
+
+
+def _check_constraint(constraint: Constraint, schema: Schema) -> None:
+    """Require that a constraint's columns and values are those of the schema."""
+    for name in constraint.columns:
+        if schema[name].role == "id":
+            raise ValueError(f"{constraint!r} speaks of the identifiers {name!r}.")
+        is_line = isinstance(constraint, LessEqual)
+        if is_line and not schema[name].numeric:
+            raise ValueError(f"{constraint!r} needs numbers or times in {name!r}.")
+        if schema[name].temporal and not isinstance(
+            constraint, (LessEqual, Impossible)
+        ):
+            raise ValueError(f"{constraint!r} takes no column of times; got {name!r}.")
+    if isinstance(constraint, LessEqual):
+        kinds = {
+            schema[n].kind if schema[n].temporal else "" for n in constraint.columns
+        }
+        if len(kinds) > 1:
+            raise ValueError(f"{constraint!r} compares {sorted(kinds)}.")
+    for name, condition in constraint.conditions_on():
+        check_condition(schema[name], condition)
 
 
 def _column_to_dict(column: Column) -> dict[str, Any]:
@@ -343,6 +581,8 @@ def _column_from_dtype(name: Hashable, dtype: Any, nominal: bool) -> Column:
         return Column(name, "boolean", nullable=nullable)
     if pd.api.types.is_object_dtype(dtype) or pd.api.types.is_string_dtype(dtype):
         return Column(name, "categorical", nullable=True)
+    if temporal_kind(dtype) is not None and not nominal:
+        return Column(name, str(temporal_kind(dtype)), nullable=True)
     if is_real_dtype(dtype):
         if nominal:
             return Column(name, "categorical", nullable=nullable)
@@ -355,8 +595,8 @@ def _column_from_dtype(name: Hashable, dtype: Any, nominal: bool) -> Column:
 def _unsupported(name: Hashable, dtype: Any) -> UnsupportedColumnError:
     return UnsupportedColumnError(
         f"Column {name!r} has dtype {dtype}, which no release covers. Supported: "
-        "boolean, integer, float, string, object and category. Turn it into one of "
-        "these before fitting."
+        "boolean, integer, float, string, object, category, datetime and timedelta. "
+        "Turn it into one of these before fitting."
     )
 
 
@@ -377,10 +617,19 @@ def can_hold_missing(dtype: Any) -> bool:
 
 def _reconcile(stated: Column, by_dtype: Column, dtype: Any) -> Column:
     """Complete what the schema states with what the dtype makes public."""
-    if stated.numeric and not by_dtype.numeric and not is_real_dtype(dtype):
+    if stated.role == "id":
+        return _reconcile_id(stated, by_dtype, dtype)
+    held = temporal_kind(dtype) or ("numbers" if is_real_dtype(dtype) else "levels")
+    if stated.temporal or held in TEMPORAL:
+        fits = stated.kind == held
+    else:
+        fits = not stated.numeric or held == "numbers"
+    if not fits:
+        what = "such times" if stated.temporal else "numbers" if stated.numeric else ""
         raise ValueError(
             f"Column {stated.name!r}: the schema says {stated.kind}, but its dtype "
-            f"{dtype} holds no numbers. Convert the column, or state another kind."
+            f"{dtype} holds no {what or 'levels'}. Convert the column, or state "
+            "another kind."
         )
     levels = stated.levels
     if levels is None and stated.kind == "categorical":
@@ -394,6 +643,18 @@ def _reconcile(stated: Column, by_dtype: Column, dtype: Any) -> Column:
     holds_missing = can_hold_missing(dtype)
     nullable = holds_missing if stated.nullable is None else stated.nullable
     return replace(stated, levels=levels, nullable=nullable and holds_missing)
+
+
+def _reconcile_id(stated: Column, by_dtype: Column, dtype: Any) -> Column:
+    """Check that new identifiers can be written in the dtype."""
+    is_text = by_dtype.kind == "categorical" and by_dtype.levels is None
+    fits = is_real_dtype(dtype) if stated.kind == "integer" else is_text
+    if not fits:
+        raise ValueError(
+            f"Column {stated.name!r}: identifiers of kind {stated.kind} need a dtype "
+            f"of {'numbers' if stated.kind == 'integer' else 'strings'}; got {dtype}."
+        )
+    return replace(stated, nullable=False)
 
 
 def _can_hold(dtype: Any, level: Any) -> bool:
@@ -410,9 +671,17 @@ def _can_hold(dtype: Any, level: Any) -> bool:
 
 def _problems(column: Column, series: pd.Series) -> Iterable[tuple[str, np.ndarray]]:
     missing = series.isna().to_numpy(bool)
+    if column.role == "id":
+        return
     if not column.nullable:
         yield "missing in a column that is not nullable", missing
-    if column.numeric:
+    if column.temporal:
+        values = to_units(series, column.unit)
+        column = column.numbers
+        if column.lower is not None:
+            yield "before the lower bound", values < column.lower
+            yield "after the upper bound", values > column.upper
+    elif column.numeric:
         values = series.to_numpy(float, na_value=np.nan)
         yield "not finite", np.isinf(values)
         if column.lower is not None:

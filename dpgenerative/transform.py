@@ -27,6 +27,7 @@ hold many numbers still are then cut into even pieces, uncounted.
 from __future__ import annotations
 
 import math
+import uuid
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,13 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
+from dpgenerative._temporal import (
+    PER_DAY,
+    from_units,
+    to_units,
+    year_starts,
+)
+from dpgenerative.constraints import alternatives, is_missing, satisfies
 from dpgenerative.privacy.noise import Key, Mechanisms, threshold_for
 from dpgenerative.schema import Column, Schema, is_real_dtype
 
@@ -67,6 +75,9 @@ SEEN_NOISE = 2.0
 times by noise, in one class only, misleads classifiers more than its absence..."""
 UNSEEN = 1e-3
 """... which is this many rows, since no value is impossible."""
+
+LONGEST_DAYS = 100_000.0
+"""No duration whose bounds are found privately is longer."""
 
 # Signed powers of two between which bounds are sought: |x| < 2^-32, then up to 2^128.
 _EXPONENTS = np.arange(-32, 129)
@@ -102,6 +113,40 @@ def roundest(low: float, high: float) -> float:
         if candidate <= last:
             return float(candidate)
     return low
+
+
+@dataclass(frozen=True)
+class Segments:
+    """The parts of a column's cells whose values satisfy a condition.
+
+    Attributes
+    ----------
+    cells : ndarray of int of shape (m,)
+        Cell of every part, ascending.
+    low, high : ndarray of shape (m,)
+        Positions between which it lies in its cell.
+    """
+
+    cells: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    def shares(self, n_cells: int) -> np.ndarray:
+        """Return the part of every cell that satisfies the condition."""
+        return np.bincount(self.cells, self.high - self.low, minlength=n_cells)
+
+    def place(self, codes: np.ndarray, draws: np.ndarray) -> np.ndarray:
+        """Return positions in the parts of the cells given, from uniform draws."""
+        lengths = self.high - self.low
+        ends = np.cumsum(lengths)
+        first = np.searchsorted(self.cells, codes)
+        before = np.append(0.0, ends)[first]
+        target = before + draws * self.shares(codes.max(initial=0) + 1)[codes]
+        part = np.searchsorted(ends, target, side="right")
+        last = np.searchsorted(self.cells, codes, side="right") - 1
+        part = np.clip(part, first, last)
+        inside = target - (ends - lengths)[part]
+        return self.low[part] + np.clip(inside, 0, lengths[part])
 
 
 @dataclass(frozen=True)
@@ -153,6 +198,13 @@ class Codec:
         """Return the log-density of every value given its cell.
 
         A probability for levels and grids, a density in data units for a continuum.
+        """
+        raise NotImplementedError
+
+    def segments(self, condition: Any) -> Segments:
+        """Return where the values lie that satisfy a condition on the column.
+
+        A value of a continuum has probability 0: it stands for its whole cell.
         """
         raise NotImplementedError
 
@@ -208,6 +260,23 @@ class LevelCodec(Codec):
     def log_within(self, series: pd.Series) -> np.ndarray:
         return np.log(self.level_masses[self._levels_of(series)])
 
+    def segments(self, condition: Any) -> Segments:
+        order = np.argsort(self.level_cells, kind="stable")
+        masses = self.level_masses[order]
+        cells = self.level_cells[order]
+        ends = np.cumsum(masses)
+        starts = ends - masses
+        first = np.searchsorted(cells, cells)
+        last = np.searchsorted(cells, cells, side="right") - 1
+        whole = ends[last] - starts[first]
+        low, high = (starts - starts[first]) / whole, (ends - starts[first]) / whole
+        known = list(self.column.levels or ())
+        levels = pd.Series(
+            [*known, None] if self.column.nullable else known, dtype=object
+        )
+        met = satisfies(levels, condition)[order]
+        return Segments(cells[met], low[met], high[met])
+
 
 @dataclass(frozen=True)
 class IntervalCodec(Codec):
@@ -228,6 +297,47 @@ class IntervalCodec(Codec):
     def atoms(self) -> np.ndarray:
         flags = ~np.isnan(self.values)
         return np.append(flags, True) if self.column.nullable else flags
+
+    def segments(self, condition: Any) -> Segments:
+        found: list[tuple[int, float, float]] = []
+        for part in alternatives(condition):
+            if is_missing(part):
+                found.append((len(self.values), 0.0, 1.0))
+            else:
+                ends = part if isinstance(part, tuple) else (part, part)
+                found += self._parts_between(*ends)
+        cells, low, high = np.array(sorted(set(found)), float).reshape(-1, 3).T
+        return Segments(cells.astype(np.int64), low, high)
+
+    def _parts_between(self, first: Any, last: Any) -> list[tuple[int, float, float]]:
+        """Return (cell, low, high) of the parts of cells between two values."""
+        column = self.column.numbers
+        ends = [
+            end if is_missing(end) else self.column.count(end) for end in (first, last)
+        ]
+        low = column.lower if is_missing(ends[0]) else ends[0]
+        high = column.upper if is_missing(ends[1]) else ends[1]
+        if column.step is None and low == high:
+            steps = np.clip([low], self.edges[0], self.edges[-1])
+            cell = np.searchsorted(self.edges[1:-1], steps, side="right")[0]
+            return [(int(cell), 0.0, 1.0)]
+        low, high = max(low, column.lower), min(high, column.upper)
+        if column.step is not None:
+            low = math.ceil(low / column.step - 1e-6) - 0.5
+            high = math.floor(high / column.step + 1e-6) + 0.5
+        places = self._line.to(np.clip(self.edges, low, high))
+        ends_of = self._line.to(self.edges)
+        parts = []
+        for k in range(len(self.values)):
+            width = ends_of[k + 1] - ends_of[k]
+            start = (places[k] - ends_of[k]) / width
+            stop = (places[k + 1] - ends_of[k]) / width
+            if not np.isnan(self.values[k]):
+                is_inside = low <= self.values[k] <= high
+                start, stop = (0.0, 1.0) if is_inside else (0.0, 0.0)
+            if stop > start:
+                parts.append((k, float(start), float(stop)))
+        return parts
 
     def _steps(self, series: pd.Series) -> np.ndarray:
         return in_steps(self.column, series)
@@ -268,6 +378,8 @@ class IntervalCodec(Codec):
 
     def _numbers(self, steps: np.ndarray, missing: np.ndarray) -> pd.Series:
         step = self.column.step
+        if self.column.temporal:
+            return from_units(steps, missing, self.column.unit, self.dtype)
         values = steps if step is None else steps * step
         if step is not None and abs(step * round(1 / step) - 1) < 1e-9:
             # 3 / 10, not 3 * 0.1: the number that people write.
@@ -372,14 +484,15 @@ class TableTransformer:
     def encode(self, frame: pd.DataFrame) -> np.ndarray:
         """Return the cell of every entry, shape (n, d): private."""
         most = max(codec.n_cells for codec in self.codecs)
-        codes = np.empty(frame.shape, dtype=np.uint8 if most <= 256 else np.int32)
+        shape = (len(frame), len(self.codecs))
+        codes = np.empty(shape, dtype=np.uint8 if most <= 256 else np.int32)
         for j, codec in enumerate(self.codecs):
             codes[:, j] = codec.encode(frame[codec.column.name])
         return codes
 
     def positions(self, frame: pd.DataFrame, rng: np.random.Generator) -> np.ndarray:
         """Return the position of every entry within its cell, float32 of (n, d)."""
-        positions = np.empty(frame.shape, dtype=np.float32)
+        positions = np.empty((len(frame), len(self.codecs)), dtype=np.float32)
         for j, codec in enumerate(self.codecs):
             positions[:, j] = codec.positions(frame[codec.column.name], rng)
         return np.minimum(positions, np.float32(1 - 2.0**-24))
@@ -479,7 +592,7 @@ class _Fitter:
     def _numeric(self, column: Column, dtype: Any, series: pd.Series) -> Codec:
         if column.lower is None:
             lower, upper = self._bounds(column, dtype, series)
-            bounded = replace(column, lower=lower, upper=upper)
+            bounded = column.bounded(lower, upper)
             return self._after_domain()._numeric(bounded, dtype, series)
         grid = _grid(column)
         if not self.informed:
@@ -530,17 +643,19 @@ class _Fitter:
     def _bounds(
         self, column: Column, dtype: Any, series: pd.Series
     ) -> tuple[float, float]:
-        """Release the outermost magnitudes that hold rows."""
-        values = series.to_numpy(float, na_value=np.nan)
+        """Release the outermost magnitudes, or years, that hold rows."""
+        values = _as_numbers(column, series)
         values = values[np.isfinite(values)]
+        is_instant = column.kind == "datetime"
+        ends = year_starts(column.unit) if is_instant else _MAGNITUDES
         info = _limits(dtype)
-        possible = np.ones(len(_MAGNITUDES) - 1, dtype=bool)
+        possible = np.ones(len(ends) - 1, dtype=bool)
         if info is not None:
-            possible = _MAGNITUDES[1:] > float(info.min)
-            possible &= _MAGNITUDES[:-1] < float(info.max)
-        cells = np.searchsorted(_MAGNITUDES, values, side="right") - 1
-        cells = np.clip(cells, 0, len(_MAGNITUDES) - 2)
-        exact = np.bincount(cells, minlength=len(_MAGNITUDES) - 1)
+            possible = ends[1:] > float(info.min)
+            possible &= ends[:-1] < float(info.max)
+        cells = np.searchsorted(ends, values, side="right") - 1
+        cells = np.clip(cells, 0, len(ends) - 2)
+        exact = np.bincount(cells, minlength=len(ends) - 1)
         std = self._domain_std()
         noisy = self.mechanisms.gaussian(exact, std)
         # With 99.9 % probability no empty magnitude passes for an occupied one.
@@ -548,10 +663,15 @@ class _Fitter:
         occupied = np.flatnonzero(passes & possible)
         if not len(occupied):
             return 0.0, 1.0
-        lower, upper = _MAGNITUDES[[occupied[0], occupied[-1] + 1]]
+        lower, upper = ends[[occupied[0], occupied[-1] + 1]]
+        if is_instant:
+            return float(lower), float(upper) - 1
         # The innermost magnitude stands for 0.
         lower = 0.0 if lower == -_MAGNITUDES[len(_EXPONENTS)] else lower
         upper = 0.0 if upper == _MAGNITUDES[len(_EXPONENTS)] else upper
+        if column.temporal:
+            most = LONGEST_DAYS * PER_DAY[column.unit]
+            return max(float(lower), -most), min(float(upper), most)
         if column.step is not None:
             lower = math.ceil(lower / column.step) * column.step
             upper = max(lower, math.floor(upper / column.step) * column.step)
@@ -715,6 +835,20 @@ class _Interval:
         self.count = float(total)
 
 
+def identifiers(
+    column: Column, n: int, dtype: Any, rng: np.random.Generator
+) -> pd.Series:
+    """Return n distinct identifiers: 1 to n, written as the column says."""
+    numbers = range(1, n + 1)
+    if column.kind == "integer":
+        return pd.Series(numbers).astype(dtype)
+    if column.format == "uuid":
+        made = [str(uuid.UUID(bytes=rng.bytes(16), version=4)) for _ in numbers]
+    else:
+        made = [(column.format or "{}").format(number) for number in numbers]
+    return pd.Series(made, dtype=object).astype(dtype)
+
+
 def has_open_keys(column: Column, informed: bool = True) -> bool:
     """Return whether fitting a column releases keys by a threshold, paid by delta."""
     if column.numeric:
@@ -733,14 +867,22 @@ def _expected_cells(column: Column, n_bins: int) -> float:
     return min(n_bins, high - low + 1)
 
 
+def _as_numbers(column: Column, series: pd.Series) -> np.ndarray:
+    """Return numbers, or times in units, NaN where missing."""
+    if column.temporal:
+        return to_units(series, column.unit)
+    return series.to_numpy(float, na_value=np.nan)
+
+
 def in_steps(column: Column, series: pd.Series) -> np.ndarray:
     """Return a numeric column in steps, inside its bounds; NaN where missing.
 
     Values off the grid go to the nearest grid point, infinite ones count as missing,
     and missing ones become the lower bound where the column is not nullable.
     """
+    values = _as_numbers(column, series)
+    column = column.numbers
     assert column.lower is not None
-    values = series.to_numpy(float, na_value=np.nan)
     values = np.where(np.isinf(values), np.nan, values)
     values = np.clip(values, column.lower, column.upper)
     if not column.nullable:
@@ -816,6 +958,8 @@ class _Line:
 
 def _line_of(column: Column) -> _Line:
     low, high = _grid_ends(column)
+    if column.kind == "datetime":
+        return _Line(low)
     same_sign = low > 0 or high < 0
     near, far = sorted([abs(low), abs(high)])
     return _Line(low if same_sign and far < LINEAR_RATIO * near else None)
@@ -823,6 +967,7 @@ def _line_of(column: Column) -> _Line:
 
 def _grid_ends(column: Column) -> tuple[float, float]:
     """Return the bounds in steps, on the grid where there is one."""
+    column = column.numbers
     assert column.lower is not None
     assert column.upper is not None
     if column.step is None:
@@ -862,8 +1007,22 @@ def _atom_values(column: Column, edges: np.ndarray, heavy: np.ndarray) -> np.nda
     low, high = _grid_ends(column)
     for k in np.flatnonzero(heavy & np.isnan(values)):
         start, stop = max(edges[k], low), min(edges[k + 1], high)
-        values[k] = roundest(math.ceil(start), math.floor(stop))
+        first, last = math.ceil(start), math.floor(stop)
+        values[k] = (
+            _roundest_time(column, first, last)
+            if column.temporal
+            else roundest(first, last)
+        )
     return values
+
+
+def _roundest_time(column: Column, first: int, last: int) -> float:
+    """Return the first whole day, hour, minute or second between two counts."""
+    for unit in ("D", "h", "min", "s"):
+        length = max(1, PER_DAY[column.unit] // PER_DAY[unit])
+        if (whole := -(-first // length) * length) <= last:
+            return float(whole)
+    return float(first)
 
 
 def _limits(dtype: Any) -> Any:

@@ -41,3 +41,11 @@ def test_quickstart(tmp_path):
 def test_grid_search(tmp_path):
     printed = run("grid_search.py", cwd=tmp_path)
     assert "epsilon" in printed
+
+
+def test_conditional(tmp_path):
+    printed = run("conditional.py", cwd=tmp_path)
+    assert "(1, 1e-05)-differential privacy" in printed
+    assert "Rows that cannot be, of 200000: 0" in printed
+    assert printed.count("2,000 rows in") == 3
+    assert printed.count("an older woman") == 3

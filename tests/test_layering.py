@@ -17,6 +17,8 @@ ORDER = (
     ("exceptions",),
     ("_validation",),
     ("_random",),
+    ("_temporal",),
+    ("constraints",),
     ("schema",),
     ("layers",),
     (
@@ -34,7 +36,7 @@ ORDER = (
 )
 # Beside that order: only these, and modules of the same package.
 APART = {
-    "metrics": ("exceptions", "_validation", "schema", "metrics"),
+    "metrics": ("exceptions", "_validation", "_temporal", "schema", "metrics"),
     "datasets": ("exceptions", "schema"),
 }
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}

@@ -8,6 +8,7 @@ from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -326,9 +327,6 @@ def test_no_value_is_looked_at():
 
 
 UNSUPPORTED = {
-    "datetime": pd.Series(pd.date_range("2020", periods=2)),
-    "datetime with zone": pd.Series(pd.date_range("2020", periods=2, tz="UTC")),
-    "timedelta": pd.Series(pd.to_timedelta([1, 2])),
     "period": pd.Series(pd.period_range("2020", periods=2, freq="M")),
     "interval": pd.Series(pd.interval_range(0, 2)),
     "complex": pd.Series([1j, 2.0]),
@@ -339,8 +337,13 @@ UNSUPPORTED = {
     "sparse object": pd.Series(
         pd.arrays.SparseArray(np.array(["a", "b"], dtype=object))
     ),
-    "arrow timestamp": pd.Series([None], dtype="timestamp[ns][pyarrow]"),
-    "arrow date": pd.Series([None], dtype="date32[day][pyarrow]"),
+    "arrow decimal": pd.Series([None], dtype=pd.ArrowDtype(pa.decimal128(5, 2))),
+    "arrow list": pd.Series([None], dtype=pd.ArrowDtype(pa.list_(pa.int64()))),
+    "arrow dictionary": pd.Series(
+        [None], dtype=pd.ArrowDtype(pa.dictionary(pa.int8(), pa.string()))
+    ),
+    "arrow time of day": pd.Series([None], dtype=pd.ArrowDtype(pa.time32("s"))),
+    "arrow bytes": pd.Series([None], dtype=pd.ArrowDtype(pa.binary())),
 }
 
 

@@ -450,13 +450,11 @@ def test_bad_tables():
 @pytest.mark.parametrize(
     "values",
     [
-        pd.date_range("2020", periods=10),
-        pd.timedelta_range("1D", periods=10),
         np.ones(10) * 1j,
         pd.arrays.SparseArray(np.ones(10)),
         pd.period_range("2020", periods=10),
     ],
-    ids=["datetime", "timedelta", "complex", "sparse", "period"],
+    ids=["complex", "sparse", "period"],
 )
 def test_unsupported_dtypes_name_the_column(values):
     with pytest.raises(UnsupportedColumnError, match="'when'"):

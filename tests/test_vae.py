@@ -637,7 +637,8 @@ def test_rows_of_a_given_label():
         frame, epsilon=8.0, n_steps=300, batch_size=512, conditional="colour"
     )
     labels = ["red"] * 300 + ["blue"] * 700
-    rows = synthesizer.sample_given(labels, random_state=0)
+    given = pd.DataFrame({"colour": labels})
+    rows = synthesizer.sample(given=given, random_state=0)
     pd.testing.assert_series_equal(rows.dtypes, frame.dtypes)
     assert rows["colour"].tolist() == labels
     assert rows["side"][:300].mean() > 0.8
@@ -655,7 +656,7 @@ def test_a_given_target_is_a_label():
     frame = table()
     synthesizer = DPVAESynthesizer(**FAST, conditional="colour")
     synthesizer.fit(frame[["side", "size"]], frame["colour"])
-    X, y = synthesizer.sample_given(["blue", "red"])
+    X, y = synthesizer.sample(given=pd.DataFrame({"colour": ["blue", "red"]}))
     assert X.columns.tolist() == ["side", "size"]
     assert y.tolist() == ["blue", "red"]
 
@@ -665,12 +666,12 @@ def test_labels_need_a_conditional_column():
         fitted(conditional="weight")
     synthesizer = fitted()
     with pytest.raises(ValueError, match="only with the parameter 'conditional'"):
-        synthesizer.sample_given(["red"])
+        synthesizer.decode(np.zeros((1, synthesizer._model.latent_dim)), labels=["red"])
     told = fitted(conditional="colour")
     with pytest.raises(ValueError, match="'green' does not fit the column 'colour'"):
-        told.sample_given(["red", "green"])
+        told.decode(np.zeros((2, told._model.latent_dim)), labels=["red", "green"])
     with pytest.raises(ValueError, match="at least one label; got 'red'"):
-        told.sample_given("red")
+        told.decode(np.zeros((1, told._model.latent_dim)), labels="red")
     strange = table().assign(colour=pd.Categorical(["green"] * len(table())))
     assert len(told.reconstruct(strange)) == len(strange)  # values never raise
     with pytest.raises(ValueError, match="one label per point"):

@@ -229,13 +229,12 @@ def _described(real: pd.DataFrame) -> dict[str, Any]:
 
 
 def _sdtype(column: pd.Series) -> str:
-    if is_number(column):
-        return "numerical"
-    if pd.api.types.is_bool_dtype(column):
-        return "boolean"
     if pd.api.types.is_datetime64_any_dtype(column):
         return "datetime"
-    return "categorical"
+    if pd.api.types.is_bool_dtype(column):
+        return "boolean"
+    is_numeric = pd.api.types.is_numeric_dtype(column)
+    return "numerical" if is_numeric else "categorical"
 
 
 def _checked(real: pd.DataFrame, metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,6 +35,7 @@ import pandas as pd
 from scipy.special import rel_entr
 from scipy.stats import wasserstein_distance
 
+from dpgenerative._temporal import temporal_kind, to_units
 from dpgenerative._validation import check_option
 
 METRICS = ("tvd", "jsd", "wasserstein")
@@ -416,13 +417,14 @@ def aligned(
 
 
 def is_number(series: pd.Series) -> bool:
-    """Whether a column is numeric by its dtype; booleans are levels, not numbers."""
+    """Whether a column lies on a line by its dtype: numbers and times, not booleans."""
     types = pd.api.types
-    return types.is_numeric_dtype(series) and not types.is_bool_dtype(series)
+    is_numeric = types.is_numeric_dtype(series) and not types.is_bool_dtype(series)
+    return is_numeric or temporal_kind(series.dtype) is not None
 
 
 def as_floats(series: pd.Series) -> np.ndarray:
-    """Return a numeric column as float64, missing values as NaN.
+    """Return a numeric column as float64, missing values as NaN; times in seconds.
 
     A column in which every value is missing passes as numeric whatever its dtype.
 
@@ -438,6 +440,8 @@ def as_floats(series: pd.Series) -> np.ndarray:
             f"Column {series.name!r} must be numeric, as in the other table; its dtype "
             f"is {series.dtype}."
         )
+    if temporal_kind(series.dtype) is not None:
+        return to_units(series, "us") / 1e6
     return series.to_numpy(dtype=np.float64, na_value=np.nan)
 
 

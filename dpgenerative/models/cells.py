@@ -8,7 +8,7 @@ centred and scaled, are what conditioners and encoders see of a row.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -240,3 +240,40 @@ class Rake:
             correction += gap.clamp(-2, 2)
         block.raking[cells] += correction
         return logits + correction
+
+
+class Clamp:
+    """Draw only rows whose given columns lie in allowed parts of their cells.
+
+    Attributes
+    ----------
+    given : mapping from column to Tensor of shape (n or 1, n_cells)
+        Log of the part of every cell that is allowed; -inf for none.
+    log_weights : Tensor of shape (n,)
+        By what rows drawn so are to be weighed to follow the model given what is
+        allowed, up to a constant.
+    is_constant : bool
+        Whether the weight of the column that comes next is the same for all rows: so
+        far, every column was given a single cell. False from the start for a model
+        whose columns depend on more than each other.
+    """
+
+    def __init__(self, given: Mapping[int, Tensor], is_constant: bool) -> None:
+        self.given = given
+        self.is_constant = is_constant
+        self.log_weights = torch.zeros(())
+
+    def __call__(
+        self, block: Cells, j: int, logits: Tensor, images: Tensor | None = None
+    ) -> Tensor:
+        """Return the logits of column j's cells, given what is allowed."""
+        shares = self.given.get(j)
+        if shares is None:
+            self.is_constant = False
+            self.log_weights = self.log_weights + logits.new_zeros(len(logits))
+            return logits
+        joint = logits.log_softmax(1) + shares
+        log_weight = joint.logsumexp(1)
+        self.log_weights = self.log_weights + log_weight * (not self.is_constant)
+        self.is_constant &= bool((shares.isfinite().sum(1) == 1).all())
+        return joint - log_weight.unsqueeze(1)

@@ -28,7 +28,7 @@ from dpgenerative.models.bijections import (
     n_spline_parameters,
     rational_quadratic_spline,
 )
-from dpgenerative.models.cells import CellFacts, Cells, Rake
+from dpgenerative.models.cells import CellFacts, Cells, Clamp, Rake
 
 SPLINE_BOUND = 4.0
 SPLINE_BINS = 8
@@ -109,14 +109,16 @@ class AnchoredBlock(Cells):
         return torch.cat(images, 1)
 
     @torch.no_grad()
-    def invert(self, images: Tensor, rake: Rake | None = None) -> tuple[Tensor, Tensor]:
+    def invert(
+        self, images: Tensor, adjust: Rake | Clamp | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return the codes and positions whose images are the rows given.
 
         Parameters
         ----------
         images : Tensor of shape (n, d)
             Points of the unit cube.
-        rake : Rake, optional
+        adjust : Rake or Clamp, optional
             Called for every column before its cells are drawn.
         """
         n = len(images)
@@ -126,8 +128,8 @@ class AnchoredBlock(Cells):
         positions = torch.zeros_like(images)
         for j in range(self.n_columns):
             logits = self._column_logits(j, features, hidden)
-            if rake is not None:
-                logits = rake(self, j, logits, images[:, j])
+            if adjust is not None:
+                logits = adjust(self, j, logits, images[:, j])
             steps = logits.softmax(1).cumsum(1)
             u = images[:, j : j + 1] * steps[:, -1:]
             k = (u >= steps[:, :-1]).sum(1, keepdim=True)
@@ -366,13 +368,14 @@ class HFlow(nn.Module):
 
     @torch.no_grad()
     def sample(
-        self, n: int, generator: torch.Generator, rake: Rake | None = None
+        self, n: int, generator: torch.Generator, adjust: Rake | Clamp | None = None
     ) -> tuple[Tensor, Tensor]:
         """Draw rows: codes and positions, both of shape (n, d).
 
         Every row follows the model; together they fill the base space more evenly than
         independent ones (a scrambled Sobol sequence, in random order), so that what is
-        counted over a sample lies closer to the model.
+        counted over a sample lies closer to the model. A `Clamp` needs an `exact`
+        model.
         """
         device = self.first.log_masses.device
         seed = torch.randint(2**31, (1,), generator=generator, device=device)
@@ -382,7 +385,7 @@ class HFlow(nn.Module):
         v = points.to(self.first.log_masses)[order]
         if not self.exact:
             v = self._pull(torch.special.ndtri(v.clamp(_EDGE, 1 - _EDGE)))
-        return self.first.invert(v, rake)
+        return self.first.invert(v, adjust)
 
     def rake(self, n: int, generator: torch.Generator) -> None:
         """Correct the first block on `n` of the model's own rows."""

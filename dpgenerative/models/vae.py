@@ -16,14 +16,14 @@ L draws of a record are L positions of one record there.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from dpgenerative.layers import MaskedLinear
-from dpgenerative.models.cells import CellFacts, Cells, Rake
+from dpgenerative.models.cells import CellFacts, Cells, Clamp, Rake
 from dpgenerative.models.divergences import Latents
 from dpgenerative.models.priors import GaussianPrior, NormalPrior, Prior, log_normal
 
@@ -243,11 +243,38 @@ class VAE(nn.Module):
     # Samples --------------------------------------------------------------------
 
     @torch.no_grad()
-    def sample(
-        self, n: int, generator: torch.Generator, labels: Tensor | None = None
-    ) -> Tensor:
-        """Draw the cells of n rows, (n, d); of these labels, where they are given."""
-        return self.decode(self._drawn(n, generator), generator, labels)
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        """Draw the cells of n rows, (n, d)."""
+        return self.decode(self._drawn(n, generator), generator)
+
+    @torch.no_grad()
+    def sample_given(
+        self, n: int, generator: torch.Generator, given: Mapping[int, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Draw the cells of n rows, some columns of which are given.
+
+        Parameters
+        ----------
+        n : int
+        generator : torch.Generator
+        given : mapping from column to Tensor of shape (n or 1, n_cells)
+            Log of the part of every cell that is allowed.
+
+        Returns
+        -------
+        codes : Tensor of shape (n, d)
+        log_weights : Tensor of shape (n,)
+            See `Clamp`; 0 if no column but the condition is given.
+        """
+        z = self._drawn(n, generator)
+        labels = None
+        if self.condition is not None and self.condition in given:
+            allowed = self.cells.base(self.condition) + given[self.condition]
+            masses = allowed.softmax(1).expand(n, -1)
+            labels = torch.multinomial(masses, 1, generator=generator)[:, 0]
+            given = {j: each for j, each in given.items() if j != self.condition}
+        clamp = Clamp(given, is_constant=False)
+        return self.decode(z, generator, labels, clamp), clamp.log_weights
 
     def _drawn(self, n: int, generator: torch.Generator) -> Tensor:
         return self.law.sample(n, generator).to(self.cells.log_masses)
@@ -261,7 +288,11 @@ class VAE(nn.Module):
 
     @torch.no_grad()
     def decode(
-        self, z: Tensor, generator: torch.Generator, labels: Tensor | None = None
+        self,
+        z: Tensor,
+        generator: torch.Generator,
+        labels: Tensor | None = None,
+        clamp: Clamp | None = None,
     ) -> Tensor:
         """Draw the cells of one row per point z, (n, d): drawn, not the likeliest."""
         if labels is None:
@@ -271,6 +302,8 @@ class VAE(nn.Module):
         )
         codes = []
         for j, log_probs in enumerate(self.log_probs(z, labels)):
+            if clamp is not None:
+                log_probs = clamp(self.cells, j, log_probs)
             steps = log_probs.exp().cumsum(1)
             u = draws[:, j : j + 1] * steps[:, -1:]
             codes.append((u >= steps[:, :-1]).sum(1))

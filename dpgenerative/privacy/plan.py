@@ -31,6 +31,8 @@ THRESHOLD_SHARE = 0.1
 """Share of delta that pays for released keys: unknown levels, frequent values."""
 NORM_SHARE = 0.01
 """Share of the budget that estimates the clipping norm, where that is asked for."""
+_LARGEST_EXPONENT = 600.0
+"""Beyond it the growth of delta with the rows of a person overflows."""
 _CURVE = tuple(10.0**-k for k in range(1, 10))
 """Values of delta at which a run's privacy curve is read."""
 
@@ -42,7 +44,7 @@ class PrivacyPlan:
     Attributes
     ----------
     epsilon, delta : float
-        The promise; epsilon is inf without privacy.
+        The promise for one row; epsilon is inf without privacy.
     count_epsilon : float
         Pure epsilon of the released row count.
     n_rows : int
@@ -60,6 +62,9 @@ class PrivacyPlan:
     n_steps : int
     prior_multiplier : float, default=inf
         Noise multiplier of the moments of the latents; inf if none are released.
+    rows_per_unit : int, default=1
+        Number k of rows that one person has at most. What holds for one row holds for
+        a person by group privacy (`group_privacy`).
     """
 
     epsilon: float
@@ -73,6 +78,12 @@ class PrivacyPlan:
     sampling_rate: float
     n_steps: int
     prior_multiplier: float = math.inf
+    rows_per_unit: int = 1
+
+    @property
+    def promise(self) -> tuple[float, float]:
+        """The promised (epsilon, delta) for a person."""
+        return group_privacy(self.epsilon, self.delta, self.rows_per_unit)
 
     @property
     def private(self) -> bool:
@@ -94,29 +105,30 @@ class PrivacyPlan:
         return (*fixed, steps)
 
     def spent(self) -> float:
-        """Return the epsilon that all releases cost together, at `delta`."""
+        """Return the epsilon that all releases cost a person, at the promised delta."""
         if not self.private:
             return math.inf
         delta = self.delta - self.threshold_delta
         rest = epsilon_of(self.releases, delta, self.epsilon - self.count_epsilon)
-        return self.count_epsilon + rest
+        return self.rows_per_unit * (self.count_epsilon + rest)
 
     def curve(self) -> tuple[tuple[float, float], ...]:
-        """Return pairs (epsilon, delta) that all hold, the promised one first.
+        """Return pairs (epsilon, delta) that all hold for a person, the promised first.
 
         The promised pair holds whatever the released row count; the others are those
         of the count that was released. Empty without privacy: nothing is promised.
         """
         if not self.private:
             return ()
-        pairs = [(self.epsilon, self.delta)]
+        pairs = [self.promise]
         for delta in _CURVE:
             rest = delta - self.threshold_delta
             if rest > 0 and delta != self.delta:
                 target = self.epsilon - self.count_epsilon
                 cost = epsilon_of(self.releases, rest, target)
-                pairs.append((self.count_epsilon + cost, delta))
-        return tuple(pairs)
+                row = self.count_epsilon + cost, delta
+                pairs.append(group_privacy(*row, self.rows_per_unit))
+        return tuple(pair for pair in pairs if pair[1] < 1)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers."""
@@ -125,7 +137,8 @@ class PrivacyPlan:
     @classmethod
     def from_dict(cls, numbers: dict[str, Any]) -> PrivacyPlan:
         """Build a plan from the output of `to_dict`."""
-        unknown = set(numbers) ^ {f.name for f in fields(cls)}
+        known = {f.name for f in fields(cls)}
+        unknown = set(numbers) - known | known - set(numbers) - {"rows_per_unit"}
         if unknown:
             raise ValueError(f"PrivacyPlan: unknown or missing numbers {unknown}.")
         return cls(**numbers)
@@ -135,9 +148,61 @@ def _fixed(*multipliers: float) -> list[GaussianRelease]:
     return [GaussianRelease(z) for z in multipliers if math.isfinite(z)]
 
 
-def count_epsilon(epsilon: float | None) -> float:
-    """Return what the row count may cost out of `epsilon`."""
-    return math.inf if epsilon is None else COUNT_SHARE * epsilon
+def group_privacy(epsilon: float, delta: float, k: int) -> tuple[float, float]:
+    """Return the (epsilon, delta) of k rows together from that of one row.
+
+    ``(k epsilon, delta (1 + e^epsilon + ... + e^((k - 1) epsilon)))``: with tables
+    D_0, ..., D_k of which neighbours differ by one row, ``P(D_0) <= e^epsilon P(D_1) +
+    delta <= e^(2 epsilon) P(D_2) + e^epsilon delta + delta <= ...`` (Dwork and Roth
+    2014, Theorem 2.2 and its proof; Vadhan 2017, Lemma 2.2).
+
+    Parameters
+    ----------
+    epsilon, delta : float
+    k : int
+
+    Examples
+    --------
+    >>> group_privacy(0.0, 1e-6, 3)
+    (0.0, 3e-06)
+    """
+    if math.isinf(epsilon):
+        return epsilon, delta
+    return k * epsilon, delta * _growth(epsilon, k)
+
+
+def _growth(epsilon: float, k: int) -> float:
+    """Return 1 + e^epsilon + ... + e^((k - 1) epsilon); inf beyond floats."""
+    if (k - 1) * epsilon > _LARGEST_EXPONENT:
+        return math.inf
+    return math.fsum(math.exp(i * epsilon) for i in range(k))
+
+
+def row_budget(epsilon: float, delta: float, k: int) -> tuple[float, float]:
+    """Return the (epsilon, delta) of one row that gives k rows what is asked.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        For k rows together.
+    k : int
+
+    Raises
+    ------
+    InfeasibleBudgetError
+        When nothing of delta is left for one row.
+    """
+    if epsilon - epsilon / k > _LARGEST_EXPONENT:
+        raise InfeasibleBudgetError(
+            f"epsilon={epsilon:g} for {k} rows leaves one row no delta. Ask for a "
+            "smaller epsilon, or allow a person fewer rows."
+        )
+    return epsilon / k, delta / _growth(epsilon / k, k)
+
+
+def count_epsilon(epsilon: float | None, rows_per_unit: int = 1) -> float:
+    """Return what the row count may cost out of `epsilon`, for one row."""
+    return math.inf if epsilon is None else COUNT_SHARE * epsilon / rows_per_unit
 
 
 def make_plan(
@@ -151,6 +216,7 @@ def make_plan(
     has_open_keys: bool,
     estimates_norm: bool = False,
     prior_budget: float = 0.0,
+    rows_per_unit: int = 1,
 ) -> PrivacyPlan:
     """Share a budget among the releases of a fit.
 
@@ -173,6 +239,8 @@ def make_plan(
         Whether the clipping norm is estimated.
     prior_budget : float in [0, 1), default=0
         Share of the budget for the moments of the latents; 0 if none are released.
+    rows_per_unit : int, default=1
+        Number k of rows for which (epsilon, delta) is to hold together.
 
     Returns
     -------
@@ -189,9 +257,11 @@ def make_plan(
             epsilon=math.inf, delta=delta, count_epsilon=math.inf, n_rows=n_rows,
             threshold_delta=0.0, noise_multiplier=0.0, sampling_rate=sampling_rate,
             n_steps=n_steps, prior_multiplier=0.0 if prior_budget else math.inf,
-            **zeros,
+            rows_per_unit=rows_per_unit, **zeros,
         )  # fmt: skip
-    spent = count_epsilon(epsilon)
+    promised = epsilon
+    spent = count_epsilon(epsilon, rows_per_unit)
+    epsilon, delta = row_budget(epsilon, delta, rows_per_unit)
     threshold_delta = THRESHOLD_SHARE * delta if has_open_keys else 0.0
     rest, rest_delta = epsilon - spent, delta - threshold_delta
     whole = gaussian_multiplier(rest, rest_delta)
@@ -202,11 +272,11 @@ def make_plan(
     noise = calibrate(fixed, sampling_rate, n_steps, rest, rest_delta)
     plan = PrivacyPlan(
         epsilon, delta, spent, n_rows, marginal, threshold_delta, norm, noise,
-        sampling_rate, n_steps, prior,
+        sampling_rate, n_steps, prior, rows_per_unit,
     )  # fmt: skip
-    if plan.spent() > epsilon:
+    if plan.spent() > promised:
         raise InfeasibleBudgetError(
-            f"The releases cost {plan.spent():.4g}, more than epsilon={epsilon:.4g}."
+            f"The releases cost {plan.spent():.4g}, more than epsilon={promised:.4g}."
         )
     return plan
 
@@ -265,10 +335,20 @@ class PrivacyReport:
         plan = self.plan
         if not plan.private:
             return "NO PRIVACY: fitted without noise (epsilon=None). Do not release."
+        epsilon, delta = plan.promise
         return (
-            f"({plan.epsilon:g}, {plan.delta:g})-differential privacy for adding or "
-            f"removing one row; accounted: epsilon {self.epsilon_spent:.4f} at delta "
-            f"{plan.delta:g}."
+            f"({epsilon:g}, {delta:g})-differential privacy for adding or removing "
+            f"{self._unit()}; accounted: epsilon {self.epsilon_spent:.4f} at delta "
+            f"{delta:g}."
+        )
+
+    def _unit(self) -> str:
+        plan = self.plan
+        if plan.rows_per_unit == 1:
+            return "one row"
+        return (
+            f"all rows of one person, at most {plan.rows_per_unit} "
+            f"(group privacy from ({plan.epsilon:.4g}, {plan.delta:.4g}) for one row)"
         )
 
     def _releases(self) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -42,8 +43,9 @@ from dpgenerative.privacy.steps import (
     estimate_norm,
 )
 from dpgenerative.schema import Schema
+from dpgenerative.synthesizers.conditional import Candidates
 from dpgenerative.training import OPTIMIZERS, TrainingOptions, train
-from dpgenerative.transform import TableTransformer, has_open_keys
+from dpgenerative.transform import TableTransformer, has_open_keys, identifiers
 
 SAMPLE_CHUNK = 2**16
 RAKING_ROWS = 2**15
@@ -58,6 +60,7 @@ class Synthesizer(BaseEstimator):
 
     epsilon: float | None
     delta: float
+    max_rows_per_unit: int
     clipping: str
     max_grad_norm: float | str
     sparsity: float
@@ -89,7 +92,8 @@ class Synthesizer(BaseEstimator):
         Parameters
         ----------
         X : DataFrame or array-like of shape (n_samples, n_features)
-            The private rows. One row is the privacy unit.
+            The private rows. One row is the privacy unit, or the up to
+            `max_rows_per_unit` rows of one person.
         y : Series, one-column DataFrame or array-like of shape (n_samples,), optional
             One more column, modelled together with X.
         sample_weight : None
@@ -120,15 +124,21 @@ class Synthesizer(BaseEstimator):
         schema = (self.schema or Schema([])).resolve(
             frame, self._nominal(frame, layout)
         )
-        self._check_schema(schema)
+        modelled = Schema(c for c in schema.columns if c.role != "id")
+        if not len(modelled):
+            raise ValueError(f"{self._owner} needs a column that is no identifier.")
+        self._check_schema(modelled)
         seed = self._seed()
         device = self._device()
         streams = Streams.create(seed, self.reproducible, device)
         mechanisms = self._mechanisms(streams)
-        fitted = self._fit(frame, schema, streams, mechanisms, device)
+        rows = frame[list(modelled.names)]
+        fitted = self._fit(rows, modelled, streams, mechanisms, device)
         for name, value in fitted.items():
             setattr(self, name, value)
-        self._layout = layout
+        self.schema_ = schema.completed(fitted["schema_"].columns)
+        ids = [c.name for c in schema.columns if c.role == "id"]
+        self._layout = replace(layout, ids=tuple((n, frame.dtypes[n]) for n in ids))
         self._sample_seed = seed
         self._n_sampled = 0
         self.n_features_in_ = len(layout.x_names)
@@ -138,24 +148,59 @@ class Synthesizer(BaseEstimator):
             del self.feature_names_in_
         return self
 
-    def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
+    def sample(
+        self,
+        n_samples: int | None = None,
+        random_state: Any = None,
+        *,
+        given: Mapping[Hashable, Any] | pd.DataFrame | None = None,
+        impute: bool = False,
+        max_tries: int = 1000,
+    ) -> Any:
         """Draw new rows, each of which follows the model.
 
         Parameters
         ----------
-        n_samples : int, default=1
-            Number of rows, at least 1.
+        n_samples : int, optional
+            Number of rows, at least 1. None means 1, or one per row of a table given.
         random_state : int, RandomState instance or None, default=None
             None gives fresh rows at every call; an int the same rows.
+        given : mapping or DataFrame, optional
+            Conditions by column name (`dpgenerative.constraints`): a value, a list of
+            values, an interval ``(low, high)`` with its ends, or None for missing. A
+            table instead asks for one completion of every row: columns that it lacks
+            are drawn given those that it has; values beyond its bounds, and levels
+            that were not found, count as the nearest bound and as missing. **Where
+            its rows are private, so are their completions.** Columns are named as in
+            `schema_`.
+        impute : bool, default=False
+            Fill in the missing values of a table given, by values. False takes them
+            for what is given: missing.
+        max_tries : int, default=1000
+            Most candidates drawn per row (and for no fewer than 500 rows) where those
+            that break a condition or constraint are drawn again.
 
         Returns
         -------
         X : DataFrame or ndarray of shape (n_samples, n_features)
             In the container, columns and dtypes that were fitted; ``(X, y)`` where y
-            was fitted too.
+            was fitted too. Rows of a table given keep its order and index.
+
+        Raises
+        ------
+        ValueError
+            For conditions that do not fit their columns.
+        SamplingError
+            When too few candidates satisfy what is asked; the text gives the rate.
+
+        Notes
+        -----
+        Sampling only reads what `fit` released: it spends nothing. How rows are had
+        from candidates, and when exactly: ``doc/conditional.rst``.
         """
         check_is_fitted(self)
-        self._check_count("n_samples", n_samples)
+        self._check_given(given, impute, max_tries)
+        n_samples = self._n_wanted(n_samples, given)
         if random_state is None and self._sample_seed is not None:
             sequence = np.random.SeedSequence([self._sample_seed, 1 + self._n_sampled])
             self._n_sampled += 1
@@ -164,13 +209,29 @@ class Synthesizer(BaseEstimator):
         rows, places = sequence.spawn(2)
         generator = torch_generator(rows)
         rng = np.random.default_rng(places)
+        if given is None and not self.schema_.constraints:
+            frame = self._rows(n_samples, generator, rng)
+        else:
+            candidates = Candidates(
+                self._owner, self._transformer, self.schema_,
+                lambda n, shares: self._draw_given(n, shares, generator, rng),
+                self._can_clamp, rng, max_tries, self._open_levels(),
+            )  # fmt: skip
+            if isinstance(given, pd.DataFrame):
+                frame = candidates.completing(given, impute)
+            else:
+                frame = candidates.satisfying(n_samples, given or {})
+        return self._layout.restore(self._with_ids(frame, rng, given))
+
+    def _rows(
+        self, n: int, generator: torch.Generator, rng: np.random.Generator
+    ) -> pd.DataFrame:
         parts = []
-        for start in range(0, n_samples, SAMPLE_CHUNK):
-            size = min(SAMPLE_CHUNK, n_samples - start)
+        for start in range(0, n, SAMPLE_CHUNK):
+            size = min(SAMPLE_CHUNK, n - start)
             codes, inside = self._draw(size, generator, rng)
             parts.append(self._transformer.decode(codes, inside))
-        frame = parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
-        return self._layout.restore(frame)
+        return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
 
     def score_samples(self, X: Any, y: Any = None) -> np.ndarray:
         """Return the log-density of every row; not private if the rows are."""
@@ -215,7 +276,9 @@ class Synthesizer(BaseEstimator):
         device: str,
     ) -> dict[str, Any]:
         """Return every attribute that a fit leaves behind."""
-        n_rows = mechanisms.count(len(frame), count_epsilon(self._epsilon))
+        n_rows = mechanisms.count(
+            len(frame), count_epsilon(self._epsilon, self.max_rows_per_unit)
+        )
         plan = self._plan(n_rows, schema)
         transformer = TableTransformer.fit(
             frame, schema, mechanisms, n_rows=n_rows,
@@ -321,6 +384,31 @@ class Synthesizer(BaseEstimator):
         """Return the cells of new rows, and positions inside them."""
         raise NotImplementedError
 
+    @property
+    def _can_clamp(self) -> bool:
+        """Whether `_draw_given` clamps cells, with positions inside them free."""
+        return False
+
+    def _draw_given(
+        self,
+        n: int,
+        log_shares: Mapping[int, Tensor],
+        generator: torch.Generator,
+        rng: np.random.Generator,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return cells, positions and log-weights of candidates for given columns.
+
+        `log_shares` holds, by column, the log of the part of every cell that is
+        allowed, of shape (n or 1, n_cells). Without clamping, what is not allowed has
+        weight 0 and all else weight 1.
+        """
+        codes, inside = self._draw(n, generator, rng)
+        log_weights = np.zeros(n)
+        for j, shares in log_shares.items():
+            held = shares.expand(n, -1).numpy()[np.arange(n), codes[:, j]]
+            log_weights[np.isinf(held)] = -np.inf
+        return codes, inside, log_weights
+
     # Parts of a fit -------------------------------------------------------------
 
     def _plan(self, n_rows: int, schema: Schema) -> PrivacyPlan:
@@ -331,6 +419,7 @@ class Synthesizer(BaseEstimator):
         return make_plan(
             epsilon=self._epsilon,
             delta=self.delta,
+            rows_per_unit=self.max_rows_per_unit,
             n_rows=n_rows,
             sampling_rate=min(1.0, batch / n_rows),
             n_steps=self._resolved("n_steps", n_rows, schema),
@@ -401,6 +490,7 @@ class Synthesizer(BaseEstimator):
                 owner, "epsilon", self.epsilon, low=0, closed="right", also=[None]
             )
         check_number(owner, "delta", self.delta, low=0, high=1)
+        self._check_integers(max_rows_per_unit=1)
         self._check_share("marginal_budget")
 
     def _check_clipping(self) -> None:
@@ -442,6 +532,56 @@ class Synthesizer(BaseEstimator):
                 self._owner, name, value, low=low, closed="left", integer=True,
                 also=also,
             )  # fmt: skip
+
+    def _check_given(self, given: Any, impute: Any, max_tries: Any) -> None:
+        owner = f"{self._owner}.sample"
+        is_table = isinstance(given, pd.DataFrame)
+        if not is_table and not isinstance(given, (Mapping, type(None))):
+            refuse(owner, "given", "must be a mapping or a DataFrame", given)
+        if is_table and (not len(given) or given.columns.has_duplicates):
+            rule = "needs rows and distinct column names"
+            refuse(owner, "given", rule, given.columns.tolist())
+        check_option(owner, "impute", impute, [True, False])
+        if impute and not is_table:
+            refuse(owner, "impute", "needs a DataFrame given", impute)
+        check_number(owner, "max_tries", max_tries, low=1, closed="left", integer=True)
+
+    def _n_wanted(self, n_samples: Any, given: Any) -> int:
+        if isinstance(given, pd.DataFrame):
+            if n_samples is not None and n_samples != len(given):
+                rule = f"must be None or {len(given)}, the number of rows given"
+                refuse(self._owner, "n_samples", rule, n_samples)
+            return len(given)
+        if n_samples is None:
+            return 1
+        self._check_count("n_samples", n_samples)
+        return int(n_samples)
+
+    def _open_levels(self) -> list[Hashable]:
+        """Return the columns whose levels nobody stated: others occur."""
+        stated = self.schema or Schema([])
+        return [
+            codec.column.name
+            for codec in self._transformer.codecs
+            if codec.column.kind == "categorical"
+            and not isinstance(codec.dtype, pd.CategoricalDtype)
+            and (
+                codec.column.name not in stated
+                or stated[codec.column.name].levels is None
+            )
+        ]
+
+    def _with_ids(
+        self, frame: pd.DataFrame, rng: np.random.Generator, given: Any
+    ) -> pd.DataFrame:
+        """Return sampled rows with new identifiers, or those of the rows given."""
+        for name, dtype in self._layout.ids:
+            if isinstance(given, pd.DataFrame) and name in given.columns:
+                frame[name] = given[name].astype(dtype)
+            else:
+                made = identifiers(self.schema_[name], len(frame), dtype, rng)
+                frame[name] = made.set_axis(frame.index)
+        return frame
 
     def _check_count(self, name: str, value: object) -> None:
         check_number(self._owner, name, value, low=1, closed="left", integer=True)
@@ -533,7 +673,11 @@ class Synthesizer(BaseEstimator):
     ) -> PrivacyReport:
         clipping = gradient.describe(self.divergence is not None)
         return PrivacyReport(
-            plan, spent, clipping, _public_facts(schema), _notes(self.reproducible)
+            plan,
+            spent,
+            clipping,
+            _public_facts(schema, self.schema),
+            _notes(self.reproducible, self.max_rows_per_unit),
         )
 
 
@@ -563,7 +707,7 @@ def as_seed(random_state: Any) -> int | None:
     return int(random_state)
 
 
-def _public_facts(schema: Schema) -> tuple[str, ...]:
+def _public_facts(schema: Schema, stated: Schema | None) -> tuple[str, ...]:
     """Return what the schema and dtypes gave away for free."""
     facts = ["column names, order, dtypes and kinds; constructor parameters"]
     bounded = [c.name for c in schema.columns if c.numeric and c.lower is not None]
@@ -580,17 +724,34 @@ def _public_facts(schema: Schema) -> tuple[str, ...]:
         facts.append(f"no missing values in {_listed(complete)}")
     if levelled:
         facts.append(f"levels of {_listed(levelled)}")
+    if stated is not None:
+        ids = [column.name for column in stated.columns if column.role == "id"]
+        if ids:
+            facts.append(f"identifiers, which are not read: {_listed(ids)}")
+        facts += [
+            f"constraint {type(constraint).__name__} on {_listed(constraint.columns)}"
+            for constraint in stated.constraints
+        ]
     return tuple(facts)
 
 
-def _listed(names: list[Hashable]) -> str:
+def _listed(names: Sequence[Hashable]) -> str:
     return ", ".join(str(name) for name in names)
 
 
-def _notes(reproducible: bool) -> tuple[str, ...]:
-    notes = [
+def _notes(reproducible: bool, rows_per_unit: int) -> tuple[str, ...]:
+    unit = (
         "The privacy unit is one row: a person with k rows gets k times epsilon (and "
-        "a larger delta). Aggregate to one row per person before fitting.",
+        "a larger delta). Aggregate to one row per person before fitting, or state "
+        "max_rows_per_unit."
+    )
+    if rows_per_unit > 1:
+        unit = (
+            f"The privacy unit is a person with at most {rows_per_unit} rows. Nothing "
+            "here counts them: whoever prepared the table answers for it."
+        )
+    notes = [
+        unit,
         "Each call of fit on the same rows spends this much again.",
         "Not covered: what a fitted model says of private rows (score_samples, encode "
         "and the like), timing, memory.",

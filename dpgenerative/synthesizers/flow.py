@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dpgenerative._random import Streams
 from dpgenerative._validation import check_option
-from dpgenerative.models.cells import CellFacts
+from dpgenerative.models.cells import CellFacts, Clamp
 from dpgenerative.models.divergences import DIVERGENCES
 from dpgenerative.models.flow import HFlow
 from dpgenerative.privacy.noise import Mechanisms
@@ -45,6 +45,9 @@ class DPHFlowSynthesizer(Synthesizer):
         Total privacy budget, > 0. None (or inf) fits without privacy.
     delta : float, default=1e-5
         Probability in (0, 1) with which the promise may fail: a constant, never 1/n.
+    max_rows_per_unit : int, default=1
+        Most rows that one person has; (epsilon, delta) then holds for adding or
+        removing all of them. Whoever prepares the table must see to it.
     clipping : {"flat", "per-layer", "per-unit", "sparsified"}, default="flat"
         How the gradient of one record is bounded (`privacy.clipping`).
     max_grad_norm : float or "auto", default=1.0
@@ -142,6 +145,7 @@ class DPHFlowSynthesizer(Synthesizer):
         epsilon: float | None = 1.0,
         delta: float = 1e-5,
         *,
+        max_rows_per_unit: int = 1,
         clipping: str = "flat",
         max_grad_norm: float | str = 1.0,
         sparsity: float = 0.5,
@@ -170,6 +174,7 @@ class DPHFlowSynthesizer(Synthesizer):
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
+        self.max_rows_per_unit = max_rows_per_unit
         self.clipping = clipping
         self.max_grad_norm = max_grad_norm
         self.sparsity = sparsity
@@ -331,6 +336,24 @@ class DPHFlowSynthesizer(Synthesizer):
         if self._model.exact:
             return codes.numpy(), rng.random(codes.shape)
         return codes.numpy(), positions.double().numpy()
+
+    @property
+    def _can_clamp(self) -> bool:
+        return bool(self._model.exact)
+
+    def _draw_given(
+        self,
+        n: int,
+        log_shares: Mapping[int, Tensor],
+        generator: torch.Generator,
+        rng: np.random.Generator,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        if not self._model.exact:
+            return super()._draw_given(n, log_shares, generator, rng)
+        clamp = Clamp(log_shares, is_constant=True)
+        codes, _ = self._model.sample(n, generator, clamp)
+        weights = clamp.log_weights.double().numpy()
+        return codes.numpy(), rng.random(codes.shape), weights
 
 
 def _log_likelihood(

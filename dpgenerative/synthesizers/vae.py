@@ -25,7 +25,6 @@ from dpgenerative.privacy.steps import AGGREGATIONS, Divergence, Objective
 from dpgenerative.schema import Schema
 from dpgenerative.synthesizers.base import (
     RAKING_ROWS,
-    SAMPLE_CHUNK,
     Rule,
     Synthesizer,
     as_seed,
@@ -57,6 +56,9 @@ class DPVAESynthesizer(Synthesizer):
         Total privacy budget, > 0. None (or inf) fits without privacy.
     delta : float, default=1e-5
         Probability in (0, 1) with which the promise may fail: a constant, never 1/n.
+    max_rows_per_unit : int, default=1
+        Most rows that one person has; (epsilon, delta) then holds for adding or
+        removing all of them. Whoever prepares the table must see to it.
     aggregation : {"term-wise", "micro", "batch"}, default="term-wise"
         How the gradient with a batch-wise term is bounded (`privacy.steps`). The last
         two are the paper's baselines, with far more noise; they clip flat.
@@ -91,7 +93,7 @@ class DPVAESynthesizer(Synthesizer):
         Draws from every record's posterior per step; they count as one record.
     conditional : hashable, optional
         Name of a column that the decoder is told, and that keeps its released marginal:
-        a label, of which `sample_given` then draws rows.
+        a label, given which `sample` then draws rows of weight 1.
     latent_dim : int or "auto", default="auto"
         Number of latents; "auto" with a Prior object is that of its samples.
     hidden_units : int or "auto", default="auto"
@@ -165,6 +167,7 @@ class DPVAESynthesizer(Synthesizer):
         epsilon: float | None = 1.0,
         delta: float = 1e-5,
         *,
+        max_rows_per_unit: int = 1,
         aggregation: str = "term-wise",
         clipping: str = "flat",
         max_grad_norm: float | str = 1.0,
@@ -197,6 +200,7 @@ class DPVAESynthesizer(Synthesizer):
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
+        self.max_rows_per_unit = max_rows_per_unit
         self.aggregation = aggregation
         self.clipping = clipping
         self.max_grad_norm = max_grad_norm
@@ -280,7 +284,7 @@ class DPVAESynthesizer(Synthesizer):
         return mean.numpy()
 
     def decode(self, Z: Any, random_state: Any = None, labels: Any = None) -> Any:
-        """Draw one row for every point of the latent space.
+        """Draw one row for every point of the latent space, constraints aside.
 
         Parameters
         ----------
@@ -320,7 +324,8 @@ class DPVAESynthesizer(Synthesizer):
     def reconstruct(self, X: Any, y: Any = None, random_state: Any = None) -> Any:
         """Draw a row from the decoder at every row's posterior mean; not private.
 
-        With a `conditional` column, rows keep their labels.
+        Constraints of the schema are not enforced. With a `conditional` column, rows
+        keep their labels.
 
         Parameters
         ----------
@@ -339,32 +344,6 @@ class DPVAESynthesizer(Synthesizer):
         if self.conditional is not None:
             labels = self._joined(X, y)[self.conditional]
         return self._decoded(latents, random_state, labels)
-
-    def sample_given(self, labels: Any, random_state: Any = None) -> Any:
-        """Draw one row for every label of the column `conditional`.
-
-        Parameters
-        ----------
-        labels : array-like of shape (n_samples,)
-            Values of the column: its levels, or numbers.
-        random_state : int, RandomState instance or None, default=None
-
-        Returns
-        -------
-        X : DataFrame or ndarray of shape (n_samples, n_features)
-            As `sample` returns it; ``(X, y)`` where y was fitted too.
-        """
-        check_is_fitted(self)
-        labels = self._labels(labels)
-        told = self._told(labels)
-        cells, places = np.random.SeedSequence(as_seed(random_state)).spawn(2)
-        generator = torch_generator(cells)
-        parts = [
-            self._model.sample(len(part), generator, part).numpy()
-            for part in told.split(SAMPLE_CHUNK)
-        ]
-        codes = np.concatenate(parts)
-        return self._restored(codes, np.random.default_rng(places), labels)
 
     def _labels(self, labels: Any) -> pd.Series:
         """Return labels of the column `conditional`, or say what does not fit it."""
@@ -400,7 +379,7 @@ class DPVAESynthesizer(Synthesizer):
         if labels is not None:
             dtype = frame[self.conditional].dtype
             frame[self.conditional] = pd.Series(np.asarray(labels)).astype(dtype)
-        return self._layout.restore(frame)
+        return self._layout.restore(self._with_ids(frame, rng, None))
 
     # What the base class asks for -----------------------------------------------
 
@@ -553,6 +532,21 @@ class DPVAESynthesizer(Synthesizer):
     ) -> tuple[np.ndarray, np.ndarray]:
         codes = self._model.sample(n, generator).numpy()
         return codes, rng.random(codes.shape)
+
+    @property
+    def _can_clamp(self) -> bool:
+        return True
+
+    def _draw_given(
+        self,
+        n: int,
+        log_shares: Mapping[int, Tensor],
+        generator: torch.Generator,
+        rng: np.random.Generator,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        codes, weights = self._model.sample_given(n, generator, log_shares)
+        inside = rng.random(codes.shape)
+        return codes.numpy(), inside, weights.double().numpy()
 
     def _chunks(self, n: int, n_draws: int) -> Iterator[slice]:
         size = max(1, SCORE_CELLS // (n_draws * sum(self._model.cells.n_cells)))

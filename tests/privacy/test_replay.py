@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
+from dpgenerative.constraints import Impossible, LessEqual
 from dpgenerative.exceptions import InfeasibleBudgetError
 from dpgenerative.privacy.noise import Mechanisms
 
@@ -80,6 +81,8 @@ def table(n=400):
             "smokes": pd.Categorical(rng.choice(["yes", "no"], n)),
             "visits": pd.array(rng.integers(0, 9, n), dtype="Int64"),
             "member": rng.random(n) < 0.3,
+            "since": pd.Timestamp("2001-03-04")
+            + pd.to_timedelta(rng.integers(0, 5000, n), "D"),
         }
     )
 
@@ -92,6 +95,7 @@ def with_outlier(frame):
         "smokes": None,
         "visits": pd.NA,
         "member": True,
+        "since": pd.Timestamp("2200-01-01"),
     }
     outlier = pd.DataFrame([row]).astype(frame.dtypes.to_dict())
     return pd.concat([frame, outlier], ignore_index=True)
@@ -153,6 +157,17 @@ CONFIGURATIONS = {
                 Column("age", "integer", lower=0, upper=120),
                 Column("visits", "integer", lower=0, upper=10),
             ]
+        )
+    },
+    "rows of a person": {"max_rows_per_unit": 3},
+    "constrained": {
+        "schema": Schema(
+            [
+                Column("visits", "integer", role="id"),
+                Column("income", "continuous", lower=0, upper=1e5),
+                Column("age", "integer", lower=0, upper=120),
+            ],
+            [LessEqual("age", "income"), Impossible({"smokes": None})],
         )
     },
     "blocks": {"n_blocks": 2, "linear": "lu", "hidden_units": 4},

@@ -1,0 +1,176 @@
+"""Times as whole numbers of a unit, and back.
+
+Instants are read on the clock of their own time zone, as counts since 1970-01-01T00:00
+of that clock, so that a day is a day wherever it was.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+PER_DAY = {
+    "D": 1,
+    "h": 24,
+    "min": 1440,
+    "s": 86_400,
+    "ms": 86_400_000,
+    "us": 86_400_000_000,
+}
+"""Units of time, and how many of them a day has."""
+_DAY = PER_DAY["us"]
+_YEARS = (1, 1000, 1500, 1600, 1700, 1800, *range(1850, 2101), 2200, 2500, 5000, 9999)
+"""Years between whose beginnings the bounds of instants are sought."""
+
+
+def temporal_kind(dtype: Any) -> str | None:
+    """Return "datetime" or "timedelta", None for a dtype that holds no times."""
+    if isinstance(dtype, pd.ArrowDtype):
+        return _arrow_kind(dtype.pyarrow_dtype)
+    if isinstance(dtype, (np.dtype, pd.DatetimeTZDtype)):
+        return {"M": "datetime", "m": "timedelta"}.get(dtype.kind)
+    return None
+
+
+def _arrow_kind(arrow: Any) -> str | None:
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(arrow) or pa.types.is_date(arrow):
+        return "datetime"
+    return "timedelta" if pa.types.is_duration(arrow) else None
+
+
+def time_zone(dtype: Any) -> Any:
+    """Return the time zone of a dtype, None where it has none."""
+    return getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None)
+
+
+# Units --------------------------------------------------------------------------------
+
+
+def to_units(series: pd.Series, unit: str) -> np.ndarray:
+    """Return whole units of time, rounded down, as floats; NaN where missing."""
+    zone = time_zone(series.dtype)
+    if isinstance(series.dtype, pd.ArrowDtype):
+        values = _arrow_values(series)
+    else:
+        values = series.to_numpy(f"M8[{series.dtype.unit}]" if zone else None)
+    if zone is not None:
+        values = _on_clock(values, zone)
+    counts = values.view(np.int64)
+    held, asked = _per_day(np.datetime_data(values.dtype)[0]), PER_DAY[unit]
+    if held >= asked:
+        # numpy would round durations towards 0.
+        units = np.floor_divide(counts, held // asked).astype(float)
+    else:
+        units = counts.astype(float) * (asked // held)
+    return np.where(np.isnat(values), np.nan, units)
+
+
+def _per_day(numpy_unit: str) -> int:
+    return 1000 * _DAY if numpy_unit == "ns" else PER_DAY[numpy_unit]
+
+
+def _arrow_values(series: pd.Series) -> np.ndarray:
+    """Return numpy's instants, in UTC, or durations."""
+    import pyarrow as pa
+
+    arrow = series.dtype.pyarrow_dtype
+    if pa.types.is_date(arrow):
+        arrow = pa.timestamp("s" if pa.types.is_date32(arrow) else "ms")
+    elif pa.types.is_timestamp(arrow):
+        arrow = pa.timestamp(arrow.unit)
+    values = pa.array(series).cast(arrow, safe=False)
+    letter = "m" if pa.types.is_duration(arrow) else "M"
+    plain = values.to_numpy(zero_copy_only=False)
+    return np.array(plain, dtype=f"{letter}8[{arrow.unit}]")
+
+
+def _on_clock(values: np.ndarray, zone: Any) -> np.ndarray:
+    """Return what the clocks of a zone show at instants in UTC."""
+    ends = np.array(_ends(np.datetime_data(values.dtype)[0]), dtype="M8[us]")
+    inside = np.clip(values, *ends.astype(values.dtype))
+    local = pd.Series(inside).dt.tz_localize("UTC").dt.tz_convert(zone)
+    return local.dt.tz_localize(None).to_numpy()
+
+
+def _ends(numpy_unit: str) -> tuple[int, int]:
+    """Return the first and last microsecond used, a day from where a type ends."""
+    if numpy_unit == "ns":
+        return -(2**63) // 1000 + _DAY, 2**63 // 1000 - _DAY
+    # Python reads the years 1 to 9999.
+    first, last = dt.datetime.min, dt.datetime.max
+    epoch, tick = dt.datetime(1970, 1, 1), dt.timedelta(microseconds=1)
+    return (first - epoch) // tick + _DAY, (last - epoch) // tick - _DAY
+
+
+def from_units(
+    counts: np.ndarray, missing: np.ndarray, unit: str, dtype: Any
+) -> pd.Series:
+    """Return a series of times of a dtype from whole units.
+
+    Of an hour that a clock shows twice the first is taken, for one that it skips the
+    next. What the dtype cannot hold becomes the nearest that it can.
+    """
+    letter = "M" if temporal_kind(dtype) == "datetime" else "m"
+    length = _DAY // PER_DAY[unit]
+    earliest, latest = _ends(_unit(dtype))
+    inside = np.clip(np.round(counts), -(-earliest // length), latest // length)
+    values = (inside.astype(np.int64) * length).astype(f"{letter}8[us]")
+    values[missing] = np.array("NaT", dtype=values.dtype)
+    series = pd.Series(values)
+    zone = time_zone(dtype)
+    if zone is not None:
+        first = np.ones(len(series), dtype=bool)
+        series = series.dt.tz_localize(
+            zone, ambiguous=first, nonexistent="shift_forward"
+        )
+    if not isinstance(dtype, pd.ArrowDtype):
+        return series.astype(dtype)
+    import pyarrow as pa
+
+    array = pa.array(series, from_pandas=True).cast(dtype.pyarrow_dtype, safe=False)
+    return pd.Series(pd.arrays.ArrowExtensionArray(array))
+
+
+def _unit(dtype: Any) -> str:
+    if isinstance(dtype, np.dtype):
+        return np.datetime_data(dtype)[0]
+    return getattr(getattr(dtype, "pyarrow_dtype", dtype), "unit", "s")
+
+
+# Single times -------------------------------------------------------------------------
+
+
+def count_of(value: Any, kind: str, unit: str) -> int:
+    """Return the whole units of one time, rounded down.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For what is no instant on a clock without a zone, or no duration.
+    """
+    if isinstance(value, (bool, int, float)):
+        raise TypeError("a number is no time")
+    time = pd.Timedelta(value) if kind == "timedelta" else pd.Timestamp(value)
+    if time is pd.NaT or getattr(time, "tzinfo", None) is not None:
+        raise ValueError("not a time without a zone")
+    return int(to_units(pd.Series(np.array([time.to_numpy()])), unit)[0])
+
+
+def spelled(count: int, kind: str, unit: str) -> str:
+    """Return one time as text that `count_of` reads."""
+    length = dt.timedelta(microseconds=count * (_DAY // PER_DAY[unit]))
+    if kind == "timedelta":
+        return str(pd.Timedelta(length))
+    instant = dt.datetime(1970, 1, 1) + length
+    return instant.isoformat().removesuffix("T00:00:00")
+
+
+def year_starts(unit: str) -> np.ndarray:
+    """Return the beginnings of some years in units: a public grid for bounds."""
+    starts = [count_of(f"{year:04d}-01-01", "datetime", unit) for year in _YEARS]
+    return np.array(starts, dtype=float)

@@ -1,0 +1,421 @@
+"""Rows given something: they follow the model's own conditional distribution."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import chi2_contingency
+
+from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
+from dpgenerative.constraints import satisfies
+from dpgenerative.exceptions import SamplingError
+from dpgenerative.models.cells import Clamp
+from dpgenerative.transform import TableTransformer
+
+CITIES = ["Oslo", "Rome", "Bonn"]
+SCHEMA = Schema(
+    [
+        Column("age", "integer", lower=18, upper=90),
+        Column("income", "continuous", lower=0, upper=200_000),
+        Column("joined", "datetime", lower="2020-01-01", upper="2021-12-31"),
+        Column("label", "categorical", levels=["lo", "hi"], nullable=False),
+    ]
+)
+LEVELS = {level: i for i, level in enumerate([*CITIES, "lo", "hi"])}
+FALSE_ALARM = 1e-6
+"""Of one comparison; there are under fifty of them."""
+
+
+def table(n=3000, seed=0):
+    rng = np.random.default_rng(seed)
+    a = rng.integers(0, 3, n)
+    income = pd.Series(rng.lognormal(9.5 + 0.5 * a, 0.5, n))
+    days = rng.integers(0, 240, n) + 240 * a
+    return pd.DataFrame(
+        {
+            "city": pd.Categorical(np.array(CITIES)[a], categories=CITIES),
+            "age": np.clip(rng.normal(35 + 12 * a, 10, n), 18, 90).astype(int),
+            "income": income.mask(rng.random(n) < np.where(a == 1, 0.3, 0.05)),
+            "joined": pd.Timestamp("2020-01-01") + pd.to_timedelta(days, "D"),
+            "label": np.where(rng.random(n) < 0.15 + 0.3 * a, "hi", "lo"),
+        }
+    )
+
+
+MAKERS = {
+    "flow": lambda: DPHFlowSynthesizer(
+        epsilon=None, n_steps=100, schema=SCHEMA, random_state=0, hidden_units=8
+    ),
+    "blocks": lambda: DPHFlowSynthesizer(
+        epsilon=None, n_steps=30, schema=SCHEMA, random_state=0, n_blocks=2
+    ),
+    "vae": lambda: DPVAESynthesizer(
+        epsilon=None, n_steps=100, schema=SCHEMA, random_state=0
+    ),
+    "vae label": lambda: DPVAESynthesizer(
+        epsilon=None, n_steps=100, schema=SCHEMA, random_state=0, conditional="label"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def models():
+    """Return a fitted synthesizer and many of its rows, by name."""
+    made = {}
+
+    def get(name):
+        if name not in made:
+            synthesizer = MAKERS[name]().fit(table())
+            made[name] = synthesizer, synthesizer.sample(100_000, random_state=1)
+        return made[name]
+
+    return get
+
+
+def cells(frame, edges):
+    """Return one label per row for the joint cell that it lies in."""
+    parts = []
+    for name, column in frame.items():
+        if name in edges:
+            numbers = column.astype("int64" if name == "joined" else float)
+            numbers = np.where(column.isna(), np.nan, numbers)
+            codes = np.searchsorted(edges[name], numbers)
+        else:
+            codes = column.astype(object).map(LEVELS).fillna(-1)
+        parts.append(np.asarray(codes, dtype=int))
+    return pd.Series(list(zip(*parts, strict=True)))
+
+
+def p_value(found, reference):
+    """Return the p-value of the hypothesis that two tables share a distribution."""
+    edges = {}
+    for name in ("age", "income", "joined"):
+        held = reference[name].dropna()
+        if not len(held):
+            continue
+        numbers = held.astype("int64" if name == "joined" else float)
+        edges[name] = np.unique(np.quantile(numbers, [0.33, 0.67]))
+    counts = pd.DataFrame(
+        {
+            "found": cells(found, edges).value_counts(),
+            "reference": cells(reference, edges).value_counts(),
+        }
+    ).fillna(0)
+    share = len(found) / (len(found) + len(reference))
+    rare = counts.sum(axis=1) * min(share, 1 - share) < 5
+    merged = pd.concat([counts[~rare], counts[rare].sum().to_frame().T])
+    merged = merged[merged.sum(axis=1) > 0]
+    return chi2_contingency(merged.to_numpy()).pvalue if len(merged) > 1 else 1.0
+
+
+def those_of(rows, given):
+    met = [satisfies(rows[name], condition) for name, condition in given.items()]
+    return rows[np.logical_and.reduce(met)].reset_index(drop=True)
+
+
+PREFIX = {
+    "a level": {"label": "hi"},
+    "two columns": {"label": "hi", "city": "Rome"},
+    "levels": {"label": "lo", "city": ["Oslo", "Bonn"]},
+    "a prefix and an interval": {"label": "hi", "city": "Bonn", "age": (40, 55)},
+}
+ELSEWHERE = {
+    "levels first": {"label": ["hi", "lo"], "city": ["Oslo", "Rome"]},
+    "an interval": {"age": (30, 44)},
+    "an open interval": {"income": (40_000.5, None)},
+    "an interval that cuts cells": {"income": (20_001.5, 24_999.25)},
+    "missing": {"income": None},
+    "missing or large": {"income": [None, (60_000, None)]},
+    "numbers": {"age": [30, 40, 41]},
+    "times": {"joined": ("2020-03-05", "2020-11-07T12:30")},
+    "several": {"city": "Rome", "joined": ("2020-10-01", "2021-02-01")},
+}
+COMMON = ("a level", "an interval", "missing", "several")
+
+
+def cases():
+    for name, conditions in (PREFIX | ELSEWHERE).items():
+        yield pytest.param("flow", conditions, id=f"flow {name}")
+        if name in COMMON:
+            for model in ("blocks", "vae", "vae label"):
+                yield pytest.param(model, conditions, id=f"{model} {name}")
+
+
+@pytest.mark.parametrize(("model", "conditions"), list(cases()))
+def test_rows_follow_the_conditional_distribution(models, model, conditions):
+    synthesizer, rows = models(model)
+    found = synthesizer.sample(4000, random_state=2, given=conditions)
+    assert len(found) == 4000
+    for name, condition in conditions.items():
+        assert satisfies(found[name], condition).all()
+    pd.testing.assert_series_equal(found.dtypes, rows.dtypes)
+    reference = those_of(rows, conditions)
+    assert len(reference) > 500
+    assert p_value(found, reference) > FALSE_ALARM
+
+
+def test_the_comparison_has_teeth(models, monkeypatch):
+    """Candidates that are not weighed do not follow the conditional distribution."""
+    synthesizer, rows = models("flow")
+    monkeypatch.setattr(
+        Clamp,
+        "log_weights",
+        property(
+            lambda self: self.kept * 0, lambda self, to: setattr(self, "kept", to)
+        ),
+        raising=False,
+    )
+    for conditions in ({"age": (30, 44)}, {"income": None}):
+        found = synthesizer.sample(4000, random_state=2, given=conditions)
+        assert p_value(found, those_of(rows, conditions)) < FALSE_ALARM
+
+
+def test_values_inside_a_cut_cell(models):
+    """Between two close numbers the density of a continuum is that of the model."""
+    synthesizer, rows = models("flow")
+    low, high = 21_000.0, 22_000.0
+    inside = synthesizer.sample(3000, random_state=0, given={"income": (low, high)})
+    reference = those_of(rows, {"income": (low, high)})["income"]
+    assert len(reference) > 1000
+    assert inside["income"].between(low, high).all()
+    edges = np.linspace(low, high, 9)
+    counts = [np.histogram(part, edges)[0] for part in (inside["income"], reference)]
+    assert chi2_contingency(counts).pvalue > FALSE_ALARM
+    assert inside["income"].nunique() > 2900
+
+
+def drawn_for(synthesizer, monkeypatch, n, **options):
+    """Return how many candidates n rows took."""
+    sizes = []
+    draw = type(synthesizer)._draw_given
+
+    def counted(self, size, *args):
+        sizes.append(size)
+        return draw(self, size, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(synthesizer), "_draw_given", counted)
+        synthesizer.sample(n, random_state=0, **options)
+    return sum(sizes)
+
+
+@pytest.mark.parametrize("conditions", PREFIX.values(), ids=PREFIX)
+def test_a_prefix_of_the_order_wastes_nothing(models, monkeypatch, conditions):
+    synthesizer, _ = models("flow")
+    taken = drawn_for(synthesizer, monkeypatch, 5000, given=conditions)
+    assert taken <= 6000
+    assert drawn_for(synthesizer, monkeypatch, 5000, given={"age": (30, 44)}) > 9000
+
+
+def test_the_condition_of_an_autoencoder_wastes_nothing(models, monkeypatch):
+    for model, most in (("vae label", 6000), ("vae", math.inf)):
+        synthesizer, _ = models(model)
+        given = {"label": "hi"}
+        assert drawn_for(synthesizer, monkeypatch, 5000, given=given) <= most
+    assert drawn_for(synthesizer, monkeypatch, 5000, given=given) > 6000
+
+
+@pytest.mark.parametrize("model", ["flow", "vae"])
+def test_rare_conditions_are_weighed_by_the_largest_weight(models, monkeypatch, model):
+    """Fewer tries than one row of the condition takes; then not exact, but close."""
+    synthesizer, rows = models(model)
+    given = {"age": (38, 39), "joined": ("2020-05-01", "2020-10-01")}
+    reference = those_of(rows, given)
+    rate = len(reference) / len(rows)
+    assert rate < 1 / 20
+    options = {"given": given, "max_tries": 20}
+    found = synthesizer.sample(2000, random_state=3, **options)
+    assert p_value(found, reference) > FALSE_ALARM
+    taken = drawn_for(synthesizer, monkeypatch, 2000, **options)
+    assert taken < 0.8 * 2000 / rate
+
+
+# Partial rows -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "row"),
+    [
+        ("flow", {"label": "hi"}),
+        ("flow", {"city": "Rome", "age": 40}),
+        ("flow", {"joined": pd.Timestamp("2020-09-03"), "city": "Rome"}),
+        ("flow", {"label": "lo", "income": None}),
+        ("vae", {"city": "Rome", "label": "lo"}),
+        ("vae label", {"label": "hi"}),
+    ],
+)
+def test_completions_follow_the_conditional_distribution(models, model, row):
+    synthesizer, rows = models(model)
+    part = pd.DataFrame([row] * 2500).astype({n: rows.dtypes[n] for n in row})
+    found = synthesizer.sample(given=part, random_state=4)
+    pd.testing.assert_frame_equal(found[list(row)], part)
+    close = dict(row)
+    if "joined" in row:  # a whole cell stands for an instant
+        close["joined"] = ("2020-08-20", "2020-09-17")
+        found = found.drop(columns="joined").assign(joined=pd.Timestamp("2020-09-03"))
+    reference = those_of(rows, close)
+    if "joined" in row:
+        reference = reference.assign(joined=pd.Timestamp("2020-09-03"))
+    assert len(reference) > 300
+    found, reference = found[rows.columns], reference[rows.columns]
+    assert p_value(found, reference) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("model", ["flow", "vae", "vae label"])
+def test_partial_rows_keep_their_values_order_and_index(models, model):
+    synthesizer, _ = models(model)
+    part = table(60, seed=9)[["income", "city"]].set_axis(range(100, 160))
+    whole = synthesizer.sample(given=part, random_state=0)
+    assert whole.columns.tolist() == table(1).columns.tolist()
+    pd.testing.assert_frame_equal(whole[["income", "city"]], part)
+    assert part["income"].isna().any()
+    again = synthesizer.sample(given=part, random_state=0)
+    pd.testing.assert_frame_equal(whole, again)
+    filled = synthesizer.sample(given=part, impute=True)
+    assert filled["income"].notna().all()
+    known = part["income"].notna()
+    pd.testing.assert_series_equal(filled["income"][known], part["income"][known])
+    assert filled.index.equals(part.index)
+    pd.testing.assert_series_equal(filled.dtypes, table(1).dtypes)
+
+
+def test_imputed_values_follow_the_row(models):
+    synthesizer, rows = models("flow")
+    part = table(3000, seed=5)[["city", "income"]]
+    part = part[part["income"].isna() | (np.arange(3000) < 50)]
+    filled = synthesizer.sample(given=part, impute=True, random_state=0)
+    new = filled[part["income"].isna()]
+    for city in CITIES:
+        held = rows["income"][rows["city"] == city].dropna()
+        found = new["income"][new["city"] == city]
+        edges = np.quantile(held, np.linspace(0, 1, 6))
+        edges[[0, -1]] = -np.inf, np.inf
+        counts = [np.histogram(part, edges)[0] for part in (found, held)]
+        assert chi2_contingency(counts).pvalue > FALSE_ALARM
+
+
+def test_targets_and_arrays():
+    frame = table(400)
+    synthesizer = DPVAESynthesizer(n_steps=10, conditional="label", schema=SCHEMA)
+    synthesizer.fit(frame.drop(columns="label"), frame["label"])
+    X, y = synthesizer.sample(given=pd.DataFrame({"label": ["hi", "lo"]}, index=[7, 5]))
+    assert y.tolist() == ["hi", "lo"]
+    assert X.index.tolist() == [7, 5]
+    X, y = synthesizer.sample(5, given={"label": "hi"})
+    assert y.tolist() == ["hi"] * 5
+    numbers = np.random.default_rng(0).normal(size=(300, 2))
+    flow = DPHFlowSynthesizer(n_steps=10).fit(numbers)
+    X = flow.sample(20, given={"x0": (0, 1)})
+    assert ((X[:, 0] >= 0) & (X[:, 0] <= 1)).all()
+    assert flow.sample(given=pd.DataFrame({"x1": [0.25]}))[0, 1] == 0.25
+    assert (flow.sample(3, given={"x1": 0.25})[:, 1] == 0.25).all()
+
+
+# Errors -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"height": 1}, r"'given'.*must name columns among \['city', .*'height'"),
+        ({"city": "Paris"}, r"'Paris' asks of the column 'city' none of its levels"),
+        ({"city": ["Rome", "Paris"]}, "'Paris' asks"),
+        ({"city": []}, "no value at all"),
+        ({"city": ("Oslo", "Rome")}, "an interval, where it has levels"),
+        ({"age": (40, 30)}, "an empty interval"),
+        ({"age": (30,)}, "no pair"),
+        ({"age": (91, 99)}, r"outside its bounds \[18, 90\]"),
+        ({"age": "forty"}, "no numbers"),
+        ({"age": True}, "no numbers"),
+        ({"age": 30.5}, "no value of the column 'age'"),
+        ({"income": [30_000, 40_000]}, "one number of the continuum 'income'"),
+        ({"age": (30.2, 30.8)}, "no value of the column 'age'"),
+        ({"age": None}, "missing values, which it cannot hold"),
+        ({"label": None}, "missing values, which it cannot hold"),
+        ({"joined": ("2020-13-01", None)}, "no datetimes"),
+        ({"joined": 3}, "no datetimes"),
+        ({"joined": ("2025-01-01", None)}, "outside its bounds"),
+        ("income", "'given'.*must be a mapping or a DataFrame"),
+        (pd.DataFrame(), "needs rows"),
+        (pd.DataFrame({"height": [1]}), "must name columns among"),
+        (pd.DataFrame({"city": ["Paris"]}), "'Paris' given does not fit .*'city'"),
+        (pd.DataFrame({"age": [30.5]}), "not a multiple"),
+        (pd.DataFrame({"age": [np.nan]}), "not nullable"),
+        (pd.DataFrame({"joined": ["soon"]}), "'joined'"),
+    ],
+)
+def test_conditions_that_do_not_fit_are_refused(models, given, message):
+    synthesizer, _ = models("flow")
+    with pytest.raises(ValueError, match=message):
+        synthesizer.sample(given=given)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_tries": 0}, "'max_tries' of DPHFlowSynthesizer.sample"),
+        ({"impute": "yes"}, "'impute' of DPHFlowSynthesizer.sample"),
+        ({"impute": True, "given": {"age": 30}}, "'impute'.*needs a DataFrame"),
+        ({"n_samples": 3, "given": pd.DataFrame({"age": [30]})}, "'n_samples'.*None"),
+    ],
+)
+def test_bad_parameters_of_sample(models, options, message):
+    synthesizer, _ = models("flow")
+    with pytest.raises(ValueError, match=message):
+        synthesizer.sample(**options)
+
+
+def test_too_few_rows_that_fit_say_so(models):
+    synthesizer, _ = models("blocks")
+    given = {"age": 80, "label": "hi", "city": "Oslo"}
+    with pytest.raises(SamplingError, match=r"acceptance rate .*max_tries=5"):
+        synthesizer.sample(50, given=given, max_tries=5)
+
+
+def test_rough_completions_are_warned_of(models):
+    synthesizer, _ = models("blocks")
+    part = pd.DataFrame({"city": ["Rome"], "age": [60], "label": ["hi"]})
+    part["city"] = part["city"].astype(table(1)["city"].dtype)
+    with pytest.warns(UserWarning, match="for 1 of the 1 rows given"):
+        whole = synthesizer.sample(given=part, max_tries=800, random_state=0)
+    assert whole.loc[0, ["city", "age", "label"]].tolist() == ["Rome", 60, "hi"]
+
+
+def test_plain_samples_are_what_they_were(models, monkeypatch):
+    """Nothing given, nothing constrained: no candidates are drawn."""
+    synthesizer, _ = models("flow")
+    monkeypatch.setattr(type(synthesizer), "_draw_given", None)
+    assert len(synthesizer.sample(10)) == 10
+    assert len(synthesizer.sample()) == 1
+
+
+def test_segments_place_positions_where_they_may_lie(models):
+    transformer: TableTransformer = models("flow")[0]._transformer
+    rng = np.random.default_rng(0)
+    conditions = {
+        "age": [(25, 31), 40],
+        "income": [(30_000, 30_500), None, (90_000, None)],
+        "joined": ("2020-02-01", "2020-02-02"),
+        "city": ["Rome", None],
+    }
+    for codec in transformer.codecs:
+        if codec.column.name not in conditions:
+            continue
+        condition = conditions[codec.column.name]
+        segments = codec.segments(condition)
+        shares = segments.shares(codec.n_cells)
+        assert ((shares >= 0) & (shares <= 1 + 1e-12)).all()
+        codes = np.repeat(np.flatnonzero(shares), 300)
+        places = segments.place(codes, rng.random(len(codes)))
+        values = codec.decode(codes, places)
+        assert satisfies(values, condition).mean() > 0.999  # but for rounding
+        everywhere = np.repeat(np.arange(codec.n_cells), 2000)
+        met = satisfies(
+            codec.decode(everywhere, rng.random(len(everywhere))), condition
+        )
+        by_cell = met.reshape(-1, 2000).mean(1)
+        # Five standard deviations of a share, over under 200 cells.
+        assert (np.abs(by_cell - shares) < 5 * 0.5 / math.sqrt(2000)).all()

@@ -1,0 +1,326 @@
+"""Facts about several columns: which rows satisfy them, and that all samples do."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
+from dpgenerative.constraints import (
+    Constraint,
+    Determines,
+    FixedCombinations,
+    Impossible,
+    LessEqual,
+    constraint_from_dict,
+    satisfies,
+)
+from dpgenerative.exceptions import SamplingError
+
+ALL = (
+    LessEqual("low", "high"),
+    LessEqual("start", "end", strict=True),
+    FixedCombinations(["city", "kind"], [["Oslo", 1], ["Rome", 2], [None, None]]),
+    Impossible(
+        {"city": ["Oslo", None], "low": (None, 2), "start": ("2020-01-05", None)}
+    ),
+    Impossible({"end": pd.Timestamp("2020-01-02")}),
+    Determines(["city", "kind"], "land", {("Oslo", 1): "NO", ("Rome", 2): None}),
+)
+BUILDERS = {
+    "Schema": Schema,
+    "Column": Column,
+    "LessEqual": LessEqual,
+    "FixedCombinations": FixedCombinations,
+    "Impossible": Impossible,
+    "Determines": Determines,
+}
+
+
+# Conditions ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "condition", "expected"),
+    [
+        ([1, 2, 3], 2, [0, 1, 0]),
+        ([1, 2, 3], [1, 3], [1, 0, 1]),
+        ([1, 2, 3], (2, 3), [0, 1, 1]),
+        ([1, 2, 3], (None, 2), [1, 1, 0]),
+        ([1, 2, 3], (2, None), [0, 1, 1]),
+        ([1, 2, 3], [(None, 1), 3], [1, 0, 1]),
+        ([1.0, np.nan, 3.0], None, [0, 1, 0]),
+        ([1.0, np.nan, 3.0], np.nan, [0, 1, 0]),
+        ([1.0, np.nan, 3.0], (0, 9), [1, 0, 1]),
+        ([1.0, np.nan, 3.0], [None, 3], [0, 1, 1]),
+        (pd.array([1, None, 3], dtype="Int64"), (2, 9), [0, 0, 1]),
+        (["a", "b", None], {"a", "b"}, [1, 1, 0]),
+        (["a", "b", None], ["b", None], [0, 1, 1]),
+        (pd.Categorical(["a", "b", None]), "a", [1, 0, 0]),
+        ([True, False], True, [1, 0]),
+        (pd.to_datetime(["2020-01-01", None, "2021-01-01"]), None, [0, 1, 0]),
+        (pd.to_datetime(["2020-01-01", None, "2021-01-01"]), "2020-01-01", [1, 0, 0]),
+        (
+            pd.to_datetime(
+                ["2020-01-01", "2020-06-01 12:00"], format="mixed"
+            ).tz_localize("Asia/Tokyo"),
+            ("2020-06-01 12:00", None),
+            [0, 1],
+        ),
+        (pd.to_timedelta([1, 2, None], "D"), ("36h", None), [0, 1, 0]),
+    ],
+)
+def test_which_values_satisfy_a_condition(values, condition, expected):
+    found = satisfies(pd.Series(values), condition)
+    assert found.dtype == bool
+    assert found.astype(int).tolist() == expected
+
+
+# Constraints --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("constraint", "rows", "expected"),
+    [
+        (LessEqual("a", "b"), {"a": [1, 2, np.nan], "b": [1, 1, 0]}, [1, 0, 1]),
+        (LessEqual("a", "b", strict=True), {"a": [1, 2], "b": [1, 3]}, [0, 1]),
+        (
+            LessEqual("a", "b"),
+            {"a": pd.to_datetime(["2020", "2021"]), "b": pd.to_datetime(["2020"] * 2)},
+            [1, 0],
+        ),
+        (
+            FixedCombinations(["a", "b"], [[1, "x"], [2, None]]),
+            {"a": [1, 2, 2, 1], "b": ["x", None, "x", None]},
+            [1, 1, 0, 0],
+        ),
+        (
+            Impossible({"a": 1, "b": ["x"]}),
+            {"a": [1, 1, 2], "b": ["x", "y", "x"]},
+            [0, 1, 1],
+        ),
+        (
+            Determines(["a"], "b", {1: "x"}),
+            {"a": [1, 1, 2], "b": ["x", "y", "y"]},
+            [1, 0, 1],
+        ),
+        (Determines(["a"], "b", {1: None}), {"a": [1, 1], "b": ["x", None]}, [0, 1]),
+    ],
+)
+def test_which_rows_satisfy_a_constraint(constraint, rows, expected):
+    frame = pd.DataFrame(rows)
+    assert constraint.holds(frame).astype(int).tolist() == expected
+    assert constraint.holds(frame.iloc[:0]).tolist() == []
+    before = frame.copy()
+    mended = constraint.repair(frame)
+    pd.testing.assert_frame_equal(frame, before)
+    if constraint.repairs:
+        assert constraint.holds(mended).all()
+        pd.testing.assert_series_equal(mended.dtypes, frame.dtypes)
+    else:
+        assert mended is frame
+
+
+@pytest.mark.parametrize("dtype", ["category", "string", "object"])
+def test_repairs_keep_the_dtype(dtype):
+    frame = pd.DataFrame({"a": [1, 2, 3], "b": pd.Series(["x", "y", "x"], dtype=dtype)})
+    frame.index = [5, 3, 1]
+    mended = Determines(["a"], "b", {1: "y", 3: "y"}).repair(frame)
+    assert mended["b"].tolist() == ["y", "y", "y"]
+    assert mended["b"].dtype == frame["b"].dtype
+    assert mended.index.tolist() == [5, 3, 1]
+
+
+@pytest.mark.parametrize("constraint", ALL, ids=repr)
+def test_constraints_survive_json_and_repr(constraint):
+    text = json.dumps(constraint.to_dict(), allow_nan=False)
+    assert constraint_from_dict(json.loads(text)) == constraint
+    assert eval(repr(constraint), BUILDERS) == constraint
+    assert replace(constraint) == constraint
+    assert len({constraint, constraint_from_dict(json.loads(text))}) == 1
+
+
+def test_schemas_with_constraints_survive_json_and_repr():
+    schema = Schema([Column("low", "integer")], ALL)
+    assert Schema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
+    assert eval(repr(schema), BUILDERS) == schema
+    assert schema != Schema([Column("low", "integer")])
+    assert "constraints" not in Schema([Column("low", "integer")]).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: FixedCombinations("ab", [["x", "y"]]), "names must be a sequence"),
+        (lambda: FixedCombinations(["a", "a"], [[1, 2]]), "distinct names"),
+        (lambda: FixedCombinations(["a", "b"], [[1]]), "a value of each of"),
+        (lambda: FixedCombinations(["a"], []), "a value of each of"),
+        (lambda: Impossible({}), "must name a column"),
+        (lambda: Determines(["a"], "b", {}), "must map a value of each"),
+        (lambda: Determines(["a"], "b", {(1, 2): 3}), "must map a value of each"),
+        (lambda: Determines(["a"], "a", {1: 2}), "must be none of"),
+        (lambda: constraint_from_dict({"constraint": "Equal"}), "'Equal'"),
+        (lambda: constraint_from_dict({"constraint": "LessEqual"}), "LessEqual"),
+        (
+            lambda: constraint_from_dict({"constraint": "LessEqual", "x": 1}),
+            "LessEqual",
+        ),
+        (lambda: Schema([], ["a <= b"]), "takes constraints as Constraint objects"),
+    ],
+)
+def test_contradictions_are_refused(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+COLUMNS = [
+    Column("low", "integer", lower=0, upper=20),
+    Column("high", "integer", lower=0, upper=20),
+    Column("start", "datetime", lower="2020-01-01", upper="2020-12-31", resolution="D"),
+    Column("end", "datetime", lower="2020-01-01", upper="2020-12-31", resolution="D"),
+    Column("city", "categorical", levels=["Oslo", "Rome"], nullable=False),
+    Column("kind", "categorical", levels=[1, 2, 3]),
+    Column("land", "categorical", levels=["NO", "IT"]),
+    Column("id", "integer", role="id"),
+]
+
+
+def table(n=1500, seed=0):
+    rng = np.random.default_rng(seed)
+    days = np.sort(rng.integers(0, 360, (n, 2)), axis=1)
+    first = pd.Timestamp("2020-01-01")
+    city = rng.choice(["Oslo", "Rome"], n)
+    return pd.DataFrame(
+        {
+            "low": rng.integers(0, 12, n),
+            "high": rng.integers(8, 21, n),
+            "start": first + pd.to_timedelta(days[:, 0], "D"),
+            "end": first + pd.to_timedelta(days[:, 1], "D"),
+            "city": city,
+            "kind": np.where(city == "Oslo", 1, rng.integers(2, 4, n)),
+            "land": np.where(city == "Oslo", "NO", "IT"),
+            "id": np.arange(n),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("constraint", "message"),
+    [
+        (LessEqual("low", "top"), "lacks: .'top'"),
+        (LessEqual("low", "city"), "needs numbers or times in 'city'"),
+        (LessEqual("low", "start"), "compares"),
+        (LessEqual("low", "id"), "identifiers 'id'"),
+        (FixedCombinations(["city"], [["Paris"]]), "'Paris' asks of the column 'city'"),
+        (FixedCombinations(["city"], [[None]]), "missing values"),
+        (FixedCombinations(["start"], [["2020-01-01"]]), "takes no column of times"),
+        (Impossible({"low": (5, 3)}), "an empty interval"),
+        (Impossible({"low": (50, None)}), "outside its bounds"),
+        (Impossible({"city": ("Oslo", "Rome")}), "an interval, where it has levels"),
+        (Impossible({"start": ("spring", None)}), "no datetimes"),
+        (Determines(["city"], "land", {"Oslo": "SE"}), "'SE' asks"),
+    ],
+)
+def test_constraints_that_do_not_fit_the_table_are_refused(constraint, message):
+    with pytest.raises(ValueError, match=message):
+        DPHFlowSynthesizer(schema=Schema(COLUMNS, [constraint])).fit(table(20))
+
+
+RULES = [
+    LessEqual("low", "high"),
+    LessEqual("start", "end"),
+    Determines(["city"], "land", {"Oslo": "NO", "Rome": "IT"}),
+    FixedCombinations(["city", "kind"], [["Oslo", 1], ["Rome", 2], ["Rome", 3]]),
+    Impossible({"city": "Rome", "high": (15, None)}),
+]
+
+
+@pytest.fixture(scope="module", params=[DPHFlowSynthesizer, DPVAESynthesizer])
+def constrained(request):
+    synthesizer = request.param(
+        schema=Schema(COLUMNS, RULES), n_steps=40, random_state=0
+    )
+    return synthesizer.fit(table())
+
+
+def test_every_sampled_row_satisfies_every_constraint(constrained):
+    for n in (1, 700):
+        rows = constrained.sample(n, random_state=0)
+        assert len(rows) == n
+        assert rows.index.tolist() == list(range(n))
+        for rule in RULES:
+            assert rule.holds(rows).all(), rule
+        pd.testing.assert_series_equal(rows.dtypes, table(1).dtypes)
+    assert constrained.schema_.constraints == tuple(RULES)
+    assert "constraint LessEqual on low, high" in str(constrained.privacy_)
+
+
+def test_without_constraints_some_rows_break_them():
+    free = DPHFlowSynthesizer(schema=Schema(COLUMNS), n_steps=40, random_state=0)
+    rows = free.fit(table()).sample(700)
+    assert all(not rule.holds(rows).all() for rule in RULES)
+
+
+def test_constraints_hold_given_columns_too(constrained):
+    given = {"low": (10, None), "land": "NO"}
+    rows = constrained.sample(300, given=given, random_state=0)
+    assert (rows["low"] >= 10).all()
+    assert (rows["land"] == "NO").all()
+    assert (rows["city"] == "Oslo").all()
+    assert all(rule.holds(rows).all() for rule in RULES)
+    part = table(80, seed=3)[["low", "city", "id"]]
+    whole = constrained.sample(given=part, random_state=0)
+    pd.testing.assert_frame_equal(whole[["low", "city", "id"]], part)
+    assert all(rule.holds(whole).all() for rule in RULES)
+
+
+def test_a_row_that_no_completion_mends_is_an_error(constrained):
+    part = pd.DataFrame({"city": ["Rome"], "high": [18]})
+    with pytest.raises(SamplingError, match="1 of the 1 rows given have no completion"):
+        constrained.sample(given=part, max_tries=50)
+
+
+def test_constraints_that_leave_hardly_anything_say_so():
+    rules = [Impossible({"low": (1, None)}), Impossible({"high": (None, 19)})]
+    synthesizer = DPHFlowSynthesizer(schema=Schema(COLUMNS, rules), n_steps=5)
+    synthesizer.fit(table())
+    with pytest.raises(SamplingError, match=r"acceptance rate .* are needed"):
+        synthesizer.sample(400, max_tries=4)
+
+
+def test_constraints_do_not_change_the_fit():
+    params = {"n_steps": 10, "random_state": 0, "reproducible": True}
+    states = [
+        DPHFlowSynthesizer(schema=Schema(COLUMNS, rules), **params)
+        .fit(table(200))
+        ._model.state_dict()
+        for rules in ([], RULES)
+    ]
+    for name, weights in states[0].items():
+        assert weights.equal(states[1][name])
+
+
+def test_check_lists_the_rows_that_break_a_constraint():
+    frame = table(50)
+    frame.loc[7, "low"], frame.loc[7, "high"] = 15, 9
+    found = Schema(COLUMNS, RULES[:1]).check(frame)
+    expected = ~RULES[0].holds(frame)
+    assert found["row"].tolist() == np.flatnonzero(expected).tolist()
+    assert 7 in found["row"].tolist()
+    assert set(found["column"]) == {("low", "high")}
+    assert found.set_index("row").loc[7, "value"] == (15, 9)
+
+
+def test_a_constraint_of_ones_own():
+    class Even(Constraint):
+        columns = ("low",)
+
+        def holds(self, frame):
+            return (frame["low"] % 2 == 0).to_numpy()
+
+    synthesizer = DPHFlowSynthesizer(schema=Schema(COLUMNS, [Even()]), n_steps=5)
+    assert (synthesizer.fit(table()).sample(100)["low"] % 2 == 0).all()
