@@ -210,6 +210,7 @@ PRIORS = {
     "sparse": SparsePrior(2),
     "mixture": MIXTURE,
     "even mixture": MixturePrior(torch.eye(2), 0.2),
+    "on axes": MixturePrior.on_axes(2),
     "gaussian": GaussianPrior(
         torch.tensor([0.5, -0.5]), torch.tensor([[1.0, 0.0], [0.6, 0.7]])
     ),
@@ -239,6 +240,16 @@ def test_priors_integrate_to_one_and_sample_what_they_say(name):
     assert torch.allclose(
         covariance, centred.T @ (density[:, None] * centred), atol=0.03
     )
+
+
+@pytest.mark.parametrize("dim", [1, 3, 6])
+def test_the_mixture_on_axes_has_the_moments_of_the_normal_law(dim):
+    prior = MixturePrior.on_axes(dim)
+    assert prior.means.shape == (2 * min(dim, 4), dim)
+    assert torch.allclose(prior.means.mean(0), torch.zeros(dim), atol=1e-6)
+    second = prior.means.T @ prior.means / len(prior.means)
+    second += prior.variances.mean(0).diag()
+    assert torch.allclose(second, torch.eye(dim), atol=1e-6)
 
 
 def test_priors_against_scipy():
@@ -483,6 +494,7 @@ def test_the_moments_of_the_latents_are_reported_and_used():
 
 def test_other_priors_stay_unless_asked():
     assert isinstance(fitted(prior="sparse")._model.law, SparsePrior)
+    assert isinstance(fitted(prior="mixture")._model.law, MixturePrior)
     fit = fitted(prior="sparse", prior_budget=0.05)
     assert isinstance(fit._model.law, GaussianPrior)
 
@@ -568,6 +580,7 @@ def test_beta_and_draws_do_what_they_say():
         ("divergence", "wasserstein"),
         ("prior", "cauchy"),
         ("prior_budget", 1.0),
+        ("prior_budget", -0.1),
         ("alpha", -1),
         ("beta", math.nan),
         ("n_draws", 0),
@@ -581,6 +594,11 @@ def test_bad_parameters_are_named(name, value):
     with pytest.raises(ValueError, match=name) as error:
         fitted(**{name: value})
     assert repr(value) in str(error.value)
+
+
+def test_the_share_for_the_latents_may_be_zero():
+    with pytest.raises(ValueError, match=r"prior_budget.*in \[0, 1\) or 'auto'"):
+        fitted(prior_budget=1.0)
 
 
 def test_the_baselines_clip_flat():

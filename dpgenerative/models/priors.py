@@ -25,6 +25,8 @@ import torch
 from torch import Tensor
 
 _LOG_2PI = math.log(2 * math.pi)
+_SPREAD = 0.2
+"""Variance of a Gaussian of `MixturePrior.on_axes`, along the axes that have some."""
 
 
 class Prior(Protocol):
@@ -117,6 +119,24 @@ class MixturePrior:
     means: Tensor
     variances: Tensor | float
     weights: Tensor | None = None
+
+    @classmethod
+    def on_axes(cls, dim: int) -> MixturePrior:
+        """Return two Gaussians on each of the first four axes, or on all of fewer.
+
+        With m such axes, means lie at plus and minus ``sqrt(0.8 m)`` and variances are
+        0.2 on these axes and 1 on others: the mixture has mean 0 and covariance I.
+
+        Parameters
+        ----------
+        dim : int
+            Number of latents k.
+        """
+        m = min(dim, 4)
+        axes = math.sqrt((1 - _SPREAD) * m) * torch.eye(dim)[:m]
+        variances = torch.ones(2 * m, dim)
+        variances[:, :m] = _SPREAD
+        return cls(torch.cat([axes, -axes]), variances)
 
     def _components(self) -> tuple[Tensor, Tensor, Tensor]:
         means = torch.as_tensor(self.means, dtype=torch.float32)

@@ -109,7 +109,117 @@ class Decoder(nn.Module):
         return out
 
 
-class VAE(nn.Module):
+class Autoencoder(nn.Module):
+    """Bound of the density, from an encoder and the density of what is decoded.
+
+    A model of something in particular (`VAE`, `models.images.ImageVAE`) states `encode`
+    and `_log_decoded`.
+
+    Parameters
+    ----------
+    latent_dim : int
+        Number of latents k.
+    prior : Prior
+        Law of the latents that training assumes.
+    beta : float
+        Weight of the divergence of a record's posterior from the prior.
+    """
+
+    def __init__(self, latent_dim: int, prior: Prior, beta: float) -> None:
+        super().__init__()
+        self.latent_dim = latent_dim
+        self.prior = prior
+        self.law = prior
+        self.beta = beta
+
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers the decoder says of one record."""
+        raise NotImplementedError
+
+    def encode(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and log-variance of q(z | x) of every row, both (n, k)."""
+        raise NotImplementedError
+
+    def _log_decoded(self, rows: Tensor, z: Tensor) -> Tensor:
+        """Return log p(x | z) of every row and draw, (n, L), for z of (n, L, k)."""
+        raise NotImplementedError
+
+    def latents(self, rows: Tensor, noise: Tensor) -> Latents:
+        """Return posteriors, and a draw for every standard normal in (n, L, k)."""
+        mean, log_variance = self.encode(rows)
+        spread = (log_variance / 2).exp().unsqueeze(1)
+        return Latents(mean.unsqueeze(1) + spread * noise, mean, log_variance)
+
+    def forward(self, rows: Tensor, noise: Tensor) -> tuple[Tensor, Latents]:
+        """Return the bound of every row's log-probability, and its latents.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (n, ...)
+        noise : Tensor of shape (n, L, k)
+            Standard normals, one per draw.
+
+        Returns
+        -------
+        bound : Tensor of shape (n,)
+            ``E_q[log p(x | z)] - beta KL(q(z | x) || p(z))`` over the L draws; in
+            closed form what has one.
+        latents : Latents
+        """
+        latents = self.latents(rows, noise)
+        decoded = self._log_decoded(rows, latents.draws).mean(1)
+        return decoded - self.beta * self._divergence(latents), latents
+
+    def _divergence(self, latents: Latents) -> Tensor:
+        """Return KL(q(z | x) || p(z)) of every row, from its draws if need be."""
+        mean, log_variance = latents.mean, latents.log_variance
+        if isinstance(self.prior, NormalPrior):
+            terms = mean.square() + log_variance.exp() - 1 - log_variance
+            return 0.5 * terms.sum(1)
+        return (_log_posterior(latents) - self.prior.log_prob(latents.draws)).mean(1)
+
+    def log_likelihood(self, rows: Tensor, noise: Tensor) -> Tensor:
+        """Return the importance-weighted bound (Burda et al. 2016), shape (n,).
+
+        It rises with the number of draws towards the log-probability under the law
+        that `sample` draws from.
+        """
+        latents = self.latents(rows, noise)
+        weights = self._log_decoded(rows, latents.draws)
+        weights = weights + self.law.log_prob(latents.draws) - _log_posterior(latents)
+        return torch.logsumexp(weights, 1) - math.log(noise.shape[1])
+
+    def _drawn(self, n: int, generator: torch.Generator) -> Tensor:
+        """Draw latents from the law."""
+        return self.law.sample(n, generator).to(next(self.parameters()))
+
+    @torch.no_grad()
+    def moments(self, rows: Tensor, noise: Tensor, radius: float) -> np.ndarray:
+        """Return the sum over rows of (1, z / R, z z^T / R^2), |z| cut to R; private.
+
+        One row moves it by at most sqrt(3), whatever its latents are.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (n, ...)
+        noise : Tensor of shape (n, 1, k)
+            Standard normals: z is a draw from the posterior.
+        radius : float
+
+        Returns
+        -------
+        ndarray of shape (1 + k + k^2,)
+        """
+        z = self.latents(rows, noise).draws[:, 0].double() / radius
+        length = z.norm(dim=1, keepdim=True)
+        inside = z / length.clamp(min=1)
+        inside = torch.where(length.isfinite(), inside, torch.zeros_like(z))
+        parts = [z.new_tensor([len(z)]), inside.sum(0), (inside.T @ inside).flatten()]
+        return torch.cat(parts).cpu().numpy()
+
+
+class VAE(Autoencoder):
     """Bound of the density, encoder and sampler of rows of cells.
 
     Parameters
@@ -146,7 +256,7 @@ class VAE(nn.Module):
         generator: torch.Generator,
         condition: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(latent_dim, prior, beta)
         self.cells = Cells(facts, n_basis)
         self.condition = condition
         n_features = sum(self.cells.widths)
@@ -160,21 +270,16 @@ class VAE(nn.Module):
             free[condition] = 0
         widths = torch.tensor(self.cells.widths)
         self.register_buffer("free", free.repeat_interleave(widths))
-        self.latent_dim = latent_dim
-        self.prior = prior
-        self.law = prior
-        self.beta = beta
 
-    def encode(self, codes: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and log-variance of q(z | x) of every row, both (n, k)."""
-        mean, log_variance = self.encoder(self.cells.features(codes))
+    @property
+    def n_numbers(self) -> int:
+        """How many cells there are."""
+        return sum(self.cells.n_cells)
+
+    def encode(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and log-variance of q(z | x) of every row of cells, (n, k)."""
+        mean, log_variance = self.encoder(self.cells.features(rows.long()))
         return mean, log_variance
-
-    def latents(self, codes: Tensor, noise: Tensor) -> Latents:
-        """Return posteriors, and a draw for every standard normal in (n, L, k)."""
-        mean, log_variance = self.encode(codes)
-        spread = (log_variance / 2).exp().unsqueeze(1)
-        return Latents(mean.unsqueeze(1) + spread * noise, mean, log_variance)
 
     def _coefficients(self, z: Tensor, labels: Tensor | None) -> Tensor:
         """Return what the decoder says of every z in (..., k), told the cells given."""
@@ -191,54 +296,15 @@ class VAE(nn.Module):
         """
         return self.cells.log_probs_of(self._coefficients(z, labels))
 
-    def _log_decoded(self, codes: Tensor, z: Tensor) -> Tensor:
-        """Return log p(x | z) of every row and draw, (n, L)."""
+    def _log_decoded(self, rows: Tensor, z: Tensor) -> Tensor:
         n, n_draws, _ = z.shape
+        codes = rows.long()
         labels = None
         if self.condition is not None:
             labels = codes[:, [self.condition]].expand(n, n_draws)
         coefficients = self._coefficients(z, labels).flatten(0, 1)
-        rows = codes.repeat_interleave(n_draws, 0)
-        return self.cells.log_prob(coefficients, rows).view(n, n_draws)
-
-    def forward(self, codes: Tensor, noise: Tensor) -> tuple[Tensor, Latents]:
-        """Return the bound of every row's log-probability, and its latents.
-
-        Parameters
-        ----------
-        codes : LongTensor of shape (n, d)
-        noise : Tensor of shape (n, L, k)
-            Standard normals, one per draw.
-
-        Returns
-        -------
-        bound : Tensor of shape (n,)
-            ``E_q[log p(x | z)] - beta KL(q(z | x) || p(z))`` over the L draws; in
-            closed form what has one.
-        latents : Latents
-        """
-        latents = self.latents(codes, noise)
-        decoded = self._log_decoded(codes, latents.draws).mean(1)
-        return decoded - self.beta * self._divergence(latents), latents
-
-    def _divergence(self, latents: Latents) -> Tensor:
-        """Return KL(q(z | x) || p(z)) of every row, from its draws if need be."""
-        mean, log_variance = latents.mean, latents.log_variance
-        if isinstance(self.prior, NormalPrior):
-            terms = mean.square() + log_variance.exp() - 1 - log_variance
-            return 0.5 * terms.sum(1)
-        return (_log_posterior(latents) - self.prior.log_prob(latents.draws)).mean(1)
-
-    def log_likelihood(self, codes: Tensor, noise: Tensor) -> Tensor:
-        """Return the importance-weighted bound (Burda et al. 2016), shape (n,).
-
-        It rises with the number of draws towards the log-probability under the law
-        that `sample` draws from.
-        """
-        latents = self.latents(codes, noise)
-        weights = self._log_decoded(codes, latents.draws)
-        weights = weights + self.law.log_prob(latents.draws) - _log_posterior(latents)
-        return torch.logsumexp(weights, 1) - math.log(noise.shape[1])
+        codes = codes.repeat_interleave(n_draws, 0)
+        return self.cells.log_prob(coefficients, codes).view(n, n_draws)
 
     # Samples --------------------------------------------------------------------
 
@@ -248,9 +314,6 @@ class VAE(nn.Module):
     ) -> Tensor:
         """Draw the cells of n rows, (n, d); of these labels, where they are given."""
         return self.decode(self._drawn(n, generator), generator, labels)
-
-    def _drawn(self, n: int, generator: torch.Generator) -> Tensor:
-        return self.law.sample(n, generator).to(self.cells.log_masses)
 
     def _labels(self, n: int, generator: torch.Generator) -> Tensor | None:
         """Draw cells of the condition from its released marginal."""
@@ -286,32 +349,6 @@ class VAE(nn.Module):
         labels = self._labels(n, generator)
         for j, log_probs in enumerate(self.log_probs(z, labels)):
             rake(self.cells, j, log_probs)
-
-    # The law of the latents -----------------------------------------------------
-
-    @torch.no_grad()
-    def moments(self, codes: Tensor, noise: Tensor, radius: float) -> np.ndarray:
-        """Return the sum over rows of (1, z / R, z z^T / R^2), |z| cut to R; private.
-
-        One row moves it by at most sqrt(3), whatever its latents are.
-
-        Parameters
-        ----------
-        codes : LongTensor of shape (n, d)
-        noise : Tensor of shape (n, 1, k)
-            Standard normals: z is a draw from the posterior.
-        radius : float
-
-        Returns
-        -------
-        ndarray of shape (1 + k + k^2,)
-        """
-        z = self.latents(codes, noise).draws[:, 0].double() / radius
-        length = z.norm(dim=1, keepdim=True)
-        inside = z / length.clamp(min=1)
-        inside = torch.where(length.isfinite(), inside, torch.zeros_like(z))
-        parts = [z.new_tensor([len(z)]), inside.sum(0), (inside.T @ inside).flatten()]
-        return torch.cat(parts).cpu().numpy()
 
 
 def _log_posterior(latents: Latents) -> Tensor:

@@ -184,12 +184,12 @@ def make_plan(
         When no noise fits the budget.
     """
     if epsilon is None:
-        zeros = {"marginal_multiplier": 0.0, "norm_multiplier": 0.0}
         return PrivacyPlan(
             epsilon=math.inf, delta=delta, count_epsilon=math.inf, n_rows=n_rows,
-            threshold_delta=0.0, noise_multiplier=0.0, sampling_rate=sampling_rate,
-            n_steps=n_steps, prior_multiplier=0.0 if prior_budget else math.inf,
-            **zeros,
+            marginal_multiplier=0.0 if marginal_budget else math.inf,
+            threshold_delta=0.0, norm_multiplier=0.0 if estimates_norm else math.inf,
+            noise_multiplier=0.0, sampling_rate=sampling_rate, n_steps=n_steps,
+            prior_multiplier=0.0 if prior_budget else math.inf,
         )  # fmt: skip
     spent = count_epsilon(epsilon)
     threshold_delta = THRESHOLD_SHARE * delta if has_open_keys else 0.0

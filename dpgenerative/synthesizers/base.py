@@ -116,11 +116,7 @@ class Synthesizer(BaseEstimator):
                 "cover. Resample or drop rows before the fit instead."
             )
         self._check_parameters()
-        frame, layout = as_table(self._owner, X, y)
-        schema = (self.schema or Schema([])).resolve(
-            frame, self._nominal(frame, layout)
-        )
-        self._check_schema(schema)
+        frame, layout, schema = self._read(X, y)
         seed = self._seed()
         device = self._device()
         streams = Streams.create(seed, self.reproducible, device)
@@ -164,13 +160,18 @@ class Synthesizer(BaseEstimator):
         rows, places = sequence.spawn(2)
         generator = torch_generator(rows)
         rng = np.random.default_rng(places)
+        return self._layout.restore(self._rows(n_samples, generator, rng))
+
+    def _rows(
+        self, n: int, generator: torch.Generator, rng: np.random.Generator
+    ) -> Any:
+        """Draw rows of the joint table, chunk by chunk."""
         parts = []
-        for start in range(0, n_samples, SAMPLE_CHUNK):
-            size = min(SAMPLE_CHUNK, n_samples - start)
+        for start in range(0, n, SAMPLE_CHUNK):
+            size = min(SAMPLE_CHUNK, n - start)
             codes, inside = self._draw(size, generator, rng)
             parts.append(self._transformer.decode(codes, inside))
-        frame = parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
-        return self._layout.restore(frame)
+        return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
 
     def score_samples(self, X: Any, y: Any = None) -> np.ndarray:
         """Return the log-density of every row; not private if the rows are."""
@@ -206,9 +207,33 @@ class Synthesizer(BaseEstimator):
         """Return the door of this fit's releases; tests put a recorder here."""
         return Mechanisms(streams.counts, streams.gradients)
 
+    def _read(self, X: Any, y: Any) -> tuple[Any, Any, Schema]:
+        """Return the private rows, their containers, and what is public of columns."""
+        frame, layout = as_table(self._owner, X, y)
+        schema = (self.schema or Schema([])).resolve(
+            frame, self._nominal(frame, layout)
+        )
+        self._check_schema(schema)
+        return frame, layout, schema
+
+    def _transform(
+        self,
+        frame: Any,
+        schema: Schema,
+        plan: PrivacyPlan,
+        mechanisms: Mechanisms,
+    ) -> Any:
+        """Release the marginals; return the way from rows to codes and back."""
+        return TableTransformer.fit(
+            frame, schema, mechanisms, n_rows=plan.n_rows,
+            multiplier=plan.marginal_multiplier, delta=plan.threshold_delta,
+            n_bins=self._resolved("n_bins", plan.n_rows, schema),
+            informed=self._informed,
+        )  # fmt: skip
+
     def _fit(
         self,
-        frame: pd.DataFrame,
+        frame: Any,
         schema: Schema,
         streams: Streams,
         mechanisms: Mechanisms,
@@ -217,13 +242,10 @@ class Synthesizer(BaseEstimator):
         """Return every attribute that a fit leaves behind."""
         n_rows = mechanisms.count(len(frame), count_epsilon(self._epsilon))
         plan = self._plan(n_rows, schema)
-        transformer = TableTransformer.fit(
-            frame, schema, mechanisms, n_rows=n_rows,
-            multiplier=plan.marginal_multiplier, delta=plan.threshold_delta,
-            n_bins=self._resolved("n_bins", n_rows, schema), informed=self._informed,
-        )  # fmt: skip
-        facts = _cell_facts(transformer)
-        model = self._build(facts, n_rows, schema, streams.weights).to(device)
+        transformer = self._transform(frame, schema, plan, mechanisms)
+        model = self._build(
+            self._facts(transformer), n_rows, schema, streams.weights
+        ).to(device)
         objective = self._objective(model, transformer, frame, streams, device)
         gradient = self._gradient(
             model, objective, plan, len(frame), mechanisms, device
@@ -263,6 +285,14 @@ class Synthesizer(BaseEstimator):
         """Whether the model starts at the private marginals."""
         return True
 
+    def _facts(self, transformer: Any) -> Any:
+        """Return what the model must know of the columns."""
+        return _cell_facts(transformer)
+
+    def _public(self, schema: Schema) -> tuple[str, ...]:
+        """Return what the schema, dtypes and parameters gave away for free."""
+        return _public_facts(schema)
+
     def _latent_share(self, n_rows: int, schema: Schema) -> float:
         """Share of the budget for the moments of the latents."""
         return 0.0
@@ -280,7 +310,7 @@ class Synthesizer(BaseEstimator):
 
     def _build(
         self,
-        facts: Sequence[CellFacts],
+        facts: Any,
         n_rows: int,
         schema: Schema,
         generator: torch.Generator,
@@ -291,8 +321,8 @@ class Synthesizer(BaseEstimator):
     def _objective(
         self,
         model: Any,
-        transformer: TableTransformer,
-        frame: pd.DataFrame,
+        transformer: Any,
+        frame: Any,
         streams: Streams,
         device: str,
     ) -> Objective:
@@ -306,8 +336,8 @@ class Synthesizer(BaseEstimator):
     def _finish(
         self,
         model: Any,
-        transformer: TableTransformer,
-        frame: pd.DataFrame,
+        transformer: Any,
+        frame: Any,
         plan: PrivacyPlan,
         mechanisms: Mechanisms,
         streams: Streams,
@@ -533,7 +563,7 @@ class Synthesizer(BaseEstimator):
     ) -> PrivacyReport:
         clipping = gradient.describe(self.divergence is not None)
         return PrivacyReport(
-            plan, spent, clipping, _public_facts(schema), _notes(self.reproducible)
+            plan, spent, clipping, self._public(schema), _notes(self.reproducible)
         )
 
 
