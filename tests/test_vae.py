@@ -20,6 +20,7 @@ from dpgenerative.models.divergences import (
     latent_mmd,
     mmd,
     prior_kl,
+    unbiased_mmd,
 )
 from dpgenerative.models.priors import (
     GaussianPrior,
@@ -277,25 +278,46 @@ def some_latents(m=7, n_draws=2, k=2, shift=0.0, spread=0.0):
     return Latents(draws, mean, log_variance)
 
 
-def test_latent_mmd_is_the_double_sum():
-    latents, prior = some_latents(), SparsePrior(2)
-    x = latents.draws.flatten(0, 1).numpy()
+@pytest.mark.parametrize(("m", "n_draws"), [(7, 2), (5, 1), (1, 3)])
+def test_latent_mmd_is_the_sum_over_pairs_of_different_records(m, n_draws):
+    latents, prior = some_latents(m, n_draws), SparsePrior(2)
+    x = latents.draws.numpy()
     y = prior.sample(64, generator(5)).numpy()
 
-    def mean_kernel(a, b):
-        squares = (a[:, None] - b[None]) ** 2
-        return sum(s / (s + squares) for s in CAUCHY_SCALES).mean()
+    def kernel(a, b):
+        return sum(s / (s + (a - b) ** 2) for s in CAUCHY_SCALES)
+
+    def pairs(a, d):
+        n = len(a)
+        values = [
+            kernel(u, v)
+            for i, k in product(range(n), repeat=2)
+            if i != k
+            for u in a[i, :, d]
+            for v in a[k, :, d]
+        ]
+        return np.mean(values) if values else 0.0
 
     expected = sum(
-        mean_kernel(x[:, d], x[:, d])
-        - 2 * mean_kernel(x[:, d], y[:, d])
-        + mean_kernel(y[:, d], y[:, d])
+        pairs(x, d)
+        - 2 * np.mean([kernel(u, v) for u in x[..., d].ravel() for v in y[:, d]])
+        + pairs(y[:, None], d)
         for d in (0, 1)
     )
     found = latent_mmd(latents, prior, generator(5))
-    assert float(found) == pytest.approx(expected, rel=1e-5)
-    against_itself = mmd(torch.from_numpy(y), torch.from_numpy(y))
-    assert float(against_itself) == pytest.approx(0, abs=1e-5)
+    assert float(found) == pytest.approx(expected, rel=1e-4)
+
+
+def test_unbiased_mmd_of_pairs_has_the_mean_of_the_whole():
+    # 4000 pairs, and the same points as one partition: what the law's own sample has.
+    z = 0.5 * torch.randn(8000, 1, 1, generator=generator(6)).double()
+    nodes = torch.randn(64, 1, generator=generator(7)).double()
+    by_pairs = torch.stack([unbiased_mmd(pair, nodes) for pair in z.split(2)])
+    whole = float(unbiased_mmd(z[:2000], nodes))
+    error = float(by_pairs.std()) / 4000**0.5
+    assert abs(float(by_pairs.mean()) - whole) < 5 * error
+    with_itself = torch.stack([mmd(pair[:, 0], nodes) for pair in z.split(2)])
+    assert float(with_itself.mean()) > whole + 20 * error
 
 
 def test_prior_kl_is_the_mean_over_draws_of_the_prior():
