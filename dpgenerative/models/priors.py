@@ -186,3 +186,34 @@ class GaussianPrior:
         """Draw n points, shape (n, k)."""
         z = _normals(n, len(self.mean), generator)
         return self.mean.to(z) + z @ self.root.to(z).T
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianMixture:
+    """Mixture of Gaussians of one covariance: fitted to released moments of cells.
+
+    Parameters
+    ----------
+    means : Tensor of shape (c, k)
+    root : Tensor of shape (k, k)
+        Lower triangular Cholesky factor of the covariance.
+    weights : Tensor of shape (c,)
+        They add up to 1.
+    """
+
+    means: Tensor
+    root: Tensor
+    weights: Tensor
+
+    def log_prob(self, z: Tensor) -> Tensor:
+        """Return the log-density of every point, shape (...) for (..., k)."""
+        around = GaussianPrior(torch.zeros_like(self.root[0]), self.root)
+        parts = around.log_prob(z.unsqueeze(-2) - self.means.to(z))
+        return torch.logsumexp(parts + self.weights.to(z).log(), -1)
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """Draw n points, shape (n, k)."""
+        z = _normals(n, self.means.shape[1], generator)
+        weights = self.weights.to(z.device)
+        which = torch.multinomial(weights, n, replacement=True, generator=generator)
+        return self.means.to(z)[which] + z @ self.root.to(z).T

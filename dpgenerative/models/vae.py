@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -25,7 +26,13 @@ from torch import Tensor, nn
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.models.cells import CellFacts, Cells, Rake
 from dpgenerative.models.divergences import Latents
-from dpgenerative.models.priors import GaussianPrior, NormalPrior, Prior, log_normal
+from dpgenerative.models.priors import (
+    GaussianMixture,
+    GaussianPrior,
+    NormalPrior,
+    Prior,
+    log_normal,
+)
 
 LOG_VARIANCE_BOUND = 5.0
 """Log-variances of the posterior lie within this distance of 0."""
@@ -37,6 +44,8 @@ INITIAL_MEAN = 1.5
 """Size of every posterior mean before training, at most."""
 LEAST_VARIANCE = 0.01
 """Least variance of a fitted prior in any direction."""
+MAIN_AXES = 4
+"""Axes of the latent space whose orthants have a Gaussian each, in a mixture."""
 
 
 class Encoder(nn.Module):
@@ -211,12 +220,39 @@ class Autoencoder(nn.Module):
         -------
         ndarray of shape (1 + k + k^2,)
         """
+        z = self._inside(rows, noise, radius)
+        parts = [z.new_tensor([len(z)]), z.sum(0), (z.T @ z).flatten()]
+        return torch.cat(parts).cpu().numpy()
+
+    @torch.no_grad()
+    def cell_moments(
+        self, rows: Tensor, noise: Tensor, radius: float, cells: LatentCells
+    ) -> np.ndarray:
+        """Return the sums over the rows of every cell of (1, z / R); private.
+
+        One row moves them by at most sqrt(2): it is in one cell.
+
+        Parameters
+        ----------
+        rows, noise, radius
+            As for `moments`.
+        cells : LatentCells
+
+        Returns
+        -------
+        ndarray of shape (c, 1 + k)
+        """
+        z = self._inside(rows, noise, radius)
+        sums = z.new_zeros(cells.count, 1 + z.shape[1])
+        parts = torch.cat([torch.ones_like(z[:, :1]), z], 1)
+        return sums.index_add_(0, cells.of(radius * z), parts).cpu().numpy()
+
+    def _inside(self, rows: Tensor, noise: Tensor, radius: float) -> Tensor:
+        """Return latents over the radius, cut to norm 1, in float64; zero for NaN."""
         z = self.latents(rows, noise).draws[:, 0].double() / radius
         length = z.norm(dim=1, keepdim=True)
         inside = z / length.clamp(min=1)
-        inside = torch.where(length.isfinite(), inside, torch.zeros_like(z))
-        parts = [z.new_tensor([len(z)]), inside.sum(0), (inside.T @ inside).flatten()]
-        return torch.cat(parts).cpu().numpy()
+        return torch.where(length.isfinite(), inside, torch.zeros_like(z))
 
 
 class VAE(Autoencoder):
@@ -351,6 +387,39 @@ class VAE(Autoencoder):
             rake(self.cells, j, log_probs)
 
 
+@dataclass(frozen=True)
+class LatentCells:
+    """Cells of the latent space: the orthants of the main axes of a released law.
+
+    Attributes
+    ----------
+    centre : Tensor of shape (k,)
+    axes : Tensor of shape (k, a)
+        The directions of largest variance.
+    """
+
+    centre: Tensor
+    axes: Tensor
+
+    @classmethod
+    def of_law(cls, law: GaussianPrior) -> LatentCells:
+        """Return the cells of the first `MAIN_AXES` axes, or of fewer latents."""
+        root = law.root.double()
+        _, vectors = torch.linalg.eigh(root @ root.T)
+        return cls(law.mean.double(), vectors.flip(1)[:, :MAIN_AXES])
+
+    @property
+    def count(self) -> int:
+        """Number of cells."""
+        return 2 ** int(self.axes.shape[1])
+
+    def of(self, z: Tensor) -> Tensor:
+        """Return the cell of every point of (n, k)."""
+        sides = (z - self.centre.to(z)) @ self.axes.to(z) > 0
+        places = 2 ** torch.arange(sides.shape[1], device=z.device)
+        return (sides * places).sum(1)
+
+
 def _log_posterior(latents: Latents) -> Tensor:
     """Return log q(z | x) of every draw, (n, L)."""
     mean, log_variance = latents.mean.unsqueeze(1), latents.log_variance.unsqueeze(1)
@@ -369,7 +438,7 @@ def gaussian_of_moments(
     Parameters
     ----------
     moments : ndarray of shape (1 + k + k^2,)
-        Noisy `VAE.moments`.
+        Noisy `Autoencoder.moments`.
     radius : float
     std : float
         Standard deviation of the noise of every moment.
@@ -381,7 +450,45 @@ def gaussian_of_moments(
     second = radius**2 * moments[k + 1 :].reshape(k, k) / count
     covariance = (second + second.T) / 2 - np.outer(mean, mean)
     covariance += (np.eye(k) - covariance) * (1 - 1 / (1 + (noise * radius**2) ** 2))
+    return GaussianPrior(torch.from_numpy(mean).float(), _root(covariance, radius))
+
+
+def mixture_of_moments(
+    law: GaussianPrior, moments: np.ndarray, radius: float, std: float, n_rows: int
+) -> GaussianMixture:
+    """Return one Gaussian per cell, of the released means and one covariance.
+
+    What the means leave of the law's covariance is shared by all cells. A mean is drawn
+    towards the law's by the factor ``1 / (1 + s^2)``, s the standard deviation of its
+    noise, so that cells of mostly noise leave the law as it is.
+
+    Parameters
+    ----------
+    law : GaussianPrior
+        `gaussian_of_moments` of all rows.
+    moments : ndarray of shape (c, 1 + k)
+        Noisy `Autoencoder.cell_moments`.
+    radius : float
+    std : float
+        Standard deviation of the noise of every moment.
+    n_rows : int
+        The released row count: no cell has more.
+    """
+    counts = np.clip(moments[:, :1], 1.0, n_rows)
+    centre, root = law.mean.double().numpy(), law.root.double().numpy()
+    drawn = 1 + (std * radius / counts) ** 2
+    offsets = (radius * moments[:, 1:] / counts - centre) / drawn
+    weights = counts[:, 0] / counts.sum()
+    around = offsets - weights @ offsets
+    covariance = root @ root.T - (weights[:, None] * around).T @ around
+    shared = _root(covariance, radius)
+    means = torch.from_numpy(centre + offsets).float()
+    return GaussianMixture(means, shared, torch.from_numpy(weights).float())
+
+
+def _root(covariance: np.ndarray, radius: float) -> Tensor:
+    """Return the Cholesky factor of a covariance of bounded spreads."""
     values, vectors = np.linalg.eigh(covariance)
     values = np.clip(values, LEAST_VARIANCE, radius**2)
     root = np.linalg.cholesky((vectors * values) @ vectors.T)
-    return GaussianPrior(torch.from_numpy(mean).float(), torch.from_numpy(root).float())
+    return torch.from_numpy(root).float()

@@ -296,7 +296,7 @@ class PrivacyReport:
         )
         if math.isfinite(plan.prior_multiplier):
             lines.append(
-                "count, mean and second moments of clipped latents (Gaussian, noise "
-                f"multiplier {plan.prior_multiplier:.4g})"
+                "moments of clipped latents (Gaussian, noise multiplier "
+                f"{plan.prior_multiplier:.4g} for all together)"
             )
         return lines

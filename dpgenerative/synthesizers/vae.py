@@ -30,7 +30,13 @@ from dpgenerative.models.priors import (
     Prior,
     SparsePrior,
 )
-from dpgenerative.models.vae import VAE, Autoencoder, gaussian_of_moments
+from dpgenerative.models.vae import (
+    VAE,
+    Autoencoder,
+    LatentCells,
+    gaussian_of_moments,
+    mixture_of_moments,
+)
 from dpgenerative.pixels import Pixels, check_array, check_range, full_range, full_shape
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
@@ -52,6 +58,9 @@ PRIORS: dict[str, Callable[[int], Prior]] = {
 }
 MOMENT_SENSITIVITY = math.sqrt(3)
 """Of (1, z / R, z z^T / R^2): three parts of norm at most 1."""
+CELL_SENSITIVITY = math.sqrt(2)
+"""Of (1, z / R) in the one cell that a row is in."""
+LATENT_LAWS = ("gaussian", "mixture")
 SCORE_CELLS = 2**23
 """Logits that scoring holds at a time."""
 ARCHITECTURES = ("mlp", "conv")
@@ -108,9 +117,13 @@ class DPVAESynthesizer(Synthesizer):
         `log_prob` and `sample`.
     prior_budget : float in [0, 1) or "auto", default="auto"
         Share of the budget for the moments of the trained latents; `sample` then draws
-        them from the Gaussian of these moments (drawn towards N(0, I) where they are
-        mostly noise). 0 draws from `prior` itself. "auto" is .05 for the normal prior
-        and 0 for others.
+        them from `latent_law`, fitted to these moments (and drawn towards N(0, I) where
+        they are mostly noise). 0 draws from `prior` itself. "auto" is .05 for the
+        normal prior and 0 for others.
+    latent_law : {"gaussian", "mixture"}, default="gaussian"
+        Law of the trained latents that `prior_budget` pays for: one Gaussian; or one
+        per orthant of its four main axes, of their own means and weights and one
+        covariance. No effect where `prior_budget` is 0.
     beta : float, default=1.0
         Weight of the divergence of every record's posterior from the prior.
     n_draws : int, default=1
@@ -223,6 +236,7 @@ class DPVAESynthesizer(Synthesizer):
         clip_batch: float | None = None,
         prior: str | Prior = "normal",
         prior_budget: float | str = "auto",
+        latent_law: str = "gaussian",
         beta: float = 1.0,
         n_draws: int = 1,
         conditional: Hashable = None,
@@ -260,6 +274,7 @@ class DPVAESynthesizer(Synthesizer):
         self.clip_batch = clip_batch
         self.prior = prior
         self.prior_budget = prior_budget
+        self.latent_law = latent_law
         self.beta = beta
         self.n_draws = n_draws
         self.conditional = conditional
@@ -579,6 +594,7 @@ class DPVAESynthesizer(Synthesizer):
         self._check_prior()
         for name in ("alpha", "beta"):
             check_number(owner, name, getattr(self, name), low=0, closed="left")
+        check_option(owner, "latent_law", self.latent_law, LATENT_LAWS)
         self._check_integers(n_draws=1)
         self._check_integers(["auto"], latent_dim=1, hidden_units=1)
         check_number(
@@ -697,27 +713,55 @@ class DPVAESynthesizer(Synthesizer):
         streams: Streams,
     ) -> None:
         if math.isfinite(plan.prior_multiplier):
-            radius = math.sqrt(model.latent_dim) + 2
             codes = torch.from_numpy(transformer.encode(frame))
-            moments = self._moments(model, codes, radius, streams)
-            std = plan.prior_multiplier * MOMENT_SENSITIVITY
-            released = mechanisms.gaussian(moments, std)
-            model.law = gaussian_of_moments(released, radius, std)
+            model.law = self._law(model, codes, plan, mechanisms, streams)
         if isinstance(model, VAE):
             model.rake(RAKING_ROWS, streams.rows)
 
-    def _moments(
-        self, model: Autoencoder, codes: Tensor, radius: float, streams: Streams
-    ) -> np.ndarray:
-        """Return the sums of the model's moments over all rows: private."""
-        device = streams.draws.device
+    def _law(
+        self,
+        model: Autoencoder,
+        codes: Tensor,
+        plan: PrivacyPlan,
+        mechanisms: Mechanisms,
+        streams: Streams,
+    ) -> Prior:
+        """Release moments of the latents; return the law that is fitted to them.
+
+        Two releases of multiplier sqrt(2) z, whatever the second asks for after the
+        first, are one of multiplier z.
+        """
         k = model.latent_dim
-        total = np.zeros(1 + k + k * k)
+        radius = math.sqrt(k) + 2
+        is_mixture = self.latent_law == "mixture"
+        multiplier = plan.prior_multiplier * (math.sqrt(2) if is_mixture else 1.0)
+        std = multiplier * MOMENT_SENSITIVITY
+        exact = self._summed(partial(model.moments, radius=radius), codes, k, streams)
+        law = gaussian_of_moments(mechanisms.gaussian(exact, std), radius, std)
+        if not is_mixture:
+            return law
+        std = multiplier * CELL_SENSITIVITY
+        cells = LatentCells.of_law(law)
+        moments = partial(model.cell_moments, radius=radius, cells=cells)
+        exact = self._summed(moments, codes, k, streams)
+        noisy = mechanisms.gaussian(exact, std)
+        return mixture_of_moments(law, noisy, radius, std, plan.n_rows)
+
+    def _summed(
+        self,
+        moments: Callable[[Tensor, Tensor], np.ndarray],
+        codes: Tensor,
+        latent_dim: int,
+        streams: Streams,
+    ) -> np.ndarray:
+        """Return moments of one draw of the latents of every row, added up: private."""
+        device = streams.draws.device
+        parts = []
         for part in codes.split(4096):
-            shape = (len(part), 1, k)
+            shape = (len(part), 1, latent_dim)
             noise = torch.randn(shape, generator=streams.draws, device=device)
-            total += model.moments(part.to(device), noise, radius)
-        return total
+            parts.append(moments(part.to(device), noise))
+        return np.sum(parts, axis=0)
 
     def _draw(
         self, n: int, generator: torch.Generator, rng: np.random.Generator
@@ -758,7 +802,7 @@ _IMAGE_RULES: dict[str, Rule] = {
     "hidden_units": lambda n, schema, epsilon: 64,
     "n_steps": _auto_steps,
     "batch_size": lambda n, schema, epsilon: min(1024, max(32, n)),
-    "learning_rate": lambda n, schema, epsilon: 0.003 if epsilon is None else 0.01,
+    "learning_rate": lambda n, schema, epsilon: 0.003 if epsilon is None else 0.02,
 }
 _RULES: dict[str, Rule] = {
     "marginal_budget": lambda n, schema, epsilon: 0.15,
