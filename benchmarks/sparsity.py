@@ -61,7 +61,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dpgenerative._random import Streams
-from dpgenerative.models.divergences import mmd
+from dpgenerative.models.divergences import unbiased_mmd
 from dpgenerative.models.images import ConvDecoder, ConvEncoder
 from dpgenerative.models.priors import SparsePrior, log_normal
 from dpgenerative.privacy.accounting import (
@@ -247,7 +247,9 @@ def fit(run: Run, x: Tensor) -> Autoencoder:
         return -bound, z
 
     def divergence(z: Tensor) -> Tensor:
-        return ALPHA * mmd(z, PRIOR.sample(N_NODES, streams.draws))
+        return ALPHA * unbiased_mmd(
+            z.unsqueeze(1), PRIOR.sample(N_NODES, streams.draws)
+        )
 
     plan = make_plan(run)
     train(
@@ -277,7 +279,7 @@ def measure(model: Autoencoder, x: Tensor, seed: int) -> dict[str, float]:
         "hoyer": hoyer(means),
         "hoyer_centred": hoyer(means - means.mean(0)),
         "log_likelihood": float(bound.mean()),
-        "mmd": float(sum(mmd(a, b) for a, b in pairs)),
+        "mmd": float(sum(unbiased_mmd(a.unsqueeze(1), b) for a, b in pairs)),
     }
 
 

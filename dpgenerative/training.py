@@ -20,6 +20,7 @@ from dpgenerative.privacy.sampling import (
     poisson_indices,
 )
 from dpgenerative.privacy.steps import (
+    LARGEST_CHUNK,
     Divergence,
     Objective,
     PrivateGradient,
@@ -27,8 +28,6 @@ from dpgenerative.privacy.steps import (
 )
 
 OPTIMIZERS = ("adam", "adabelief", "sgd")
-LARGEST_CHUNK = 4096
-"""Rows added up in float32 at a time: the rounding of longer sums is a row's share."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ ROOT = Path(__file__).parents[1]
 
 
 def run(script, *arguments, cwd):
-    pytest.importorskip("statsmodels")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
     return subprocess.run(
         [sys.executable, ROOT / "examples" / script, *arguments],
@@ -27,6 +26,7 @@ def run(script, *arguments, cwd):
 
 
 def test_quickstart(tmp_path):
+    pytest.importorskip("statsmodels")
     printed = run("quickstart.py", "--out", "here", cwd=tmp_path)
     assert "(1, 1e-05)-differential privacy" in printed
     assert "AUROC" in printed.upper()
@@ -38,7 +38,15 @@ def test_quickstart(tmp_path):
     assert "not for release" in page
 
 
+def test_images(tmp_path):
+    printed = run("images.py", "--out", "here", cwd=tmp_path)
+    assert "shape, dtype and range of the pixels" in printed
+    assert "marginals" not in printed
+    assert (tmp_path / "here" / "digits.png").stat().st_size > 10_000
+
+
 def test_grid_search(tmp_path):
+    pytest.importorskip("statsmodels")
     printed = run("grid_search.py", cwd=tmp_path)
     assert "epsilon" in printed
 

@@ -55,10 +55,18 @@ def test_shapes(shape, widths):
     assert decoder(mean).shape == (4, *shape)
 
 
-@pytest.mark.parametrize("kind", [ConvEncoder, ConvDecoder])
-def test_sides_that_do_not_halve_are_refused(kind):
-    with pytest.raises(ValueError, match="multiples of 8"):
-        kind((1, 28, 28), 5, generator())
+def test_sides_that_do_not_halve_are_padded():
+    shape = (2, 28, 30)
+    encoder, decoder = (
+        kind(shape, 5, generator()) for kind in (ConvEncoder, ConvDecoder)
+    )
+    x = torch.rand(3, *shape, generator=generator())
+    padded = torch.nn.functional.pad(x, [1, 1, 2, 2])
+    wide = ConvEncoder((2, 32, 32), 5, generator())
+    assert torch.equal(encoder(x)[0], wide(padded)[0])
+    z = torch.randn(3, 5, generator=generator())
+    whole = ConvDecoder((2, 32, 32), 5, generator())(z)
+    assert torch.equal(decoder(z), whole[:, :, 2:30, 1:31])
 
 
 def test_initial_weights_come_from_the_generator():

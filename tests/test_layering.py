@@ -29,7 +29,7 @@ ORDER = (
         "privacy.accounting",
     ),
     ("privacy.plan", "privacy.steps", "privacy"),
-    ("transform",),
+    ("pixels", "transform"),
     ("models.*", "models"),
     ("training",),
     ("synthesizers.*", "synthesizers"),

@@ -20,14 +20,23 @@ from dpgenerative.models.divergences import (
     latent_mmd,
     mmd,
     prior_kl,
+    unbiased_mmd,
 )
 from dpgenerative.models.priors import (
+    GaussianMixture,
     GaussianPrior,
     MixturePrior,
     NormalPrior,
     SparsePrior,
 )
-from dpgenerative.models.vae import VAE, gaussian_of_moments
+from dpgenerative.models.vae import (
+    VAE,
+    LatentCells,
+    gaussian_of_moments,
+    mixture_of_moments,
+)
+from dpgenerative.privacy.accounting import joint_multiplier
+from dpgenerative.privacy.noise import Mechanisms
 
 FAST = {"n_steps": 20, "batch_size": 64, "random_state": 0}
 
@@ -210,8 +219,14 @@ PRIORS = {
     "sparse": SparsePrior(2),
     "mixture": MIXTURE,
     "even mixture": MixturePrior(torch.eye(2), 0.2),
+    "on axes": MixturePrior.on_axes(2),
     "gaussian": GaussianPrior(
         torch.tensor([0.5, -0.5]), torch.tensor([[1.0, 0.0], [0.6, 0.7]])
+    ),
+    "gaussians": GaussianMixture(
+        torch.tensor([[1.5, -0.5], [-1.0, 0.0], [0.0, 2.0]]),
+        torch.tensor([[0.8, 0.0], [0.5, 0.6]]),
+        torch.tensor([0.5, 0.3, 0.2]),
     ),
 }
 
@@ -241,6 +256,16 @@ def test_priors_integrate_to_one_and_sample_what_they_say(name):
     )
 
 
+@pytest.mark.parametrize("dim", [1, 3, 6])
+def test_the_mixture_on_axes_has_the_moments_of_the_normal_law(dim):
+    prior = MixturePrior.on_axes(dim)
+    assert prior.means.shape == (2 * min(dim, 4), dim)
+    assert torch.allclose(prior.means.mean(0), torch.zeros(dim), atol=1e-6)
+    second = prior.means.T @ prior.means / len(prior.means)
+    second += prior.variances.mean(0).diag()
+    assert torch.allclose(second, torch.eye(dim), atol=1e-6)
+
+
 def test_priors_against_scipy():
     z = torch.randn(5, 2, generator=generator()).double()
     mean, root = torch.tensor([0.5, -0.5]), torch.tensor([[1.0, 0.0], [0.6, 0.7]])
@@ -266,25 +291,46 @@ def some_latents(m=7, n_draws=2, k=2, shift=0.0, spread=0.0):
     return Latents(draws, mean, log_variance)
 
 
-def test_latent_mmd_is_the_double_sum():
-    latents, prior = some_latents(), SparsePrior(2)
-    x = latents.draws.flatten(0, 1).numpy()
+@pytest.mark.parametrize(("m", "n_draws"), [(7, 2), (5, 1), (1, 3)])
+def test_latent_mmd_is_the_sum_over_pairs_of_different_records(m, n_draws):
+    latents, prior = some_latents(m, n_draws), SparsePrior(2)
+    x = latents.draws.numpy()
     y = prior.sample(64, generator(5)).numpy()
 
-    def mean_kernel(a, b):
-        squares = (a[:, None] - b[None]) ** 2
-        return sum(s / (s + squares) for s in CAUCHY_SCALES).mean()
+    def kernel(a, b):
+        return sum(s / (s + (a - b) ** 2) for s in CAUCHY_SCALES)
+
+    def pairs(a, d):
+        n = len(a)
+        values = [
+            kernel(u, v)
+            for i, k in product(range(n), repeat=2)
+            if i != k
+            for u in a[i, :, d]
+            for v in a[k, :, d]
+        ]
+        return np.mean(values) if values else 0.0
 
     expected = sum(
-        mean_kernel(x[:, d], x[:, d])
-        - 2 * mean_kernel(x[:, d], y[:, d])
-        + mean_kernel(y[:, d], y[:, d])
+        pairs(x, d)
+        - 2 * np.mean([kernel(u, v) for u in x[..., d].ravel() for v in y[:, d]])
+        + pairs(y[:, None], d)
         for d in (0, 1)
     )
     found = latent_mmd(latents, prior, generator(5))
-    assert float(found) == pytest.approx(expected, rel=1e-5)
-    against_itself = mmd(torch.from_numpy(y), torch.from_numpy(y))
-    assert float(against_itself) == pytest.approx(0, abs=1e-5)
+    assert float(found) == pytest.approx(expected, rel=1e-4)
+
+
+def test_unbiased_mmd_of_pairs_has_the_mean_of_the_whole():
+    # 4000 pairs, and the same points as one partition: what the law's own sample has.
+    z = 0.5 * torch.randn(8000, 1, 1, generator=generator(6)).double()
+    nodes = torch.randn(64, 1, generator=generator(7)).double()
+    by_pairs = torch.stack([unbiased_mmd(pair, nodes) for pair in z.split(2)])
+    whole = float(unbiased_mmd(z[:2000], nodes))
+    error = float(by_pairs.std()) / 4000**0.5
+    assert abs(float(by_pairs.mean()) - whole) < 5 * error
+    with_itself = torch.stack([mmd(pair[:, 0], nodes) for pair in z.split(2)])
+    assert float(with_itself.mean()) > whole + 20 * error
 
 
 def test_prior_kl_is_the_mean_over_draws_of_the_prior():
@@ -386,6 +432,92 @@ def test_any_release_gives_a_gaussian(seed):
     assert variances.max() <= 16.1
 
 
+STANDARD = GaussianPrior(torch.zeros(3), torch.diag(torch.tensor([2.0, 1.0, 1.5])))
+
+
+def test_cells_are_the_orthants_of_the_main_axes():
+    cells = LatentCells.of_law(STANDARD)
+    assert cells.count == 8
+    assert torch.allclose(cells.axes.abs(), torch.eye(3).double()[[0, 2, 1]].T)
+    z = torch.randn(50, 3, generator=generator())
+    of = cells.of(z)
+    same = (of[:, None] == of[None]) == (z.sign()[:, None] == z.sign()[None]).all(2)
+    assert same.all()
+    assert set(of.tolist()) == set(range(8))
+    wide = GaussianPrior(torch.zeros(6), torch.eye(6))
+    assert LatentCells.of_law(wide).count == 16
+
+
+def test_one_record_is_in_one_cell_by_at_most_root_two():
+    model = make_vae(3, scale=5.0)
+    draws, cells = noise(1, 3), LatentCells.of_law(STANDARD)
+    alone = np.stack(
+        [
+            model.cell_moments(CODES[i : i + 1], draws[i : i + 1], 0.8, cells)
+            for i in range(len(CODES))
+        ]
+    )
+    norms = np.sqrt((alone**2).sum((1, 2)))
+    assert (norms <= math.sqrt(2) * (1 + 1e-9)).all()
+    assert norms.max() > 0.999 * math.sqrt(2)
+    assert (alone.any(2).sum(1) == 1).all()
+    whole = model.cell_moments(CODES, draws, 0.8, cells)
+    assert np.allclose(whole, alone.sum(0))
+    total = model.moments(CODES, draws, 0.8)
+    assert np.allclose(whole.sum(0), total[:4])
+    with torch.no_grad():
+        model.encoder.output.bias.fill_(math.nan)
+    broken = model.cell_moments(CODES, draws, 0.8, cells)
+    assert broken[:, 0].sum() == len(CODES)
+    assert not broken[:, 1:].any()
+
+
+def two_clouds(n=4000):
+    rng = np.random.default_rng(0)
+    return rng.choice([-2.0, 2.0], (n, 1)) * [1, 0.5] + 0.5 * rng.normal(size=(n, 2))
+
+
+def released(z, radius, std=0.0, seed=0):
+    """Return the laws of points, as a release with this noise would give them."""
+    rng = np.random.default_rng(seed)
+    moments = np.concatenate(
+        [[len(z)], z.sum(0) / radius, (z.T @ z).ravel() / radius**2]
+    )
+    law = gaussian_of_moments(moments + rng.normal(0, std, moments.shape), radius, std)
+    cells = LatentCells.of_law(law)
+    of = cells.of(torch.from_numpy(z)).numpy()
+    parts = np.column_stack([np.ones(len(z)), z / radius])
+    sums = np.stack([parts[of == c].sum(0) for c in range(cells.count)])
+    noisy = sums + rng.normal(0, std, sums.shape)
+    return law, mixture_of_moments(law, noisy, radius, std, len(z))
+
+
+def test_the_mixture_of_moments_finds_clouds():
+    z = two_clouds()
+    law, mixture = released(z, 10.0)
+    points = torch.from_numpy(z).float()
+    assert mixture.log_prob(points).mean() > law.log_prob(points).mean() + 0.3
+    draws = mixture.sample(20_000, generator())
+    assert np.allclose(draws.mean(0), z.mean(0), atol=0.05)
+    assert np.allclose(torch.cov(draws.T), np.cov(z.T), atol=0.1)
+    assert (draws[:, 0].abs() < 0.7).float().mean() < 0.02
+    assert float(mixture.weights.sum()) == pytest.approx(1)
+
+
+def test_cells_of_mostly_noise_leave_the_law():
+    law, mixture = released(two_clouds(50), 4.0, std=1e4)
+    assert (mixture.means - law.mean).abs().max() < 0.2
+    points = torch.randn(50, 2, generator=generator())
+    assert torch.allclose(law.log_prob(points), mixture.log_prob(points), atol=0.3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_release_gives_a_mixture(seed):
+    _, mixture = released(two_clouds(5), 4.0, std=30.0, seed=seed)
+    assert torch.isfinite(mixture.sample(10, generator())).all()
+    assert (mixture.weights > 0).all()
+
+
 # The estimator --------------------------------------------------------------------
 
 
@@ -469,7 +601,7 @@ def test_chunks_do_not_change_scores_in_kind(monkeypatch):
 def test_the_moments_of_the_latents_are_reported_and_used():
     with_law = fitted(prior_budget=0.1, reproducible=True)
     without = fitted(prior_budget=0, reproducible=True)
-    words = "second moments of clipped latents"
+    words = "moments of clipped latents"
     assert words in str(with_law.privacy_)
     assert words not in str(without.privacy_)
     plan = with_law.privacy_.to_dict()["plan"]
@@ -481,8 +613,34 @@ def test_the_moments_of_the_latents_are_reported_and_used():
     assert with_law.noise_multiplier_ > without.noise_multiplier_
 
 
+def test_a_mixture_is_paid_for_by_two_releases(monkeypatch):
+    stds = []
+
+    class Door(Mechanisms):
+        def gaussian(self, values, std):
+            if values.shape in ((43,), (16, 7)):
+                stds.append(std)
+            return super().gaussian(values, std)
+
+    monkeypatch.setattr(
+        DPVAESynthesizer, "_mechanisms", lambda self, s: Door(s.counts, s.gradients)
+    )
+    fit = fitted(latent_law="mixture")
+    assert isinstance(fit._model.law, GaussianMixture)
+    multipliers = [stds[0] / math.sqrt(3), stds[1] / math.sqrt(2)]
+    plan = fit.privacy_.plan
+    assert joint_multiplier(multipliers) == pytest.approx(plan.prior_multiplier)
+    assert np.isfinite(fit.score(table(50)))
+    stds.clear()
+    fitted()
+    assert stds[0] / math.sqrt(3) == pytest.approx(plan.prior_multiplier)
+    fitted(latent_law="mixture", prior_budget=0)
+    assert len(stds) == 1
+
+
 def test_other_priors_stay_unless_asked():
     assert isinstance(fitted(prior="sparse")._model.law, SparsePrior)
+    assert isinstance(fitted(prior="mixture")._model.law, MixturePrior)
     fit = fitted(prior="sparse", prior_budget=0.05)
     assert isinstance(fit._model.law, GaussianPrior)
 
@@ -568,10 +726,12 @@ def test_beta_and_draws_do_what_they_say():
         ("divergence", "wasserstein"),
         ("prior", "cauchy"),
         ("prior_budget", 1.0),
+        ("prior_budget", -0.1),
         ("alpha", -1),
         ("beta", math.nan),
         ("n_draws", 0),
         ("latent_dim", 0),
+        ("latent_law", "kernel"),
         ("hidden_units", 0),
         ("epsilon", 0),
         ("n_partitions", 0),
@@ -581,6 +741,11 @@ def test_bad_parameters_are_named(name, value):
     with pytest.raises(ValueError, match=name) as error:
         fitted(**{name: value})
     assert repr(value) in str(error.value)
+
+
+def test_the_share_for_the_latents_may_be_zero():
+    with pytest.raises(ValueError, match=r"prior_budget.*in \[0, 1\) or 'auto'"):
+        fitted(prior_budget=1.0)
 
 
 def test_the_baselines_clip_flat():

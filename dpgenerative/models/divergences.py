@@ -62,22 +62,60 @@ def mmd(z: Tensor, nodes: Tensor | None = None) -> Tensor:
         masses = torch.arange(_N_NODES, device=z.device, dtype=z.dtype) + 0.5
         nodes = torch.special.ndtri(masses / _N_NODES).unsqueeze(1)
 
-    def mean_kernel(x: Tensor, y: Tensor) -> Tensor:
-        squares = (x.unsqueeze(0) - y.unsqueeze(1)).square()
-        kernels = (s / (s + squares) for s in CAUCHY_SCALES)
-        return sum(kernels, torch.zeros_like(squares)).mean((0, 1))
+    def mean(x: Tensor, y: Tensor) -> Tensor:
+        return _kernel(x, y).mean((0, 1))
 
-    return (
-        mean_kernel(z, z) - 2 * mean_kernel(z, nodes) + mean_kernel(nodes, nodes)
-    ).sum()
+    return (mean(z, z) - 2 * mean(z, nodes) + mean(nodes, nodes)).sum()
+
+
+def unbiased_mmd(draws: Tensor, nodes: Tensor) -> Tensor:
+    """Estimate `mmd` without pairs of a record with itself.
+
+    The mean over partitions of any size, from two records on, is then that of the laws
+    themselves; a value can be below 0. One record alone is compared with the nodes.
+
+    Parameters
+    ----------
+    draws : Tensor of shape (m, L, d)
+        L draws of every record of one partition, m >= 1.
+    nodes : Tensor of shape (n, d)
+        Draws from the other law, n >= 2.
+
+    Returns
+    -------
+    Tensor of shape ()
+    """
+    cross = _kernel(draws.flatten(0, 1), nodes).mean((0, 1))
+    within = _mean_of_pairs(draws) + _mean_of_pairs(nodes.unsqueeze(1))
+    return (within - 2 * cross).sum()
+
+
+def _kernel(x: Tensor, y: Tensor) -> Tensor:
+    """Return the kernel of all pairs, (m, n, d), of (m, d) and (n, d)."""
+    squares = (x.unsqueeze(1) - y.unsqueeze(0)).square()
+    kernels = (s / (s + squares) for s in CAUCHY_SCALES)
+    return sum(kernels, torch.zeros_like(squares))
+
+
+def _mean_of_pairs(draws: Tensor) -> Tensor:
+    """Return the mean kernel of draws of different records, (d,), of (m, L, d)."""
+    m, n_draws, d = draws.shape
+    if m == 1:
+        return draws.new_zeros(d)
+    z = draws.flatten(0, 1)
+    owner = torch.arange(m, device=z.device).repeat_interleave(n_draws)
+    apart = (owner.unsqueeze(1) != owner.unsqueeze(0)).unsqueeze(2)
+    total = (_kernel(z, z) * apart).sum((0, 1))
+    mean: Tensor = total / (m * (m - 1) * n_draws**2)
+    return mean
 
 
 def latent_mmd(
     latents: Latents, prior: Prior, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Return `mmd` of a partition's draws to 64 draws from the prior."""
+    """Return `unbiased_mmd` of a partition's draws to 64 draws from the prior."""
     nodes = prior.sample(_N_NODES, generator)
-    return mmd(latents.draws.flatten(0, 1), nodes.to(latents.draws))
+    return unbiased_mmd(latents.draws, nodes.to(latents.draws))
 
 
 def prior_kl(

@@ -25,6 +25,8 @@ import torch
 from torch import Tensor
 
 _LOG_2PI = math.log(2 * math.pi)
+_SPREAD = 0.2
+"""Variance of a Gaussian of `MixturePrior.on_axes`, along the axes that have some."""
 
 
 class Prior(Protocol):
@@ -118,6 +120,24 @@ class MixturePrior:
     variances: Tensor | float
     weights: Tensor | None = None
 
+    @classmethod
+    def on_axes(cls, dim: int) -> MixturePrior:
+        """Return two Gaussians on each of the first four axes, or on all of fewer.
+
+        With m such axes, means lie at plus and minus ``sqrt(0.8 m)`` and variances are
+        0.2 on these axes and 1 on others: the mixture has mean 0 and covariance I.
+
+        Parameters
+        ----------
+        dim : int
+            Number of latents k.
+        """
+        m = min(dim, 4)
+        axes = math.sqrt((1 - _SPREAD) * m) * torch.eye(dim)[:m]
+        variances = torch.ones(2 * m, dim)
+        variances[:, :m] = _SPREAD
+        return cls(torch.cat([axes, -axes]), variances)
+
     def _components(self) -> tuple[Tensor, Tensor, Tensor]:
         means = torch.as_tensor(self.means, dtype=torch.float32)
         variances = torch.as_tensor(self.variances, dtype=torch.float32)
@@ -166,3 +186,34 @@ class GaussianPrior:
         """Draw n points, shape (n, k)."""
         z = _normals(n, len(self.mean), generator)
         return self.mean.to(z) + z @ self.root.to(z).T
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianMixture:
+    """Mixture of Gaussians of one covariance: fitted to released moments of cells.
+
+    Parameters
+    ----------
+    means : Tensor of shape (c, k)
+    root : Tensor of shape (k, k)
+        Lower triangular Cholesky factor of the covariance.
+    weights : Tensor of shape (c,)
+        They add up to 1.
+    """
+
+    means: Tensor
+    root: Tensor
+    weights: Tensor
+
+    def log_prob(self, z: Tensor) -> Tensor:
+        """Return the log-density of every point, shape (...) for (..., k)."""
+        around = GaussianPrior(torch.zeros_like(self.root[0]), self.root)
+        parts = around.log_prob(z.unsqueeze(-2) - self.means.to(z))
+        return torch.logsumexp(parts + self.weights.to(z).log(), -1)
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """Draw n points, shape (n, k)."""
+        z = _normals(n, self.means.shape[1], generator)
+        weights = self.weights.to(z.device)
+        which = torch.multinomial(weights, n, replacement=True, generator=generator)
+        return self.means.to(z)[which] + z @ self.root.to(z).T

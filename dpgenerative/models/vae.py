@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -25,7 +26,13 @@ from torch import Tensor, nn
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.models.cells import CellFacts, Cells, Clamp, Rake
 from dpgenerative.models.divergences import Latents
-from dpgenerative.models.priors import GaussianPrior, NormalPrior, Prior, log_normal
+from dpgenerative.models.priors import (
+    GaussianMixture,
+    GaussianPrior,
+    NormalPrior,
+    Prior,
+    log_normal,
+)
 
 LOG_VARIANCE_BOUND = 5.0
 """Log-variances of the posterior lie within this distance of 0."""
@@ -37,6 +44,8 @@ INITIAL_MEAN = 1.5
 """Size of every posterior mean before training, at most."""
 LEAST_VARIANCE = 0.01
 """Least variance of a fitted prior in any direction."""
+MAIN_AXES = 4
+"""Axes of the latent space whose orthants have a Gaussian each, in a mixture."""
 
 
 class Encoder(nn.Module):
@@ -109,7 +118,144 @@ class Decoder(nn.Module):
         return out
 
 
-class VAE(nn.Module):
+class Autoencoder(nn.Module):
+    """Bound of the density, from an encoder and the density of what is decoded.
+
+    A model of something in particular (`VAE`, `models.images.ImageVAE`) states `encode`
+    and `_log_decoded`.
+
+    Parameters
+    ----------
+    latent_dim : int
+        Number of latents k.
+    prior : Prior
+        Law of the latents that training assumes.
+    beta : float
+        Weight of the divergence of a record's posterior from the prior.
+    """
+
+    def __init__(self, latent_dim: int, prior: Prior, beta: float) -> None:
+        super().__init__()
+        self.latent_dim = latent_dim
+        self.prior = prior
+        self.law = prior
+        self.beta = beta
+
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers the decoder says of one record."""
+        raise NotImplementedError
+
+    def encode(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and log-variance of q(z | x) of every row, both (n, k)."""
+        raise NotImplementedError
+
+    def _log_decoded(self, rows: Tensor, z: Tensor) -> Tensor:
+        """Return log p(x | z) of every row and draw, (n, L), for z of (n, L, k)."""
+        raise NotImplementedError
+
+    def latents(self, rows: Tensor, noise: Tensor) -> Latents:
+        """Return posteriors, and a draw for every standard normal in (n, L, k)."""
+        mean, log_variance = self.encode(rows)
+        spread = (log_variance / 2).exp().unsqueeze(1)
+        return Latents(mean.unsqueeze(1) + spread * noise, mean, log_variance)
+
+    def forward(self, rows: Tensor, noise: Tensor) -> tuple[Tensor, Latents]:
+        """Return the bound of every row's log-probability, and its latents.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (n, ...)
+        noise : Tensor of shape (n, L, k)
+            Standard normals, one per draw.
+
+        Returns
+        -------
+        bound : Tensor of shape (n,)
+            ``E_q[log p(x | z)] - beta KL(q(z | x) || p(z))`` over the L draws; in
+            closed form what has one.
+        latents : Latents
+        """
+        latents = self.latents(rows, noise)
+        decoded = self._log_decoded(rows, latents.draws).mean(1)
+        return decoded - self.beta * self._divergence(latents), latents
+
+    def _divergence(self, latents: Latents) -> Tensor:
+        """Return KL(q(z | x) || p(z)) of every row, from its draws if need be."""
+        mean, log_variance = latents.mean, latents.log_variance
+        if isinstance(self.prior, NormalPrior):
+            terms = mean.square() + log_variance.exp() - 1 - log_variance
+            return 0.5 * terms.sum(1)
+        return (_log_posterior(latents) - self.prior.log_prob(latents.draws)).mean(1)
+
+    def log_likelihood(self, rows: Tensor, noise: Tensor) -> Tensor:
+        """Return the importance-weighted bound (Burda et al. 2016), shape (n,).
+
+        It rises with the number of draws towards the log-probability under the law
+        that `sample` draws from.
+        """
+        latents = self.latents(rows, noise)
+        weights = self._log_decoded(rows, latents.draws)
+        weights = weights + self.law.log_prob(latents.draws) - _log_posterior(latents)
+        return torch.logsumexp(weights, 1) - math.log(noise.shape[1])
+
+    def _drawn(self, n: int, generator: torch.Generator) -> Tensor:
+        """Draw latents from the law."""
+        return self.law.sample(n, generator).to(next(self.parameters()))
+
+    @torch.no_grad()
+    def moments(self, rows: Tensor, noise: Tensor, radius: float) -> np.ndarray:
+        """Return the sum over rows of (1, z / R, z z^T / R^2), |z| cut to R; private.
+
+        One row moves it by at most sqrt(3), whatever its latents are.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (n, ...)
+        noise : Tensor of shape (n, 1, k)
+            Standard normals: z is a draw from the posterior.
+        radius : float
+
+        Returns
+        -------
+        ndarray of shape (1 + k + k^2,)
+        """
+        z = self._inside(rows, noise, radius)
+        parts = [z.new_tensor([len(z)]), z.sum(0), (z.T @ z).flatten()]
+        return torch.cat(parts).cpu().numpy()
+
+    @torch.no_grad()
+    def cell_moments(
+        self, rows: Tensor, noise: Tensor, radius: float, cells: LatentCells
+    ) -> np.ndarray:
+        """Return the sums over the rows of every cell of (1, z / R); private.
+
+        One row moves them by at most sqrt(2): it is in one cell.
+
+        Parameters
+        ----------
+        rows, noise, radius
+            As for `moments`.
+        cells : LatentCells
+
+        Returns
+        -------
+        ndarray of shape (c, 1 + k)
+        """
+        z = self._inside(rows, noise, radius)
+        sums = z.new_zeros(cells.count, 1 + z.shape[1])
+        parts = torch.cat([torch.ones_like(z[:, :1]), z], 1)
+        return sums.index_add_(0, cells.of(radius * z), parts).cpu().numpy()
+
+    def _inside(self, rows: Tensor, noise: Tensor, radius: float) -> Tensor:
+        """Return latents over the radius, cut to norm 1, in float64; zero for NaN."""
+        z = self.latents(rows, noise).draws[:, 0].double() / radius
+        length = z.norm(dim=1, keepdim=True)
+        inside = z / length.clamp(min=1)
+        return torch.where(length.isfinite(), inside, torch.zeros_like(z))
+
+
+class VAE(Autoencoder):
     """Bound of the density, encoder and sampler of rows of cells.
 
     Parameters
@@ -146,7 +292,7 @@ class VAE(nn.Module):
         generator: torch.Generator,
         condition: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(latent_dim, prior, beta)
         self.cells = Cells(facts, n_basis)
         self.condition = condition
         n_features = sum(self.cells.widths)
@@ -160,21 +306,16 @@ class VAE(nn.Module):
             free[condition] = 0
         widths = torch.tensor(self.cells.widths)
         self.register_buffer("free", free.repeat_interleave(widths))
-        self.latent_dim = latent_dim
-        self.prior = prior
-        self.law = prior
-        self.beta = beta
 
-    def encode(self, codes: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and log-variance of q(z | x) of every row, both (n, k)."""
-        mean, log_variance = self.encoder(self.cells.features(codes))
+    @property
+    def n_numbers(self) -> int:
+        """How many cells there are."""
+        return sum(self.cells.n_cells)
+
+    def encode(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and log-variance of q(z | x) of every row of cells, (n, k)."""
+        mean, log_variance = self.encoder(self.cells.features(rows.long()))
         return mean, log_variance
-
-    def latents(self, codes: Tensor, noise: Tensor) -> Latents:
-        """Return posteriors, and a draw for every standard normal in (n, L, k)."""
-        mean, log_variance = self.encode(codes)
-        spread = (log_variance / 2).exp().unsqueeze(1)
-        return Latents(mean.unsqueeze(1) + spread * noise, mean, log_variance)
 
     def _coefficients(self, z: Tensor, labels: Tensor | None) -> Tensor:
         """Return what the decoder says of every z in (..., k), told the cells given."""
@@ -191,54 +332,15 @@ class VAE(nn.Module):
         """
         return self.cells.log_probs_of(self._coefficients(z, labels))
 
-    def _log_decoded(self, codes: Tensor, z: Tensor) -> Tensor:
-        """Return log p(x | z) of every row and draw, (n, L)."""
+    def _log_decoded(self, rows: Tensor, z: Tensor) -> Tensor:
         n, n_draws, _ = z.shape
+        codes = rows.long()
         labels = None
         if self.condition is not None:
             labels = codes[:, [self.condition]].expand(n, n_draws)
         coefficients = self._coefficients(z, labels).flatten(0, 1)
-        rows = codes.repeat_interleave(n_draws, 0)
-        return self.cells.log_prob(coefficients, rows).view(n, n_draws)
-
-    def forward(self, codes: Tensor, noise: Tensor) -> tuple[Tensor, Latents]:
-        """Return the bound of every row's log-probability, and its latents.
-
-        Parameters
-        ----------
-        codes : LongTensor of shape (n, d)
-        noise : Tensor of shape (n, L, k)
-            Standard normals, one per draw.
-
-        Returns
-        -------
-        bound : Tensor of shape (n,)
-            ``E_q[log p(x | z)] - beta KL(q(z | x) || p(z))`` over the L draws; in
-            closed form what has one.
-        latents : Latents
-        """
-        latents = self.latents(codes, noise)
-        decoded = self._log_decoded(codes, latents.draws).mean(1)
-        return decoded - self.beta * self._divergence(latents), latents
-
-    def _divergence(self, latents: Latents) -> Tensor:
-        """Return KL(q(z | x) || p(z)) of every row, from its draws if need be."""
-        mean, log_variance = latents.mean, latents.log_variance
-        if isinstance(self.prior, NormalPrior):
-            terms = mean.square() + log_variance.exp() - 1 - log_variance
-            return 0.5 * terms.sum(1)
-        return (_log_posterior(latents) - self.prior.log_prob(latents.draws)).mean(1)
-
-    def log_likelihood(self, codes: Tensor, noise: Tensor) -> Tensor:
-        """Return the importance-weighted bound (Burda et al. 2016), shape (n,).
-
-        It rises with the number of draws towards the log-probability under the law
-        that `sample` draws from.
-        """
-        latents = self.latents(codes, noise)
-        weights = self._log_decoded(codes, latents.draws)
-        weights = weights + self.law.log_prob(latents.draws) - _log_posterior(latents)
-        return torch.logsumexp(weights, 1) - math.log(noise.shape[1])
+        codes = codes.repeat_interleave(n_draws, 0)
+        return self.cells.log_prob(coefficients, codes).view(n, n_draws)
 
     # Samples --------------------------------------------------------------------
 
@@ -275,9 +377,6 @@ class VAE(nn.Module):
             given = {j: each for j, each in given.items() if j != self.condition}
         clamp = Clamp(given, is_constant=False)
         return self.decode(z, generator, labels, clamp), clamp.log_weights
-
-    def _drawn(self, n: int, generator: torch.Generator) -> Tensor:
-        return self.law.sample(n, generator).to(self.cells.log_masses)
 
     def _labels(self, n: int, generator: torch.Generator) -> Tensor | None:
         """Draw cells of the condition from its released marginal."""
@@ -320,31 +419,38 @@ class VAE(nn.Module):
         for j, log_probs in enumerate(self.log_probs(z, labels)):
             rake(self.cells, j, log_probs)
 
-    # The law of the latents -----------------------------------------------------
 
-    @torch.no_grad()
-    def moments(self, codes: Tensor, noise: Tensor, radius: float) -> np.ndarray:
-        """Return the sum over rows of (1, z / R, z z^T / R^2), |z| cut to R; private.
+@dataclass(frozen=True)
+class LatentCells:
+    """Cells of the latent space: the orthants of the main axes of a released law.
 
-        One row moves it by at most sqrt(3), whatever its latents are.
+    Attributes
+    ----------
+    centre : Tensor of shape (k,)
+    axes : Tensor of shape (k, a)
+        The directions of largest variance.
+    """
 
-        Parameters
-        ----------
-        codes : LongTensor of shape (n, d)
-        noise : Tensor of shape (n, 1, k)
-            Standard normals: z is a draw from the posterior.
-        radius : float
+    centre: Tensor
+    axes: Tensor
 
-        Returns
-        -------
-        ndarray of shape (1 + k + k^2,)
-        """
-        z = self.latents(codes, noise).draws[:, 0].double() / radius
-        length = z.norm(dim=1, keepdim=True)
-        inside = z / length.clamp(min=1)
-        inside = torch.where(length.isfinite(), inside, torch.zeros_like(z))
-        parts = [z.new_tensor([len(z)]), inside.sum(0), (inside.T @ inside).flatten()]
-        return torch.cat(parts).cpu().numpy()
+    @classmethod
+    def of_law(cls, law: GaussianPrior) -> LatentCells:
+        """Return the cells of the first `MAIN_AXES` axes, or of fewer latents."""
+        root = law.root.double()
+        _, vectors = torch.linalg.eigh(root @ root.T)
+        return cls(law.mean.double(), vectors.flip(1)[:, :MAIN_AXES])
+
+    @property
+    def count(self) -> int:
+        """Number of cells."""
+        return 2 ** int(self.axes.shape[1])
+
+    def of(self, z: Tensor) -> Tensor:
+        """Return the cell of every point of (n, k)."""
+        sides = (z - self.centre.to(z)) @ self.axes.to(z) > 0
+        places = 2 ** torch.arange(sides.shape[1], device=z.device)
+        return (sides * places).sum(1)
 
 
 def _log_posterior(latents: Latents) -> Tensor:
@@ -365,7 +471,7 @@ def gaussian_of_moments(
     Parameters
     ----------
     moments : ndarray of shape (1 + k + k^2,)
-        Noisy `VAE.moments`.
+        Noisy `Autoencoder.moments`.
     radius : float
     std : float
         Standard deviation of the noise of every moment.
@@ -377,7 +483,45 @@ def gaussian_of_moments(
     second = radius**2 * moments[k + 1 :].reshape(k, k) / count
     covariance = (second + second.T) / 2 - np.outer(mean, mean)
     covariance += (np.eye(k) - covariance) * (1 - 1 / (1 + (noise * radius**2) ** 2))
+    return GaussianPrior(torch.from_numpy(mean).float(), _root(covariance, radius))
+
+
+def mixture_of_moments(
+    law: GaussianPrior, moments: np.ndarray, radius: float, std: float, n_rows: int
+) -> GaussianMixture:
+    """Return one Gaussian per cell, of the released means and one covariance.
+
+    What the means leave of the law's covariance is shared by all cells. A mean is drawn
+    towards the law's by the factor ``1 / (1 + s^2)``, s the standard deviation of its
+    noise, so that cells of mostly noise leave the law as it is.
+
+    Parameters
+    ----------
+    law : GaussianPrior
+        `gaussian_of_moments` of all rows.
+    moments : ndarray of shape (c, 1 + k)
+        Noisy `Autoencoder.cell_moments`.
+    radius : float
+    std : float
+        Standard deviation of the noise of every moment.
+    n_rows : int
+        The released row count: no cell has more.
+    """
+    counts = np.clip(moments[:, :1], 1.0, n_rows)
+    centre, root = law.mean.double().numpy(), law.root.double().numpy()
+    drawn = 1 + (std * radius / counts) ** 2
+    offsets = (radius * moments[:, 1:] / counts - centre) / drawn
+    weights = counts[:, 0] / counts.sum()
+    around = offsets - weights @ offsets
+    covariance = root @ root.T - (weights[:, None] * around).T @ around
+    shared = _root(covariance, radius)
+    means = torch.from_numpy(centre + offsets).float()
+    return GaussianMixture(means, shared, torch.from_numpy(weights).float())
+
+
+def _root(covariance: np.ndarray, radius: float) -> Tensor:
+    """Return the Cholesky factor of a covariance of bounded spreads."""
     values, vectors = np.linalg.eigh(covariance)
     values = np.clip(values, LEAST_VARIANCE, radius**2)
     root = np.linalg.cholesky((vectors * values) @ vectors.T)
-    return GaussianPrior(torch.from_numpy(mean).float(), torch.from_numpy(root).float())
+    return torch.from_numpy(root).float()

@@ -32,6 +32,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.func import functional_call, vjp, vmap
+from torch.nn.grad import conv2d_weight
 
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
 
@@ -413,24 +414,38 @@ class ConvSite(Site):
     def weighted_sum(self, factors: Tensor | list[Tensor]) -> Sums:
         if not isinstance(factors, Tensor):
             return super().weighted_sum(factors)
-        totals: list[Tensor] | None = None
-        for left, right, e in self._factors(slice(None)):
-            s = factors.to(e.dtype).view(-1, 1, 1)
-            weight = torch.einsum("npt,nqt->pq", s * left, right)
-            totals = _add(totals, self._shaped(weight, (s * e).sum((0, 2))))
-        return dict(zip(self.parameters, totals or [], strict=True))
+        total = self._sum(slice(None), factors)
+        return dict(zip(self.parameters, total, strict=True))
 
     def grouped(self, groups: Tensor, n_groups: int) -> list[Tensor]:
         # One product per group: no gradient of a single example is formed.
-        sums = [self._group_sum(groups == g) for g in range(n_groups)]
+        sums = [self._sum(groups == g) for g in range(n_groups)]
         return [torch.stack(parts) for parts in zip(*sums, strict=True)]
 
-    def _group_sum(self, members: Tensor) -> list[Tensor]:
+    def _sum(self, rows: slice | Tensor, factors: Tensor | None = None) -> list[Tensor]:
+        """Return the sum of some examples' gradients, each times its factor."""
         totals: list[Tensor] | None = None
-        for left, right, e in self._factors(members):
-            weight = torch.einsum("npt,nqt->pq", left, right)
-            totals = _add(totals, self._shaped(weight, e.sum((0, 2))))
+        for (x,), (e,) in zip(self.inputs, self.grads, strict=True):
+            x, e = x[rows], e[rows]
+            if factors is not None:
+                e = e * factors.to(e.dtype).view(-1, 1, 1, 1)
+            parts = self._present([self._weight_sum(x, e), e.sum((0, 2, 3))])
+            totals = _add(totals, parts)
         return totals or []
+
+    def _weight_sum(self, x: Tensor, e: Tensor) -> Tensor:
+        """Return the sum over examples of the weight's gradient."""
+        layer = self.module
+        if isinstance(layer, nn.ConvTranspose2d):
+            x, e = e, x
+        if x.device.type == "cpu" and len(x):
+            sums: Tensor = conv2d_weight(  # type: ignore[no-untyped-call]
+                x, layer.weight.shape, e, layer.stride, layer.padding, layer.dilation
+            )
+            return sums
+        # cuDNN may take an algorithm that rounds more than the margins of norms allow.
+        weight = torch.einsum("npt,nqt->pq", e.flatten(2), self._patches(x))
+        return weight.view_as(layer.weight)
 
 
 RULES: dict[type[nn.Module], type[Site]] = {

@@ -252,12 +252,13 @@ def make_plan(
         When no noise fits the budget.
     """
     if epsilon is None:
-        zeros = {"marginal_multiplier": 0.0, "norm_multiplier": 0.0}
         return PrivacyPlan(
             epsilon=math.inf, delta=delta, count_epsilon=math.inf, n_rows=n_rows,
-            threshold_delta=0.0, noise_multiplier=0.0, sampling_rate=sampling_rate,
-            n_steps=n_steps, prior_multiplier=0.0 if prior_budget else math.inf,
-            rows_per_unit=rows_per_unit, **zeros,
+            marginal_multiplier=0.0 if marginal_budget else math.inf,
+            threshold_delta=0.0, norm_multiplier=0.0 if estimates_norm else math.inf,
+            noise_multiplier=0.0, sampling_rate=sampling_rate, n_steps=n_steps,
+            prior_multiplier=0.0 if prior_budget else math.inf,
+            rows_per_unit=rows_per_unit,
         )  # fmt: skip
     promised = epsilon
     spent = count_epsilon(epsilon, rows_per_unit)
@@ -376,7 +377,7 @@ class PrivacyReport:
         )
         if math.isfinite(plan.prior_multiplier):
             lines.append(
-                "count, mean and second moments of clipped latents (Gaussian, noise "
-                f"multiplier {plan.prior_multiplier:.4g})"
+                "moments of clipped latents (Gaussian, noise multiplier "
+                f"{plan.prior_multiplier:.4g} for all together)"
             )
         return lines

@@ -120,25 +120,17 @@ class Synthesizer(BaseEstimator):
                 "cover. Resample or drop rows before the fit instead."
             )
         self._check_parameters()
-        frame, layout = as_table(self._owner, X, y)
-        schema = (self.schema or Schema([])).resolve(
-            frame, self._nominal(frame, layout)
-        )
+        rows, layout, schema = self._read(X, y)
         modelled = Schema(c for c in schema.columns if c.role != "id")
-        if not len(modelled):
-            raise ValueError(f"{self._owner} needs a column that is no identifier.")
-        self._check_schema(modelled)
         seed = self._seed()
         device = self._device()
         streams = Streams.create(seed, self.reproducible, device)
         mechanisms = self._mechanisms(streams)
-        rows = frame[list(modelled.names)]
         fitted = self._fit(rows, modelled, streams, mechanisms, device)
         for name, value in fitted.items():
             setattr(self, name, value)
         self.schema_ = schema.completed(fitted["schema_"].columns)
-        ids = [c.name for c in schema.columns if c.role == "id"]
-        self._layout = replace(layout, ids=tuple((n, frame.dtypes[n]) for n in ids))
+        self._layout = layout
         self._sample_seed = seed
         self._n_sampled = 0
         self.n_features_in_ = len(layout.x_names)
@@ -267,9 +259,38 @@ class Synthesizer(BaseEstimator):
         """Return the door of this fit's releases; tests put a recorder here."""
         return Mechanisms(streams.counts, streams.gradients)
 
+    def _read(self, X: Any, y: Any) -> tuple[Any, Any, Schema]:
+        """Return the private rows, their containers, and what is public of columns."""
+        frame, layout = as_table(self._owner, X, y)
+        schema = (self.schema or Schema([])).resolve(
+            frame, self._nominal(frame, layout)
+        )
+        modelled = [c for c in schema.columns if c.role != "id"]
+        if not modelled:
+            raise ValueError(f"{self._owner} needs a column that is no identifier.")
+        self._check_schema(Schema(modelled))
+        ids = [c.name for c in schema.columns if c.role == "id"]
+        layout = replace(layout, ids=tuple((n, frame.dtypes[n]) for n in ids))
+        return frame[[c.name for c in modelled]], layout, schema
+
+    def _transform(
+        self,
+        frame: Any,
+        schema: Schema,
+        plan: PrivacyPlan,
+        mechanisms: Mechanisms,
+    ) -> Any:
+        """Release the marginals; return the way from rows to codes and back."""
+        return TableTransformer.fit(
+            frame, schema, mechanisms, n_rows=plan.n_rows,
+            multiplier=plan.marginal_multiplier, delta=plan.threshold_delta,
+            n_bins=self._resolved("n_bins", plan.n_rows, schema),
+            informed=self._informed,
+        )  # fmt: skip
+
     def _fit(
         self,
-        frame: pd.DataFrame,
+        frame: Any,
         schema: Schema,
         streams: Streams,
         mechanisms: Mechanisms,
@@ -280,13 +301,10 @@ class Synthesizer(BaseEstimator):
             len(frame), count_epsilon(self._epsilon, self.max_rows_per_unit)
         )
         plan = self._plan(n_rows, schema)
-        transformer = TableTransformer.fit(
-            frame, schema, mechanisms, n_rows=n_rows,
-            multiplier=plan.marginal_multiplier, delta=plan.threshold_delta,
-            n_bins=self._resolved("n_bins", n_rows, schema), informed=self._informed,
-        )  # fmt: skip
-        facts = _cell_facts(transformer)
-        model = self._build(facts, n_rows, schema, streams.weights).to(device)
+        transformer = self._transform(frame, schema, plan, mechanisms)
+        model = self._build(
+            self._facts(transformer), n_rows, schema, streams.weights
+        ).to(device)
         objective = self._objective(model, transformer, frame, streams, device)
         gradient = self._gradient(
             model, objective, plan, len(frame), mechanisms, device
@@ -326,6 +344,14 @@ class Synthesizer(BaseEstimator):
         """Whether the model starts at the private marginals."""
         return True
 
+    def _facts(self, transformer: Any) -> Any:
+        """Return what the model must know of the columns."""
+        return _cell_facts(transformer)
+
+    def _public(self, schema: Schema) -> tuple[str, ...]:
+        """Return what the schema, dtypes and parameters gave away for free."""
+        return _public_facts(schema, self.schema)
+
     def _latent_share(self, n_rows: int, schema: Schema) -> float:
         """Share of the budget for the moments of the latents."""
         return 0.0
@@ -343,7 +369,7 @@ class Synthesizer(BaseEstimator):
 
     def _build(
         self,
-        facts: Sequence[CellFacts],
+        facts: Any,
         n_rows: int,
         schema: Schema,
         generator: torch.Generator,
@@ -354,8 +380,8 @@ class Synthesizer(BaseEstimator):
     def _objective(
         self,
         model: Any,
-        transformer: TableTransformer,
-        frame: pd.DataFrame,
+        transformer: Any,
+        frame: Any,
         streams: Streams,
         device: str,
     ) -> Objective:
@@ -369,8 +395,8 @@ class Synthesizer(BaseEstimator):
     def _finish(
         self,
         model: Any,
-        transformer: TableTransformer,
-        frame: pd.DataFrame,
+        transformer: Any,
+        frame: Any,
         plan: PrivacyPlan,
         mechanisms: Mechanisms,
         streams: Streams,
@@ -676,7 +702,7 @@ class Synthesizer(BaseEstimator):
             plan,
             spent,
             clipping,
-            _public_facts(schema, self.schema),
+            self._public(schema),
             _notes(self.reproducible, self.max_rows_per_unit),
         )
 

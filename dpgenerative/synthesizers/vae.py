@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,29 @@ from torch import Tensor
 
 from dpgenerative._random import Streams, torch_generator
 from dpgenerative._validation import check_number, check_option, refuse
-from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.divergences import LATENT_DIVERGENCES, Latents
-from dpgenerative.models.priors import NormalPrior, Prior, SparsePrior
-from dpgenerative.models.vae import VAE, gaussian_of_moments
+from dpgenerative.models.images import (
+    HEADS,
+    Architecture,
+    ImageVAE,
+    check_architecture,
+    convolutions,
+    perceptrons,
+)
+from dpgenerative.models.priors import (
+    MixturePrior,
+    NormalPrior,
+    Prior,
+    SparsePrior,
+)
+from dpgenerative.models.vae import (
+    VAE,
+    Autoencoder,
+    LatentCells,
+    gaussian_of_moments,
+    mixture_of_moments,
+)
+from dpgenerative.pixels import Pixels, check_array, check_range, full_range, full_shape
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.sampling import capacity
@@ -29,16 +49,30 @@ from dpgenerative.synthesizers.base import (
     Synthesizer,
     as_seed,
 )
-from dpgenerative.transform import TableTransformer
 
 PRIORS: dict[str, Callable[[int], Prior]] = {
     "normal": NormalPrior,
+    "mixture": MixturePrior.on_axes,
     "sparse": SparsePrior,
 }
 MOMENT_SENSITIVITY = math.sqrt(3)
 """Of (1, z / R, z z^T / R^2): three parts of norm at most 1."""
+CELL_SENSITIVITY = math.sqrt(2)
+"""Of (1, z / R) in the one cell that a row is in."""
+LATENT_LAWS = ("gaussian", "mixture")
 SCORE_CELLS = 2**23
 """Logits that scoring holds at a time."""
+ARCHITECTURES = ("mlp", "conv")
+TABLE_ONLY: dict[str, Any] = {
+    "schema": None, "categorical_features": "from_dtype", "conditional": None,
+    "marginal_budget": "auto", "n_bins": "auto", "n_basis": "auto",
+}  # fmt: skip
+"""Parameters that speak of columns, and what they are where there are none."""
+IMAGE_ONLY: dict[str, Any] = {
+    "architecture": "mlp", "likelihood": "bernoulli", "pixel_range": "auto",
+    "pixel_std": 0.1,
+}  # fmt: skip
+"""Parameters that speak of pixels, and what they are where there are none."""
 
 
 class DPVAESynthesizer(Synthesizer):
@@ -79,14 +113,19 @@ class DPVAESynthesizer(Synthesizer):
     clip_batch : float, optional
         Clipping norm of one partition's gradient; None means `max_grad_norm` times
         ``n_partitions / (20 * batch size)``.
-    prior : {"normal", "sparse"} or Prior, default="normal"
-        Law of the latents (`models.priors`): N(0, I), spike and slab, or any object
-        with `log_prob` and `sample`.
+    prior : {"normal", "mixture", "sparse"} or Prior, default="normal"
+        Law of the latents (`models.priors`): N(0, I), Gaussians around points of the
+        first four axes (`MixturePrior.on_axes`), spike and slab, or any object with
+        `log_prob` and `sample`.
     prior_budget : float in [0, 1) or "auto", default="auto"
         Share of the budget for the moments of the trained latents; `sample` then draws
-        them from the Gaussian of these moments (drawn towards N(0, I) where they are
-        mostly noise). 0 draws from `prior` itself. "auto" is .05 for the normal prior
-        and 0 for others.
+        them from `latent_law`, fitted to these moments (and drawn towards N(0, I) where
+        they are mostly noise). 0 draws from `prior` itself. "auto" is .05 for the
+        normal prior and 0 for others.
+    latent_law : {"gaussian", "mixture"}, default="gaussian"
+        Law of the trained latents that `prior_budget` pays for: one Gaussian; or one
+        per orthant of its four main axes, of their own means and weights and one
+        covariance. No effect where `prior_budget` is 0.
     beta : float, default=1.0
         Weight of the divergence of every record's posterior from the prior.
     n_draws : int, default=1
@@ -98,6 +137,25 @@ class DPVAESynthesizer(Synthesizer):
         Number of latents; "auto" with a Prior object is that of its samples.
     hidden_units : int or "auto", default="auto"
         Width of the hidden layers of encoder and decoder, at least 1.
+    image_shape : tuple of int, optional
+        (height, width) or (channels, height, width): X is then an array of images, of
+        shape (n, c h w), (n, h, w) or (n, c, h, w), and samples come in the shape and
+        dtype fitted. Nothing is spent on marginals: the range of the pixels is public.
+        Parameters that speak of columns must keep their defaults, and y cannot be
+        fitted.
+    architecture : {"mlp", "conv"} or callable, default="mlp"
+        Encoder and decoder of images (`models.images`): one hidden layer each; three
+        convolutions of 32, 64 and 128 channels (Mathieu et al. 2019); or a function of
+        (c, h, w), the number of latents and a torch generator that returns two modules.
+    likelihood : {"bernoulli", "gaussian"}, default="bernoulli"
+        Law of a pixel x in [0, 1], given its mean p: ``p^x (1 - p)^(1 - x)``, or a
+        normal of standard deviation `pixel_std`.
+    pixel_range : tuple of float or "auto", default="auto"
+        Least and greatest value of a pixel, taken as public. "auto" is (0, 255) for
+        uint8 and (0, 1) for all else. Values outside move to the nearest end, missing
+        ones to the lower one.
+    pixel_std : float, default=0.1
+        Standard deviation of the Gaussian law, in shares of the range.
     n_basis : int or "auto", default="auto"
         Degrees of freedom of an ordered column.
     n_bins : int or "auto", default="auto"
@@ -147,6 +205,9 @@ class DPVAESynthesizer(Synthesizer):
     Every `fit` spends again. `score`, `score_samples`, `encode` and `reconstruct` on
     private rows are not covered.
 
+    An image comes as the means of its pixels, which carry no noise of their own, except
+    that pixels of two values (bools, or integers of a range of width 1) are drawn.
+
     References
     ----------
     Takahashi, Takagi, Ono and Komatsu. Differentially Private Variational Autoencoders
@@ -178,11 +239,17 @@ class DPVAESynthesizer(Synthesizer):
         clip_batch: float | None = None,
         prior: str | Prior = "normal",
         prior_budget: float | str = "auto",
+        latent_law: str = "gaussian",
         beta: float = 1.0,
         n_draws: int = 1,
         conditional: Hashable = None,
         latent_dim: int | str = "auto",
         hidden_units: int | str = "auto",
+        image_shape: Sequence[int] | None = None,
+        architecture: str | Architecture = "mlp",
+        likelihood: str = "bernoulli",
+        pixel_range: Sequence[float] | str = "auto",
+        pixel_std: float = 0.1,
         n_basis: int | str = "auto",
         n_bins: int | str = "auto",
         schema: Schema | None = None,
@@ -211,11 +278,17 @@ class DPVAESynthesizer(Synthesizer):
         self.clip_batch = clip_batch
         self.prior = prior
         self.prior_budget = prior_budget
+        self.latent_law = latent_law
         self.beta = beta
         self.n_draws = n_draws
         self.conditional = conditional
         self.latent_dim = latent_dim
         self.hidden_units = hidden_units
+        self.image_shape = image_shape
+        self.architecture = architecture
+        self.likelihood = likelihood
+        self.pixel_range = pixel_range
+        self.pixel_std = pixel_std
         self.n_basis = n_basis
         self.n_bins = n_bins
         self.schema = schema
@@ -316,9 +389,12 @@ class DPVAESynthesizer(Synthesizer):
 
     def _decoded(self, z: Tensor, random_state: Any, labels: pd.Series | None) -> Any:
         """Draw one row for every point, of these labels if told."""
-        told = None if labels is None else self._told(labels)
         cells, places = np.random.SeedSequence(as_seed(random_state)).spawn(2)
-        codes = self._model.decode(z, torch_generator(cells), told).numpy()
+        generator = torch_generator(cells)
+        if self._has_images:
+            return self._layout.restore(self._model.decode(z, generator).numpy())
+        told = None if labels is None else self._told(labels)
+        codes = self._model.decode(z, generator, told).numpy()
         return self._restored(codes, np.random.default_rng(places), labels)
 
     def reconstruct(self, X: Any, y: Any = None, random_state: Any = None) -> Any:
@@ -381,11 +457,102 @@ class DPVAESynthesizer(Synthesizer):
             frame[self.conditional] = pd.Series(np.asarray(labels)).astype(dtype)
         return self._layout.restore(self._with_ids(frame, rng, None))
 
+    # Images ---------------------------------------------------------------------
+
+    @property
+    def _has_images(self) -> bool:
+        return self.image_shape is not None
+
+    def _read(self, X: Any, y: Any) -> tuple[Any, Any, Schema]:
+        if not self._has_images:
+            return super()._read(X, y)
+        self._refuse_target(y)
+        shape = full_shape(self._owner, self.image_shape)
+        check_array(self._owner, X, shape)
+        low, high = full_range(self.pixel_range, X.dtype)
+        has_density = self.likelihood == "gaussian"
+        pixels = Pixels(shape, X.shape[1:], low, high, X.dtype, has_density)
+        return pixels.read(self._owner, X), pixels, Schema([])
+
+    def _transform(
+        self,
+        frame: Any,
+        schema: Schema,
+        plan: PrivacyPlan,
+        mechanisms: Mechanisms,
+    ) -> Any:
+        if self._has_images:
+            return frame.pixels
+        return super()._transform(frame, schema, plan, mechanisms)
+
+    def _joined(self, X: Any, y: Any) -> Any:
+        if not self._has_images:
+            return super()._joined(X, y)
+        self._refuse_target(y)
+        return self._transformer.read(self._owner, X)
+
+    def _refuse_target(self, y: Any) -> None:
+        if y is not None:
+            raise ValueError(
+                f"{self._owner} takes no y with image_shape. Where labels are public, "
+                "fit one synthesizer to the images of each label."
+            )
+
+    def _check_given(self, given: Any, impute: Any, max_tries: Any) -> None:
+        if self._has_images and given is not None:
+            rule = "must be None with image_shape: pixels have no conditions"
+            refuse(f"{self._owner}.sample", "given", rule, given)
+        super()._check_given(given, impute, max_tries)
+
+    def _rows(
+        self, n: int, generator: torch.Generator, rng: np.random.Generator
+    ) -> Any:
+        if self._has_images:
+            return self._model.sample(n, generator).numpy()
+        return super()._rows(n, generator, rng)
+
+    def _codes(self, frame: Any) -> Tensor:
+        return torch.from_numpy(self._transformer.encode(frame))
+
+    def _facts(self, transformer: Any) -> Any:
+        return transformer if self._has_images else super()._facts(transformer)
+
+    def _image_model(
+        self,
+        pixels: Pixels,
+        hidden_units: int,
+        latent_dim: int,
+        generator: torch.Generator,
+    ) -> dict[str, Any]:
+        """Return what an `ImageVAE` needs beside the law of its latents."""
+        if isinstance(self.architecture, str):
+            mlp = partial(perceptrons, hidden_units=hidden_units)
+            make = mlp if self.architecture == "mlp" else convolutions
+            encoder, decoder = make(pixels.shape, latent_dim, generator)
+        else:
+            modules = self.architecture(pixels.shape, latent_dim, generator)
+            check_architecture(self._owner, modules, pixels.shape, latent_dim)
+            encoder, decoder = modules
+        return {
+            "encoder": encoder, "decoder": decoder, "image_shape": pixels.shape,
+            "head": self.likelihood, "std": self.pixel_std,
+            "two_valued": pixels.two_valued,
+        }  # fmt: skip
+
     # What the base class asks for -----------------------------------------------
 
     @property
     def _rules(self) -> Mapping[str, Rule]:
-        return _RULES
+        return _IMAGE_RULES if self._has_images else _RULES
+
+    @property
+    def _informed(self) -> bool:
+        return not self._has_images
+
+    def _public(self, schema: Schema) -> tuple[str, ...]:
+        if self._has_images:
+            return ("shape, dtype and range of the pixels; constructor parameters",)
+        return super()._public(schema)
 
     @property
     def _divergences(self) -> Mapping[str, Callable[..., Tensor]]:
@@ -412,10 +579,31 @@ class DPVAESynthesizer(Synthesizer):
         self._check_prior()
         for name in ("alpha", "beta"):
             check_number(owner, name, getattr(self, name), low=0, closed="left")
+        check_option(owner, "latent_law", self.latent_law, LATENT_LAWS)
         self._check_integers(n_draws=1)
         self._check_integers(["auto"], latent_dim=1, hidden_units=1)
-        if self.prior_budget != 0:
-            self._check_share("prior_budget")
+        check_number(
+            owner, "prior_budget", self.prior_budget, low=0, high=1, closed="left",
+            also=["auto"],
+        )  # fmt: skip
+        self._check_images()
+
+    def _check_images(self) -> None:
+        owner = self._owner
+        if not callable(self.architecture):
+            check_option(owner, "architecture", self.architecture, ARCHITECTURES)
+        check_option(owner, "likelihood", self.likelihood, HEADS)
+        check_range(owner, self.pixel_range)
+        check_number(owner, "pixel_std", self.pixel_std, low=0)
+        if self._has_images:
+            full_shape(owner, self.image_shape)
+        fixed = TABLE_ONLY if self._has_images else IMAGE_ONLY
+        for name, default in fixed.items():
+            value = getattr(self, name)
+            if value is not default and value != default:
+                with_it = "with" if self._has_images else "without"
+                rule = f"must be {default!r} {with_it} image_shape"
+                refuse(owner, name, rule, value)
 
     def _check_prior(self) -> None:
         if isinstance(self.prior, str):
@@ -435,24 +623,28 @@ class DPVAESynthesizer(Synthesizer):
 
     def _build(
         self,
-        facts: Sequence[CellFacts],
+        facts: Any,
         n_rows: int,
         schema: Schema,
         generator: torch.Generator,
-    ) -> VAE:
+    ) -> Autoencoder:
         if isinstance(self.prior, str):
             latent_dim = self._resolved("latent_dim", n_rows, schema)
             prior = PRIORS[self.prior](latent_dim)
         else:
             prior = self.prior
             latent_dim = prior.sample(1, torch.Generator()).shape[1]
+        hidden_units = self._resolved("hidden_units", n_rows, schema)
+        if self._has_images:
+            parts = self._image_model(facts, hidden_units, latent_dim, generator)
+            return ImageVAE(**parts, latent_dim=latent_dim, prior=prior, beta=self.beta)
         condition = None
         if self.conditional is not None:
             condition = list(schema.names).index(self.conditional)
         return VAE(
             facts,
             n_basis=self._resolved("n_basis", n_rows, schema),
-            hidden_units=self._resolved("hidden_units", n_rows, schema),
+            hidden_units=hidden_units,
             latent_dim=latent_dim,
             prior=prior,
             beta=self.beta,
@@ -462,9 +654,9 @@ class DPVAESynthesizer(Synthesizer):
 
     def _objective(
         self,
-        model: VAE,
-        transformer: TableTransformer,
-        frame: pd.DataFrame,
+        model: Autoencoder,
+        transformer: Any,
+        frame: Any,
         streams: Streams,
         device: str,
     ) -> Objective:
@@ -473,7 +665,7 @@ class DPVAESynthesizer(Synthesizer):
         def objective(rows: Tensor) -> tuple[Tensor, Tensor | None]:
             shape = (len(rows), self.n_draws, model.latent_dim)
             noise = torch.randn(shape, generator=streams.draws, device=device)
-            bound, latents = model(codes[rows].long(), noise)
+            bound, latents = model(codes[rows], noise)
             if self.divergence is None:
                 return -bound, None
             posterior = torch.stack([latents.mean, latents.log_variance], 1)
@@ -481,7 +673,7 @@ class DPVAESynthesizer(Synthesizer):
 
         return objective
 
-    def _batch_term(self, model: VAE, streams: Streams) -> Divergence | None:
+    def _batch_term(self, model: Autoencoder, streams: Streams) -> Divergence | None:
         if self.divergence is None:
             return None
         divergence: Callable[..., Tensor] = (
@@ -498,34 +690,63 @@ class DPVAESynthesizer(Synthesizer):
 
     def _finish(
         self,
-        model: VAE,
-        transformer: TableTransformer,
-        frame: pd.DataFrame,
+        model: Autoencoder,
+        transformer: Any,
+        frame: Any,
         plan: PrivacyPlan,
         mechanisms: Mechanisms,
         streams: Streams,
     ) -> None:
         if math.isfinite(plan.prior_multiplier):
-            radius = math.sqrt(model.latent_dim) + 2
             codes = torch.from_numpy(transformer.encode(frame))
-            moments = self._moments(model, codes, radius, streams)
-            std = plan.prior_multiplier * MOMENT_SENSITIVITY
-            released = mechanisms.gaussian(moments, std)
-            model.law = gaussian_of_moments(released, radius, std)
-        model.rake(RAKING_ROWS, streams.rows)
+            model.law = self._law(model, codes, plan, mechanisms, streams)
+        if isinstance(model, VAE):
+            model.rake(RAKING_ROWS, streams.rows)
 
-    def _moments(
-        self, model: VAE, codes: Tensor, radius: float, streams: Streams
-    ) -> np.ndarray:
-        """Return the sums of `VAE.moments` over all rows: private."""
-        device = streams.draws.device
+    def _law(
+        self,
+        model: Autoencoder,
+        codes: Tensor,
+        plan: PrivacyPlan,
+        mechanisms: Mechanisms,
+        streams: Streams,
+    ) -> Prior:
+        """Release moments of the latents; return the law that is fitted to them.
+
+        Two releases of multiplier sqrt(2) z, whatever the second asks for after the
+        first, are one of multiplier z.
+        """
         k = model.latent_dim
-        total = np.zeros(1 + k + k * k)
+        radius = math.sqrt(k) + 2
+        is_mixture = self.latent_law == "mixture"
+        multiplier = plan.prior_multiplier * (math.sqrt(2) if is_mixture else 1.0)
+        std = multiplier * MOMENT_SENSITIVITY
+        exact = self._summed(partial(model.moments, radius=radius), codes, k, streams)
+        law = gaussian_of_moments(mechanisms.gaussian(exact, std), radius, std)
+        if not is_mixture:
+            return law
+        std = multiplier * CELL_SENSITIVITY
+        cells = LatentCells.of_law(law)
+        moments = partial(model.cell_moments, radius=radius, cells=cells)
+        exact = self._summed(moments, codes, k, streams)
+        noisy = mechanisms.gaussian(exact, std)
+        return mixture_of_moments(law, noisy, radius, std, plan.n_rows)
+
+    def _summed(
+        self,
+        moments: Callable[[Tensor, Tensor], np.ndarray],
+        codes: Tensor,
+        latent_dim: int,
+        streams: Streams,
+    ) -> np.ndarray:
+        """Return moments of one draw of the latents of every row, added up: private."""
+        device = streams.draws.device
+        parts = []
         for part in codes.split(4096):
-            shape = (len(part), 1, k)
+            shape = (len(part), 1, latent_dim)
             noise = torch.randn(shape, generator=streams.draws, device=device)
-            total += model.moments(part.long().to(device), noise, radius)
-        return total
+            parts.append(moments(part.to(device), noise))
+        return np.sum(parts, axis=0)
 
     def _draw(
         self, n: int, generator: torch.Generator, rng: np.random.Generator
@@ -549,7 +770,7 @@ class DPVAESynthesizer(Synthesizer):
         return codes.numpy(), inside, weights.double().numpy()
 
     def _chunks(self, n: int, n_draws: int) -> Iterator[slice]:
-        size = max(1, SCORE_CELLS // (n_draws * sum(self._model.cells.n_cells)))
+        size = max(1, SCORE_CELLS // (n_draws * self._model.n_numbers))
         return (slice(start, start + size) for start in range(0, n, size))
 
     def _noise(self, n: int, n_draws: int, generator: torch.Generator) -> Tensor:
@@ -574,6 +795,15 @@ def _auto_hidden(n: int, schema: Schema, epsilon: float | None) -> int:
     return 16 if _is_small(n, schema, epsilon) else 64
 
 
+_IMAGE_RULES: dict[str, Rule] = {
+    "marginal_budget": lambda n, schema, epsilon: 0.0,
+    "prior_budget": lambda n, schema, epsilon: 0.05,
+    "latent_dim": lambda n, schema, epsilon: 16,
+    "hidden_units": lambda n, schema, epsilon: 64,
+    "n_steps": _auto_steps,
+    "batch_size": lambda n, schema, epsilon: min(1024, max(32, n)),
+    "learning_rate": lambda n, schema, epsilon: 0.003 if epsilon is None else 0.02,
+}
 _RULES: dict[str, Rule] = {
     "marginal_budget": lambda n, schema, epsilon: 0.15,
     "prior_budget": lambda n, schema, epsilon: 0.05,

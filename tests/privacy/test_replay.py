@@ -181,6 +181,7 @@ CONFIGURATIONS = {
     "per-unit": {"clipping": "per-unit"},
     "sparsified": {"clipping": "sparsified"},
     "vae": {"estimator": DPVAESynthesizer},
+    "vae mixture": {"estimator": DPVAESynthesizer, "latent_law": "mixture"},
     "vae draws": {"estimator": DPVAESynthesizer, "n_draws": 3, "prior": "sparse"},
     "vae term-wise": {"estimator": DPVAESynthesizer, "divergence": "kl"},
     "vae label": {"estimator": DPVAESynthesizer, "conditional": "smokes"},
@@ -241,14 +242,14 @@ def test_the_replay_sees_moments_without_noise(monkeypatch):
     from dpgenerative.synthesizers import vae
 
     exact = []
-    moments = DPVAESynthesizer._moments
+    moments = DPVAESynthesizer._summed
     law = vae.gaussian_of_moments
 
     def kept(self, *args):
         exact.append(moments(self, *args))
         return exact[-1]
 
-    monkeypatch.setattr(DPVAESynthesizer, "_moments", kept)
+    monkeypatch.setattr(DPVAESynthesizer, "_summed", kept)
     monkeypatch.setattr(
         vae, "gaussian_of_moments", lambda released, *args: law(exact[-1], *args)
     )

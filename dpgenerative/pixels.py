@@ -1,0 +1,170 @@
+"""Images as arrays: what is public about them, and the way to [0, 1] and back.
+
+Nothing is released here. The shape, the range and the dtype of the pixels are public;
+a value outside the range moves to the nearest end, and a missing one to the lower end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpgenerative._validation import check_number, refuse
+from dpgenerative.exceptions import UnsupportedColumnError
+from dpgenerative.schema import Schema
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """The public facts about a set of images.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Channels, height and width.
+    row_shape : tuple of int
+        Shape of one image in the array that was fitted.
+    low, high : float
+        Range of the pixels.
+    dtype : dtype
+        Of the array that was fitted.
+    has_density : bool
+        Whether scores are densities in the units of the pixels.
+    """
+
+    shape: tuple[int, int, int]
+    row_shape: tuple[int, ...]
+    low: float
+    high: float
+    dtype: np.dtype[Any]
+    has_density: bool
+
+    schema: ClassVar[Schema] = Schema([])
+    x_kind: ClassVar[str] = "array"
+    y_name: ClassVar[None] = None
+    ids: ClassVar[tuple[()]] = ()
+
+    @property
+    def x_names(self) -> range:
+        """Numbers of the pixels, channels included."""
+        return range(math.prod(self.shape))
+
+    @property
+    def two_valued(self) -> bool:
+        """Whether a pixel can be nothing but one end of the range or the other."""
+        return self.dtype.kind in "biu" and self.high - self.low == 1
+
+    def read(self, owner: str, X: Any) -> Images:
+        """Return images in [0, 1].
+
+        Raises
+        ------
+        TypeError
+            For anything but a numpy array of numbers or bools.
+        ValueError
+            For other shapes, and for no images.
+        """
+        check_array(owner, X, self.shape)
+        span = self.high - self.low
+        with np.errstate(all="ignore"):
+            x = np.clip(X.astype(np.float64), self.low, self.high)
+            x = np.nan_to_num((x - self.low) / span, copy=False, nan=0.0)
+            x = x.astype(np.float32).reshape(-1, *self.shape)
+        return Images(self, x)
+
+    def encode(self, images: Images) -> np.ndarray:
+        """Return what the model sees of images: themselves."""
+        return images.values
+
+    def log_within(self, images: Images) -> np.ndarray:
+        """Return what turns densities of [0, 1] into those of the range, (n,)."""
+        per_pixel = -math.log(self.high - self.low) if self.has_density else 0.0
+        return np.full(len(images), per_pixel * len(self.x_names))
+
+    def restore(self, values: np.ndarray) -> np.ndarray:
+        """Return images of [0, 1] in the range, shape and dtype that were fitted."""
+        x = self.low + (self.high - self.low) * values.astype(np.float64)
+        if self.dtype.kind in "iu":
+            x = x.round()
+        return x.reshape(-1, *self.row_shape).astype(self.dtype)
+
+
+@dataclass(frozen=True)
+class Images:
+    """Private images that were read.
+
+    Attributes
+    ----------
+    pixels : Pixels
+        What is public about them.
+    values : ndarray of shape (n, c, h, w)
+        Float32, in [0, 1].
+    """
+
+    pixels: Pixels
+    values: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def check_array(owner: str, X: Any, shape: tuple[int, int, int]) -> None:
+    """Require a numpy array of at least one image of this shape."""
+    if not isinstance(X, np.ndarray) or isinstance(X, np.ma.MaskedArray):
+        raise TypeError(
+            f"{owner} takes images as a numpy array; got {type(X).__name__}."
+        )
+    if X.dtype.kind not in "biuf":
+        raise UnsupportedColumnError(f"{owner} cannot read images of {X.dtype}.")
+    allowed = row_shapes(shape)
+    if X.shape[1:] not in allowed:
+        options = " or ".join(f"(n_samples, {', '.join(map(str, s))})" for s in allowed)
+        raise ValueError(f"{owner} takes images of shape {options}; got {X.shape}.")
+    if len(X) == 0:
+        raise ValueError(
+            f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is "
+            f"required by {owner}."
+        )
+
+
+def row_shapes(shape: tuple[int, int, int]) -> list[tuple[int, ...]]:
+    """Return the shapes that one image may have in an array."""
+    flat, plain = (math.prod(shape),), [shape[1:]] if shape[0] == 1 else []
+    return [flat, *plain, shape]
+
+
+def full_shape(owner: str, image_shape: Any) -> tuple[int, int, int]:
+    """Return channels, height and width of (h, w) or (c, h, w)."""
+    rule = "must be (height, width) or (channels, height, width), all at least 1"
+    if not isinstance(image_shape, Sequence) or len(image_shape) not in (2, 3):
+        refuse(owner, "image_shape", rule, image_shape)
+    for side in image_shape:
+        check_number(owner, "image_shape", side, low=1, closed="left", integer=True)
+    sides = [int(side) for side in image_shape]
+    c, h, w = sides if len(sides) == 3 else [1, *sides]
+    return c, h, w
+
+
+def full_range(pixel_range: Any, dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Return the ends of the range of the pixels; "auto" follows the dtype."""
+    if isinstance(pixel_range, str):
+        return (0.0, 255.0) if dtype == np.uint8 else (0.0, 1.0)
+    low, high = pixel_range
+    return float(low), float(high)
+
+
+def check_range(owner: str, pixel_range: Any) -> None:
+    """Require "auto" or two finite numbers in order."""
+    if isinstance(pixel_range, str) and pixel_range == "auto":
+        return
+    rule = "must be two finite numbers in ascending order or 'auto'"
+    if not isinstance(pixel_range, Sequence) or len(pixel_range) != 2:
+        refuse(owner, "pixel_range", rule, pixel_range)
+    for end in pixel_range:
+        check_number(owner, "pixel_range", end)
+    if not pixel_range[0] < pixel_range[1]:
+        refuse(owner, "pixel_range", rule, pixel_range)
