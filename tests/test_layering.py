@@ -16,7 +16,7 @@ PACKAGE = ROOT / "dpgenerative"
 ORDER = (
     ("exceptions",),
     ("_validation",),
-    ("_random",),
+    ("_random", "_files"),
     ("schema",),
     ("layers",),
     (
@@ -29,7 +29,7 @@ ORDER = (
     ("privacy.plan", "privacy.steps", "privacy"),
     ("transform",),
     ("models.*", "models"),
-    ("training",),
+    ("training", "persistence"),
     ("synthesizers.*", "synthesizers"),
 )
 # Beside that order: only these, and modules of the same package.
