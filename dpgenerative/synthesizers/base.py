@@ -43,12 +43,15 @@ from dpgenerative.privacy.steps import (
     PrivateGradient,
     estimate_norm,
 )
+from dpgenerative.public import domain_of, public_table
 from dpgenerative.schema import Schema
 from dpgenerative.training import OPTIMIZERS, TrainingOptions, train
 from dpgenerative.transform import TableTransformer, has_open_keys
 
 SAMPLE_CHUNK = 2**16
 RAKING_ROWS = 2**15
+PRETRAINING_EPOCHS = 50
+PRETRAINING_RATE = 0.01
 
 
 Rule = Callable[[int, Schema, float | None], Any]
@@ -85,7 +88,9 @@ class Synthesizer(BaseEstimator):
 
     # Public methods -------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, sample_weight: None = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: None = None, public: Any = None
+    ) -> Self:
         """Learn a table under differential privacy; every call spends the budget again.
 
         Parameters
@@ -96,6 +101,11 @@ class Synthesizer(BaseEstimator):
             One more column, modelled together with X.
         sample_weight : None
             Not supported: a weight would change how much one row can move the model.
+        public : DataFrame or array-like, or (X, y), optional
+            Rows of the same columns and dtypes that nobody has to protect, as of an
+            older release; a pair where y is given. They say which bounds and levels
+            the schema leaves open, and train the model, without noise, before the
+            private rows do.
 
         Returns
         -------
@@ -122,12 +132,15 @@ class Synthesizer(BaseEstimator):
         schema = (self.schema or Schema([])).resolve(
             frame, self._nominal(frame, layout)
         )
+        if public is not None:
+            public = public_table(self._owner, public, frame, layout)
+            schema = domain_of(schema, public)
         self._check_schema(schema)
         seed = self._seed()
         device = self._device()
         streams = Streams.create(seed, self.reproducible, device)
         mechanisms = self._mechanisms(streams)
-        fitted = self._fit(frame, schema, streams, mechanisms, device)
+        fitted = self._fit(frame, schema, streams, mechanisms, device, public)
         for name, value in fitted.items():
             setattr(self, name, value)
         self._layout = layout
@@ -250,6 +263,7 @@ class Synthesizer(BaseEstimator):
         streams: Streams,
         mechanisms: Mechanisms,
         device: str,
+        public: pd.DataFrame | None = None,
     ) -> dict[str, Any]:
         """Return every attribute that a fit leaves behind."""
         n_rows = mechanisms.count(len(frame), count_epsilon(self._epsilon))
@@ -261,6 +275,8 @@ class Synthesizer(BaseEstimator):
         )  # fmt: skip
         facts = _cell_facts(transformer)
         model = self._build(facts, n_rows, schema, streams.weights).to(device)
+        if public is not None:
+            self._pretrain(model, transformer, public, schema, streams, device)
         objective = self._objective(model, transformer, frame, streams, device)
         gradient = self._gradient(
             model, objective, plan, len(frame), mechanisms, device
@@ -282,6 +298,32 @@ class Synthesizer(BaseEstimator):
             "n_steps_": plan.n_steps,
             "privacy_": self._report(plan, spent, schema, gradient),
         }
+
+    def _pretrain(
+        self,
+        model: Any,
+        transformer: TableTransformer,
+        public: pd.DataFrame,
+        schema: Schema,
+        streams: Streams,
+        device: str,
+    ) -> None:
+        """Train the model on public rows, without noise; nothing private is read."""
+        n = len(public)
+        rate = min(1.0, self._resolved("batch_size", n, schema) / n)
+        plan = make_plan(
+            epsilon=None, delta=self.delta, n_rows=n, sampling_rate=rate,
+            n_steps=PRETRAINING_EPOCHS * math.ceil(1 / rate), marginal_budget=0,
+            has_open_keys=False, estimates_norm=False,
+        )  # fmt: skip
+        objective = self._objective(model, transformer, public, streams, device)
+        gradient = PrivateGradient(Clipper("flat", 1.0), 0.0, plan.batch_size)
+        train(
+            model, objective, n, plan, gradient,
+            TrainingOptions(self.optimizer, PRETRAINING_RATE, self.averaging),
+            Mechanisms(streams.counts, streams.gradients), streams, device,
+            divergence=self._batch_term(model, streams),
+        )  # fmt: skip
 
     # What a subclass states -----------------------------------------------------
 
