@@ -1,4 +1,8 @@
-"""Rows that nobody has to protect: what they say of the domain of private ones."""
+"""Rows that nobody has to protect, and what they say of the domain of private ones.
+
+No error here depends on a value of the private rows, of which names and dtypes alone
+are read.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +97,13 @@ def _completed(column: Column, series: pd.Series) -> Column:
         values = series.to_numpy(float, na_value=np.nan)
         values = values[np.isfinite(values)]
         if len(values):
-            return replace(column, lower=values.min(), upper=values.max())
+            lower, upper = values.min(), values.max()
+            if step := column.step:
+                lower, upper = (
+                    step * np.floor(lower / step),
+                    step * np.ceil(upper / step),
+                )
+            return replace(column, lower=float(lower), upper=float(upper))
     if not column.numeric and column.levels is None:
         levels: tuple[Hashable, ...] = distinct_values(series)
         if levels:

@@ -107,7 +107,9 @@ def test_sample_writes_what_sample_returns(model_file, suffix, tmp_path):
     assert main([*arguments, "--random-state", "3"]) == 0
     expected = load(model_file).sample(50, random_state=3)
     if suffix == ".parquet":
-        pd.testing.assert_frame_equal(pd.read_parquet(out), expected)
+        # Parquet has no categories of numbers.
+        found = pd.read_parquet(out).astype({"pain": expected["pain"].dtype})
+        pd.testing.assert_frame_equal(found, expected)
     else:
         assert out.read_text() == expected.to_csv(index=False)
 

@@ -304,6 +304,7 @@ def content(path):
     [
         (DPHFlowSynthesizer, {"n_blocks": 2, "dequantization": "variational"}),
         (DPVAESynthesizer, {"divergence": "mmd"}),
+        (DPVAESynthesizer, {"public": mixed(50, seed=1).drop(columns=["maybe"])}),
     ],
 )
 def test_a_file_depends_on_the_rows_through_releases_alone(
@@ -320,10 +321,11 @@ def test_a_file_depends_on_the_rows_through_releases_alone(
     frame = mixed().drop(columns=["maybe"])
     other = pd.concat([frame[:-2], frame[:1]], ignore_index=True)
     other.loc[0, ["age", "city", "score"]] = [10**6, "Atlantis", -1e9]
+    params = {**FAST, **options, "random_state": 1, "reproducible": True}
+    public = params.pop("public", None)
     found = []
     for name, table in (("one", frame), ("two", other)):
-        synthesizer = Frozen(**FAST, random_state=1, reproducible=True, **options)
-        synthesizer.fit(table).save(tmp_path / name)
+        Frozen(**params).fit(table, public=public).save(tmp_path / name)
         found.append(content(tmp_path / name))
     assert found[0] == found[1]
     assert "Atlantis" not in found[0][0]
