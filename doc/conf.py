@@ -35,7 +35,7 @@ html_static_path = ["_static"]
 
 
 def write_gallery(app):
-    """Write a page for every script in examples, with its picture where there is one."""
+    """Write a page for every script in examples, with its picture if there is one."""
     folder = ROOT / "doc" / "gallery"
     folder.mkdir(exist_ok=True)
     for script in sorted((ROOT / "examples").glob("*.py")):
