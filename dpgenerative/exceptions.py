@@ -15,5 +15,9 @@ class UnsupportedColumnError(TypeError):
     """A column has a dtype that no release covers; the text names it."""
 
 
+class FileFormatError(ValueError):
+    """A file is foreign, of a newer version, or damaged; the text says which."""
+
+
 class PrivacyWarning(UserWarning):
     """A choice of parameters that weakens or voids the guarantee."""

@@ -913,6 +913,12 @@ def level_indices(series: pd.Series, levels: Sequence[Hashable]) -> np.ndarray:
     return table[places]
 
 
+def distinct_values(series: pd.Series) -> tuple[Hashable, ...]:
+    """Return the values of a column that can be levels, once each and in order."""
+    keys = {key for key in _keys(series) if key is not None}
+    return tuple(key[1] for key in sorted(keys, key=lambda key: (key[0], key[1])))
+
+
 def _keys(series: pd.Series) -> list[Key | None]:
     return [_key(value) for value in series.array]
 

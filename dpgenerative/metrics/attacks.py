@@ -181,6 +181,12 @@ def likelihood_attack(
     ----------
     Hayes, Melis, Danezis and De Cristofaro, "LOGAN" (2019), the white-box attack;
     Yeom et al. (2018).
+
+    Examples
+    --------
+    >>> members, non_members = np.zeros((50, 1)), np.ones((50, 1))
+    >>> likelihood_attack(lambda rows: -rows[:, 0], members, non_members).auc.value
+    1.0
     """
     members, non_members = _disjoint(members=members, non_members=non_members)
     scores = [np.asarray(log_likelihood(rows)) for rows in (members, non_members)]
@@ -223,6 +229,13 @@ def monte_carlo_attack(
     ----------
     Hilprecht, Haerterich and Bernau (2019), section 4.1, f_MC-d with the median
     heuristic. Takes O(n n_synthetic) time.
+
+    Examples
+    --------
+    >>> members = pd.DataFrame({"a": np.arange(0.0, 50)})
+    >>> non_members = members + 0.5
+    >>> monte_carlo_attack(members, members, non_members).auc.value
+    1.0
     """
     members, non_members = _disjoint(members=members, non_members=non_members)
     points, fake = _embedded([members, non_members], aligned(members, synthetic))
@@ -285,6 +298,13 @@ def domias_attack(
     ----------
     Van Breugel, Sun, Qian and van der Schaar, "Membership inference attacks against
     synthetic data through overfitting detection" (2023), equation (2).
+
+    Examples
+    --------
+    >>> members = pd.DataFrame({"a": np.arange(0.0, 50)})
+    >>> non_members, reference = members + 0.5, members + 0.25
+    >>> domias_attack(members, members, non_members, reference).auc.value
+    1.0
     """
     members, non_members, reference = _disjoint(
         members=members, non_members=non_members, reference=reference
@@ -428,6 +448,13 @@ def closest_record(
     ------
     ValueError
         When tables differ in their columns or the real ones share rows.
+
+    Examples
+    --------
+    >>> training = pd.DataFrame({"a": np.arange(0.0, 50)})
+    >>> found = closest_record(training[:25], training, training + 0.5)
+    >>> found.copies, found.closer_to_training
+    (1.0, 1.0)
     """
     training, holdout = _disjoint(members=training, non_members=holdout)
     synthetic = aligned(training, synthetic)

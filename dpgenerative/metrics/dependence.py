@@ -174,6 +174,12 @@ def kendall_tau_distance(
     -----
     UserWarning
         When a table has fewer than 50 rows.
+
+    Examples
+    --------
+    >>> real = pd.DataFrame({"a": range(50), "b": range(50)})
+    >>> round(kendall_tau_distance(real, real.assign(b=range(50, 0, -1))).rmse, 3)
+    1.414
     """
     synthetic = aligned(real, synthetic)
     numeric = [name for name in real.columns if is_number(real[name])]

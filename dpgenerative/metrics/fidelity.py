@@ -237,6 +237,12 @@ def sampling_floor(
     ------
     TypeError, ValueError
         As in `marginal_distance`.
+
+    Examples
+    --------
+    >>> real = pd.DataFrame({"a": list("xy") * 500})
+    >>> sampling_floor(real).mean < 0.05
+    True
     """
     aligned(real, real)
     sets = _checked_sets(real, k, metric, max_sets, random_state)
@@ -274,6 +280,12 @@ def independence_baseline(
     ------
     TypeError, ValueError
         As in `marginal_distance`.
+
+    Examples
+    --------
+    >>> real = pd.DataFrame({"a": list("xy") * 500, "b": list("uv") * 500})
+    >>> round(independence_baseline(real).mean, 1)
+    0.5
     """
     aligned(real, real)
     sets = _checked_sets(real, k, metric, max_sets, random_state)

@@ -82,6 +82,11 @@ def default_classifiers(random_state: int = 0) -> dict[str, ClassifierMixin]:
     -------
     dict of str to classifier
         Fresh scikit-learn estimators, each with `predict_proba`.
+
+    Examples
+    --------
+    >>> sorted(default_classifiers())[:3]
+    ['adaboost', 'bernoulli_nb', 'decision_tree']
     """
     seed = {"random_state": random_state}
     return {
@@ -110,6 +115,11 @@ def default_regressors(random_state: int = 0) -> dict[str, RegressorMixin]:
     dict of str to regressor
         Fresh scikit-learn estimators. Each standardizes the target and puts its
         predictions back into the target's units.
+
+    Examples
+    --------
+    >>> len(default_regressors())
+    5
     """
     seed = {"random_state": random_state}
     models = {

@@ -58,6 +58,11 @@ class NormalPrior:
     ----------
     dim : int
         Number of latents k.
+
+    Examples
+    --------
+    >>> NormalPrior(2).sample(3).shape
+    torch.Size([3, 2])
     """
 
     dim: int
@@ -84,6 +89,12 @@ class SparsePrior:
     gamma : float, default=0.8
         Probability of the spike.
     spike_variance : float, default=0.05
+
+    Examples
+    --------
+    >>> draws = SparsePrior(1, gamma=0.8).sample(1000, torch.Generator().manual_seed(0))
+    >>> bool(draws.abs().median() < 0.4)
+    True
     """
 
     dim: int
@@ -114,6 +125,12 @@ class MixturePrior:
     variances : Tensor of shape (c, k) or float
     weights : Tensor of shape (c,), optional
         None weighs all components alike.
+
+    Examples
+    --------
+    >>> prior = MixturePrior(torch.tensor([[-9.0], [9.0]]), 0.01)
+    >>> prior.sample(1000, torch.Generator().manual_seed(0)).abs().mean().round().item()
+    9.0
     """
 
     means: Tensor
@@ -168,6 +185,12 @@ class GaussianPrior:
     mean : Tensor of shape (k,)
     root : Tensor of shape (k, k)
         Lower triangular Cholesky factor of the covariance.
+
+    Examples
+    --------
+    >>> prior = GaussianPrior(torch.zeros(1), torch.tensor([[2.0]]))
+    >>> round(prior.log_prob(torch.zeros(1)).exp().item(), 4)
+    0.1995
     """
 
     mean: Tensor

@@ -65,6 +65,15 @@ class PrivacyPlan:
     rows_per_unit : int, default=1
         Number k of rows that one person has at most. What holds for one row holds for
         a person by group privacy (`group_privacy`).
+
+    Examples
+    --------
+    >>> plan = make_plan(
+    ...     epsilon=None, delta=1e-5, n_rows=1000, sampling_rate=0.1, n_steps=100,
+    ...     marginal_budget=0.3, has_open_keys=False, estimates_norm=False,
+    ... )
+    >>> plan.private, PrivacyPlan.from_dict(plan.to_dict()) == plan
+    (False, True)
     """
 
     epsilon: float
@@ -250,6 +259,15 @@ def make_plan(
     ------
     InfeasibleBudgetError
         When no noise fits the budget.
+
+    Examples
+    --------
+    >>> plan = make_plan(
+    ...     epsilon=1.0, delta=1e-5, n_rows=1000, sampling_rate=0.1, n_steps=100,
+    ...     marginal_budget=0.3, has_open_keys=False, estimates_norm=False,
+    ... )
+    >>> 0.99 < plan.spent() <= 1
+    True
     """
     if epsilon is None:
         return PrivacyPlan(

@@ -7,6 +7,7 @@ A subclass states its parameters and its model: `_build`, `_objective`, `_batch_
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
@@ -27,6 +28,7 @@ from dpgenerative._validation import (
     refuse,
 )
 from dpgenerative.models.cells import CellFacts
+from dpgenerative.persistence import write
 from dpgenerative.privacy.clipping import STRATEGIES
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import (
@@ -42,6 +44,7 @@ from dpgenerative.privacy.steps import (
     PrivateGradient,
     estimate_norm,
 )
+from dpgenerative.public import domain_of, public_table
 from dpgenerative.schema import Schema
 from dpgenerative.synthesizers.conditional import Candidates
 from dpgenerative.training import OPTIMIZERS, TrainingOptions, train
@@ -49,6 +52,9 @@ from dpgenerative.transform import TableTransformer, has_open_keys, identifiers
 
 SAMPLE_CHUNK = 2**16
 RAKING_ROWS = 2**15
+PRETRAINING_EPOCHS = 20
+"""Passes over public rows: with many more, the model learns a few rows by heart."""
+PRETRAINING_RATE = 0.01
 
 
 Rule = Callable[[int, Schema, float | None], Any]
@@ -86,7 +92,9 @@ class Synthesizer(BaseEstimator):
 
     # Public methods -------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, sample_weight: None = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: None = None, public: Any = None
+    ) -> Self:
         """Learn a table under differential privacy; every call spends the budget again.
 
         Parameters
@@ -98,6 +106,11 @@ class Synthesizer(BaseEstimator):
             One more column, modelled together with X.
         sample_weight : None
             Not supported: a weight would change how much one row can move the model.
+        public : DataFrame or array-like, or (X, y), optional
+            Rows of the same columns and dtypes that nobody has to protect, as of an
+            older release; a pair where y is given. They say which bounds and levels
+            the schema leaves open, and train the model, without noise, before the
+            private rows do.
 
         Returns
         -------
@@ -120,13 +133,13 @@ class Synthesizer(BaseEstimator):
                 "cover. Resample or drop rows before the fit instead."
             )
         self._check_parameters()
-        rows, layout, schema = self._read(X, y)
+        rows, layout, schema, public = self._read(X, y, public)
         modelled = Schema(c for c in schema.columns if c.role != "id")
         seed = self._seed()
         device = self._device()
         streams = Streams.create(seed, self.reproducible, device)
         mechanisms = self._mechanisms(streams)
-        fitted = self._fit(rows, modelled, streams, mechanisms, device)
+        fitted = self._fit(rows, modelled, streams, mechanisms, device, public)
         for name, value in fitted.items():
             setattr(self, name, value)
         self.schema_ = schema.completed(fitted["schema_"].columns)
@@ -134,10 +147,7 @@ class Synthesizer(BaseEstimator):
         self._sample_seed = seed
         self._n_sampled = 0
         self.n_features_in_ = len(layout.x_names)
-        if layout.x_kind == "frame" and all(isinstance(c, str) for c in layout.x_names):
-            self.feature_names_in_ = np.array(layout.x_names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+        self._set_feature_names(layout)
         return self
 
     def sample(
@@ -233,6 +243,44 @@ class Synthesizer(BaseEstimator):
         """Return the mean of `score_samples`; not private if the rows are."""
         return float(np.mean(self.score_samples(X, y)))
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to one file, which `dpgenerative.load` reads.
+
+        The file holds what a pickle would and no code: parameters, schema, released
+        marginals, network and privacy report. So it is covered by the guarantee, and
+        by it alone. See :doc:`persistence`.
+
+        Parameters
+        ----------
+        path : path-like
+            A file that is there is replaced.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        TypeError
+            For a parameter that a file cannot hold, such as a function.
+        """
+        check_is_fitted(self)
+        state = self.__getstate__()
+        names = self.get_params(deep=False)
+        left_out = {"_sklearn_version", "feature_names_in_", *names}
+        fitted = {k: v for k, v in state.items() if k not in left_out}
+        parameters = {name: state[name] for name in names}
+        write(path, self._owner, {"parameters": parameters, "fitted": fitted})
+
+    @classmethod
+    def _restored_from(cls, state: Mapping[str, Mapping[str, Any]]) -> Self:
+        """Return the estimator that was saved."""
+        estimator = cls(**state["parameters"])
+        for name, value in state["fitted"].items():
+            if name.startswith("__") or hasattr(cls, name):
+                raise ValueError(f"{name} is no fitted attribute")
+            setattr(estimator, name, value)
+        estimator._set_feature_names(estimator._layout)
+        return estimator
+
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
         if self.reproducible and "_model" in state:
@@ -259,8 +307,8 @@ class Synthesizer(BaseEstimator):
         """Return the door of this fit's releases; tests put a recorder here."""
         return Mechanisms(streams.counts, streams.gradients)
 
-    def _read(self, X: Any, y: Any) -> tuple[Any, Any, Schema]:
-        """Return the private rows, their containers, and what is public of columns."""
+    def _read(self, X: Any, y: Any, public: Any) -> tuple[Any, Any, Schema, Any]:
+        """Return the private rows, their containers, their schema, and public rows."""
         frame, layout = as_table(self._owner, X, y)
         schema = (self.schema or Schema([])).resolve(
             frame, self._nominal(frame, layout)
@@ -271,7 +319,11 @@ class Synthesizer(BaseEstimator):
         self._check_schema(Schema(modelled))
         ids = [c.name for c in schema.columns if c.role == "id"]
         layout = replace(layout, ids=tuple((n, frame.dtypes[n]) for n in ids))
-        return frame[[c.name for c in modelled]], layout, schema
+        names = [c.name for c in modelled]
+        if public is not None:
+            public = public_table(self._owner, public, frame, layout)[names]
+            schema = domain_of(schema, public)
+        return frame[names], layout, schema, public
 
     def _transform(
         self,
@@ -295,6 +347,7 @@ class Synthesizer(BaseEstimator):
         streams: Streams,
         mechanisms: Mechanisms,
         device: str,
+        public: pd.DataFrame | None = None,
     ) -> dict[str, Any]:
         """Return every attribute that a fit leaves behind."""
         n_rows = mechanisms.count(
@@ -305,6 +358,8 @@ class Synthesizer(BaseEstimator):
         model = self._build(
             self._facts(transformer), n_rows, schema, streams.weights
         ).to(device)
+        if public is not None:
+            self._pretrain(model, transformer, public, schema, streams, device)
         objective = self._objective(model, transformer, frame, streams, device)
         gradient = self._gradient(
             model, objective, plan, len(frame), mechanisms, device
@@ -324,8 +379,34 @@ class Synthesizer(BaseEstimator):
             "delta_": self.delta,
             "noise_multiplier_": plan.noise_multiplier,
             "n_steps_": plan.n_steps,
-            "privacy_": self._report(plan, spent, schema, gradient),
+            "privacy_": self._report(plan, spent, schema, gradient, public),
         }
+
+    def _pretrain(
+        self,
+        model: Any,
+        transformer: TableTransformer,
+        public: pd.DataFrame,
+        schema: Schema,
+        streams: Streams,
+        device: str,
+    ) -> None:
+        """Train the model on public rows, without noise; nothing private is read."""
+        n = len(public)
+        rate = min(1.0, self._resolved("batch_size", n, schema) / n)
+        plan = make_plan(
+            epsilon=None, delta=self.delta, n_rows=n, sampling_rate=rate,
+            n_steps=PRETRAINING_EPOCHS * math.ceil(1 / rate), marginal_budget=0,
+            has_open_keys=False, estimates_norm=False,
+        )  # fmt: skip
+        objective = self._objective(model, transformer, public, streams, device)
+        gradient = PrivateGradient(Clipper("flat", 1.0), 0.0, plan.batch_size)
+        train(
+            model, objective, n, plan, gradient,
+            TrainingOptions(self.optimizer, PRETRAINING_RATE, self.averaging),
+            Mechanisms(streams.counts, streams.gradients), streams, device,
+            divergence=self._batch_term(model, streams),
+        )  # fmt: skip
 
     # What a subclass states -----------------------------------------------------
 
@@ -663,6 +744,12 @@ class Synthesizer(BaseEstimator):
             return self.device
         return "cuda" if torch.cuda.is_available() else "cpu"
 
+    def _set_feature_names(self, layout: TableFormat) -> None:
+        if layout.x_kind == "frame" and all(isinstance(c, str) for c in layout.x_names):
+            self.feature_names_in_ = np.array(layout.x_names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
     def _codes(self, frame: pd.DataFrame) -> Tensor:
         return torch.from_numpy(self._transformer.encode(frame).astype(np.int64))
 
@@ -695,14 +782,23 @@ class Synthesizer(BaseEstimator):
         return joined
 
     def _report(
-        self, plan: PrivacyPlan, spent: float, schema: Schema, gradient: PrivateGradient
+        self,
+        plan: PrivacyPlan,
+        spent: float,
+        schema: Schema,
+        gradient: PrivateGradient,
+        public: pd.DataFrame | None,
     ) -> PrivacyReport:
         clipping = gradient.describe(self.divergence is not None)
+        facts = self._public(schema)
+        if public is not None:
+            rows = f"{len(public)} rows given as public: they trained the model first"
+            facts = (*facts, f"{rows}, and bounds and levels that were open are theirs")
         return PrivacyReport(
             plan,
             spent,
             clipping,
-            self._public(schema),
+            facts,
             _notes(self.reproducible, self.max_rows_per_unit),
         )
 

@@ -242,11 +242,14 @@ class DPHFlowSynthesizer(Synthesizer):
         streams: Streams,
         mechanisms: Mechanisms,
         device: str,
+        public: pd.DataFrame | None = None,
     ) -> dict[str, Any]:
         """Fit with the last column before all others: often the one to predict."""
         ordered = Schema([*schema.columns[-1:], *schema.columns[:-1]])
         frame = frame[list(ordered.names)]
-        fitted = super()._fit(frame, ordered, streams, mechanisms, device)
+        if public is not None:
+            public = public[list(ordered.names)]
+        fitted = super()._fit(frame, ordered, streams, mechanisms, device, public)
         released = fitted["schema_"]
         return {**fitted, "schema_": Schema(released[name] for name in schema.names)}
 

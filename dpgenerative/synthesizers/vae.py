@@ -463,16 +463,20 @@ class DPVAESynthesizer(Synthesizer):
     def _has_images(self) -> bool:
         return self.image_shape is not None
 
-    def _read(self, X: Any, y: Any) -> tuple[Any, Any, Schema]:
+    def _read(self, X: Any, y: Any, public: Any) -> tuple[Any, Any, Schema, Any]:
         if not self._has_images:
-            return super()._read(X, y)
+            return super()._read(X, y, public)
         self._refuse_target(y)
         shape = full_shape(self._owner, self.image_shape)
         check_array(self._owner, X, shape)
         low, high = full_range(self.pixel_range, X.dtype)
         has_density = self.likelihood == "gaussian"
         pixels = Pixels(shape, X.shape[1:], low, high, X.dtype, has_density)
-        return pixels.read(self._owner, X), pixels, Schema([])
+        images = pixels.read(self._owner, X)
+        if public is not None:
+            check_array(self._owner, public, shape)
+            public = pixels.read(self._owner, public)
+        return images, pixels, Schema([]), public
 
     def _transform(
         self,

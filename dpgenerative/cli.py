@@ -1,0 +1,311 @@
+"""The command ``dpgenerative``: fit, sample, report and schema, on files."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import json
+import os
+import secrets
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pandas as pd
+
+from dpgenerative._files import written_whole
+from dpgenerative.schema import Schema
+from dpgenerative.synthesizers import DPHFlowSynthesizer, DPVAESynthesizer, load
+from dpgenerative.synthesizers.base import SAMPLE_CHUNK
+from dpgenerative.tables import (
+    draft_schema,
+    read_table,
+    suffix_of,
+    unmarked_schema,
+    write_table,
+)
+
+MODELS = {"flow": DPHFlowSynthesizer, "vae": DPVAESynthesizer}
+OWN_OPTIONS = ("epsilon", "delta", "schema", "verbose")
+"""Parameters that have options of their own, and are not for --set."""
+BAD_INPUT, UNEXPECTED = 2, 1
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        None: those of the command line.
+
+    Returns
+    -------
+    int
+        0 where all went well, 2 for wrong usage or input, 1 for anything unexpected.
+    """
+    try:
+        options = _parser().parse_args(arguments)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    try:
+        options.run(options)
+    except (ValueError, TypeError, OSError) as error:
+        return _failed(options, error, BAD_INPUT, str(error))
+    except Exception as error:
+        what = f"unexpected {type(error).__name__}; --debug shows where, with values"
+        return _failed(options, error, UNEXPECTED, what)
+    return 0
+
+
+def _failed(
+    options: argparse.Namespace, error: Exception, code: int, message: str
+) -> int:
+    if options.debug:
+        raise error
+    sys.stderr.write(f"dpgenerative: {' '.join(message.split())}\n")
+    return code
+
+
+# Commands -----------------------------------------------------------------------------
+
+
+def fit(options: argparse.Namespace) -> None:
+    """Fit a synthesizer to a table and save it."""
+    _check_output(options, options.output)
+    parameters = _parameters(MODELS[options.model], options.set)
+    schema = Schema([]) if options.schema is None else _read_schema(options.schema)
+    frame = read_table(options.data, schema)
+    public = None if options.public is None else read_table(options.public, schema)
+    synthesizer = MODELS[options.model](
+        epsilon=options.epsilon,
+        delta=options.delta,
+        schema=schema,
+        verbose=not options.quiet,
+        **parameters,
+    )
+    synthesizer.fit(frame, public=public)
+    synthesizer.save(options.output)
+    _say(synthesizer.privacy_)
+
+
+def sample(options: argparse.Namespace) -> None:
+    """Draw rows and write them, part by part."""
+    _check_output(options, options.output)
+    suffix = suffix_of(options.output)
+    synthesizer = load(options.model)
+    if options.n_samples < 1:
+        raise ValueError(f"-n must be at least 1; got {options.n_samples}.")
+    parts = _sampled(synthesizer, options.n_samples, options.random_state)
+    with written_whole(options.output) as draft:
+        write_table(parts, draft, suffix)
+
+
+def report(options: argparse.Namespace) -> None:
+    """Print what a fit released; compare with real rows where they are given."""
+    needs = [n for n in ("holdout", "target", "output") if getattr(options, n)]
+    if options.real is None and needs:
+        raise ValueError(f"--{needs[0]} needs --real.")
+    if options.real is not None and options.output is None:
+        raise ValueError("--real needs --output, the page to write.")
+    synthesizer = load(options.model)
+    if options.real is None:
+        _say(synthesizer.privacy_)
+        return
+    _check_output(options, options.output)
+    # The metrics and their pictures take seconds to import.
+    from dpgenerative.metrics import report as evaluate
+
+    like = _joined(synthesizer, 1, 0).dtypes
+    real = _read_like(options.real, synthesizer.schema_, like)
+    holdout = None
+    if options.holdout is not None:
+        holdout = _read_like(options.holdout, synthesizer.schema_, like)
+    page = evaluate(
+        real,
+        _joined(synthesizer, len(real), options.random_state),
+        holdout=holdout,
+        target=options.target,
+        synthesizer=synthesizer,
+        verbose=not options.quiet,
+    )
+    with written_whole(options.output) as draft:
+        page.save(draft)
+    _say(page)
+
+
+def schema(options: argparse.Namespace) -> None:
+    """Draft a schema for a person to edit."""
+    _check_output(options, options.output)
+    draft = draft_schema(options.data)
+    with written_whole(options.output) as file:
+        file.write_text(json.dumps(draft, indent=2) + "\n", encoding="utf-8")
+    _say(draft["read me"])
+
+
+# Parts of commands --------------------------------------------------------------------
+
+
+def _check_output(options: argparse.Namespace, path: str) -> None:
+    """Refuse a place that cannot be written, before a budget is spent."""
+    target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a folder, not a file.")
+    if target.exists() and not options.force:
+        raise FileExistsError(f"{target} exists; --force replaces it.")
+    if not os.access(target.absolute().parent, os.W_OK):
+        raise FileNotFoundError(
+            f"{target} cannot be written: no such folder, or no right."
+        )
+
+
+def _parameters(model: type, settings: Sequence[str]) -> dict[str, Any]:
+    """Return constructor parameters from name=value."""
+    allowed = set(inspect.signature(model).parameters) - set(OWN_OPTIONS)
+    found = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or name not in allowed:
+            raise ValueError(
+                f"--set takes name=value, with a name out of {sorted(allowed)}; got "
+                f"{setting!r}."
+            )
+        try:
+            found[name] = ast.literal_eval(text)
+        except (SyntaxError, ValueError):
+            found[name] = text
+    return found
+
+
+def _read_schema(path: str) -> Schema:
+    try:
+        facts = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON file: {error}.") from None
+    return unmarked_schema(facts, path)
+
+
+def _read_like(path: str, schema: Schema, dtypes: pd.Series) -> pd.DataFrame:
+    """Read rows in the dtypes that were fitted."""
+    frame = read_table(path, schema)
+    absent = [name for name in dtypes.index if name not in frame.columns]
+    if absent:
+        raise ValueError(f"{path} lacks columns that were fitted: {absent}.")
+    return frame[list(dtypes.index)].astype(dtypes.to_dict())
+
+
+def _joined(synthesizer: Any, n: int, random_state: int) -> pd.DataFrame:
+    """Return a sample as one frame, y last."""
+    rows = synthesizer.sample(n, random_state=random_state)
+    parts = rows if isinstance(rows, tuple) else (rows,)
+    names = [c.name for c in synthesizer.schema_.columns]
+    frame = pd.concat([pd.DataFrame(part) for part in parts], axis=1)
+    return frame.set_axis(names, axis=1)
+
+
+def _sampled(synthesizer: Any, n: int, seed: int | None) -> Iterator[pd.DataFrame]:
+    """Yield n rows in parts; the first part is what `sample` gives for the seed."""
+    seed = secrets.randbits(31) if seed is None else seed
+    later = np.random.SeedSequence(seed).spawn(-(-n // SAMPLE_CHUNK) - 1)
+    seeds = [seed, *(int(s.generate_state(1)[0]) for s in later)]
+    for i, part_seed in enumerate(seeds):
+        yield _joined(synthesizer, min(SAMPLE_CHUNK, n - i * SAMPLE_CHUNK), part_seed)
+
+
+def _say(what: object) -> None:
+    sys.stdout.write(f"{what}\n")
+
+
+# Options ------------------------------------------------------------------------------
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="dpgenerative",
+        description="Differentially private synthetic tables, on files.",
+    )
+    parser.add_argument(
+        "--debug", action="store_true", help="show where an error came from"
+    )
+    commands = parser.add_subparsers(metavar="command", required=True)
+    _add_fit(commands)
+    _add_sample(commands)
+    _add_report(commands)
+    _add_schema(commands)
+    return parser
+
+
+def _command(commands: Any, run: Any, output: str, needed: bool = True) -> Parser:
+    text = inspect.getdoc(run)
+    command: Parser = commands.add_parser(run.__name__, help=text, description=text)
+    command.set_defaults(run=run)
+    command.add_argument("-o", "--output", required=needed, help=output)
+    command.add_argument("--force", action="store_true", help="replace what is there")
+    return command
+
+
+def _add_fit(commands: Any) -> None:
+    command = _command(commands, fit, "the model file to write")
+    command.add_argument("data", help="private rows, .csv or .parquet")
+    command.add_argument(
+        "--epsilon", type=_epsilon, required=True, help="budget; none for no privacy"
+    )
+    command.add_argument("--delta", type=float, default=1e-5, help="default 1e-5")
+    command.add_argument("--schema", help="JSON file of public facts; see schema")
+    command.add_argument("--public", help="rows that nobody has to protect")
+    command.add_argument("--model", choices=list(MODELS), default="flow")
+    command.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE",
+        help="any other parameter of the synthesizer; may be repeated",
+    )  # fmt: skip
+    command.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def _add_sample(commands: Any) -> None:
+    command = _command(commands, sample, "the table to write, .csv or .parquet")
+    command.add_argument("model", help="a model file")
+    command.add_argument(
+        "-n", "--n-samples", type=int, required=True, help="number of rows"
+    )
+    command.add_argument("--random-state", type=_seed, help="for the same rows again")
+
+
+def _add_report(commands: Any) -> None:
+    command = _command(commands, report, "the page to write, with --real", False)
+    command.add_argument("model", help="a model file")
+    command.add_argument("--real", help="the rows that were fitted")
+    command.add_argument("--holdout", help="real rows that were not")
+    command.add_argument("--target", help="column that models are to predict")
+    command.add_argument("--random-state", type=_seed, default=0, help="default 0")
+    command.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def _add_schema(commands: Any) -> None:
+    command = _command(commands, schema, "the JSON file to write")
+    command.add_argument("data", help="rows, .csv or .parquet")
+
+
+def _epsilon(text: str) -> float | None:
+    return None if text.lower() == "none" else float(text)
+
+
+def _seed(text: str) -> int:
+    seed = int(text)
+    if not 0 <= seed < 2**32:
+        raise ValueError
+    return seed
+
+
+# What errors call them.
+_epsilon.__name__ = "number"
+_seed.__name__ = "seed"

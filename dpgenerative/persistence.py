@@ -1,0 +1,427 @@
+"""Fitted estimators as files: a JSON manifest and tensors, and nothing that runs.
+
+A file is in the safetensors format: tensors under their names, and three strings.
+``dpgenerative`` is the version of what is described here, ``manifest`` says what the
+estimator is made of, ``sha256`` is a checksum of the manifest and all tensors.
+
+In the manifest, JSON's null, booleans, numbers, strings and lists stand for themselves.
+An object has one key, which says what it stands for: a tuple, a dictionary, a tensor or
+array by its name, a dtype, a number that JSON does not know, or an object of one of the
+classes in `RECORDS` and `MODULES`. Reading builds these and no others, and holds no
+more memory than the file has tensors: no class is looked up by its name elsewhere and
+no constructor of a network is run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pandas as pd
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from dpgenerative._files import written_whole
+from dpgenerative._validation import TableFormat
+from dpgenerative.exceptions import FileFormatError
+from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
+from dpgenerative.models.cells import Cells
+from dpgenerative.models.flow import AnchoredBlock, Dequantizer, HFlow, SplineNetwork
+from dpgenerative.models.priors import (
+    GaussianPrior,
+    MixturePrior,
+    NormalPrior,
+    SparsePrior,
+)
+from dpgenerative.models.vae import VAE, Decoder, Encoder
+from dpgenerative.privacy.plan import PrivacyPlan, PrivacyReport
+from dpgenerative.schema import Column, Schema
+from dpgenerative.transform import IntervalCodec, LevelCodec, TableTransformer
+
+FORMAT = 1
+"""Version of the files that are written; older ones are read too."""
+ESTIMATORS = ("DPHFlowSynthesizer", "DPVAESynthesizer")
+"""Classes whose fitted objects files hold."""
+
+
+def _named(*classes: type) -> dict[str, type]:
+    return {cls.__name__: cls for cls in classes}
+
+
+RECORDS = _named(
+    Column, Schema, TableFormat, TableTransformer, LevelCodec, IntervalCodec,
+    PrivacyPlan, PrivacyReport, NormalPrior, SparsePrior, MixturePrior, GaussianPrior,
+)  # fmt: skip
+"""Dataclasses that a file may hold."""
+MODULES = _named(
+    HFlow, AnchoredBlock, SplineNetwork, Dequantizer, VAE, Encoder, Decoder, Cells,
+    MaskedLinear, LowRankLinear, LULinear, nn.ModuleList,
+)  # fmt: skip
+"""Networks that a file may hold."""
+_COMMON = frozenset(vars(nn.Module()))
+"""What every module has; networks here use none of it but their tensors and parts."""
+_ODD_NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+CONTENT_ERRORS = (
+    ArithmeticError,
+    AttributeError,
+    AssertionError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What contents that do not fit together may raise."""
+
+
+# Writing ------------------------------------------------------------------------------
+
+
+def write(
+    path: str | os.PathLike[str], kind: str, state: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Write what an estimator is made of to one file.
+
+    Parameters
+    ----------
+    path : path-like
+        The file to write; one that is there is replaced, as a whole or not at all.
+    kind : str
+        Name of the estimator's class, one of `ESTIMATORS`.
+    state : mapping of str to mapping
+        Parts of the estimator by name, each with its values by name.
+
+    Raises
+    ------
+    TypeError
+        For an estimator of another class, or a value that a file cannot hold; the
+        message says where it stands.
+    """
+    if kind not in ESTIMATORS:
+        raise TypeError(f"save knows {ESTIMATORS}; got an estimator of type {kind!r}.")
+    tensors: dict[str, Tensor] = {}
+    parts = {part: _encode_items(v, part, tensors) for part, v in state.items()}
+    manifest = json.dumps({"estimator": kind, **parts}, allow_nan=False)
+    strings = {
+        "dpgenerative": str(FORMAT),
+        "manifest": manifest,
+        "sha256": _checksum(manifest, tensors),
+    }
+    with written_whole(path) as draft:
+        save_file(tensors, draft, strings)
+
+
+def _checksum(manifest: str, tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(manifest.encode())
+    for name in sorted(tensors):
+        digest.update(tensors[name].numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _encode(value: Any, where: str, tensors: dict[str, Tensor]) -> Any:
+    """Return what stands for a value in the manifest; put its tensors aside."""
+    value = value.item() if isinstance(value, np.generic) else value
+    cls = type(value)
+    if cls is float and not math.isfinite(value):
+        return {"number": repr(value)}
+    if value is None or cls in (bool, int, float, str):
+        return value
+    if cls is list:
+        return _encode_list(value, where, tensors)
+    if cls is tuple:
+        return {"tuple": _encode_list(value, where, tensors)}
+    if cls is dict:
+        return {"dict": _encode_list(map(list, value.items()), where, tensors)}
+    if RECORDS.get(cls.__name__) is cls:
+        facts = {f.name: getattr(value, f.name) for f in fields(value)}
+        return {cls.__name__: _encode_items(facts, where, tensors)}
+    if MODULES.get(cls.__name__) is cls:
+        return {cls.__name__: _encode_module(value, where, tensors)}
+    if cls is Tensor:
+        tensors[where] = value.detach().cpu().contiguous().clone()
+        return {"tensor": where}
+    if cls is np.ndarray and value.dtype.kind in "biuf":
+        tensors[where] = torch.from_numpy(np.array(value, order="C"))
+        return {"array": where}
+    if cls is np.ndarray and value.dtype.kind in "OU":
+        values = _encode_list(value.tolist(), where, tensors)
+        return {"objects": [values, "numpy", value.dtype.str]}
+    if isinstance(value, (np.dtype, pd.api.extensions.ExtensionDtype)):
+        return {"dtype": _encode_dtype(value, where)}
+    return _encode_time(value, where)
+
+
+def _encode_list(values: Any, where: str, tensors: dict[str, Tensor]) -> list[Any]:
+    return [_encode(v, f"{where}.{i}", tensors) for i, v in enumerate(values)]
+
+
+def _encode_items(
+    items: Mapping[str, Any], where: str, tensors: dict[str, Tensor]
+) -> dict[str, Any]:
+    return {name: _encode(v, f"{where}.{name}", tensors) for name, v in items.items()}
+
+
+def _encode_module(
+    module: nn.Module, where: str, tensors: dict[str, Tensor]
+) -> dict[str, Any]:
+    parameters = {k: p.detach() for k, p in module.named_parameters(recurse=False)}
+    groups = {
+        "plain": {k: v for k, v in vars(module).items() if k not in _COMMON},
+        "parameters": parameters,
+        "buffers": dict(module.named_buffers(recurse=False)),
+        "children": dict(module.named_children()),
+    }
+    return {name: _encode_items(v, where, tensors) for name, v in groups.items()}
+
+
+def _encode_dtype(dtype: Any, where: str) -> Any:
+    """Return the kind of a dtype and what makes it; refuse what would not come back."""
+    if isinstance(dtype, pd.CategoricalDtype):
+        labels = dtype.categories
+        levels = _encode_list(labels.tolist(), where, {})
+        text = ["category", levels, _encode_dtype(labels.dtype, where), dtype.ordered]
+    elif isinstance(dtype, pd.StringDtype):
+        missing = getattr(dtype, "na_value", pd.NA)
+        text = ["string", dtype.storage, missing is pd.NA]
+    elif isinstance(dtype, np.dtype):
+        text = ["numpy", dtype.str]
+    else:
+        text = ["pandas", str(dtype)]
+    return _if_it_comes_back(text, _decode_dtype, dtype, where)
+
+
+def _encode_time(value: Any, where: str) -> Any:
+    """Return a time or an interval, as levels may be; refuse everything else."""
+    if isinstance(value, (pd.Timestamp, pd.Timedelta)):
+        zone = str(value.tz) if getattr(value, "tz", None) is not None else None
+        text = [type(value).__name__, int(value.asm8.astype(int)), value.unit, zone]
+        return {"time": _if_it_comes_back(text, _decode_time, value, where)}
+    if isinstance(value, pd.Interval):
+        ends = _encode_list([value.left, value.right], where, {})
+        return {"interval": [*ends, value.closed]}
+    return _refuse(value, where)
+
+
+def _if_it_comes_back(
+    text: list[Any], decode: Callable[[Any], Any], value: Any, where: str
+) -> list[Any]:
+    try:
+        same = bool(decode(text) == value)
+    except CONTENT_ERRORS:
+        same = False
+    return text if same else _refuse(value, where)
+
+
+def _refuse(value: Any, where: str) -> NoReturn:
+    part, _, name = where.partition(".")
+    what = f"the parameter {name!r}" if part == "parameters" else repr(where)
+    raise TypeError(
+        f"save cannot store {what}: files hold no code, and it is {value!r} of type "
+        f"{type(value).__name__}. What a fitted estimator does not need (a divergence, "
+        "a random state) can be replaced by set_params before saving; a prior must be "
+        "one of dpgenerative.models.priors."
+    )
+
+
+# Reading ------------------------------------------------------------------------------
+
+
+def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, dict[str, Any]]]:
+    """Return the kind and the state that `write` was given.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Returns
+    -------
+    kind : str
+    state : dict of str to dict
+
+    Raises
+    ------
+    FileFormatError
+        For a file of something else, of a newer format, or damaged.
+    OSError
+        Where there is no such file, or it may not be read.
+    """
+    path = Path(path)
+    strings, tensors = _contents(path)
+    _check_format(path, strings)
+    manifest = strings.get("manifest", "")
+    if strings.get("sha256") != _checksum(manifest, tensors):
+        raise damaged(path, "its checksum differs")
+    try:
+        _check_indices(tensors)
+        tree = json.loads(manifest)
+        kind = str(tree.pop("estimator"))
+        reader = _Reader(tensors)
+        return kind, {part: reader.items(values) for part, values in tree.items()}
+    except CONTENT_ERRORS as error:
+        raise damaged(path, "its manifest cannot be read") from error
+
+
+def _check_indices(tensors: Mapping[str, Tensor]) -> None:
+    """Refuse indices beyond everything in the file: memory is taken by the largest."""
+    for tensor in tensors.values():
+        whole = not (tensor.is_floating_point() or tensor.dtype == torch.bool)
+        if whole and tensor.numel():
+            low, high = torch.aminmax(tensor)
+            if low < 0 or high > _n_numbers(tensors):
+                raise ValueError("index out of range")
+
+
+def _n_numbers(tensors: Mapping[str, Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors.values())
+
+
+def damaged(path: str | os.PathLike[str], why: str) -> FileFormatError:
+    """Return the error of a file that began as one of ours."""
+    return FileFormatError(
+        f"{path} is a model file of dpgenerative, but {why}: it was cut short, changed "
+        "or damaged. Copy it again, or save the estimator again."
+    )
+
+
+def _contents(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    with path.open("rb") as file:
+        ours = b'"dpgenerative"' in file.read(256)
+    try:
+        with safe_open(path, framework="pt") as opened:
+            strings = opened.metadata() or {}
+            if "dpgenerative" not in strings:
+                raise _foreign(path)
+            names = list(opened.keys())
+            # Copies lie where others of their kind do: their sums round alike.
+            return strings, {name: opened.get_tensor(name).clone() for name in names}
+    except (SafetensorError, *CONTENT_ERRORS) as error:
+        if isinstance(error, FileFormatError):
+            raise
+        raise (damaged(path, "incomplete") if ours else _foreign(path)) from error
+
+
+def _foreign(path: Path) -> FileFormatError:
+    return FileFormatError(
+        f"{path} is not a model file of dpgenerative: those are written by the method "
+        "save of a fitted synthesizer."
+    )
+
+
+def _check_format(path: Path, strings: Mapping[str, str]) -> None:
+    text = strings["dpgenerative"]
+    if not (text.isascii() and text.isdigit() and 1 <= len(text) <= 9):
+        raise damaged(path, "its version cannot be read")
+    if int(text) > FORMAT:
+        raise FileFormatError(
+            f"{path} has format {text}, and this version of dpgenerative reads formats "
+            f"up to {FORMAT}. Install a newer version."
+        )
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Builds values from the manifest and the tensors beside it."""
+
+    tensors: Mapping[str, Tensor]
+
+    def value(self, code: Any) -> Any:
+        """Return what an entry of the manifest stands for."""
+        if isinstance(code, list):
+            return [self.value(v) for v in code]
+        if not isinstance(code, dict):
+            return code
+        ((tag, content),) = code.items()
+        if tag in MODULES:
+            return self._module(MODULES[tag], content)
+        if tag in RECORDS:
+            return RECORDS[tag](**self.items(content))
+        if tag in ("tensor", "array"):
+            tensor = self.tensors[content]
+            return tensor if tag == "tensor" else tensor.numpy()
+        return self._plain(tag, content)
+
+    def items(self, codes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what named entries stand for."""
+        return {name: self.value(code) for name, code in codes.items()}
+
+    def _plain(self, tag: str, content: Any) -> Any:
+        if tag == "number":
+            return _ODD_NUMBERS[content]
+        if tag == "tuple":
+            return tuple(self.value(content))
+        if tag == "dict":
+            return dict(self.value(content))
+        if tag == "objects":
+            return np.array(self.value(content[0]), dtype=_decode_dtype(content[1:]))
+        if tag == "dtype":
+            return _decode_dtype(content)
+        if tag == "time":
+            return _decode_time(content)
+        if tag == "interval":
+            return pd.Interval(*self.value(content))
+        raise ValueError(f"unknown tag {tag!r}")
+
+    def _module(self, cls: type[nn.Module], groups: Mapping[str, Any]) -> nn.Module:
+        module = cls.__new__(cls)
+        nn.Module.__init__(module)
+        plain = self.items(groups["plain"])
+        if any(name in _COMMON or hasattr(cls, name) for name in plain):
+            raise ValueError(f"{cls.__name__} holds names that are not its own")
+        vars(module).update(plain)
+        for name, tensor in self.items(groups["parameters"]).items():
+            module.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
+        for name, tensor in self.items(groups["buffers"]).items():
+            module.register_buffer(name, tensor)
+        for name, child in self.items(groups["children"]).items():
+            module.add_module(name, child)
+        self._check_sizes(plain)
+        return module
+
+    def _check_sizes(self, value: Any) -> None:
+        """Refuse a size that no network of these tensors can have."""
+        if isinstance(value, int):
+            if not 0 <= value <= _n_numbers(self.tensors):
+                raise ValueError(f"size {value}")
+        elif isinstance(value, (list, tuple)):
+            for part in value:
+                self._check_sizes(part)
+        elif isinstance(value, dict):
+            self._check_sizes(list(value.values()))
+        elif isinstance(value, (NormalPrior, SparsePrior)):
+            self._check_sizes(value.dim)
+
+
+def _decode_dtype(code: list[Any]) -> Any:
+    if code[0] == "category":
+        _, levels, labels, ordered = code
+        values, dtype = _Reader({}).value(levels), _decode_dtype(labels)
+        index = pd.Index(values, dtype=dtype, tupleize_cols=False)
+        return pd.CategoricalDtype(index, ordered)
+    if code[0] == "string":
+        _, storage, has_na = code
+        if has_na:
+            return pd.StringDtype(storage)
+        return pd.StringDtype(storage, na_value=np.nan)
+    family, text = code
+    dtype = np.dtype(text) if family == "numpy" else pd.api.types.pandas_dtype(text)
+    if isinstance(dtype, np.dtype) and dtype.kind not in "biufOUmM":
+        raise ValueError(f"dtype {dtype}")
+    return dtype
+
+
+def _decode_time(code: list[Any]) -> Any:
+    kind, count, unit, zone = code
+    if kind == "Timedelta":
+        return pd.Timedelta(np.timedelta64(count, unit))
+    moment = pd.Timestamp(np.datetime64(count, unit))
+    return moment if zone is None else moment.tz_localize("UTC").tz_convert(zone)

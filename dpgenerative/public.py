@@ -1,0 +1,113 @@
+"""Rows that nobody has to protect, and what they say of the domain of private ones.
+
+No error here depends on a value of the private rows, of which names and dtypes alone
+are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dpgenerative._validation import TableFormat, as_table
+from dpgenerative.schema import Column, Schema
+from dpgenerative.transform import distinct_values
+
+
+def public_table(
+    owner: str, public: Any, frame: pd.DataFrame, layout: TableFormat
+) -> pd.DataFrame:
+    """Return public rows in the columns and dtypes of the private ones.
+
+    Parameters
+    ----------
+    owner : str
+        Whose errors these are.
+    public : DataFrame or ndarray, or (X, y)
+        A pair where the private rows came with a y.
+    frame : DataFrame
+        The private rows; only names and dtypes are read.
+    layout : TableFormat
+        How the private rows came.
+
+    Raises
+    ------
+    ValueError
+        Where containers, names or dtypes are not those of the private rows.
+    """
+    pair = public if isinstance(public, tuple) else (public, None)
+    if len(pair) != 2 or (pair[1] is None) != (layout.y_name is None):
+        wanted = "one table" if layout.y_name is None else "a pair (X, y)"
+        raise ValueError(f"{owner}: public must be {wanted}, as the private rows are.")
+    table, found = as_table(f"{owner} (public)", *pair)
+    kinds = (found.x_kind, found.y_kind), (layout.x_kind, layout.y_kind)
+    if kinds[0] != kinds[1]:
+        raise ValueError(
+            f"{owner}: public must come as the private rows do, {kinds[1]}; got "
+            f"{kinds[0]}."
+        )
+    if found.y_name is not None:
+        table = table.rename(columns={found.y_name: layout.y_name})
+    if set(table.columns) != set(frame.columns):
+        unlike = sorted(map(repr, set(table.columns) ^ set(frame.columns)))
+        raise ValueError(
+            f"{owner}: public must have the columns of the private rows; only one of "
+            f"them has {', '.join(unlike)}."
+        )
+    table = table[list(frame.columns)]
+    return pd.DataFrame(
+        {
+            j: _cast(owner, table.iloc[:, j], frame.dtypes.iloc[j])
+            for j in range(table.shape[1])
+        }
+    ).set_axis(frame.columns, axis=1)
+
+
+def _cast(owner: str, series: pd.Series, dtype: Any) -> pd.Series:
+    both = isinstance(dtype, pd.CategoricalDtype) + isinstance(
+        series.dtype, pd.CategoricalDtype
+    )
+    if series.dtype == dtype or both == 2:
+        return series.astype(dtype)
+    raise ValueError(
+        f"{owner}: public must have the dtypes of the private rows; column "
+        f"{series.name!r} has {series.dtype}, and {dtype} there."
+    )
+
+
+def domain_of(schema: Schema, public: pd.DataFrame) -> Schema:
+    """Return a schema whose open bounds and levels are those of public rows.
+
+    Parameters
+    ----------
+    schema : Schema
+    public : DataFrame
+        Some of the schema's columns. One that holds no usable value stays open, and so
+        do times.
+    """
+    return schema.completed(
+        _completed(schema[name], public[name]) for name in public.columns
+    )
+
+
+def _completed(column: Column, series: pd.Series) -> Column:
+    if column.numeric and not column.temporal and column.lower is None:
+        values = series.to_numpy(float, na_value=np.nan)
+        values = values[np.isfinite(values)]
+        if len(values):
+            lower, upper = values.min(), values.max()
+            if step := column.step:
+                lower, upper = (
+                    step * np.floor(lower / step),
+                    step * np.ceil(upper / step),
+                )
+            return replace(column, lower=float(lower), upper=float(upper))
+    if not column.numeric and column.levels is None:
+        levels: tuple[Hashable, ...] = distinct_values(series)
+        if levels:
+            return replace(column, levels=levels)
+    return column

@@ -1,0 +1,335 @@
+"""Tables in CSV and Parquet files, read so that no dtype depends on a value.
+
+A reader that infers dtypes looks at the rows: a column becomes text because of one
+entry, or a float because one is missing, and that shows in every synthetic table. So
+the schema says how the text of a CSV file is to be read, and the dtypes of a Parquet
+file are taken in the form that can hold missing values, whether there are any or not.
+What cannot be read as the schema says counts as missing. Values raise no error.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import warnings
+from collections.abc import Callable, Hashable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpgenerative.schema import Column, Schema
+
+TRUE = frozenset({"true", "t", "yes", "y", "1"})
+FALSE = frozenset({"false", "f", "no", "n", "0"})
+CERTAIN = 2.0**53
+"""Up to here every integer is a float64."""
+
+
+def suffix_of(path: str | os.PathLike[str]) -> str:
+    """Return ".csv" or ".parquet", the kinds of files that are read and written."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise ValueError(f"{path} must end in .csv or .parquet.")
+    return suffix
+
+
+def read_table(path: str | os.PathLike[str], schema: Schema) -> pd.DataFrame:
+    """Read a table in dtypes that depend on the schema and on a file's own types alone.
+
+    Parameters
+    ----------
+    path : path-like
+        A CSV file (UTF-8, comma, one line of names) or a Parquet file.
+    schema : Schema
+        Must name every column of a CSV file.
+
+    Returns
+    -------
+    DataFrame
+        Numbers as nullable integers or floats, levels as the schema states them, open
+        levels as text.
+
+    Raises
+    ------
+    ValueError
+        For a file that is no table, or columns that the schema lacks.
+    """
+    if suffix_of(path) == ".csv":
+        return _typed(_read_csv(path, schema), schema)
+    try:
+        frame = pd.read_parquet(path, dtype_backend="numpy_nullable")
+    except pa.ArrowInvalid:
+        raise ValueError(f"{path} is no Parquet file, or a damaged one.") from None
+    return _typed(frame, schema)
+
+
+def column_names(path: str | os.PathLike[str]) -> list[str]:
+    """Return the names in the first line of a CSV file."""
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            names = next(csv.reader(file), [])
+    except (UnicodeDecodeError, csv.Error):
+        raise ValueError(f"{path} is no CSV table in UTF-8.") from None
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if not names or repeated:
+        what = f"names columns twice: {repeated}" if repeated else "is empty"
+        raise ValueError(f"{path} {what}; its first line must hold distinct names.")
+    return names
+
+
+def read_text(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """Read a CSV file as text, with empty entries missing."""
+    names = column_names(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            return pd.read_csv(
+                path, names=names, header=0, index_col=False, dtype=object,
+                keep_default_na=False, na_values=[""], encoding="utf-8-sig",
+            )  # fmt: skip
+    except (ValueError, pd.errors.ParserWarning):
+        raise ValueError(
+            f"{path} is no CSV table in UTF-8: every line must have as many entries as "
+            f"the first, which names {len(names)} columns."
+        ) from None
+
+
+def _read_csv(path: str | os.PathLike[str], schema: Schema) -> pd.DataFrame:
+    unnamed = [name for name in column_names(path) if name not in schema]
+    if unnamed:
+        raise ValueError(
+            f"The schema says nothing of the columns {unnamed}, and a CSV file has no "
+            "dtypes: guessing kinds from values would give the values away. Add an "
+            'entry such as {"name": ..., "kind": "categorical"} for each, or remove it '
+            "from the file."
+        )
+    return read_text(path)
+
+
+def _typed(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
+    """Return the columns in the dtypes that the schema asks for."""
+    parts = {}
+    for j, name in enumerate(frame.columns):
+        series = frame.iloc[:, j]
+        if name in schema:
+            series = _READERS[schema[name].kind](series, schema[name])
+        elif isinstance(series.dtype, pd.CategoricalDtype):
+            # A file's dictionary holds what happened to occur.
+            series = _texts(series)
+        parts[j] = series
+    return pd.DataFrame(parts).set_axis(frame.columns, axis=1)
+
+
+def _numbers(series: pd.Series) -> np.ndarray:
+    plain = pd.to_numeric(_texts(series), errors="coerce")
+    values = plain.to_numpy(float, na_value=np.nan)
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def _as_continuous(series: pd.Series, column: Column) -> pd.Series:
+    return pd.Series(_numbers(series), index=series.index, dtype="Float64")
+
+
+def _as_integer(series: pd.Series, column: Column) -> pd.Series:
+    if pd.api.types.is_integer_dtype(series.dtype):
+        return series
+    values = np.round(np.clip(_numbers(series), -CERTAIN, CERTAIN))
+    return pd.Series(values, index=series.index).astype("Int64")
+
+
+def _as_boolean(series: pd.Series, column: Column) -> pd.Series:
+    found = _texts(series).map(_truth_of, na_action="ignore")
+    return found.astype("boolean")
+
+
+def _truth_of(text: Any) -> bool | None:
+    word = str(text).strip().lower()
+    return True if word in TRUE else False if word in FALSE else None
+
+
+def _as_levels(series: pd.Series, column: Column) -> pd.Series:
+    texts = _texts(series)
+    if column.levels is None:
+        return texts
+    table = {level: level for level in column.levels}
+    table |= {str(level): level for level in reversed(column.levels)}
+    numbers = {
+        float(level): level
+        for level in reversed(column.levels)
+        if isinstance(level, (int, float))
+    }
+
+    def level_of(text: Any) -> Any:
+        return table[text] if text in table else numbers.get(_number_of(text))
+
+    dtype = pd.CategoricalDtype(list(column.levels), ordered=column.ordered)
+    return texts.map(level_of, na_action="ignore").astype(dtype)
+
+
+def _number_of(text: Any) -> float:
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def _texts(series: pd.Series) -> pd.Series:
+    """Return entries as Python objects, None where missing."""
+    entries = series.astype(object)
+    return entries.where(entries.notna(), None)
+
+
+_READERS: dict[str, Callable[[pd.Series, Column], pd.Series]] = {
+    "continuous": _as_continuous,
+    "integer": _as_integer,
+    "boolean": _as_boolean,
+    "categorical": _as_levels,
+}
+
+
+def write_table(
+    parts: Iterable[pd.DataFrame], path: str | os.PathLike[str], suffix: str
+) -> None:
+    """Write frames of the same columns one after the other, holding one at a time.
+
+    Parameters
+    ----------
+    parts : iterable of DataFrame
+        At least one.
+    path : path-like
+        The file to write.
+    suffix : {".csv", ".parquet"}
+    """
+    if suffix == ".csv":
+        for i, part in enumerate(parts):
+            part.to_csv(path, index=False, header=i == 0, mode="a" if i else "w")
+        return
+    writer = None
+    try:
+        for part in parts:
+            part = part.set_axis([str(name) for name in part.columns], axis=1)
+            if writer is None:
+                schema = _arrow_schema(part)
+                writer = pq.ParquetWriter(path, schema)
+            table = pa.Table.from_pandas(part, schema, preserve_index=False)
+            writer.write_table(table)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _arrow_schema(frame: pd.DataFrame) -> pa.Schema:
+    """Return the types of a frame; a column without any value yet is one of text."""
+    schema = pa.Schema.from_pandas(frame, preserve_index=False)
+    for i, column in enumerate(schema):
+        if pa.types.is_null(column.type):
+            schema = schema.set(i, column.with_type(pa.string()))
+    return schema
+
+
+# Drafts of a schema -------------------------------------------------------------------
+
+MARK = "from data, replace before use"
+"""In a draft's column: names of the facts that were read off the rows."""
+NOTE = "read me"
+ADVICE = (
+    "This draft holds values of the rows: keep it as closely as the rows themselves. "
+    f"Under '{MARK}' every column names the facts that were read off the rows. Replace "
+    "each by what a stranger to the rows could know (a code book, a form, a law), or "
+    "delete it: bounds and levels are then found privately. Then delete the mark, and "
+    "at last this note. Files with a mark or a note are refused."
+)
+MOST_LEVELS = 50
+"""Text with more different values is drafted without levels."""
+
+
+def draft_schema(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Draft a schema from the rows themselves, every such fact marked.
+
+    Parameters
+    ----------
+    path : path-like
+        A CSV or Parquet file.
+
+    Returns
+    -------
+    dict
+        As `Schema.to_dict`, with marks that `unmarked_schema` refuses.
+    """
+    if suffix_of(path) == ".csv":
+        frame = read_text(path)
+        columns = [_guessed(name, frame[name]) for name in frame.columns]
+    else:
+        frame = read_table(path, Schema([]))
+        known = Schema.from_dtypes(frame).columns
+        columns = [_bounded(column, frame[column.name], []) for column in known]
+    return {NOTE: ADVICE, "columns": columns}
+
+
+def _guessed(name: Hashable, texts: pd.Series) -> dict[str, Any]:
+    """Return the facts of a column of text."""
+    present = texts.dropna()
+    words = {str(text).strip().lower() for text in present.unique()}
+    numbers = pd.to_numeric(present, errors="coerce").to_numpy(float)
+    kind = "categorical"
+    if len(present) and np.isfinite(numbers).all():
+        whole = (numbers == np.round(numbers)).all() and "." not in "".join(words)
+        kind = "integer" if whole else "continuous"
+    elif words and words <= TRUE | FALSE:
+        kind = "boolean"
+    return _bounded(Column(name, kind), texts, ["kind"])
+
+
+def _bounded(column: Column, series: pd.Series, marked: list[str]) -> dict[str, Any]:
+    """Return the facts of a column, with bounds or levels read off its values."""
+    facts: dict[str, Any] = {"name": column.name, "kind": column.kind}
+    if column.numeric:
+        values = _numbers(series)
+        values = values[~np.isnan(values)]
+        if len(values):
+            number = int if column.kind == "integer" else float
+            facts |= {"lower": number(values.min()), "upper": number(values.max())}
+            marked = [*marked, "lower", "upper"]
+    elif column.kind == "categorical":
+        levels = sorted(series.dropna().astype(str).unique())
+        if 0 < len(levels) <= MOST_LEVELS:
+            facts["levels"] = levels
+            marked = [*marked, "levels"]
+    return {**facts, MARK: marked} if marked else facts
+
+
+def unmarked_schema(facts: Any, source: str) -> Schema:
+    """Return the schema that a person has been through.
+
+    Parameters
+    ----------
+    facts : dict
+        As `Schema.to_dict` or `draft_schema` gave it, edited.
+    source : str
+        What errors call it.
+
+    Raises
+    ------
+    ValueError
+        Where marks or the note of a draft are left, or the facts are no schema.
+    """
+    columns = facts.get("columns") if isinstance(facts, dict) else None
+    if not isinstance(columns, list) or not all(isinstance(c, dict) for c in columns):
+        raise ValueError(
+            f'{source} is no schema: it must be {{"columns": [{{"name": ..., "kind": '
+            "...}, ...]}."
+        )
+    marked = [column.get("name") for column in columns if MARK in column]
+    if marked or NOTE in facts:
+        where = f"in the columns {marked}" if marked else f"but for its '{NOTE}'"
+        raise ValueError(
+            f"{source} is a draft, {where}: what was read off the rows would be "
+            "released without noise. Replace or delete the facts that are named under "
+            f"'{MARK}', then delete the marks and the '{NOTE}'."
+        )
+    return Schema.from_dict(facts)

@@ -1,0 +1,459 @@
+"""The command line: what it writes, what it refuses, what it must not look at."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpgenerative import Column, Schema, cli, load
+from dpgenerative.cli import main
+from dpgenerative.synthesizers import base
+from dpgenerative.tables import MARK, NOTE, draft_schema, read_table, unmarked_schema
+
+ROOT = Path(__file__).parents[1]
+SCHEMA = Schema(
+    [
+        Column("age", "integer", lower=0, upper=120),
+        Column("income", "continuous"),
+        Column("member", "boolean"),
+        Column("city", "categorical"),
+        Column("pain", "categorical", levels=[0, 1, 2, 3], ordered=True),
+        Column("ward", "categorical", levels=["A", "B", "01"]),
+    ]
+)
+FAST = ["--quiet", "--set", "n_steps=5", "--set", "batch_size=50"]
+
+
+def patients(n=120, seed=0):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": rng.integers(18, 90, n),
+            "income": rng.lognormal(7, 1, n).round(2),
+            "member": rng.random(n) < 0.5,
+            "city": rng.choice(["Oslo", "Rome"], n),
+            "pain": rng.integers(0, 4, n),
+            "ward": rng.choice(["A", "B", "01"], n),
+        }
+    )
+    frame.loc[3, "city"] = None
+    return frame
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    patients().to_csv("data.csv", index=False)
+    patients().to_parquet("data.parquet")
+    Path("schema.json").write_text(json.dumps(SCHEMA.to_dict()), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model")
+    patients().to_csv(path / "data.csv", index=False)
+    (path / "schema.json").write_text(json.dumps(SCHEMA.to_dict()), encoding="utf-8")
+    arguments = ["fit", path / "data.csv", "--schema", path / "schema.json"]
+    arguments += ["--epsilon", "2", "-o", path / "model.dpg", *FAST]
+    assert main([str(a) for a in arguments]) == 0
+    return str(path / "model.dpg")
+
+
+def refused(capsys, arguments, code=2):
+    """Run a command that must fail; return the one line that says why."""
+    assert main(arguments) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("dpgenerative")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def parts_left(folder):
+    return sorted(p.name for p in folder.iterdir() if p.name.endswith(".part"))
+
+
+# Commands -----------------------------------------------------------------------------
+
+
+def test_fit_sample_and_report(folder, capsys):
+    arguments = ["fit", "data.csv", "--schema", "schema.json", "--epsilon", "1.5"]
+    arguments += ["--delta", "1e-6", "--model", "vae", "-o", "model.dpg", *FAST]
+    assert main([*arguments, "--set", "conditional=ward"]) == 0
+    printed = capsys.readouterr().out
+    assert "(1.5, 1e-06)-differential privacy" in printed
+    synthesizer = load("model.dpg")
+    assert type(synthesizer).__name__ == "DPVAESynthesizer"
+    assert (synthesizer.epsilon, synthesizer.delta) == (1.5, 1e-6)
+    assert (synthesizer.n_steps_, synthesizer.conditional) == (5, "ward")
+    assert main(["report", "model.dpg"]) == 0
+    assert capsys.readouterr().out == printed
+    assert main(["sample", "model.dpg", "-n", "7", "-o", "out.csv"]) == 0
+    assert pd.read_csv("out.csv").shape == (7, 6)
+    assert parts_left(folder) == []
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_sample_writes_what_sample_returns(model_file, suffix, tmp_path):
+    out = tmp_path / f"out{suffix}"
+    arguments = ["sample", model_file, "-n", "50", "-o", str(out)]
+    assert main([*arguments, "--random-state", "3"]) == 0
+    expected = load(model_file).sample(50, random_state=3)
+    if suffix == ".parquet":
+        # Parquet has no categories of numbers.
+        found = pd.read_parquet(out).astype({"pain": expected["pain"].dtype})
+        pd.testing.assert_frame_equal(found, expected)
+    else:
+        assert out.read_text() == expected.to_csv(index=False)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_long_samples_are_written_part_by_part(
+    model_file, suffix, tmp_path, monkeypatch
+):
+    sizes = []
+    sample = base.Synthesizer.sample
+
+    def recorded(self, n_samples=1, random_state=None):
+        sizes.append(n_samples)
+        return sample(self, n_samples, random_state)
+
+    monkeypatch.setattr(base.Synthesizer, "sample", recorded)
+    monkeypatch.setattr(cli, "SAMPLE_CHUNK", 40)
+    for name in ("one", "two"):
+        arguments = ["sample", model_file, "-n", "100", "--random-state", "5"]
+        assert main([*arguments, "-o", str(tmp_path / f"{name}{suffix}")]) == 0
+    assert sizes == [1, 40, 40, 20] * 2
+    read = pd.read_csv if suffix == ".csv" else pd.read_parquet
+    one, two = (read(tmp_path / f"{name}{suffix}") for name in ("one", "two"))
+    assert len(one) == 100
+    pd.testing.assert_frame_equal(one, two)
+    parts = [one[i : i + 20].reset_index(drop=True) for i in (0, 40, 80)]
+    assert not any(parts[0].equals(part) for part in parts[1:])
+
+
+def test_samples_are_fresh_without_a_seed(model_file, tmp_path):
+    for name in ("one.csv", "two.csv"):
+        arguments = ["sample", model_file, "-n", "50", "-o", str(tmp_path / name)]
+        assert main(arguments) == 0
+    assert (tmp_path / "one.csv").read_text() != (tmp_path / "two.csv").read_text()
+
+
+def test_a_column_that_starts_without_values_is_text_in_parquet(tmp_path):
+    parts = [pd.DataFrame({"a": [None, None]}), pd.DataFrame({"a": ["x", None]})]
+    cli.write_table(parts, tmp_path / "out.parquet", ".parquet")
+    found = pd.read_parquet(tmp_path / "out.parquet")["a"]
+    assert [None if pd.isna(v) else v for v in found] == [None, None, "x", None]
+
+
+def test_report_compares_with_real_rows(folder, model_file, capsys):
+    patients(seed=1).to_parquet("holdout.parquet")
+    arguments = ["report", model_file, "--real", "data.csv", "--holdout"]
+    arguments += ["holdout.parquet", "--target", "member", "-o", "page.html"]
+    assert main([*arguments, "--quiet"]) == 0
+    assert capsys.readouterr().out.startswith("Report(")
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "not for release" in page
+    assert "member" in page
+
+
+def test_public_rows(folder):
+    patients(seed=2).to_csv("public.csv", index=False)
+    arguments = ["fit", "data.csv", "--schema", "schema.json", "--epsilon", "1"]
+    assert main([*arguments, "--public", "public.csv", "-o", "m.dpg", *FAST]) == 0
+    column = load("m.dpg").schema_["income"]
+    public = patients(seed=2)["income"]
+    assert (column.lower, column.upper) == (public.min(), public.max())
+
+
+def test_no_privacy_is_said(folder, capsys):
+    arguments = ["fit", "data.parquet", "--epsilon", "none", "-o", "m.dpg", *FAST]
+    assert main(arguments) == 0
+    assert "NO PRIVACY" in capsys.readouterr().out
+
+
+def test_progress_is_shown_unless_it_is_not_wanted(folder, capsys):
+    arguments = ["fit", "data.parquet", "--epsilon", "none", "-o", "m.dpg"]
+    arguments += ["--set", "n_steps=3", "--force"]
+    assert main(arguments) == 0
+    assert "training" in capsys.readouterr().err
+    assert main([*arguments, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_as_a_module():
+    done = subprocess.run(
+        [sys.executable, "-m", "dpgenerative", "sample"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "-n/--n-samples" in done.stderr
+
+
+# Refusals -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "required: command"),
+        (["nope"], "invalid choice: 'nope'"),
+        (["fit", "data.csv", "-o", "m.dpg"], "required: --epsilon"),
+        (["fit", "data.csv", "--epsilon", "x", "-o", "m"], "invalid number value: 'x'"),
+        (["fit", "data.csv", "--epsilon", "1", "-o", "m"], "nothing of the columns"),
+        (["fit", "no.csv", "--epsilon", "1", "-o", "m"], "No such file"),
+        (["fit", "data.txt", "--epsilon", "1", "-o", "m"], "must end in .csv or"),
+        (["fit", "data.csv", "--epsilon", "1", "-o", "a/m"], "no such folder"),
+        (["fit", "data.csv", "--epsilon", "1", "-o", "."], "is a folder"),
+        (
+            ["fit", "data.csv", "--epsilon", "1", "-o", "data.csv"],
+            "--force replaces it",
+        ),
+        (["fit", "data.parquet", "--epsilon", "-1", "-o", "m"], "must be a number in"),
+        (
+            ["fit", "data.parquet", "--epsilon", "1", "-o", "m", "--set", "n_steps"],
+            "--set takes name=value",
+        ),
+        (
+            ["fit", "data.parquet", "--epsilon", "1", "-o", "m", "--set", "verbose=1"],
+            "--set takes name=value",
+        ),
+        (
+            [
+                "fit",
+                "data.parquet",
+                "--epsilon",
+                "1",
+                "-o",
+                "m",
+                "--schema",
+                "data.csv",
+            ],
+            "is no JSON file",
+        ),
+        (["sample", "data.csv", "-n", "5", "-o", "o.csv"], "is not a model file"),
+        (["sample", "data.csv", "-n", "5", "-o", "o.txt"], "must end in .csv or"),
+        (["sample", "m", "-n", "x", "-o", "o.csv"], "invalid int value: 'x'"),
+        (
+            ["sample", "m", "-n", "5", "-o", "o.csv", "--random-state", "-1"],
+            "invalid seed value: '-1'",
+        ),
+        (["report", "data.csv", "--target", "age"], "--target needs --real"),
+        (["report", "data.csv", "--real", "data.csv"], "--real needs --output"),
+        (["schema", "data.csv", "-o", "schema.json"], "--force replaces it"),
+    ],
+)
+def test_wrong_usage_is_refused_in_one_line(arguments, said, folder, capsys):
+    before = sorted(p.name for p in folder.iterdir())
+    assert said in refused(capsys, arguments)
+    assert sorted(p.name for p in folder.iterdir()) == before
+
+
+def test_refusals_that_need_a_model(folder, model_file, capsys):
+    sample = ["sample", model_file, "-n", "0", "-o", "o.csv"]
+    assert "at least 1" in refused(capsys, sample)
+    patients().drop(columns="age").to_parquet("narrow.parquet")
+    report = ["report", model_file, "--real", "narrow.parquet", "-o", "page.html"]
+    assert "lacks columns that were fitted: ['age']" in refused(capsys, report)
+    target = ["report", model_file, "--real", "data.csv", "--target", "x", "-o", "p"]
+    assert "'x'" in refused(capsys, [*target, "--quiet"])
+    assert not Path("p").exists()
+
+
+def test_what_is_there_stays_where_a_command_fails(folder, model_file, capsys):
+    Path("out.csv").write_text("old")
+    arguments = ["sample", model_file, "-n", "5", "-o", "out.csv"]
+    refused(capsys, arguments)
+    refused(capsys, ["sample", "data.csv", *arguments[2:], "--force"])
+    assert Path("out.csv").read_text() == "old"
+    assert main([*arguments, "--force"]) == 0
+    assert Path("out.csv").read_text() != "old"
+    assert parts_left(folder) == []
+
+
+def test_the_unexpected_says_no_values(folder, capsys, monkeypatch):
+    def broken(*_):
+        raise KeyError("a private value")
+
+    monkeypatch.setattr(cli, "read_table", broken)
+    arguments = ["fit", "data.csv", "--epsilon", "1", "-o", "m.dpg"]
+    line = refused(capsys, arguments, code=1)
+    assert "unexpected KeyError" in line
+    assert "private" not in line
+    with pytest.raises(KeyError):
+        main(["--debug", *arguments])
+
+
+# Drafts -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", ["data.csv", "data.parquet"])
+def test_a_draft_is_refused_until_a_person_has_been_through(folder, data, capsys):
+    assert main(["schema", data, "-o", "draft.json"]) == 0
+    assert "as closely as the rows" in capsys.readouterr().out
+    draft = json.loads(Path("draft.json").read_text())
+    fit = [
+        "fit",
+        data,
+        "--schema",
+        "draft.json",
+        "--epsilon",
+        "1",
+        "-o",
+        "m.dpg",
+        *FAST,
+    ]
+    assert "is a draft, in the columns ['age'" in refused(capsys, fit)
+    for column in draft["columns"]:
+        column.pop(MARK, None)
+    Path("draft.json").write_text(json.dumps(draft))
+    assert f"is a draft, but for its '{NOTE}'" in refused(capsys, fit)
+    del draft[NOTE]
+    Path("draft.json").write_text(json.dumps(draft))
+    assert main(fit) == 0
+
+
+def test_a_draft_marks_what_it_read_off_the_rows(folder):
+    columns = {c["name"]: c for c in draft_schema("data.csv")["columns"]}
+    assert columns["age"]["kind"] == "integer"
+    assert (columns["age"]["lower"], columns["age"]["upper"]) == (18, 89)
+    assert columns["age"][MARK] == ["kind", "lower", "upper"]
+    assert columns["income"]["kind"] == "continuous"
+    assert columns["member"]["kind"] == "boolean"
+    assert columns["city"]["levels"] == ["Oslo", "Rome"]
+    assert columns["city"][MARK] == ["kind", "levels"]
+    by_dtype = {c["name"]: c for c in draft_schema("data.parquet")["columns"]}
+    assert by_dtype["age"][MARK] == ["lower", "upper"]
+    assert MARK not in by_dtype["member"]
+
+
+def test_a_draft_of_many_levels_states_none(tmp_path):
+    frame = pd.DataFrame({"name": [f"person {i}" for i in range(60)], "empty": None})
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    name, empty = draft_schema(tmp_path / "data.csv")["columns"]
+    assert name == {"name": "name", "kind": "categorical", MARK: ["kind"]}
+    assert empty == {"name": "empty", "kind": "categorical", MARK: ["kind"]}
+
+
+@pytest.mark.parametrize("facts", [[], {}, {"columns": {}}, {"columns": [1]}, "x"])
+def test_facts_that_are_no_schema(facts):
+    with pytest.raises(ValueError, match=r"here is no schema: it must be \{"):
+        unmarked_schema(facts, "here")
+
+
+# Reading tables -----------------------------------------------------------------------
+
+NUMBER_LIKE = {
+    "age": "Int64",
+    "income": "Float64",
+    "member": "boolean",
+    "city": "object",
+    "pain": "category",
+    "ward": "category",
+}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_tables_are_read_as_the_schema_says(folder, suffix):
+    frame = read_table(f"data{suffix}", SCHEMA)
+    assert frame.dtypes.astype(str).to_dict() == NUMBER_LIKE
+    expected = patients()
+    assert frame["age"].tolist() == expected["age"].tolist()
+    assert frame["income"].tolist() == expected["income"].tolist()
+    assert frame["member"].tolist() == expected["member"].tolist()
+    assert frame["pain"].tolist() == expected["pain"].tolist()
+    assert frame["ward"].tolist() == expected["ward"].tolist()
+    assert frame["pain"].cat.categories.tolist() == [0, 1, 2, 3]
+    assert frame["pain"].cat.ordered
+    assert frame["city"][3] is None
+    assert frame["city"][:3].tolist() == expected["city"][:3].tolist()
+
+
+@pytest.mark.parametrize("entry", ["", "abc", "1e400", "-3.5", "99999999999999999999"])
+def test_no_entry_changes_a_dtype_or_raises(entry, tmp_path):
+    frame = patients().astype(object)
+    frame.loc[0] = entry
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    found = read_table(tmp_path / "data.csv", SCHEMA)
+    assert found.dtypes.astype(str).to_dict() == NUMBER_LIKE
+    assert len(found) == len(frame)
+    unreadable = found.iloc[0].isna().to_dict()
+    assert unreadable["ward"]
+    assert unreadable["member"]
+    assert unreadable["age"] == (entry in ("", "abc", "1e400"))
+
+
+def test_missing_numbers_change_no_dtype_in_parquet(tmp_path):
+    whole = pd.DataFrame({"a": [1, 2], "b": [True, False], "c": ["x", "y"]})
+    gaps = pd.DataFrame(
+        {
+            "a": pd.array([1, None], "Int64"),
+            "b": pd.array([True, None], "boolean"),
+            "c": ["x", None],
+        }
+    )
+    whole.to_parquet(tmp_path / "whole.parquet")
+    gaps.to_parquet(tmp_path / "gaps.parquet")
+    one, two = (
+        read_table(tmp_path / f"{name}.parquet", Schema([]))
+        for name in ("whole", "gaps")
+    )
+    assert one.dtypes.tolist() == two.dtypes.tolist()
+
+
+def test_a_dictionary_in_parquet_gives_no_levels_away(tmp_path):
+    frame = pd.DataFrame({"a": pd.Categorical(["x", "y"])})
+    frame.to_parquet(tmp_path / "data.parquet")
+    assert read_table(tmp_path / "data.parquet", Schema([]))["a"].dtype == object
+    stated = Schema([Column("a", "categorical", levels=["z", "x"])])
+    found = read_table(tmp_path / "data.parquet", stated)["a"]
+    assert found.cat.categories.tolist() == ["z", "x"]
+    assert found.isna().tolist() == [False, True]
+
+
+def test_levels_are_found_by_their_text_or_their_number(tmp_path):
+    schema = Schema([Column("a", "categorical", levels=[1, 2.5, "x", "True"])])
+    (tmp_path / "data.csv").write_text("a\n1\n1.0\n2.50\nx\nTrue\n3\n")
+    found = read_table(tmp_path / "data.csv", schema)["a"].tolist()
+    assert found[:5] == [1, 1, 2.5, "x", "True"]
+    assert pd.isna(found[5])
+
+
+def test_truth_has_several_words(tmp_path):
+    schema = Schema([Column("a", "boolean")])
+    (tmp_path / "data.csv").write_text("a\ntrue\nFALSE\n1\n0\nyes\nn\nmaybe\n")
+    found = read_table(tmp_path / "data.csv", schema)["a"]
+    assert found[:6].tolist() == [True, False, True, False, True, False]
+    assert found.isna().tolist() == [False] * 6 + [True]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"a,a\n1,2\n", r"names columns twice: \['a'\]"),
+        (b"a,b\n1,2,3\n", "as many entries as the first, which names 2 columns"),
+        (b"a,b\n1,2\n1,2,3\n", "as many entries as the first, which names 2 columns"),
+        (b"\xff\xfe\x00", "no CSV table in UTF-8"),
+        (b"a,b\n\xff,1\n", "no CSV table in UTF-8"),
+    ],
+)
+def test_files_that_are_no_csv_table(content, said, tmp_path):
+    (tmp_path / "data.csv").write_bytes(content)
+    schema = Schema([Column("a", "categorical"), Column("b", "categorical")])
+    with pytest.raises(ValueError, match=said):
+        read_table(tmp_path / "data.csv", schema)
+
+
+def test_a_file_that_is_no_parquet(tmp_path):
+    (tmp_path / "data.parquet").write_bytes(b"PAR1 no more")
+    with pytest.raises(ValueError, match="is no Parquet file"):
+        read_table(tmp_path / "data.parquet", SCHEMA)
