@@ -13,3 +13,7 @@ class UnsupportedColumnError(TypeError):
 
 class PrivacyWarning(UserWarning):
     """A choice of parameters that weakens or voids the guarantee."""
+
+
+class BudgetExceededError(RuntimeError):
+    """A fit would exceed an open `PrivacyBudget`, or could not be counted by it."""

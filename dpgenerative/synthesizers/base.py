@@ -26,6 +26,7 @@ from dpgenerative._validation import (
     refuse,
 )
 from dpgenerative.models.cells import CellFacts
+from dpgenerative.privacy.budget import charge, known_count, refuse_workers
 from dpgenerative.privacy.clipping import STRATEGIES
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import (
@@ -83,7 +84,7 @@ class Synthesizer(BaseEstimator):
 
     # Public methods -------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, sample_weight: None = None) -> Self:
+    def fit(self, X: Any, y: Any = None, **unsupported: Any) -> Self:
         """Learn a table under differential privacy; every call spends the budget again.
 
         Parameters
@@ -92,8 +93,9 @@ class Synthesizer(BaseEstimator):
             The private rows. One row is the privacy unit.
         y : Series, one-column DataFrame or array-like of shape (n_samples,), optional
             One more column, modelled together with X.
-        sample_weight : None
-            Not supported: a weight would change how much one row can move the model.
+        **unsupported
+            Only to say why there is no ``sample_weight``: a weight would change how
+            much one row can move the model.
 
         Returns
         -------
@@ -108,19 +110,12 @@ class Synthesizer(BaseEstimator):
             For a column dtype that no release covers.
         InfeasibleBudgetError
             When no noise fits the budget.
+        BudgetExceededError
+            When a `PrivacyBudget` is open that cannot pay for the fit.
         """
-        if sample_weight is not None:
-            raise ValueError(
-                f"{self._owner}.fit does not support sample_weight: a weight changes "
-                "how far one row can move the model, which the noise would have to "
-                "cover. Resample or drop rows before the fit instead."
-            )
-        self._check_parameters()
-        frame, layout = as_table(self._owner, X, y)
-        schema = (self.schema or Schema([])).resolve(
-            frame, self._nominal(frame, layout)
-        )
-        self._check_schema(schema)
+        self._refuse_arguments(unsupported)
+        frame, layout, schema = self._prepare(X, y)
+        charge(self._owner, self._epsilon, self.delta)
         seed = self._seed()
         device = self._device()
         streams = Streams.create(seed, self.reproducible, device)
@@ -181,6 +176,8 @@ class Synthesizer(BaseEstimator):
         return float(np.mean(self.score_samples(X, y)))
 
     def __getstate__(self) -> dict[str, Any]:
+        if not hasattr(self, "_model"):
+            refuse_workers(self._owner)
         state: dict[str, Any] = dict(super().__getstate__())
         if self.reproducible and "_model" in state:
             # The seed of the noise stays with whoever fitted.
@@ -215,7 +212,9 @@ class Synthesizer(BaseEstimator):
         device: str,
     ) -> dict[str, Any]:
         """Return every attribute that a fit leaves behind."""
-        n_rows = mechanisms.count(len(frame), count_epsilon(self._epsilon))
+        n_rows = known_count()
+        if n_rows is None:
+            n_rows = mechanisms.count(len(frame), count_epsilon(self._epsilon))
         plan = self._plan(n_rows, schema)
         transformer = TableTransformer.fit(
             frame, schema, mechanisms, n_rows=n_rows,
@@ -224,7 +223,10 @@ class Synthesizer(BaseEstimator):
         )  # fmt: skip
         facts = _cell_facts(transformer)
         model = self._build(facts, n_rows, schema, streams.weights).to(device)
-        objective = self._objective(model, transformer, frame, streams, device)
+        # Batches are padded with the first row, so that there must be one to pad with.
+        blank = frame.reset_index(drop=True).reindex(range(1))
+        padded = frame if len(frame) else blank
+        objective = self._objective(model, transformer, padded, streams, device)
         gradient = self._gradient(
             model, objective, plan, len(frame), mechanisms, device
         )
@@ -322,6 +324,28 @@ class Synthesizer(BaseEstimator):
         raise NotImplementedError
 
     # Parts of a fit -------------------------------------------------------------
+
+    def _prepare(self, X: Any, y: Any) -> tuple[pd.DataFrame, TableFormat, Schema]:
+        """Check parameters and table; return rows, their containers, public facts."""
+        self._check_parameters()
+        in_search = known_count() is not None
+        frame, layout = as_table(self._owner, X, y, allow_empty=in_search)
+        schema = (self.schema or Schema([])).resolve(
+            frame, self._nominal(frame, layout)
+        )
+        self._check_schema(schema)
+        return frame, layout, schema
+
+    def _refuse_arguments(self, unsupported: Mapping[str, Any]) -> None:
+        if unsupported.get("sample_weight") is not None:
+            raise ValueError(
+                f"{self._owner}.fit does not support sample_weight: a weight changes "
+                "how far one row can move the model, which the noise would have to "
+                "cover. Resample or drop rows before the fit instead."
+            )
+        unknown = sorted(set(unsupported) - {"sample_weight"})
+        if unknown:
+            raise TypeError(f"{self._owner}.fit got unknown arguments: {unknown}.")
 
     def _plan(self, n_rows: int, schema: Schema) -> PrivacyPlan:
         is_open = any(has_open_keys(c, self._informed) for c in schema.columns)
