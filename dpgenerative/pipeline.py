@@ -19,7 +19,9 @@ from dpgenerative._validation import check_number
 from dpgenerative.exceptions import PrivacyWarning
 
 
-def sample_from(pipeline: Pipeline, n_samples: int = 1, random_state: Any = None) -> Any:
+def sample_from(
+    pipeline: Pipeline, n_samples: int = 1, random_state: Any = None
+) -> Any:
     """Sample from a fitted pipeline's synthesizer and undo the steps before it.
 
     The steps are undone last to first by their ``inverse_transform``; a
@@ -177,9 +179,11 @@ def _undone_columns(name: str, step: ColumnTransformer, rows: Any) -> Any:
     n_columns = step.n_features_in_
     found: dict[int, Any] = {}
     for part_name, part, places in _parts(step):
-        out = rows[:, step.output_indices_[part_name]] if isinstance(
-            rows, np.ndarray
-        ) else rows.iloc[:, step.output_indices_[part_name]]
+        out = (
+            rows[:, step.output_indices_[part_name]]
+            if isinstance(rows, np.ndarray)
+            else rows.iloc[:, step.output_indices_[part_name]]
+        )
         if not places:
             continue
         label = f"{name}__{part_name}"

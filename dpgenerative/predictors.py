@@ -148,10 +148,10 @@ class _SyntheticPredictor(BaseEstimator):
         if not (self.synthesizer is None or isinstance(self.synthesizer, Synthesizer)):
             rule = "must be a synthesizer of this package or None"
             refuse(self._owner, "synthesizer", rule, self.synthesizer)
-        X = _as_container(X)
+        X = as_container(X)
         if isinstance(y, (list, tuple)):
             y = self._of_list(list(y))
-        target = self._target(_as_series(self._owner, y))
+        target = self._target(as_series(self._owner, y))
         synthesizer = self._new_synthesizer()
         return synthesizer, X, target
 
@@ -190,7 +190,7 @@ class _SyntheticPredictor(BaseEstimator):
         return clone(chosen)
 
     def _rows(self, X: Any) -> Any:
-        return _as_container(X)
+        return as_container(X)
 
     # What a subclass states -----------------------------------------------------
 
@@ -458,7 +458,7 @@ class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
         )
 
 
-def _as_container(X: Any) -> Any:
+def as_container(X: Any) -> Any:
     """Return pandas objects as they are, others as arrays.
 
     The dtype of a list would depend on its values, which are private; so it is always
@@ -483,7 +483,7 @@ def _as_number(value: Any) -> float:
         return math.inf
 
 
-def _as_series(owner: str, y: Any) -> pd.Series:
+def as_series(owner: str, y: Any) -> pd.Series:
     """Return a target as a series of the dtype that it has."""
     if isinstance(y, pd.Series):
         return y
@@ -541,5 +541,5 @@ def _as_levels(rows: Any) -> np.ndarray:
     return np.asarray(np.where(missing, None, texts), dtype=object)
 
 
-def _as_floats(rows: pd.DataFrame) -> np.ndarray:
-    return rows.astype("Float64").to_numpy(float, na_value=np.nan)
+def _as_floats(rows: Any) -> np.ndarray:
+    return pd.DataFrame(rows).astype("Float64").to_numpy(float, na_value=np.nan)

@@ -25,12 +25,16 @@ ORDER = (
         "privacy.noise",
         "privacy.sampling",
         "privacy.accounting",
+        "privacy.budget",
     ),
     ("privacy.plan", "privacy.steps", "privacy"),
+    ("privacy.selection",),
     ("transform",),
     ("models.*", "models"),
     ("training",),
     ("synthesizers.*", "synthesizers"),
+    ("predictors", "pipeline"),
+    ("search",),
 )
 # Beside that order: only these, and modules of the same package.
 APART = {

@@ -60,6 +60,10 @@ class PrivacyPlan:
     n_steps : int
     prior_multiplier : float, default=inf
         Noise multiplier of the moments of the latents; inf if none are released.
+    mean_trials : float, default=0
+        Mean number of trials of the private search that chose this fit as its best:
+        epsilon, delta and count_epsilon are then those of the search, the rest those
+        of one trial. 0 without one.
     """
 
     epsilon: float
@@ -73,6 +77,7 @@ class PrivacyPlan:
     sampling_rate: float
     n_steps: int
     prior_multiplier: float = math.inf
+    mean_trials: float = 0.0
 
     @property
     def private(self) -> bool:
@@ -97,6 +102,8 @@ class PrivacyPlan:
         """Return the epsilon that all releases cost together, at `delta`."""
         if not self.private:
             return math.inf
+        if self.mean_trials:
+            return self.epsilon
         delta = self.delta - self.threshold_delta
         rest = epsilon_of(self.releases, delta, self.epsilon - self.count_epsilon)
         return self.count_epsilon + rest
@@ -106,10 +113,13 @@ class PrivacyPlan:
 
         The promised pair holds whatever the released row count; the others are those
         of the count that was released. Empty without privacy: nothing is promised.
+        After a private search the promised pair is all that is known.
         """
         if not self.private:
             return ()
         pairs = [(self.epsilon, self.delta)]
+        if self.mean_trials:
+            return tuple(pairs)
         for delta in _CURVE:
             rest = delta - self.threshold_delta
             if rest > 0 and delta != self.delta:
@@ -274,6 +284,11 @@ class PrivacyReport:
     def _releases(self) -> list[str]:
         plan = self.plan
         lines = [f"row count {plan.n_rows} (geometric, epsilon {plan.count_epsilon:g})"]
+        if plan.mean_trials:
+            lines.append(
+                f"the best by noisy score of a random number of trials (logarithmic, "
+                f"mean {plan.mean_trials:g}), each on its own part of the rows, with:"
+            )
         if math.isfinite(plan.marginal_multiplier):
             lines.append(
                 "one-way marginals, domains included (Gaussian, noise multiplier "
