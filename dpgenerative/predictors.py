@@ -34,6 +34,8 @@ from dpgenerative.schema import Schema, is_real_dtype
 from dpgenerative.synthesizers import DPHFlowSynthesizer
 from dpgenerative.synthesizers.base import Synthesizer, as_seed
 
+NO_LEVELS = ("",)
+"""Levels of a column of which none was found."""
 LEAST_ROWS = 1000
 """Rows that are sampled at least, where the user names no number: they cost nothing."""
 MOST_LEVELS = 254
@@ -173,7 +175,8 @@ class _SyntheticPredictor(BaseEstimator):
             count = max(LEAST_ROWS, synthesizer.privacy_.plan.n_rows)
         rows, targets = synthesizer.sample(count, random_state=self._seed())
         known = targets.notna().to_numpy()
-        if not known.any():
+        found = synthesizer.schema_.columns[-1].levels
+        if not known.any() or found == NO_LEVELS:
             raise ValueError(
                 f"{self._owner}: no synthetic row has a target. The budget was too "
                 "small to find the classes; state them with classes= or in a Schema."
