@@ -64,7 +64,9 @@ def sample_from(
     >>> from sklearn.preprocessing import FunctionTransformer
     >>> from dpgenerative import DPHFlowSynthesizer, sample_from
     >>> frame = pd.DataFrame({"income": np.random.default_rng(0).lognormal(size=500)})
-    >>> logarithm = FunctionTransformer(np.log1p, inverse_func=np.expm1)
+    >>> logarithm = FunctionTransformer(
+    ...     np.log1p, inverse_func=np.expm1, check_inverse=False
+    ... )
     >>> pipeline = make_pipeline(logarithm, DPHFlowSynthesizer()).fit(frame)
     >>> sample_from(pipeline, 3).columns.tolist()
     ['income']
@@ -145,10 +147,21 @@ def _undone(name: str, step: Any, rows: Any) -> Any:
     if not hasattr(step, "inverse_transform"):
         _refuse_step(name, step, "has no inverse_transform")
     # What it was fitted to had other names, or none.
-    undone = step.inverse_transform(_as_fitted(rows, step))
-    if sparse.issparse(undone):
-        undone = undone.toarray()
-    return _named(undone, step)
+    return _named(_inverse(step, _as_fitted(rows, step)), step)
+
+
+def _inverse(step: Any, rows: Any) -> Any:
+    """Return a step's inverse; nothing but missing values where it takes none."""
+    missing = pd.DataFrame(rows).isna().any(axis=1).to_numpy()
+    try:
+        with np.errstate(invalid="ignore"):
+            undone = step.inverse_transform(rows)
+    except (ValueError, IndexError):
+        if not missing.any() or missing.all():
+            raise
+        undone = pd.DataFrame(step.inverse_transform(rows[~missing]))
+        return undone.set_axis(np.flatnonzero(~missing)).reindex(range(len(rows)))
+    return undone.toarray() if sparse.issparse(undone) else undone
 
 
 def _refuse_step(name: str, step: Any, reason: str) -> None:
@@ -169,8 +182,10 @@ def _as_fitted(rows: Any, step: Any) -> Any:
 def _named(rows: Any, step: Any) -> Any:
     """Return rows with the names that the step was fitted to, where it knows them."""
     names = getattr(step, "feature_names_in_", None)
-    if names is None or isinstance(rows, pd.DataFrame):
+    if names is None:
         return rows
+    if isinstance(rows, pd.DataFrame):
+        return rows.set_axis(list(names), axis=1)
     return pd.DataFrame(rows, columns=list(names)).infer_objects()
 
 

@@ -44,7 +44,12 @@ from dpgenerative.privacy.accounting import epsilon_of_pairs, gaussian_multiplie
 from dpgenerative.privacy.budget import charge, trial
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan, PrivacyReport, count_epsilon
-from dpgenerative.privacy.selection import TrialLaw, key_share, selection_epsilon
+from dpgenerative.privacy.selection import (
+    TrialLaw,
+    best_of,
+    key_share,
+    selection_epsilon,
+)
 from dpgenerative.schema import Schema
 from dpgenerative.synthesizers import DPHFlowSynthesizer
 from dpgenerative.synthesizers.base import Synthesizer
@@ -387,13 +392,13 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         pure = count_epsilon(self.epsilon)
         n_rows = mechanisms.count(len(X), pure)
         budget = self._calibrated(fits, n_rows, self.epsilon - pure)
-        best: _Trial | None = None
-        for _ in range(TrialLaw(self.mean_trials).draw(rng)):
+
+        def run() -> _Trial:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                found = self._trial(candidates, budget, X, y, rng, mechanisms)
-            if found is not None and (best is None or found.score > best.score):
-                best = found
+                return self._trial(candidates, budget, X, y, rng, mechanisms)
+
+        best = best_of(run, lambda t: t.score, TrialLaw(self.mean_trials), rng)
         self._keep(best, candidates, budget, pure)
         return self
 
@@ -571,8 +576,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         y: Any,
         rng: np.random.Generator,
         mechanisms: Mechanisms,
-    ) -> _Trial | None:
-        """Fit a random candidate and score it; None where its learner fails."""
+    ) -> _Trial:
+        """Fit a random candidate and score it; -inf where its learner fails."""
         index = int(rng.integers(len(candidates)))
         estimator = self._clone(candidates[index], budget)
         held_out = rng.random(len(X)) < self.holdout
@@ -580,7 +585,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             try:
                 estimator.fit(_rows(X, ~held_out), _rows(y, ~held_out))
             except Exception:
-                return None
+                return _FAILED
         parts = _rows(X, held_out), _rows(y, held_out)
         score = self._deviation(estimator, *parts, budget.n_test)
         noisy = mechanisms.gaussian(np.array([score]), 0.5 * budget.score_multiplier)
@@ -598,12 +603,12 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     def _keep(
         self,
-        best: _Trial | None,
+        best: _Trial,
         candidates: Sequence[Mapping[str, Any]],
         budget: _Budget,
         pure: float,
     ) -> None:
-        if best is None:
+        if best is _FAILED:
             raise RuntimeError(
                 f"{type(self).__name__}: the learner failed on synthetic rows. The "
                 "budget is spent. Fit the estimator to public rows to see why."
@@ -659,6 +664,9 @@ class _Trial:
     index: int
     estimator: Any
     score: float
+
+
+_FAILED = _Trial(-1, None, -math.inf)
 
 
 def _synthesizer(estimator: Any) -> Synthesizer:

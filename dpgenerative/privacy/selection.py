@@ -21,8 +21,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from opacus.accountants.analysis.rdp import compute_rdp
@@ -49,7 +51,7 @@ class TrialLaw:
 
     mean: float
 
-    @property
+    @cached_property
     def gamma(self) -> float:
         """The law's parameter in (0, 1), from its mean ``(1/g - 1) / log(1/g)``."""
 
@@ -61,6 +63,20 @@ class TrialLaw:
     def draw(self, rng: np.random.Generator) -> int:
         """Draw a number of trials, at least 1."""
         return int(rng.logseries(1 - self.gamma))
+
+
+def best_of(
+    run: Callable[[], Any],
+    score: Callable[[Any], float],
+    law: TrialLaw,
+    rng: np.random.Generator,
+) -> Any:
+    """Run a random number of trials and return the best; the others are gone."""
+    best = run()
+    for _ in range(law.draw(rng) - 1):
+        found = run()
+        best = found if score(found) > score(best) else best
+    return best
 
 
 def renyi_curve(releases: Sequence[GaussianRelease]) -> np.ndarray:
