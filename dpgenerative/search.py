@@ -160,6 +160,11 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
         check_number("search_privacy", "delta", delta, low=0, high=1)
     candidates = search.cv_results_["params"]
     per_row = _folds_per_row(search)
+    if not _cost(search.estimator):
+        raise TypeError(
+            f"search_privacy: {type(search.estimator).__name__} fits no synthesizer of "
+            "this package."
+        )
     fits = []
     for params in candidates:
         fits += _cost(clone(search.estimator).set_params(**params)) * per_row
@@ -535,23 +540,26 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         n_test = max(1.0, self.holdout * n_rows)
         share = key_share(law, epsilon)
 
-        def total(log_trial: float) -> tuple[float, _Budget]:
+        def total(log_trial: float) -> _Budget:
             at = math.exp(log_trial)
-            open_keys = False
+            # Where keys are released, a trial's delta must leave room for all of them.
             for delta in (self.delta, self.delta * share):
-                plans = [_plan(*fit, at, delta, n_train) for fit in fits]
-                open_keys = any(plan.threshold_delta for plan in plans)
-                if not open_keys:
+                try:
+                    plans = [_plan(*fit, at, delta, n_train) for fit in fits]
+                    z = gaussian_multiplier(at, delta)
+                except InfeasibleBudgetError:
+                    return _Budget(at, delta, n_train, n_test, math.inf, math.inf)
+                if not any(plan.threshold_delta for plan in plans):
                     break
-            z = gaussian_multiplier(at, delta)
             bound = selection_epsilon(plans, z, law, epsilon, self.delta)
-            return bound, _Budget(at, delta, n_train, n_test, z, bound)
+            return _Budget(at, delta, n_train, n_test, z, bound)
 
-        low, high = math.log(epsilon) - 5, math.log(epsilon)
+        low, high = math.log(epsilon) - 5, math.log(epsilon) + 2
         guess = math.log(epsilon / 2)
         fitting: _Budget | None = None
         for _ in range(14):
-            bound, budget = total(guess)
+            budget = total(guess)
+            bound = budget.bound
             if bound <= epsilon:
                 low, fitting = guess, budget
             else:
