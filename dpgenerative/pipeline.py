@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 from sklearn.compose import ColumnTransformer
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import get_tags
@@ -32,7 +33,7 @@ def sample_from(
     released what it learned without noise, and its inverse writes that into the
     sample: the guarantee of the synthesizer does not cover it. Which steps learn is
     read off their types and tags, and a `PrivacyWarning` names them. Fit such steps to
-    public rows, or leave them away: a synthesizer needs neither scaling nor encoding.
+    public rows (wrapped in a `FrozenEstimator`), or leave them away: a synthesizer needs neither scaling nor encoding.
 
     Parameters
     ----------
@@ -102,10 +103,10 @@ def sample_from(
 def learns(step: Any) -> bool:
     """Tell whether a transformer learns from the rows it is fitted to.
 
-    Known from its tags (``requires_fit``), or from those of its parts. What has no
-    tags is taken to learn.
+    Known from its tags (``requires_fit``), or from those of its parts; what is frozen
+    does not. What has no tags is taken to learn.
     """
-    if step is None or isinstance(step, str):
+    if step is None or isinstance(step, (str, FrozenEstimator)):
         return False
     if isinstance(step, Pipeline):
         return any(learns(part) for _, part in step.steps)
@@ -124,9 +125,9 @@ def _warn_of_learned(names: list[str]) -> None:
     if names:
         warnings.warn(
             f"The steps {names} of the pipeline learn from the rows they are fitted "
-            "to, and what they learned is in this sample without noise. Unless they "
-            "were fitted to public rows, the guarantee of the synthesizer does not "
-            "cover it. A synthesizer needs no scaling or encoding: leave them away.",
+            "to, and what they learned is in this sample without noise: the guarantee "
+            "of the synthesizer does not cover it. A synthesizer needs no scaling or "
+            "encoding; leave them away, or fit them to public rows and freeze them.",
             PrivacyWarning,
             stacklevel=3,
         )

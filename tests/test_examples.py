@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,17 @@ def test_quickstart(tmp_path):
     assert "not for release" in page
 
 
+def test_pipeline(tmp_path):
+    printed = run("pipeline.py", cwd=tmp_path)
+    assert "yrs_married  religious  affairs" in printed
+    assert "Refused: DPHFlowSynthesizer.fit asks for epsilon=1" in printed
+    assert "['standardscaler']" in printed
+
+
 def test_grid_search(tmp_path):
-    printed = run("grid_search.py", cwd=tmp_path)
-    assert "epsilon" in printed
+    printed = run("grid_search.py", "--jobs", "2", "--out", "here", cwd=tmp_path)
+    # One row is in the training part of one of two folds: 0.1 + 0.3 + 1 + 3, and refit.
+    chosen = float(re.search(r"prefers epsilon (\S+),", printed)[1])
+    assert f"The search spent ({4.4 + chosen:.4g}, 5e-05) in all" in printed
+    assert "Chosen within epsilon 1" in printed
+    assert (tmp_path / "here" / "curve.png").stat().st_size > 5_000

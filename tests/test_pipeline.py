@@ -10,6 +10,7 @@ import pytest
 from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.feature_selection import SelectKBest
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import (
@@ -78,6 +79,13 @@ def test_arrays_stay_arrays(dtype):
     sample = sample_from(pipeline, 500)
     assert isinstance(sample, np.ndarray)
     assert np.nanmedian(sample[:, 0]) == pytest.approx(np.median(X[:, 0]), rel=0.2)
+
+
+def test_a_frozen_step_learned_elsewhere():
+    frame = table()[["income", "age"]]
+    scaler = FrozenEstimator(StandardScaler().fit(frame * 2))
+    pipeline = make_pipeline(scaler, exact()).fit(frame)
+    similar(sample_from(pipeline, 2000), frame)
 
 
 def test_a_target_comes_along():
@@ -195,6 +203,7 @@ def test_refusals():
         (FeatureUnion([("a", log()), ("b", PCA())]), True),
         (ColumnTransformer([("a", log(), [0])]), False),
         (ColumnTransformer([("a", log(), [0])], remainder=PCA()), True),
+        (FrozenEstimator(StandardScaler()), False),
         (object(), True),
     ],
 )
