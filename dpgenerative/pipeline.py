@@ -33,7 +33,8 @@ def sample_from(
     released what it learned without noise, and its inverse writes that into the
     sample: the guarantee of the synthesizer does not cover it. Which steps learn is
     read off their types and tags, and a `PrivacyWarning` names them. Fit such steps to
-    public rows (wrapped in a `FrozenEstimator`), or leave them away: a synthesizer needs neither scaling nor encoding.
+    public rows and freeze them (`FrozenEstimator`), or leave them away: a synthesizer
+    needs neither scaling nor encoding.
 
     Parameters
     ----------

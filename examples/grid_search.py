@@ -53,7 +53,9 @@ def load() -> tuple[pd.DataFrame, pd.Series, Schema]:
     return frame.drop(columns=target), label, schema
 
 
-def curve(model: SyntheticClassifier, X: pd.DataFrame, y: pd.Series, jobs: int):
+def curve(
+    model: SyntheticClassifier, X: pd.DataFrame, y: pd.Series, jobs: int
+) -> GridSearchCV:
     """Return the search over epsilon, every row in a fold drawn for itself."""
     folds = PredefinedSplit(np.random.default_rng(0).integers(N_FOLDS, size=len(X)))
     grid = {"synthesizer__epsilon": EPSILONS}
@@ -96,9 +98,9 @@ def main(jobs: int, out: Path) -> None:
     private = PrivateSearchCV(model, grid, epsilon=1.0, mean_trials=3).fit(X, y)
     print(f"\nChosen within epsilon 1: {private.best_params_}")
     print(
-        f"Accuracy {private.best_score_:.3f} on rows held out privately, with noise of "
-        f"standard deviation {private.score_std_:.3f}; {private.score(rest, y_rest):.3f}"
-        " on rows that took no part."
+        f"Accuracy {private.best_score_:.3f} on rows held out privately, with noise of standard "
+        f"deviation {private.score_std_:.3f}; {private.score(rest, y_rest):.3f} on rows "
+        "that took no part."
     )
     print(private.privacy_)
 
