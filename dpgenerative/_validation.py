@@ -102,7 +102,9 @@ class TableFormat:
         return x, (y.to_frame() if self.y_kind == "frame" else y)
 
 
-def as_table(owner: str, X: Any, y: Any = None) -> tuple[pd.DataFrame, TableFormat]:
+def as_table(
+    owner: str, X: Any, y: Any = None, *, allow_empty: bool = False
+) -> tuple[pd.DataFrame, TableFormat]:
     """Join X and y into one frame and remember their containers.
 
     Tables that speak Arrow (pyarrow, polars) become frames of Arrow's dtypes, whatever
@@ -129,7 +131,7 @@ def as_table(owner: str, X: Any, y: Any = None) -> tuple[pd.DataFrame, TableForm
             f"0 feature(s) (shape={frame.shape}) while a minimum of 1 is required by "
             f"{owner}."
         )
-    if len(frame) == 0:
+    if len(frame) == 0 and not allow_empty:
         raise ValueError(
             f"Found array with 0 sample(s) (shape={frame.shape}) while a minimum of 1 "
             f"is required by {owner}."

@@ -21,3 +21,7 @@ class FileFormatError(ValueError):
 
 class PrivacyWarning(UserWarning):
     """A choice of parameters that weakens or voids the guarantee."""
+
+
+class BudgetExceededError(RuntimeError):
+    """A fit would exceed an open `PrivacyBudget`, or could not be counted by it."""

@@ -438,6 +438,11 @@ class Schema:
             _check_constraint(constraint, schema)
         return schema
 
+    @property
+    def modelled(self) -> Schema:
+        """The columns that a model learns: all but identifiers, no constraints."""
+        return Schema(c for c in self.columns if c.role != "id")
+
     def completed(self, columns: Iterable[Column]) -> Schema:
         """Return this schema with the columns given in place of those of their name."""
         found = {column.name: column for column in columns}

@@ -34,6 +34,8 @@ _LEAST_DELTA = 1e-10
 """Below this the rounding of the PRV accountant's convolutions shows."""
 _LARGEST_GRID = 2**23
 """Beyond this many grid points (0.5 GiB and more), Renyi accounting has to do."""
+_LOSS_CELLS = 100_000
+"""Grid points of the largest loss, where only (epsilon, delta) pairs are known."""
 
 
 @dataclass(frozen=True)
@@ -243,3 +245,53 @@ def _inside(guess: float, low: float, high: float) -> float:
     if low < guess < high:
         return guess
     return (low + high) / 2 if math.isfinite(low) else high - 1.0
+
+
+def epsilon_of_pairs(pairs: Sequence[tuple[float, float]], delta: float) -> float:
+    """Return an upper bound on epsilon of mechanisms known by (epsilon, delta) alone.
+
+    The optimal composition theorem: nothing composes worse than randomized responses
+    that fail with probability delta (Kairouz, Oh and Viswanath 2015; Murtagh and Vadhan
+    2016). Their privacy losses are rounded up to a grid, and never worse than added.
+
+    Parameters
+    ----------
+    pairs : sequence of (float, float)
+        Guarantees of the mechanisms, fixed before the first of them ran.
+    delta : float
+        Delta of the composition; below the failures of the mechanisms the answer is inf
+        or, where the deltas given add up to no more, the sum of the epsilons.
+    """
+    pairs = [(epsilon, failure) for epsilon, failure in pairs if epsilon or failure]
+    total = math.fsum(epsilon for epsilon, _ in pairs)
+    added = math.fsum(failure for _, failure in pairs)
+    basic = total if added <= delta * (1 + 1e-12) else math.inf
+    log_intact = math.fsum(math.log1p(-failure) for _, failure in pairs)
+    if not 0 < total < math.inf or -math.expm1(log_intact) >= delta:
+        return basic
+    least, losses = _responses([epsilon for epsilon, _ in pairs], total / _LOSS_CELLS)
+    values = (least + np.arange(len(losses))) * (total / _LOSS_CELLS)
+
+    def failure(epsilon: float) -> float:
+        above = values > epsilon
+        excess = float(losses[above] @ -np.expm1(epsilon - values[above]))
+        return -math.expm1(log_intact) + math.exp(log_intact) * excess
+
+    low, high = 0.0, float(values[-1])
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (low, middle) if failure(middle) <= delta else (middle, high)
+    return min(basic, high)
+
+
+def _responses(epsilons: Sequence[float], mesh: float) -> tuple[int, np.ndarray]:
+    """Return the law of the summed losses of randomized responses, on a grid."""
+    least, law = 0, np.ones(1)
+    for epsilon in epsilons:
+        up, down = math.ceil(epsilon / mesh), math.floor(epsilon / mesh)
+        truth = 1 / (1 + math.exp(-epsilon))
+        both = np.zeros(len(law) + up + down)
+        both[: len(law)] += (1 - truth) * law
+        both[up + down :] += truth * law
+        least, law = least - down, both
+    return least, law

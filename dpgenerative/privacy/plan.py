@@ -65,6 +65,10 @@ class PrivacyPlan:
     rows_per_unit : int, default=1
         Number k of rows that one person has at most. What holds for one row holds for
         a person by group privacy (`group_privacy`).
+    mean_trials : float, default=0
+        Mean number of trials of the private search that chose this fit as its best:
+        epsilon, delta and count_epsilon are then those of the search, the rest those
+        of one trial. 0 without one.
 
     Examples
     --------
@@ -88,6 +92,7 @@ class PrivacyPlan:
     n_steps: int
     prior_multiplier: float = math.inf
     rows_per_unit: int = 1
+    mean_trials: float = 0.0
 
     @property
     def promise(self) -> tuple[float, float]:
@@ -117,6 +122,8 @@ class PrivacyPlan:
         """Return the epsilon that all releases cost a person, at the promised delta."""
         if not self.private:
             return math.inf
+        if self.mean_trials:
+            return self.epsilon
         delta = self.delta - self.threshold_delta
         rest = epsilon_of(self.releases, delta, self.epsilon - self.count_epsilon)
         return self.rows_per_unit * (self.count_epsilon + rest)
@@ -126,10 +133,13 @@ class PrivacyPlan:
 
         The promised pair holds whatever the released row count; the others are those
         of the count that was released. Empty without privacy: nothing is promised.
+        After a private search the promised pair is all that is known.
         """
         if not self.private:
             return ()
         pairs = [self.promise]
+        if self.mean_trials:
+            return tuple(pairs)
         for delta in _CURVE:
             rest = delta - self.threshold_delta
             if rest > 0 and delta != self.delta:
@@ -373,6 +383,11 @@ class PrivacyReport:
     def _releases(self) -> list[str]:
         plan = self.plan
         lines = [f"row count {plan.n_rows} (geometric, epsilon {plan.count_epsilon:g})"]
+        if plan.mean_trials:
+            lines.append(
+                f"the best by noisy score of a random number of trials (logarithmic, "
+                f"mean {plan.mean_trials:g}), each on its own part of the rows, with:"
+            )
         if math.isfinite(plan.marginal_multiplier):
             lines.append(
                 "one-way marginals, domains included (Gaussian, noise multiplier "

@@ -29,6 +29,7 @@ from dpgenerative._validation import (
 )
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.persistence import write
+from dpgenerative.privacy.budget import charge, known_count, refuse_workers
 from dpgenerative.privacy.clipping import STRATEGIES
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import (
@@ -93,7 +94,7 @@ class Synthesizer(BaseEstimator):
     # Public methods -------------------------------------------------------------
 
     def fit(
-        self, X: Any, y: Any = None, sample_weight: None = None, public: Any = None
+        self, X: Any, y: Any = None, public: Any = None, **unsupported: Any
     ) -> Self:
         """Learn a table under differential privacy; every call spends the budget again.
 
@@ -104,13 +105,14 @@ class Synthesizer(BaseEstimator):
             `max_rows_per_unit` rows of one person.
         y : Series, one-column DataFrame or array-like of shape (n_samples,), optional
             One more column, modelled together with X.
-        sample_weight : None
-            Not supported: a weight would change how much one row can move the model.
         public : DataFrame or array-like, or (X, y), optional
             Rows of the same columns and dtypes that nobody has to protect, as of an
             older release; a pair where y is given. They say which bounds and levels
             the schema leaves open, and train the model, without noise, before the
             private rows do.
+        **unsupported
+            Only to say why there is no ``sample_weight``: a weight would change how
+            much one row can move the model.
 
         Returns
         -------
@@ -125,21 +127,17 @@ class Synthesizer(BaseEstimator):
             For a column dtype that no release covers.
         InfeasibleBudgetError
             When no noise fits the budget.
+        BudgetExceededError
+            When a `PrivacyBudget` is open that cannot pay for the fit.
         """
-        if sample_weight is not None:
-            raise ValueError(
-                f"{self._owner}.fit does not support sample_weight: a weight changes "
-                "how far one row can move the model, which the noise would have to "
-                "cover. Resample or drop rows before the fit instead."
-            )
-        self._check_parameters()
-        rows, layout, schema, public = self._read(X, y, public)
-        modelled = Schema(c for c in schema.columns if c.role != "id")
+        self._refuse_arguments(unsupported)
+        rows, layout, schema, public = self._prepare(X, y, public)
+        charge(self._owner, self._epsilon, self.delta)
         seed = self._seed()
         device = self._device()
         streams = Streams.create(seed, self.reproducible, device)
         mechanisms = self._mechanisms(streams)
-        fitted = self._fit(rows, modelled, streams, mechanisms, device, public)
+        fitted = self._fit(rows, schema.modelled, streams, mechanisms, device, public)
         for name, value in fitted.items():
             setattr(self, name, value)
         self.schema_ = schema.completed(fitted["schema_"].columns)
@@ -282,6 +280,8 @@ class Synthesizer(BaseEstimator):
         return estimator
 
     def __getstate__(self) -> dict[str, Any]:
+        if not hasattr(self, "_model"):
+            refuse_workers(self._owner)
         state: dict[str, Any] = dict(super().__getstate__())
         if self.reproducible and "_model" in state:
             # The seed of the noise stays with whoever fitted.
@@ -309,17 +309,17 @@ class Synthesizer(BaseEstimator):
 
     def _read(self, X: Any, y: Any, public: Any) -> tuple[Any, Any, Schema, Any]:
         """Return the private rows, their containers, their schema, and public rows."""
-        frame, layout = as_table(self._owner, X, y)
+        in_search = known_count() is not None
+        frame, layout = as_table(self._owner, X, y, allow_empty=in_search)
         schema = (self.schema or Schema([])).resolve(
             frame, self._nominal(frame, layout)
         )
-        modelled = [c for c in schema.columns if c.role != "id"]
-        if not modelled:
+        names = list(schema.modelled.names)
+        if not names:
             raise ValueError(f"{self._owner} needs a column that is no identifier.")
-        self._check_schema(Schema(modelled))
+        self._check_schema(schema.modelled)
         ids = [c.name for c in schema.columns if c.role == "id"]
         layout = replace(layout, ids=tuple((n, frame.dtypes[n]) for n in ids))
-        names = [c.name for c in modelled]
         if public is not None:
             public = public_table(self._owner, public, frame, layout)[names]
             schema = domain_of(schema, public)
@@ -350,9 +350,10 @@ class Synthesizer(BaseEstimator):
         public: pd.DataFrame | None = None,
     ) -> dict[str, Any]:
         """Return every attribute that a fit leaves behind."""
-        n_rows = mechanisms.count(
-            len(frame), count_epsilon(self._epsilon, self.max_rows_per_unit)
-        )
+        n_rows = known_count()
+        if n_rows is None:
+            share = count_epsilon(self._epsilon, self.max_rows_per_unit)
+            n_rows = mechanisms.count(len(frame), share)
         plan = self._plan(n_rows, schema)
         transformer = self._transform(frame, schema, plan, mechanisms)
         model = self._build(
@@ -360,7 +361,9 @@ class Synthesizer(BaseEstimator):
         ).to(device)
         if public is not None:
             self._pretrain(model, transformer, public, schema, streams, device)
-        objective = self._objective(model, transformer, frame, streams, device)
+        # Batches are padded with the first row, so that there must be one to pad with.
+        padded = frame if len(frame) else frame.reset_index(drop=True).reindex(range(1))
+        objective = self._objective(model, transformer, padded, streams, device)
         gradient = self._gradient(
             model, objective, plan, len(frame), mechanisms, device
         )
@@ -517,6 +520,24 @@ class Synthesizer(BaseEstimator):
         return codes, inside, log_weights
 
     # Parts of a fit -------------------------------------------------------------
+
+    def _prepare(
+        self, X: Any, y: Any, public: Any = None
+    ) -> tuple[Any, Any, Schema, Any]:
+        """Check parameters and table; return what `_read` does."""
+        self._check_parameters()
+        return self._read(X, y, public)
+
+    def _refuse_arguments(self, unsupported: Mapping[str, Any]) -> None:
+        if unsupported.get("sample_weight") is not None:
+            raise ValueError(
+                f"{self._owner}.fit does not support sample_weight: a weight changes "
+                "how far one row can move the model, which the noise would have to "
+                "cover. Resample or drop rows before the fit instead."
+            )
+        unknown = sorted(set(unsupported) - {"sample_weight"})
+        if unknown:
+            raise TypeError(f"{self._owner}.fit got unknown arguments: {unknown}.")
 
     def _plan(self, n_rows: int, schema: Schema) -> PrivacyPlan:
         is_open = any(has_open_keys(c, self._informed) for c in schema.columns)

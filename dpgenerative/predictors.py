@@ -1,0 +1,548 @@
+"""Classifiers and regressors that see synthetic rows only.
+
+Formal guarantee: the private rows are read by the synthesizer's fit alone. Everything
+else - the classes, the learner, its predictions of any rows but the private ones - is
+computed from synthetic rows and public facts, so that the whole fitted estimator is as
+private as the synthesizer: (epsilon, delta)-DP for adding or removing one row.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import warnings
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+)
+from sklearn.exceptions import DataConversionWarning
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from dpgenerative._validation import check_number, refuse
+from dpgenerative.privacy.plan import PrivacyReport
+from dpgenerative.schema import Schema, is_real_dtype
+from dpgenerative.synthesizers import DPHFlowSynthesizer
+from dpgenerative.synthesizers.base import Synthesizer, as_seed
+
+NO_LEVELS = ("",)
+"""Levels of a column of which none was found."""
+LEAST_ROWS = 1000
+"""Rows that are sampled at least, where the user names no number: they cost nothing."""
+MOST_LEVELS = 254
+"""Levels of a column that the default learner tells apart."""
+
+
+def _learner_has(name: str) -> Callable[[Any], bool]:
+    def check(estimator: _SyntheticPredictor) -> bool:
+        learner = getattr(estimator, "learner_", None)
+        if learner is None:
+            chosen = getattr(estimator, estimator._learner_name)
+            learner = estimator._boosting() if chosen is None else chosen
+        getattr(learner, name)
+        return True
+
+    return check
+
+
+class _SyntheticPredictor(BaseEstimator):
+    """Fit a synthesizer on private rows, and a learner on its sample."""
+
+    synthesizer: Synthesizer | None
+    n_samples: int | None
+    random_state: Any
+    learner_: Any
+    synthesizer_: Synthesizer
+
+    _learner_name: str
+
+    # Public methods -------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit a clone of the synthesizer, sample from it, and fit the learner.
+
+        Every call spends the synthesizer's budget again.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n_samples, n_features)
+            The private rows. One row, with its target, is the privacy unit.
+        y : Series, one-column DataFrame or array-like of shape (n_samples,)
+            The target.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            For a parameter out of its range or a dtype of y that is none of a target
+            of this kind.
+        """
+        synthesizer, X, y = self._private_fit(X, y)
+        self.synthesizer_ = synthesizer.fit(X, y)
+        rows, targets = self._synthetic(synthesizer)
+        self.learner_ = self._learner(rows).fit(rows, targets)
+        self.n_features_in_ = synthesizer.n_features_in_
+        if hasattr(synthesizer, "feature_names_in_"):
+            self.feature_names_in_ = synthesizer.feature_names_in_
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        return self
+
+    @available_if(_learner_has("predict"))
+    def predict(self, X: Any) -> np.ndarray:
+        """Predict the target of every row by the learner.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        predicted: np.ndarray = self.learner_.predict(self._rows(X))
+        return predicted
+
+    @property
+    def privacy_(self) -> PrivacyReport:
+        """The synthesizer's report, which covers the learner too."""
+        check_is_fitted(self)
+        report: PrivacyReport = self.synthesizer_.privacy_
+        return report
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        tags.non_deterministic = True
+        return tags
+
+    # Steps of a fit -------------------------------------------------------------
+
+    @property
+    def _owner(self) -> str:
+        return type(self).__name__
+
+    def _private_fit(self, X: Any, y: Any) -> tuple[Synthesizer, Any, Any]:
+        """Return the synthesizer to fit, and what to fit it on."""
+        if y is None:
+            raise ValueError(
+                f"{self._owner} requires y to be passed, but the target y is None."
+            )
+        check_number(
+            self._owner, "n_samples", self.n_samples, low=1, closed="left",
+            integer=True, also=[None],
+        )  # fmt: skip
+        if not (self.synthesizer is None or isinstance(self.synthesizer, Synthesizer)):
+            rule = "must be a synthesizer of this package or None"
+            refuse(self._owner, "synthesizer", rule, self.synthesizer)
+        X = as_container(X)
+        if isinstance(y, (list, tuple)):
+            y = self._of_list(list(y))
+        target = self._target(as_series(self._owner, y))
+        synthesizer = self._new_synthesizer()
+        return synthesizer, X, target
+
+    def _new_synthesizer(self) -> Synthesizer:
+        if self.synthesizer is None:
+            return DPHFlowSynthesizer()
+        copy: Synthesizer = clone(self.synthesizer)
+        return copy
+
+    def _stated(self, name: Any) -> Any:
+        """Return what the synthesizer's schema says of the target, if anything."""
+        schema = getattr(self.synthesizer, "schema", None)
+        return schema[name] if isinstance(schema, Schema) and name in schema else None
+
+    def _synthetic(self, synthesizer: Synthesizer) -> tuple[Any, np.ndarray]:
+        """Return synthetic rows whose target is known, and their targets."""
+        count = self.n_samples
+        if count is None:
+            count = max(LEAST_ROWS, synthesizer.privacy_.plan.n_rows)
+        rows, targets = synthesizer.sample(count, random_state=self._seed())
+        known = targets.notna().to_numpy()
+        found = synthesizer.schema_.columns[-1].levels
+        if not known.any() or found == NO_LEVELS:
+            raise ValueError(
+                f"{self._owner}: no synthetic row has a target. The budget was too "
+                "small to find the classes; state them with classes= or in a Schema."
+            )
+        return rows[known], self._restored(targets[known])
+
+    def _seed(self) -> int | None:
+        return as_seed(self.random_state)
+
+    def _learner(self, rows: Any) -> Any:
+        chosen = getattr(self, self._learner_name)
+        if chosen is None:
+            return _default_learner(rows, self._boosting())
+        return clone(chosen)
+
+    def _rows(self, X: Any) -> Any:
+        return as_container(X)
+
+    # What a subclass states -----------------------------------------------------
+
+    def _of_list(self, y: list[Any]) -> pd.Series:
+        """Return the target with a dtype that does not depend on its values."""
+        raise NotImplementedError
+
+    def _target(self, y: pd.Series) -> pd.Series:
+        """Return the target as the synthesizer is to read it."""
+        raise NotImplementedError
+
+    def _restored(self, targets: pd.Series) -> np.ndarray:
+        """Return synthetic targets, none missing, as the learner is to see them."""
+        raise NotImplementedError
+
+    def _boosting(self) -> Any:
+        """Return the last step of the default learner."""
+        raise NotImplementedError
+
+
+class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
+    """A classifier trained on the sample of a private synthesizer.
+
+    Fits the synthesizer on (X, y), samples from it, and fits the classifier on the
+    sample. Standard scorers and searches work: ``synthesizer__epsilon``,
+    ``classifier__max_depth`` and the like are parameters.
+
+    Parameters
+    ----------
+    synthesizer : Synthesizer, optional
+        Unfitted; a clone is fitted. None is ``DPHFlowSynthesizer()``.
+    classifier : classifier, optional
+        Unfitted; a clone is fitted to synthetic rows. It sees X in the container and
+        with the dtypes that were given, missing values included, so that strings must
+        be encoded by the classifier itself, which may be a pipeline. None is gradient
+        boosting after an encoding of levels, which handles any table.
+    classes : array-like of shape (n_classes,), optional
+        The labels, if they are public. Any other label counts as missing. None: the
+        labels are public where the dtype of y (category, bool) or the synthesizer's
+        schema states them, and are found privately otherwise, which misses rare ones.
+    n_samples : int, optional
+        Number of synthetic rows. None takes the released row count, at least 1000.
+    random_state : int, RandomState instance or None, default=None
+        Seeds the sample and the default classifier; the noise follows the synthesizer.
+
+    Attributes
+    ----------
+    synthesizer_ : Synthesizer
+    learner_ : classifier
+        The classifier fitted to synthetic rows.
+    classes_ : ndarray of shape (n_classes,)
+        Labels that occur in the sample. Not read off y: the set of labels is private
+        unless something public states it.
+    privacy_ : PrivacyReport
+        What the fit released. It covers the classifier.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Where all column names are strings.
+
+    Notes
+    -----
+    Scores on private rows, in a search too, are not covered: `search_privacy` says
+    what a search spent, `PrivateSearchCV` pays for it all. Labels of a float dtype
+    are refused unless something public says that they are labels, since which numbers
+    occur is private.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpgenerative import DPHFlowSynthesizer, SyntheticClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(2000, 2))
+    >>> y = X[:, 0] > 0
+    >>> flow = DPHFlowSynthesizer(epsilon=3.0)
+    >>> model = SyntheticClassifier(flow, random_state=0).fit(X, y)
+    >>> model.predict(X[:5]).dtype
+    dtype('bool')
+    """
+
+    _learner_name = "classifier"
+    _target_dtype: Any
+
+    def __init__(
+        self,
+        synthesizer: Synthesizer | None = None,
+        classifier: Any = None,
+        *,
+        classes: Any = None,
+        n_samples: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.synthesizer = synthesizer
+        self.classifier = classifier
+        self.classes = classes
+        self.n_samples = n_samples
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        super().fit(X, y)
+        self.classes_ = self.learner_.classes_
+        return self
+
+    fit.__doc__ = _SyntheticPredictor.fit.__doc__
+
+    @available_if(_learner_has("predict_proba"))
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of every class in `classes_`, of shape (n, k)."""
+        check_is_fitted(self)
+        found: np.ndarray = self.learner_.predict_proba(self._rows(X))
+        return found
+
+    @available_if(_learner_has("predict_log_proba"))
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Return the logarithm of `predict_proba`."""
+        check_is_fitted(self)
+        found: np.ndarray = self.learner_.predict_log_proba(self._rows(X))
+        return found
+
+    @available_if(_learner_has("decision_function"))
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the classifier's decision values, of shape (n,) or (n, k)."""
+        check_is_fitted(self)
+        found: np.ndarray = self.learner_.decision_function(self._rows(X))
+        return found
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # On the few rows of a test table a private fit cannot know much.
+        tags.classifier_tags.poor_score = True
+        return tags
+
+    def _of_list(self, y: list[Any]) -> pd.Series:
+        return pd.Series(y, dtype=object)
+
+    def _target(self, y: pd.Series) -> pd.Series:
+        self._target_dtype = y.dtype
+        if self.classes is not None:
+            levels = pd.unique(np.asarray(self.classes))
+            return y.astype(pd.CategoricalDtype(levels.tolist()))
+        if isinstance(y.dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(y):
+            return y
+        column = self._stated(y.name)
+        if column is not None:
+            if column.numeric:
+                raise ValueError(
+                    f"{self._owner}: the schema says that the target {y.name!r} is "
+                    f"{column.kind}. State it as categorical, with its levels."
+                )
+            return y
+        if pd.api.types.is_float_dtype(y.dtype):
+            raise ValueError(
+                f"Unknown label type: {y.dtype}. {self._owner} takes labels as "
+                "integers, booleans, strings or categories; if these numbers are "
+                "labels, state them with classes= or in a Schema."
+            )
+        return y.astype(object)
+
+    def _restored(self, targets: pd.Series) -> np.ndarray:
+        values = np.array(targets.tolist())
+        dtype = self._target_dtype
+        if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
+            return values.astype(dtype)
+        return values
+
+    def _boosting(self) -> HistGradientBoostingClassifier:
+        return HistGradientBoostingClassifier(
+            early_stopping=False, random_state=self._seed()
+        )
+
+
+class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
+    """A regressor trained on the sample of a private synthesizer.
+
+    Fits the synthesizer on (X, y), samples from it, and fits the regressor on the
+    sample.
+
+    Parameters
+    ----------
+    synthesizer : Synthesizer, optional
+        Unfitted; a clone is fitted. None is ``DPHFlowSynthesizer()``.
+    regressor : regressor, optional
+        Unfitted; a clone is fitted to synthetic rows. It sees X in the container and
+        with the dtypes that were given, missing values included, so that strings must
+        be encoded by the regressor itself, which may be a pipeline. None is gradient
+        boosting after an encoding of levels, which handles any table.
+    n_samples : int, optional
+        Number of synthetic rows. None takes the released row count, at least 1000.
+    random_state : int, RandomState instance or None, default=None
+        Seeds the sample and the default regressor; the noise follows the synthesizer.
+
+    Attributes
+    ----------
+    synthesizer_ : Synthesizer
+    learner_ : regressor
+        The regressor fitted to synthetic rows.
+    privacy_ : PrivacyReport
+        What the fit released. It covers the regressor.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Where all column names are strings.
+
+    Notes
+    -----
+    The target is read as floating-point numbers, within the bounds that the
+    synthesizer's schema states for a column of its name. Values that are not finite
+    count as missing. Without privacy (``epsilon=None``) they raise, as they do
+    elsewhere in scikit-learn: nothing is to be hidden then.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpgenerative import DPHFlowSynthesizer, SyntheticRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(2000, 2))
+    >>> flow = DPHFlowSynthesizer(epsilon=3.0)
+    >>> model = SyntheticRegressor(flow, random_state=0).fit(X, X[:, 0])
+    >>> model.predict(X[:5]).shape
+    (5,)
+    """
+
+    _learner_name = "regressor"
+
+    def __init__(
+        self,
+        synthesizer: Synthesizer | None = None,
+        regressor: Any = None,
+        *,
+        n_samples: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.synthesizer = synthesizer
+        self.regressor = regressor
+        self.n_samples = n_samples
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # On the few rows of a test table a private fit cannot know much.
+        tags.regressor_tags.poor_score = True
+        return tags
+
+    def _of_list(self, y: list[Any]) -> pd.Series:
+        return pd.Series([_as_number(value) for value in y], dtype=float)
+
+    def _target(self, y: pd.Series) -> pd.Series:
+        if not is_real_dtype(y.dtype):
+            raise ValueError(
+                f"Unknown label type: {y.dtype}. {self._owner} takes a target of "
+                "integers or floats."
+            )
+        target = y.astype(float)
+        if self._new_synthesizer()._epsilon is None and not np.isfinite(target).all():
+            raise ValueError(
+                f"Input y of {self._owner} contains NaN or infinity, which only a "
+                "private fit reads as missing."
+            )
+        return target
+
+    def _restored(self, targets: pd.Series) -> np.ndarray:
+        return targets.to_numpy(float)
+
+    def _boosting(self) -> HistGradientBoostingRegressor:
+        return HistGradientBoostingRegressor(
+            early_stopping=False, random_state=self._seed()
+        )
+
+
+def as_container(X: Any) -> Any:
+    """Return pandas objects as they are, others as arrays.
+
+    The dtype of a list would depend on its values, which are private; so it is always
+    read as floats, and what is not a number as missing.
+    """
+    if isinstance(X, (list, tuple)):
+        rows = [row if isinstance(row, (list, tuple)) else [] for row in X]
+        if any(len(row) != len(rows[0]) for row in rows):
+            raise ValueError("Expected 2D array, got rows of different lengths.")
+        return np.array([[_as_number(x) for x in row] for row in rows], dtype=float)
+    if hasattr(X, "__array__") and not isinstance(X, (pd.DataFrame, pd.Series)):
+        return np.asarray(X)
+    return X
+
+
+def _as_number(value: Any) -> float:
+    if not isinstance(value, numbers.Real):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def as_series(owner: str, y: Any) -> pd.Series:
+    """Return a target as a series of the dtype that it has."""
+    if isinstance(y, pd.Series):
+        return y
+    if isinstance(y, pd.DataFrame) and y.shape[1] == 1:
+        return y.iloc[:, 0]
+    if isinstance(y, (pd.Index, pd.api.extensions.ExtensionArray)):
+        return pd.Series(y)
+    array = np.asarray(y)
+    if array.ndim == 2 and array.shape[1] == 1:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected. Please change "
+            "the shape of y to (n_samples,), for example using ravel().",
+            DataConversionWarning,
+            stacklevel=4,
+        )
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise ValueError(
+            f"bad input shape: {owner} takes y as one column; got {array.shape}."
+        )
+    if array.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported by {owner}.")
+    return pd.Series(array.astype(object) if array.dtype.kind in "US" else array)
+
+
+def _default_learner(rows: Any, boosting: Any) -> Any:
+    """Return a pipeline that handles a table of any dtypes, by dtypes alone."""
+    if isinstance(rows, np.ndarray) and rows.dtype.kind in "biuf":
+        return boosting
+    dtypes = rows.dtypes if isinstance(rows, pd.DataFrame) else [object] * rows.shape[1]
+    nominal = [
+        place
+        for place, dtype in enumerate(dtypes)
+        if not (is_real_dtype(dtype) or pd.api.types.is_bool_dtype(dtype))
+    ]
+    numeric = [place for place in range(rows.shape[1]) if place not in nominal]
+    encoder = OrdinalEncoder(
+        handle_unknown="use_encoded_value",
+        unknown_value=np.nan,
+        max_categories=MOST_LEVELS,
+    )
+    columns = make_column_transformer(
+        (make_pipeline(FunctionTransformer(_as_levels), encoder), nominal),
+        (FunctionTransformer(_as_floats), numeric),
+    )
+    boosting = boosting.set_params(categorical_features=list(range(len(nominal))))
+    return make_pipeline(columns, boosting)
+
+
+def _as_levels(rows: Any) -> np.ndarray:
+    """Return a table of any values as strings, None where they are missing."""
+    values = np.asarray(pd.DataFrame(rows).astype(object))
+    missing = pd.isna(values)
+    texts = np.frompyfunc(str, 1, 1)(values)
+    return np.asarray(np.where(missing, None, texts), dtype=object)
+
+
+def _as_floats(rows: Any) -> np.ndarray:
+    return pd.DataFrame(rows).astype("Float64").to_numpy(float, na_value=np.nan)

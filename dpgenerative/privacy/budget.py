@@ -1,0 +1,169 @@
+"""What several fits may cost together: a budget that refuses the fit too many.
+
+Formal guarantee: everything that fits inside ``with PrivacyBudget(epsilon, delta)``
+release together is (epsilon, delta)-DP for adding or removing one row, however each fit
+was chosen from the results of those before it: epsilons and deltas of adaptively chosen
+mechanisms add up (Rogers, Roth, Ullman and Vadhan 2016, Theorem 3.6). The tighter
+composition theorems hold for budgets that are fixed in advance, and a with-block cannot
+know that they were: `accounting.epsilon_of_pairs` is for those who do.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Self
+
+from dpgenerative._validation import check_number
+from dpgenerative.exceptions import BudgetExceededError
+
+_ROUNDING = 1e-12
+"""Share by which sums of decimal fractions may miss their mark: 0.1 + 0.2 > 0.3."""
+
+_lock = threading.RLock()
+_open: list[PrivacyBudget] = []
+_known_count: ContextVar[int | None] = ContextVar("known_count", default=None)
+
+
+class PrivacyBudget:
+    """A total that the fits inside a with-block may not exceed.
+
+    A fit of a synthesizer (alone, in a pipeline, in a search or inside another
+    estimator) asks before it reads a row, and raises where its epsilon or delta would
+    take the sum over the budget; nothing is spent then. One that was let in counts as
+    spent, even if it fails later. Budgets can be nested; a fit must fit into all. The
+    budget can be entered again, and goes on where it was.
+
+    Parameters
+    ----------
+    epsilon : float
+        Total epsilon, > 0 and finite.
+    delta : float
+        Total delta in (0, 1).
+
+    Attributes
+    ----------
+    fits : list of (str, float, float)
+        Name of the estimator, epsilon and delta of every fit let in, in order.
+
+    Notes
+    -----
+    The budget holds in all threads of one process. Worker processes cannot share it,
+    so that inside the block a synthesizer that waits for its fit is not sent to one:
+    searches run with ``n_jobs=1`` or with joblib's threading backend. A search turns
+    the refusal of a candidate into a score of NaN unless ``error_score="raise"``.
+
+    Scores of private rows and other statistics that take no budget are not seen.
+
+    Examples
+    --------
+    >>> from dpgenerative import PrivacyBudget
+    >>> with PrivacyBudget(epsilon=2.0, delta=1e-5) as budget:
+    ...     pass  # fits
+    >>> budget.remaining
+    (2.0, 1e-05)
+    """
+
+    def __init__(self, epsilon: float, delta: float) -> None:
+        check_number("PrivacyBudget", "epsilon", epsilon, low=0)
+        check_number("PrivacyBudget", "delta", delta, low=0, high=1)
+        self.epsilon = float(epsilon)
+        self.delta = float(delta)
+        self.fits: list[tuple[str, float, float]] = []
+        self._process = os.getpid()
+
+    def __enter__(self) -> Self:
+        with _lock:
+            _open.append(self)
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        with _lock:
+            _open.remove(self)
+
+    def __repr__(self) -> str:
+        epsilon, delta = self.spent
+        return (
+            f"PrivacyBudget({self.epsilon:g}, {self.delta:g}): {epsilon:g} and "
+            f"{delta:g} spent by {len(self.fits)} fits"
+        )
+
+    @property
+    def spent(self) -> tuple[float, float]:
+        """Epsilon and delta of all fits let in, by basic composition."""
+        epsilons = math.fsum(epsilon for _, epsilon, _ in self.fits)
+        return epsilons, math.fsum(delta for _, _, delta in self.fits)
+
+    @property
+    def remaining(self) -> tuple[float, float]:
+        """Epsilon and delta that further fits may spend."""
+        epsilon, delta = self.spent
+        return max(0.0, self.epsilon - epsilon), max(0.0, self.delta - delta)
+
+    def _check(self, owner: str, epsilon: float, delta: float) -> None:
+        if os.getpid() != self._process:
+            raise BudgetExceededError(
+                f"{owner}.fit runs in another process than its PrivacyBudget, which "
+                "cannot count it. Use n_jobs=1 or joblib's threading backend."
+            )
+        total_epsilon = math.fsum([self.spent[0], epsilon])
+        total_delta = math.fsum([self.spent[1], delta])
+        enough = total_epsilon <= self.epsilon * (1 + _ROUNDING)
+        if not enough or total_delta > self.delta * (1 + _ROUNDING):
+            left = " and ".join(f"{number:g}" for number in self.remaining)
+            raise BudgetExceededError(
+                f"{owner}.fit asks for epsilon={epsilon:g} and delta={delta:g}; the "
+                f"PrivacyBudget({self.epsilon:g}, {self.delta:g}) has {left} left. "
+                "Nothing was spent."
+            )
+
+
+def charge(owner: str, epsilon: float | None, delta: float) -> None:
+    """Charge a fit that is about to begin to all open budgets, or raise.
+
+    Raises
+    ------
+    BudgetExceededError
+        When one of them cannot pay; none is charged then.
+    """
+    if known_count() is not None:
+        return  # The search around this fit has paid for it.
+    cost = math.inf if epsilon is None else epsilon
+    with _lock:
+        for budget in _open:
+            budget._check(owner, cost, delta)
+        for budget in _open:
+            budget.fits.append((owner, cost, delta))
+
+
+def refuse_workers(owner: str) -> None:
+    """Raise if a budget is open: a copy fitted elsewhere would not be counted."""
+    if _open:
+        raise BudgetExceededError(
+            f"{owner} waits for its fit and cannot be pickled inside a PrivacyBudget: "
+            "a fit in another process would not be counted. Use n_jobs=1 or joblib's "
+            "threading backend."
+        )
+
+
+def known_count() -> int | None:
+    """Return the row count that a surrounding search released; None outside one."""
+    return _known_count.get()
+
+
+@contextmanager
+def trial(n_rows: int) -> Iterator[None]:
+    """Run fits as parts of one mechanism that has released the row count already.
+
+    Inside, a fit takes `n_rows` for its row count, charges no budget and may meet a
+    table of no rows.
+    """
+    token = _known_count.set(n_rows)
+    try:
+        yield
+    finally:
+        _known_count.reset(token)

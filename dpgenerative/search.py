@@ -1,0 +1,810 @@
+"""What searches cost: the bill of a plain one, and one that stays within a budget."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from sklearn.base import (
+    BaseEstimator,
+    MetaEstimatorMixin,
+    clone,
+    is_classifier,
+    is_regressor,
+)
+from sklearn.model_selection import (
+    GroupKFold,
+    KFold,
+    ParameterGrid,
+    ParameterSampler,
+    PredefinedSplit,
+    StratifiedGroupKFold,
+    StratifiedKFold,
+    check_cv,
+)
+from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from dpgenerative._validation import check_number, refuse
+from dpgenerative.exceptions import InfeasibleBudgetError
+from dpgenerative.predictors import (
+    SyntheticClassifier,
+    SyntheticRegressor,
+    as_container,
+    as_series,
+)
+from dpgenerative.privacy.accounting import epsilon_of_pairs, gaussian_multiplier
+from dpgenerative.privacy.budget import charge, trial
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.plan import PrivacyPlan, PrivacyReport, count_epsilon
+from dpgenerative.privacy.selection import (
+    TrialLaw,
+    best_of,
+    key_share,
+    selection_epsilon,
+)
+from dpgenerative.schema import Schema
+from dpgenerative.synthesizers import DPHFlowSynthesizer
+from dpgenerative.synthesizers.base import Synthesizer
+from dpgenerative.transform import level_indices
+
+_SPLITTERS = (KFold, StratifiedKFold, GroupKFold, StratifiedGroupKFold, PredefinedSplit)
+"""Splitters that hold every row out in one fold, unless a PredefinedSplit says -1."""
+_N_BINS = 10
+"""Quantile intervals of a number in the default score of a synthesizer."""
+_SCORE_ROWS = 20_000
+"""Synthetic rows that such a score samples at most."""
+_LAST = (0.98, 1.0)
+"""Share of the budget that calibrated trials use."""
+
+
+# The bill of a plain search ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SearchPrivacy:
+    """What the fits of a finished search spent together.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        Total: all fits together are (epsilon, delta)-DP for adding or removing one
+        row. Infinite if one of them had no privacy.
+    fits : tuple of (float, float)
+        Epsilon and delta of every fit that one row took part in, the refit last.
+    n_candidates : int
+    n_folds : int
+        Fits per candidate.
+    folds_per_row : int
+        Fits per candidate that one row took part in.
+    refit : bool
+        Whether the best candidate was fitted again to all rows.
+    notes : tuple of str
+        What the total leaves out, and what it assumes.
+    """
+
+    epsilon: float
+    delta: float
+    fits: tuple[tuple[float, float], ...]
+    n_candidates: int
+    n_folds: int
+    folds_per_row: int
+    refit: bool
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        added = math.fsum(epsilon for epsilon, _ in self.fits)
+        refit = " and a refit" if self.refit else ""
+        how = "added up" if self.epsilon >= added else "optimal composition"
+        lines = [
+            f"The search spent ({self.epsilon:.4g}, {self.delta:.4g}) in all ({how}): "
+            f"{self.n_candidates} candidates x {self.n_folds} folds{refit}, of which "
+            f"one row took part in {len(self.fits)} fits.",
+            "Please note:",
+        ]
+        return "\n".join([*lines, *(f"  - {note}" for note in self.notes)])
+
+    __repr__ = __str__
+
+
+def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
+    """State what a finished search over a synthesizer spent, all fits together.
+
+    Every candidate was fitted once per fold, and the best perhaps once more. In a
+    k-fold search a row takes part in k - 1 fits per candidate. Their budgets, known
+    before the search began, compose by the optimal theorem for (epsilon, delta) pairs.
+
+    Parameters
+    ----------
+    search : GridSearchCV, RandomizedSearchCV or the like
+        Fitted, over anything that has a synthesizer of this package among its
+        parameters.
+    delta : float in (0, 1), optional
+        Delta at which the total is stated. None adds the deltas of the fits, which
+        leaves next to nothing for a theorem better than adding epsilons; ten times as
+        much shows what that gives.
+
+    Returns
+    -------
+    SearchPrivacy
+        To be printed.
+
+    Raises
+    ------
+    NotFittedError
+        When the search is not finished.
+    TypeError
+        When it fits no synthesizer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> from dpgenerative import DPHFlowSynthesizer, search_privacy
+    >>> X = np.random.default_rng(0).normal(size=(300, 2))
+    >>> grid = {"epsilon": [0.5, 1.0]}
+    >>> search = GridSearchCV(DPHFlowSynthesizer(n_steps=5), grid, cv=3).fit(X)
+    >>> bill = search_privacy(search)
+    >>> bill.epsilon == (0.5 + 1.0) * 2 + search.best_params_["epsilon"]
+    True
+    """
+    check_is_fitted(search, "cv_results_")
+    if delta is not None:
+        check_number("search_privacy", "delta", delta, low=0, high=1)
+    candidates = search.cv_results_["params"]
+    per_row = _folds_per_row(search)
+    if not _cost(search.estimator):
+        raise TypeError(
+            f"search_privacy: {type(search.estimator).__name__} fits no synthesizer of "
+            "this package."
+        )
+    fits = []
+    for params in candidates:
+        fits += _cost(clone(search.estimator).set_params(**params)) * per_row
+    if search.refit:
+        fits += _cost(clone(search.estimator).set_params(**search.best_params_))
+    failure = min(1.0, math.fsum(lost for _, lost in fits)) if delta is None else delta
+    epsilon = epsilon_of_pairs(fits, failure)
+    return SearchPrivacy(
+        epsilon, failure, tuple(fits), len(candidates), search.n_splits_, per_row,
+        bool(search.refit), _bill_notes(search),
+    )  # fmt: skip
+
+
+def _cost(estimator: Any) -> list[tuple[float, float]]:
+    """Return epsilon and delta of every synthesizer that one fit would fit."""
+    if isinstance(estimator, PrivateSearchCV):
+        return [(float(estimator.epsilon), float(estimator.delta))]
+    if isinstance(estimator, (SyntheticClassifier, SyntheticRegressor)):
+        found = [estimator.synthesizer or DPHFlowSynthesizer()]
+    elif isinstance(estimator, Synthesizer):
+        found = [estimator]
+    else:
+        inner = estimator.get_params(deep=False).values()
+        steps = [part for value in inner for part in _parts(value)]
+        costs = [cost for part in steps for cost in _cost(part)]
+        if costs:
+            return costs
+        found = []
+    return [(s._epsilon or math.inf, s.delta) for s in found]
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return the estimators in a parameter: itself, or the steps in a list."""
+    if isinstance(value, (list, tuple)):
+        return [part for item in value for part in _parts(item)]
+    return [value] if isinstance(value, BaseEstimator) else []
+
+
+def _folds_per_row(search: Any) -> int:
+    """Return how many of a candidate's fits saw any one row, at most."""
+    cv = check_cv(search.cv, classifier=is_classifier(search.estimator))
+    everywhere = (
+        isinstance(cv, PredefinedSplit) and (np.asarray(cv.test_fold) < 0).any()
+    )
+    holds_out = isinstance(cv, _SPLITTERS) and not everywhere
+    return int(search.n_splits_) - holds_out
+
+
+def _bill_notes(search: Any) -> tuple[str, ...]:
+    notes = [
+        "The scores are computed on private rows without noise, and so is what was "
+        "chosen by them: no total covers them. Do not release cv_results_.",
+        "A search over epsilon prefers the largest: it buys the best scores.",
+    ]
+    cv = check_cv(search.cv, classifier=is_classifier(search.estimator))
+    if not isinstance(cv, PredefinedSplit):
+        notes.append(
+            f"{type(cv).__name__} assigns rows to folds by their number or values, so "
+            "that one row can move others between folds. The total is for folds that "
+            "are drawn for every row by itself, as in "
+            "PredefinedSplit(rng.integers(k, size=n))."
+        )
+    return tuple(notes)
+
+
+# A search within a budget -----------------------------------------------------------
+
+
+def _best_has(name: str) -> Callable[[Any], bool]:
+    def check(search: PrivateSearchCV) -> bool:
+        getattr(getattr(search, "best_estimator_", search.estimator), name)
+        return True
+
+    return check
+
+
+class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
+    """Choose parameters by private scores, all within one (epsilon, delta).
+
+    Runs a random number of trials and keeps the best (Papernot and Steinke 2022). A
+    trial draws a candidate, puts every row by a coin of its own into a training or a
+    held-out part, fits the candidate to the one, and scores it on the other with
+    noise. What is kept, the best trial's fitted estimator with its parameters and
+    noisy score, is (epsilon, delta)-DP for adding or removing one row, and nothing
+    else leaves: not the other trials, and not their number.
+
+    Parameters
+    ----------
+    estimator : Synthesizer, SyntheticClassifier or SyntheticRegressor
+        Unfitted. Its own epsilon and delta do not matter: the search sets them.
+    param_distributions : dict or list of dict
+        Parameters by name, as lists to choose from or distributions with ``rvs``.
+        Epsilon and delta cannot be among them.
+    epsilon : float, default=1.0
+        Total epsilon, > 0 and finite.
+    delta : float, default=1e-5
+        Total delta in (0, 1).
+    mean_trials : float, default=8
+        Expected number of trials, above 1. Their number is logarithmic: often 1, now
+        and then many times the mean. More trials cost more noise in each, slowly.
+    holdout : float in (0, 1), default=0.2
+        Probability with which a row is held out, in every trial anew.
+    scoring : callable, optional
+        ``scoring(estimator, X, y)`` returns one number in [0, 1] per row of X, larger
+        for better, that depends on this row alone (y is None for a synthesizer fitted
+        to X only). Other numbers are cut to [0, 1], NaN is 0. None takes the accuracy
+        of a classifier and, for a synthesizer, one minus the mean total variation
+        distance of all pairs of columns; a regressor needs one, since what error
+        is large must be public.
+    n_candidates : int, default=20
+        Number of candidates drawn, where `param_distributions` has distributions.
+        Lists alone are searched completely.
+    random_state : int, RandomState instance or None, default=None
+        Seeds the draw of candidates. All that must be secret, the choice of trials and
+        parts too, comes from the operating system.
+
+    Attributes
+    ----------
+    best_estimator_ : estimator
+        The best trial's, fitted to about ``1 - holdout`` of the rows. Its `privacy_`
+        states the cost of the search.
+    best_params_ : dict
+    best_score_ : float
+        Its score on held-out rows, noise included, and selected: expect less.
+    score_std_ : float
+        Standard deviation of that noise.
+    trial_epsilon_, trial_delta_ : float
+        Budget of one trial's fit.
+    privacy_ : PrivacyReport
+    epsilon_, delta_ : float
+        What the search cost: an upper bound of epsilon, at this delta.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Where all column names are strings.
+
+    Notes
+    -----
+    *Proof.* The row count is released once, with a pure guarantee of
+    1.5 % of epsilon, and fixes everything below. Take tables D and D' = D + r, one
+    trial and any fixed assignment of the rows of D to parts. With probability
+    ``1 - holdout`` the row r joins the training part: the fit is
+    as private as its plan, the held-out part is the same, so that the score is
+    post-processing. Otherwise the fits have the same law, and given the fit the score,
+    a sum over rows of numbers in [-1/2, 1/2] (or a distance that one row moves as
+    little) with Gaussian noise, has sensitivity 1/2. A trial on D' is a mixture of the
+    two laws, and the Renyi divergence of a mixture is at most the largest of its
+    parts': rows are not paid for twice. `privacy.selection` turns that bound
+    into one of the best trial, by Theorem 2 of the paper; noise is calibrated so that
+    all candidates stay within it. Then pure epsilon of the count adds up.
+
+    The number of trials is secret, and so is how long the search takes.
+    ``reproducible=True`` is refused: trials must be independent. A candidate whose
+    learner fails on its synthetic rows has the worst score. Scoring functions should
+    not raise; where one does, rows are scored one by one and those that raise get 0.
+
+    References
+    ----------
+    Papernot and Steinke. Hyperparameter Tuning with Renyi Differential Privacy. ICLR
+    2022.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpgenerative import DPHFlowSynthesizer, PrivateSearchCV
+    >>> X = np.random.default_rng(0).normal(size=(500, 2))
+    >>> grid = {"n_bins": [16, 64], "clipping": ["flat", "per-layer"]}
+    >>> flow = DPHFlowSynthesizer(n_steps=10)
+    >>> search = PrivateSearchCV(flow, grid, epsilon=2.0, mean_trials=2).fit(X)
+    >>> search.best_estimator_.epsilon_ <= 2.0
+    True
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        param_distributions: Any,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        *,
+        mean_trials: float = 8.0,
+        holdout: float = 0.2,
+        scoring: Callable[..., Any] | None = None,
+        n_candidates: int = 20,
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.param_distributions = param_distributions
+        self.epsilon = epsilon
+        self.delta = delta
+        self.mean_trials = mean_trials
+        self.holdout = holdout
+        self.scoring = scoring
+        self.n_candidates = n_candidates
+        self.random_state = random_state
+
+    # Public methods -------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Search, and keep the best trial; every call spends the budget again.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n_samples, n_features)
+            The private rows. One row is the privacy unit.
+        y : Series, one-column DataFrame or array-like of shape (n_samples,), optional
+            The target, or one more column.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            For a parameter out of its range, or a table of no rows or columns.
+        InfeasibleBudgetError
+            When no noise fits the budget.
+        BudgetExceededError
+            When a `PrivacyBudget` is open that cannot pay for the search.
+        RuntimeError
+            When the learner failed in the best trial, and so in all.
+        """
+        self._check_parameters()
+        X = as_container(X) if not isinstance(self.estimator, Synthesizer) else X
+        candidates = self._candidates()
+        fits = [self._planned(params, X, y) for params in candidates]
+        charge(type(self).__name__, self.epsilon, self.delta)
+        rng = np.random.default_rng()
+        mechanisms = Mechanisms(rng, rng)
+        pure = count_epsilon(self.epsilon)
+        n_rows = mechanisms.count(len(X), pure)
+        budget = self._calibrated(fits, n_rows, self.epsilon - pure)
+
+        def run() -> _Trial:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return self._trial(candidates, budget, X, y, rng, mechanisms)
+
+        best = best_of(run, lambda t: t.score, TrialLaw(self.mean_trials), rng)
+        self._keep(best, candidates, budget, pure)
+        return self
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return the score of the best estimator; not private if the rows are."""
+        check_is_fitted(self)
+        return float(self.best_estimator_.score(X, y))
+
+    @available_if(_best_has("sample"))
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
+        """Draw new rows from the best estimator."""
+        check_is_fitted(self)
+        return self.best_estimator_.sample(n_samples, random_state)
+
+    @available_if(_best_has("predict"))
+    def predict(self, X: Any) -> np.ndarray:
+        """Predict by the best estimator."""
+        check_is_fitted(self)
+        found: np.ndarray = self.best_estimator_.predict(X)
+        return found
+
+    @available_if(_best_has("predict_proba"))
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return probabilities of classes by the best estimator."""
+        check_is_fitted(self)
+        found: np.ndarray = self.best_estimator_.predict_proba(X)
+        return found
+
+    @available_if(_best_has("decision_function"))
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return decision values of the best estimator."""
+        check_is_fitted(self)
+        found: np.ndarray = self.best_estimator_.decision_function(X)
+        return found
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """Labels of the best estimator, where it is a classifier."""
+        check_is_fitted(self)
+        found: np.ndarray = self.best_estimator_.classes_
+        return found
+
+    @property
+    def privacy_(self) -> PrivacyReport:
+        """What the search released."""
+        check_is_fitted(self)
+        report: PrivacyReport = self.best_estimator_.privacy_
+        return report
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator)
+        tags.estimator_type = inner.estimator_type
+        tags.classifier_tags = inner.classifier_tags
+        tags.regressor_tags = inner.regressor_tags
+        tags.input_tags = inner.input_tags
+        tags.target_tags = inner.target_tags
+        tags.non_deterministic = True
+        return tags
+
+    # Steps of a fit -------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        owner = type(self).__name__
+        kinds = (Synthesizer, SyntheticClassifier, SyntheticRegressor)
+        if not isinstance(self.estimator, kinds):
+            rule = "must be a synthesizer, SyntheticClassifier or SyntheticRegressor"
+            refuse(owner, "estimator", rule, self.estimator)
+        check_number(owner, "epsilon", self.epsilon, low=0)
+        check_number(owner, "delta", self.delta, low=0, high=1)
+        check_number(owner, "mean_trials", self.mean_trials, low=1)
+        check_number(owner, "holdout", self.holdout, low=0, high=1)
+        check_number(
+            owner, "n_candidates", self.n_candidates, low=1, closed="left", integer=True
+        )
+        if self.scoring is not None and not callable(self.scoring):
+            refuse(owner, "scoring", "must be callable or None", self.scoring)
+        if self.scoring is None and is_regressor(self.estimator):
+            rule = "must be a callable for a regressor, of scores in [0, 1] per row"
+            refuse(owner, "scoring", rule, None)
+
+    def _candidates(self) -> list[dict[str, Any]]:
+        given = self.param_distributions
+        grids = [given] if isinstance(given, Mapping) else list(given)
+        names = {name for grid in grids for name in grid}
+        reserved = {"epsilon", "delta", "reproducible"}
+        taken = sorted(n for n in names if n.rpartition("__")[2] in reserved)
+        if taken:
+            rule = f"cannot have {taken}: the search sets them"
+            refuse(type(self).__name__, "param_distributions", rule, given)
+        if any(hasattr(values, "rvs") for grid in grids for values in grid.values()):
+            return list(
+                ParameterSampler(
+                    given, self.n_candidates, random_state=self.random_state
+                )
+            )
+        return list(ParameterGrid(given))
+
+    def _clone(self, params: Mapping[str, Any], budget: _Budget | None = None) -> Any:
+        """Return an unfitted candidate with a trial's budget."""
+        estimator = clone(self.estimator)
+        if not isinstance(estimator, Synthesizer) and estimator.synthesizer is None:
+            estimator.set_params(synthesizer=DPHFlowSynthesizer())
+        estimator.set_params(**params)
+        inner = _synthesizer(estimator)
+        if inner.reproducible:
+            raise ValueError(
+                f"{type(self).__name__} takes no reproducible=True: trials with one "
+                "seed would not be independent, and nothing would be promised."
+            )
+        if inner.max_rows_per_unit != 1 or getattr(inner, "image_shape", None):
+            raise ValueError(
+                f"{type(self).__name__} takes tables of one row per person: no "
+                "max_rows_per_unit, since rows of one person could be fitted and held "
+                "out at once, and no image_shape."
+            )
+        inner.set_params(verbose=0)
+        if budget is not None:
+            inner.set_params(epsilon=budget.epsilon, delta=budget.delta)
+        return estimator
+
+    def _planned(
+        self, params: Mapping[str, Any], X: Any, y: Any
+    ) -> tuple[Synthesizer, Schema]:
+        """Return a candidate's synthesizer and what is public about its table."""
+        estimator = self._clone(params)
+        inner = _synthesizer(estimator).set_params(epsilon=1.0, delta=1e-5)
+        if inner is not estimator:
+            estimator.set_params(synthesizer=inner)
+            inner, X, y = estimator._private_fit(X, y)
+        _, _, schema, _ = inner._prepare(X, y)
+        return inner, schema.modelled
+
+    def _calibrated(
+        self, fits: Sequence[tuple[Synthesizer, Schema]], n_rows: int, epsilon: float
+    ) -> _Budget:
+        """Return the largest budget of one trial that keeps the search within its."""
+        law = TrialLaw(self.mean_trials)
+        n_train = max(1, round((1 - self.holdout) * n_rows))
+        n_test = max(1.0, self.holdout * n_rows)
+        share = key_share(law, epsilon)
+
+        def total(log_trial: float) -> _Budget:
+            at = math.exp(log_trial)
+            # Where keys are released, a trial's delta must leave room for all of them.
+            for delta in (self.delta, self.delta * share):
+                try:
+                    plans = [_plan(*fit, at, delta, n_train) for fit in fits]
+                    z = gaussian_multiplier(at, delta)
+                except InfeasibleBudgetError:
+                    return _Budget(at, delta, n_train, n_test, math.inf, math.inf)
+                if not any(plan.threshold_delta for plan in plans):
+                    break
+            bound = selection_epsilon(plans, z, law, epsilon, self.delta)
+            return _Budget(at, delta, n_train, n_test, z, bound)
+
+        low, high = math.log(epsilon) - 5, math.log(epsilon) + 2
+        guess = math.log(epsilon / 2)
+        fitting: _Budget | None = None
+        for _ in range(14):
+            budget = total(guess)
+            bound = budget.bound
+            if bound <= epsilon:
+                low, fitting = guess, budget
+            else:
+                high = guess
+            if _LAST[0] * epsilon < bound <= epsilon or high - low < 0.01:
+                break
+            step = guess + math.log(0.99 * epsilon / bound) if bound < math.inf else low
+            guess = step if low < step < high else (low + high) / 2
+        if fitting is None:
+            raise InfeasibleBudgetError(
+                f"{type(self).__name__}: no noise keeps a search of mean_trials="
+                f"{self.mean_trials:g} within epsilon={self.epsilon:g}, "
+                f"delta={self.delta:g}. Raise epsilon or delta, or lower mean_trials."
+            )
+        return fitting
+
+    def _trial(
+        self,
+        candidates: Sequence[Mapping[str, Any]],
+        budget: _Budget,
+        X: Any,
+        y: Any,
+        rng: np.random.Generator,
+        mechanisms: Mechanisms,
+    ) -> _Trial:
+        """Fit a random candidate and score it; -inf where its learner fails."""
+        index = int(rng.integers(len(candidates)))
+        estimator = self._clone(candidates[index], budget)
+        held_out = rng.random(len(X)) < self.holdout
+        with trial(budget.n_train):
+            try:
+                estimator.fit(_rows(X, ~held_out), _rows(y, ~held_out))
+            except Exception:
+                return _FAILED
+        parts = _rows(X, held_out), _rows(y, held_out)
+        score = self._deviation(estimator, *parts, budget.n_test)
+        noisy = mechanisms.gaussian(np.array([score]), 0.5 * budget.score_multiplier)
+        return _Trial(index, estimator, 0.5 + float(noisy[0]) / budget.n_test)
+
+    def _deviation(self, estimator: Any, X: Any, y: Any, n_test: float) -> float:
+        """Return what one row moves by 1/2 at most: `n_test` times (score - 1/2)."""
+        if self.scoring is not None:
+            scores = _row_scores(self.scoring, estimator, X, y)
+        elif is_classifier(estimator):
+            scores = _row_scores(_hits, estimator, X, y)
+        else:
+            return _pairs_deviation(estimator, X, y, n_test)
+        return float(np.sum(scores - 0.5))
+
+    def _keep(
+        self,
+        best: _Trial,
+        candidates: Sequence[Mapping[str, Any]],
+        budget: _Budget,
+        pure: float,
+    ) -> None:
+        if best is _FAILED:
+            raise RuntimeError(
+                f"{type(self).__name__}: the learner failed on synthetic rows. The "
+                "budget is spent. Fit the estimator to public rows to see why."
+            )
+        estimator = best.estimator
+        spent = pure + budget.bound
+        inner = (
+            estimator if isinstance(estimator, Synthesizer) else estimator.synthesizer_
+        )
+        plan = replace(
+            inner.privacy_.plan,
+            epsilon=float(self.epsilon), delta=float(self.delta), count_epsilon=pure,
+            mean_trials=float(self.mean_trials),
+        )  # fmt: skip
+        note = (
+            "Chosen by a private search. Its parameters and its score are covered; how "
+            "many trials there were, and how long they took, must stay secret."
+        )
+        notes = (note, *inner.privacy_.notes)
+        inner.privacy_ = replace(
+            inner.privacy_, plan=plan, epsilon_spent=spent, notes=notes
+        )
+        inner.epsilon_, inner.delta_ = spent, float(self.delta)
+        self.best_estimator_ = estimator
+        self.best_params_ = dict(candidates[best.index])
+        self.best_score_ = best.score
+        self.score_std_ = 0.5 * budget.score_multiplier / budget.n_test
+        self.trial_epsilon_, self.trial_delta_ = budget.epsilon, budget.delta
+        self.epsilon_, self.delta_ = spent, float(self.delta)
+        self.n_features_in_ = estimator.n_features_in_
+        if hasattr(estimator, "feature_names_in_"):
+            self.feature_names_in_ = estimator.feature_names_in_
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+
+@dataclass(frozen=True)
+class _Budget:
+    """What one trial may spend, and what that makes of the search."""
+
+    epsilon: float
+    delta: float
+    n_train: int
+    n_test: float
+    score_multiplier: float
+    bound: float
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """What one trial returns; all but the best is thrown away."""
+
+    index: int
+    estimator: Any
+    score: float
+
+
+_FAILED = _Trial(-1, None, -math.inf)
+
+
+def _synthesizer(estimator: Any) -> Synthesizer:
+    found = estimator if isinstance(estimator, Synthesizer) else estimator.synthesizer
+    if not isinstance(found, Synthesizer):
+        rule = "must be a synthesizer of this package"
+        refuse(type(estimator).__name__, "synthesizer", rule, found)
+    return found
+
+
+def _plan(
+    synthesizer: Synthesizer, schema: Schema, epsilon: float, delta: float, n_rows: int
+) -> PrivacyPlan:
+    synthesizer.set_params(epsilon=epsilon, delta=delta)
+    return synthesizer._plan(n_rows, schema)
+
+
+def _rows(data: Any, chosen: np.ndarray) -> Any:
+    """Return chosen rows of a table, a column, a list or None."""
+    if data is None:
+        return None
+    if isinstance(data, (pd.DataFrame, pd.Series)):
+        return data[chosen]
+    if isinstance(data, (list, tuple)):
+        return [value for value, taken in zip(data, chosen, strict=True) if taken]
+    return np.asarray(data)[chosen]
+
+
+# Scores that one row can hardly move ------------------------------------------------
+
+
+def _row_scores(
+    scoring: Callable[..., Any], estimator: Any, X: Any, y: Any
+) -> np.ndarray:
+    """Return one score in [0, 1] per row; rows on which scoring raises get 0.
+
+    A row that raises must not change the others' scores, so that these are then
+    computed one by one.
+    """
+    n = len(X)
+    if n == 0:
+        return np.zeros(0)
+    try:
+        found = np.asarray(scoring(estimator, X, y), dtype=float)
+    except Exception:
+        if n == 1:
+            return np.zeros(1)
+        single = (np.arange(n) == i for i in range(n))
+        parts = [(_rows(X, row), _rows(y, row)) for row in single]
+        return np.concatenate([_row_scores(scoring, estimator, *p) for p in parts])
+    if found.shape != (n,):
+        raise ValueError("PrivateSearchCV: scoring must return one number per row.")
+    return np.clip(np.nan_to_num(found, nan=0.0), 0.0, 1.0)
+
+
+def _hits(estimator: Any, X: Any, y: Any) -> list[float]:
+    """Tell which labels are predicted."""
+    truth = as_series("PrivateSearchCV", y).tolist()
+    return [
+        float(_equal(*pair)) for pair in zip(truth, estimator.predict(X), strict=True)
+    ]
+
+
+def _equal(truth: Any, found: Any) -> bool:
+    try:
+        return bool(truth == found)
+    except (TypeError, ValueError):
+        return False
+
+
+def _pairs_deviation(synthesizer: Synthesizer, X: Any, y: Any, n_test: float) -> float:
+    """Return `n_test` times (1/2 - distance of pairs of columns).
+
+    The distance is the mean over pairs of columns of the total variation distance
+    between synthetic shares and held-out counts divided by `n_test`, which does not
+    depend on the rows. One row moves one count per pair by one, so every distance by at
+    most ``1 / (2 n_test)``, and the result by at most 1/2.
+    """
+    size = min(_SCORE_ROWS, synthesizer.privacy_.plan.n_rows)
+    synthetic = _joined(synthesizer, synthesizer.sample(size))
+    held_out = _joined(synthesizer, (X, y)) if len(X) else synthetic.iloc[:0]
+    codes = [
+        _score_cells(synthesizer, name, synthetic, held_out)
+        for name in synthetic.columns
+    ]
+    chosen = list(combinations(range(len(codes)), 2)) or [(0, 0)]
+    distances = []
+    for first, second in chosen:
+        (fake, real), (fake_2, real_2) = codes[first], codes[second]
+        width = 1 + max(fake_2.max(), real_2.max(initial=0))
+        pairs = [fake * width + fake_2, real * width + real_2]
+        n_cells = 1 + max(pair.max(initial=0) for pair in pairs)
+        counts = [np.bincount(pair, minlength=n_cells) for pair in pairs]
+        distances.append(np.abs(counts[0] / size - counts[1] / n_test).sum() / 2)
+    return n_test * (0.5 - float(np.mean(distances)))
+
+
+def _joined(synthesizer: Synthesizer, rows: Any) -> pd.DataFrame:
+    """Return rows, or a pair of rows and target, as the fitted joint table."""
+    pair = rows if isinstance(rows, tuple) else (rows, None)
+    return synthesizer._joined(*pair)
+
+
+def _score_cells(
+    synthesizer: Synthesizer, name: Any, synthetic: pd.DataFrame, held_out: pd.DataFrame
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return cells of synthetic and held-out values that no candidate can choose.
+
+    Deciles of synthetic numbers, and levels; 0 is for all other values.
+    """
+    column = synthesizer.schema_[name]
+    both = [frame[name] for frame in (synthetic, held_out)]
+    if column.levels is not None:
+        fake, real = (level_indices(series, column.levels) + 1 for series in both)
+        return fake, real
+    numbers = [
+        pd.to_numeric(series, errors="coerce").to_numpy(float, na_value=np.nan)
+        for series in both
+    ]
+    finite = numbers[0][np.isfinite(numbers[0])]
+    shares = np.arange(1, _N_BINS) / _N_BINS
+    edges = np.unique(np.quantile(finite, shares)) if len(finite) else np.zeros(0)
+    fake, real = (
+        np.where(np.isnan(x), 0, 1 + np.searchsorted(edges, x, side="right"))
+        for x in numbers
+    )
+    return fake, real

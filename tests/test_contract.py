@@ -1,0 +1,135 @@
+"""scikit-learn's own checks of every estimator, none excepted.
+
+The oldest scikit-learn that pyproject names is tried by
+
+    pip install "scikit-learn==1.6.*" && python -m pytest tests/test_contract.py -m ""
+"""
+
+from __future__ import annotations
+
+import pickle
+import tomllib
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.model_selection import GridSearchCV
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from sklearn.utils import get_tags
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from dpgenerative import (
+    DPHFlowSynthesizer,
+    DPVAESynthesizer,
+    PrivateSearchCV,
+    SyntheticClassifier,
+    SyntheticRegressor,
+)
+
+# The checks of predictors take the labels of ten rows for known, and want an error for
+# a target that is not finite: no private fit may do either.
+OPEN = DPHFlowSynthesizer(epsilon=None, random_state=0, reproducible=True)
+QUICK = clone(OPEN).set_params(n_steps=20, n_bins=16)
+SYNTHESIZERS = [DPHFlowSynthesizer(), DPVAESynthesizer()]
+PREDICTORS = [
+    SyntheticClassifier(QUICK, DecisionTreeClassifier(random_state=0), n_samples=300),
+    SyntheticRegressor(QUICK, DecisionTreeRegressor(random_state=0), n_samples=300),
+]
+SEARCH = PrivateSearchCV(
+    DPHFlowSynthesizer(n_steps=5), {"n_bins": [8, 16]}, mean_trials=1.1
+)
+
+
+@parametrize_with_checks([*SYNTHESIZERS, *PREDICTORS, SEARCH])
+def test_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([SyntheticClassifier(OPEN), SyntheticRegressor(OPEN)])
+def test_contract_with_default_learners(estimator, check):
+    check(estimator)
+
+
+ALL = [*SYNTHESIZERS, *PREDICTORS, SEARCH]
+every = pytest.mark.parametrize("estimator", ALL, ids=lambda e: type(e).__name__)
+
+
+def table(n=120):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.normal(size=n), "b": rng.choice(["x", "y"], n)})
+    return X, (rng.integers(0, 2, n) if n else None)
+
+
+@every
+def test_clone_and_parameters(estimator):
+    copy = clone(estimator)
+    assert copy is not estimator
+    assert copy.get_params().keys() == estimator.get_params().keys()
+    name = next(name for name in copy.get_params() if name.endswith("n_steps"))
+    assert copy.set_params(**{name: 7}).get_params()[name] == 7
+    assert estimator.get_params()[name] != 7
+
+
+@every
+def test_text_and_html(estimator):
+    assert type(estimator).__name__ in repr(estimator)
+    assert type(estimator).__name__ in estimator._repr_html_()
+
+
+@every
+def test_pickles_and_joblib_files_draw_the_same_rows(estimator, tmp_path):
+    X, y = table()
+    if isinstance(estimator, SyntheticClassifier):
+        estimator = clone(estimator).set_params(classifier=None)
+    if isinstance(estimator, SyntheticRegressor):
+        estimator = clone(estimator).set_params(regressor=None)
+    fit = clone(estimator).fit(X, y)
+    joblib.dump(fit, tmp_path / "fit")
+    for copy in (pickle.loads(pickle.dumps(fit)), joblib.load(tmp_path / "fit")):
+        assert copy.n_features_in_ == 2
+        assert copy.feature_names_in_.tolist() == ["a", "b"]
+        if hasattr(fit, "predict"):
+            assert (copy.predict(X) == fit.predict(X)).all()
+        else:
+            pd.testing.assert_frame_equal(
+                copy.sample(9, random_state=1)[0], fit.sample(9, random_state=1)[0]
+            )
+
+
+@every
+def test_kinds_and_tags(estimator):
+    tags = get_tags(estimator)
+    assert tags.non_deterministic
+    assert tags.input_tags.allow_nan
+    assert tags.input_tags.string
+    assert is_classifier(estimator) == isinstance(estimator, SyntheticClassifier)
+    assert is_regressor(estimator) == isinstance(estimator, SyntheticRegressor)
+
+
+def test_weights_are_refused_with_the_reason_and_by_routing():
+    X, _ = table()
+    weights = np.ones(len(X))
+    flow = DPHFlowSynthesizer(n_steps=5)
+    with pytest.raises(ValueError, match="how far one row can move the model"):
+        flow.fit(X, sample_weight=weights)
+    with pytest.raises(TypeError, match="unknown arguments: \\['weights'\\]"):
+        flow.fit(X, weights=weights)
+    flow.fit(X, sample_weight=None)
+    assert not hasattr(flow, "set_fit_request")
+    with sklearn.config_context(enable_metadata_routing=True):
+        search = GridSearchCV(flow, {"n_steps": [5]}, cv=2)
+        with pytest.raises(TypeError, match="sample_weight"):
+            search.fit(X, sample_weight=weights)
+        search.fit(X)
+
+
+def test_the_oldest_scikit_learn_named_here_is_pyproject_s():
+    with open(Path(__file__).parents[1] / "pyproject.toml", "rb") as file:
+        needed = tomllib.load(file)["project"]["dependencies"]
+    oldest = next(d for d in needed if d.startswith("scikit-learn"))
+    assert oldest.removeprefix("scikit-learn>=") in __doc__

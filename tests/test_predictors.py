@@ -1,0 +1,255 @@
+"""Learners that see synthetic rows only."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV, PredefinedSplit
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+from dpgenerative import (
+    Column,
+    DPHFlowSynthesizer,
+    DPVAESynthesizer,
+    Schema,
+    SyntheticClassifier,
+    SyntheticRegressor,
+)
+
+FAST = {"n_steps": 40, "random_state": 0}
+
+
+def table(n=1200, seed=0):
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(
+        {
+            "size": rng.normal(size=n),
+            "kind": rng.choice(["x", "y"], n),
+            "level": pd.Categorical(rng.choice(["low", "high"], n)),
+            "count": pd.array(rng.integers(0, 9, n), dtype="Int64"),
+            "flag": rng.random(n) < 0.5,
+        }
+    )
+    signal = X["size"] + 2 * (X["kind"] == "x") + rng.normal(size=n) / 4
+    return X, signal.rename("signal")
+
+
+def labels(signal, kind):
+    positive = (signal > 1).to_numpy()
+    return {
+        "bool": pd.Series(positive, name="rich"),
+        "string": pd.Series(np.where(positive, "rich", "poor"), name="rich"),
+        "category": pd.Series(np.where(positive, "rich", "poor")).astype("category"),
+        "integer": np.where(positive, 7, 3),
+        "unicode": np.where(positive, "rich", "poor"),
+        "nullable": pd.Series(pd.array(np.where(positive, 7, 3), dtype="Int64")),
+        "list": np.where(positive, "rich", "poor").tolist(),
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    "kind", ["bool", "string", "category", "integer", "unicode", "nullable", "list"]
+)
+def test_labels_come_back_as_they_were(kind):
+    X, signal = table()
+    y = labels(signal, kind)
+    flow = DPHFlowSynthesizer(epsilon=8.0, **FAST)
+    model = SyntheticClassifier(flow, random_state=0).fit(X, y)
+    assert model.classes_.tolist() == sorted(set(np.asarray(y).tolist()))
+    predicted = model.predict(X)
+    assert (predicted == np.asarray(y)).mean() > 0.75
+    assert model.score(X, np.asarray(y)) > 0.75
+    assert model.predict_proba(X[:5]).shape == (5, 2)
+    assert model.privacy_ is model.synthesizer_.privacy_
+    assert model.n_features_in_ == 5
+    assert model.feature_names_in_.tolist() == X.columns.tolist()
+
+
+def test_the_autoencoder_serves_as_well():
+    X, signal = table()
+    vae = DPVAESynthesizer(epsilon=8.0, **FAST)
+    model = SyntheticClassifier(vae).fit(X, labels(signal, "bool"))
+    assert model.score(X, labels(signal, "bool")) > 0.5
+
+
+def test_classes_are_what_is_public_or_released_never_what_y_holds():
+    X, signal = table()
+    y = labels(signal, "string")
+    y[0] = "a label that one row has"
+    flow = DPHFlowSynthesizer(epsilon=2.0, **FAST)
+    assert (
+        "a label that one row has" not in SyntheticClassifier(flow).fit(X, y).classes_
+    )
+    told = SyntheticClassifier(flow, classes=["poor", "rich", "unheard of"]).fit(X, y)
+    assert set(told.classes_) <= {"poor", "rich", "unheard of"}
+    stated = told.synthesizer_.schema_["rich"].levels
+    assert list(stated) == ["poor", "rich", "unheard of"]
+
+
+def test_numbers_are_labels_only_if_something_public_says_so():
+    X, signal = table()
+    y = pd.Series(labels(signal, "integer").astype(float), name="code")
+    flow = DPHFlowSynthesizer(epsilon=8.0, **FAST)
+    with pytest.raises(ValueError, match="Unknown label type: float64"):
+        SyntheticClassifier(flow).fit(X, y)
+    schema = Schema([Column("code", "categorical", levels=[3.0, 7.0])])
+    stated = SyntheticClassifier(flow.set_params(schema=schema)).fit(X, y)
+    assert stated.classes_.tolist() == [3.0, 7.0]
+    wrong = Schema([Column("code", "continuous")])
+    with pytest.raises(ValueError, match="State it as categorical"):
+        SyntheticClassifier(flow.set_params(schema=wrong)).fit(X, y)
+    told = SyntheticClassifier(flow.set_params(schema=None), classes=[3.0, 7.0])
+    assert told.fit(X, y).classes_.tolist() == [3.0, 7.0]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e308])
+@pytest.mark.parametrize("as_list", [False, True])
+def test_values_of_a_private_target_never_raise(bad, as_list):
+    X, signal = table(400)
+    y = signal.to_numpy().copy()
+    y[:3] = bad
+    flow = DPHFlowSynthesizer(**FAST)
+    model = SyntheticRegressor(flow).fit(X, y.tolist() if as_list else y)
+    assert np.isfinite(model.predict(X)).all()
+    without = SyntheticRegressor(DPHFlowSynthesizer(epsilon=None, **FAST))
+    if not np.isfinite(bad):
+        with pytest.raises(ValueError, match="NaN or infinity"):
+            without.fit(X, y)
+
+
+def test_lists_are_floats_whatever_they_hold():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, 2)).tolist()
+    rows[0] = ["text", None]
+    rows[1] = [10**400, True]
+    model = SyntheticRegressor(DPHFlowSynthesizer(**FAST)).fit(rows, [0.0] * 300)
+    assert model.synthesizer_.sample(5)[0].dtype == float
+    with pytest.raises(ValueError, match="different lengths"):
+        model.fit([[1.0], [1.0, 2.0]], [0.0, 1.0])
+    with pytest.raises(ValueError, match="Unknown label type: object"):
+        model.fit(rows, np.array(["a"] * 300))
+
+
+def test_a_regressor_learns():
+    X, signal = table()
+    flow = DPHFlowSynthesizer(epsilon=8.0, **FAST)
+    model = SyntheticRegressor(flow, n_samples=4000).fit(X, signal)
+    assert model.score(X, signal) > 0.4
+    assert not hasattr(model, "predict_proba")
+    assert not hasattr(model, "classes_")
+
+
+def test_delegation_follows_the_learner():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(800, 2))
+    y = X[:, 0] > 0
+    schema = Schema([Column(c, "continuous", nullable=False) for c in ("x0", "x1")])
+    flow = DPHFlowSynthesizer(epsilon=8.0, schema=schema, **FAST)
+    linear = SyntheticClassifier(flow, LinearSVC())
+    assert hasattr(linear, "decision_function")
+    assert not hasattr(linear, "predict_proba")
+    assert linear.fit(X, y).decision_function(X).shape == (800,)
+    logistic = make_pipeline(StandardScaler(), LogisticRegression())
+    model = SyntheticClassifier(flow, logistic).fit(X, y)
+    assert model.predict_log_proba(X).shape == (800, 2)
+    assert logistic[-1].__dict__.get("coef_") is None
+    assert model.score(X, y) > 0.9
+
+
+def test_refusals():
+    X, signal = table(50)
+    y = labels(signal, "bool")
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        SyntheticClassifier().fit(X, None)
+    with pytest.raises(ValueError, match="'synthesizer' of SyntheticClassifier"):
+        SyntheticClassifier(LogisticRegression()).fit(X, y)
+    with pytest.raises(ValueError, match="'n_samples' of SyntheticRegressor"):
+        SyntheticRegressor(n_samples=0).fit(X, signal)
+    with pytest.raises(ValueError, match="one column"):
+        SyntheticClassifier().fit(X, np.ones((50, 2), dtype=int))
+    with pytest.raises(ValueError, match="same number of rows"):
+        SyntheticClassifier().fit(X, y[:-1])
+    with pytest.raises(NotFittedError):
+        SyntheticClassifier().predict(X)
+    rare = np.arange(50)
+    with pytest.raises(ValueError, match="no synthetic row has a target"):
+        SyntheticClassifier(DPHFlowSynthesizer(n_steps=2)).fit(X, rare)
+
+
+def test_n_samples_and_the_default():
+    X, signal = table(300)
+    seen = []
+
+    class Counting(Ridge):
+        def fit(self, X, y):
+            seen.append(len(y))
+            return super().fit(np.zeros((len(y), 1)), y)
+
+    flow = DPHFlowSynthesizer(**FAST)
+    for n_samples in (123, None):
+        SyntheticRegressor(flow, Counting(), n_samples=n_samples).fit(X, signal)
+    assert seen[0] <= 123
+    assert 500 < seen[1] <= 1000
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_grid_search(n_jobs):
+    X, signal = table(600)
+    y = labels(signal, "category")
+    folds = PredefinedSplit(np.random.default_rng(0).integers(2, size=len(X)))
+    grid = {
+        "synthesizer__epsilon": [5.0, 50.0],
+        "synthesizer__clipping": ["flat", "per-layer"],
+        "synthesizer__n_partitions": [8],
+    }
+    search = GridSearchCV(
+        SyntheticClassifier(DPHFlowSynthesizer(n_steps=20), LogisticTable()),
+        grid, cv=folds, scoring="roc_auc", n_jobs=n_jobs, error_score="raise",
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        # joblib's workers import the package anew.
+        warnings.simplefilter("ignore")
+        search.fit(X, y)
+    scores = search.cv_results_["mean_test_score"]
+    assert np.isfinite(scores).all()
+    assert len(scores) == 4
+    assert search.best_estimator_.classes_.tolist() == ["poor", "rich"]
+
+
+class LogisticTable(LogisticRegression):
+    """A learner that encodes the table itself, quickly."""
+
+    @staticmethod
+    def _encoded(X):
+        return np.c_[X["size"].fillna(0), X["kind"] == "x"]
+
+    def fit(self, X, y):
+        return super().fit(self._encoded(X), y)
+
+    def predict_proba(self, X):
+        return super().predict_proba(self._encoded(X))
+
+    def decision_function(self, X):
+        return super().decision_function(self._encoded(X))
+
+
+def test_the_default_learner_takes_any_table():
+    X, signal = table()
+    X.loc[:10, "size"] = np.nan
+    X.loc[5:20, "kind"] = None
+    X.loc[5:20, "count"] = pd.NA
+    X["tag"] = np.array([1, "a", 2.5, None] * 300, dtype=object)
+    y = labels(signal, "bool")
+    model = SyntheticClassifier(DPHFlowSynthesizer(**FAST), random_state=0).fit(X, y)
+    strange = X.assign(kind="never seen", tag="never seen")
+    assert len(model.predict(strange)) == len(X)
+    objects = X.astype(object).to_numpy()
+    arrays = SyntheticClassifier(DPHFlowSynthesizer(**FAST)).fit(objects, y.to_numpy())
+    assert len(arrays.predict(objects)) == len(X)

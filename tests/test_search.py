@@ -1,0 +1,490 @@
+"""The bill of a plain search, and the search that stays within a budget."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import randint
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import (
+    GridSearchCV,
+    PredefinedSplit,
+    RandomizedSearchCV,
+    ShuffleSplit,
+)
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.tree import DecisionTreeClassifier
+
+from dpgenerative import (
+    Column,
+    DPHFlowSynthesizer,
+    DPVAESynthesizer,
+    PrivateSearchCV,
+    Schema,
+    SyntheticClassifier,
+    SyntheticRegressor,
+    search_privacy,
+)
+from dpgenerative.exceptions import InfeasibleBudgetError
+from dpgenerative.privacy.accounting import epsilon_of_pairs
+from dpgenerative.privacy.budget import trial
+from dpgenerative.privacy.selection import TrialLaw
+from dpgenerative.search import _pairs_deviation, _row_scores
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(240, 2))
+Y = X[:, 0] > 0
+
+
+def flow(**params):
+    return DPHFlowSynthesizer(**{"n_steps": 3, "delta": 1e-6, **params})
+
+
+# The bill ---------------------------------------------------------------------------
+
+
+def test_the_bill_of_a_grid_by_hand():
+    grid = GridSearchCV(flow(), {"epsilon": [0.5, 1.0, 2.0]}, cv=3).fit(X)
+    bill = search_privacy(grid)
+    best = grid.best_params_["epsilon"]
+    assert bill.epsilon == pytest.approx((0.5 + 1.0 + 2.0) * 2 + best)
+    assert bill.delta == pytest.approx(7e-6)
+    assert (bill.n_candidates, bill.n_folds, bill.folds_per_row) == (3, 3, 2)
+    assert bill.refit
+    assert len(bill.fits) == 7
+    text = str(bill)
+    assert f"{bill.epsilon:.4g}" in text
+    assert "no total covers them" in text
+    assert "KFold assigns rows to folds" in text
+
+
+def test_folds_drawn_for_every_row_by_itself_carry_no_reservation():
+    folds = PredefinedSplit(RNG.integers(2, size=len(X)))
+    grid = GridSearchCV(flow(), {"n_bins": [8, 9]}, cv=folds, refit=False).fit(X)
+    bill = search_privacy(grid)
+    assert bill.epsilon == pytest.approx(2.0)
+    assert "assigns rows" not in str(bill)
+    kept = np.array([-1, *RNG.integers(2, size=len(X) - 1)])
+    grid.set_params(cv=PredefinedSplit(kept)).fit(X)
+    assert search_privacy(grid).folds_per_row == 2
+
+
+def test_other_splitters_may_show_a_row_to_every_fit():
+    search = RandomizedSearchCV(
+        flow(), {"epsilon": [0.25]}, n_iter=1, cv=ShuffleSplit(4), refit=False
+    ).fit(X)
+    assert search_privacy(search).epsilon == pytest.approx(1.0)
+
+
+def test_many_small_fits_cost_less_than_their_sum():
+    search = GridSearchCV(flow(epsilon=0.05), {"n_bins": [8]}, cv=2, refit=False)
+    search.fit(X)
+    search.cv_results_["params"] *= 20  # as if it had tried that many
+    assert search_privacy(search).epsilon == pytest.approx(1.0, rel=1e-3)
+    bill = search_privacy(search, delta=1e-4)
+    assert bill.epsilon == epsilon_of_pairs([(0.05, 1e-6)] * 20, 1e-4)
+    assert bill.epsilon < 0.9
+    assert "optimal composition" in str(bill)
+    assert search_privacy(search, delta=1e-6).epsilon == math.inf
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        make_pipeline(FunctionTransformer(), flow(epsilon=0.5)),
+        SyntheticClassifier(flow(epsilon=0.5), DecisionTreeClassifier()),
+        SyntheticRegressor(flow(epsilon=0.5), n_samples=50),
+        DPVAESynthesizer(0.5, n_steps=3),
+    ],
+)
+def test_the_bill_finds_the_synthesizer(estimator):
+    step = "dphflowsynthesizer__" if hasattr(estimator, "steps") else ""
+    part = "synthesizer__" if hasattr(estimator, "synthesizer") else step
+    y = Y.astype(float) if isinstance(estimator, SyntheticRegressor) else Y
+    grid = {f"{part}n_bins": [8]}
+    search = GridSearchCV(estimator, grid, cv=2).fit(X, y)
+    assert search_privacy(search).epsilon == pytest.approx(1.0)
+
+
+def test_the_bill_of_defaults_of_no_privacy_and_of_private_searches():
+    tree = DecisionTreeClassifier()
+    # fmt: off
+    search = GridSearchCV(
+        SyntheticClassifier(None, tree), {"n_samples": [50]}, cv=2, refit=False
+    ).fit(X, Y)
+    # fmt: on
+    assert search_privacy(search).epsilon == pytest.approx(1.0)
+    search = GridSearchCV(flow(), {"epsilon": [None, 1.0]}, cv=2).fit(X)
+    assert search_privacy(search).epsilon == math.inf
+    private = PrivateSearchCV(flow(), {"n_bins": [8]}, 0.7, 1e-6, mean_trials=1.2)
+    search = GridSearchCV(private, {"holdout": [0.1]}, cv=2, refit=False).fit(X)
+    assert search_privacy(search).epsilon == pytest.approx(0.7)
+
+
+def test_bills_that_cannot_be_written():
+    with pytest.raises(NotFittedError):
+        search_privacy(GridSearchCV(flow(), {"n_bins": [8]}))
+    with pytest.raises(ValueError, match="'delta' of search_privacy"):
+        search_privacy(GridSearchCV(flow(), {"n_bins": [8]}, cv=2).fit(X), delta=0)
+    plain = GridSearchCV(Ridge(), {"alpha": [1.0]}, cv=2).fit(X, X[:, 0])
+    with pytest.raises(TypeError, match="fits no synthesizer"):
+        search_privacy(plain)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "delta"),
+    [
+        ([(0.1, 1e-6)] * 60, 1e-4),
+        ([(1.0, 1e-5)] * 7, 1e-3),
+        ([(0.3, 1e-6), (1.0, 1e-7), (2.0, 1e-6)] * 3, 1e-4),
+    ],
+)
+def test_composition_of_pairs_against_another_accountant(pairs, delta):
+    pytest.importorskip("dp_accounting")
+    from dp_accounting.pld import common
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    theirs = None
+    for pair in pairs:
+        parameters = common.DifferentialPrivacyParameters(*pair)
+        one = pld.from_privacy_parameters(
+            parameters, value_discretization_interval=1e-4
+        )
+        theirs = one if theirs is None else theirs.compose(one)
+    ours = epsilon_of_pairs(pairs, delta)
+    assert ours == pytest.approx(theirs.get_epsilon_for_delta(delta), rel=2e-3)
+
+
+def test_composition_of_pairs_at_its_ends():
+    assert epsilon_of_pairs([], 1e-5) == 0
+    assert epsilon_of_pairs([(1.0, 1e-5)], 1e-5) == 1.0
+    assert epsilon_of_pairs([(1.0, 1e-5)], 1e-6) == math.inf
+    assert epsilon_of_pairs([(math.inf, 1e-5)], 1e-3) == math.inf
+    assert epsilon_of_pairs([(0.4, 0.0)] * 2, 1e-12) == pytest.approx(0.8)
+
+
+# The private search -----------------------------------------------------------------
+
+
+def table(n=1500):
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(
+        {"size": rng.normal(size=n), "kind": rng.choice(["x", "y"], n)}
+    )
+    return frame, pd.Series(frame["size"] + (frame["kind"] == "x") > 0, name="big")
+
+
+GRID = {"n_bins": [8, 32], "clipping": ["flat", "per-layer"]}
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
+@pytest.mark.parametrize("kind", ["flow", "vae"])
+def test_the_search_stays_within_its_budget_and_uses_it(epsilon, kind):
+    frame, _ = table()
+    inner = {"flow": DPHFlowSynthesizer, "vae": DPVAESynthesizer}[kind](n_steps=20)
+    search = PrivateSearchCV(inner, GRID, epsilon, mean_trials=2).fit(frame)
+    assert 0.95 * epsilon < search.epsilon_ <= epsilon
+    assert search.best_params_["n_bins"] in (8, 32)
+    best = search.best_estimator_
+    assert best.get_params()["n_bins"] == search.best_params_["n_bins"]
+    assert best.epsilon_ == search.epsilon_ == best.privacy_.epsilon_spent
+    assert best.privacy_ is search.privacy_
+    assert best.privacy_.curve() == ((epsilon, 1e-5),)
+    assert f"({epsilon:g}, 1e-05)-differential" in str(best.privacy_)
+    assert "random number of trials" in str(best.privacy_)
+    assert search.sample(4).columns.tolist() == ["size", "kind"]
+    assert search.feature_names_in_.tolist() == ["size", "kind"]
+
+
+def test_the_budget_against_an_independent_accountant():
+    accounting = pytest.importorskip("dp_accounting")
+    rdp = pytest.importorskip("dp_accounting.rdp")
+    frame = table()[0][["size"]]
+    schema = Schema([Column("size", "continuous", lower=-4, upper=4, resolution=0.1)])
+    inner = DPHFlowSynthesizer(n_steps=20, batch_size=64, schema=schema)
+    search = PrivateSearchCV(inner, {"n_bins": [16]}, 1.0, mean_trials=5).fit(frame)
+    plan = search.best_estimator_.privacy_.plan
+    event = accounting.ComposedDpEvent(
+        [
+            accounting.GaussianDpEvent(plan.marginal_multiplier),
+            accounting.SelfComposedDpEvent(
+                accounting.PoissonSampledDpEvent(
+                    plan.sampling_rate,
+                    accounting.GaussianDpEvent(plan.noise_multiplier),
+                ),
+                plan.n_steps,
+            ),
+        ]
+    )
+    assert plan.threshold_delta == 0
+    best = accounting.dp_event.RepeatAndSelectDpEvent(event, 5.0, 0)
+    theirs = rdp.RdpAccountant().compose(best).get_epsilon(1e-5)
+    # The score's curve may lie above the fit's, and so the bound a little above theirs.
+    assert theirs <= search.epsilon_ - plan.count_epsilon + 1e-3
+    assert theirs > 0.9 * search.epsilon_
+    assert plan.count_epsilon == pytest.approx(0.015)
+
+
+def test_nothing_but_the_best_trial_is_left():
+    frame, _ = table(400)
+    search = PrivateSearchCV(flow(), GRID, mean_trials=3).fit(frame)
+    assert {name for name in vars(search) if name.endswith("_")} == {
+        "best_estimator_", "best_params_", "best_score_", "score_std_",
+        "trial_epsilon_", "trial_delta_", "epsilon_", "delta_", "n_features_in_",
+        "feature_names_in_",
+    }  # fmt: skip
+    assert not [name for name in vars(search) if name.startswith("_")]
+
+
+def test_trials_differ_though_the_seed_is_one(monkeypatch):
+    frame, _ = table(400)
+    seen = []
+    original = PrivateSearchCV._trial
+
+    def watched(self, *arguments):
+        found = original(self, *arguments)
+        seen.append(found)
+        return found
+
+    monkeypatch.setattr(PrivateSearchCV, "_trial", watched)
+    search = PrivateSearchCV(flow(random_state=0), {"n_bins": [8]}, mean_trials=2)
+    while len(seen) < 4:
+        search.set_params(random_state=0).fit(frame)
+    assert len({found.score for found in seen}) == len(seen)
+    weights = [
+        next(iter(found.estimator._model.parameters())).sum().item() for found in seen
+    ]
+    assert len(set(weights)) == len(weights)
+
+
+def test_a_classifier_is_chosen_by_its_accuracy():
+    frame, y = table()
+    grid = {"classifier__max_depth": [1, 4], "synthesizer__n_bins": [16]}
+    tree = make_tree()
+    search = PrivateSearchCV(
+        SyntheticClassifier(DPHFlowSynthesizer(n_steps=30), tree), grid, 8.0,
+        mean_trials=3, holdout=0.3,
+    ).fit(frame, y)  # fmt: skip
+    assert search.classes_.tolist() == [False, True]
+    assert search.predict(frame).shape == y.shape
+    assert search.predict_proba(frame).shape == (len(y), 2)
+    assert search.best_score_ == pytest.approx(
+        search.score(frame, y), abs=6 * search.score_std_ + 6 * 0.5 / math.sqrt(450)
+    )
+    assert search.score_std_ < 0.05
+
+
+def make_tree():
+    class Tree(DecisionTreeClassifier):
+        def fit(self, X, y):
+            return super().fit(self.encoded(X), y)
+
+        def predict_proba(self, X):
+            return super().predict_proba(self.encoded(X))
+
+        def predict(self, X):
+            return super().predict(self.encoded(X))
+
+        @staticmethod
+        def encoded(X):
+            return np.c_[X["size"].fillna(0), X["kind"] == "x"]
+
+    return Tree()
+
+
+def test_the_better_candidate_wins(monkeypatch):
+    """A learner that cannot see loses, unless all 16 trials draw it: 2e-5."""
+    monkeypatch.setattr(TrialLaw, "draw", lambda self, rng: 16)
+    frame, y = table()
+    search = PrivateSearchCV(
+        SyntheticClassifier(DPHFlowSynthesizer(n_steps=20), make_tree()),
+        {"n_samples": [2, 2000]}, 20.0, holdout=0.4,
+    ).fit(frame, y)  # fmt: skip
+    assert search.best_params_["n_samples"] == 2000
+    assert search.score(frame, y) > 0.7
+
+
+def test_own_scores():
+    frame, _ = table(600)
+    target = frame["size"]
+
+    def closeness(estimator, X, y):
+        return 1 - np.abs(estimator.predict(X) - y) / 4
+
+    search = PrivateSearchCV(
+        SyntheticRegressor(flow()), {"n_samples": [500]}, 4.0, mean_trials=1.5,
+        scoring=closeness,
+    ).fit(frame, target)  # fmt: skip
+    assert 0 < search.best_score_ < 1.2
+    with pytest.raises(ValueError, match="'scoring' of PrivateSearchCV"):
+        PrivateSearchCV(SyntheticRegressor(), {}).fit(frame, target)
+
+
+def test_distributions_draw_the_number_of_candidates_asked_for():
+    search = PrivateSearchCV(
+        flow(), {"n_bins": randint(4, 64)}, n_candidates=7, random_state=0
+    )
+    first = search._candidates()
+    assert len(first) == 7
+    assert first == search._candidates()
+    assert len(PrivateSearchCV(flow(), GRID)._candidates()) == 4
+    assert len(PrivateSearchCV(flow(), [GRID, {"n_bins": [9]}])._candidates()) == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"estimator": Ridge()}, "'estimator' of PrivateSearchCV"),
+        (
+            {
+                "estimator": SyntheticClassifier(Ridge()),
+                "param_distributions": {"n_samples": [9]},
+            },
+            "'synthesizer' of Synthetic",
+        ),
+        ({"epsilon": None}, "'epsilon' of PrivateSearchCV"),
+        ({"delta": 0.0}, "'delta' of PrivateSearchCV"),
+        ({"mean_trials": 1}, "'mean_trials' of PrivateSearchCV"),
+        ({"holdout": 1.0}, "'holdout' of PrivateSearchCV"),
+        ({"n_candidates": 0}, "'n_candidates' of PrivateSearchCV"),
+        ({"scoring": "accuracy"}, "'scoring' of PrivateSearchCV"),
+        ({"param_distributions": {"epsilon": [1]}}, r"cannot have \['epsilon'\]"),
+        ({"param_distributions": {"a__delta": [1]}}, r"cannot have \['a__delta'\]"),
+        ({"param_distributions": {"reproducible": [True]}}, "cannot have"),
+        ({"param_distributions": {"n_bins": [1]}}, "'n_bins' of DPHFlowSynthesizer"),
+        ({"param_distributions": {"nonsense": [1]}}, "nonsense"),
+        ({"estimator": flow(reproducible=True, random_state=0)}, "independent"),
+    ],
+)
+def test_refusals(changes, problem):
+    search = PrivateSearchCV(flow(), {"n_bins": [8]}).set_params(**changes)
+    with pytest.raises(ValueError, match=problem):
+        search.fit(X)
+
+
+def test_a_budget_too_small_for_any_noise():
+    search = PrivateSearchCV(flow(), {"n_bins": [8]}, 1e-4, 1e-9)
+    with pytest.raises(InfeasibleBudgetError, match="mean_trials=8"):
+        search.fit(X)
+
+
+def test_a_learner_that_always_fails_says_so_without_a_number():
+    class Broken(LogisticRegression):
+        def fit(self, X, y):
+            raise RuntimeError(f"{len(y)} rows")
+
+    search = PrivateSearchCV(
+        SyntheticClassifier(flow(), Broken()), {"n_samples": [50]}, mean_trials=1.5
+    )
+    with pytest.raises(RuntimeError, match="learner failed on synthetic rows") as error:
+        search.fit(X, Y)
+    assert "rows" not in str(error.value.__cause__)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_very_small_tables_and_empty_parts(n):
+    frame, y = table(n)
+    for holdout in (0.01, 0.99):
+        PrivateSearchCV(flow(), GRID, mean_trials=1.1, holdout=holdout).fit(frame)
+        PrivateSearchCV(
+            SyntheticClassifier(flow(), n_samples=20), {"n_samples": [20]},
+            mean_trials=1.1, holdout=holdout,
+        ).fit(frame, y)  # fmt: skip
+
+
+@pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {}, {"divergence": "mmd"}, {"max_grad_norm": "auto"}, {"clipping": "per-unit"},
+        {"clipping": "sparsified"},
+    ],
+)  # fmt: skip
+def test_a_fit_to_no_rows_works_inside_a_trial_only(estimator, params):
+    frame = table(5)[0].iloc[:0].assign(n=np.zeros(0, int), m=pd.array([], "Int64"))
+    empty = estimator(n_steps=3, **params)
+    with trial(200):
+        assert empty.fit(frame).privacy_.plan.n_rows == 200
+    assert len(empty.sample(5)) == 5
+    with pytest.raises(ValueError, match="0 sample"):
+        empty.fit(frame)
+
+
+# Scores: one row moves them by 1/2 --------------------------------------------------
+
+
+def fitted():
+    frame, y = table(300)
+    return frame, y, DPHFlowSynthesizer(epsilon=None, n_steps=5, random_state=0)
+
+
+def test_one_row_moves_the_distance_of_pairs_by_half_at_most():
+    frame, y, synthesizer = fitted()
+    synthesizer.fit(frame, y)
+    rng = np.random.default_rng(0)
+    moves = []
+    for i in rng.integers(300, size=40):
+        # The sample must be one: what changes is the held-out part.
+        synthesizer._n_sampled = 0
+        whole = _pairs_deviation(synthesizer, frame, y, 60.0)
+        rest = np.arange(300) != i
+        synthesizer._n_sampled = 0
+        less = _pairs_deviation(synthesizer, frame[rest], y[rest], 60.0)
+        moves.append(abs(whole - less))
+    assert max(moves) <= 0.5 + 1e-9
+    assert max(moves) > 0.45
+    synthesizer._n_sampled = 0
+    strange = pd.DataFrame({"size": [np.inf, np.nan], "kind": ["never", None]})
+    assert math.isfinite(_pairs_deviation(synthesizer, strange, y[:2], 60.0))
+    nothing = _pairs_deviation(synthesizer, frame[:0], y[:0], 60.0)
+    assert nothing == pytest.approx(0.0)
+
+
+def test_a_better_copy_has_a_smaller_distance():
+    frame, y, _ = fitted()
+    good = DPHFlowSynthesizer(epsilon=None, n_steps=300).fit(frame, y)
+    noisy = DPHFlowSynthesizer(epsilon=0.01, n_steps=5).fit(frame, y)
+    scores = [_pairs_deviation(s, frame, y, 300.0) for s in (good, noisy)]
+    assert scores[0] > scores[1] + 10
+
+
+def test_rows_that_raise_count_for_themselves_only():
+    def scoring(estimator, X, y):
+        values = np.asarray(X)[:, 0]
+        if (values == 13).any():
+            raise ValueError("13")
+        return values
+
+    rows = np.array([[0.25], [13.0], [2.0], [-1.0], [np.nan]])
+    found = _row_scores(scoring, None, rows, None)
+    assert found.tolist() == [0.25, 0.0, 1.0, 0.0, 0.0]
+    others = rows[[0, 2, 3, 4]]
+    assert _row_scores(scoring, None, others, None).tolist() == [0.25, 1.0, 0.0, 0.0]
+    with pytest.raises(ValueError, match="one number per row"):
+        _row_scores(lambda *_: np.ones(2), None, rows, None)
+
+
+def test_warnings_of_trials_stay_inside():
+    frame, y = table(300)
+
+    class Loud(DecisionTreeClassifier):
+        def fit(self, X, y):
+            warnings.warn(f"{len(y)} rows", UserWarning, stacklevel=2)
+            return super().fit(np.zeros((len(y), 1)), y)
+
+        def predict(self, X):
+            warnings.warn(f"{len(X)} rows", UserWarning, stacklevel=2)
+            return super().predict(np.zeros((len(X), 1)))
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        PrivateSearchCV(
+            SyntheticClassifier(flow(), Loud()), {"n_samples": [50]}, mean_trials=1.5
+        ).fit(frame, y)
+    assert not seen
