@@ -31,6 +31,7 @@ ORDER = (
     ("models.*", "models"),
     ("training",),
     ("synthesizers.*", "synthesizers"),
+    ("audit",),
 )
 # Beside that order: only these, and modules of the same package.
 APART = {
