@@ -61,6 +61,8 @@ PAIRS = ("outlier", "category", "missing")
 CANARY = "\N{SNOWMAN} a string that no other row holds"
 _GAIN = 1e3
 """Input of a canary: its weight's gradient is this many times its bias's."""
+_NEAR_ZERO = 0.05
+"""An epsilon near 0 that the accountant can still tell from 0."""
 _BLOCKS = 50
 """How often a gradient is computed anew among the trials of `audit_mechanism`."""
 
@@ -146,21 +148,30 @@ def _steps_epsilon(mu: float, plan: PrivacyPlan) -> float:
 def _run_epsilon(accuracy: float, plan: PrivacyPlan) -> float:
     """Return epsilon of gradient steps that allow such accuracy over a whole run.
 
-    The steps' noise is what is sought: the largest at which guesses can be right so
-    often, by the total variation between the two worlds, delta(0).
+    What is sought is the largest noise at which guesses can be right so often: under
+    (eps, delta)-DP the total variation between the two worlds is at most
+    ``(e^eps - 1 + 2 delta) / (e^eps + 1)``, at any one pair.
     """
     if accuracy <= 0.5:
         return 0.0
     if plan.sampling_rate >= 1:
         return gaussian_epsilon(1 / _least_mu(accuracy), plan.delta)
+    grown = math.exp(_NEAR_ZERO)
+    delta = ((2 * accuracy - 1) * (grown + 1) - (grown - 1)) / 2
+    if delta <= 0:
+        return 0.0
 
     def excess(log_z: float) -> float:
         steps = GaussianRelease(math.exp(log_z), plan.sampling_rate, plan.n_steps)
-        return epsilon_of([steps], 2 * accuracy - 1, 0.1) - 0.01
+        return epsilon_of([steps], delta) - _NEAR_ZERO
 
-    low, high = math.log(0.05), math.log(1e4)
-    if excess(high) > 0 or excess(low) < 0:
+    # By the central limit theorem; from there up to the first noise that is too large.
+    mu = _least_mu(accuracy) / plan.sampling_rate
+    high = -0.5 * math.log(math.log1p(mu * mu / plan.n_steps)) - 0.4
+    if excess(high) <= 0:
         return 0.0
+    while excess(high) > 0:
+        low, high = high, high + 0.1
     root = float(brentq(excess, low, high, xtol=1e-3))
     return _steps_epsilon(math.exp(-root - 1e-3), plan)
 
