@@ -88,7 +88,7 @@ class TableFormat:
 
     def restore(self, frame: pd.DataFrame) -> Any:
         """Return sampled rows in the containers that were fitted."""
-        x: Any = frame.loc[:, list(self.x_names)]
+        x: Any = frame[labels(self.x_names)]
         if self.x_kind == "array":
             x = x.to_numpy(dtype=self.x_dtype)
         if self.y_name is None:
@@ -97,6 +97,14 @@ class TableFormat:
         if self.y_kind == "array":
             y = y.to_numpy()
         return x, (y.to_frame() if self.y_kind == "frame" else y)
+
+
+def labels(names: Sequence[Hashable]) -> pd.Index:
+    """Return column labels as they are: no name is turned into another's type."""
+    array = np.empty(len(names), dtype=object)
+    for k, name in enumerate(names):
+        array[k] = name
+    return pd.Index(array, tupleize_cols=False).infer_objects()
 
 
 def as_table(owner: str, X: Any, y: Any = None) -> tuple[pd.DataFrame, TableFormat]:
@@ -176,6 +184,8 @@ def _array_frame(owner: str, X: Any) -> pd.DataFrame:
 def _check_names(owner: str, frame: pd.DataFrame) -> None:
     if isinstance(frame.columns, pd.MultiIndex):
         raise ValueError(f"{owner} takes one level of column names; got a MultiIndex.")
+    if frame.columns.hasnans:
+        raise ValueError(f"{owner} needs a name for every column; one is missing.")
     repeated = frame.columns[frame.columns.duplicated()].unique().tolist()
     if repeated:
         raise ValueError(f"{owner} needs distinct column names; repeated: {repeated}.")

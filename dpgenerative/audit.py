@@ -253,7 +253,8 @@ def _ideal_guesses(
     both ends of the scores.
     """
     mu = 1 / gaussian_multiplier(epsilon, delta)
-    best = (min(2, n_canaries), 0.0)
+    # Where he can show nothing, half of the canaries tell best that there is something.
+    best = (max(2, n_canaries // 4 * 2), 0.0)
     for cut in np.linspace(0.0, 4.0, 41):
         # In scores centred between the worlds: right at +mu/2, wrong at -mu/2.
         right, wrong = ndtr(mu / 2 - cut), ndtr(-mu / 2 - cut)

@@ -36,6 +36,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
+from dpgenerative._validation import labels
 from dpgenerative.privacy.noise import Key, Mechanisms, threshold_for
 from dpgenerative.schema import Column, Schema, is_real_dtype
 
@@ -390,7 +391,7 @@ class TableTransformer:
                 j: codec.decode(codes[:, j].astype(np.int64), positions[:, j])
                 for j, codec in enumerate(self.codecs)
             }
-        ).set_axis(pd.Index([c.column.name for c in self.codecs]), axis=1)
+        ).set_axis(labels([c.column.name for c in self.codecs]), axis=1)
 
     def log_within(self, frame: pd.DataFrame) -> np.ndarray:
         """Return the log-density of every row given its cells, shape (n,)."""
@@ -806,7 +807,8 @@ def _even_grid(column: Column, low: float, high: float, depth: int) -> np.ndarra
         low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
     line = _line_of(column)
     ends = line.to(np.array([low, high]))
-    grid = line.back(np.linspace(ends[0], ends[1], 2**depth + 1))
+    with np.errstate(over="ignore"):  # the ends themselves take the place of inf
+        grid = line.back(np.linspace(ends[0], ends[1], 2**depth + 1))
     grid = np.clip(grid, low, high)
     grid[[0, -1]] = low, high
     return np.unique(grid)

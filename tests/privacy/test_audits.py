@@ -4,8 +4,7 @@ The slow ones play every game on every configuration and print a table
 (``python -m pytest -m audit``). Their bounds hold *together* with 95 % confidence: the
 probabilities of error add up to 0.05 (Bonferroni), so that some bound lies beyond a
 claim that is met exactly in at most one of twenty seedings, however many rows the table
-has. Half of it goes to the four single trainings, whose bound is the loosest, and the
-rest to all others alike. Seeds are the numbers of the rows.
+has. `ERRORS` says how they are shared. Seeds are the numbers of the rows.
 """
 
 from __future__ import annotations
@@ -98,19 +97,25 @@ CONFIGURATIONS = {
     "vae, own divergence": (VAE, {"divergence": by_hand}),
     "vae, micro": (VAE, {"divergence": "mmd", "aggregation": "micro"}),
     "vae, batch": (VAE, {"divergence": "mmd", "aggregation": "batch"}),
-    "vae, batch, no divergence": (VAE, {"aggregation": "batch", "delta": 1e-6}),
+    "vae, batch, no divergence": (VAE, {"aggregation": "batch", "delta": 1e-8}),
 }
 EPSILONS = (1.0, 2.0, 4.0, 8.0)
 RUNS = {1.0: 16_000, 2.0: 5000, 4.0: 2000, 8.0: 1000}
 PAIRED = [(estimator, pair) for estimator in (FLOW, VAE) for pair in audit.PAIRS]
-OTHERS = 2 * len(CONFIGURATIONS) + 2 * len(EPSILONS) + len(PAIRED)
-TOGETHER = 1 - 0.025 / OTHERS
-SINGLE = 1 - 0.025 / len(EPSILONS)
+N_OTHERS = 2 * len(CONFIGURATIONS) + len(PAIRED)
+# Rows that must also show a share of their claim get the most: 0.05 in all.
+ERRORS = {
+    "single": 0.02 / len(EPSILONS),
+    "step": 0.018 / len(EPSILONS),
+    "repeated": 0.006 / len(EPSILONS),
+    "other": 0.006 / N_OTHERS,
+}
+TOGETHER = 1 - ERRORS["other"]
 
 
 def configured(name):
     kind, params = CONFIGURATIONS[name]
-    return kind(**{**TINY, **STEPS, **params})
+    return kind(**{"delta": 1e-7, **TINY, **STEPS, **params})
 
 
 def lean(epsilon, kind=FLOW, **steps):
@@ -128,8 +133,8 @@ def test_no_step_tells_more_than_is_claimed(name, tabled):
     seed = list(CONFIGURATIONS).index(name)
     result = audit_mechanism(configured(name), confidence=TOGETHER, random_state=seed)
     assert tabled(name, result).holds
-    # The worst case reaches what the noise says, whatever clips.
-    assert result.lower_bound >= 0.8 * result.best
+    # The worst case comes near what the noise says, whatever clips.
+    assert result.lower_bound >= 0.6 * result.best
 
 
 @pytest.mark.audit
@@ -146,7 +151,7 @@ def test_no_training_tells_more_than_is_claimed(name, tabled):
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_one_step_shows_most_of_the_claim(epsilon, tabled):
     result = audit_mechanism(
-        lean(epsilon, **STEPS), confidence=TOGETHER, random_state=int(epsilon)
+        lean(epsilon, **STEPS), confidence=1 - ERRORS["step"], random_state=int(epsilon)
     )
     assert result.holds
     assert tabled(f"one step, epsilon {epsilon:g}", result).share >= 0.8
@@ -157,7 +162,7 @@ def test_one_step_shows_most_of_the_claim(epsilon, tabled):
 def test_repeated_trainings_show_half_of_the_claim(epsilon, tabled):
     result = audit_training(
         lean(epsilon, **WHOLE), table(6), n_canaries=1, n_runs=RUNS[epsilon],
-        confidence=TOGETHER, random_state=int(epsilon),
+        confidence=1 - ERRORS["repeated"], random_state=int(epsilon),
     )  # fmt: skip
     assert result.holds
     assert tabled(f"repeated, epsilon {epsilon:g}", result).share >= 0.5
@@ -168,7 +173,7 @@ def test_repeated_trainings_show_half_of_the_claim(epsilon, tabled):
 def test_one_training_shows_a_fifth_of_the_claim(epsilon, tabled):
     result = audit_training(
         lean(epsilon, VAE, **WHOLE), table(), n_canaries=6000,
-        confidence=SINGLE, random_state=int(epsilon),
+        confidence=1 - ERRORS["single"], random_state=int(epsilon),
     )  # fmt: skip
     assert result.holds
     assert tabled(f"one run, epsilon {epsilon:g}", result).share >= 0.2
@@ -276,6 +281,7 @@ def test_repeated_trainings_stay_within_their_claim_and_a_leak_does_not(monkeypa
     assert not found(**WHOLE).holds
 
 
+@pytest.mark.audit
 def test_a_sampled_training_is_bounded_by_its_own_noise():
     # Guesses as good as they can be lead back to the epsilon of the steps.
     synthesizer = lean(2.0, n_steps=20, batch_size=10)
