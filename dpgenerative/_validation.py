@@ -126,8 +126,7 @@ def as_table(owner: str, X: Any, y: Any = None) -> tuple[pd.DataFrame, TableForm
     _check_names(owner, frame)
     if frame.shape[1] == 0:
         raise ValueError(
-            f"0 feature(s) (shape={frame.shape}) while a minimum of 1 is required by "
-            f"{owner}."
+            f"0 feature(s) (shape=(, 0)) while a minimum of 1 is required by {owner}."
         )
     if len(frame) == 0:
         raise ValueError(
@@ -196,7 +195,7 @@ def _target(owner: str, y: Any, n: int) -> tuple[pd.Series, str, Hashable]:
         series, kind, label = y, "series", y.name
     elif isinstance(y, pd.DataFrame):
         if y.shape[1] != 1:
-            raise ValueError(f"{owner}: y must have one column; got shape {y.shape}.")
+            raise ValueError(f"{owner}: y must have one column; got {y.shape[1]}.")
         series, kind, label = y.iloc[:, 0], "frame", y.columns[0]
     elif isinstance(y, (pd.Index, pd.api.extensions.ExtensionArray)):
         series, kind, label = pd.Series(y), "series", None
@@ -206,12 +205,11 @@ def _target(owner: str, y: Any, n: int) -> tuple[pd.Series, str, Hashable]:
         if array.ndim == 2 and array.shape[1] == 1:
             array = array[:, 0]
         if array.ndim != 1:
-            raise ValueError(f"{owner}: y must be one column; got shape {array.shape}.")
+            shape = f"{array.ndim} dimensions of sizes (n, {str(array.shape[1:])[1:]}"
+            raise ValueError(f"{owner}: y must be one column; got {shape}.")
         array = array.astype(_array_dtype(array), copy=False)
         series, kind, label = pd.Series(array), "array", None
     if len(series) != n:
-        raise ValueError(
-            f"{owner}: X and y must have the same number of rows; got {n} and "
-            f"{len(series)}."
-        )
+        # How many they have is private.
+        raise ValueError(f"{owner}: X and y must have the same number of rows.")
     return series, kind, label

@@ -529,7 +529,7 @@ class _Fitter:
         self, column: Column, dtype: Any, series: pd.Series
     ) -> tuple[float, float]:
         """Release the outermost magnitudes that hold rows."""
-        values = series.to_numpy(float, na_value=np.nan)
+        values = _floats(series)
         values = values[np.isfinite(values)]
         info = _limits(dtype)
         possible = np.ones(len(_MAGNITUDES) - 1, dtype=bool)
@@ -698,7 +698,7 @@ def in_steps(column: Column, series: pd.Series) -> np.ndarray:
     and missing ones become the lower bound where the column is not nullable.
     """
     assert column.lower is not None
-    values = series.to_numpy(float, na_value=np.nan)
+    values = _floats(series)
     values = np.where(np.isinf(values), np.nan, values)
     values = np.clip(values, column.lower, column.upper)
     if not column.nullable:
@@ -706,6 +706,12 @@ def in_steps(column: Column, series: pd.Series) -> np.ndarray:
     if column.step is None:
         return values
     return np.clip(np.round(values / column.step), *_grid_ends(column))
+
+
+def _floats(series: pd.Series) -> np.ndarray:
+    """Return numbers in float64; a warning of those too large would speak of values."""
+    with np.errstate(over="ignore"):
+        return series.to_numpy(float, na_value=np.nan)
 
 
 def level_indices(series: pd.Series, levels: Sequence[Hashable]) -> np.ndarray:
@@ -745,9 +751,11 @@ def _key(value: Any) -> Key | None:
     if isinstance(value, bool):
         return "bool", value
     if isinstance(value, int):
-        return ("int", int(value)) if abs(value) < 2**63 else None
+        whole = int.__int__(value)
+        return ("int", whole) if abs(whole) < 2**63 else None
     if isinstance(value, float):
-        return None if value != value else ("float", value + 0.0)
+        number = float.__float__(value)
+        return None if number != number else ("float", number + 0.0)
     return None
 
 

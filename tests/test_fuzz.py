@@ -64,6 +64,15 @@ class Contrary:
     __hash__ = object.__hash__
 
 
+class Rebel(int):
+    """A number that does not add up."""
+
+    def __abs__(self):
+        raise RuntimeError("never to be asked")
+
+    __hash__ = int.__hash__
+
+
 OBJECTS = st.one_of(
     TEXT,
     st.none(),
@@ -80,7 +89,7 @@ OBJECTS = st.one_of(
             10**400, -(10**400), decimal.Decimal("NaN"), decimal.Decimal("sNaN"),
             dt.date(1, 1, 1), dt.datetime(9999, 12, 31), 1 + 2j,
             pd.Timestamp("2262-04-11"), np.datetime64("NaT"), np.array([1, 2]),
-            {1, 2}, frozenset(), Odd(), Unhashable("u"), Contrary(), Ellipsis,
+            {1, 2}, frozenset(), Odd(), Unhashable("u"), Contrary(), Ellipsis, Rebel(3),
             pd.Interval(0, 1), pd.Series([1]), float, np.array(2.0), np.longdouble(1),
         ]
     ),
@@ -143,7 +152,9 @@ COLUMNS = {
     "float64": series_of(FLOATS, np.dtype(float)),
     "float32": series_of(SINGLES, np.dtype(np.float32)),
     "float16": series_of(st.floats(width=16), np.dtype(np.float16)),
-    "longdouble": series_of(st.floats(), np.dtype(np.longdouble)),
+    "longdouble": series_of(
+        st.floats() | st.just(np.longdouble("1e4000")), np.dtype(np.longdouble)
+    ),
     "int64": series_of(LONG, np.dtype(np.int64)),
     "int8": series_of(st.integers(-128, 127), np.dtype(np.int8)),
     "uint64": series_of(st.integers(0, 2**64 - 1), np.dtype(np.uint64)),
