@@ -295,8 +295,9 @@ def _check_counts(owner: str, **counts: Any) -> None:
         check_number(owner, name, value, low=1, closed="left", integer=True)
 
 
-def _streams(random_state: int | None, device: str) -> Streams:
-    return Streams.create(random_state, random_state is not None, device)
+def _streams(estimator: Synthesizer, random_state: int | None, device: str) -> Streams:
+    seeded = random_state is not None
+    return Streams.create(random_state, seeded, device, estimator.secure and not seeded)
 
 
 class _Door(Mechanisms):
@@ -387,7 +388,7 @@ def audit_mechanism(
     _check(owner, estimator, confidence, random_state)
     _check_counts(owner, n_rows=n_rows, n_trials=n_trials)
     plan = _plan_of(estimator, n_rows)
-    streams = _streams(random_state, "cpu")
+    streams = _streams(estimator, random_state, "cpu")
     worlds = _Worlds(estimator, plan, streams)
     without, with_row = (worlds.draws(present, n_trials) for present in (False, True))
     line = (with_row.exact - without.exact) / worlds.variances
@@ -572,7 +573,7 @@ def audit_training(
     _check(owner, estimator, confidence, random_state)
     _check_counts(owner, n_canaries=n_canaries, n_runs=n_runs)
     device = estimator._device()
-    streams = _streams(random_state, device)
+    streams = _streams(estimator, random_state, device)
     coins = np.random.default_rng(random_state)
     runs = _Trainings(estimator, X, y, n_canaries, streams, device)
     included = coins.random((n_runs, n_canaries)) < 0.5
@@ -636,6 +637,7 @@ class _Trainings:
         self.n_rows = len(self.frame) + math.ceil(n_canaries / 2)
         self.plan = estimator._plan(self.n_rows, self.schema)
         self.inner = estimator._mechanisms(streams)
+        self.size = 0.0
         self.transformer = TableTransformer.fit(
             self.frame, self.schema, self.inner, n_rows=self.n_rows,
             multiplier=self.plan.marginal_multiplier, delta=self.plan.threshold_delta,
@@ -663,7 +665,8 @@ class _Trainings:
         gradient = estimator._gradient(
             model, objective, plan, n, self.inner, self.device
         )
-        size = self._size_of_one(model, layer, gradient)
+        if not self.size:
+            self.size = self._size_of_one(model, layer, gradient)
         trained = [p for p in model.parameters() if p.requires_grad]
         place = next(k for k, p in enumerate(trained) if p is layer.weight)
         witness = _Witness(self.inner, place)
@@ -673,7 +676,7 @@ class _Trainings:
             self.device, divergence=estimator._batch_term(model, streams),
         )  # fmt: skip
         seen = np.stack(witness.seen)
-        log_ratio = (seen * size - size**2 / 2) / witness.std**2
+        log_ratio = (seen - self.size / 2) * self.size / witness.std**2
         return _sampled(log_ratio, plan.sampling_rate).sum(0)
 
     def _objective(

@@ -79,6 +79,7 @@ class Synthesizer(BaseEstimator):
     device: str
     random_state: Any
     reproducible: bool
+    secure: bool
     verbose: int
     _model: Any
 
@@ -124,7 +125,7 @@ class Synthesizer(BaseEstimator):
         self._check_schema(schema)
         seed = self._seed()
         device = self._device()
-        streams = Streams.create(seed, self.reproducible, device)
+        streams = Streams.create(seed, self.reproducible, device, self.secure)
         mechanisms = self._mechanisms(streams)
         fitted = self._fit(frame, schema, streams, mechanisms, device)
         for name, value in fitted.items():
@@ -435,6 +436,9 @@ class Synthesizer(BaseEstimator):
         check_option(owner, "reproducible", self.reproducible, [True, False])
         if self.reproducible and self.random_state is None:
             refuse(owner, "reproducible", "needs an integer random_state", True)
+        check_option(owner, "secure", self.secure, [True, False])
+        if self.secure and self.reproducible:
+            refuse(owner, "secure", "excludes reproducible=True: no seed is used", True)
 
     def _check_integers(self, also: Sequence[str] = (), **least: int) -> None:
         for name, low in least.items():
@@ -534,7 +538,11 @@ class Synthesizer(BaseEstimator):
     ) -> PrivacyReport:
         clipping = gradient.describe(self.divergence is not None)
         return PrivacyReport(
-            plan, spent, clipping, _public_facts(schema), _notes(self.reproducible)
+            plan,
+            spent,
+            clipping,
+            _public_facts(schema),
+            _notes(self.reproducible, self.secure),
         )
 
 
@@ -588,7 +596,7 @@ def _listed(names: list[Hashable]) -> str:
     return ", ".join(str(name) for name in names)
 
 
-def _notes(reproducible: bool) -> tuple[str, ...]:
+def _notes(reproducible: bool, secure: bool) -> tuple[str, ...]:
     notes = [
         "The privacy unit is one row: a person with k rows gets k times epsilon (and "
         "a larger delta). Aggregate to one row per person before fitting.",
@@ -596,6 +604,11 @@ def _notes(reproducible: bool) -> tuple[str, ...]:
         "Not covered: what a fitted model says of private rows (score_samples, encode "
         "and the like), timing, memory.",
     ]
+    if secure:
+        notes.append(
+            "secure=True: noise and batches came from the operating system's "
+            "cryptographic generator, every normal the sum of several."
+        )
     if reproducible:
         notes.insert(
             0,
