@@ -730,7 +730,8 @@ def level_indices(series: pd.Series, levels: Sequence[Hashable]) -> np.ndarray:
             ],
             dtype=int,
         )
-    places, uniques = pd.factorize(series)
+    with np.errstate(over="ignore"):
+        places, uniques = pd.factorize(series)
     table = np.array([by_value.get(value, -1) for value in uniques] + [-1], dtype=int)
     return table[places]
 

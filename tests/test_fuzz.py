@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import dpgenerative
@@ -296,6 +296,8 @@ def run(max_examples, derandomize, monkeypatch):
         deadline=None,
         derandomize=derandomize,
         database=None,
+        phases=[Phase.generate],
+        print_blob=True,
         suppress_health_check=list(HealthCheck),
     )(given(st.data())(check))()
 

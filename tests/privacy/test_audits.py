@@ -72,7 +72,7 @@ CONFIGURATIONS = {
     "flow, all found": (FLOW, {}),
     "flow, all declared": (FLOW, DECLARED),
     "flow, epsilon 0.5": (FLOW, {"epsilon": 0.5}),
-    "flow, epsilon 8": (FLOW, {"epsilon": 8.0}),
+    "flow, delta 1e-9": (FLOW, {"delta": 1e-9}),
     "flow, not anchored": (FLOW, {"anchored": False, **DECLARED}),
     "flow, norm estimated": (FLOW, {"max_grad_norm": "auto"}),
     "flow, per-layer": (FLOW, {"clipping": "per-layer"}),
@@ -113,9 +113,9 @@ ERRORS = {
 TOGETHER = 1 - ERRORS["other"]
 
 
-def configured(name):
+def configured(name, **changes):
     kind, params = CONFIGURATIONS[name]
-    return kind(**{"delta": 1e-7, **TINY, **STEPS, **params})
+    return kind(**{"delta": 1e-7, **TINY, **STEPS, **params, **changes})
 
 
 def lean(epsilon, kind=FLOW, **steps):
@@ -141,10 +141,11 @@ def test_no_step_tells_more_than_is_claimed(name, tabled):
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_no_training_tells_more_than_is_claimed(name, tabled):
     seed = list(CONFIGURATIONS).index(name)
+    # At an epsilon where a thousand canaries can show something at this confidence.
     result = audit_training(
-        configured(name), wider(), confidence=TOGETHER, random_state=seed
+        configured(name, epsilon=8.0), wider(), confidence=TOGETHER, random_state=seed
     )
-    assert tabled(name, result).holds
+    assert tabled(f"{name}, epsilon 8", result).holds
 
 
 @pytest.mark.audit
