@@ -91,7 +91,7 @@ class TableFormat:
 
     def restore(self, frame: pd.DataFrame) -> Any:
         """Return sampled rows in the containers that were fitted."""
-        x: Any = frame.loc[:, list(self.x_names)]
+        x: Any = frame[labels(self.x_names)]
         if self.x_kind == "array":
             x = x.to_numpy(dtype=self.x_dtype)
         if self.y_name is None:
@@ -100,6 +100,14 @@ class TableFormat:
         if self.y_kind == "array":
             y = y.to_numpy()
         return x, (y.to_frame() if self.y_kind == "frame" else y)
+
+
+def labels(names: Sequence[Hashable]) -> pd.Index:
+    """Return column labels as they are: no name is turned into another's type."""
+    array = np.empty(len(names), dtype=object)
+    for k, name in enumerate(names):
+        array[k] = name
+    return pd.Index(array, tupleize_cols=False).infer_objects()
 
 
 def as_table(
@@ -128,8 +136,7 @@ def as_table(
     _check_names(owner, frame)
     if frame.shape[1] == 0:
         raise ValueError(
-            f"0 feature(s) (shape={frame.shape}) while a minimum of 1 is required by "
-            f"{owner}."
+            f"0 feature(s) (shape=(, 0)) while a minimum of 1 is required by {owner}."
         )
     if len(frame) == 0 and not allow_empty:
         raise ValueError(
@@ -209,6 +216,8 @@ def _array_frame(owner: str, X: Any) -> pd.DataFrame:
 def _check_names(owner: str, frame: pd.DataFrame) -> None:
     if isinstance(frame.columns, pd.MultiIndex):
         raise ValueError(f"{owner} takes one level of column names; got a MultiIndex.")
+    if frame.columns.hasnans:
+        raise ValueError(f"{owner} needs a name for every column; one is missing.")
     repeated = frame.columns[frame.columns.duplicated()].unique().tolist()
     if repeated:
         raise ValueError(f"{owner} needs distinct column names; repeated: {repeated}.")
@@ -219,7 +228,7 @@ def _target(owner: str, y: Any, n: int) -> tuple[pd.Series, str, Hashable]:
         series, kind, label = y, "series", y.name
     elif isinstance(y, pd.DataFrame):
         if y.shape[1] != 1:
-            raise ValueError(f"{owner}: y must have one column; got shape {y.shape}.")
+            raise ValueError(f"{owner}: y must have one column; got {y.shape[1]}.")
         series, kind, label = y.iloc[:, 0], "frame", y.columns[0]
     elif isinstance(y, (pd.Index, pd.api.extensions.ExtensionArray)):
         series, kind, label = pd.Series(y), "series", None
@@ -229,12 +238,11 @@ def _target(owner: str, y: Any, n: int) -> tuple[pd.Series, str, Hashable]:
         if array.ndim == 2 and array.shape[1] == 1:
             array = array[:, 0]
         if array.ndim != 1:
-            raise ValueError(f"{owner}: y must be one column; got shape {array.shape}.")
+            shape = f"{array.ndim} dimensions of sizes (n, {str(array.shape[1:])[1:]}"
+            raise ValueError(f"{owner}: y must be one column; got {shape}.")
         array = array.astype(_array_dtype(array), copy=False)
         series, kind, label = pd.Series(array), "array", None
     if len(series) != n:
-        raise ValueError(
-            f"{owner}: X and y must have the same number of rows; got {n} and "
-            f"{len(series)}."
-        )
+        # How many they have is private.
+        raise ValueError(f"{owner}: X and y must have the same number of rows.")
     return series, kind, label

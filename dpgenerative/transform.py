@@ -44,6 +44,7 @@ from dpgenerative._temporal import (
     to_units,
     year_starts,
 )
+from dpgenerative._validation import labels
 from dpgenerative.constraints import alternatives, is_missing, satisfies
 from dpgenerative.privacy.noise import Key, Mechanisms, threshold_for
 from dpgenerative.schema import Column, Schema, is_real_dtype
@@ -504,7 +505,7 @@ class TableTransformer:
                 j: codec.decode(codes[:, j].astype(np.int64), positions[:, j])
                 for j, codec in enumerate(self.codecs)
             }
-        ).set_axis(pd.Index([c.column.name for c in self.codecs]), axis=1)
+        ).set_axis(labels([c.column.name for c in self.codecs]), axis=1)
 
     def log_within(self, frame: pd.DataFrame) -> np.ndarray:
         """Return the log-density of every row given its cells, shape (n,)."""
@@ -871,7 +872,7 @@ def _as_numbers(column: Column, series: pd.Series) -> np.ndarray:
     """Return numbers, or times in units, NaN where missing."""
     if column.temporal:
         return to_units(series, column.unit)
-    return series.to_numpy(float, na_value=np.nan)
+    return _floats(series)
 
 
 def in_steps(column: Column, series: pd.Series) -> np.ndarray:
@@ -892,6 +893,12 @@ def in_steps(column: Column, series: pd.Series) -> np.ndarray:
     return np.clip(np.round(values / column.step), *_grid_ends(column))
 
 
+def _floats(series: pd.Series) -> np.ndarray:
+    """Return numbers in float64; a warning of those too large would speak of values."""
+    with np.errstate(over="ignore"):
+        return series.to_numpy(float, na_value=np.nan)
+
+
 def level_indices(series: pd.Series, levels: Sequence[Hashable]) -> np.ndarray:
     """Return the position of every value among the levels, -1 where it is not one."""
     by_value = {level: i for i, level in reversed(list(enumerate(levels)))}
@@ -908,7 +915,8 @@ def level_indices(series: pd.Series, levels: Sequence[Hashable]) -> np.ndarray:
             ],
             dtype=int,
         )
-    places, uniques = pd.factorize(series)
+    with np.errstate(over="ignore"):
+        places, uniques = pd.factorize(series)
     table = np.array([by_value.get(value, -1) for value in uniques] + [-1], dtype=int)
     return table[places]
 
@@ -935,9 +943,11 @@ def _key(value: Any) -> Key | None:
     if isinstance(value, bool):
         return "bool", value
     if isinstance(value, int):
-        return ("int", int(value)) if abs(value) < 2**63 else None
+        whole = int.__int__(value)
+        return ("int", whole) if abs(whole) < 2**63 else None
     if isinstance(value, float):
-        return None if value != value else ("float", value + 0.0)
+        number = float.__float__(value)
+        return None if number != number else ("float", number + 0.0)
     return None
 
 
@@ -1000,7 +1010,8 @@ def _even_grid(column: Column, low: float, high: float, depth: int) -> np.ndarra
         low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
     line = _line_of(column)
     ends = line.to(np.array([low, high]))
-    grid = line.back(np.linspace(ends[0], ends[1], 2**depth + 1))
+    with np.errstate(over="ignore"):  # the ends themselves take the place of inf
+        grid = line.back(np.linspace(ends[0], ends[1], 2**depth + 1))
     grid = np.clip(grid, low, high)
     grid[[0, -1]] = low, high
     return np.unique(grid)

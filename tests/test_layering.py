@@ -36,6 +36,7 @@ ORDER = (
     ("models.*", "models"),
     ("training", "persistence", "public"),
     ("synthesizers.*", "synthesizers"),
+    ("audit",),
     ("predictors", "pipeline"),
     ("search",),
     ("cli",),

@@ -448,6 +448,41 @@ def test_bad_tables():
 
 
 @pytest.mark.parametrize(
+    ("X", "y"),
+    [
+        (mixed(123), np.arange(45)),
+        (mixed(123), np.ones((123, 2))),
+        (mixed(123), mixed(123)),
+        (mixed(123)[[]], None),
+    ],
+    ids=["rows", "columns", "frame", "no columns"],
+)
+def test_no_message_counts_the_rows(X, y):
+    with pytest.raises(ValueError, match=r"DPHFlowSynthesizer") as error:
+        DPHFlowSynthesizer(**FAST).fit(X, y)
+    assert "123" not in str(error.value)
+    assert "45" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "match"),
+    [([np.nan, "a"], "one is missing"), ([b"x", 2], None), ([("a", "b"), 1.5], None)],
+    ids=["missing", "bytes", "tuple"],
+)
+@both
+def test_odd_column_names(estimator, names, match):
+    frame = mixed()[["age", "city"]]
+    frame.columns = pd.Index(names, dtype=object, tupleize_cols=False)
+    if match is not None:
+        with pytest.raises(ValueError, match=match):
+            fitted(frame, estimator)
+        return
+    synthesizer = fitted(frame, estimator)
+    assert synthesizer.sample(3).columns.tolist() == names
+    assert np.isfinite(synthesizer.score(frame))
+
+
+@pytest.mark.parametrize(
     "values",
     [
         np.ones(10) * 1j,
@@ -486,13 +521,19 @@ HOSTILE = {
     "unicode": ["\ud800", "\0", "\N{SNOWMAN}" * 1000, ""],
     "none": [None] * 4,
     "long": [10**5000, 1, 2, 3],
+    "too large": np.array(["1e4000", "0", "1", "2"], dtype=np.longdouble),
     "unsigned": np.array([2**64 - 1, 0, 5, 2**63], dtype=np.uint64).tolist(),
 }
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_values_never_raise(kind):
-    column = pd.Series(HOSTILE[kind] * 10, dtype=None if kind != "long" else object)
+    column = pd.Series(
+        np.tile(HOSTILE[kind], 10)
+        if isinstance(HOSTILE[kind], np.ndarray)
+        else HOSTILE[kind] * 10,
+        dtype=None if kind != "long" else object,
+    )
     sample = fitted(pd.DataFrame({"x": column, "y": range(40)})).sample(30)
     assert sample["x"].dtype == column.dtype
 

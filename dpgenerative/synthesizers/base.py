@@ -25,6 +25,7 @@ from dpgenerative._validation import (
     as_table,
     check_number,
     check_option,
+    labels,
     refuse,
 )
 from dpgenerative.models.cells import CellFacts
@@ -88,6 +89,7 @@ class Synthesizer(BaseEstimator):
     device: str
     random_state: Any
     reproducible: bool
+    secure: bool
     verbose: int
     _model: Any
 
@@ -135,7 +137,7 @@ class Synthesizer(BaseEstimator):
         charge(self._owner, self._epsilon, self.delta)
         seed = self._seed()
         device = self._device()
-        streams = Streams.create(seed, self.reproducible, device)
+        streams = Streams.create(seed, self.reproducible, device, self.secure)
         mechanisms = self._mechanisms(streams)
         fitted = self._fit(rows, schema.modelled, streams, mechanisms, device, public)
         for name, value in fitted.items():
@@ -321,9 +323,9 @@ class Synthesizer(BaseEstimator):
         ids = [c.name for c in schema.columns if c.role == "id"]
         layout = replace(layout, ids=tuple((n, frame.dtypes[n]) for n in ids))
         if public is not None:
-            public = public_table(self._owner, public, frame, layout)[names]
+            public = public_table(self._owner, public, frame, layout)[labels(names)]
             schema = domain_of(schema, public)
-        return frame[names], layout, schema, public
+        return frame[labels(names)], layout, schema, public
 
     def _transform(
         self,
@@ -652,6 +654,9 @@ class Synthesizer(BaseEstimator):
         check_option(owner, "reproducible", self.reproducible, [True, False])
         if self.reproducible and self.random_state is None:
             refuse(owner, "reproducible", "needs an integer random_state", True)
+        check_option(owner, "secure", self.secure, [True, False])
+        if self.secure and self.reproducible:
+            refuse(owner, "secure", "excludes reproducible=True: no seed is used", True)
 
     def _check_integers(self, also: Sequence[str] = (), **least: int) -> None:
         for name, low in least.items():
@@ -796,7 +801,7 @@ class Synthesizer(BaseEstimator):
             )
         else:
             names = list(layout.x_names)
-        joined = frame[names].set_axis(list(self._layout.x_names), axis=1)
+        joined = frame[labels(names)].set_axis(labels(self._layout.x_names), axis=1)
         if layout.y_name is not None:
             joined = joined.assign(**{"__y": frame[layout.y_name]})
             joined = joined.rename(columns={"__y": self._layout.y_name})
@@ -820,7 +825,7 @@ class Synthesizer(BaseEstimator):
             spent,
             clipping,
             facts,
-            _notes(self.reproducible, self.max_rows_per_unit),
+            _notes(self.reproducible, self.secure, self.max_rows_per_unit),
         )
 
 
@@ -882,7 +887,7 @@ def _listed(names: Sequence[Hashable]) -> str:
     return ", ".join(str(name) for name in names)
 
 
-def _notes(reproducible: bool, rows_per_unit: int) -> tuple[str, ...]:
+def _notes(reproducible: bool, secure: bool, rows_per_unit: int) -> tuple[str, ...]:
     unit = (
         "The privacy unit is one row: a person with k rows gets k times epsilon (and "
         "a larger delta). Aggregate to one row per person before fitting, or state "
@@ -899,6 +904,11 @@ def _notes(reproducible: bool, rows_per_unit: int) -> tuple[str, ...]:
         "Not covered: what a fitted model says of private rows (score_samples, encode "
         "and the like), timing, memory.",
     ]
+    if secure:
+        notes.append(
+            "secure=True: noise and batches came from the operating system's "
+            "cryptographic generator, every normal the sum of several."
+        )
     if reproducible:
         notes.insert(
             0,

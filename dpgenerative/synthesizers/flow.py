@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from dpgenerative._random import Streams
-from dpgenerative._validation import check_option
+from dpgenerative._validation import check_option, labels
 from dpgenerative.models.cells import CellFacts, Clamp
 from dpgenerative.models.divergences import DIVERGENCES
 from dpgenerative.models.flow import HFlow
@@ -96,6 +96,10 @@ class DPHFlowSynthesizer(Synthesizer):
     reproducible : bool, default=False
         Seed noise and batches by `random_state` too. Whoever knows the seed can then
         remove the noise; the report says so.
+    secure : bool, default=False
+        Draw noise and batches from the operating system's cryptographic generator, each
+        normal as the sum of several (`_random.SecureGenerator`); excludes
+        `reproducible`. Slower: see the guarantee's page.
     verbose : int, default=0
         Show a progress bar.
 
@@ -170,6 +174,7 @@ class DPHFlowSynthesizer(Synthesizer):
         device: str = "auto",
         random_state: Any = None,
         reproducible: bool = False,
+        secure: bool = False,
         verbose: int = 0,
     ) -> None:
         self.epsilon = epsilon
@@ -199,6 +204,7 @@ class DPHFlowSynthesizer(Synthesizer):
         self.device = device
         self.random_state = random_state
         self.reproducible = reproducible
+        self.secure = secure
         self.verbose = verbose
 
     def score_samples(self, X: Any, y: Any = None) -> np.ndarray:
@@ -246,9 +252,9 @@ class DPHFlowSynthesizer(Synthesizer):
     ) -> dict[str, Any]:
         """Fit with the last column before all others: often the one to predict."""
         ordered = Schema([*schema.columns[-1:], *schema.columns[:-1]])
-        frame = frame[list(ordered.names)]
+        frame = frame[labels(ordered.names)]
         if public is not None:
-            public = public[list(ordered.names)]
+            public = public[labels(ordered.names)]
         fitted = super()._fit(frame, ordered, streams, mechanisms, device, public)
         released = fitted["schema_"]
         return {**fitted, "schema_": Schema(released[name] for name in schema.names)}

@@ -180,6 +180,10 @@ class DPVAESynthesizer(Synthesizer):
     reproducible : bool, default=False
         Seed noise and batches by `random_state` too. Whoever knows the seed can then
         remove the noise; the report says so.
+    secure : bool, default=False
+        Draw noise and batches from the operating system's cryptographic generator, each
+        normal as the sum of several (`_random.SecureGenerator`); excludes
+        `reproducible`. Slower: see the guarantee's page.
     verbose : int, default=0
         Show a progress bar.
 
@@ -263,6 +267,7 @@ class DPVAESynthesizer(Synthesizer):
         device: str = "auto",
         random_state: Any = None,
         reproducible: bool = False,
+        secure: bool = False,
         verbose: int = 0,
     ) -> None:
         self.epsilon = epsilon
@@ -302,6 +307,7 @@ class DPVAESynthesizer(Synthesizer):
         self.device = device
         self.random_state = random_state
         self.reproducible = reproducible
+        self.secure = secure
         self.verbose = verbose
 
     # Public methods -------------------------------------------------------------

@@ -10,10 +10,12 @@ import torch
 from scipy import stats
 from torch import nn
 
-from dpgenerative._random import Streams
+from dpgenerative import DPHFlowSynthesizer, DPVAESynthesizer
+from dpgenerative._random import SecureGenerator, Streams
 from dpgenerative.layers import LULinear, MaskedLinear
 from dpgenerative.privacy.noise import Mechanisms, threshold_for
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
+from tests.privacy import test_sampling as sampling
 
 
 def mechanisms():
@@ -132,6 +134,77 @@ def test_noise_keeps_more_of_its_seed_than_32_bits():
     streams = Streams.create(None, False, "cpu")
     assert isinstance(streams.gradients, np.random.Generator)
     assert streams.gradients.bit_generator.state["state"]["state"].nbytes >= 16
+
+
+def test_secure_normals_are_normal():
+    draws = SecureGenerator().standard_normal(40_000)
+    assert looks_like(draws, 1.0)
+    assert not looks_like(draws, 0.95)
+    assert abs(np.corrcoef(draws[1:], draws[:-1])[0, 1]) < 4.5 / 200
+    # The halves come from one pair of uniforms each, and must not show it.
+    assert abs(np.corrcoef(draws[:20_000], draws[20_000:])[0, 1]) < 4.5 / 141
+    moved = SecureGenerator().normal(3.0, 2.0, (100, 80))
+    assert moved.shape == (100, 80)
+    assert looks_like(moved.ravel() - 3, 2.0)
+    assert SecureGenerator().normal(0.0, 0.0, ()).shape == ()
+
+
+def test_secure_counts_are_what_they_say():
+    rng = SecureGenerator()
+    p, k = 0.3, np.arange(1, 12)
+    draws = rng.geometric(p, 40_000)
+    observed = np.append([(draws == i).sum() for i in k], (draws > k[-1]).sum())
+    expected = np.append(stats.geom.pmf(k, p), stats.geom.sf(k[-1], p)) * len(draws)
+    assert stats.chisquare(observed, expected).pvalue > 1e-5
+    assert (rng.geometric(1.0, 5) == 1).all()
+    assert rng.geometric(1e-18, 3).min() > 10**6
+    numbers = rng.integers(3, 10, size=40_000)
+    assert stats.chisquare(np.bincount(numbers, minlength=10)[3:]).pvalue > 1e-5
+    assert 0 <= rng.integers(2**62) < 2**62
+    uniforms = rng.random((200, 100))
+    assert stats.kstest(uniforms.ravel(), "uniform").pvalue > 1e-5
+    assert uniforms.max() < 1
+    assert rng.random(0).shape == (0,)
+
+
+def test_secure_batches_are_poisson():
+    rows = sampling.inclusion(sampling.poisson(SecureGenerator()))
+    assert sampling.fair_rate(rows)
+    assert sampling.binomial_sizes(rows)
+    assert sampling.uncorrelated_pairs(rows)
+
+
+@pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
+def test_a_secure_fit_draws_from_the_operating_system_alone(estimator, monkeypatch):
+    opened = []
+    create = Streams.create.__func__
+
+    def watched(cls, *args):
+        streams = create(cls, *args)
+        private = (streams.batches, streams.counts, streams.gradients)
+        opened.extend((rng, rng.bit_generator.state) for rng in private)
+        return streams
+
+    monkeypatch.setattr(Streams, "create", classmethod(watched))
+    table = np.random.default_rng(0).normal(size=(50, 2))
+    synthesizer = estimator(
+        n_steps=3, batch_size=10**6, secure=True, random_state=0, divergence="mmd"
+    ).fit(table)
+    assert len({id(rng) for rng, _ in opened}) == 3
+    for rng, before in opened:
+        assert isinstance(rng, SecureGenerator)
+        assert rng.bit_generator.state == before
+    assert "cryptographic" in str(synthesizer.privacy_)
+    plain = estimator(n_steps=3, batch_size=10**6).fit(table)
+    assert "cryptographic" not in str(plain.privacy_)
+
+
+def test_secure_excludes_reproducible():
+    table = np.ones((5, 2))
+    with pytest.raises(ValueError, match=r"secure.*excludes reproducible"):
+        DPHFlowSynthesizer(secure=True, reproducible=True, random_state=0).fit(table)
+    with pytest.raises(ValueError, match="secure"):
+        DPHFlowSynthesizer(secure="yes").fit(table)
 
 
 def test_coordinates_without_use_carry_no_noise():

@@ -21,9 +21,11 @@ from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
 from dpgenerative.constraints import Impossible, LessEqual
 from dpgenerative.exceptions import InfeasibleBudgetError
 from dpgenerative.privacy.noise import Mechanisms
+from tests.privacy.canaries import traces
 
 CANARY = "CANARY-9f3a"
-HUGE = 987654321.25
+HUGE = 987654321.234567
+WHOLE = 0x5A3C_7E91_42D6
 
 
 class Recorder(Mechanisms):
@@ -91,7 +93,7 @@ def with_outlier(frame):
     row = {
         "city": CANARY,
         "income": HUGE,
-        "age": 2**40,
+        "age": WHOLE,
         "smokes": None,
         "visits": pd.NA,
         "member": True,
@@ -265,9 +267,28 @@ def test_a_pickle_holds_no_value_of_a_row(name):
         **CONFIGURATIONS[name],
     )
     data = pickle.dumps(synthesizer)
-    assert CANARY.encode() not in data
-    assert np.float64(HUGE).tobytes() not in data
+    assert not traces(data, [CANARY, HUGE, WHOLE])
     assert len(data) < 400_000
+
+
+# Older protocols write bytes as text; no default does.
+@pytest.mark.parametrize("protocol", range(3, pickle.HIGHEST_PROTOCOL + 1))
+def test_the_search_finds_what_a_pickle_holds(protocol):
+    values = [CANARY, HUGE, WHOLE]
+    for held in (
+        values,
+        pd.DataFrame([values]),
+        np.array(values, dtype=object),
+        torch.tensor(values[1:], dtype=torch.float64),
+    ):
+        assert traces(pickle.dumps(held, protocol=protocol), values)
+    for value in values:
+        assert traces(pickle.dumps(value, protocol=protocol), values) == [value]
+    for dtype in (np.float32, np.float64, np.int64):
+        array = np.array([WHOLE], dtype=dtype)
+        assert traces(array.tobytes(), values) == [WHOLE]
+    assert traces(CANARY.encode("utf-16"), values) == [CANARY]
+    assert not traces(pickle.dumps(["nothing", 1, 2.5], protocol=protocol), values)
 
 
 def test_messages_do_not_depend_on_values():

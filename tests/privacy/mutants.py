@@ -1,0 +1,665 @@
+"""Known mistakes of private training, each a patch, and the check that catches it.
+
+Patches live here alone; the package has no switch for any of them. `page` writes
+``doc/mutants.rst``: run ``python -m tests.privacy.mutants > doc/mutants.rst``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from dpgenerative import DPVAESynthesizer, training
+from dpgenerative._random import Streams
+from dpgenerative.privacy import accounting, clipping, plan, steps
+from dpgenerative.privacy.accounting import GaussianRelease
+from dpgenerative.privacy.gradients import LinearSite
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.steps import Clipper, PrivateGradient
+from dpgenerative.schema import Schema
+from dpgenerative.synthesizers import base, vae
+from dpgenerative.transform import TableTransformer
+from tests.privacy import (
+    test_accounting,
+    test_aggregation,
+    test_noise,
+    test_replay,
+    test_sensitivity,
+    test_training,
+)
+
+Check = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One mistake.
+
+    Attributes
+    ----------
+    name : str
+        The mistake, in words.
+    apply : callable
+        Makes it, given a monkeypatch.
+    check : callable
+        A test that passes on the true code and fails here.
+    fast : bool
+        Whether the pair runs in the default suite.
+    """
+
+    name: str
+    apply: Callable[[Any], None]
+    check: Check
+    fast: bool = True
+
+    @property
+    def caught_by(self) -> str:
+        """Name of the check and its arguments."""
+        check: Any = self.check
+        if not isinstance(check, partial):
+            return f"{_module(check)}.{check.__name__}"
+        arguments = ", ".join(_word(x) for x in check.args)
+        return f"{_module(check.func)}.{check.func.__name__}({arguments})"
+
+
+def _module(function: Any) -> str:
+    return str(function.__module__).rpartition(".")[2]
+
+
+def _word(value: Any) -> str:
+    return value.__name__ if callable(value) else repr(value)
+
+
+# Clipping and sensitivity ---------------------------------------------------------
+
+
+def no_clipping(patch):
+    patch.setattr(
+        clipping, "factors", lambda norms, bound, margins: torch.ones_like(norms)
+    )
+
+
+def no_clipping_of_units(patch):
+    patch.setattr(
+        clipping, "unit_factors", lambda l1, ratio, bound, rows: torch.ones_like(l1)
+    )
+
+
+def every_layer_gets_the_whole_bound(patch):
+    patch.setattr(clipping, "layer_bounds", lambda bound, sizes: [bound] * len(sizes))
+
+
+def nan_let_through(patch):
+    patch.setattr(
+        steps,
+        "_without_unusable",
+        lambda layers: torch.ones_like(layers[0].finite()),
+    )
+
+
+def half_precision_norms(patch):
+    whole = LinearSite.squared_norms
+
+    def rounded(self):
+        squares, margins = whole(self)
+        return squares.sqrt().half().double().square(), torch.zeros_like(margins)
+
+    patch.setattr(LinearSite, "squared_norms", rounded)
+
+
+def padding_counts(patch):
+    whole = Clipper.clipped_sums
+    patch.setattr(
+        Clipper,
+        "clipped_sums",
+        lambda self, layers, present, generator: whole(
+            self, layers, torch.ones_like(present), generator
+        ),
+    )
+
+    where = torch.where
+
+    def leave(condition, x, y):
+        same = isinstance(x, torch.Tensor) and x.ndim == 1 and x.requires_grad
+        return x if same else where(condition, x, y)
+
+    patch.setattr(torch, "where", leave)
+
+
+def _sensitivity(patch, aggregation, value):
+    true = PrivateGradient.sensitivity
+
+    def wrong(self, batch_wise):
+        if self.aggregation == aggregation and (batch_wise or aggregation == "batch"):
+            return value(self)
+        return true(self, batch_wise)
+
+    patch.setattr(PrivateGradient, "sensitivity", wrong)
+
+
+def c_for_2c(patch):
+    _sensitivity(patch, "batch", lambda g: g.clipper.bound)
+
+
+def c2_for_2c2(patch):
+    _sensitivity(
+        patch,
+        "term-wise",
+        lambda g: (
+            g.clipper.bound / g.batch_size + g.clipper.group_bound / g.n_partitions
+        ),
+    )
+
+
+def micro_batches_of_the_paper(patch):
+    patch.setattr(clipping, "coupled_sensitivity", lambda bound, most: most * bound)
+
+
+def kappa_of_one(patch):
+    _sensitivity(
+        patch,
+        "term-wise",
+        lambda g: math.hypot(
+            g.clipper.bound / g.batch_size, 2 * g.clipper.group_bound / g.n_partitions
+        ),
+    )
+
+
+def divisor_of_the_batch(patch):
+    whole = PrivateGradient._total
+
+    def divided(self, model, objective, chunks, *rest):
+        chunks = list(chunks)
+        size = max(1, sum(int(present.sum()) for _, present in chunks))
+        actual = dataclasses.replace(self, batch_size=float(size))
+        return whole(actual, model, objective, chunks, *rest)
+
+    patch.setattr(PrivateGradient, "_total", divided)
+
+
+def divisor_of_the_table(patch):
+    whole = base.Synthesizer._gradient
+
+    def divided(self, model, objective, plan, n, *rest):
+        gradient = whole(self, model, objective, plan, n, *rest)
+        return dataclasses.replace(gradient, batch_size=plan.sampling_rate * n)
+
+    patch.setattr(base.Synthesizer, "_gradient", divided)
+
+
+def partitions_by_position(patch):
+    patch.setattr(training, "draw_partitions", lambda n, k, rng: np.arange(n) % k)
+
+
+# Noise and randomness -------------------------------------------------------------
+
+
+def noise_over_batch_twice(patch):
+    whole = PrivateGradient.stds
+    patch.setattr(
+        PrivateGradient,
+        "stds",
+        lambda self, model, batch_wise: {
+            p: std / self.batch_size
+            for p, std in whole(self, model, batch_wise).items()
+        },
+    )
+
+
+def noise_of_the_first_steps_seed(patch):
+    def repeated(self, n, device):
+        draws = np.random.default_rng(7).standard_normal(n)
+        return torch.from_numpy(draws).to(device)
+
+    patch.setattr(Mechanisms, "_normal", repeated)
+
+
+def one_parameter_without_noise(patch):
+    whole = Mechanisms.gradient
+
+    def partly(self, sums, stds):
+        return [*whole(self, sums, stds)[:-1], sums[-1].clone()]
+
+    patch.setattr(Mechanisms, "gradient", partly)
+
+
+def histograms_with_less_noise(patch):
+    whole = Mechanisms.gaussian
+    patch.setattr(
+        Mechanisms,
+        "gaussian",
+        lambda self, values, std: whole(self, values, std * 2 / 3),
+    )
+
+
+def noise_that_follows_the_seed(patch):
+    whole = Streams.create.__func__
+    patch.setattr(
+        Streams,
+        "create",
+        classmethod(
+            lambda cls, seed, reproducible, device: whole(cls, seed, True, device)
+        ),
+    )
+
+
+def exact_count(patch):
+    patch.setattr(Mechanisms, "count", lambda self, n, epsilon: n)
+
+
+def keys_without_threshold(patch):
+    patch.setattr(
+        Mechanisms, "thresholded", lambda self, counts, std, threshold: dict(counts)
+    )
+
+
+def moments_without_noise(patch):
+    exact = []
+    moments, law = DPVAESynthesizer._moments, vae.gaussian_of_moments
+
+    def kept(self, *args):
+        exact.append(moments(self, *args))
+        return exact[-1]
+
+    patch.setattr(DPVAESynthesizer, "_moments", kept)
+    patch.setattr(
+        vae, "gaussian_of_moments", lambda released, *args: law(exact[-1], *args)
+    )
+
+
+# Sampling -------------------------------------------------------------------------
+
+
+def shuffled_batches(patch):
+    orders = {}
+
+    def epoch(n, q, rng):
+        left = orders.get(id(rng), np.empty(0, dtype=np.int64))
+        size = max(1, round(n * q))
+        if len(left) < size:
+            left = rng.permutation(n)
+        orders[id(rng)] = left[size:]
+        return left[:size]
+
+    patch.setattr(training, "poisson_indices", epoch)
+
+
+def fixed_size_batches(patch):
+    patch.setattr(
+        training,
+        "poisson_indices",
+        lambda n, q, rng: rng.choice(n, max(1, round(n * q)), replace=False),
+    )
+
+
+def empty_batches_redrawn(patch):
+    whole = training.poisson_indices
+
+    def some(n, q, rng):
+        rows = whole(n, q, rng)
+        while not len(rows):
+            rows = whole(n, q, rng)
+        return rows
+
+    patch.setattr(training, "poisson_indices", some)
+
+
+def empty_batches_without_noise(patch):
+    whole = PrivateGradient.__call__
+
+    def skipped(self, model, objective, chunks, *rest):
+        chunks = list(chunks)
+        if not any(bool(present.any()) for _, present in chunks):
+            return {p: torch.zeros_like(p) for p in model.parameters()}
+        return whole(self, model, objective, chunks, *rest)
+
+    patch.setattr(PrivateGradient, "__call__", skipped)
+
+
+def large_batches_cut(patch):
+    whole = training.padded_chunks
+    patch.setattr(
+        training, "padded_chunks", lambda rows, size: list(whole(rows, size))[:1]
+    )
+
+
+# Facts from rows ------------------------------------------------------------------
+
+
+def _facts_from_rows(patch, change):
+    whole = TableTransformer.fit.__func__
+
+    def leaky(cls, frame, schema, *args, **kwargs):
+        columns = [change(c, frame[c.name]) for c in schema.columns]
+        return whole(cls, frame, Schema(columns), *args, **kwargs)
+
+    patch.setattr(TableTransformer, "fit", classmethod(leaky))
+
+
+def bounds_from_rows(patch):
+    def bounded(column, values):
+        if column.name != "income":
+            return column
+        ends = float(values.min()), float(values.max())
+        return dataclasses.replace(column, lower=ends[0], upper=ends[1])
+
+    _facts_from_rows(patch, bounded)
+
+
+def levels_from_rows(patch):
+    def listed(column, values):
+        if column.name != "city":
+            return column
+        return dataclasses.replace(column, levels=tuple(sorted(values.unique())))
+
+    _facts_from_rows(patch, listed)
+
+
+def nullability_from_rows(patch):
+    def complete(column, values):
+        if column.name != "visits":
+            return column
+        return dataclasses.replace(column, nullable=bool(values.isna().any()))
+
+    _facts_from_rows(patch, complete)
+
+
+def rows_counted_exactly(patch):
+    sizes = []
+    read, planned = base.as_table, base.Synthesizer._plan
+
+    def table(*args):
+        sizes.append(len(args[1]))
+        return read(*args)
+
+    patch.setattr(base, "as_table", table)
+    patch.setattr(
+        base.Synthesizer,
+        "_plan",
+        lambda self, n_rows, schema: planned(self, sizes[-1], schema),
+    )
+
+
+def rows_in_the_pickle(patch):
+    whole = base.Synthesizer._fit
+
+    def kept(self, frame, *rest):
+        return {**whole(self, frame, *rest), "_frame": frame}
+
+    patch.setattr(base.Synthesizer, "_fit", kept)
+
+
+def warning_about_values(patch):
+    whole = TableTransformer.encode
+
+    def talkative(self, frame):
+        import warnings
+
+        numbers = frame.select_dtypes("number").astype(float)
+        if (numbers > 1e6).any(axis=None):
+            warnings.warn("Some values are very large.", stacklevel=2)
+        return whole(self, frame)
+
+    patch.setattr(TableTransformer, "encode", talkative)
+
+
+# Accounting -----------------------------------------------------------------------
+
+
+def dearest_release_only(patch):
+    true = accounting.epsilon_of
+
+    def most(releases, delta, target=1.0):
+        return max((true([r], delta, target) for r in releases), default=0.0)
+
+    patch.setattr(plan, "epsilon_of", most)
+    patch.setattr(accounting, "epsilon_of", most)
+
+
+def samples_counted_as_independent(patch):
+    true = accounting.epsilon_of
+
+    def halves(releases, delta, target=1.0):
+        parts = []
+        for r in releases:
+            if r.sampling_rate < 1:
+                half = math.sqrt(2) * r.noise_multiplier
+                parts += [GaussianRelease(half, r.sampling_rate, 2 * r.steps)]
+            else:
+                parts.append(r)
+        return true(parts, delta, target)
+
+    patch.setattr(plan, "epsilon_of", halves)
+    patch.setattr(accounting, "epsilon_of", halves)
+
+
+def free_norm(patch):
+    patch.setattr(plan, "NORM_SHARE", 0.0)
+
+
+# The list -------------------------------------------------------------------------
+
+ONE_RECORD = test_sensitivity.test_one_record_moves_the_sum_by_at_most_the_bound
+REPLAY = test_replay.test_an_outlier_leaves_no_trace
+POISSON = test_training.test_the_batches_of_a_training_are_poisson
+ADDS_UP = test_accounting.test_the_plan_adds_up
+TERM_WISE = test_aggregation.test_the_term_wise_bound_is_reached
+
+MUTANTS = (
+    Mutant("no clipping", no_clipping, partial(ONE_RECORD, "flat", "huge", 1)),
+    Mutant(
+        "no clipping of units",
+        no_clipping_of_units,
+        partial(ONE_RECORD, "per-unit", "huge", 1),
+    ),
+    Mutant(
+        "every layer clipped to the whole bound",
+        every_layer_gets_the_whole_bound,
+        partial(ONE_RECORD, "per-layer", "huge", 1),
+    ),
+    Mutant(
+        "NaN rows let through",
+        nan_let_through,
+        partial(ONE_RECORD, "flat", "nan", 1),
+    ),
+    Mutant(
+        "norms in half precision",
+        half_precision_norms,
+        partial(ONE_RECORD, "flat", "usual", 1),
+    ),
+    Mutant(
+        "padding counts as rows",
+        padding_counts,
+        partial(test_aggregation.test_padding_changes_nothing, "term-wise"),
+    ),
+    Mutant(
+        "C for 2 C (a batch clipped as a whole)",
+        c_for_2c,
+        test_aggregation.test_the_batch_bound_is_reached,
+    ),
+    Mutant("C2 for 2 C2 (clipped groups)", c2_for_2c2, TERM_WISE),
+    Mutant(
+        "M C for (2 M - 1) C (coupled gradients)",
+        micro_batches_of_the_paper,
+        test_aggregation.test_the_micro_bound_is_reached,
+    ),
+    Mutant("kappa = 1: each term has the whole budget", kappa_of_one, TERM_WISE),
+    Mutant(
+        "divisor: size of the batch",
+        divisor_of_the_batch,
+        partial(
+            test_aggregation.test_one_record_moves_the_gradient_by_at_most_its_noise,
+            "term-wise",
+            "mmd",
+            0,
+        ),
+    ),
+    Mutant(
+        "divisor: size of the table",
+        divisor_of_the_table,
+        test_training.test_neighbours_ask_for_the_same_noise,
+    ),
+    Mutant(
+        "partitions cut by position",
+        partitions_by_position,
+        test_training.test_partitions_are_drawn_not_cut,
+    ),
+    Mutant(
+        "noise divided by the batch size twice",
+        noise_over_batch_twice,
+        partial(
+            test_aggregation.test_measured_noise_is_that_of_the_formula, "term-wise"
+        ),
+    ),
+    Mutant(
+        "the seed of one step used in the next",
+        noise_of_the_first_steps_seed,
+        test_noise.test_noise_never_repeats,
+    ),
+    Mutant(
+        "noise left out of one parameter",
+        one_parameter_without_noise,
+        test_noise.test_every_parameter_gets_its_own_noise,
+    ),
+    Mutant(
+        "histograms with two thirds of their noise",
+        histograms_with_less_noise,
+        partial(
+            test_noise.test_the_standard_deviation_is_the_one_asked_for,
+            test_noise.histogram_noise,
+        ),
+    ),
+    Mutant(
+        "noise that follows random_state unasked",
+        noise_that_follows_the_seed,
+        test_noise.test_streams_follow_the_seed_only_where_allowed,
+    ),
+    Mutant(
+        "row count without noise",
+        exact_count,
+        test_noise.test_the_count_is_geometric,
+    ),
+    Mutant(
+        "private keys without a threshold",
+        keys_without_threshold,
+        test_noise.test_a_unique_string_survives_as_rarely_as_paid_for,
+    ),
+    Mutant(
+        "moments of latents without noise",
+        moments_without_noise,
+        partial(REPLAY, "vae"),
+        fast=False,
+    ),
+    Mutant("shuffled batches", shuffled_batches, POISSON),
+    Mutant("batches of a fixed size", fixed_size_batches, POISSON, fast=False),
+    Mutant(
+        "empty batches redrawn",
+        empty_batches_redrawn,
+        test_training.test_empty_batches_are_steps_like_others,
+    ),
+    Mutant(
+        "empty batches without noise",
+        empty_batches_without_noise,
+        partial(test_aggregation.test_an_empty_batch_is_zero_and_noise, "term-wise"),
+    ),
+    Mutant(
+        "large batches cut to the static shape",
+        large_batches_cut,
+        test_training.test_no_row_of_a_large_batch_is_lost,
+    ),
+    Mutant(
+        "bounds from the rows (min, max)",
+        bounds_from_rows,
+        partial(REPLAY, "discovered"),
+    ),
+    Mutant(
+        "levels from the rows",
+        levels_from_rows,
+        partial(REPLAY, "discovered"),
+        fast=False,
+    ),
+    Mutant(
+        "nullability from the rows",
+        nullability_from_rows,
+        partial(REPLAY, "discovered"),
+        fast=False,
+    ),
+    Mutant(
+        "row count from the rows",
+        rows_counted_exactly,
+        partial(REPLAY, "discovered"),
+        fast=False,
+    ),
+    Mutant(
+        "a warning about values",
+        warning_about_values,
+        partial(REPLAY, "discovered"),
+        fast=False,
+    ),
+    Mutant(
+        "training rows kept in the pickle",
+        rows_in_the_pickle,
+        partial(test_replay.test_a_pickle_holds_no_value_of_a_row, "discovered"),
+        fast=False,
+    ),
+    Mutant(
+        "releases on all rows not added up",
+        dearest_release_only,
+        partial(ADDS_UP, 1.0, False, False, 0.05),
+    ),
+    Mutant(
+        "two terms of one sample as two samples",
+        samples_counted_as_independent,
+        partial(ADDS_UP, 1.0, False, False, 0.0),
+    ),
+    Mutant(
+        "a norm estimate that costs nothing",
+        free_norm,
+        partial(ADDS_UP, 1.0, False, True, 0.0),
+    ),
+)
+
+HEAD = """\
+.. Written by `python -m tests.privacy.mutants`; a test compares.
+
+Mutants
+=======
+
+Each mistake below has been made somewhere in published code or in a paper that this
+package follows. Each is a patch in ``tests/privacy/mutants.py``; the check beside it
+passes on the true code and fails under the patch. Those marked with a star take longer
+and run with the audits::
+
+    python -m pytest tests/privacy/test_mutants.py -m "audit or not audit"
+
+.. list-table::
+   :header-rows: 1
+   :widths: 40 60
+
+   * - Mistake
+     - Caught by
+"""
+
+
+STAR = " \\*"
+
+
+def page() -> str:
+    """Return the page of the documentation."""
+    rows = [
+        f"   * - {m.name}{'' if m.fast else STAR}\n     - ``{m.caught_by}``\n"
+        for m in MUTANTS
+    ]
+    return HEAD + "".join(rows)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,39 @@
+"""The suite catches every known mistake: each check fails where it is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.privacy.mutants import MUTANTS, page
+
+CAUGHT = (AssertionError, pytest.fail.Exception)
+
+
+def caught(mutant, monkeypatch):
+    mutant.check()
+    with monkeypatch.context() as patch:
+        mutant.apply(patch)
+        with pytest.raises(CAUGHT):
+            mutant.check()
+
+
+@pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.fast], ids=lambda m: m.name)
+def test_mutant_is_caught(mutant, monkeypatch):
+    caught(mutant, monkeypatch)
+
+
+@pytest.mark.audit
+@pytest.mark.parametrize(
+    "mutant", [m for m in MUTANTS if not m.fast], ids=lambda m: m.name
+)
+def test_slow_mutant_is_caught(mutant, monkeypatch):
+    caught(mutant, monkeypatch)
+
+
+def test_the_page_lists_what_is_run():
+    path = Path(__file__).parents[2] / "doc" / "mutants.rst"
+    assert path.read_text(encoding="utf-8") == page()
+    names = [m.name for m in MUTANTS]
+    assert len(set(names)) == len(names)

@@ -1,0 +1,125 @@
+"""What a whole training draws and asks for, as the rows cannot choose it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from dpgenerative import training
+from dpgenerative._random import Streams
+from dpgenerative.layers import MaskedLinear
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.steps import Clipper, PrivateGradient
+from tests.privacy import test_replay as replay
+from tests.privacy import test_sampling as sampling
+
+PARTITIONS = 4
+
+
+def plan_of(n, q, steps):
+    return PrivacyPlan(1.0, 1e-5, 0.01, n, 9.0, 0.0, np.inf, 1.0, q, steps)
+
+
+def drawn(n, q, steps):
+    """Return the rows of every batch of a training."""
+    rng = np.random.default_rng()
+    stream = training.batches(plan_of(n, q, steps), n, rng, "cpu", whole=False)
+    for chunks in stream:
+        parts = [indices[present].numpy() for indices, present in chunks]
+        yield np.concatenate(parts)
+
+
+def test_the_batches_of_a_training_are_poisson():
+    rows = sampling.inclusion(drawn(sampling.N, sampling.Q, sampling.STEPS))
+    assert sampling.fair_rate(rows)
+    assert sampling.binomial_sizes(rows)
+    assert sampling.uncorrelated_pairs(rows)
+    assert sampling.independent_steps(rows)
+
+
+def test_empty_batches_are_steps_like_others():
+    n, q, steps = 3, 0.1, 4000
+    sizes = np.array([len(rows) for rows in drawn(n, q, steps)])
+    assert len(sizes) == steps
+    expected = (1 - q) ** n
+    error = np.sqrt(expected * (1 - expected) / steps)
+    assert abs((sizes == 0).mean() - expected) < 4.5 * error
+
+
+def test_no_row_of_a_large_batch_is_lost():
+    n = 2 * training.LARGEST_CHUNK + 5
+    for rows in drawn(n, 1.0, 2):
+        assert sorted(rows) == list(range(n))
+
+
+def test_partitions_are_drawn_not_cut():
+    layer = MaskedLinear.dense(1, 1)
+    model = torch.nn.ModuleList([layer])
+    sizes = []
+
+    def objective(rows):
+        image = layer(torch.ones(len(rows), 1))
+        return image.sum(1), image
+
+    def divergence(image):
+        sizes.append(len(image))
+        return image.sum()
+
+    gradient = PrivateGradient(
+        Clipper("flat", 1.0, group_bound=1.0), 1.0, 16.0, PARTITIONS
+    )
+    streams = Streams.create(None, False, "cpu")
+    training.train(
+        model, objective, 16, plan_of(16, 1.0, 200), gradient,
+        training.TrainingOptions("sgd", 0.01, 0.0),
+        Mechanisms(streams.counts, streams.gradients), streams, "cpu", divergence,
+    )  # fmt: skip
+    # Of 16 rows drawn into 4 partitions: E[size^2] = 16 + 3, and 16 if they are cut.
+    # The mean over partitions is 16 + chi^2 of 3 degrees of freedom: deviation 2.5.
+    second = np.square(sizes).sum() / (200 * PARTITIONS)
+    assert abs(second - 19) < 4.5 * 2.5 / np.sqrt(200)
+
+
+class Asked(replay.Recorder):
+    """Keeps the noise that was asked for, too."""
+
+    def __init__(self, inner, tape, asked):
+        super().__init__(inner, tape)
+        self.asked = asked
+
+    def count(self, n, epsilon):
+        self.asked.append(epsilon)
+        return super().count(n, epsilon)
+
+    def gaussian(self, values, std):
+        self.asked.append((np.shape(values), std))
+        return super().gaussian(values, std)
+
+    def thresholded(self, counts, std, threshold):
+        self.asked.append((std, threshold))
+        return super().thresholded(counts, std, threshold)
+
+    def gradient(self, sums, stds):
+        self.asked.append(list(stds))
+        return super().gradient(sums, stds)
+
+
+def test_neighbours_ask_for_the_same_noise():
+    def asked(frame, inner):
+        found = []
+        replay.fit(frame, lambda streams: Asked(inner(streams), [], found))
+        return found
+
+    tape = []
+
+    def record(streams):
+        plain = Mechanisms(streams.counts, streams.gradients)
+        return replay.Recorder(plain, tape)
+
+    first = asked(replay.table(), record)
+    second = asked(
+        replay.with_outlier(replay.table()), lambda streams: replay.Replayer(tape)
+    )
+    assert first == second
+    assert len(first) > 10
