@@ -32,17 +32,32 @@ from torch import Tensor, nn
 
 from dpgenerative._files import written_whole
 from dpgenerative._validation import TableFormat
+from dpgenerative.constraints import (
+    Determines,
+    FixedCombinations,
+    Impossible,
+    LessEqual,
+)
 from dpgenerative.exceptions import FileFormatError
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
 from dpgenerative.models.cells import Cells
 from dpgenerative.models.flow import AnchoredBlock, Dequantizer, HFlow, SplineNetwork
+from dpgenerative.models.images import (
+    ConvDecoder,
+    ConvEncoder,
+    ImageVAE,
+    PixelDecoder,
+    PixelEncoder,
+)
 from dpgenerative.models.priors import (
+    GaussianMixture,
     GaussianPrior,
     MixturePrior,
     NormalPrior,
     SparsePrior,
 )
 from dpgenerative.models.vae import VAE, Decoder, Encoder
+from dpgenerative.pixels import Pixels
 from dpgenerative.privacy.plan import PrivacyPlan, PrivacyReport
 from dpgenerative.schema import Column, Schema
 from dpgenerative.transform import IntervalCodec, LevelCodec, TableTransformer
@@ -60,11 +75,13 @@ def _named(*classes: type) -> dict[str, type]:
 RECORDS = _named(
     Column, Schema, TableFormat, TableTransformer, LevelCodec, IntervalCodec,
     PrivacyPlan, PrivacyReport, NormalPrior, SparsePrior, MixturePrior, GaussianPrior,
+    GaussianMixture, Pixels, LessEqual, FixedCombinations, Impossible, Determines,
 )  # fmt: skip
 """Dataclasses that a file may hold."""
 MODULES = _named(
     HFlow, AnchoredBlock, SplineNetwork, Dequantizer, VAE, Encoder, Decoder, Cells,
-    MaskedLinear, LowRankLinear, LULinear, nn.ModuleList,
+    MaskedLinear, LowRankLinear, LULinear, nn.ModuleList, ImageVAE, PixelEncoder,
+    PixelDecoder, ConvEncoder, ConvDecoder, nn.Conv2d, nn.ConvTranspose2d,
 )  # fmt: skip
 """Networks that a file may hold."""
 _COMMON = frozenset(vars(nn.Module()))

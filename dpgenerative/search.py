@@ -32,6 +32,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from dpgenerative._random import SecureGenerator
 from dpgenerative._validation import check_number, refuse
 from dpgenerative.exceptions import InfeasibleBudgetError
 from dpgenerative.predictors import (
@@ -393,7 +394,9 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         fits = [self._planned(params, X, y) for params in candidates]
         charge(type(self).__name__, self.epsilon, self.delta)
         rng = np.random.default_rng()
-        mechanisms = Mechanisms(rng, rng)
+        is_secure = any(synthesizer.secure for synthesizer, _ in fits)
+        noise = SecureGenerator() if is_secure else rng
+        mechanisms = Mechanisms(noise, noise)
         pure = count_epsilon(self.epsilon)
         n_rows = mechanisms.count(len(X), pure)
         budget = self._calibrated(fits, n_rows, self.epsilon - pure)
