@@ -102,6 +102,18 @@ def test_the_model_starts_at_what_public_rows_show(estimator):
 
 
 @both
+def test_the_learning_rate_after_public_rows(estimator):
+    rows, schema = people(), Schema([])
+
+    def rate(learning_rate, public):
+        synthesizer = estimator(learning_rate=learning_rate)
+        return synthesizer._options(1000, schema, public).learning_rate
+
+    assert rate("auto", rows) == 0.01 < rate("auto", None)
+    assert rate(0.5, rows) == 0.5
+
+
+@both
 def test_public_rows_cost_nothing_and_are_reported(estimator):
     private, public = people(), people(77, seed=1)
     schema = domain_of(Schema([]).resolve(private), public)
