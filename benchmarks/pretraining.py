@@ -74,9 +74,10 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=0.3)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3])
     parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     options = parser.parse_args()
     for seed in options.seeds:
-        for way in WAYS:
+        for way in options.ways:
             record = run(way, seed, options)
             with options.out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")

@@ -86,6 +86,7 @@ MODULES = _named(
 """Networks that a file may hold."""
 _COMMON = frozenset(vars(nn.Module()))
 """What every module has; networks here use none of it but their tensors and parts."""
+_STRINGS = ("dpgenerative", "manifest", "sha256")
 _ODD_NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 CONTENT_ERRORS = (
     ArithmeticError,
@@ -312,7 +313,7 @@ def damaged(path: str | os.PathLike[str], why: str) -> FileFormatError:
 
 def _contents(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     with path.open("rb") as file:
-        ours = b'"dpgenerative"' in file.read(256)
+        start = file.read(64)
     try:
         with safe_open(path, framework="pt") as opened:
             strings = opened.metadata() or {}
@@ -324,6 +325,8 @@ def _contents(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     except (SafetensorError, *CONTENT_ERRORS) as error:
         if isinstance(error, FileFormatError):
             raise
+        # The strings stand first, in any order.
+        ours = any(f'"{name}":'.encode() in start for name in _STRINGS)
         raise (damaged(path, "incomplete") if ours else _foreign(path)) from error
 
 

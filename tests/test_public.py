@@ -102,27 +102,36 @@ def test_the_model_starts_at_what_public_rows_show(estimator):
 
 
 @both
-def test_public_rows_cost_nothing_and_are_reported(estimator):
+def test_the_learning_rate_after_public_rows(estimator):
+    rows, schema = people(), Schema([])
+
+    def rate(learning_rate, public):
+        synthesizer = estimator(learning_rate=learning_rate)
+        return synthesizer._options(1000, schema, public).learning_rate
+
+    assert rate("auto", rows) == 0.01 < rate("auto", None)
+    assert rate(0.5, rows) == 0.5
+
+
+def test_public_rows_cost_nothing_and_are_reported():
     private, public = people(), people(77, seed=1)
     schema = domain_of(Schema([]).resolve(private), public)
-    alone = estimator(1.0, **FAST, schema=schema, reproducible=True).fit(private)
-    helped = estimator(1.0, **FAST, schema=schema, reproducible=True)
-    helped.fit(private, public=public)
+    options = {**FAST, "schema": schema, "reproducible": True}
+    alone = DPHFlowSynthesizer(1.0, **options).fit(private)
+    helped = DPHFlowSynthesizer(1.0, **options).fit(private, public=public)
     assert helped.privacy_.plan == alone.privacy_.plan
     assert "77 rows given as public" in str(helped.privacy_)
     assert "given as public" not in str(alone.privacy_)
 
 
-def test_open_levels_are_not_paid_for_when_public_rows_have_them():
-    # A column that is missing in all public rows stays open.
+def test_levels_that_public_rows_have_are_not_paid_for():
     schema = Schema([Column("income", "continuous", resolution=0.01)])
     private, public = people(), people(50, seed=1)
-    options = {**FAST, "schema": schema}
-    fitted = DPHFlowSynthesizer(1.0, **options).fit(private, public=public)
-    assert fitted.privacy_.plan.threshold_delta == 0
+    fitted = DPHFlowSynthesizer(1.0, **FAST, schema=schema)
+    assert fitted.fit(private, public=public).privacy_.plan.threshold_delta == 0
+    # A column that is missing in all public rows stays open.
     public["city"] = pd.Series([None] * 50, dtype=object)
-    fitted = DPHFlowSynthesizer(1.0, **options).fit(private, public=public)
-    assert fitted.privacy_.plan.threshold_delta > 0
+    assert domain_of(schema.resolve(private), public)["city"].levels is None
 
 
 @both

@@ -69,15 +69,6 @@ class PrivacyPlan:
         Mean number of trials of the private search that chose this fit as its best:
         epsilon, delta and count_epsilon are then those of the search, the rest those
         of one trial. 0 without one.
-
-    Examples
-    --------
-    >>> plan = make_plan(
-    ...     epsilon=None, delta=1e-5, n_rows=1000, sampling_rate=0.1, n_steps=100,
-    ...     marginal_budget=0.3, has_open_keys=False, estimates_norm=False,
-    ... )
-    >>> plan.private, PrivacyPlan.from_dict(plan.to_dict()) == plan
-    (False, True)
     """
 
     epsilon: float
@@ -269,15 +260,6 @@ def make_plan(
     ------
     InfeasibleBudgetError
         When no noise fits the budget.
-
-    Examples
-    --------
-    >>> plan = make_plan(
-    ...     epsilon=1.0, delta=1e-5, n_rows=1000, sampling_rate=0.1, n_steps=100,
-    ...     marginal_budget=0.3, has_open_keys=False, estimates_norm=False,
-    ... )
-    >>> 0.99 < plan.spent() <= 1
-    True
     """
     if epsilon is None:
         return PrivacyPlan(

@@ -54,9 +54,10 @@ from dpgenerative.transform import TableTransformer, has_open_keys, identifiers
 
 SAMPLE_CHUNK = 2**16
 RAKING_ROWS = 2**15
-PRETRAINING_EPOCHS = 20
-"""Passes over public rows: with many more, the model learns a few rows by heart."""
+PRETRAINING_EPOCHS = 100
 PRETRAINING_RATE = 0.01
+"""Learning rate on public rows, and at most on the private ones after them: a larger
+one forgets in its first noisy steps."""
 
 
 Rule = Callable[[int, Schema, float | None], Any]
@@ -371,7 +372,7 @@ class Synthesizer(BaseEstimator):
         )
         train(
             model, objective, len(frame), plan, gradient,
-            self._options(n_rows, schema), mechanisms, streams, device,
+            self._options(n_rows, schema, public), mechanisms, streams, device,
             divergence=self._batch_term(model, streams),
         )  # fmt: skip
         self._finish(model, transformer, frame, plan, mechanisms, streams)
@@ -587,8 +588,12 @@ class Synthesizer(BaseEstimator):
             **self._coupling(plan),
         )
 
-    def _options(self, n_rows: int, schema: Schema) -> TrainingOptions:
+    def _options(
+        self, n_rows: int, schema: Schema, public: pd.DataFrame | None
+    ) -> TrainingOptions:
         rate = self._resolved("learning_rate", n_rows, schema)
+        if public is not None and self.learning_rate == "auto":
+            rate = min(rate, PRETRAINING_RATE)
         return TrainingOptions(self.optimizer, rate, self.averaging, bool(self.verbose))
 
     # Rules and checks -----------------------------------------------------------
