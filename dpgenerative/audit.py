@@ -40,9 +40,8 @@ from sklearn.base import clone
 from torch import Tensor, nn
 
 from dpgenerative._random import Streams
-from dpgenerative._validation import as_table, check_number, check_option, refuse
+from dpgenerative._validation import check_number, check_option, refuse
 from dpgenerative.layers import MaskedLinear
-from dpgenerative.models.cells import CellFacts
 from dpgenerative.privacy.accounting import (
     GaussianRelease,
     epsilon_of,
@@ -55,7 +54,6 @@ from dpgenerative.privacy.steps import Divergence, Objective, PrivateGradient
 from dpgenerative.schema import Column, Schema, can_hold_missing, is_real_dtype
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.training import train
-from dpgenerative.transform import TableTransformer
 
 PAIRS = ("outlier", "category", "missing")
 CANARY = "\N{SNOWMAN} a string that no other row holds"
@@ -629,28 +627,17 @@ class _Trainings:
         device: str,
     ) -> None:
         self.estimator, self.streams, self.device = estimator, streams, device
-        self.frame, layout = as_table("audit_training", X, y)
-        stated = estimator.schema or Schema([])
-        self.schema = stated.resolve(self.frame, estimator._nominal(self.frame, layout))
-        estimator._check_schema(self.schema)
+        self.frame, _, schema, _ = estimator._prepare(X, y)
+        self.schema = schema.modelled
         self.n_canaries = n_canaries
         self.n_rows = len(self.frame) + math.ceil(n_canaries / 2)
         self.plan = estimator._plan(self.n_rows, self.schema)
         self.inner = estimator._mechanisms(streams)
         self.size = 0.0
-        self.transformer = TableTransformer.fit(
-            self.frame, self.schema, self.inner, n_rows=self.n_rows,
-            multiplier=self.plan.marginal_multiplier, delta=self.plan.threshold_delta,
-            n_bins=estimator._resolved("n_bins", self.n_rows, self.schema),
-            informed=estimator._informed,
-        )  # fmt: skip
-        self.facts = [
-            CellFacts(
-                torch.from_numpy(codec.masses), codec.ordered,
-                bool(codec.column.nullable), torch.from_numpy(codec.atoms),
-            )
-            for codec in self.transformer.codecs
-        ]  # fmt: skip
+        self.transformer = estimator._transform(
+            self.frame, self.schema, self.plan, self.inner
+        )
+        self.facts = estimator._facts(self.transformer)
 
     def scores(self, included: np.ndarray) -> np.ndarray:
         """Train with some of the canaries; return how present each of them looks."""

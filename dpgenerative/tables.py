@@ -22,6 +22,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dpgenerative._temporal import temporal_kind
 from dpgenerative.schema import Column, Schema
 
 TRUE = frozenset({"true", "t", "yes", "y", "1"})
@@ -184,11 +185,27 @@ def _texts(series: pd.Series) -> pd.Series:
     return entries.where(entries.notna(), None)
 
 
+def _as_instants(series: pd.Series, column: Column) -> pd.Series:
+    """Read ISO 8601; where texts have time zones, on the clock of Greenwich."""
+    if temporal_kind(series.dtype) is not None:
+        return series
+    found = pd.to_datetime(_texts(series), errors="coerce", utc=True, format="ISO8601")
+    return found.dt.tz_localize(None)
+
+
+def _as_durations(series: pd.Series, column: Column) -> pd.Series:
+    if temporal_kind(series.dtype) is not None:
+        return series
+    return pd.to_timedelta(_texts(series), errors="coerce")
+
+
 _READERS: dict[str, Callable[[pd.Series, Column], pd.Series]] = {
     "continuous": _as_continuous,
     "integer": _as_integer,
     "boolean": _as_boolean,
     "categorical": _as_levels,
+    "datetime": _as_instants,
+    "timedelta": _as_durations,
 }
 
 

@@ -589,7 +589,7 @@ class Synthesizer(BaseEstimator):
         )
 
     def _options(
-        self, n_rows: int, schema: Schema, public: pd.DataFrame | None
+        self, n_rows: int, schema: Schema, public: pd.DataFrame | None = None
     ) -> TrainingOptions:
         rate = self._resolved("learning_rate", n_rows, schema)
         if public is not None and self.learning_rate == "auto":
