@@ -150,10 +150,10 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
     >>> from dpgenerative import DPHFlowSynthesizer, search_privacy
     >>> X = np.random.default_rng(0).normal(size=(300, 2))
     >>> grid = {"epsilon": [0.5, 1.0]}
-    >>> search = GridSearchCV(DPHFlowSynthesizer(n_steps=5), grid, cv=3).fit(X)
-    >>> bill = search_privacy(search)
-    >>> bill.epsilon == (0.5 + 1.0) * 2 + search.best_params_["epsilon"]
-    True
+    >>> flow = DPHFlowSynthesizer(n_steps=5)
+    >>> search = GridSearchCV(flow, grid, cv=3, refit=False).fit(X)
+    >>> round(search_privacy(search).epsilon, 2)
+    3.0
     """
     check_is_fitted(search, "cv_results_")
     if delta is not None:
