@@ -151,10 +151,10 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
     >>> from dpgenerative import DPHFlowSynthesizer, search_privacy
     >>> X = np.random.default_rng(0).normal(size=(300, 2))
     >>> grid = {"epsilon": [0.5, 1.0]}
-    >>> search = GridSearchCV(DPHFlowSynthesizer(n_steps=5), grid, cv=3).fit(X)
-    >>> bill = search_privacy(search)
-    >>> bill.epsilon == (0.5 + 1.0) * 2 + search.best_params_["epsilon"]
-    True
+    >>> flow = DPHFlowSynthesizer(n_steps=5)
+    >>> search = GridSearchCV(flow, grid, cv=3, refit=False).fit(X)
+    >>> round(search_privacy(search).epsilon, 2)
+    3.0
     """
     check_is_fitted(search, "cv_results_")
     if delta is not None:
@@ -260,7 +260,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         Parameters by name, as lists to choose from or distributions with ``rvs``.
         Epsilon and delta cannot be among them.
     epsilon : float, default=1.0
-        Total epsilon, > 0 and finite.
+        Total epsilon, in (0, 100].
     delta : float, default=1e-5
         Total delta in (0, 1).
     mean_trials : float, default=8
@@ -293,7 +293,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
     score_std_ : float
         Standard deviation of that noise.
     trial_epsilon_, trial_delta_ : float
-        Budget of one trial's fit.
+        Budget of one trial's fit. Its delta is far below the total one where keys are
+        released, and its epsilon then not comparable.
     privacy_ : PrivacyReport
     epsilon_, delta_ : float
         What the search cost: an upper bound of epsilon, at this delta.
@@ -475,7 +476,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         if not isinstance(self.estimator, kinds):
             rule = "must be a synthesizer, SyntheticClassifier or SyntheticRegressor"
             refuse(owner, "estimator", rule, self.estimator)
-        check_number(owner, "epsilon", self.epsilon, low=0)
+        check_number(owner, "epsilon", self.epsilon, low=0, high=100, closed="right")
         check_number(owner, "delta", self.delta, low=0, high=1)
         check_number(owner, "mean_trials", self.mean_trials, low=1)
         check_number(owner, "holdout", self.holdout, low=0, high=1)
@@ -510,7 +511,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         estimator = clone(self.estimator)
         if not isinstance(estimator, Synthesizer) and estimator.synthesizer is None:
             estimator.set_params(synthesizer=DPHFlowSynthesizer())
-        estimator.set_params(**params)
+        # Candidates that are estimators themselves stay as they were given.
+        estimator.set_params(**{k: clone(v, safe=False) for k, v in params.items()})
         inner = _synthesizer(estimator)
         if inner.reproducible:
             raise ValueError(

@@ -98,9 +98,9 @@ def main(jobs: int, out: Path) -> None:
     private = PrivateSearchCV(model, grid, epsilon=1.0, mean_trials=3).fit(X, y)
     print(f"\nChosen within epsilon 1: {private.best_params_}")
     print(
-        f"Accuracy {private.best_score_:.3f} on rows held out privately, with noise of standard "
-        f"deviation {private.score_std_:.3f}; {private.score(rest, y_rest):.3f} on rows "
-        "that took no part."
+        f"Accuracy {private.best_score_:.3f} on rows held out privately (its noise has "
+        f"standard deviation {private.score_std_:.3f}), and "
+        f"{private.score(rest, y_rest):.3f} on rows that took no part."
     )
     print(private.privacy_)
 

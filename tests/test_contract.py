@@ -2,7 +2,9 @@
 
 The oldest scikit-learn that pyproject names is tried by
 
-    pip install "scikit-learn==1.6.*" && python -m pytest tests/test_contract.py -m ""
+    pip install "scikit-learn==1.6.*"
+    python -m pytest tests/test_contract.py -m "" \\
+        -W ignore::pytest.PytestRemovedIn10Warning
 """
 
 from __future__ import annotations

@@ -310,6 +310,16 @@ def test_the_better_candidate_wins(monkeypatch):
     assert search.score(frame, y) > 0.7
 
 
+def test_candidates_that_are_estimators_stay_as_they_were_given():
+    given = [flow(epsilon=5.0, verbose=1), DPVAESynthesizer(5.0, n_steps=3, verbose=1)]
+    search = PrivateSearchCV(SyntheticClassifier(), {"synthesizer": given})
+    search.set_params(mean_trials=1.2).fit(X, Y)
+    assert search.best_params_["synthesizer"] in given
+    for synthesizer in given:
+        assert (synthesizer.epsilon, synthesizer.verbose) == (5.0, 1)
+        assert not hasattr(synthesizer, "privacy_")
+
+
 def test_own_scores():
     frame, _ = table(600)
     target = frame["size"]
@@ -349,6 +359,7 @@ def test_distributions_draw_the_number_of_candidates_asked_for():
             "'synthesizer' of Synthetic",
         ),
         ({"epsilon": None}, "'epsilon' of PrivateSearchCV"),
+        ({"epsilon": 101.0}, "'epsilon' of PrivateSearchCV"),
         ({"delta": 0.0}, "'delta' of PrivateSearchCV"),
         ({"mean_trials": 1}, "'mean_trials' of PrivateSearchCV"),
         ({"holdout": 1.0}, "'holdout' of PrivateSearchCV"),
