@@ -278,6 +278,22 @@ def test_constraints_hold_given_columns_too(constrained):
     assert all(rule.holds(whole).all() for rule in RULES)
 
 
+def test_determined_columns_are_set_rather_than_drawn_again(monkeypatch):
+    sizes = []
+    draw = DPHFlowSynthesizer._draw_given
+
+    def counted(self, n, *args):
+        sizes.append(n)
+        return draw(self, n, *args)
+
+    monkeypatch.setattr(DPHFlowSynthesizer, "_draw_given", counted)
+    rules = [Determines(["city"], "land", {"Oslo": "IT", "Rome": "NO"})]  # never so
+    synthesizer = DPHFlowSynthesizer(schema=Schema(COLUMNS, rules), n_steps=5)
+    rows = synthesizer.fit(table()).sample(2000)
+    assert rules[0].holds(rows).all()
+    assert sum(sizes) <= 2400
+
+
 def test_a_row_that_no_completion_mends_is_an_error(constrained):
     part = pd.DataFrame({"city": ["Rome"], "high": [18]})
     with pytest.raises(SamplingError, match="1 of the 1 rows given have no completion"):
