@@ -278,6 +278,27 @@ def test_constraints_hold_given_columns_too(constrained):
     assert all(rule.holds(whole).all() for rule in RULES)
 
 
+def test_determined_columns_are_set_rather_than_drawn_again(monkeypatch):
+    sizes, clamped = [], []
+    draw = DPHFlowSynthesizer._draw_given
+
+    def counted(self, n, shares, *args):
+        sizes.append(n)
+        clamped.extend(self._transformer.codecs[j].column.name for j in shares)
+        return draw(self, n, shares, *args)
+
+    monkeypatch.setattr(DPHFlowSynthesizer, "_draw_given", counted)
+    rules = [Determines(["city"], "land", {"Oslo": "IT", "Rome": "NO"})]  # never so
+    synthesizer = DPHFlowSynthesizer(schema=Schema(COLUMNS, rules), n_steps=5)
+    rows = synthesizer.fit(table()).sample(2000)
+    assert rules[0].holds(rows).all()
+    assert sum(sizes) <= 2400
+    # What is drawn for a determined column says nothing of the rows that come out.
+    rows = synthesizer.sample(50, given={"land": "NO", "high": (12, None)})
+    assert set(rows["city"]) == {"Rome"}
+    assert set(clamped) == {"high"}
+
+
 def test_a_row_that_no_completion_mends_is_an_error(constrained):
     part = pd.DataFrame({"city": ["Rome"], "high": [18]})
     with pytest.raises(SamplingError, match="1 of the 1 rows given have no completion"):

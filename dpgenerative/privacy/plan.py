@@ -280,7 +280,15 @@ def make_plan(
     norm = _multiplier_of_share(whole, NORM_SHARE if estimates_norm else 0.0)
     prior = _multiplier_of_share(whole, prior_budget)
     fixed = _fixed(marginal, norm, prior)
-    noise = calibrate(fixed, sampling_rate, n_steps, rest, rest_delta)
+    try:
+        noise = calibrate(fixed, sampling_rate, n_steps, rest, rest_delta)
+    except InfeasibleBudgetError as error:
+        if rows_per_unit == 1:
+            raise
+        raise InfeasibleBudgetError(
+            f"{error} This is the budget of one row of {rows_per_unit}: a smaller "
+            "max_rows_per_unit leaves more."
+        ) from None
     plan = PrivacyPlan(
         epsilon, delta, spent, n_rows, marginal, threshold_delta, norm, noise,
         sampling_rate, n_steps, prior, rows_per_unit,
@@ -328,8 +336,8 @@ class PrivacyReport:
         return self.plan.curve()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain data."""
-        return asdict(self)
+        """Return the report as plain data, with the pair promised as "promise"."""
+        return {"promise": self.plan.promise, **asdict(self)}
 
     def __str__(self) -> str:
         lines = [self._headline(), "", "Released:"]
