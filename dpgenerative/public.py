@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dpgenerative._temporal import to_units
 from dpgenerative._validation import TableFormat, as_table
 from dpgenerative.schema import Column, Schema
 from dpgenerative.transform import distinct_values
@@ -86,8 +87,7 @@ def domain_of(schema: Schema, public: pd.DataFrame) -> Schema:
     ----------
     schema : Schema
     public : DataFrame
-        Some of the schema's columns. One that holds no usable value stays open, and so
-        do times.
+        Some of the schema's columns. One that holds no usable value stays open.
     """
     return schema.completed(
         _completed(schema[name], public[name]) for name in public.columns
@@ -95,8 +95,11 @@ def domain_of(schema: Schema, public: pd.DataFrame) -> Schema:
 
 
 def _completed(column: Column, series: pd.Series) -> Column:
-    if column.numeric and not column.temporal and column.lower is None:
-        values = series.to_numpy(float, na_value=np.nan)
+    if column.numeric and column.lower is None:
+        if column.temporal:
+            values = to_units(series, column.unit)
+        else:
+            values = series.to_numpy(float, na_value=np.nan)
         values = values[np.isfinite(values)]
         if len(values):
             lower, upper = values.min(), values.max()
@@ -105,7 +108,7 @@ def _completed(column: Column, series: pd.Series) -> Column:
                     step * np.floor(lower / step),
                     step * np.ceil(upper / step),
                 )
-            return replace(column, lower=float(lower), upper=float(upper))
+            return column.bounded(float(lower), float(upper))
     if not column.numeric and column.levels is None:
         levels: tuple[Hashable, ...] = distinct_values(series)
         if levels:

@@ -122,7 +122,7 @@ def test_weights_are_refused_with_the_reason_and_by_routing():
     with pytest.raises(TypeError, match="unknown arguments: \\['weights'\\]"):
         flow.fit(X, weights=weights)
     flow.fit(X, sample_weight=None)
-    assert not hasattr(flow, "set_fit_request")
+    assert "sample_weight" not in str(flow.get_metadata_routing())
     with sklearn.config_context(enable_metadata_routing=True):
         search = GridSearchCV(flow, {"n_steps": [5]}, cv=2)
         with pytest.raises(TypeError, match="sample_weight"):

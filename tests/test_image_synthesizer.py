@@ -452,5 +452,5 @@ def test_a_target_is_refused():
         DPVAESynthesizer(image_shape=(4, 4)).fit(x, np.zeros(50))
     with pytest.raises(ValueError, match="takes no y with image_shape"):
         fitted(x).score_samples(x, np.zeros(50))
-    with pytest.raises(ValueError, match="only with the parameter 'conditional'"):
-        fitted(x).sample_given([0])
+    with pytest.raises(ValueError, match="pixels have no conditions"):
+        fitted(x).sample(2, given={0: 1})
