@@ -437,6 +437,7 @@ def test_other_arrays_are_refused(x, error, words):
         ({"schema": Schema([])}, "'schema'.*with image_shape"),
         ({"conditional": "x0"}, "'conditional'.*with image_shape"),
         ({"n_bins": 9}, "'n_bins'.*with image_shape"),
+        ({"categorical_features": np.array(["x0"])}, "'categorical_features'"),
         ({"image_shape": None, "architecture": "conv"}, "without image_shape"),
         ({"image_shape": None, "pixel_range": (0, 2)}, "without image_shape"),
     ],

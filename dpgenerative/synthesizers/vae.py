@@ -610,7 +610,7 @@ class DPVAESynthesizer(Synthesizer):
         fixed = TABLE_ONLY if self._has_images else IMAGE_ONLY
         for name, default in fixed.items():
             value = getattr(self, name)
-            if value is not default and value != default:
+            if not isinstance(value, type(default)) or value != default:
                 with_it = "with" if self._has_images else "without"
                 rule = f"must be {default!r} {with_it} image_shape"
                 refuse(owner, name, rule, value)
