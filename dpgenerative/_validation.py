@@ -88,7 +88,7 @@ class TableFormat:
 
     def restore(self, frame: pd.DataFrame) -> Any:
         """Return sampled rows in the containers that were fitted."""
-        x: Any = frame[labels(self.x_names)]
+        x: Any = picked(frame, self.x_names)
         if self.x_kind == "array":
             x = x.to_numpy(dtype=self.x_dtype)
         if self.y_name is None:
@@ -105,6 +105,11 @@ def labels(names: Sequence[Hashable]) -> pd.Index:
     for k, name in enumerate(names):
         array[k] = name
     return pd.Index(array, tupleize_cols=False).infer_objects()
+
+
+def picked(frame: pd.DataFrame, names: Sequence[Hashable]) -> pd.DataFrame:
+    """Return the columns of these names: no name is taken for a mask."""
+    return frame.iloc[:, frame.columns.get_indexer(labels(names))]
 
 
 def as_table(owner: str, X: Any, y: Any = None) -> tuple[pd.DataFrame, TableFormat]:

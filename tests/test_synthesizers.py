@@ -466,8 +466,13 @@ def test_no_message_counts_the_rows(X, y):
 
 @pytest.mark.parametrize(
     ("names", "match"),
-    [([np.nan, "a"], "one is missing"), ([b"x", 2], None), ([("a", "b"), 1.5], None)],
-    ids=["missing", "bytes", "tuple"],
+    [
+        ([np.nan, "a"], "one is missing"),
+        ([b"x", 2], None),
+        ([("a", "b"), 1.5], None),
+        ([True, False], None),
+    ],
+    ids=["missing", "bytes", "tuple", "flags"],
 )
 @both
 def test_odd_column_names(estimator, names, match):

@@ -24,6 +24,7 @@ from dpgenerative._validation import (
     check_number,
     check_option,
     labels,
+    picked,
     refuse,
 )
 from dpgenerative.models.cells import CellFacts
@@ -527,7 +528,7 @@ class Synthesizer(BaseEstimator):
             )
         else:
             names = list(layout.x_names)
-        joined = frame[labels(names)].set_axis(labels(self._layout.x_names), axis=1)
+        joined = picked(frame, names).set_axis(labels(self._layout.x_names), axis=1)
         if layout.y_name is not None:
             joined = joined.assign(**{"__y": frame[layout.y_name]})
             joined = joined.rename(columns={"__y": self._layout.y_name})
