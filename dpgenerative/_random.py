@@ -119,7 +119,8 @@ class Streams:
     counts : numpy.random.Generator
         Noise of counts and histograms.
     gradients : numpy.random.Generator or torch.Generator
-        Noise of gradients: the latter on CUDA, the former elsewhere.
+        Noise of gradients: the latter on CUDA (not in secure mode), the former
+        elsewhere.
     """
 
     weights: torch.Generator

@@ -91,7 +91,7 @@ class TableFormat:
 
     def restore(self, frame: pd.DataFrame) -> Any:
         """Return sampled rows in the containers that were fitted."""
-        x: Any = frame[labels(self.x_names)]
+        x: Any = picked(frame, self.x_names)
         if self.x_kind == "array":
             x = x.to_numpy(dtype=self.x_dtype)
         if self.y_name is None:
@@ -108,6 +108,11 @@ def labels(names: Sequence[Hashable]) -> pd.Index:
     for k, name in enumerate(names):
         array[k] = name
     return pd.Index(array, tupleize_cols=False).infer_objects()
+
+
+def picked(frame: pd.DataFrame, names: Sequence[Hashable]) -> pd.DataFrame:
+    """Return the columns of these names: no name is taken for a mask."""
+    return frame.iloc[:, frame.columns.get_indexer(labels(names))]
 
 
 def as_table(
@@ -210,7 +215,9 @@ def _array_frame(owner: str, X: Any) -> pd.DataFrame:
     array = array.astype(_array_dtype(array), copy=False)
     if array.dtype.kind not in "biufOmM":
         raise UnsupportedColumnError(f"{owner} cannot read arrays of {array.dtype}.")
-    return pd.DataFrame(array, columns=[f"x{j}" for j in range(array.shape[1])])
+    # With its dtype: pandas would turn objects that all are dates into dates.
+    names = [f"x{j}" for j in range(array.shape[1])]
+    return pd.DataFrame(array, columns=names, dtype=array.dtype)
 
 
 def _check_names(owner: str, frame: pd.DataFrame) -> None:
@@ -231,7 +238,7 @@ def _target(owner: str, y: Any, n: int) -> tuple[pd.Series, str, Hashable]:
             raise ValueError(f"{owner}: y must have one column; got {y.shape[1]}.")
         series, kind, label = y.iloc[:, 0], "frame", y.columns[0]
     elif isinstance(y, (pd.Index, pd.api.extensions.ExtensionArray)):
-        series, kind, label = pd.Series(y), "series", None
+        series, kind, label = pd.Series(y, dtype=y.dtype), "series", None
     else:
         _require_array(owner, "y", y)
         array = y
@@ -241,7 +248,7 @@ def _target(owner: str, y: Any, n: int) -> tuple[pd.Series, str, Hashable]:
             shape = f"{array.ndim} dimensions of sizes (n, {str(array.shape[1:])[1:]}"
             raise ValueError(f"{owner}: y must be one column; got {shape}.")
         array = array.astype(_array_dtype(array), copy=False)
-        series, kind, label = pd.Series(array), "array", None
+        series, kind, label = pd.Series(array, dtype=array.dtype), "array", None
     if len(series) != n:
         # How many they have is private.
         raise ValueError(f"{owner}: X and y must have the same number of rows.")

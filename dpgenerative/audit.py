@@ -378,7 +378,7 @@ def audit_mechanism(
     Examples
     --------
     >>> from dpgenerative import DPHFlowSynthesizer
-    >>> synthesizer = DPHFlowSynthesizer(epsilon=2.0, n_steps=50, batch_size=100)
+    >>> synthesizer = DPHFlowSynthesizer(epsilon=2.0, n_steps=50, batch_size=10_000)
     >>> audit_mechanism(synthesizer, n_trials=2000, random_state=0).holds
     True
     """

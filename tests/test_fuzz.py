@@ -101,7 +101,7 @@ def series_of(values, dtype):
 
     def build(n):
         return st.lists(values, min_size=n, max_size=n).map(
-            lambda drawn: pd.Series(as_array(drawn, dtype))
+            lambda drawn: pd.Series(as_array(drawn, dtype), dtype=dtype)
         )
 
     return build
@@ -117,7 +117,9 @@ def as_array(values, dtype):
 
 
 def constant(n):
-    return OBJECTS.map(lambda value: pd.Series(as_array([value] * n, object)))
+    return OBJECTS.map(
+        lambda value: pd.Series(as_array([value] * n, object), dtype=object)
+    )
 
 
 def categories(n):

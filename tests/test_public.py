@@ -36,5 +36,162 @@ def test_open_bounds_and_levels_are_those_of_public_rows(estimator):
     synthesizer = estimator(None, **FAST).fit(private, public=public)
     for name in ("age", "income", "visits"):
         column = synthesizer.schema_[name]
-        assert (column.lower, column.upper) == ("2020-01-01", "2020-07-18")
+        assert (column.lower, column.upper) == (public[name].min(), public[name].max())
+    assert synthesizer.schema_["city"].levels == ("Oslo", "Rome")
+    sample = synthesizer.sample(500)
+    assert sample["age"].max() <= public["age"].max()
+    assert set(sample["city"].dropna()) <= {"Oslo", "Rome"}
+    # What is no level is missing.
+    assert sample["city"].isna().mean() > 0.3
+
+
+def test_what_the_schema_states_comes_first():
+    schema = Schema(
+        [
+            Column("age", "integer", lower=0, upper=120),
+            Column("city", "categorical", levels=["Rome", "Lima"]),
+        ]
+    )
+    resolved = schema.resolve(people())
+    found = domain_of(resolved, people(seed=1))
+    assert found["age"] == resolved["age"]
+    assert found["city"] == resolved["city"]
+    assert found["income"].lower == people(seed=1)["income"].min()
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "expected"),
+    [
+        (Column("a", "continuous"), [2.5, np.inf, np.nan, -1.0], (-1.0, 2.5)),
+        (Column("a", "continuous"), [np.nan, -np.inf], (None, None)),
+        (Column("a", "continuous", resolution=0.5), [0.3, 0.9], (0.0, 1.0)),
+        (Column("a", "integer"), [0.5, 0.6], (0.0, 1.0)),
+    ],
+)
+def test_bounds_of_public_values(column, values, expected):
+    found = domain_of(Schema([column]), pd.DataFrame({"a": values}))["a"]
+    assert (found.lower, found.upper) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["b", None, "a", "b"], ("a", "b")),
+        ([2, 1.0, True, "x", None], (True, 1.0, 2, "x")),
+        ([None, None], None),
+    ],
+)
+def test_levels_of_public_values(values, expected):
+    frame = pd.DataFrame({"a": pd.Series(values, dtype=object)})
+    found = domain_of(Schema([Column("a", "categorical")]), frame)["a"].levels
+    assert found == expected
+
+
+@both
+def test_the_model_starts_at_what_public_rows_show(estimator):
+    private, public = people(), people(3000, seed=1)
+    options = {**FAST, "batch_size": 512, "learning_rate": 1e-6}
+    found = {}
+    for name, rows in (("with", public), ("without", None)):
+        # So small a rate teaches nothing of the private rows' dependence.
+        synthesizer = estimator(None, **options)
+        sample = synthesizer.fit(private, public=rows).sample(4000, random_state=0)
+        found[name] = association_matrix(sample).loc["city", "north"]
+    assert found["with"] > 0.4
+    assert found["without"] < 0.1
+
+
+@both
+def test_the_learning_rate_after_public_rows(estimator):
+    rows, schema = people(), Schema([])
+
+    def rate(learning_rate, public):
+        synthesizer = estimator(learning_rate=learning_rate)
+        return synthesizer._options(1000, schema, public).learning_rate
+
+    assert rate("auto", rows) == 0.01 < rate("auto", None)
+    assert rate(0.5, rows) == 0.5
+
+
+def test_public_rows_cost_nothing_and_are_reported():
+    private, public = people(), people(77, seed=1)
+    schema = domain_of(Schema([]).resolve(private), public)
+    options = {**FAST, "schema": schema, "reproducible": True}
+    alone = DPHFlowSynthesizer(1.0, **options).fit(private)
+    helped = DPHFlowSynthesizer(1.0, **options).fit(private, public=public)
+    assert helped.privacy_.plan == alone.privacy_.plan
+    assert "77 rows given as public" in str(helped.privacy_)
+    assert "given as public" not in str(alone.privacy_)
+
+
+def test_levels_that_public_rows_have_are_not_paid_for():
+    schema = Schema([Column("income", "continuous", resolution=0.01)])
+    private, public = people(), people(50, seed=1)
+    fitted = DPHFlowSynthesizer(1.0, **FAST, schema=schema)
+    assert fitted.fit(private, public=public).privacy_.plan.threshold_delta == 0
+    # A column that is missing in all public rows stays open.
+    public["city"] = pd.Series([None] * 50, dtype=object)
+    assert domain_of(schema.resolve(private), public)["city"].levels is None
+
+
+@both
+@pytest.mark.parametrize("kind", ["pair", "arrays", "array"])
+def test_public_rows_come_as_private_ones_do(estimator, kind):
+    private, public = people(), people(50, seed=1)[::-1]
+    if kind == "pair":
+        X, y = private[["age", "income"]], private["city"]
+        other = public[["income", "age"]], public["city"]
+    else:
+        X, y = private[["age", "income"]].to_numpy(), private["city"].to_numpy()
+        other = public[["age", "income"]].to_numpy(), public["city"].to_numpy()
+    if kind == "array":
+        y, other = None, other[0]
+    synthesizer = estimator(None, **FAST).fit(X, y, public=other)
+    age = synthesizer.schema_.columns[0]
+    assert (age.lower, age.upper) == (public["age"].min(), public["age"].max())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda f: f.drop(columns="age"), "only one of them has 'age'"),
+        (lambda f: f.assign(more=1), "only one of them has 'more'"),
+        (
+            lambda f: f.astype({"age": float}),
+            "column 'age' has float64, and int64 there",
+        ),
+        (
+            lambda f: f.astype({"city": "category"}),
+            "column 'city' has category, and obj",
+        ),
+        (lambda f: (f, f["age"]), "public must be one table"),
+        (
+            lambda f: f[["age", "visits"]].to_numpy(float),
+            "must come as the private rows",
+        ),
+        (lambda f: f[:0], r"0 sample\(s\)"),
+    ],
+)
+def test_public_rows_that_do_not_fit(change, said):
+    with pytest.raises(ValueError, match=said):
+        DPHFlowSynthesizer(**FAST).fit(people(), public=change(people()))
+    with pytest.raises(ValueError, match="public must be a pair"):
+        DPHFlowSynthesizer(**FAST).fit(people(), people()["age"], public=people())
+
+
+def test_public_levels_of_a_category_are_read_as_private_ones():
+    private, public = people()[["age", "city"]], people(50, seed=1)[["age", "city"]]
+    private["city"] = pd.Categorical(private["city"], ["Rome", "Oslo", "Lima"])
+    public["city"] = pd.Categorical(public["city"], ["Oslo", "Rome"])
+    fitted = DPHFlowSynthesizer(None, **FAST).fit(private, public=public)
+    assert fitted.schema_["city"].levels == ("Rome", "Oslo", "Lima")
+
+
+def test_times_take_their_bounds_from_public_rows():
+    days = pd.Series(pd.date_range("2020-01-01", periods=200, freq="D"))
+    public = pd.DataFrame({"day": days, "size": np.arange(200.0)})
+    private = public.assign(day=days + pd.Timedelta("30D"))
+    flow = DPHFlowSynthesizer(None, n_steps=2, random_state=0)
+    column = flow.fit(private, public=public).schema_["day"]
+    assert (column.lower, column.upper) == ("2020-01-01", "2020-07-18")
     assert flow.sample(100)["day"].max() <= days.max()

@@ -465,9 +465,29 @@ def test_no_message_counts_the_rows(X, y):
 
 
 @pytest.mark.parametrize(
+    "value",
+    [pd.Timestamp("2020"), pd.Timedelta(1), 10**400],
+    ids=["date", "span", "long"],
+)
+def test_objects_in_arrays_stay_objects(value):
+    # Whether all of them are dates is a fact about values.
+    array = np.array([[value], [value], [1.5]], dtype=object)
+    for rows in (array, array[:2]):
+        assert fitted(rows).sample(3).dtype == object
+        for y in (rows[:, 0], pd.Index(rows[:, 0], dtype=object)):
+            _, fake = DPHFlowSynthesizer(**FAST).fit(rows, y).sample(3)
+            assert fake.dtype == object
+
+
+@pytest.mark.parametrize(
     ("names", "match"),
-    [([np.nan, "a"], "one is missing"), ([b"x", 2], None), ([("a", "b"), 1.5], None)],
-    ids=["missing", "bytes", "tuple"],
+    [
+        ([np.nan, "a"], "one is missing"),
+        ([b"x", 2], None),
+        ([("a", "b"), 1.5], None),
+        ([True, False], None),
+    ],
+    ids=["missing", "bytes", "tuple", "flags"],
 )
 @both
 def test_odd_column_names(estimator, names, match):

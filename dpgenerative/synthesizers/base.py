@@ -26,6 +26,7 @@ from dpgenerative._validation import (
     check_number,
     check_option,
     labels,
+    picked,
     refuse,
 )
 from dpgenerative.models.cells import CellFacts
@@ -324,9 +325,10 @@ class Synthesizer(BaseEstimator):
         ids = [c.name for c in schema.columns if c.role == "id"]
         layout = replace(layout, ids=tuple((n, frame.dtypes[n]) for n in ids))
         if public is not None:
-            public = public_table(self._owner, public, frame, layout)[labels(names)]
+            public = public_table(self._owner, public, frame, layout)
+            public = picked(public, names)
             schema = domain_of(schema, public)
-        return frame[labels(names)], layout, schema, public
+        return picked(frame, names), layout, schema, public
 
     def _transform(
         self,
@@ -806,7 +808,7 @@ class Synthesizer(BaseEstimator):
             )
         else:
             names = list(layout.x_names)
-        joined = frame[labels(names)].set_axis(labels(self._layout.x_names), axis=1)
+        joined = picked(frame, names).set_axis(labels(self._layout.x_names), axis=1)
         if layout.y_name is not None:
             joined = joined.assign(**{"__y": frame[layout.y_name]})
             joined = joined.rename(columns={"__y": self._layout.y_name})

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from dpgenerative._random import Streams
-from dpgenerative._validation import check_option, labels
+from dpgenerative._validation import check_option, picked
 from dpgenerative.models.cells import CellFacts, Clamp
 from dpgenerative.models.divergences import DIVERGENCES
 from dpgenerative.models.flow import HFlow
@@ -252,9 +252,9 @@ class DPHFlowSynthesizer(Synthesizer):
     ) -> dict[str, Any]:
         """Fit with the last column before all others: often the one to predict."""
         ordered = Schema([*schema.columns[-1:], *schema.columns[:-1]])
-        frame = frame[labels(ordered.names)]
+        frame = picked(frame, ordered.names)
         if public is not None:
-            public = public[labels(ordered.names)]
+            public = picked(public, ordered.names)
         fitted = super()._fit(frame, ordered, streams, mechanisms, device, public)
         released = fitted["schema_"]
         return {**fitted, "schema_": Schema(released[name] for name in schema.names)}
