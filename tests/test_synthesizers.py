@@ -19,6 +19,7 @@ from sklearn.preprocessing import FunctionTransformer
 from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
 from dpgenerative._validation import as_table
 from dpgenerative.exceptions import InfeasibleBudgetError, UnsupportedColumnError
+from dpgenerative.privacy.accounting import gaussian_multiplier
 
 FAST = {"n_steps": 20, "batch_size": 64, "random_state": 0}
 both = pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
@@ -572,3 +573,26 @@ def test_very_small_tables(estimator, n):
 def test_cuda():
     synthesizer = fitted(device="cuda", hidden_units=8)
     assert len(synthesizer.sample(10)) == 10
+
+
+def test_few_rows_spend_more_on_marginals_and_learn_less():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(400, 4)), columns=list("abcd"))
+    schema = Schema([Column(c, "continuous", lower=-5, upper=5) for c in frame])
+    few, enough = (
+        DPHFlowSynthesizer(epsilon, schema=schema, n_steps=2, random_state=0).fit(frame)
+        for epsilon in (1.0, 3.0)
+    )
+
+    def share(flow):
+        plan = flow.privacy_.plan
+        whole = gaussian_multiplier(
+            plan.epsilon - plan.count_epsilon, plan.delta - plan.threshold_delta
+        )
+        return (whole / plan.marginal_multiplier) ** 2
+
+    assert share(few) == pytest.approx(0.6, abs=0.02)
+    assert share(enough) == pytest.approx(0.3, abs=0.02)
+    # One function more says that a value is missing.
+    assert few._model.first.widths == [2 + 1] * 4
+    assert enough._model.first.widths == [5 + 1] * 4

@@ -30,6 +30,8 @@ from dpgenerative.synthesizers.base import (
 from dpgenerative.transform import TableTransformer
 
 BOUND_DRAWS = 16
+FEW = 150
+"""Rows times epsilon per column up to which marginals get the larger share."""
 
 
 class DPHFlowSynthesizer(Synthesizer):
@@ -392,15 +394,19 @@ def _auto_basis(n: int, schema: Schema, epsilon: float | None) -> int:
     if epsilon is None:
         return 64
     rows = _rows_per_column(n, schema, epsilon)
-    return 16 if rows > 25_000 else 8 if rows > 1000 else 5
+    return 16 if rows > 25_000 else 8 if rows > 1000 else 5 if rows > FEW else 2
 
 
 def _auto_hidden(n: int, schema: Schema, epsilon: float | None) -> int:
     return 64 if _rows_per_column(n, schema, epsilon) > 2400 else 0
 
 
+def _auto_marginal_budget(n: int, schema: Schema, epsilon: float | None) -> float:
+    return 0.3 if _rows_per_column(n, schema, epsilon) > FEW else 0.6
+
+
 _RULES: dict[str, Rule] = {
-    "marginal_budget": lambda n, schema, epsilon: 0.3,
+    "marginal_budget": _auto_marginal_budget,
     "n_bins": lambda n, schema, epsilon: 100 if epsilon is None else 64,
     "n_basis": _auto_basis,
     "hidden_units": _auto_hidden,
