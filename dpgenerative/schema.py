@@ -278,7 +278,7 @@ class Schema:
         resolved = []
         for column in Schema.from_dtypes(frame, nominal).columns:
             if column.name in self:
-                dtype = frame.dtypes[column.name]
+                dtype = frame[column.name].dtype
                 column = _reconcile(self[column.name], column, dtype)
             resolved.append(column)
         return Schema(resolved)
