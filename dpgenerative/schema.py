@@ -430,7 +430,7 @@ class Schema:
         resolved = []
         for column in Schema.from_dtypes(frame, nominal).columns:
             if column.name in self:
-                dtype = frame.dtypes[column.name]
+                dtype = frame[column.name].dtype
                 column = _reconcile(self[column.name], column, dtype)
             resolved.append(column)
         schema = Schema(resolved, self.constraints)
