@@ -50,7 +50,12 @@ MAKERS = {
         epsilon=None, n_steps=100, schema=SCHEMA, random_state=0, hidden_units=8
     ),
     "blocks": lambda: DPHFlowSynthesizer(
-        epsilon=None, n_steps=30, schema=SCHEMA, random_state=0, n_blocks=2
+        epsilon=None,
+        n_steps=30,
+        schema=SCHEMA,
+        random_state=0,
+        n_blocks=2,
+        reproducible=True,
     ),
     "vae": lambda: DPVAESynthesizer(
         epsilon=None, n_steps=100, schema=SCHEMA, random_state=0
@@ -307,7 +312,8 @@ def test_targets_and_arrays():
     X, y = synthesizer.sample(5, given={"label": "hi"})
     assert y.tolist() == ["hi"] * 5
     numbers = np.random.default_rng(0).normal(size=(300, 2))
-    flow = DPHFlowSynthesizer(n_steps=10).fit(numbers)
+    bounds = [Column(f"x{j}", "continuous", lower=-4, upper=4) for j in range(2)]
+    flow = DPHFlowSynthesizer(n_steps=10, schema=Schema(bounds)).fit(numbers)
     X = flow.sample(20, given={"x0": (0, 1)})
     assert ((X[:, 0] >= 0) & (X[:, 0] <= 1)).all()
     assert flow.sample(given=pd.DataFrame({"x1": [0.25]}))[0, 1] == 0.25
