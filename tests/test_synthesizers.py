@@ -596,3 +596,13 @@ def test_few_rows_spend_more_on_marginals_and_learn_less():
     # One function more says that a value is missing.
     assert few._model.first.widths == [2 + 1] * 4
     assert enough._model.first.widths == [5 + 1] * 4
+
+
+@pytest.mark.parametrize("chosen", [[-3], np.array([-3]), [("a", "b"), "c"]])
+def test_categorical_features_beside_names_of_other_types(chosen):
+    names = pd.Index([("a", "b"), 1, -3, "c"], tupleize_cols=False)
+    frame = pd.DataFrame(np.arange(32).reshape(8, 4) % 3).set_axis(names, axis=1)
+    flow = DPHFlowSynthesizer(None, n_steps=2, categorical_features=chosen).fit(frame)
+    kinds = dict(zip(flow.schema_.names, flow.schema_.columns, strict=True))
+    nominal = [name for name, column in kinds.items() if not column.numeric]
+    assert set(nominal) == set(pd.Index(chosen, tupleize_cols=False).tolist())

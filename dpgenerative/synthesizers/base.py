@@ -739,14 +739,14 @@ class Synthesizer(BaseEstimator):
             )
             return []
         names = list(layout.x_names)
-        chosen = np.asarray(chosen)
+        chosen = labels(list(chosen))
         if chosen.dtype == bool:
-            if chosen.shape != (len(names),):
+            if len(chosen) != len(names):
                 refuse(
                     self._owner,
                     "categorical_features",
                     f"must have length {len(names)}",
-                    chosen,
+                    chosen.tolist(),
                 )
             return [name for name, flag in zip(names, chosen, strict=True) if flag]
         by_index = chosen.dtype.kind in "iu" and layout.x_kind == "array"
@@ -759,9 +759,9 @@ class Synthesizer(BaseEstimator):
                 self._owner,
                 "categorical_features",
                 f"must lie in [0, {len(names)})",
-                chosen,
+                chosen.tolist(),
             )
-        found = [names[i] for i in chosen] if by_index else list(chosen)
+        found = [names[i] for i in chosen] if by_index else chosen.tolist()
         unknown = [name for name in found if name not in names]
         if unknown:
             refuse(
