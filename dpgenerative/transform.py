@@ -571,10 +571,15 @@ class _Fitter:
         totals = np.bincount(cells, weights=np.where(alone, seen, counts))
         shares = np.maximum(seen, UNSEEN)
         shares /= np.bincount(cells, weights=shares)[cells]
-        return LevelCodec(column, dtype, self._masses(totals), cells, shares)
+        return LevelCodec(
+            column, dtype, self._masses(totals, bool(column.nullable)), cells, shares
+        )
 
-    def _masses(self, counts: np.ndarray) -> np.ndarray:
-        floored = np.maximum(counts, 0.1)
+    def _masses(self, counts: np.ndarray, nullable: bool) -> np.ndarray:
+        least = np.full(len(counts), 0.1)
+        if nullable:
+            least[-1] = UNSEEN
+        floored = np.maximum(counts, least)
         return floored / floored.sum()
 
     def _pooled(self, column: Column, counts: np.ndarray) -> np.ndarray:
@@ -609,7 +614,9 @@ class _Fitter:
             values = self._spikes(steps, edges, heavy, counts)
         else:
             values = _atom_values(column, edges, heavy)
-        return IntervalCodec(column, dtype, fitter._masses(counts), edges, values)
+        return IntervalCodec(
+            column, dtype, fitter._masses(counts, bool(column.nullable)), edges, values
+        )
 
     def _spikes(
         self,
@@ -734,6 +741,9 @@ class _Fitter:
         whole = project_to_simplex(
             np.array([root.gather(), missing.count])[: 1 + nullable], self.n_rows
         )
+        # As with levels: what is within the noise counts as absent.
+        if nullable and whole[1] < SEEN_NOISE * self.std * math.sqrt(missing.variance):
+            whole = np.array([self.n_rows, 0.0])
         root.spread(whole[0])
         counts = np.array([interval.count for interval in leaves])
         heavy = (widths == 1) & (counts > least)

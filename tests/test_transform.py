@@ -1442,3 +1442,24 @@ def test_roundest(start, width, exponent):
 )
 def test_roundest_of_known_intervals(low, high, expected):
     assert roundest(low, high) == expected
+
+
+@pytest.mark.parametrize("multiplier", [0.0, 5.0])
+def test_a_table_without_missing_values_stays_without(multiplier):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "number": rng.normal(size=2000),
+            "whole": pd.array(rng.integers(0, 50, 2000), dtype="Int64"),
+            "level": pd.array(rng.choice(["a", "b"], 2000), dtype="string"),
+        }
+    )
+    schema = Schema([Column("level", "categorical", levels=["a", "b"])])
+    mechanisms = Mechanisms(np.random.default_rng(1), np.random.default_rng(2))
+    fitted = TableTransformer.fit(
+        frame, schema.resolve(frame, []), mechanisms, n_rows=2000,
+        multiplier=multiplier, delta=1e-6, n_bins=16,
+    )  # fmt: skip
+    # Two standard deviations: one column of 44 has noise beyond.
+    assert [codec.masses[-1] < 1e-5 for codec in fitted.codecs] == [True] * 3
+    assert [codec.column.nullable for codec in fitted.codecs] == [True] * 3
