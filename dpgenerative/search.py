@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 import pandas as pd
+from pandas.api.extensions import ExtensionArray
 from sklearn.base import (
     BaseEstimator,
     MetaEstimatorMixin,
@@ -33,7 +34,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._random import SecureGenerator
-from dpgenerative._validation import check_number, refuse
+from dpgenerative._validation import as_table, check_number, refuse
 from dpgenerative.exceptions import InfeasibleBudgetError
 from dpgenerative.predictors import (
     SyntheticClassifier,
@@ -390,14 +391,13 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             When the learner failed in the best trial, and so in all.
         """
         self._check_parameters()
-        X = as_container(X) if not isinstance(self.estimator, Synthesizer) else X
+        X, y = _containers(self.estimator, X, y)
         candidates = self._candidates()
         fits = [self._planned(params, X, y) for params in candidates]
         charge(type(self).__name__, self.epsilon, self.delta)
-        rng = np.random.default_rng()
         is_secure = any(synthesizer.secure for synthesizer, _ in fits)
-        noise = SecureGenerator() if is_secure else rng
-        mechanisms = Mechanisms(noise, noise)
+        rng = SecureGenerator() if is_secure else np.random.default_rng()
+        mechanisms = Mechanisms(rng, rng)
         pure = count_epsilon(self.epsilon)
         n_rows = mechanisms.count(len(X), pure)
         budget = self._calibrated(fits, n_rows, self.epsilon - pure)
@@ -559,11 +559,11 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
                     plans = [_plan(*fit, at, delta, n_train) for fit in fits]
                     z = gaussian_multiplier(at, delta)
                 except InfeasibleBudgetError:
-                    return _Budget(at, delta, n_train, n_test, math.inf, math.inf)
+                    return _Budget(at, delta, n_train, n_test, math.inf, math.inf, ())
                 if not any(plan.threshold_delta for plan in plans):
                     break
             bound = selection_epsilon(plans, z, law, epsilon, self.delta)
-            return _Budget(at, delta, n_train, n_test, z, bound)
+            return _Budget(at, delta, n_train, n_test, z, bound, tuple(plans))
 
         low, high = math.log(epsilon) - 5, math.log(epsilon) + 2
         guess = math.log(epsilon / 2)
@@ -605,6 +605,11 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
                 estimator.fit(_rows(X, ~held_out), _rows(y, ~held_out))
             except Exception:
                 return _FAILED
+        if _fitted(estimator).privacy_.plan != budget.plans[index]:
+            raise RuntimeError(
+                f"{type(self).__name__}: a trial spent its budget in another way than "
+                "was planned, so that nothing is promised. Release nothing of it."
+            )
         parts = _rows(X, held_out), _rows(y, held_out)
         score = self._deviation(estimator, *parts, budget.n_test)
         noisy = mechanisms.gaussian(np.array([score]), 0.5 * budget.score_multiplier)
@@ -634,9 +639,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             )
         estimator = best.estimator
         spent = pure + budget.bound
-        inner = (
-            estimator if isinstance(estimator, Synthesizer) else estimator.synthesizer_
-        )
+        inner = _fitted(estimator)
         plan = replace(
             inner.privacy_.plan,
             epsilon=float(self.epsilon), delta=float(self.delta), count_epsilon=pure,
@@ -674,6 +677,7 @@ class _Budget:
     n_test: float
     score_multiplier: float
     bound: float
+    plans: tuple[PrivacyPlan, ...]
 
 
 @dataclass(frozen=True)
@@ -696,6 +700,12 @@ def _synthesizer(estimator: Any) -> Synthesizer:
     return found
 
 
+def _fitted(estimator: Any) -> Synthesizer:
+    """Return the fitted synthesizer of a fitted candidate."""
+    found: Synthesizer = getattr(estimator, "synthesizer_", estimator)
+    return found
+
+
 def _plan(
     synthesizer: Synthesizer, schema: Schema, epsilon: float, delta: float, n_rows: int
 ) -> PrivacyPlan:
@@ -703,15 +713,25 @@ def _plan(
     return synthesizer._plan(n_rows, schema)
 
 
+def _containers(estimator: Any, X: Any, y: Any) -> tuple[Any, Any]:
+    """Return X and y in containers whose parts all have one dtype, as in a fit.
+
+    The values of a part would decide otherwise: what is planned for the whole has to
+    hold for it, and one label must not change how the others are read.
+    """
+    if isinstance(estimator, Synthesizer):
+        is_arrow = hasattr(X, "__arrow_c_stream__") and not isinstance(X, pd.DataFrame)
+        return (as_table(type(estimator).__name__, X)[0] if is_arrow else X), y
+    if isinstance(y, (list, tuple)):
+        y = estimator._of_list(list(y))
+    elif not isinstance(y, (pd.DataFrame, pd.Series, pd.Index, ExtensionArray)):
+        y = None if y is None else np.asarray(y)
+    return as_container(X), y
+
+
 def _rows(data: Any, chosen: np.ndarray) -> Any:
-    """Return chosen rows of a table, a column, a list or None."""
-    if data is None:
-        return None
-    if isinstance(data, (pd.DataFrame, pd.Series)):
-        return data[chosen]
-    if isinstance(data, (list, tuple)):
-        return [value for value, taken in zip(data, chosen, strict=True) if taken]
-    return np.asarray(data)[chosen]
+    """Return chosen rows of a table, a column or None, of the dtypes that it has."""
+    return None if data is None else data[chosen]
 
 
 # Scores that one row can hardly move ------------------------------------------------

@@ -382,6 +382,31 @@ def with_encoder(*layers):
     return make
 
 
+def hidden_behind_zeros(shape, k, generator):
+    """A batch statistic that no output shows until its weights have moved."""
+    encoder, decoder = plain(shape, k, generator)
+    nn.init.zeros_(decoder[0].weight)
+    nn.init.zeros_(decoder[0].bias)
+    norm = nn.BatchNorm1d(k, affine=False, track_running_stats=False)
+    return encoder, nn.Sequential(norm, *decoder)
+
+
+class Keeping(nn.Module):
+    """Keeps an image where `state_dict` does not look, and a pickle does."""
+
+    def __init__(self, where):
+        super().__init__()
+        self.where = where
+        self.register_buffer("seen", torch.zeros(()), persistent=False)
+
+    def forward(self, images):
+        if self.where == "buffer":
+            self.seen = images.mean()
+        else:
+            self.last = images
+        return images
+
+
 @pytest.mark.parametrize(
     ("architecture", "words"),
     [
@@ -389,6 +414,9 @@ def with_encoder(*layers):
         (with_encoder(nn.BatchNorm2d(1, track_running_stats=False)), "apart"),
         (with_encoder(nn.Dropout(0.5)), "draw nothing"),
         (with_encoder(nn.InstanceNorm2d(1, track_running_stats=True)), "remember"),
+        (hidden_behind_zeros, "treat every image apart"),
+        (with_encoder(Keeping("attribute")), "remember"),
+        (with_encoder(Keeping("buffer")), "remember"),
         (lambda *args: nn.Linear(2, 2), "tuple of two modules"),
         (lambda *args: (plain(*args)[0], len), "tuple of two modules"),
         (lambda s, k, g: (plain(s, k + 1, g)[0], plain(s, k, g)[1]), "logits of shape"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -31,11 +32,12 @@ from dpgenerative import (
     SyntheticRegressor,
     search_privacy,
 )
+from dpgenerative._random import SecureGenerator
 from dpgenerative.exceptions import InfeasibleBudgetError
 from dpgenerative.privacy.accounting import epsilon_of_pairs
-from dpgenerative.privacy.budget import trial
+from dpgenerative.privacy.budget import known_count, trial
 from dpgenerative.privacy.selection import TrialLaw
-from dpgenerative.search import _pairs_deviation, _row_scores
+from dpgenerative.search import _containers, _hits, _pairs_deviation, _row_scores
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(240, 2))
@@ -499,3 +501,77 @@ def test_warnings_of_trials_stay_inside():
             SyntheticClassifier(flow(), Loud()), {"n_samples": [50]}, mean_trials=1.5
         ).fit(frame, y)
     assert not seen
+
+
+class Zero:
+    def predict(self, X):
+        return np.zeros(len(X), dtype=int).astype(object)
+
+
+def test_one_label_of_a_list_does_not_change_how_the_others_are_read():
+    classifier = SyntheticClassifier()
+    hits = []
+    for labels in ([0] * 50, [0] * 50 + ["a"]):
+        rows, y = _containers(classifier, [[0.0]] * len(labels), labels)
+        hits.append(_row_scores(_hits, Zero(), rows, y).sum())
+    assert hits == [50, 50]
+
+
+@pytest.mark.parametrize("kind", ["arrow", "categorical", "index"])
+def test_parts_of_rows_keep_the_dtypes_that_were_planned_for(kind):
+    """Planned without unknown levels, so no trial may have any to release."""
+    x = pd.DataFrame({"a": pd.Categorical(["u", "v"] * 200)})
+    y = pd.Categorical([1, 2] * 200)
+    if kind == "arrow":
+        x = pytest.importorskip("pyarrow").table({"a": [0.0, 1.0] * 200})
+        y = None
+    if kind == "index":
+        y = pd.CategoricalIndex(y)
+    schema = Schema([Column("a", "continuous", lower=0, upper=1)] * (kind == "arrow"))
+    search = PrivateSearchCV(
+        flow(schema=schema), {"n_bins": [8]}, 4.0, mean_trials=1.1
+    ).fit(x, y)  # fmt: skip
+    whole = flow(schema=schema).fit(x, y)
+    plan = search.best_estimator_.privacy_.plan
+    assert bool(plan.threshold_delta) == bool(whole.privacy_.plan.threshold_delta)
+    assert search.best_estimator_.schema_ == whole.schema_
+
+
+def test_a_trial_that_was_not_planned_is_an_error(monkeypatch):
+    plan = DPHFlowSynthesizer._plan
+
+    def other(self, n_rows, schema):
+        found = plan(self, n_rows, schema)
+        fits = len(schema) == 2 and known_count() is not None
+        return replace(found, n_steps=found.n_steps + 1) if fits else found
+
+    monkeypatch.setattr(DPHFlowSynthesizer, "_plan", other)
+    with pytest.raises(RuntimeError, match="another way than was planned"):
+        PrivateSearchCV(flow(), {"n_bins": [8]}, mean_trials=1.1).fit(X)
+
+
+def test_a_secure_search_asks_the_operating_system_alone(monkeypatch):
+    opened = []
+
+    def no_other(*args):
+        raise AssertionError("a statistical generator was opened by the search")
+
+    class Watched(SecureGenerator):
+        def __init__(self):
+            super().__init__()
+            opened.append((self, self.bit_generator.state))
+
+    search = PrivateSearchCV(flow(secure=True), {"n_bins": [8]}, 4.0, mean_trials=2)
+    monkeypatch.setattr("dpgenerative.search.SecureGenerator", Watched)
+    monkeypatch.setattr("dpgenerative.search.np.random.default_rng", no_other)
+    monkeypatch.setattr(PrivateSearchCV, "_trial", drawn_alone)
+    with pytest.raises(StopIteration):
+        search.fit(X)
+    ((rng, before),) = opened
+    assert rng.bit_generator.state == before
+
+
+def drawn_alone(self, candidates, budget, X, y, rng, mechanisms):
+    assert isinstance(rng, SecureGenerator)
+    TrialLaw(2.0).draw(rng)
+    raise StopIteration

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -340,29 +341,59 @@ def check_architecture(owner: str, modules: Any, shape: Shape, k: int) -> None:
         with torch.no_grad():
             return [*encoder(images[rows]), decoder(latents[rows])]
 
+    def is_apart() -> bool:
+        pairs = zip(said([0, 1, 2]), said([0, 1, 1]), strict=True)
+        return all(
+            torch.allclose(x[:2], y[:2], rtol=1e-3, atol=1e-4, equal_nan=True)
+            for x, y in pairs
+        )
+
     before = [x.clone() for x in _state(modules)]
-    usual, other = said([0, 1, 2]), said([0, 1, 1])
-    shapes = [tuple(x.shape) for x in usual]
+    shapes = [tuple(x.shape) for x in said([0, 1, 2])]
     if shapes != [(3, k), (3, k), (3, *shape)]:
         raise ValueError(
             f"{given} must return a mean and a log-variance of shape (n, {k}), and "
             f"logits of shape (n, {', '.join(map(str, shape))}); got {shapes} for n=3."
         )
-    pairs = zip(usual, other, strict=True)
-    if not all(torch.allclose(x[:2], y[:2], rtol=1e-3, atol=1e-4) for x, y in pairs):
+    apart = is_apart()
+    # Weights that start at zero hide what comes before them.
+    with _moved(modules, generator):
+        apart = is_apart() and apart
+    if not apart:
         raise ValueError(
             f"{given} must treat every image apart and draw nothing: what they say of "
             "an image changes with the others in its batch, as by batch normalisation, "
             "or from call to call, as by dropout. torch.nn.GroupNorm does not."
         )
-    after = zip(before, _state(modules), strict=True)
-    if not all(torch.equal(x, y) for x, y in after):
+    after = _state(modules)
+    if len(after) != len(before) or not all(map(torch.equal, before, after)):
         raise ValueError(
-            f"{given} must not remember what they saw: a running statistic would "
-            "release it without noise."
+            f"{given} must not remember what they saw: a running statistic, or an "
+            "attribute that keeps images, would release it without noise."
         )
 
 
 def _state(modules: tuple[nn.Module, nn.Module]) -> list[Tensor]:
-    """Return all tensors that modules hold."""
-    return [x for module in modules for x in module.state_dict().values()]
+    """Return all tensors that modules hold, as parameters, buffers or attributes."""
+    found: list[Tensor] = []
+    for layer in (layer for module in modules for layer in module.modules()):
+        for held in (vars(layer), layer._parameters, layer._buffers):
+            found += [x for x in held.values() if isinstance(x, Tensor)]
+    return found
+
+
+@contextmanager
+def _moved(
+    modules: tuple[nn.Module, nn.Module], generator: torch.Generator
+) -> Iterator[None]:
+    """Add noise to all parameters for a while."""
+    parameters = [p for module in modules for p in module.parameters()]
+    before = [p.detach().clone() for p in parameters]
+    with torch.no_grad():
+        for p in parameters:
+            p.add_(0.1 * torch.randn(p.shape, generator=generator))
+        try:
+            yield
+        finally:
+            for p, x in zip(parameters, before, strict=True):
+                p.copy_(x)

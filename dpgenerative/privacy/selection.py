@@ -61,8 +61,12 @@ class TrialLaw:
         return math.exp(float(brentq(excess, -700.0, -1e-12, xtol=1e-13)))
 
     def draw(self, rng: np.random.Generator) -> int:
-        """Draw a number of trials, at least 1."""
-        return int(rng.logseries(1 - self.gamma))
+        """Draw a number of trials, at least 1.
+
+        Geometric, with a probability of success that is ``gamma^U``, U uniform (Kemp
+        1981): by methods that a `SecureGenerator` has.
+        """
+        return int(rng.geometric(self.gamma ** rng.random()))
 
 
 def best_of(
