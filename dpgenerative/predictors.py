@@ -319,12 +319,6 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
         found: np.ndarray = self.learner_.decision_function(self._rows(X))
         return found
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        # On the few rows of a test table a private fit cannot know much.
-        tags.classifier_tags.poor_score = True
-        return tags
-
     def _of_list(self, y: list[Any]) -> pd.Series:
         return pd.Series(y, dtype=object)
 
@@ -428,12 +422,6 @@ class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
         self.regressor = regressor
         self.n_samples = n_samples
         self.random_state = random_state
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        # On the few rows of a test table a private fit cannot know much.
-        tags.regressor_tags.poor_score = True
-        return tags
 
     def _of_list(self, y: list[Any]) -> pd.Series:
         return pd.Series([_as_number(value) for value in y], dtype=float)

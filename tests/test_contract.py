@@ -34,8 +34,10 @@ from dpgenerative import (
 
 # The checks of predictors take the labels of ten rows for known, and want an error for
 # a target that is not finite: no private fit may do either.
-OPEN = DPHFlowSynthesizer(epsilon=None, random_state=0, reproducible=True)
-QUICK = clone(OPEN).set_params(n_steps=20, n_bins=16)
+OPEN = DPHFlowSynthesizer(
+    epsilon=None, learning_rate=0.1, random_state=0, reproducible=True
+)
+QUICK = clone(OPEN).set_params(n_steps=40, n_bins=16)
 SYNTHESIZERS = [DPHFlowSynthesizer(), DPVAESynthesizer()]
 PREDICTORS = [
     SyntheticClassifier(QUICK, DecisionTreeClassifier(random_state=0), n_samples=300),
