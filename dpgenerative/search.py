@@ -390,7 +390,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             When the learner failed in the best trial, and so in all.
         """
         self._check_parameters()
-        X = as_container(X) if not isinstance(self.estimator, Synthesizer) else X
+        if not isinstance(self.estimator, Synthesizer):
+            X = as_container(type(self).__name__, X)
         candidates = self._candidates()
         fits = [self._planned(params, X, y) for params in candidates]
         charge(type(self).__name__, self.epsilon, self.delta)

@@ -190,13 +190,18 @@ def _as_instants(series: pd.Series, column: Column) -> pd.Series:
     if temporal_kind(series.dtype) is not None:
         return series
     found = pd.to_datetime(_texts(series), errors="coerce", utc=True, format="ISO8601")
-    return found.dt.tz_localize(None)
+    # A unit that pandas chose could follow the digits of the texts.
+    return found.dt.tz_localize(None).dt.as_unit("us")
 
 
 def _as_durations(series: pd.Series, column: Column) -> pd.Series:
     if temporal_kind(series.dtype) is not None:
         return series
-    return pd.to_timedelta(_texts(series), errors="coerce")
+    with warnings.catch_warnings():
+        # A warning of an outdated unit would speak of values.
+        warnings.simplefilter("ignore", FutureWarning)
+        found = pd.to_timedelta(_texts(series), errors="coerce")
+    return found.dt.as_unit("us")
 
 
 _READERS: dict[str, Callable[[pd.Series, Column], pd.Series]] = {
