@@ -509,7 +509,7 @@ def as_series(owner: str, y: Any) -> pd.Series:
     if isinstance(y, pd.DataFrame) and y.shape[1] == 1:
         return y.iloc[:, 0]
     if isinstance(y, (pd.Index, pd.api.extensions.ExtensionArray)):
-        return pd.Series(y)
+        return pd.Series(y, dtype=y.dtype)
     is_arrow = hasattr(y, "__arrow_c_stream__") or hasattr(y, "__arrow_c_array__")
     if isinstance(y, np.ma.MaskedArray) or is_arrow and not isinstance(y, pd.DataFrame):
         require_array(owner, "y", y)
@@ -530,7 +530,8 @@ def as_series(owner: str, y: Any) -> pd.Series:
         )
     if array.dtype.kind == "c":
         raise ValueError(f"Complex data not supported by {owner}.")
-    return pd.Series(array.astype(object) if array.dtype.kind in "US" else array)
+    # With its dtype: pandas would turn objects that all are dates into dates.
+    return pd.Series(array, dtype=object if array.dtype.kind in "US" else array.dtype)
 
 
 def _default_learner(rows: Any, boosting: Any) -> Any:

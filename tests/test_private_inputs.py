@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dpgenerative import (
@@ -37,6 +38,13 @@ def test_predictors_keep_the_dtypes_of_arrow_tables(last):
 def test_predictors_refuse_targets_whose_dtype_depends_on_values(kind, last):
     with pytest.raises(TypeError, match="state it"):
         as_series("T", kind([1, last], pa.int64()))
+
+
+@pytest.mark.parametrize("last", [pd.Timestamp(1), "b"])
+@pytest.mark.parametrize("kind", [np.array, pd.Index])
+def test_targets_of_objects_stay_objects(kind, last):
+    y = kind([pd.Timestamp(0), last], dtype=object)
+    assert as_series("T", y).dtype == object
 
 
 def test_predictors_do_not_unmask():
@@ -125,6 +133,28 @@ def test_times_in_csv_files_warn_of_nothing(tmp_path, text):
         warnings.simplefilter("error")
         frame = read_table(path, schema)
     assert frame.dtypes.tolist() == [np.dtype("m8[us]"), np.dtype("M8[us]")]
+
+
+@pytest.mark.parametrize("stated", [[], [Column("a", "datetime")]])
+@pytest.mark.parametrize("day", [1, 10**8, None])
+def test_dates_in_parquet_files_raise_nothing(tmp_path, stated, day):
+    path = tmp_path / "rows.parquet"
+    days = pa.array([0, day], pa.int32()).cast(pa.date32())
+    pq.write_table(pa.table({"a": days}), path)
+    frame = read_table(path, Schema(stated))
+    assert frame["a"].dtype == "M8[ms]"
+    assert frame["a"].isna().tolist() == [False, day is None]
+
+
+@pytest.mark.parametrize("last", [1, None])
+def test_types_of_parquet_files_stay_what_they_are(tmp_path, last):
+    path = tmp_path / "rows.parquet"
+    kinds = [pa.int8(), pa.uint64(), pa.float32(), pa.bool_(), pa.string()]
+    values = [None if last is None else x for x in (1, 1, 1.0, True, "x")]
+    columns = {str(k): pa.array([v], k) for k, v in zip(kinds, values, strict=True)}
+    pq.write_table(pa.table(columns), path)
+    dtypes = [str(dtype) for dtype in read_table(path, Schema([])).dtypes]
+    assert dtypes == ["Int8", "UInt64", "Float32", "boolean", "string"]
 
 
 def test_pickled_predictors_hold_no_seed_of_noise():
