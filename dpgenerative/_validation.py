@@ -59,6 +59,10 @@ def check_number(
         refuse(owner, name, rule, value)
 
 
+COARSE = ("Y", "M", "W", "D", "h", "m")
+"""Units of numpy's times that are longer than those of pandas."""
+
+
 @dataclass(frozen=True)
 class TableFormat:
     """The public shape of what was fitted, so that samples come back in it.
@@ -135,7 +139,7 @@ def as_table(
             f"{owner} takes dense tables; got a sparse one. Call X.toarray() first."
         )
     if hasattr(X, "__arrow_c_stream__") and not isinstance(X, pd.DataFrame):
-        X = _arrow_frame(owner, X)
+        X = arrow_frame(owner, X)
     is_frame = isinstance(X, pd.DataFrame)
     frame = X if is_frame else _array_frame(owner, X)
     _check_names(owner, frame)
@@ -164,7 +168,7 @@ def as_table(
     return joint, TableFormat(names, y_name, kind, y_kind, dtype, label)
 
 
-def _arrow_frame(owner: str, X: Any) -> pd.DataFrame:
+def arrow_frame(owner: str, X: Any) -> pd.DataFrame:
     """Return a table of another library as a frame, by dtypes alone.
 
     Numbers stay what they are where some are missing, and the levels of a dictionary,
@@ -187,7 +191,8 @@ def _arrow_frame(owner: str, X: Any) -> pd.DataFrame:
     return table.to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
 
 
-def _require_array(owner: str, name: str, value: Any) -> None:
+def require_array(owner: str, name: str, value: Any) -> None:
+    """Require a numpy array, whose dtype does not depend on its values."""
     if isinstance(value, np.ma.MaskedArray) or not isinstance(value, np.ndarray):
         raise TypeError(
             f"{owner} takes {name} as a pandas or numpy object with a dtype of its "
@@ -203,7 +208,7 @@ def _array_dtype(array: np.ndarray) -> np.dtype:
 
 
 def _array_frame(owner: str, X: Any) -> pd.DataFrame:
-    _require_array(owner, "X", X)
+    require_array(owner, "X", X)
     array = X
     if array.ndim != 2:
         raise ValueError(
@@ -213,11 +218,28 @@ def _array_frame(owner: str, X: Any) -> pd.DataFrame:
     if array.dtype.kind == "c":
         raise ValueError(f"Complex data not supported by {owner}.")
     array = array.astype(_array_dtype(array), copy=False)
-    if array.dtype.kind not in "biufOmM":
+    if array.dtype.kind not in "biufOmM" or array.dtype in ("m8[Y]", "m8[M]"):
         raise UnsupportedColumnError(f"{owner} cannot read arrays of {array.dtype}.")
     # With its dtype: pandas would turn objects that all are dates into dates.
+    array = _in_known_unit(array)
     names = [f"x{j}" for j in range(array.shape[1])]
     return pd.DataFrame(array, columns=names, dtype=array.dtype)
+
+
+def _in_known_unit(array: np.ndarray) -> np.ndarray:
+    """Return times of units coarser than pandas has in seconds.
+
+    pandas would turn them itself, and name a time that is too far away in an error.
+    """
+    if array.dtype.kind not in "mM" or np.datetime_data(array.dtype)[0] not in COARSE:
+        return array
+    kind = array.dtype.kind
+    ends = (
+        np.array(["0001-01-01", "9999-12-31"], dtype="M8[D]")
+        if kind == "M"
+        else np.array([-(10**9), 10**9], dtype="m8[D]")
+    )
+    return np.clip(array, *ends.astype(array.dtype)).astype(f"{kind}8[s]")
 
 
 def _check_names(owner: str, frame: pd.DataFrame) -> None:
@@ -240,7 +262,7 @@ def _target(owner: str, y: Any, n: int) -> tuple[pd.Series, str, Hashable]:
     elif isinstance(y, (pd.Index, pd.api.extensions.ExtensionArray)):
         series, kind, label = pd.Series(y, dtype=y.dtype), "series", None
     else:
-        _require_array(owner, "y", y)
+        require_array(owner, "y", y)
         array = y
         if array.ndim == 2 and array.shape[1] == 1:
             array = array[:, 0]

@@ -28,11 +28,12 @@ from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from dpgenerative._validation import check_number, refuse
+from dpgenerative._validation import arrow_frame, check_number, refuse, require_array
 from dpgenerative.privacy.plan import PrivacyReport
 from dpgenerative.schema import Schema, is_real_dtype
 from dpgenerative.synthesizers import DPHFlowSynthesizer
 from dpgenerative.synthesizers.base import Synthesizer, as_seed
+from dpgenerative.transform import floats, level_indices
 
 NO_LEVELS = ("",)
 """Levels of a column of which none was found."""
@@ -116,6 +117,14 @@ class _SyntheticPredictor(BaseEstimator):
         predicted: np.ndarray = self.learner_.predict(self._rows(X))
         return predicted
 
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())
+        chosen = state["synthesizer"]
+        if "synthesizer_" in state and chosen is not None and chosen.reproducible:
+            # The seed of the noise stays with whoever fitted.
+            state["synthesizer"] = clone(chosen).set_params(random_state=None)
+        return state
+
     @property
     def privacy_(self) -> PrivacyReport:
         """The synthesizer's report, which covers the learner too."""
@@ -150,7 +159,7 @@ class _SyntheticPredictor(BaseEstimator):
         if not (self.synthesizer is None or isinstance(self.synthesizer, Synthesizer)):
             rule = "must be a synthesizer of this package or None"
             refuse(self._owner, "synthesizer", rule, self.synthesizer)
-        X = as_container(X)
+        X = as_container(self._owner, X)
         if isinstance(y, (list, tuple)):
             y = self._of_list(list(y))
         target = self._target(as_series(self._owner, y))
@@ -193,7 +202,7 @@ class _SyntheticPredictor(BaseEstimator):
         return clone(chosen)
 
     def _rows(self, X: Any) -> Any:
-        return as_container(X)
+        return as_container(self._owner, X)
 
     # What a subclass states -----------------------------------------------------
 
@@ -326,7 +335,11 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
         self._target_dtype = y.dtype
         if self.classes is not None:
             levels = pd.unique(np.asarray(self.classes))
-            return y.astype(pd.CategoricalDtype(levels.tolist()))
+            dtype = pd.CategoricalDtype(levels.tolist())
+            # astype fails, or warns, at some values that are no level.
+            codes = level_indices(y, dtype.categories.tolist())
+            found = pd.Categorical.from_codes(codes, dtype=dtype)
+            return pd.Series(found, index=y.index, name=y.name)
         if isinstance(y.dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(y):
             return y
         column = self._stated(y.name)
@@ -432,7 +445,7 @@ class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
                 f"Unknown label type: {y.dtype}. {self._owner} takes a target of "
                 "integers or floats."
             )
-        target = y.astype(float)
+        target = pd.Series(floats(y), index=y.index, name=y.name)
         if self._new_synthesizer()._epsilon is None and not np.isfinite(target).all():
             raise ValueError(
                 f"Input y of {self._owner} contains NaN or infinity, which only a "
@@ -449,8 +462,8 @@ class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
         )
 
 
-def as_container(X: Any) -> Any:
-    """Return pandas objects as they are, others as arrays.
+def as_container(owner: str, X: Any) -> Any:
+    """Return pandas objects as they are, Arrow's tables as frames, others as arrays.
 
     The dtype of a list would depend on its values, which are private; so it is always
     read as floats, and what is not a number as missing.
@@ -460,9 +473,12 @@ def as_container(X: Any) -> Any:
         if any(len(row) != len(rows[0]) for row in rows):
             raise ValueError("Expected 2D array, got rows of different lengths.")
         return np.array([[_as_number(x) for x in row] for row in rows], dtype=float)
-    if hasattr(X, "__array__") and not isinstance(X, (pd.DataFrame, pd.Series)):
-        return np.asarray(X)
-    return X
+    if isinstance(X, (pd.DataFrame, pd.Series, np.ndarray)):
+        return X
+    if hasattr(X, "__arrow_c_stream__"):
+        # As an array it would get the dtype that its missing values need.
+        return arrow_frame(owner, X)
+    return np.asarray(X) if hasattr(X, "__array__") else X
 
 
 def _as_number(value: Any) -> float:
@@ -481,7 +497,10 @@ def as_series(owner: str, y: Any) -> pd.Series:
     if isinstance(y, pd.DataFrame) and y.shape[1] == 1:
         return y.iloc[:, 0]
     if isinstance(y, (pd.Index, pd.api.extensions.ExtensionArray)):
-        return pd.Series(y)
+        return pd.Series(y, dtype=y.dtype)
+    is_arrow = hasattr(y, "__arrow_c_stream__") or hasattr(y, "__arrow_c_array__")
+    if isinstance(y, np.ma.MaskedArray) or is_arrow and not isinstance(y, pd.DataFrame):
+        require_array(owner, "y", y)
     array = np.asarray(y)
     if array.ndim == 2 and array.shape[1] == 1:
         warnings.warn(
@@ -492,12 +511,15 @@ def as_series(owner: str, y: Any) -> pd.Series:
         )
         array = array[:, 0]
     if array.ndim != 1:
+        # How many rows there are is private.
+        shape = f"{array.ndim} dimensions of sizes (n, {str(array.shape[1:])[1:]}"
         raise ValueError(
-            f"bad input shape: {owner} takes y as one column; got {array.shape}."
+            f"bad input shape: {owner} takes y as one column; got {shape}."
         )
     if array.dtype.kind == "c":
         raise ValueError(f"Complex data not supported by {owner}.")
-    return pd.Series(array.astype(object) if array.dtype.kind in "US" else array)
+    # With its dtype: pandas would turn objects that all are dates into dates.
+    return pd.Series(array, dtype=object if array.dtype.kind in "US" else array.dtype)
 
 
 def _default_learner(rows: Any, boosting: Any) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from dpgenerative._temporal import to_units
-from dpgenerative._validation import TableFormat, as_table
+from dpgenerative._validation import TableFormat, as_table, picked
 from dpgenerative.schema import Column, Schema
 from dpgenerative.transform import distinct_values
 
@@ -59,7 +59,7 @@ def public_table(
             f"{owner}: public must have the columns of the private rows; only one of "
             f"them has {', '.join(unlike)}."
         )
-    table = table[list(frame.columns)]
+    table = picked(table, list(frame.columns))
     return pd.DataFrame(
         {
             j: _cast(owner, table.iloc[:, j], frame.dtypes.iloc[j])

@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from pandas.api.extensions import ExtensionArray
 from sklearn.base import (
     BaseEstimator,
     MetaEstimatorMixin,
@@ -724,9 +723,9 @@ def _containers(estimator: Any, X: Any, y: Any) -> tuple[Any, Any]:
         return (as_table(type(estimator).__name__, X)[0] if is_arrow else X), y
     if isinstance(y, (list, tuple)):
         y = estimator._of_list(list(y))
-    elif not isinstance(y, (pd.DataFrame, pd.Series, pd.Index, ExtensionArray)):
-        y = None if y is None else np.asarray(y)
-    return as_container(X), y
+    elif y is not None:
+        y = as_series("PrivateSearchCV", y)
+    return as_container("PrivateSearchCV", X), y
 
 
 def _rows(data: Any, chosen: np.ndarray) -> Any:

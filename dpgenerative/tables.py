@@ -27,6 +27,22 @@ from dpgenerative.schema import Column, Schema
 
 TRUE = frozenset({"true", "t", "yes", "y", "1"})
 FALSE = frozenset({"false", "f", "no", "n", "0"})
+_NULLABLE = {
+    pa.bool_(): pd.BooleanDtype(),
+    pa.int8(): pd.Int8Dtype(),
+    pa.int16(): pd.Int16Dtype(),
+    pa.int32(): pd.Int32Dtype(),
+    pa.int64(): pd.Int64Dtype(),
+    pa.uint8(): pd.UInt8Dtype(),
+    pa.uint16(): pd.UInt16Dtype(),
+    pa.uint32(): pd.UInt32Dtype(),
+    pa.uint64(): pd.UInt64Dtype(),
+    pa.float32(): pd.Float32Dtype(),
+    pa.float64(): pd.Float64Dtype(),
+    pa.string(): pd.StringDtype(),
+    pa.large_string(): pd.StringDtype(),
+}
+"""Dtypes that hold missing values, by a file's types."""
 CERTAIN = 2.0**53
 """Up to here every integer is a float64."""
 
@@ -63,9 +79,11 @@ def read_table(path: str | os.PathLike[str], schema: Schema) -> pd.DataFrame:
     if suffix_of(path) == ".csv":
         return _typed(_read_csv(path, schema), schema)
     try:
-        frame = pd.read_parquet(path, dtype_backend="numpy_nullable")
+        table = pq.read_table(path)
     except pa.ArrowInvalid:
         raise ValueError(f"{path} is no Parquet file, or a damaged one.") from None
+    # As objects, dates beyond the year 9999 would raise an error that names it.
+    frame = table.to_pandas(types_mapper=_NULLABLE.get, date_as_object=False)
     return _typed(frame, schema)
 
 
@@ -190,13 +208,18 @@ def _as_instants(series: pd.Series, column: Column) -> pd.Series:
     if temporal_kind(series.dtype) is not None:
         return series
     found = pd.to_datetime(_texts(series), errors="coerce", utc=True, format="ISO8601")
-    return found.dt.tz_localize(None)
+    # A unit that pandas chose could follow the digits of the texts.
+    return found.dt.tz_localize(None).dt.as_unit("us")
 
 
 def _as_durations(series: pd.Series, column: Column) -> pd.Series:
     if temporal_kind(series.dtype) is not None:
         return series
-    return pd.to_timedelta(_texts(series), errors="coerce")
+    with warnings.catch_warnings():
+        # A warning of an outdated unit would speak of values.
+        warnings.simplefilter("ignore", FutureWarning)
+        found = pd.to_timedelta(_texts(series), errors="coerce")
+    return found.dt.as_unit("us")
 
 
 _READERS: dict[str, Callable[[pd.Series, Column], pd.Series]] = {

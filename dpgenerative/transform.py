@@ -679,7 +679,8 @@ class _Fitter:
         upper = 0.0 if upper == _MAGNITUDES[len(_EXPONENTS)] else upper
         if column.temporal:
             most = LONGEST_DAYS * PER_DAY[column.unit]
-            return max(float(lower), -most), min(float(upper), most)
+            lower, upper = np.clip([lower, upper], -most, most)
+            return float(lower), float(upper)
         if column.step is not None:
             lower = math.ceil(lower / column.step) * column.step
             upper = max(lower, math.floor(upper / column.step) * column.step)
@@ -882,7 +883,7 @@ def _as_numbers(column: Column, series: pd.Series) -> np.ndarray:
     """Return numbers, or times in units, NaN where missing."""
     if column.temporal:
         return to_units(series, column.unit)
-    return _floats(series)
+    return floats(series)
 
 
 def in_steps(column: Column, series: pd.Series) -> np.ndarray:
@@ -903,7 +904,7 @@ def in_steps(column: Column, series: pd.Series) -> np.ndarray:
     return np.clip(np.round(values / column.step), *_grid_ends(column))
 
 
-def _floats(series: pd.Series) -> np.ndarray:
+def floats(series: pd.Series) -> np.ndarray:
     """Return numbers in float64; a warning of those too large would speak of values."""
     with np.errstate(over="ignore"):
         return series.to_numpy(float, na_value=np.nan)

@@ -430,7 +430,7 @@ def test_architectures_that_no_bound_covers_are_refused(architecture, words):
 @pytest.mark.parametrize(
     ("x", "error", "words"),
     [
-        (np.zeros((9, 4, 5)), ValueError, r"\(n_samples, 4, 4\).*\(9, 4, 5\)"),
+        (np.zeros((9, 4, 5)), ValueError, r"\(n_samples, 4, 4\).*\(n_samples, 4, 5\)"),
         (np.zeros((9, 15)), ValueError, r"\(n_samples, 16\)"),
         (np.zeros((4, 4)), ValueError, "images of shape"),
         (np.zeros(16), ValueError, "images of shape"),

@@ -1,0 +1,171 @@
+"""Nothing about inputs shows in an error, a warning or a dtype but public facts."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpgenerative import (
+    Column,
+    DPHFlowSynthesizer,
+    DPVAESynthesizer,
+    Schema,
+    SyntheticClassifier,
+    SyntheticRegressor,
+)
+from dpgenerative._validation import as_table
+from dpgenerative.exceptions import UnsupportedColumnError
+from dpgenerative.predictors import as_container, as_series
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.tables import read_table
+from dpgenerative.transform import TableTransformer
+
+
+@pytest.mark.parametrize("last", [2, None])
+def test_predictors_keep_the_dtypes_of_arrow_tables(last):
+    table = pa.table({"a": pa.array([1, last], pa.int64())})
+    frame = as_container("T", table)
+    assert frame["a"].dtype == pd.ArrowDtype(pa.int64())
+    assert frame["a"].isna().tolist() == [False, last is None]
+
+
+@pytest.mark.parametrize("kind", [pa.array, lambda v, t: pa.chunked_array([v], t)])
+@pytest.mark.parametrize("last", [2, None])
+def test_predictors_refuse_targets_whose_dtype_depends_on_values(kind, last):
+    with pytest.raises(TypeError, match="state it"):
+        as_series("T", kind([1, last], pa.int64()))
+
+
+@pytest.mark.parametrize("last", [pd.Timestamp(1), "b"])
+@pytest.mark.parametrize("kind", [np.array, pd.Index])
+def test_targets_of_objects_stay_objects(kind, last):
+    y = kind([pd.Timestamp(0), last], dtype=object)
+    assert as_series("T", y).dtype == object
+
+
+def test_predictors_do_not_unmask():
+    masked = np.ma.array([[1.0], [2.0]], mask=[[False], [True]])
+    assert as_container("T", masked) is masked
+    with pytest.raises(TypeError, match="MaskedArray"):
+        as_series("T", masked[:, 0])
+
+
+def test_predictors_on_arrow_tables():
+    rng = np.random.default_rng(0)
+    table = pa.table({"a": rng.integers(0, 9, 300), "b": rng.normal(size=300)})
+    flow = DPHFlowSynthesizer(n_steps=5)
+    model = SyntheticClassifier(flow, classes=[0, 1], random_state=0)
+    model.fit(table, rng.integers(0, 2, 300))
+    assert model.predict(table.slice(0, 4)).shape == (4,)
+
+
+def test_labels_that_are_no_class_raise_nothing():
+    model = SyntheticClassifier(classes=["a", "b"])
+    y = pd.Series(["b", "c", [], None, 1], dtype=object, index=list("vwxyz"), name="t")
+    found = model._target(y)
+    assert found.cat.codes.tolist() == [1, -1, -1, -1, -1]
+    assert found.index.tolist() == list("vwxyz")
+    assert found.name == "t"
+
+
+def test_targets_beyond_float64_warn_of_nothing():
+    y = pd.Series(np.array(["1", "1e400"], dtype=np.longdouble))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert SyntheticRegressor()._target(y).tolist() == [1.0, np.inf]
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_errors_do_not_count_rows(n):
+    images = DPVAESynthesizer(image_shape=(4, 4))
+    with pytest.raises(ValueError, match=r"got \(n_samples, 5, 5\)\.$"):
+        images.fit(np.zeros((n, 5, 5)))
+    with pytest.raises(ValueError, match=r"sizes \(n, 7,\)\.$"):
+        as_series("T", np.zeros((n, 7)))
+
+
+@pytest.mark.parametrize("unit", ["W", "D", "h", "m", "M", "Y"])
+def test_far_times_in_arrays_raise_nothing(unit):
+    times = np.array([[10**15], [1]]).astype(f"M8[{unit}]")
+    frame, layout = as_table("T", times)
+    assert frame.dtypes.tolist() == [np.dtype("M8[s]")]
+    assert frame.iloc[1, 0] == times[1, 0]
+    assert layout.x_dtype == times.dtype
+
+
+def test_far_durations_in_arrays_raise_nothing():
+    times = np.array([[10**15], [1]], dtype="m8[D]")
+    frame, _ = as_table("T", times)
+    assert frame.iloc[:, 0].tolist() == [
+        pd.Timedelta(np.timedelta64(86_400 * 10**9, "s")),
+        pd.Timedelta(days=1),
+    ]
+
+
+@pytest.mark.parametrize("unit", ["M", "Y"])
+@pytest.mark.parametrize("far", [1, 10**15])
+def test_durations_of_no_fixed_length_are_refused(unit, far):
+    with pytest.raises(UnsupportedColumnError, match="cannot read arrays of"):
+        as_table("T", np.array([[far]], dtype=f"m8[{unit}]"))
+
+
+def test_long_durations_get_bounds():
+    """All of them beyond the longest whose bounds are sought."""
+    mechanisms = Mechanisms(np.random.default_rng(0), np.random.default_rng(0))
+    frame = pd.DataFrame({"a": np.full(1000, 2 * 10**10).astype("m8[s]")})
+    schema = Schema([Column("a", "timedelta", resolution="ms")]).resolve(frame)
+    fitted = TableTransformer.fit(
+        frame, schema, mechanisms, n_rows=1000, multiplier=1.0, delta=1e-6, n_bins=5
+    )
+    assert pd.Timedelta(fitted.schema["a"].upper) == pd.Timedelta(days=100_000)
+
+
+@pytest.mark.parametrize("text", ["1 h", "1 H", "1 T", "never", ""])
+def test_times_in_csv_files_warn_of_nothing(tmp_path, text):
+    path = tmp_path / "rows.csv"
+    path.write_text(f"a,b\n{text},2020-01-01T00:00:00.123456789\n,\n")
+    schema = Schema([Column("a", "timedelta"), Column("b", "datetime")])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        frame = read_table(path, schema)
+    assert frame.dtypes.tolist() == [np.dtype("m8[us]"), np.dtype("M8[us]")]
+
+
+@pytest.mark.parametrize("stated", [[], [Column("a", "datetime")]])
+@pytest.mark.parametrize("day", [1, 10**8, None])
+def test_dates_in_parquet_files_raise_nothing(tmp_path, stated, day):
+    path = tmp_path / "rows.parquet"
+    days = pa.array([0, day], pa.int32()).cast(pa.date32())
+    pq.write_table(pa.table({"a": days}), path)
+    frame = read_table(path, Schema(stated))
+    assert frame["a"].dtype == "M8[ms]"
+    assert frame["a"].isna().tolist() == [False, day is None]
+
+
+@pytest.mark.parametrize("last", [1, None])
+def test_types_of_parquet_files_stay_what_they_are(tmp_path, last):
+    path = tmp_path / "rows.parquet"
+    kinds = [pa.int8(), pa.uint64(), pa.float32(), pa.bool_(), pa.string()]
+    values = [None if last is None else x for x in (1, 1, 1.0, True, "x")]
+    columns = {str(k): pa.array([v], k) for k, v in zip(kinds, values, strict=True)}
+    pq.write_table(pa.table(columns), path)
+    dtypes = [str(dtype) for dtype in read_table(path, Schema([])).dtypes]
+    assert dtypes == ["Int8", "UInt64", "Float32", "boolean", "string"]
+
+
+def test_pickled_predictors_hold_no_seed_of_noise():
+    rng = np.random.default_rng(0)
+    flow = DPHFlowSynthesizer(n_steps=5, random_state=7, reproducible=True)
+    model = SyntheticRegressor(flow).fit(
+        rng.normal(size=(200, 2)), rng.normal(size=200)
+    )
+    copy = pickle.loads(pickle.dumps(model))
+    assert copy.synthesizer.random_state is None
+    assert copy.synthesizer_.random_state is None
+    assert model.synthesizer.random_state == 7
+    unfitted = pickle.loads(pickle.dumps(SyntheticRegressor(flow)))
+    assert unfitted.synthesizer.random_state == 7
