@@ -195,9 +195,10 @@ def require_array(owner: str, name: str, value: Any) -> None:
     """Require a numpy array, whose dtype does not depend on its values."""
     if isinstance(value, np.ma.MaskedArray) or not isinstance(value, np.ndarray):
         raise TypeError(
-            f"{owner} takes {name} as a pandas or numpy object with a dtype of its "
-            f"own; got {type(value).__name__}. Which dtype it would get depends on its "
-            "values, which are private: state it, as in numpy.array(..., dtype=float)."
+            f"{owner} takes {name} as a DataFrame or numpy array; got "
+            f"{type(value).__name__}. Make it one of dtypes that you state (of a "
+            "Series by to_frame(), of lists and records by DataFrame(..., dtype=...)): "
+            "which ones it would get depends on its values, which are private."
         )
 
 

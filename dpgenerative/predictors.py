@@ -33,10 +33,8 @@ from dpgenerative.privacy.plan import PrivacyReport
 from dpgenerative.schema import Schema, is_real_dtype
 from dpgenerative.synthesizers import DPHFlowSynthesizer
 from dpgenerative.synthesizers.base import Synthesizer, as_seed
-from dpgenerative.transform import floats, level_indices
+from dpgenerative.transform import NO_LEVELS, floats, level_indices
 
-NO_LEVELS = ("",)
-"""Levels of a column of which none was found."""
 LEAST_ROWS = 1000
 """Rows that are sampled at least, where the user names no number: they cost nothing."""
 MOST_LEVELS = 254

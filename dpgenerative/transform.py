@@ -67,6 +67,8 @@ STRUCTURE_SHARE = 0.4
 """Part of a numeric column's budget that finds its cells."""
 SPIKE_SHARE = 0.1
 """Part of a continuum's budget that releases the exact values many rows share."""
+NO_LEVELS, NO_NUMBERS = ("",), (0,)
+"""Levels of a column of which none was found."""
 OPEN_LEVELS = 64
 """Number of levels reckoned with where they are unknown: finding them costs most."""
 POOL_NOISE = 5.0
@@ -548,7 +550,7 @@ class _Fitter:
         released = self.mechanisms.thresholded(counts, std, threshold)
         levels: tuple[Any, ...] = tuple(key[1] for key in released)
         if not levels:
-            levels = ("",) if not is_real_dtype(dtype) else (0,)
+            levels = NO_NUMBERS if is_real_dtype(dtype) else NO_LEVELS
         column = replace(column, levels=levels)
         return self._after_domain()._levels(column, dtype, series)
 

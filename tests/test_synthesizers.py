@@ -606,3 +606,14 @@ def test_categorical_features_beside_names_of_other_types(chosen):
     kinds = dict(zip(flow.schema_.names, flow.schema_.columns, strict=True))
     nominal = [name for name, column in kinds.items() if not column.numeric]
     assert set(nominal) == set(pd.Index(chosen, tupleize_cols=False).tolist())
+
+
+@both
+def test_the_report_names_columns_without_a_level(estimator):
+    notes = [f"note {i}" for i in range(200)]
+    frame = pd.DataFrame({"kind": ["a", "b"] * 100, "notes": notes}, dtype=object)
+    fitted = estimator(epsilon=5.0, n_steps=2).fit(frame)
+    assert "No value was frequent enough to be found in notes:" in str(fitted.privacy_)
+    stated = Schema([Column("notes", "categorical", levels=notes)])
+    fitted = estimator(epsilon=5.0, n_steps=2, schema=stated).fit(frame)
+    assert "frequent enough" not in str(fitted.privacy_)

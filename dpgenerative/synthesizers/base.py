@@ -51,7 +51,13 @@ from dpgenerative.public import domain_of, public_table
 from dpgenerative.schema import Schema
 from dpgenerative.synthesizers.conditional import Candidates
 from dpgenerative.training import OPTIMIZERS, TrainingOptions, train
-from dpgenerative.transform import TableTransformer, has_open_keys, identifiers
+from dpgenerative.transform import (
+    NO_LEVELS,
+    NO_NUMBERS,
+    TableTransformer,
+    has_open_keys,
+    identifiers,
+)
 
 SAMPLE_CHUNK = 2**16
 RAKING_ROWS = 2**15
@@ -387,7 +393,9 @@ class Synthesizer(BaseEstimator):
             "delta_": self.delta,
             "noise_multiplier_": plan.noise_multiplier,
             "n_steps_": plan.n_steps,
-            "privacy_": self._report(plan, spent, schema, gradient, public),
+            "privacy_": self._report(
+                plan, spent, schema, gradient, public, transformer.schema
+            ),
         }
 
     def _pretrain(
@@ -821,19 +829,27 @@ class Synthesizer(BaseEstimator):
         schema: Schema,
         gradient: PrivateGradient,
         public: pd.DataFrame | None,
+        released: Schema,
     ) -> PrivacyReport:
         clipping = gradient.describe(self.divergence is not None)
         facts = self._public(schema)
         if public is not None:
             rows = f"{len(public)} rows given as public: they trained the model first"
             facts = (*facts, f"{rows}, and bounds and levels that were open are theirs")
-        return PrivacyReport(
-            plan,
-            spent,
-            clipping,
-            facts,
-            _notes(self.reproducible, self.secure, self.max_rows_per_unit),
-        )
+        notes = _notes(self.reproducible, self.secure, self.max_rows_per_unit)
+        empty = [
+            column.name
+            for column, found in zip(schema.columns, released.columns, strict=True)
+            if column.levels is None and found.levels in (NO_LEVELS, NO_NUMBERS)
+        ]
+        if empty:
+            notes = (
+                f"No value was frequent enough to be found in {_listed(empty)}: what "
+                "is sampled there means nothing. State levels or a kind in a Schema, "
+                'declare identifiers (role="id"), or leave such columns out.',
+                *notes,
+            )
+        return PrivacyReport(plan, spent, clipping, facts, notes)
 
 
 def _cell_facts(transformer: TableTransformer) -> list[CellFacts]:
