@@ -259,14 +259,27 @@ def test_the_replay_sees_moments_without_noise(monkeypatch):
         test_an_outlier_leaves_no_trace("vae")
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_a_pickle_holds_no_value_of_a_row(name):
+def outlier_fitted(name):
     synthesizer, _, _ = fit(
         with_outlier(table()),
         lambda streams: Mechanisms(streams.counts, streams.gradients),
         **CONFIGURATIONS[name],
     )
-    data = pickle.dumps(synthesizer)
+    return synthesizer
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_pickle_holds_no_value_of_a_row(name):
+    data = pickle.dumps(outlier_fitted(name))
+    assert not traces(data, [CANARY, HUGE, WHOLE])
+    assert len(data) < 400_000
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_saved_file_holds_no_value_of_a_row(name, tmp_path):
+    synthesizer = outlier_fitted(name)
+    synthesizer.save(tmp_path / "model.dpg")
+    data = (tmp_path / "model.dpg").read_bytes()
     assert not traces(data, [CANARY, HUGE, WHOLE])
     assert len(data) < 400_000
 
