@@ -194,8 +194,9 @@ def arrow_frame(owner: str, X: Any) -> pd.DataFrame:
 def require_array(owner: str, name: str, value: Any) -> None:
     """Require a numpy array, whose dtype does not depend on its values."""
     if isinstance(value, np.ma.MaskedArray) or not isinstance(value, np.ndarray):
+        kind = "DataFrame" if name == "X" else "Series"
         raise TypeError(
-            f"{owner} takes {name} as a DataFrame or numpy array; got "
+            f"{owner} takes {name} as a {kind} or numpy array; got "
             f"{type(value).__name__}. Make it one of dtypes that you state (of a "
             "Series by to_frame(), of lists and records by DataFrame(..., dtype=...)): "
             "which ones it would get depends on its values, which are private."

@@ -36,7 +36,9 @@ def test_predictors_keep_the_dtypes_of_arrow_tables(last):
 @pytest.mark.parametrize("kind", [pa.array, lambda v, t: pa.chunked_array([v], t)])
 @pytest.mark.parametrize("last", [2, None])
 def test_predictors_refuse_targets_whose_dtype_depends_on_values(kind, last):
-    with pytest.raises(TypeError, match="state it"):
+    with pytest.raises(
+        TypeError, match=r"y as a Series or numpy array.*that you state"
+    ):
         as_series("T", kind([1, last], pa.int64()))
 
 
