@@ -263,13 +263,13 @@ def keys_without_threshold(patch):
 
 def moments_without_noise(patch):
     exact = []
-    moments, law = DPVAESynthesizer._moments, vae.gaussian_of_moments
+    moments, law = DPVAESynthesizer._summed, vae.gaussian_of_moments
 
     def kept(self, *args):
         exact.append(moments(self, *args))
         return exact[-1]
 
-    patch.setattr(DPVAESynthesizer, "_moments", kept)
+    patch.setattr(DPVAESynthesizer, "_summed", kept)
     patch.setattr(
         vae, "gaussian_of_moments", lambda released, *args: law(exact[-1], *args)
     )
@@ -376,9 +376,9 @@ def rows_counted_exactly(patch):
     sizes = []
     read, planned = base.as_table, base.Synthesizer._plan
 
-    def table(*args):
+    def table(*args, **options):
         sizes.append(len(args[1]))
-        return read(*args)
+        return read(*args, **options)
 
     patch.setattr(base, "as_table", table)
     patch.setattr(
