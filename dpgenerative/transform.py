@@ -855,6 +855,12 @@ def identifiers(
     """Return n distinct identifiers: 1 to n, written as the column says."""
     numbers = range(1, n + 1)
     if column.kind == "integer":
+        info = _limits(dtype)
+        if info is not None and n > info.max:
+            raise ValueError(
+                f"Column {column.name!r}: {dtype} holds no {n} distinct identifiers. "
+                "Draw fewer rows, or fit the column in a wider dtype."
+            )
         return pd.Series(numbers).astype(dtype)
     if column.format == "uuid":
         made = [str(uuid.UUID(bytes=rng.bytes(16), version=4)) for _ in numbers]

@@ -17,7 +17,7 @@ from dpgenerative._validation import as_table
 from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.metrics import kendall_tau_distance, marginal_distance, tstr
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.transform import TableTransformer
+from dpgenerative.transform import TableTransformer, identifiers
 
 both = pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
 BERLIN = pd.DatetimeTZDtype("us", "Europe/Berlin")
@@ -501,3 +501,11 @@ def test_times_are_compared_as_numbers():
         classifiers={"tree": DecisionTreeClassifier(max_depth=2, random_state=0)},
     )  # fmt: skip
     assert np.isfinite(scores["auroc"]).all()
+
+
+def test_identifiers_that_a_dtype_cannot_hold_are_refused():
+    column = Column("id", "integer", role="id")
+    rng = np.random.default_rng(0)
+    assert identifiers(column, 127, np.dtype("int8"), rng).is_unique
+    with pytest.raises(ValueError, match="'id': int8 holds no 128 distinct"):
+        identifiers(column, 128, np.dtype("int8"), rng)
