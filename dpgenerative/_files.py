@@ -10,10 +10,13 @@ from pathlib import Path
 
 
 @contextmanager
-def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
+def written_whole(
+    path: str | os.PathLike[str], private: bool = False
+) -> Iterator[Path]:
     """Yield a new file beside `path`, which takes its place where all went well.
 
     What was at `path` stays as it is until then, and for good where an error comes.
+    Only its owner may read a `private` file.
     """
     target = Path(path)
     if target.is_dir():
@@ -27,9 +30,10 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     draft = Path(name)
     try:
         yield draft
-        mask = os.umask(0)
-        os.umask(mask)
-        draft.chmod(0o666 & ~mask)
+        if not private:
+            mask = os.umask(0)
+            os.umask(mask)
+            draft.chmod(0o666 & ~mask)
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)

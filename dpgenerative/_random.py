@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,21 @@ def _shaped(values: np.ndarray, size: Any) -> Any:
     return values[0] if size is None else values.reshape(size)
 
 
+def _state_of(generator: np.random.Generator | torch.Generator) -> Any:
+    """Return the state of a generator as strings, numbers, lists and dictionaries."""
+    if isinstance(generator, torch.Generator):
+        return generator.get_state().numpy().tobytes().hex()
+    if isinstance(generator, SecureGenerator):
+        return None
+    return _listed(generator.bit_generator.state)
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _listed(part) for name, part in value.items()}
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
 @dataclass
 class Streams:
     """Generators of one fit.
@@ -129,6 +145,20 @@ class Streams:
     draws: torch.Generator
     counts: np.random.Generator
     gradients: np.random.Generator | torch.Generator
+
+    def state(self) -> dict[str, Any]:
+        """Return where every generator stands; None for those without a state."""
+        return {f.name: _state_of(getattr(self, f.name)) for f in fields(self)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take every generator back to where it stood."""
+        for name, value in state.items():
+            generator = getattr(self, name)
+            if isinstance(generator, torch.Generator):
+                words = np.frombuffer(bytes.fromhex(value), np.uint8)
+                generator.set_state(torch.from_numpy(words.copy()))
+            elif not isinstance(generator, SecureGenerator):
+                generator.bit_generator.state = value
 
     @classmethod
     def create(

@@ -31,7 +31,7 @@ from dpgenerative.tables import (
 MODELS = {"flow": DPHFlowSynthesizer, "vae": DPVAESynthesizer}
 OWN_OPTIONS = ("epsilon", "delta", "schema", "verbose")
 """Parameters that have options of their own, and are not for --set."""
-BAD_INPUT, UNEXPECTED = 2, 1
+BAD_INPUT, UNEXPECTED, INTERRUPTED = 2, 1, 130
 
 
 class Parser(argparse.ArgumentParser):
@@ -52,7 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 where all went well, 2 for wrong usage or input, 1 for anything unexpected.
+        0 where all went well, 2 for wrong usage or input, 130 where it was
+        interrupted (Ctrl-C), 1 for anything unexpected.
     """
     try:
         options = _parser().parse_args(arguments)
@@ -62,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.run(options)
     except (ValueError, TypeError, OSError) as error:
         return _failed(options, error, BAD_INPUT, str(error))
+    except KeyboardInterrupt as error:
+        return _failed(options, error, INTERRUPTED, "interrupted: no output")
     except Exception as error:
         what = f"unexpected {type(error).__name__}; --debug shows where, with values"
         return _failed(options, error, UNEXPECTED, what)
@@ -69,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _failed(
-    options: argparse.Namespace, error: Exception, code: int, message: str
+    options: argparse.Namespace, error: BaseException, code: int, message: str
 ) -> int:
     if options.debug:
         raise error
@@ -94,7 +97,7 @@ def fit(options: argparse.Namespace) -> None:
         verbose=not options.quiet,
         **parameters,
     )
-    synthesizer.fit(frame, public=public)
+    synthesizer.fit(frame, public=public, checkpoint=options.checkpoint)
     synthesizer.save(options.output)
     _say(synthesizer.privacy_)
 
@@ -267,6 +270,10 @@ def _add_fit(commands: Any) -> None:
     command.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE",
         help="any other parameter of the synthesizer; may be repeated",
+    )  # fmt: skip
+    command.add_argument(
+        "--checkpoint", metavar="FILE",
+        help="go on from FILE after an interruption; as private as the rows",
     )  # fmt: skip
     command.add_argument("--quiet", action="store_true", help="no progress bar")
 

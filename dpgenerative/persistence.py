@@ -66,6 +66,8 @@ FORMAT = 1
 """Version of the files that are written; older ones are read too."""
 ESTIMATORS = ("DPHFlowSynthesizer", "DPVAESynthesizer")
 """Classes whose fitted objects files hold."""
+CHECKPOINT = "unfinished fit: private, do not release"
+"""What a file says it holds that is no fitted estimator."""
 
 
 def _named(*classes: type) -> dict[str, type]:
@@ -115,7 +117,8 @@ def write(
     path : path-like
         The file to write; one that is there is replaced, as a whole or not at all.
     kind : str
-        Name of the estimator's class, one of `ESTIMATORS`.
+        Name of the estimator's class, one of `ESTIMATORS`, or `CHECKPOINT`; that
+        file is for its owner's eyes only.
     state : mapping of str to mapping
         Parts of the estimator by name, each with its values by name.
 
@@ -125,7 +128,7 @@ def write(
         For an estimator of another class, or a value that a file cannot hold; the
         message says where it stands.
     """
-    if kind not in ESTIMATORS:
+    if kind not in (*ESTIMATORS, CHECKPOINT):
         raise TypeError(f"save knows {ESTIMATORS}; got an estimator of type {kind!r}.")
     tensors: dict[str, Tensor] = {}
     parts = {part: _encode_items(v, part, tensors) for part, v in state.items()}
@@ -135,7 +138,7 @@ def write(
         "manifest": manifest,
         "sha256": _checksum(manifest, tensors),
     }
-    with written_whole(path) as draft:
+    with written_whole(path, private=kind == CHECKPOINT) as draft:
         save_file(tensors, draft, strings)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -92,6 +93,43 @@ def make_optimizer(
     return torch.optim.SGD(params, lr=learning_rate, momentum=0.9)
 
 
+@dataclass(frozen=True)
+class LoopState:
+    """What the training loop changes, but for generators: private, like the rows."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    schedule: torch.optim.lr_scheduler.LambdaLR
+    averaged: list[Tensor]
+
+    def state(self) -> dict[str, Any]:
+        """Return all of it, as tensors, numbers, lists and dictionaries."""
+        weights = {k: p.detach() for k, p in self.model.named_parameters()}
+        return {
+            "parameters": weights,
+            "averaged": self.averaged,
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go back to a state; the model has its weights already."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.load_state_dict(state["schedule"])
+        for mean, kept in zip(self.averaged, state["averaged"], strict=True):
+            mean.copy_(kept)
+
+
+class Keeper(Protocol):
+    """Who keeps the states of a training loop."""
+
+    def begin(self, loop: LoopState) -> int:
+        """Restore what was kept; return the number of steps that are done."""
+
+    def after(self, n_done: int, loop: LoopState) -> None:
+        """Look at the loop after a step."""
+
+
 def batches(
     plan: PrivacyPlan, n: int, rng: np.random.Generator, device: str, whole: bool
 ) -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
@@ -124,6 +162,7 @@ def train(
     streams: Streams,
     device: str,
     divergence: Divergence | None = None,
+    keeper: Keeper | None = None,
 ) -> None:
     """Train a model in place; what is kept of the rows is in its parameters alone.
 
@@ -143,6 +182,8 @@ def train(
     device : str
     divergence : callable, optional
         Batch-wise term.
+    keeper : Keeper, optional
+        Keeps what the loop needs to go on after an interruption.
     """
     keep_freed_memory()
     params = [p for p in model.parameters() if p.requires_grad]
@@ -157,7 +198,12 @@ def train(
 
     whole = divergence is not None or gradient.aggregation != "term-wise"
     stream = batches(plan, n, streams.batches, device, whole)
-    for t in trange(plan.n_steps, disable=not options.verbose, desc="training"):
+    loop = LoopState(model, optimizer, schedule, averaged)
+    first = 0 if keeper is None else keeper.begin(loop)
+    for t in trange(
+        first, plan.n_steps, initial=first, total=plan.n_steps,
+        disable=not options.verbose, desc="training",
+    ):  # fmt: skip
         chunks = next(stream)
         if plan.private:
             grads = gradient(
@@ -176,6 +222,8 @@ def train(
         with torch.no_grad():
             for mean, p in zip(averaged, params, strict=True):
                 mean.lerp_(p, 1 - decay)
+        if keeper is not None:
+            keeper.after(t + 1, loop)
     with torch.no_grad():
         for p, mean in zip(params, averaged, strict=True):
             p.copy_(mean)

@@ -74,6 +74,7 @@ class PrivacyBudget:
         self.epsilon = float(epsilon)
         self.delta = float(delta)
         self.fits: list[tuple[str, float, float]] = []
+        self._paid: set[str] = set()
         self._process = os.getpid()
 
     def __enter__(self) -> Self:
@@ -122,8 +123,13 @@ class PrivacyBudget:
             )
 
 
-def charge(owner: str, epsilon: float | None, delta: float) -> None:
+def charge(
+    owner: str, epsilon: float | None, delta: float, fit: str | None = None
+) -> None:
     """Charge a fit that is about to begin to all open budgets, or raise.
+
+    A budget that has paid for the beginning of an interrupted `fit`, by its name, does
+    not pay again for the rest.
 
     Raises
     ------
@@ -134,10 +140,23 @@ def charge(owner: str, epsilon: float | None, delta: float) -> None:
         return  # The search around this fit has paid for it.
     cost = math.inf if epsilon is None else epsilon
     with _lock:
-        for budget in _open:
+        charged = [budget for budget in _open if fit not in budget._paid]
+        for budget in charged:
             budget._check(owner, cost, delta)
-        for budget in _open:
+        for budget in charged:
             budget.fits.append((owner, cost, delta))
+            if fit is not None:
+                budget._paid.add(fit)
+
+
+def finished(fit: str) -> None:
+    """Let open budgets charge what goes on from a copy of a finished fit's beginning.
+
+    In secure mode its end would be another release.
+    """
+    with _lock:
+        for budget in _open:
+            budget._paid.discard(fit)
 
 
 def refuse_workers(owner: str) -> None:

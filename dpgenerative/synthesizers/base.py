@@ -31,7 +31,12 @@ from dpgenerative._validation import (
 )
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.persistence import write
-from dpgenerative.privacy.budget import charge, known_count, refuse_workers
+from dpgenerative.privacy.budget import (
+    charge,
+    finished,
+    known_count,
+    refuse_workers,
+)
 from dpgenerative.privacy.clipping import STRATEGIES
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import (
@@ -49,6 +54,7 @@ from dpgenerative.privacy.steps import (
 )
 from dpgenerative.public import domain_of, public_table
 from dpgenerative.schema import Schema
+from dpgenerative.synthesizers.checkpoint import Checkpoint
 from dpgenerative.synthesizers.conditional import Candidates
 from dpgenerative.training import OPTIMIZERS, TrainingOptions, train
 from dpgenerative.transform import (
@@ -104,7 +110,12 @@ class Synthesizer(BaseEstimator):
     # Public methods -------------------------------------------------------------
 
     def fit(
-        self, X: Any, y: Any = None, public: Any = None, **unsupported: Any
+        self,
+        X: Any,
+        y: Any = None,
+        public: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        **unsupported: Any,
     ) -> Self:
         """Learn a table under differential privacy; every call spends the budget again.
 
@@ -120,6 +131,10 @@ class Synthesizer(BaseEstimator):
             older release; a pair where y is given. They say which bounds and levels
             the schema leaves open, and train the model, without noise, before the
             private rows do.
+        checkpoint : path-like, optional
+            File of this fit alone, written every ten seconds of training. After an
+            interruption the same call goes on from it and spends nothing twice; at
+            the end it is deleted. **As private as the rows**: it holds the noise.
         **unsupported
             Only to say why there is no ``sample_weight``: a weight would change how
             much one row can move the model.
@@ -139,15 +154,21 @@ class Synthesizer(BaseEstimator):
             When no noise fits the budget.
         BudgetExceededError
             When a `PrivacyBudget` is open that cannot pay for the fit.
+        FileFormatError
+            For a checkpoint that is damaged, or a file of something else.
         """
         self._refuse_arguments(unsupported)
         rows, layout, schema, public = self._prepare(X, y, public)
-        charge(self._owner, self._epsilon, self.delta)
         seed = self._seed()
+        kept = self._checkpoint(checkpoint, schema, seed)
+        charge(self._owner, self._epsilon, self.delta, kept.name if kept else None)
+        seed = kept.seed if kept else seed
         device = self._device()
         streams = Streams.create(seed, self.reproducible, device, self.secure)
         mechanisms = self._mechanisms(streams)
-        fitted = self._fit(rows, schema.modelled, streams, mechanisms, device, public)
+        fitted = self._fit(
+            rows, schema.modelled, streams, mechanisms, device, public, kept
+        )
         for name, value in fitted.items():
             setattr(self, name, value)
         self.schema_ = schema.completed(fitted["schema_"].columns)
@@ -156,6 +177,9 @@ class Synthesizer(BaseEstimator):
         self._n_sampled = 0
         self.n_features_in_ = len(layout.x_names)
         self._set_feature_names(layout)
+        if kept:
+            kept.remove()
+            finished(kept.name)
         return self
 
     def sample(
@@ -359,29 +383,36 @@ class Synthesizer(BaseEstimator):
         mechanisms: Mechanisms,
         device: str,
         public: pd.DataFrame | None = None,
+        kept: Checkpoint | None = None,
     ) -> dict[str, Any]:
         """Return every attribute that a fit leaves behind."""
-        n_rows = known_count()
-        if n_rows is None:
-            share = count_epsilon(self._epsilon, self.max_rows_per_unit)
-            n_rows = mechanisms.count(len(frame), share)
-        plan = self._plan(n_rows, schema)
-        transformer = self._transform(frame, schema, plan, mechanisms)
+        found = kept.released if kept else {}
+        if found:
+            plan, transformer = found["plan"], found["transformer"]
+        else:
+            plan = self._plan(self._counted(frame, mechanisms), schema)
+            transformer = self._transform(frame, schema, plan, mechanisms)
         model = self._build(
-            self._facts(transformer), n_rows, schema, streams.weights
+            self._facts(transformer), plan.n_rows, schema, streams.weights
         ).to(device)
-        if public is not None:
+        if public is not None and not found:
             self._pretrain(model, transformer, public, schema, streams, device)
+        if kept:
+            kept.restore(model, streams)
         # Batches are padded with the first row, so that there must be one to pad with.
         padded = frame if len(frame) else frame.reset_index(drop=True).reindex(range(1))
         objective = self._objective(model, transformer, padded, streams, device)
         gradient = self._gradient(
-            model, objective, plan, len(frame), mechanisms, device
+            model, objective, plan, len(frame), mechanisms, device, found.get("bound")
         )
+        if kept:
+            bound = gradient.clipper.bound
+            facts = {"plan": plan, "transformer": transformer, "bound": bound}
+            kept.prepare(transformer.encode(frame), streams, facts)
         train(
             model, objective, len(frame), plan, gradient,
-            self._options(n_rows, schema, public), mechanisms, streams, device,
-            divergence=self._batch_term(model, streams),
+            self._options(plan.n_rows, schema, public), mechanisms, streams, device,
+            divergence=self._batch_term(model, streams), keeper=kept,
         )  # fmt: skip
         self._finish(model, transformer, frame, plan, mechanisms, streams)
         spent = plan.spent()
@@ -397,6 +428,24 @@ class Synthesizer(BaseEstimator):
                 plan, spent, schema, gradient, public, transformer.schema
             ),
         }
+
+    def _counted(self, frame: Any, mechanisms: Mechanisms) -> int:
+        """Release the number of rows, where no search has."""
+        known = known_count()
+        if known is not None:
+            return known
+        share = count_epsilon(self._epsilon, self.max_rows_per_unit)
+        return mechanisms.count(len(frame), share)
+
+    def _checkpoint(
+        self, path: Any, schema: Schema, seed: int | None
+    ) -> Checkpoint | None:
+        if path is None:
+            return None
+        if not isinstance(path, (str, os.PathLike)):
+            refuse(f"{self._owner}.fit", "checkpoint", "must be a path or None", path)
+        parameters = {**self.get_params(deep=False), "device": self._device()}
+        return Checkpoint(path, self._owner, parameters, list(schema.names), seed)
 
     def _pretrain(
         self,
@@ -578,14 +627,16 @@ class Synthesizer(BaseEstimator):
         n: int,
         mechanisms: Mechanisms,
         device: str,
+        bound: float | None = None,
     ) -> PrivateGradient:
-        if isinstance(self.max_grad_norm, str):
+        """Return how gradients are bounded; release their norm if it is not known."""
+        if bound is None and isinstance(self.max_grad_norm, str):
             rows = torch.arange(n, device=device).split(4096)
             chunks = ((part, torch.ones_like(part, dtype=torch.bool)) for part in rows)
             bound = estimate_norm(
                 model, objective, chunks, mechanisms, plan.norm_multiplier
             )
-        else:
+        elif bound is None:
             bound = float(self.max_grad_norm)
         default = bound * self.n_partitions / (20 * plan.batch_size)
         group = default if self.clip_batch is None else float(self.clip_batch)

@@ -27,6 +27,7 @@ from dpgenerative.synthesizers.base import (
     Rule,
     Synthesizer,
 )
+from dpgenerative.synthesizers.checkpoint import Checkpoint
 from dpgenerative.transform import TableTransformer
 
 BOUND_DRAWS = 16
@@ -251,13 +252,14 @@ class DPHFlowSynthesizer(Synthesizer):
         mechanisms: Mechanisms,
         device: str,
         public: pd.DataFrame | None = None,
+        kept: Checkpoint | None = None,
     ) -> dict[str, Any]:
         """Fit with the last column before all others: often the one to predict."""
         ordered = Schema([*schema.columns[-1:], *schema.columns[:-1]])
         frame = picked(frame, ordered.names)
         if public is not None:
             public = picked(public, ordered.names)
-        fitted = super()._fit(frame, ordered, streams, mechanisms, device, public)
+        fitted = super()._fit(frame, ordered, streams, mechanisms, device, public, kept)
         released = fitted["schema_"]
         return {**fitted, "schema_": Schema(released[name] for name in schema.names)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from dpgenerative.exceptions import FileFormatError
-from dpgenerative.persistence import CONTENT_ERRORS, damaged, read
+from dpgenerative.persistence import CHECKPOINT, CONTENT_ERRORS, damaged, read
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.synthesizers.flow import DPHFlowSynthesizer
 from dpgenerative.synthesizers.vae import DPVAESynthesizer
@@ -51,6 +51,11 @@ def load(path: str | os.PathLike[str]) -> Synthesizer:
     True
     """
     kind, state = read(path)
+    if kind == CHECKPOINT:
+        raise FileFormatError(
+            f"{path} is the checkpoint of an unfinished fit. It is as private as the "
+            "rows: give it to fit(..., checkpoint=) with the same rows, and to nobody."
+        )
     if kind not in _CLASSES:
         raise FileFormatError(
             f"{path} holds a {kind!r}, which this version of dpgenerative does not "

@@ -1,0 +1,199 @@
+"""Files from which an interrupted fit goes on, without spending again.
+
+A checkpoint holds all that a fit has drawn and released so far, the states of its
+generators and of its optimizer. So the rest of the fit is the one that was interrupted,
+bit by bit, and what comes out of both parts costs what one fit costs. Whoever reads the
+file can take the noise away: it is as private as the rows, readable by its owner only,
+and deleted when the fit is done.
+
+Formal guarantee: none of its own. An interrupted fit has released nothing, as long as
+nobody sees the checkpoint; the rows and parameters of its continuation are compared
+with salted digests, so that one mechanism runs on one table. In secure mode generators
+have no state, and the steps after the last checkpoint are drawn anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpgenerative._random import Streams
+from dpgenerative.exceptions import FileFormatError
+from dpgenerative.persistence import (
+    CHECKPOINT,
+    CONTENT_ERRORS,
+    damaged,
+    read,
+    write,
+)
+from dpgenerative.schema import Schema
+from dpgenerative.training import LoopState
+
+EVERY = 10.0
+"""Seconds of training between two states of one checkpoint."""
+_FREE = ("random_state", "verbose")
+"""Parameters that may differ: the seed's work is in the states already."""
+
+
+class Checkpoint:
+    """One interrupted fit, or the place where a fit that begins will be kept.
+
+    Parameters
+    ----------
+    path : path-like
+        A file written by an interrupted fit, or one that does not exist yet.
+    owner : str
+        Name of the estimator's class.
+    parameters : mapping
+        The estimator's, with the device that it takes.
+    names : sequence of hashable
+        Names of the columns.
+    seed : int or None
+        Seed of the estimator.
+
+    Raises
+    ------
+    FileFormatError
+        For a file that is no checkpoint, damaged, or of another version.
+    ValueError
+        For the checkpoint of a fit with other parameters or columns.
+    OSError
+        Where the file cannot be read, or its folder does not exist.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        owner: str,
+        parameters: Mapping[str, Any],
+        names: list[Hashable],
+        seed: int | None,
+    ) -> None:
+        self._path = Path(path)
+        if not self._path.parent.is_dir():
+            raise FileNotFoundError(f"The folder {self._path.parent} does not exist.")
+        fixed = [(k, _stated(v)) for k, v in sorted(parameters.items())]
+        settings = repr((owner, names, [(k, v) for k, v in fixed if k not in _FREE]))
+        self._parts = self._read() if self._path.exists() else {}
+        self._saved = -EVERY
+        if not self._parts:
+            salt = secrets.token_hex(16)
+            self._fit: dict[str, Any] = {
+                "name": secrets.token_hex(16), "salt": salt, "seed": seed,
+                "settings": _digest(salt, settings.encode()),
+            }  # fmt: skip
+            return
+        self._fit = self._parts["fit"]
+        if self._fit["settings"] != _digest(self._fit["salt"], settings.encode()):
+            raise ValueError(
+                f"{path} is the checkpoint of another fit: its parameters, columns "
+                "or device differ. Restore them, or delete the file to begin anew."
+            )
+
+    @property
+    def name(self) -> str:
+        """A name that no other fit has."""
+        return str(self._fit["name"])
+
+    @property
+    def seed(self) -> int | None:
+        """Seed of the estimator when the fit began."""
+        seed: int | None = self._fit["seed"]
+        return seed
+
+    @property
+    def released(self) -> Mapping[str, Any]:
+        """What was released before training; empty where a fit begins."""
+        return self._parts.get("released", {})
+
+    def restore(self, model: Any, streams: Streams) -> None:
+        """Take a new model and generators to where training had come or begins."""
+        if self._parts:
+            weights = self._parts["loop"]["parameters"]
+            try:
+                model.load_state_dict(weights, strict=False)
+            except CONTENT_ERRORS as error:
+                raise self._damaged() from error
+            streams.restore(self._parts["streams"]["before"])
+        self._before = streams.state()
+
+    def prepare(
+        self, codes: np.ndarray, streams: Streams, released: Mapping[str, Any]
+    ) -> None:
+        """Compare the rows with those of the beginning; note what was released."""
+        shape, cells = repr(codes.shape).encode(), np.ascontiguousarray(codes)
+        digest = _digest(self._fit["salt"], shape, cells.tobytes())
+        if self._fit.setdefault("rows", digest) != digest:
+            raise ValueError(
+                f"{self._path} is the checkpoint of a fit of other rows. Restore them, "
+                "or delete the file to begin anew."
+            )
+        self._streams = streams
+        self._noted = dict(released)
+
+    def begin(self, loop: LoopState) -> int:
+        """Return the number of steps that are done."""
+        if not self._parts:
+            self.after(0, loop)
+            return 0
+        try:
+            loop.restore(self._parts["loop"])
+            self._streams.restore(self._parts["streams"]["now"])
+            return int(self._parts["loop"]["n_done"])
+        except CONTENT_ERRORS as error:
+            raise self._damaged() from error
+
+    def after(self, n_done: int, loop: LoopState) -> None:
+        """Write the file where the last one is `EVERY` seconds old."""
+        now = time.monotonic()
+        if now - self._saved < EVERY:
+            return
+        streams = {"before": self._before, "now": self._streams.state()}
+        state = {
+            "fit": self._fit, "released": self._noted, "streams": streams,
+            "loop": {"n_done": n_done, **loop.state()},
+        }  # fmt: skip
+        write(self._path, CHECKPOINT, state)
+        self._saved = time.monotonic()
+
+    def remove(self) -> None:
+        """Delete the file: the fit is done."""
+        self._path.unlink(missing_ok=True)
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        kind, parts = read(self._path)
+        if kind != CHECKPOINT:
+            raise FileFormatError(
+                f"{self._path} holds a fitted {kind}, no checkpoint. Name another "
+                "file: this one would be overwritten."
+            )
+        if {"fit", "released", "streams", "loop"} - set(parts):
+            raise self._damaged()
+        return parts
+
+    def _damaged(self) -> FileFormatError:
+        return damaged(self._path, "its parts do not fit together")
+
+
+def _stated(value: Any) -> str:
+    """Return a parameter's value as text that is the same in every process."""
+    if isinstance(value, Schema):
+        return repr(value.to_dict())
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return repr([_stated(part) for part in value])
+    if hasattr(value, "__qualname__"):
+        return str(value.__qualname__)
+    # Other objects without a text of their own would show their address.
+    bare = type(value).__repr__ is object.__repr__
+    return type(value).__qualname__ if bare else repr(value)
+
+
+def _digest(salt: str, *parts: bytes) -> str:
+    return hashlib.sha256(b"".join([salt.encode(), *parts])).hexdigest()

@@ -1,0 +1,332 @@
+"""Interrupted fits: they go on as if nothing had been, and spend nothing twice."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from dpgenerative import (
+    Column,
+    DPHFlowSynthesizer,
+    DPVAESynthesizer,
+    PrivacyBudget,
+    Schema,
+    load,
+    persistence,
+)
+from dpgenerative.cli import main
+from dpgenerative.exceptions import BudgetExceededError, FileFormatError
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.synthesizers import checkpoint
+from dpgenerative.synthesizers.base import Synthesizer
+from dpgenerative.synthesizers.checkpoint import Checkpoint
+from dpgenerative.training import LoopState
+
+N_STEPS = 12
+FAST = {"n_steps": N_STEPS, "batch_size": 64, "random_state": 3, "device": "cpu"}
+rng = np.random.default_rng(0)
+ROWS = pd.DataFrame(
+    {
+        "age": rng.normal(50, 10, 300),
+        "visits": rng.integers(0, 5, 300),
+        "ward": pd.Categorical(rng.choice(list("xyz"), 300)),
+        "city": rng.choice(["Oslo", "Rome"], 300),
+    }
+)
+IMAGES = rng.integers(0, 256, (200, 36)).astype(np.uint8)
+
+
+class Interruption(BaseException):
+    """As a power cut: nothing catches it."""
+
+
+class Counter(Mechanisms):
+    """Counts releases by kind."""
+
+    calls: list[str]
+
+    def count(self, *args):
+        self.calls.append("count")
+        return super().count(*args)
+
+    def gaussian(self, *args):
+        self.calls.append("gaussian")
+        return super().gaussian(*args)
+
+    def thresholded(self, *args):
+        self.calls.append("thresholded")
+        return super().thresholded(*args)
+
+    def gradient(self, *args):
+        self.calls.append("gradient")
+        return super().gradient(*args)
+
+
+@pytest.fixture(autouse=True)
+def always(monkeypatch):
+    """Write the file after every step."""
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "unfinished.dpg"
+
+
+def interrupt(synthesizer, rows, path, n_done=5, public=None):
+    """Fit up to a step; the file of that step stays."""
+    written = Checkpoint.after
+
+    def after(self, done, loop):
+        written(self, done, loop)
+        if done == n_done:
+            raise Interruption
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Checkpoint, "after", after)
+        with pytest.raises(Interruption):
+            synthesizer.fit(rows, public=public, checkpoint=path)
+
+
+def flow(**params):
+    return DPHFlowSynthesizer(**{**FAST, "reproducible": True, **params})
+
+
+def vae(**params):
+    return DPVAESynthesizer(**{**FAST, "reproducible": True, **params})
+
+
+@pytest.mark.parametrize(
+    ("make", "rows"),
+    [
+        (flow, ROWS),
+        (lambda: flow(n_blocks=2, optimizer="adabelief", divergence="mmd"), ROWS),
+        (lambda: flow(max_grad_norm="auto", clipping="sparsified"), ROWS),
+        (lambda: flow(epsilon=None, optimizer="sgd", averaging=0.0), ROWS),
+        (lambda: vae(divergence="mmd", latent_law="mixture"), ROWS),
+        (lambda: vae(image_shape=(6, 6), hidden_units=8), IMAGES),
+    ],
+    ids=["flow", "blocks", "estimated norm", "no privacy", "vae", "images"],
+)
+def test_the_rest_of_a_fit_is_the_one_that_was_interrupted(make, rows, path):
+    whole = make().fit(rows)
+    interrupt(make(), rows, path)
+    resumed = make().fit(rows, checkpoint=path)
+    pd.testing.assert_frame_equal(
+        pd.DataFrame(resumed.sample(40, random_state=1)),
+        pd.DataFrame(whole.sample(40, random_state=1)),
+    )
+    pairs = zip(
+        resumed._model.state_dict().values(),
+        whole._model.state_dict().values(),
+        strict=True,
+    )
+    assert all(torch.equal(a, b) for a, b in pairs)
+    assert resumed.privacy_ == whole.privacy_
+    assert not path.exists()
+
+
+def test_public_rows_train_once(path, monkeypatch):
+    whole = flow().fit(ROWS, public=ROWS)
+    interrupt(flow(), ROWS, path, public=ROWS)
+    monkeypatch.delattr(Synthesizer, "_pretrain")
+    resumed = flow().fit(ROWS, public=ROWS, checkpoint=path)
+    assert resumed.sample(40, random_state=1).equals(whole.sample(40, random_state=1))
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_nothing_is_released_twice(secure, path, monkeypatch):
+    monkeypatch.setattr(Counter, "calls", [], raising=False)
+    monkeypatch.setattr(
+        Synthesizer, "_mechanisms", lambda _, s: Counter(s.counts, s.gradients)
+    )
+    make = {**FAST, "secure": secure, "max_grad_norm": "auto"}
+    interrupt(DPHFlowSynthesizer(**make), ROWS, path)
+    first = Counter.calls.copy()
+    assert {"count", "gaussian", "thresholded"} < set(first)
+    assert first.count("gradient") == 5
+    Counter.calls.clear()
+    DPHFlowSynthesizer(**make).fit(ROWS, checkpoint=path)
+    assert Counter.calls == ["gradient"] * (N_STEPS - 5)
+
+
+def test_noise_without_a_seed_goes_on_where_it_stood(path):
+    interrupt(flow(reproducible=False), ROWS, path)
+    kept = path.read_bytes()
+    first = flow(reproducible=False).fit(ROWS, checkpoint=path)
+    path.write_bytes(kept)
+    second = flow(reproducible=False).fit(ROWS, checkpoint=path)
+    third = flow(reproducible=False).fit(ROWS)
+    samples = [s.sample(40, random_state=1) for s in (first, second, third)]
+    assert samples[0].equals(samples[1])
+    assert not samples[0].equals(samples[2])
+
+
+def test_a_state_is_written_no_more_often_than_said(path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "EVERY", 3600.0)
+    states = []
+    monkeypatch.setattr(checkpoint, "write", lambda *args: states.append(args))
+    flow().fit(ROWS, checkpoint=path)
+    assert len(states) == 1
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    flow().fit(ROWS, checkpoint=path)
+    assert len(states) == 1 + 1 + N_STEPS
+
+
+def test_a_checkpoint_is_for_its_owner_alone(path):
+    interrupt(flow(), ROWS, path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert b"do not release" in path.read_bytes()
+    with pytest.raises(FileFormatError, match="as private as the rows"):
+        load(path)
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "rows"),
+    [
+        (lambda: flow(epsilon=2.0), ROWS),
+        (lambda: flow(divergence="mmd"), ROWS),
+        (vae, ROWS),
+        (flow, ROWS.iloc[:, ::-1]),
+        (flow, ROWS.rename(columns={"age": "years"})),
+    ],
+)
+def test_the_checkpoint_of_another_fit(make, rows, path, monkeypatch):
+    interrupt(flow(), ROWS, path)
+    kept = path.read_bytes()
+    monkeypatch.setattr(
+        Synthesizer, "_counted", lambda *_: pytest.fail("a row was read")
+    )
+    with pytest.raises(ValueError, match="another fit: its parameters, columns"):
+        make().fit(rows, checkpoint=path)
+    assert path.read_bytes() == kept
+
+
+@pytest.mark.parametrize("rows", [ROWS.iloc[1:], ROWS.replace("Oslo", "Rome")])
+def test_the_checkpoint_of_other_rows(rows, path):
+    interrupt(flow(), ROWS, path)
+    kept = path.read_bytes()
+    with pytest.raises(ValueError, match="a fit of other rows"):
+        flow().fit(rows, checkpoint=path)
+    assert path.read_bytes() == kept
+
+
+def test_what_does_not_touch_the_guarantee_may_differ(path):
+    whole = flow().fit(ROWS)
+    interrupt(flow(), ROWS, path)
+    other = flow(random_state=8, verbose=1).fit(ROWS, checkpoint=path)
+    assert other.sample(9).equals(whole.sample(9))
+
+
+def test_files_of_something_else_stay(path):
+    path.write_text("name,age\n")
+    with pytest.raises(FileFormatError, match="not a model file"):
+        flow().fit(ROWS, checkpoint=path)
+    assert path.read_text() == "name,age\n"
+    flow().fit(ROWS).save(path)
+    with pytest.raises(FileFormatError, match="a fitted DPHFlowSynthesizer"):
+        flow().fit(ROWS, checkpoint=path)
+    load(path)
+
+
+def test_damaged_checkpoints(path):
+    interrupt(flow(), ROWS, path)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(FileFormatError, match="cut short"):
+        flow().fit(ROWS, checkpoint=path)
+
+
+@pytest.mark.parametrize("part", ["fit", "released", "streams", "loop"])
+def test_checkpoints_of_a_missing_part(part, path):
+    interrupt(flow(), ROWS, path)
+    kind, state = persistence.read(path)
+    state.pop(part)
+    persistence.write(path, kind, state)
+    with pytest.raises(FileFormatError, match="do not fit together"):
+        flow().fit(ROWS, checkpoint=path)
+
+
+def test_checkpoints_of_other_weights(path):
+    interrupt(flow(), ROWS, path)
+    kind, state = persistence.read(path)
+    weights = state["loop"]["parameters"]
+    state["loop"]["parameters"] = {k: w[:1] for k, w in weights.items()}
+    persistence.write(path, kind, state)
+    with pytest.raises(FileFormatError, match="do not fit together"):
+        flow().fit(ROWS, checkpoint=path)
+
+
+@pytest.mark.parametrize("wrong", [5, True])
+def test_what_is_no_path(wrong):
+    with pytest.raises((ValueError, TypeError), match="must be a path or None"):
+        flow().fit(ROWS, checkpoint=wrong)
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no_such"):
+        flow().fit(ROWS, checkpoint=tmp_path / "no_such" / "x.dpg")
+
+
+def test_a_budget_pays_once(path):
+    with PrivacyBudget(1.0, 1e-5) as budget:
+        interrupt(flow(), ROWS, path)
+        kept = path.read_bytes()
+        assert budget.remaining[0] == 0
+        flow().fit(ROWS, checkpoint=path)
+        assert len(budget.fits) == 1
+        path.write_bytes(kept)
+        with pytest.raises(BudgetExceededError):
+            flow().fit(ROWS, checkpoint=path)
+    with PrivacyBudget(0.5, 1e-5), pytest.raises(BudgetExceededError):
+        flow().fit(ROWS, checkpoint=path)
+
+
+def test_a_fitted_estimator_knows_nothing_of_its_checkpoint(path):
+    interrupt(flow(), ROWS, path)
+    fitted = flow().fit(ROWS, checkpoint=path)
+    assert vars(fitted).keys() == vars(flow().fit(ROWS)).keys()
+
+
+def test_the_command_line_goes_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    ROWS.to_csv("rows.csv", index=False)
+    kinds = dict(
+        zip(ROWS, ["continuous", "integer", *["categorical"] * 2], strict=True)
+    )
+    schema = Schema(Column(name, kind) for name, kind in kinds.items())
+    Path("schema.json").write_text(json.dumps(schema.to_dict()), encoding="utf-8")
+    command = [
+        "fit", "rows.csv", "--epsilon", "1", "--schema", "schema.json", "--quiet",
+        "--checkpoint", "unfinished.dpg", "--set", f"n_steps={N_STEPS}",
+        "-o", "model.dpg",
+    ]  # fmt: skip
+    with monkeypatch.context() as patch:
+        patch.setattr(LoopState, "state", lambda _: _raise(KeyboardInterrupt))
+        assert main(command) == 130
+    assert "interrupted: no output" in capsys.readouterr().err
+    assert not Path("unfinished.dpg").exists()
+    written = Checkpoint.after
+
+    def after(self, done, loop):
+        written(self, done, loop)
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "after", after)
+        assert main(command) == 130
+    assert Path("unfinished.dpg").exists()
+    assert main(command) == 0
+    assert not Path("unfinished.dpg").exists()
+    assert len(load("model.dpg").sample(5)) == 5
+
+
+def _raise(error):
+    raise error
