@@ -34,6 +34,8 @@ def written_whole(
             mask = os.umask(0)
             os.umask(mask)
             draft.chmod(0o666 & ~mask)
+        with draft.open("rb+") as file:
+            os.fsync(file.fileno())
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)

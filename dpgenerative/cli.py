@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError, OSError) as error:
         return _failed(options, error, BAD_INPUT, str(error))
     except KeyboardInterrupt as error:
-        return _failed(options, error, INTERRUPTED, "interrupted: no output")
+        return _failed(options, error, INTERRUPTED, "interrupted")
     except Exception as error:
         what = f"unexpected {type(error).__name__}; --debug shows where, with values"
         return _failed(options, error, UNEXPECTED, what)

@@ -80,6 +80,10 @@ class Pixels:
         """Return what the model sees of images: themselves."""
         return images.values
 
+    def arrays(self, images: Images) -> list[np.ndarray]:
+        """Return all that models may see of images: private."""
+        return [images.values]
+
     def log_within(self, images: Images) -> np.ndarray:
         """Return what turns densities of [0, 1] into those of the range, (n,)."""
         per_pixel = -math.log(self.high - self.low) if self.has_density else 0.0

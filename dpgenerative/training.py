@@ -93,6 +93,11 @@ def make_optimizer(
     return torch.optim.SGD(params, lr=learning_rate, momentum=0.9)
 
 
+def tensors_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return parameters and buffers by name: those that are drawn at first, too."""
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
 @dataclass(frozen=True)
 class LoopState:
     """What the training loop changes, but for generators: private, like the rows."""
@@ -104,9 +109,8 @@ class LoopState:
 
     def state(self) -> dict[str, Any]:
         """Return all of it, as tensors, numbers, lists and dictionaries."""
-        weights = {k: p.detach() for k, p in self.model.named_parameters()}
         return {
-            "parameters": weights,
+            "tensors": {k: x.detach() for k, x in tensors_of(self.model).items()},
             "averaged": self.averaged,
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),

@@ -500,6 +500,10 @@ class TableTransformer:
             positions[:, j] = codec.positions(frame[codec.column.name], rng)
         return np.minimum(positions, np.float32(1 - 2.0**-24))
 
+    def arrays(self, frame: pd.DataFrame) -> list[np.ndarray]:
+        """Return all that models may see of a table: private."""
+        return [self.encode(frame), self.positions(frame, np.random.default_rng(0))]
+
     def decode(self, codes: np.ndarray, positions: np.ndarray) -> pd.DataFrame:
         """Return the table of given cells and positions, both of shape (n, d)."""
         return pd.DataFrame(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pandas as pd
 import pytest
 import torch
 
+import dpgenerative
 from dpgenerative import (
     Column,
     DPHFlowSynthesizer,
@@ -20,8 +23,10 @@ from dpgenerative import (
     load,
     persistence,
 )
+from dpgenerative._files import written_whole
 from dpgenerative.cli import main
 from dpgenerative.exceptions import BudgetExceededError, FileFormatError
+from dpgenerative.models.priors import MixturePrior
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.synthesizers import checkpoint
 from dpgenerative.synthesizers.base import Synthesizer
@@ -94,12 +99,60 @@ def interrupt(synthesizer, rows, path, n_done=5, public=None):
             synthesizer.fit(rows, public=public, checkpoint=path)
 
 
+def refuses(make, rows, path, monkeypatch):
+    """The fit is refused before a row is read, and the file stays."""
+    kept = path.read_bytes()
+    monkeypatch.setattr(
+        Synthesizer, "_counted", lambda *_: pytest.fail("a row was read")
+    )
+    with pytest.raises(ValueError, match="another fit: its parameters, columns"):
+        make().fit(rows, checkpoint=path)
+    assert path.read_bytes() == kept
+
+
 def flow(**params):
     return DPHFlowSynthesizer(**{**FAST, "reproducible": True, **params})
 
 
 def vae(**params):
     return DPVAESynthesizer(**{**FAST, "reproducible": True, **params})
+
+
+def scaled(scale):
+    """Return a divergence that no other call returns."""
+
+    def term(scale, latents, prior, generator):
+        return scale * latents.mean.square().mean()
+
+    return functools.partial(term, scale)
+
+
+def prior(variance):
+    means = torch.zeros(2, 3)
+    return MixturePrior(means, torch.full_like(means, variance))
+
+
+def projected(shape, latent_dim, generator):
+    """An architecture that looks at random features."""
+    n = shape[1] * shape[2]
+
+    class Encoder(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            features = torch.randn(n, 4, generator=generator)
+            self.register_buffer("features", features)
+            self.register_buffer("offset", torch.tensor(-1))
+            self.mean = torch.nn.Linear(4, latent_dim)
+            self.log_variance = torch.nn.Linear(4, latent_dim)
+
+        def forward(self, images):
+            seen = images.flatten(1) @ self.features + self.offset
+            return self.mean(seen), self.log_variance(seen)
+
+    decoder = torch.nn.Sequential(
+        torch.nn.Linear(latent_dim, n), torch.nn.Unflatten(1, shape)
+    )
+    return Encoder(), decoder
 
 
 @pytest.mark.parametrize(
@@ -196,17 +249,42 @@ def test_a_checkpoint_is_for_its_owner_alone(path):
         (vae, ROWS),
         (flow, ROWS.iloc[:, ::-1]),
         (flow, ROWS.rename(columns={"age": "years"})),
+        (flow, ROWS.astype({"visits": "int32"})),
     ],
 )
 def test_the_checkpoint_of_another_fit(make, rows, path, monkeypatch):
     interrupt(flow(), ROWS, path)
-    kept = path.read_bytes()
-    monkeypatch.setattr(
-        Synthesizer, "_counted", lambda *_: pytest.fail("a row was read")
-    )
-    with pytest.raises(ValueError, match="another fit: its parameters, columns"):
-        make().fit(rows, checkpoint=path)
-    assert path.read_bytes() == kept
+    refuses(make, rows, path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ({"divergence": scaled(1.0)}, {"divergence": scaled(2.0)}),
+        ({"prior": prior(1.00001)}, {"prior": prior(1.00002)}),
+        (
+            {"categorical_features": pd.Series([False] * 50 + [True] + [False] * 49)},
+            {"categorical_features": pd.Series([False] * 51 + [True] + [False] * 48)},
+        ),
+    ],
+)
+def test_parameters_are_compared_to_the_last_digit(first, then, path, monkeypatch):
+    rows = pd.DataFrame(np.zeros((40, 100), dtype=int))
+    make = {"n_steps": 6}
+    interrupt(vae(**make, **first), rows, path)
+    refuses(lambda: vae(**make, **then), rows, path, monkeypatch)
+
+
+def test_the_checkpoint_of_another_version(path, monkeypatch):
+    interrupt(flow(), ROWS, path)
+    monkeypatch.setattr(dpgenerative, "__version__", "0.0.1")
+    refuses(flow, ROWS, path, monkeypatch)
+
+
+def test_a_target_that_was_no_target(path):
+    interrupt(flow(), ROWS, path)
+    with pytest.raises(ValueError, match="another fit"):
+        flow().fit(ROWS.drop(columns="city"), ROWS["city"], checkpoint=path)
 
 
 @pytest.mark.parametrize("rows", [ROWS.iloc[1:], ROWS.replace("Oslo", "Rome")])
@@ -216,6 +294,71 @@ def test_the_checkpoint_of_other_rows(rows, path):
     with pytest.raises(ValueError, match="a fit of other rows"):
         flow().fit(rows, checkpoint=path)
     assert path.read_bytes() == kept
+
+
+def test_parts_of_cells_and_public_rows_are_compared_too(path):
+    interrupt(flow(n_blocks=2), ROWS, path, public=ROWS)
+    for rows, public in [
+        (ROWS.assign(age=ROWS["age"] + 1e-4), ROWS),
+        (ROWS, ROWS.iloc[1:]),
+        (ROWS, None),
+    ]:
+        with pytest.raises(ValueError, match="the checkpoint of a"):
+            flow(n_blocks=2).fit(rows, public=public, checkpoint=path)
+    flow(n_blocks=2).fit(ROWS, public=ROWS, checkpoint=path)
+
+
+def test_parameters_are_the_same_in_every_process(path):
+    interrupt(vae(divergence=scaled(1.0)), ROWS, path)
+    vae(divergence=scaled(1.0)).fit(ROWS, checkpoint=path)
+    assert [*{0, 8}] != [*{8, 0}]
+    interrupt(flow(categorical_features={0, 8}), np.ones((40, 9)), path)
+    flow(categorical_features={8, 0}).fit(np.ones((40, 9)), checkpoint=path)
+
+
+def test_tensors_that_are_drawn_once(path):
+    make = {"image_shape": (6, 6), "architecture": projected, "random_state": None}
+    make["reproducible"] = False
+    interrupt(vae(**make), IMAGES, path)
+    drawn = persistence.read(path)[1]["loop"]["tensors"]["encoder.features"]
+    resumed = vae(**make).fit(IMAGES, checkpoint=path)
+    assert torch.equal(resumed._model.encoder.features, drawn)
+
+
+def test_links_are_followed(path, tmp_path):
+    real = tmp_path / "safe" / "state.dpg"
+    real.parent.mkdir()
+    path.symlink_to(real)
+    interrupt(flow(), ROWS, path)
+    assert path.is_symlink()
+    assert stat.S_IMODE(real.stat().st_mode) == 0o600
+    flow().fit(ROWS, checkpoint=path)
+    assert not real.exists()
+
+
+def test_drafts_that_were_killed_go_too(path):
+    neighbour = path.with_name(f".{path.name}.bak.part")
+    neighbour.touch()
+    with written_whole(path) as draft:
+        draft.touch()
+    draft.touch()  # as if that had not come to its end
+    path.unlink()
+    flow().fit(ROWS, checkpoint=path)
+    assert list(path.parent.iterdir()) == [neighbour]
+
+
+def test_states_reach_the_disk_before_they_replace_others(path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda _: synced.append(path.exists()))
+    interrupt(flow(), ROWS, path, n_done=1)
+    assert synced == [False, True]
+
+
+def test_a_folder_that_cannot_be_written(path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with PrivacyBudget(1.0, 1e-5) as budget, pytest.raises(PermissionError):
+        flow().fit(ROWS, checkpoint=path)
+    assert not budget.fits
 
 
 def test_what_does_not_touch_the_guarantee_may_differ(path):
@@ -256,8 +399,8 @@ def test_checkpoints_of_a_missing_part(part, path):
 def test_checkpoints_of_other_weights(path):
     interrupt(flow(), ROWS, path)
     kind, state = persistence.read(path)
-    weights = state["loop"]["parameters"]
-    state["loop"]["parameters"] = {k: w[:1] for k, w in weights.items()}
+    weights = state["loop"]["tensors"]
+    state["loop"]["tensors"] = {k: w[:1] for k, w in weights.items()}
     persistence.write(path, kind, state)
     with pytest.raises(FileFormatError, match="do not fit together"):
         flow().fit(ROWS, checkpoint=path)
@@ -288,6 +431,18 @@ def test_a_budget_pays_once(path):
         flow().fit(ROWS, checkpoint=path)
 
 
+def test_a_budget_pays_for_what_goes_on_from_the_copy_of_a_finished_fit(
+    path, monkeypatch
+):
+    with PrivacyBudget(1.0, 1e-5) as budget:
+        interrupt(flow(), ROWS, path)
+    monkeypatch.setattr(Checkpoint, "remove", lambda _: _raise(Interruption))
+    with pytest.raises(Interruption):
+        flow().fit(ROWS, checkpoint=path)
+    with budget, pytest.raises(BudgetExceededError):
+        flow().fit(ROWS, checkpoint=path)
+
+
 def test_a_fitted_estimator_knows_nothing_of_its_checkpoint(path):
     interrupt(flow(), ROWS, path)
     fitted = flow().fit(ROWS, checkpoint=path)
@@ -310,7 +465,7 @@ def test_the_command_line_goes_on(tmp_path, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr(LoopState, "state", lambda _: _raise(KeyboardInterrupt))
         assert main(command) == 130
-    assert "interrupted: no output" in capsys.readouterr().err
+    assert capsys.readouterr().err == "dpgenerative: interrupted\n"
     assert not Path("unfinished.dpg").exists()
     written = Checkpoint.after
 

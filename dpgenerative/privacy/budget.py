@@ -26,6 +26,8 @@ _ROUNDING = 1e-12
 
 _lock = threading.RLock()
 _open: list[PrivacyBudget] = []
+_payers: dict[str, list[PrivacyBudget]] = {}
+"""Budgets that have paid for a fit that is not finished, by its name."""
 _known_count: ContextVar[int | None] = ContextVar("known_count", default=None)
 
 
@@ -74,7 +76,6 @@ class PrivacyBudget:
         self.epsilon = float(epsilon)
         self.delta = float(delta)
         self.fits: list[tuple[str, float, float]] = []
-        self._paid: set[str] = set()
         self._process = os.getpid()
 
     def __enter__(self) -> Self:
@@ -140,23 +141,22 @@ def charge(
         return  # The search around this fit has paid for it.
     cost = math.inf if epsilon is None else epsilon
     with _lock:
-        charged = [budget for budget in _open if fit not in budget._paid]
+        payers = [] if fit is None else _payers.setdefault(fit, [])
+        charged = [budget for budget in _open if budget not in payers]
         for budget in charged:
             budget._check(owner, cost, delta)
         for budget in charged:
             budget.fits.append((owner, cost, delta))
-            if fit is not None:
-                budget._paid.add(fit)
+        payers += charged
 
 
 def finished(fit: str) -> None:
-    """Let open budgets charge what goes on from a copy of a finished fit's beginning.
+    """Let budgets charge what goes on from a copy of a finished fit's beginning.
 
     In secure mode its end would be another release.
     """
     with _lock:
-        for budget in _open:
-            budget._paid.discard(fit)
+        _payers.pop(fit, None)
 
 
 def refuse_workers(owner: str) -> None:

@@ -160,7 +160,8 @@ class Synthesizer(BaseEstimator):
         self._refuse_arguments(unsupported)
         rows, layout, schema, public = self._prepare(X, y, public)
         seed = self._seed()
-        kept = self._checkpoint(checkpoint, schema, seed)
+        domain = [layout, schema, *map(str, getattr(rows, "dtypes", ()))]
+        kept = self._checkpoint(checkpoint, domain, seed)
         charge(self._owner, self._epsilon, self.delta, kept.name if kept else None)
         seed = kept.seed if kept else seed
         device = self._device()
@@ -178,8 +179,8 @@ class Synthesizer(BaseEstimator):
         self.n_features_in_ = len(layout.x_names)
         self._set_feature_names(layout)
         if kept:
-            kept.remove()
             finished(kept.name)
+            kept.remove()
         return self
 
     def sample(
@@ -408,7 +409,9 @@ class Synthesizer(BaseEstimator):
         if kept:
             bound = gradient.clipper.bound
             facts = {"plan": plan, "transformer": transformer, "bound": bound}
-            kept.prepare(transformer.encode(frame), streams, facts)
+            tables = [frame] if public is None else [frame, public]
+            arrays = (x for table in tables for x in transformer.arrays(table))
+            kept.prepare(arrays, streams, facts)
         train(
             model, objective, len(frame), plan, gradient,
             self._options(plan.n_rows, schema, public), mechanisms, streams, device,
@@ -438,14 +441,14 @@ class Synthesizer(BaseEstimator):
         return mechanisms.count(len(frame), share)
 
     def _checkpoint(
-        self, path: Any, schema: Schema, seed: int | None
+        self, path: Any, domain: Sequence[Any], seed: int | None
     ) -> Checkpoint | None:
         if path is None:
             return None
         if not isinstance(path, (str, os.PathLike)):
             refuse(f"{self._owner}.fit", "checkpoint", "must be a path or None", path)
         parameters = {**self.get_params(deep=False), "device": self._device()}
-        return Checkpoint(path, self._owner, parameters, list(schema.names), seed)
+        return Checkpoint(path, self._owner, parameters, domain, seed)
 
     def _pretrain(
         self,

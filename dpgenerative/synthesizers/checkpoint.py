@@ -14,15 +14,21 @@ have no state, and the steps after the last checkpoint are drawn anew.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
+import re
 import secrets
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
 
 from dpgenerative._random import Streams
 from dpgenerative.exceptions import FileFormatError
@@ -31,10 +37,10 @@ from dpgenerative.persistence import (
     CONTENT_ERRORS,
     damaged,
     read,
+    text_of,
     write,
 )
-from dpgenerative.schema import Schema
-from dpgenerative.training import LoopState
+from dpgenerative.training import LoopState, tensors_of
 
 EVERY = 10.0
 """Seconds of training between two states of one checkpoint."""
@@ -53,19 +59,20 @@ class Checkpoint:
         Name of the estimator's class.
     parameters : mapping
         The estimator's, with the device that it takes.
-    names : sequence of hashable
-        Names of the columns.
+    domain : sequence
+        What is public of the table: its format, schema, dtypes.
     seed : int or None
         Seed of the estimator.
 
     Raises
     ------
     FileFormatError
-        For a file that is no checkpoint, damaged, or of another version.
+        For a file that is no checkpoint, damaged, or of a newer format.
     ValueError
-        For the checkpoint of a fit with other parameters or columns.
+        For the checkpoint of a fit with other parameters or columns, or by another
+        version of the package.
     OSError
-        Where the file cannot be read, or its folder does not exist.
+        Where the file cannot be read, or nothing be written to its folder.
     """
 
     def __init__(
@@ -73,28 +80,34 @@ class Checkpoint:
         path: str | os.PathLike[str],
         owner: str,
         parameters: Mapping[str, Any],
-        names: list[Hashable],
+        domain: Sequence[Any],
         seed: int | None,
     ) -> None:
-        self._path = Path(path)
-        if not self._path.parent.is_dir():
-            raise FileNotFoundError(f"The folder {self._path.parent} does not exist.")
-        fixed = [(k, _stated(v)) for k, v in sorted(parameters.items())]
-        settings = repr((owner, names, [(k, v) for k, v in fixed if k not in _FREE]))
+        # A link stays one, and what it leads to is written and deleted.
+        self._path = Path(path).resolve()
+        folder = self._path.parent
+        if not folder.is_dir():
+            raise FileNotFoundError(f"The folder {folder} does not exist.")
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(f"Nothing can be written to the folder {folder}.")
+        fixed = {k: v for k, v in parameters.items() if k not in _FREE}
+        version = import_module("dpgenerative").__version__
+        settings = _stated([owner, version, sorted(fixed.items()), *domain])
         self._parts = self._read() if self._path.exists() else {}
         self._saved = -EVERY
         if not self._parts:
             salt = secrets.token_hex(16)
             self._fit: dict[str, Any] = {
                 "name": secrets.token_hex(16), "salt": salt, "seed": seed,
-                "settings": _digest(salt, settings.encode()),
+                "settings": _digest(salt, [settings.encode()]),
             }  # fmt: skip
             return
         self._fit = self._parts["fit"]
-        if self._fit["settings"] != _digest(self._fit["salt"], settings.encode()):
+        if self._fit["settings"] != _digest(self._fit["salt"], [settings.encode()]):
             raise ValueError(
-                f"{path} is the checkpoint of another fit: its parameters, columns "
-                "or device differ. Restore them, or delete the file to begin anew."
+                f"{path} is the checkpoint of another fit: its parameters, columns, "
+                "device or version of dpgenerative differ. Restore them, or delete the "
+                "file to begin anew."
             )
 
     @property
@@ -116,20 +129,24 @@ class Checkpoint:
     def restore(self, model: Any, streams: Streams) -> None:
         """Take a new model and generators to where training had come or begins."""
         if self._parts:
-            weights = self._parts["loop"]["parameters"]
             try:
-                model.load_state_dict(weights, strict=False)
+                _fill(tensors_of(model), self._parts["loop"]["tensors"])
+                streams.restore(self._parts["streams"]["before"])
             except CONTENT_ERRORS as error:
                 raise self._damaged() from error
-            streams.restore(self._parts["streams"]["before"])
         self._before = streams.state()
 
     def prepare(
-        self, codes: np.ndarray, streams: Streams, released: Mapping[str, Any]
+        self,
+        rows: Iterable[np.ndarray],
+        streams: Streams,
+        released: Mapping[str, Any],
     ) -> None:
         """Compare the rows with those of the beginning; note what was released."""
-        shape, cells = repr(codes.shape).encode(), np.ascontiguousarray(codes)
-        digest = _digest(self._fit["salt"], shape, cells.tobytes())
+        parts: list[Any] = []
+        for array in rows:
+            parts += [repr(array.shape).encode(), np.ascontiguousarray(array)]
+        digest = _digest(self._fit["salt"], parts)
         if self._fit.setdefault("rows", digest) != digest:
             raise ValueError(
                 f"{self._path} is the checkpoint of a fit of other rows. Restore them, "
@@ -164,8 +181,10 @@ class Checkpoint:
         self._saved = time.monotonic()
 
     def remove(self) -> None:
-        """Delete the file: the fit is done."""
-        self._path.unlink(missing_ok=True)
+        """Delete the file, and drafts of it that were killed: the fit is done."""
+        name = f".{glob.escape(self._path.name)}.????????.part"
+        for path in (self._path, *self._path.parent.glob(name)):
+            path.unlink(missing_ok=True)
 
     def _read(self) -> dict[str, dict[str, Any]]:
         kind, parts = read(self._path)
@@ -182,18 +201,32 @@ class Checkpoint:
         return damaged(self._path, "its parts do not fit together")
 
 
+def _fill(tensors: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> None:
+    """Give a model's tensors the values kept; raise ValueError if they do not fit."""
+    shapes = [{k: x.shape for k, x in group.items()} for group in (tensors, kept)]
+    if shapes[0] != shapes[1]:
+        raise ValueError("another model")
+    with torch.no_grad():
+        for name, values in kept.items():
+            tensors[name].copy_(values)
+
+
 def _stated(value: Any) -> str:
-    """Return a parameter's value as text that is the same in every process."""
-    if isinstance(value, Schema):
-        return repr(value.to_dict())
-    if isinstance(value, (list, tuple, np.ndarray)):
+    """Return a value as text that is the same in every process."""
+    if isinstance(value, (set, frozenset)):
+        return repr(sorted(map(_stated, value)))
+    try:
+        return text_of(value)
+    except TypeError:
+        pass
+    if isinstance(value, (list, tuple, np.ndarray, pd.Series, pd.Index)):
         return repr([_stated(part) for part in value])
-    if hasattr(value, "__qualname__"):
-        return str(value.__qualname__)
-    # Other objects without a text of their own would show their address.
-    bare = type(value).__repr__ is object.__repr__
-    return type(value).__qualname__ if bare else repr(value)
+    # Functions and other objects show where they lie in memory.
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
-def _digest(salt: str, *parts: bytes) -> str:
-    return hashlib.sha256(b"".join([salt.encode(), *parts])).hexdigest()
+def _digest(salt: str, parts: Iterable[Any]) -> str:
+    digest = hashlib.sha256(salt.encode())
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
