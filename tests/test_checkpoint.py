@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import stat
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -352,6 +353,22 @@ def test_states_reach_the_disk_before_they_replace_others(path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: synced.append(path.exists()))
     interrupt(flow(), ROWS, path, n_done=1)
     assert synced == [False, True]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ROWS[["visits"]].set_axis([b"visits"], axis=1),
+        pd.DataFrame({"day": pd.Categorical([date(2020, 1, 1), date(2021, 1, 1)])}),
+    ],
+)
+def test_columns_that_a_file_cannot_hold(rows, path):
+    with (
+        PrivacyBudget(1.0, 1e-5) as budget,
+        pytest.raises(TypeError, match="names, levels and dtypes a file can hold"),
+    ):
+        flow().fit(rows, checkpoint=path)
+    assert not budget.fits
 
 
 def test_a_folder_that_cannot_be_written(path, monkeypatch):

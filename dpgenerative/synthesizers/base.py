@@ -146,10 +146,11 @@ class Synthesizer(BaseEstimator):
         Raises
         ------
         ValueError
-            For a parameter out of its range, or a table of no rows or columns. No
-            message depends on values.
+            For a parameter out of its range, or a table of no rows or columns, or the
+            checkpoint of another fit. No message depends on values, except that a
+            checkpoint of other rows is refused.
         TypeError
-            For a column dtype that no release covers.
+            For a column dtype that no release covers, or a checkpoint cannot hold.
         InfeasibleBudgetError
             When no noise fits the budget.
         BudgetExceededError
@@ -160,7 +161,7 @@ class Synthesizer(BaseEstimator):
         self._refuse_arguments(unsupported)
         rows, layout, schema, public = self._prepare(X, y, public)
         seed = self._seed()
-        domain = [layout, schema, *map(str, getattr(rows, "dtypes", ()))]
+        domain = [layout, schema, *getattr(rows, "dtypes", ())]
         kept = self._checkpoint(checkpoint, domain, seed)
         charge(self._owner, self._epsilon, self.delta, kept.name if kept else None)
         seed = kept.seed if kept else seed

@@ -73,6 +73,8 @@ class Checkpoint:
         version of the package.
     OSError
         Where the file cannot be read, or nothing be written to its folder.
+    TypeError
+        For names, levels or dtypes of columns that a file cannot hold.
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class Checkpoint:
             raise PermissionError(f"Nothing can be written to the folder {folder}.")
         fixed = {k: v for k, v in parameters.items() if k not in _FREE}
         version = import_module("dpgenerative").__version__
-        settings = _stated([owner, version, sorted(fixed.items()), *domain])
+        settings = _stated([owner, version, sorted(fixed.items()), _held(domain)])
         self._parts = self._read() if self._path.exists() else {}
         self._saved = -EVERY
         if not self._parts:
@@ -209,6 +211,18 @@ def _fill(tensors: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> None:
     with torch.no_grad():
         for name, values in kept.items():
             tensors[name].copy_(values)
+
+
+def _held(domain: Sequence[Any]) -> str:
+    """Return what is public of a table as text, if a file can hold it."""
+    try:
+        return text_of(list(domain))
+    except TypeError as error:
+        raise TypeError(
+            "fit takes a checkpoint only for columns whose names, levels and dtypes "
+            "a file can hold, as save does. Rename or convert the others, as to "
+            "strings or times of pandas."
+        ) from error
 
 
 def _stated(value: Any) -> str:
