@@ -86,6 +86,10 @@ def _failed(
 def fit(options: argparse.Namespace) -> None:
     """Fit a synthesizer to a table and save it."""
     _check_output(options, options.output)
+    if options.checkpoint and os.path.realpath(options.checkpoint) == os.path.realpath(
+        options.output
+    ):
+        raise ValueError("--checkpoint and --output must name two files.")
     parameters = _parameters(MODELS[options.model], options.set)
     schema = Schema([]) if options.schema is None else _read_schema(options.schema)
     frame = read_table(options.data, schema)

@@ -340,12 +340,14 @@ def test_links_are_followed(path, tmp_path):
 def test_drafts_that_were_killed_go_too(path):
     neighbour = path.with_name(f".{path.name}.bak.part")
     neighbour.touch()
+    folder = path.with_name(f".{path.name}.a_folder.part")
+    folder.mkdir()
     with written_whole(path) as draft:
         draft.touch()
     draft.touch()  # as if that had not come to its end
     path.unlink()
     flow().fit(ROWS, checkpoint=path)
-    assert list(path.parent.iterdir()) == [neighbour]
+    assert {*path.parent.iterdir()} == {neighbour, folder}
 
 
 def test_states_reach_the_disk_before_they_replace_others(path, monkeypatch):
@@ -413,11 +415,12 @@ def test_checkpoints_of_a_missing_part(part, path):
         flow().fit(ROWS, checkpoint=path)
 
 
-def test_checkpoints_of_other_weights(path):
+@pytest.mark.parametrize("change", [lambda w: w[:1], torch.Tensor.double])
+def test_checkpoints_of_other_weights(change, path):
     interrupt(flow(), ROWS, path)
     kind, state = persistence.read(path)
     weights = state["loop"]["tensors"]
-    state["loop"]["tensors"] = {k: w[:1] for k, w in weights.items()}
+    state["loop"]["tensors"] = {k: change(w) for k, w in weights.items()}
     persistence.write(path, kind, state)
     with pytest.raises(FileFormatError, match="do not fit together"):
         flow().fit(ROWS, checkpoint=path)
@@ -498,6 +501,8 @@ def test_the_command_line_goes_on(tmp_path, monkeypatch, capsys):
     assert main(command) == 0
     assert not Path("unfinished.dpg").exists()
     assert len(load("model.dpg").sample(5)) == 5
+    assert main([*command, "--force", "--checkpoint", "./model.dpg"]) == 2
+    assert "must name two files" in capsys.readouterr().err
 
 
 def _raise(error):

@@ -171,6 +171,8 @@ class Synthesizer(BaseEstimator):
         fitted = self._fit(
             rows, schema.modelled, streams, mechanisms, device, public, kept
         )
+        if kept:
+            finished(kept.name)
         for name, value in fitted.items():
             setattr(self, name, value)
         self.schema_ = schema.completed(fitted["schema_"].columns)
@@ -180,7 +182,6 @@ class Synthesizer(BaseEstimator):
         self.n_features_in_ = len(layout.x_names)
         self._set_feature_names(layout)
         if kept:
-            finished(kept.name)
             kept.remove()
         return self
 

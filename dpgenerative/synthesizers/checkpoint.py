@@ -21,6 +21,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -185,8 +186,10 @@ class Checkpoint:
     def remove(self) -> None:
         """Delete the file, and drafts of it that were killed: the fit is done."""
         name = f".{glob.escape(self._path.name)}.????????.part"
-        for path in (self._path, *self._path.parent.glob(name)):
-            path.unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)
+        for draft in self._path.parent.glob(name):
+            with suppress(OSError):  # not ours
+                draft.unlink()
 
     def _read(self) -> dict[str, dict[str, Any]]:
         kind, parts = read(self._path)
@@ -205,8 +208,8 @@ class Checkpoint:
 
 def _fill(tensors: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> None:
     """Give a model's tensors the values kept; raise ValueError if they do not fit."""
-    shapes = [{k: x.shape for k, x in group.items()} for group in (tensors, kept)]
-    if shapes[0] != shapes[1]:
+    kinds = [{k: (x.shape, x.dtype) for k, x in t.items()} for t in (tensors, kept)]
+    if kinds[0] != kinds[1]:
         raise ValueError("another model")
     with torch.no_grad():
         for name, values in kept.items():
