@@ -146,9 +146,11 @@ class Checkpoint:
         released: Mapping[str, Any],
     ) -> None:
         """Compare the rows with those of the beginning; note what was released."""
-        parts: list[Any] = []
-        for array in rows:
-            parts += [repr(array.shape).encode(), np.ascontiguousarray(array)]
+        parts = (
+            part
+            for array in rows
+            for part in (repr(array.shape).encode(), np.ascontiguousarray(array))
+        )
         digest = _digest(self._fit["salt"], parts)
         if self._fit.setdefault("rows", digest) != digest:
             raise ValueError(
