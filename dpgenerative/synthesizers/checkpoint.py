@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -238,7 +237,7 @@ def _stated(value: Any) -> str:
         return text_of(value)
     except TypeError:
         pass
-    if isinstance(value, (list, tuple, np.ndarray, pd.Series, pd.Index)):
+    if isinstance(value, (list, tuple)):
         return repr([_stated(part) for part in value])
     # Functions and other objects show where they lie in memory.
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
