@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 
 from dpgenerative import Column, Schema, cli, load, metrics
 from dpgenerative.cli import main
-from dpgenerative.constraints import Impossible, LessEqual, constraint_from_dict
 from dpgenerative.synthesizers import base
 from dpgenerative.tables import MARK, NOTE, draft_schema, read_table, unmarked_schema
 
@@ -380,16 +378,6 @@ def test_a_draft_of_many_levels_states_none(tmp_path):
     name, empty = draft_schema(tmp_path / "data.csv")["columns"]
     assert name == {"name": "name", "kind": "categorical", MARK: ["kind"]}
     assert empty == {"name": "empty", "kind": "categorical", MARK: ["kind"]}
-
-
-def test_constraints_of_the_documentation_are_read():
-    text = (ROOT / "doc" / "cli.rst").read_text(encoding="utf-8")
-    block = re.search(r'"constraints": (\[.*?\n     \])', text, re.DOTALL).group(1)
-    found = [constraint_from_dict(facts) for facts in json.loads(block)]
-    assert found == [
-        LessEqual("admitted", "discharged"),
-        Impossible({"age": (None, 15), "licence": "yes"}),
-    ]
 
 
 def test_a_draft_knows_dates_and_keys(tmp_path):
