@@ -409,8 +409,9 @@ def _plan_of(estimator: Synthesizer, n_rows: int) -> PrivacyPlan:
     if hasattr(estimator, "privacy_"):
         plan: PrivacyPlan = estimator.privacy_.plan
         return plan
-    schema = estimator.schema or Schema([Column("x", "continuous", lower=0, upper=1)])
-    return estimator._plan(n_rows, schema)
+    stated = estimator._stated()
+    some = Schema([Column("x", "continuous", lower=0, upper=1)])
+    return estimator._plan(n_rows, stated if len(stated) else some)
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError, OSError) as error:
         return _failed(options, error, BAD_INPUT, str(error))
     except KeyboardInterrupt as error:
-        return _failed(options, error, INTERRUPTED, "interrupted")
+        what = "interrupted"
+        kept = getattr(options, "checkpoint", None)
+        if kept is not None and os.path.exists(kept):
+            what += f"; the same command goes on from {kept}, which is private"
+        return _failed(options, error, INTERRUPTED, what)
     except Exception as error:
         what = f"unexpected {type(error).__name__}; --debug shows where, with values"
         return _failed(options, error, UNEXPECTED, what)
@@ -149,6 +153,7 @@ def report(options: argparse.Namespace) -> None:
     with written_whole(options.output) as draft:
         page.save(draft)
     _say(page)
+    _say(f"Written to {options.output}, which describes real rows: not for release.")
 
 
 def schema(options: argparse.Namespace) -> None:
@@ -204,7 +209,7 @@ def _read_schema(path: str) -> Schema:
 
 def _read_like(path: str, schema: Schema, dtypes: pd.Series) -> pd.DataFrame:
     """Read rows in the dtypes that were fitted."""
-    frame = read_table(path, schema)
+    frame = read_table(path, schema, others=False)
     absent = [name for name in dtypes.index if name not in frame.columns]
     if absent:
         raise ValueError(f"{path} lacks columns that were fitted: {absent}.")

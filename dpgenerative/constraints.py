@@ -351,8 +351,8 @@ def constraint_from_dict(facts: Mapping[str, Any]) -> Constraint:
     name = rest.pop("constraint", None)
     if name not in KINDS:
         raise ValueError(
-            f"constraint_from_dict: constraint must be one of {tuple(KINDS)}; got "
-            f"{name!r}."
+            f"constraint_from_dict: the key 'constraint' must be one of {list(KINDS)}; "
+            f"got {dict(facts)}."
         )
     if name == "Impossible":
         rest["conditions"] = [

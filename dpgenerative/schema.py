@@ -493,26 +493,29 @@ def check_condition(column: Column, condition: Any) -> None:
     """
     parts = alternatives(condition)
     if not parts:
-        _unfit(column, "no value at all", condition)
+        _unfit(column, condition, "it lists no value")
     for part in parts:
         if isinstance(part, tuple):
-            _check_interval(column, part)
+            _check_interval(column, part, part)
         elif is_missing(part):
             if column.nullable is False:
-                _unfit(column, "missing values, which it cannot hold", condition)
+                _unfit(column, condition, "the column has no missing values")
         elif column.numeric:
-            _check_interval(column, (part, part))
+            _check_interval(column, (part, part), part)
         elif column.levels is not None and part not in column.levels:
-            known = repr(column.levels[:20])[:-1]
-            more = ", ..." if len(column.levels) > 20 else ""
-            _unfit(column, f"none of its levels {known}{more})", part)
+            known = list(column.levels[:20])
+            more = " and others" if len(column.levels) > 20 else ""
+            _unfit(column, condition, f"{part!r} is none of its levels {known}{more}")
 
 
-def _check_interval(column: Column, interval: tuple[Any, ...]) -> None:
+def _check_interval(
+    column: Column, interval: tuple[Any, ...], condition: object
+) -> None:
+    """Require an interval; errors name the condition that it stands for."""
     if not column.numeric:
-        _unfit(column, "an interval, where it has levels (list them)", interval)
+        _unfit(column, condition, "the column has levels, not intervals; list them")
     if len(interval) != 2:
-        _unfit(column, "no pair (low, high)", interval)
+        _unfit(column, condition, "an interval is a pair (low, high)")
     facts = column.numbers
     try:
         low, high = (
@@ -520,18 +523,19 @@ def _check_interval(column: Column, interval: tuple[Any, ...]) -> None:
             for sign, end in ((-1, interval[0]), (1, interval[1]))
         )
     except (ValueError, TypeError, OverflowError):
-        what = f"no {column.kind}s" if column.temporal else "no numbers"
-        _unfit(column, what, interval)
+        what = f"{column.kind}s" if column.temporal else "numbers"
+        _unfit(column, condition, f"the column holds {what} only")
     if not low <= high:
-        _unfit(column, "an empty interval", interval)
+        _unfit(column, condition, "the interval is empty")
     if facts.lower is not None and (high < facts.lower or low > facts.upper):
         bounds = f"[{column.lower}, {column.upper}]"
-        _unfit(column, f"outside its bounds {bounds}", interval)
+        _unfit(column, condition, f"it is outside the bounds {bounds}")
 
 
-def _unfit(column: Column, why: str, condition: object) -> NoReturn:
+def _unfit(column: Column, condition: object, why: str) -> NoReturn:
     raise ValueError(
-        f"The condition {condition!r} asks of the column {column.name!r} {why}."
+        f"The condition {condition!r} on the column {column.name!r} can never hold: "
+        f"{why}."
     )
 
 

@@ -490,7 +490,10 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     def _candidates(self) -> list[dict[str, Any]]:
         given = self.param_distributions
-        grids = [given] if isinstance(given, Mapping) else list(given)
+        grids = list(given) if isinstance(given, (list, tuple)) else [given]
+        if not all(isinstance(grid, Mapping) for grid in grids):
+            rule = "must be a dict of lists (or distributions), or a list of such"
+            refuse(type(self).__name__, "param_distributions", rule, given)
         names = {name for grid in grids for name in grid}
         reserved = {"epsilon", "delta", "reproducible"}
         taken = sorted(n for n in names if n.rpartition("__")[2] in reserved)

@@ -55,7 +55,9 @@ def suffix_of(path: str | os.PathLike[str]) -> str:
     return suffix
 
 
-def read_table(path: str | os.PathLike[str], schema: Schema) -> pd.DataFrame:
+def read_table(
+    path: str | os.PathLike[str], schema: Schema, others: bool = True
+) -> pd.DataFrame:
     """Read a table in dtypes that depend on the schema and on a file's own types alone.
 
     Parameters
@@ -64,6 +66,9 @@ def read_table(path: str | os.PathLike[str], schema: Schema) -> pd.DataFrame:
         A CSV file (UTF-8, comma, one line of names) or a Parquet file.
     schema : Schema
         Must name every column of a CSV file.
+    others : bool, default=True
+        Whether columns that the schema does not name are read, or refused in a CSV
+        file; False leaves them out.
 
     Returns
     -------
@@ -77,14 +82,16 @@ def read_table(path: str | os.PathLike[str], schema: Schema) -> pd.DataFrame:
         For a file that is no table, or columns that the schema lacks.
     """
     if suffix_of(path) == ".csv":
-        return _typed(_read_csv(path, schema), schema)
+        if others:
+            _require_named(path, schema)
+        return _typed(_chosen(read_text(path), schema, others), schema)
     try:
         table = pq.read_table(path)
     except pa.ArrowInvalid:
         raise ValueError(f"{path} is no Parquet file, or a damaged one.") from None
     # As objects, dates beyond the year 9999 would raise an error that names it.
     frame = table.to_pandas(types_mapper=_NULLABLE.get, date_as_object=False)
-    return _typed(frame, schema)
+    return _typed(_chosen(frame, schema, others), schema)
 
 
 def column_names(path: str | os.PathLike[str]) -> list[str]:
@@ -118,16 +125,19 @@ def read_text(path: str | os.PathLike[str]) -> pd.DataFrame:
         ) from None
 
 
-def _read_csv(path: str | os.PathLike[str], schema: Schema) -> pd.DataFrame:
+def _chosen(frame: pd.DataFrame, schema: Schema, others: bool) -> pd.DataFrame:
+    return frame if others else frame[[n for n in frame.columns if n in schema]]
+
+
+def _require_named(path: str | os.PathLike[str], schema: Schema) -> None:
     unnamed = [name for name in column_names(path) if name not in schema]
     if unnamed:
         raise ValueError(
             f"The schema says nothing of the columns {unnamed}, and a CSV file has no "
             "dtypes: guessing kinds from values would give the values away. Add an "
             'entry such as {"name": ..., "kind": "categorical"} for each, or remove it '
-            "from the file."
+            "from the file. The command `dpgenerative schema` drafts all entries."
         )
-    return read_text(path)
 
 
 def _typed(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
@@ -281,8 +291,10 @@ ADVICE = (
     "This draft holds values of the rows: keep it as closely as the rows themselves. "
     f"Under '{MARK}' every column names the facts that were read off the rows. Replace "
     "each by what a stranger to the rows could know (a code book, a form, a law), or "
-    "delete it: bounds and levels are then found privately. Then delete the mark, and "
-    "at last this note. Files with a mark or a note are refused."
+    "delete it (but not the kind): bounds and levels are then found privately, and a "
+    'column without "role": "id" is learned. Then delete the mark, and at last this '
+    "note. Files with a mark or a note are refused. Free text cannot be learned: leave "
+    "it out of the table."
 )
 MOST_LEVELS = 50
 """Text with more different values is drafted without levels."""
@@ -322,6 +334,18 @@ def _guessed(name: Hashable, texts: pd.Series) -> dict[str, Any]:
         kind = "integer" if whole else "continuous"
     elif words and words <= TRUE | FALSE:
         kind = "boolean"
+    elif (
+        words and (instants := _as_instants(present, Column(name, kind))).notna().all()
+    ):
+        unit = "D" if (instants == instants.dt.normalize()).all() else "s"
+        marked = ["kind", "resolution"]
+        return {"name": name, "kind": "datetime", "resolution": unit, MARK: marked}
+    if (
+        len(texts) > MOST_LEVELS
+        and texts.is_unique
+        and kind in ("integer", "categorical")
+    ):
+        return {"name": name, "kind": kind, "role": "id", MARK: ["kind", "role"]}
     return _bounded(Column(name, kind), texts, ["kind"])
 
 

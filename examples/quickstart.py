@@ -48,7 +48,9 @@ def main(epsilon: float, out: Path) -> None:
     private, held_out = train_test_split(fair.data, test_size=0.2, random_state=0)
 
     start = time.perf_counter()
-    synth = DPHFlowSynthesizer(epsilon=epsilon, delta=1e-5, schema=fair.schema)
+    synth = DPHFlowSynthesizer(
+        epsilon=epsilon, delta=1e-5, schema=fair.schema, verbose=True
+    )
     synth.fit(private)
     synthetic = synth.sample(len(fair.data))
     print(synth.privacy_)

@@ -6,12 +6,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from dpgenerative import Column, Schema, cli, load
+from dpgenerative import Column, Schema, cli, load, metrics
 from dpgenerative.cli import main
 from dpgenerative.synthesizers import base
 from dpgenerative.tables import MARK, NOTE, draft_schema, read_table, unmarked_schema
@@ -208,7 +209,10 @@ def test_as_a_module():
         (["nope"], "invalid choice: 'nope'"),
         (["fit", "data.csv", "-o", "m.dpg"], "required: --epsilon"),
         (["fit", "data.csv", "--epsilon", "x", "-o", "m"], "invalid number value: 'x'"),
-        (["fit", "data.csv", "--epsilon", "1", "-o", "m"], "nothing of the columns"),
+        (
+            ["fit", "data.csv", "--epsilon", "1", "-o", "m"],
+            "`dpgenerative schema` drafts",
+        ),
         (["fit", "no.csv", "--epsilon", "1", "-o", "m"], "No such file"),
         (["fit", "data.txt", "--epsilon", "1", "-o", "m"], "must end in .csv or"),
         (["fit", "data.csv", "--epsilon", "1", "-o", "a/m"], "no such folder"),
@@ -266,6 +270,39 @@ def test_refusals_that_need_a_model(folder, model_file, capsys):
     target = ["report", model_file, "--real", "data.csv", "--target", "x", "-o", "p"]
     assert "'x'" in refused(capsys, [*target, "--quiet"])
     assert not Path("p").exists()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_report_leaves_out_columns_that_were_not_fitted(
+    suffix, folder, model_file, capsys, monkeypatch
+):
+    seen = []
+
+    def looked_at(real, fake, **_):
+        seen.append(list(real.columns))
+        return SimpleNamespace(save=lambda path: Path(path).write_text("page"))
+
+    monkeypatch.setattr(metrics, "report", looked_at)
+    rows = patients().assign(notes="free text")
+    save = rows.to_parquet if suffix == "parquet" else rows.to_csv
+    save(f"wide.{suffix}", index=False)
+    arguments = ["report", model_file, "--real", f"wide.{suffix}", "-o", "page.html"]
+    assert main(arguments) == 0
+    assert seen == [list(patients().columns)]
+    assert "Written to page.html, which describes real" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("reached", [False, True])
+def test_interrupted_fits_say_how_to_go_on(reached, folder, capsys, monkeypatch):
+    def interrupted(self, X, public, checkpoint):
+        if reached:
+            Path(checkpoint).write_text("state")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.DPHFlowSynthesizer, "fit", interrupted)
+    arguments = ["fit", "data.parquet", "--epsilon", "1", "-o", "m.dpg", "--quiet"]
+    line = refused(capsys, [*arguments, "--checkpoint", "kept"], code=130)
+    assert ("goes on from kept" in line) == reached
 
 
 def test_what_is_there_stays_where_a_command_fails(folder, model_file, capsys):
@@ -336,11 +373,42 @@ def test_a_draft_marks_what_it_read_off_the_rows(folder):
 
 
 def test_a_draft_of_many_levels_states_none(tmp_path):
-    frame = pd.DataFrame({"name": [f"person {i}" for i in range(60)], "empty": None})
-    frame.to_csv(tmp_path / "data.csv", index=False)
+    frame = pd.DataFrame({"name": [f"person {i}" for i in range(60)] * 2})
+    frame.assign(empty=None).to_csv(tmp_path / "data.csv", index=False)
     name, empty = draft_schema(tmp_path / "data.csv")["columns"]
     assert name == {"name": "name", "kind": "categorical", MARK: ["kind"]}
     assert empty == {"name": "empty", "kind": "categorical", MARK: ["kind"]}
+
+
+def test_a_draft_knows_dates_and_keys(tmp_path):
+    days = pd.date_range("2019-01-31", periods=60).strftime("%Y-%m-%d")
+    frame = pd.DataFrame(
+        {
+            "key": range(900, 960),
+            "born": days,
+            "seen": days.to_series().to_numpy() + " 12:30",
+            "letter": [f"Dear {i}" for i in range(60)],
+            "spent": np.arange(60) + 0.5,
+            "due": ["2019-01-31"] * 59 + ["soon"],
+        }
+    )
+    frame.loc[7, "born"] = None
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    columns = draft_schema(tmp_path / "data.csv")["columns"]
+    found = {
+        c["name"]: (c["kind"], c.get("role"), c.get("resolution")) for c in columns
+    }
+    assert found == {
+        "key": ("integer", "id", None),
+        "born": ("datetime", None, "D"),
+        "seen": ("datetime", None, "s"),
+        "letter": ("categorical", "id", None),
+        "spent": ("continuous", None, None),
+        "due": ("categorical", None, None),
+    }
+    assert all(set(c) == {"name", MARK, *c[MARK]} for c in columns)
+    stated = [{k: v for k, v in c.items() if k != MARK} for c in columns]
+    unmarked_schema({"columns": stated}, "draft.json")
 
 
 @pytest.mark.parametrize("facts", [[], {}, {"columns": {}}, {"columns": [1]}, "x"])

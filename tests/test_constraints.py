@@ -208,6 +208,12 @@ def table(n=1500, seed=0):
     )
 
 
+def test_a_schema_of_constraints_alone_counts():
+    schema = Schema([], [LessEqual("low", "top")])
+    with pytest.raises(ValueError, match=r"lacks: .'top'"):
+        DPHFlowSynthesizer(schema=schema).fit(table(20))
+
+
 @pytest.mark.parametrize(
     ("constraint", "message"),
     [
@@ -215,14 +221,17 @@ def table(n=1500, seed=0):
         (LessEqual("low", "city"), "needs numbers or times in 'city'"),
         (LessEqual("low", "start"), "compares"),
         (LessEqual("low", "id"), "identifiers 'id'"),
-        (FixedCombinations(["city"], [["Paris"]]), "'Paris' asks of the column 'city'"),
-        (FixedCombinations(["city"], [[None]]), "missing values"),
+        (
+            FixedCombinations(["city"], [["Paris"]]),
+            "'Paris' on the column 'city' can never",
+        ),
+        (FixedCombinations(["city"], [[None]]), "no missing values"),
         (FixedCombinations(["start"], [["2020-01-01"]]), "takes no column of times"),
-        (Impossible({"low": (5, 3)}), "an empty interval"),
-        (Impossible({"low": (50, None)}), "outside its bounds"),
-        (Impossible({"city": ("Oslo", "Rome")}), "an interval, where it has levels"),
-        (Impossible({"start": ("spring", None)}), "no datetimes"),
-        (Determines(["city"], "land", {"Oslo": "SE"}), "'SE' asks"),
+        (Impossible({"low": (5, 3)}), "interval is empty"),
+        (Impossible({"low": (50, None)}), "outside the bounds"),
+        (Impossible({"city": ("Oslo", "Rome")}), "has levels, not intervals"),
+        (Impossible({"start": ("spring", None)}), "holds datetimes only"),
+        (Determines(["city"], "land", {"Oslo": "SE"}), "'SE' is none of"),
     ],
 )
 def test_constraints_that_do_not_fit_the_table_are_refused(constraint, message):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpgenerative.cli import _parser
+from dpgenerative.constraints import Impossible, LessEqual, constraint_from_dict
 from dpgenerative.tables import MARK, unmarked_schema
 
 ROOT = Path(__file__).parents[1]
@@ -55,9 +56,13 @@ def test_every_command_on_the_page_is_one():
 
 
 def test_schemas_on_the_page():
-    whole, draft = (json.loads(code) for code in blocks("cli.rst", "json"))
+    whole, draft, constraints = (json.loads(code) for code in blocks("cli.rst", "json"))
     assert len(unmarked_schema(whole, "page")) == 4
     assert MARK in draft
+    assert [constraint_from_dict(each) for each in constraints["constraints"]] == [
+        LessEqual("admitted", "discharged"),
+        Impossible({"age": (None, 15), "licence": "yes"}),
+    ]
     with pytest.raises(ValueError, match="is a draft"):
         unmarked_schema({"columns": [draft]}, "page")
 

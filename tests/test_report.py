@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from sklearn.linear_model import Ridge
 from sklearn.naive_bayes import GaussianNB
 
+from dpgenerative import Column, Schema
 from dpgenerative.metrics import page as page_module
 from dpgenerative.metrics import plots
 from dpgenerative.metrics import reporting as module
@@ -333,6 +334,24 @@ def test_permuted_columns_lose_dependence(quick):
 def test_fresh_rows_are_good_throughout(full):
     assert set(grades(full).values()) == {"good"}
     assert "Everything that was measured is good." in words(full.to_html())
+
+
+@pytest.mark.parametrize("public", [False, True])
+def test_identifiers_are_not_judged(quick, public):
+    real, holdout = table(200, 0), table(100, 1)
+    synthesizer = fitted()
+    synthesizer.schema_ = Schema([Column("key", "integer", role="id")])
+    keyed = [
+        rows.assign(key=range(start, start + len(rows)))
+        for rows, start in ((real, 9000), (real, 1), (holdout, 9900))
+    ]
+    told = {"synthesizer": synthesizer, "public": public}
+    result = report(*keyed[:2], holdout=keyed[2], target="sick", **told)
+    assert "key" not in result.synthetic_associations
+    told["synthesizer"] = fitted()
+    assert (
+        result.html == report(real, real, holdout=holdout, target="sick", **told).html
+    )
 
 
 def test_wrong_column_is_named(quick):

@@ -367,6 +367,8 @@ def test_distributions_draw_the_number_of_candidates_asked_for():
         ({"holdout": 1.0}, "'holdout' of PrivateSearchCV"),
         ({"n_candidates": 0}, "'n_candidates' of PrivateSearchCV"),
         ({"scoring": "accuracy"}, "'scoring' of PrivateSearchCV"),
+        ({"param_distributions": ["n_bins"]}, "must be a dict of lists"),
+        ({"param_distributions": "n_bins"}, "must be a dict of lists"),
         ({"param_distributions": {"epsilon": [1]}}, r"cannot have \['epsilon'\]"),
         ({"param_distributions": {"a__delta": [1]}}, r"cannot have \['a__delta'\]"),
         ({"param_distributions": {"reproducible": [True]}}, "cannot have"),

@@ -218,6 +218,13 @@ def test_a_saved_synthesizer_does_not_carry_the_seed_of_its_noise(estimator):
     assert pickle.loads(pickle.dumps(unfitted)).random_state == seed
 
 
+def test_scoring_other_dtypes_names_no_value():
+    synthesizer = DPHFlowSynthesizer(**FAST).fit(pd.DataFrame({"age": range(30)}))
+    with pytest.raises(ValueError, match="'age': the schema says integer") as raised:
+        synthesizer.score(pd.DataFrame({"age": ["Jane Doe"] * 30}))
+    assert "Doe" not in str(raised.value)
+
+
 @both
 def test_scores_are_densities(estimator):
     frame = mixed()

@@ -475,10 +475,10 @@ _TOPICS = {
         "single columns", _OFF,
         "Do not quote counts or shares of single columns from this table.",
     ),
-    "worst column": ("the worst column", _OFF, "Do not rely on that column."),
+    "worst column": ("the worst column", _OFF, "Do not rely on its worst column."),
     "pairs": ("pairs of columns", _WAY, "Do not cross-tabulate this table."),
     "worst pair": (
-        "the worst pair of columns", _OFF, "Do not cross-tabulate that pair.",
+        "the worst pair of columns", _OFF, "Do not cross-tabulate its worst pair.",
     ),
     "associations": (
         "how columns depend on each other", _WAY,

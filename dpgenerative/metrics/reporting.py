@@ -195,7 +195,8 @@ def report(
     target : hashable, optional
         Column that the models predict. None: no models are trained.
     synthesizer : object, optional
-        The fitted synthesizer. Its `privacy_` is read, nothing else, and that the
+        The fitted synthesizer. Its `privacy_` is read, and of its `schema_` which
+        columns are identifiers: these were made anew, and are left out. That the
         table came out of it is taken on trust.
     public : bool, default=False
         Leave out everything that real rows would be needed for. `real`, `holdout` and
@@ -237,6 +238,9 @@ def report(
         real = holdout = target = None
     elif real is None:
         raise ValueError("report needs real unless public=True; got None.")
+    real, synthetic, holdout = _without_identifiers(
+        synthesizer, real, synthetic, holdout
+    )
     synthetic = aligned(synthetic if real is None else real, synthetic)
     if target is not None and target not in synthetic.columns:
         raise ValueError(
@@ -321,6 +325,18 @@ def _statement(synthesizer: Any) -> Statement | None:
             f"{type(synthesizer).__name__} has none."
         ) from None
     return Statement(str(privacy), privacy.to_dict(), privacy.curve)
+
+
+def _without_identifiers(synthesizer: Any, *tables: Any) -> list[Any]:
+    """Leave out what was made anew: numbers from 1 on are far from any real keys."""
+    schema = getattr(synthesizer, "schema_", None)
+    keys = () if schema is None else [c.name for c in schema.columns if c.role == "id"]
+    return [
+        table.drop(columns=[name for name in keys if name in table])
+        if isinstance(table, pd.DataFrame)
+        else table
+        for table in tables
+    ]
 
 
 def _distances(tables: Tables, k: int) -> pd.DataFrame | None:

@@ -348,9 +348,7 @@ class Synthesizer(BaseEstimator):
         """Return the private rows, their containers, their schema, and public rows."""
         in_search = known_count() is not None
         frame, layout = as_table(self._owner, X, y, allow_empty=in_search)
-        schema = (self.schema or Schema([])).resolve(
-            frame, self._nominal(frame, layout)
-        )
+        schema = self._stated().resolve(frame, self._nominal(frame, layout))
         names = list(schema.modelled.names)
         if not names:
             raise ValueError(f"{self._owner} needs a column that is no identifier.")
@@ -761,9 +759,13 @@ class Synthesizer(BaseEstimator):
         self._check_count("n_samples", n_samples)
         return int(n_samples)
 
+    def _stated(self) -> Schema:
+        """Return what the schema states; one of constraints alone has no columns."""
+        return Schema([]) if self.schema is None else self.schema
+
     def _open_levels(self) -> list[Hashable]:
         """Return the columns whose levels nobody stated: others occur."""
-        stated = self.schema or Schema([])
+        stated = self._stated()
         return [
             codec.column.name
             for codec in self._transformer.codecs
@@ -876,6 +878,8 @@ class Synthesizer(BaseEstimator):
         if layout.y_name is not None:
             joined = joined.assign(**{"__y": frame[layout.y_name]})
             joined = joined.rename(columns={"__y": self._layout.y_name})
+        # By dtype: what fails to convert a value would name it.
+        Schema(c for c in self.schema_.modelled.columns if c.numeric).resolve(joined)
         return joined
 
     def _report(
