@@ -2,6 +2,9 @@ import ast
 import sys
 from pathlib import Path
 
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
@@ -14,7 +17,6 @@ version = release = __version__
 
 extensions = [
     "sphinx.ext.autodoc",
-    "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
 ]
@@ -30,8 +32,14 @@ napoleon_preprocess_types = True
 napoleon_use_rtype = False
 
 html_theme = "alabaster"
-html_theme_options = {"description": "Differentially private synthetic tables"}
+html_theme_options = {
+    "description": "Differentially private synthetic tables",
+    "page_width": "1080px",
+    "sidebar_width": "230px",
+}
 html_static_path = ["_static"]
+html_css_files = ["page.css"]
+html_math_renderer = "mathml"
 
 
 def write_gallery(app):
@@ -54,5 +62,18 @@ def write_gallery(app):
             page.write_text(content, encoding="utf-8")
 
 
+def write_inline_math(writer, node):
+    writer.body.append(str(tex2mathml(node.astext(), as_block=False)))
+    raise nodes.SkipNode
+
+
+def write_math(writer, node):
+    """Write MathML, which browsers show without scripts and without a network."""
+    formula = str(tex2mathml(node.astext(), as_block=True))
+    writer.body.append(f'<div class="math">{formula}</div>')
+    raise nodes.SkipNode
+
+
 def setup(app):
+    app.add_html_math_renderer("mathml", (write_inline_math, None), (write_math, None))
     app.connect("builder-inited", write_gallery)
