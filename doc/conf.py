@@ -28,7 +28,7 @@ default_role = "code"
 # As a plain list: names like privacy_ keep their underscore.
 napoleon_custom_sections = [("Attributes", "params_style")]
 napoleon_google_docstring = False
-napoleon_preprocess_types = True
+napoleon_preprocess_types = False
 napoleon_use_rtype = False
 
 html_theme = "alabaster"
@@ -42,21 +42,38 @@ html_css_files = ["page.css"]
 html_math_renderer = "mathml"
 
 
+PICTURES = {
+    "attack": "attack.png",
+    "grid_search": "curve.png",
+    "images": "digits.png",
+    "quickstart": "marginals.png",
+}
+
+
 def write_gallery(app):
-    """Write a page for every script in examples, with its picture if there is one."""
+    """Write a page for every script in examples: what it says, a picture, its code."""
     folder = ROOT / "doc" / "gallery"
     folder.mkdir(exist_ok=True)
     for script in sorted((ROOT / "examples").glob("*.py")):
         tree = ast.parse(script.read_text(encoding="utf-8"))
-        title = ast.get_docstring(tree).partition("\n")[0].rstrip(".")
+        title, *paragraphs = ast.get_docstring(tree).split("\n\n")
+        title = title.rstrip(".")
         parts = [title, "=" * len(title), ""]
-        if (ROOT / "doc" / "_static" / f"{script.stem}.png").exists():
+        for text in paragraphs:
+            # What is indented is a command.
+            parts += [".. code-block:: bash", ""] if text.startswith(" ") else []
+            parts += [text, ""]
+        if script.stem in PICTURES:
             parts += [
-                f".. image:: ../_static/{script.stem}.png",
+                f".. image:: ../_static/{PICTURES[script.stem]}",
                 f"   :alt: {title}",
                 "",
             ]
-        parts += [f".. literalinclude:: ../../examples/{script.name}", ""]
+        parts += [
+            f".. literalinclude:: ../../examples/{script.name}",
+            f"   :lines: {tree.body[0].end_lineno + 2}-",
+            "",
+        ]
         page, content = folder / f"{script.stem}.rst", "\n".join(parts)
         if not page.exists() or page.read_text(encoding="utf-8") != content:
             page.write_text(content, encoding="utf-8")
