@@ -68,3 +68,23 @@ def test_grid_search(tmp_path):
     assert f"The search spent ({4.4 + chosen:.4g}, 5e-05) in all" in printed
     assert "Chosen within epsilon 1" in printed
     assert (tmp_path / "here" / "curve.png").stat().st_size > 5_000
+
+
+def test_domains(tmp_path):
+    pytest.importorskip("statsmodels")
+    printed = run("domains.py", "--epsilon", "0.1", cwd=tmp_path)
+    private, stated = re.search(r"2-way distance +(\S+) +(\S+)", printed).groups()
+    # Measured .353 and .139.
+    assert float(stated) < float(private) - 0.05
+    assert re.search(r"rows without one .* 0.0%", printed)
+
+
+def test_attack(tmp_path):
+    pytest.importorskip("statsmodels")
+    printed = run("attack.py", "--out", "here", cwd=tmp_path)
+    plain, private = map(float, re.findall(r"AUC (\S+)", printed))
+    cap = float(re.search(r"more than (\S+)\.$", printed, re.MULTILINE)[1])
+    # The standard error of an AUC of 500 and 500 rows is .018 where scores say nothing.
+    assert plain > 0.75
+    assert private < cap + 0.1
+    assert (tmp_path / "here" / "attack.png").stat().st_size > 5_000

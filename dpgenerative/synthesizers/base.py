@@ -233,7 +233,7 @@ class Synthesizer(BaseEstimator):
         Notes
         -----
         Sampling only reads what `fit` released: it spends nothing. How rows are had
-        from candidates, and when exactly: ``doc/conditional.rst``.
+        from candidates, and when exactly: :doc:`conditional`.
         """
         check_is_fitted(self)
         self._check_given(given, impute, max_tries)

@@ -86,8 +86,11 @@ class DPHFlowSynthesizer(Synthesizer):
     dequantization : {"uniform", "variational"}, default="uniform"
         How cells become points, where later blocks need points.
     optimizer : {"adam", "adabelief", "sgd"}, default="adam"
+        What takes the noisy gradients.
     learning_rate : float or "auto", default="auto"
+        Step size at the start; it falls to zero along a straight line.
     n_steps : int or "auto", default="auto"
+        Number of gradient steps.
     batch_size : int or "auto", default="auto"
         Expected batch size.
     averaging : float in [0, 1), default=0.995
@@ -101,8 +104,7 @@ class DPHFlowSynthesizer(Synthesizer):
         remove the noise; the report says so.
     secure : bool, default=False
         Draw noise and batches from the operating system's cryptographic generator, each
-        normal as the sum of several (`_random.SecureGenerator`); excludes
-        `reproducible`. Slower: see the guarantee's page.
+        normal as the sum of several; excludes `reproducible`. Slower: :ref:`secure`.
     verbose : int, default=0
         Show a progress bar.
 

@@ -167,8 +167,11 @@ class DPVAESynthesizer(Synthesizer):
     marginal_budget : float in (0, 1) or "auto", default="auto"
         Share of the budget for one-way marginals, in units of squared inverse noise.
     optimizer : {"adam", "adabelief", "sgd"}, default="adam"
+        What takes the noisy gradients.
     learning_rate : float or "auto", default="auto"
+        Step size at the start; it falls to zero along a straight line.
     n_steps : int or "auto", default="auto"
+        Number of gradient steps.
     batch_size : int or "auto", default="auto"
         Expected batch size.
     averaging : float in [0, 1), default=0.995
@@ -182,8 +185,7 @@ class DPVAESynthesizer(Synthesizer):
         remove the noise; the report says so.
     secure : bool, default=False
         Draw noise and batches from the operating system's cryptographic generator, each
-        normal as the sum of several (`_random.SecureGenerator`); excludes
-        `reproducible`. Slower: see the guarantee's page.
+        normal as the sum of several; excludes `reproducible`. Slower: :ref:`secure`.
     verbose : int, default=0
         Show a progress bar.
 

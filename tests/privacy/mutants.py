@@ -642,7 +642,7 @@ and run with the audits::
 
 .. list-table::
    :header-rows: 1
-   :widths: 40 60
+   :widths: 30 70
 
    * - Mistake
      - Caught by
