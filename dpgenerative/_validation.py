@@ -111,7 +111,9 @@ def labels(names: Sequence[Hashable]) -> pd.Index:
     array = np.empty(len(names), dtype=object)
     for k, name in enumerate(names):
         array[k] = name
-    return pd.Index(array, tupleize_cols=False).infer_objects()
+    index = pd.Index(array, dtype=object, tupleize_cols=False)
+    is_mixed = pd.api.types.infer_dtype(index, skipna=False).startswith("mixed")
+    return index if is_mixed else index.infer_objects()
 
 
 def picked(frame: pd.DataFrame, names: Sequence[Hashable]) -> pd.DataFrame:
