@@ -233,7 +233,7 @@ class Synthesizer(BaseEstimator):
         Notes
         -----
         Sampling only reads what `fit` released: it spends nothing. How rows are had
-        from candidates, and when exactly: :doc:`conditional`.
+        from candidates, and when exactly: :doc:`/conditional`.
         """
         check_is_fitted(self)
         self._check_given(given, impute, max_tries)
@@ -283,7 +283,7 @@ class Synthesizer(BaseEstimator):
 
         The file holds what a pickle would and no code: parameters, schema, released
         marginals, network and privacy report. So it is covered by the guarantee, and
-        by it alone. See :doc:`persistence`.
+        by it alone. See :doc:`/persistence`.
 
         Parameters
         ----------

@@ -17,7 +17,7 @@ def load(path: str | os.PathLike[str]) -> Synthesizer:
     """Read a fitted synthesizer from a file that its method `save` wrote.
 
     No code in a file is run, whoever wrote it, and no more memory is taken than its
-    tensors fill. See :doc:`persistence`.
+    tensors fill. See :doc:`/persistence`.
 
     Parameters
     ----------
