@@ -10,10 +10,10 @@ al. (2019) with 50 latents, gamma .8 and variance .05 of the spike; Cauchy-MMD o
 one draw per image, Bernoulli pixels, delta 1e-5. The paper's size is ``--full``: all
 images, ten passes, more epsilons. Without it the first 10,000 images and two passes:
 78 steps, far from convergence; ``--epochs 10`` makes them 391. Adam at .003 by default;
-as published, ``--optimizer sgd --rate .001`` (here with momentum .9 and a rate that falls
-to zero). Chosen here, not stated there: group normalisation for batch normalisation,
-which would couple the images, and the divergence's weight `ALPHA`. The number of images
-is public here.
+as published, ``--optimizer sgd --rate .001`` (here with momentum .9 and a rate that
+falls to zero). Chosen here, not stated there: group normalisation for batch
+normalisation, which would couple the images, and the divergence's weight `ALPHA`. The
+number of images is public here.
 
 What the optimizer has to do with it: with the paper's norms the gradient of the
 divergence is clipped at a tenth of the other term's, while its part of the sensitivity,
