@@ -96,7 +96,7 @@ class AuditResult:
 
     @property
     def share(self) -> float:
-        """Lower bound over claimed epsilon: at most 1 for a claim that holds."""
+        """Lower bound over claimed epsilon, at most 1 for a claim that holds."""
         return self.lower_bound / self.epsilon
 
     @property

@@ -118,7 +118,7 @@ class Column:
 
     @property
     def numeric(self) -> bool:
-        """Whether values lie on a line: numbers and times."""
+        """Whether values lie on a line, as numbers and times do."""
         return self.kind in ("continuous", "integer") or self.temporal
 
     @property
@@ -440,7 +440,7 @@ class Schema:
 
     @property
     def modelled(self) -> Schema:
-        """The columns that a model learns: all but identifiers, no constraints."""
+        """The columns that a model learns, all but identifiers, without constraints."""
         return Schema(c for c in self.columns if c.role != "id")
 
     def completed(self, columns: Iterable[Column]) -> Schema:

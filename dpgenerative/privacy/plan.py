@@ -97,7 +97,7 @@ class PrivacyPlan:
 
     @property
     def batch_size(self) -> float:
-        """Expected batch size by the released row count: the gradient's divisor."""
+        """Expected batch size by the released row count, the gradient's divisor."""
         return self.sampling_rate * self.n_rows
 
     @property
