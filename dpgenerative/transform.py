@@ -182,7 +182,7 @@ class Codec:
 
     @property
     def atoms(self) -> np.ndarray:
-        """Which cells hold one value or unordered values, so that nothing lies within."""
+        """Which cells hold one value or unordered values, with nothing inside."""
         return np.ones(self.n_cells, dtype=bool)
 
     def encode(self, series: pd.Series) -> np.ndarray:
