@@ -22,7 +22,7 @@ divergence is clipped at a tenth of the other term's, while its part of the sens
 shrinks as the noise grows: by likelihood and by MMD the private fit is worse for the
 divergence. Plain steps keep the size of both terms, and noise averages out over them:
 with ``--optimizer sgd`` the divergence brings MMD down at epsilon 10 (78 steps at rate
-.3, three seeds; ten passes at rate 1; ten passes of all images at rate 2).
+.3, three seeds; one seed: ten passes at rate 1, not 4, and of all images at rate 2).
 
 Sparsity takes ten passes, and little noise: there ``vae+mmd`` is sparser than ``vae``,
 and at rate 4 ``privae+mmd`` is sparser than ``privae`` at epsilon 1,000, but not at 50
