@@ -74,10 +74,12 @@ OPEN_LEVELS = 64
 POOL_NOISE = 5.0
 """Levels with fewer rows than this many standard deviations share a cell..."""
 SEEN_NOISE = 2.0
-"""... and count as absent with fewer than this many: a level that a sample holds a few
-times by noise, in one class only, misleads classifiers more than its absence..."""
+"""... and count as absent with fewer than this many..."""
+SEEN_SHARE = 1.5e-3
+"""... that are fewer than this share of all rows: a level that a sample holds a few
+times, in one class only, misleads classifiers more than its absence."""
 UNSEEN = 1e-3
-"""... which is this many rows, since no value is impossible."""
+"""Rows of what counts as absent, since no value is impossible."""
 
 LONGEST_DAYS = 100_000.0
 """No duration whose bounds are found privately is longer."""
@@ -102,6 +104,30 @@ def project_to_simplex(values: np.ndarray, total: float) -> np.ndarray:
     shifts = (np.cumsum(ordered) - total) / np.arange(1, len(values) + 1)
     active = np.flatnonzero(ordered > shifts)[-1]
     return np.maximum(values - shifts[active], 0)
+
+
+def supposed_counts(noisy: np.ndarray, std: float, before: np.ndarray) -> np.ndarray:
+    """Return what rare levels have on average, given their noisy counts.
+
+    Before counting, a count is taken to be exponential with the mean of all of them.
+
+    Parameters
+    ----------
+    noisy : ndarray of shape (n,)
+        Counts with normal noise.
+    std : float
+        Standard deviation of the noise, > 0.
+    before : ndarray of shape (n,)
+        Estimates with the mean to be taken.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        Means of normal laws cut off at 0.
+    """
+    place = noisy / std - std / max(before.mean(), UNSEEN)
+    means = place + np.exp(norm.logpdf(place) - norm.logcdf(place))
+    return np.maximum(std * means, 0.0)
 
 
 def roundest(low: float, high: float) -> float:
@@ -571,12 +597,17 @@ class _Fitter:
         noisy = self.mechanisms.gaussian(exact, self.std)
         counts = project_to_simplex(noisy, self.n_rows)
         cells = self._pooled(column, counts)
-        seen = np.where(counts < SEEN_NOISE * self.std, 0.0, counts)
-        # A shared cell keeps the rows of its absent levels; so do levels in an order.
-        alone = (np.bincount(cells)[cells] == 1) & (not column.ordered)
-        totals = np.bincount(cells, weights=np.where(alone, seen, counts))
-        shares = np.maximum(seen, UNSEEN)
+        shared = np.bincount(cells)[cells] > 1
+        totals = np.bincount(cells, weights=counts)
+        if self.std and shared.any():
+            counts[shared] = supposed_counts(noisy[shared], self.std, counts[shared])
+        least = SEEN_NOISE * self.std
+        absent = counts < np.where(shared, min(least, SEEN_SHARE * self.n_rows), least)
+        shares = np.where(absent, UNSEEN, np.maximum(counts, UNSEEN))
         shares /= np.bincount(cells, weights=shares)[cells]
+        # A shared cell keeps the rows of its absent levels; so do levels in an order.
+        if not column.ordered:
+            totals[cells[absent & ~shared]] = 0.0
         return LevelCodec(
             column, dtype, self._masses(totals, bool(column.nullable)), cells, shares
         )

@@ -526,27 +526,38 @@ def test_one_column_of_one_cell(anchored, n_blocks, hidden_units):
 # What stands for a cell -------------------------------------------------------
 
 
-def test_basis_is_orthogonal_and_smaller_with_the_degree():
-    facts = facts_of(np.linspace(1, 3, 3000).tolist(), ordered=True)
+@pytest.mark.parametrize("heavy", [0.0, 9000.0])
+def test_basis_is_orthogonal_and_smaller_with_the_degree(heavy):
+    """Whatever share of the rows one value and 'missing' have."""
+    masses = np.linspace(1, 3, 3000)
+    masses[[1000, -1]] += heavy
+    facts = facts_of(masses.tolist(), ordered=True, nullable=heavy > 0)
     n_basis = 5
-    basis = cell_basis(facts, n_basis)
-    assert basis.shape == (3000, n_basis)
+    columns = cell_basis(facts, n_basis)[:, :n_basis].double()
     weights = torch.arange(1, n_basis + 1, dtype=torch.float64) ** -DECLINE
     weights /= weights.norm()
-    columns = basis.double()
-    gram = columns.T @ (facts.masses.unsqueeze(1) * columns)
+    plain = facts.masses.clone()
+    plain[facts.special] = 0
+    assert (plain == 0).sum() == 2 * (heavy > 0)
+    assert plain.sum() == pytest.approx(facts.plain_mass)
+    plain /= plain.sum()
+    gram = columns.T @ (plain.unsqueeze(1) * columns)
     assert torch.allclose(gram, weights.square().diag(), atol=1e-2)
-    assert (facts.masses @ columns).abs().max() < 1e-2
+    assert (plain @ columns).abs().max() < 1e-2
 
 
 def test_basis_marks_heavy_cells_and_missing_ones():
     masses = [0.1, 0.5, 0.1, 0.1, 0.1, 0.1]
     assert masses[1] > HEAVY
-    basis = cell_basis(facts_of(masses, ordered=True, nullable=True), 3)
+    facts = facts_of(masses, ordered=True, nullable=True)
+    before = facts.masses.clone()
+    basis = cell_basis(facts, 3)
+    assert torch.equal(facts.masses, before)
     assert basis.shape == (6, 5)
     assert basis[:, 3].tolist() == [0, 1, 0, 0, 0, 0]
     assert basis[:, 4].tolist() == [0, 0, 0, 0, 0, 1]
-    assert (basis[-1, :3] == 0).all()
+    assert (basis[[1, -1], :3] == 0).all()
+    assert (basis[[0, 2, 3, 4], :3] != 0).any(1).all()
 
 
 @pytest.mark.parametrize("masses", [[0.5, 0.2, 0.3], [0.8, 0.1, 0.1]])

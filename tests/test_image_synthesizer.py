@@ -343,6 +343,16 @@ def test_the_standard_deviation_is_that_of_the_law():
     assert fitted(likelihood="gaussian")._model.std == 0.1
 
 
+def test_images_have_one_draw_of_full_weight():
+    def weights(**params):
+        model = fitted(reproducible=True, **params)._model
+        return next(model.decoder.parameters())
+
+    assert torch.equal(weights(), weights(beta=1.0, n_draws=1))
+    assert not torch.equal(weights(), weights(beta=0.7))
+    assert not torch.equal(weights(), weights(n_draws=2))
+
+
 def plain(shape, k, generator):
     """An architecture of one's own, through layers without a closed form."""
     n = math.prod(shape)

@@ -294,6 +294,25 @@ def test_every_option_fits_and_samples(params):
     assert 0.99 < synthesizer.epsilon_ <= 1.0
 
 
+@pytest.mark.parametrize(("n_basis", "widths"), [("auto", [8, 3, 3]), (4, [4, 5, 5])])
+def test_columns_that_few_rows_tell_of_have_few_functions(n_basis, widths):
+    """Nine rows in ten are 0 in one column and missing in another."""
+    rng = np.random.default_rng(0)
+    number = {"lower": -40_000, "upper": 40_000}
+    kinds = {"zero": "integer", "missing": "continuous", "plain": "continuous"}
+    frame = pd.DataFrame(rng.normal(0, 9000, (4000, 3)), columns=list(kinds))
+    frame = frame.clip(-40_000, 40_000)
+    frame.loc[400:, "zero"], frame.loc[400:, "missing"] = 0.0, np.nan
+    frame["zero"] = frame["zero"].round().astype(int)
+    schema = Schema(
+        Column(name, kind, nullable=name == "missing", **number)
+        for name, kind in kinds.items()
+    )
+    synthesizer = fitted(frame, schema=schema, n_basis=n_basis)
+    # The last column comes first; 'missing' and a heavy value have an indicator.
+    assert synthesizer._model.first.widths == widths
+
+
 def test_partitions_act_with_a_divergence_only():
     def weights(**params):
         return fitted(reproducible=True, **params)._model.first.skip.weight

@@ -23,6 +23,7 @@ from dpgenerative.schema import Column, Schema
 from dpgenerative.transform import (
     POOL_NOISE,
     SEEN_NOISE,
+    SEEN_SHARE,
     SPLIT_SIZE,
     STRUCTURE_SHARE,
     IntervalCodec,
@@ -30,6 +31,7 @@ from dpgenerative.transform import (
     _Interval,
     project_to_simplex,
     roundest,
+    supposed_counts,
 )
 
 DELTA = 1e-5
@@ -575,8 +577,15 @@ def skewed_levels(k, n):
     return one(pd.Series(pd.Categorical.from_codes(ranks, dtype=dtype)))
 
 
+def means_given(noisy, std, mean):
+    """Mean of an exponential count given itself with noise, by quadrature."""
+    count = np.linspace(0, 60 * std, 20_001)[:, None]
+    weights = np.exp(-0.5 * ((noisy - count) / std) ** 2 - count / mean)
+    return (count * weights).sum(0) / weights.sum(0)
+
+
 def test_rare_levels_share_a_cell():
-    n, std = 3000, 10 / POOL_NOISE
+    n, std = 3000, 12 / POOL_NOISE
     recorder = Recorder()
     table = skewed_levels(300, n)
     codec = fit(table, multiplier=std, mechanisms=recorder).codecs[0]
@@ -588,13 +597,32 @@ def test_rare_levels_share_a_cell():
     assert 50 < rare.sum() < 280
     # Those that count as absent leave their share to the others.
     counts = project_to_simplex(recorder.answers[0], n)[rare]
-    assert (counts < 10).all()
-    seen = counts >= SEEN_NOISE * std
+    assert (counts < 12).all()
+    supposed = means_given(recorder.answers[0][rare], std, counts.mean())
+    assert SEEN_SHARE * n < SEEN_NOISE * std
+    seen = supposed >= SEEN_SHARE * n
     assert 10 < seen.sum() < len(seen) - 10
-    expected = counts[seen] * counts.sum() / counts[seen].sum()
+    expected = supposed[seen] * counts.sum() / supposed[seen].sum()
     np.testing.assert_allclose(masses[rare][seen] * n, expected, rtol=1e-2)
-    assert (masses[~rare][:-1] * n >= 10).all()
+    assert (masses[~rare][:-1] * n >= 12).all()
     assert not rare[-1]  # 'missing'
+
+
+def test_levels_that_are_well_counted_stay_in_large_tables():
+    # Each has a smaller share of all rows than SEEN_SHARE.
+    n, std = 100_000, 2.0
+    codec = fit(skewed_levels(300, n), multiplier=std).codecs[0]
+    shared = np.bincount(codec.level_cells).argmax()
+    rows = codec.level_masses[codec.level_cells == shared] * codec.masses[shared] * n
+    assert rows.max() < SEEN_SHARE * n
+    assert (rows > 0.9 * SEEN_NOISE * std).sum() > 10
+
+
+@pytest.mark.parametrize("noisy", [-1e3, 0.0, 1e3])
+def test_supposed_counts_are_positive(noisy):
+    found = supposed_counts(np.full(3, noisy), 10.0, np.zeros(3))
+    assert (found >= 0).all()
+    assert (found <= max(noisy, 10.0)).all()
 
 
 def test_levels_of_a_shared_cell_come_back_by_their_masses():
@@ -616,7 +644,7 @@ def test_levels_within_the_noise_are_hardly_ever_sampled():
     assert absent.sum() > 50
     assert (rows[absent] > 0).all()
     assert rows[absent].sum() < 1
-    assert rows[~absent].min() > 0.9 * std
+    assert rows[~absent].min() > 0.9 * SEEN_SHARE * n
     assert rows[~absent].sum() > 100
 
 

@@ -134,11 +134,11 @@ def test_the_bound_is_that_of_quadrature(beta, prior):
 
 @torch.no_grad()
 def test_importance_weights_close_the_gap():
-    model = make_vae(scale=0.5)
+    model = make_vae(scale=0.3)
     target = exact(model)
     draws = [noise(1, seed=seed) for seed in range(200)]
     few = torch.stack([model.log_likelihood(CODES, each) for each in draws])
-    many = model.log_likelihood(CODES, noise(20_000))
+    many = model.log_likelihood(CODES, noise(100_000))
     assert torch.allclose(many, target, atol=0.06)
     assert (few.mean(0) < target + 0.05).all()
     assert float(few.mean(0).mean()) < float(target.mean()) - 0.05
@@ -717,6 +717,13 @@ def test_beta_and_draws_do_what_they_say():
         for beta in (0.0, 5.0)
     )
     assert loose.std() > 2 * tight.std()
+
+    def weights(**params):
+        return fitted(reproducible=True, **params)._model.decoder.skip.weight
+
+    assert torch.equal(weights(), weights(beta=0.7, n_draws=3))
+    assert not torch.equal(weights(), weights(n_draws=2))
+    assert not torch.equal(weights(), weights(beta=1.0))
 
 
 @pytest.mark.parametrize(

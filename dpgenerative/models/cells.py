@@ -46,24 +46,34 @@ class CellFacts:
     nullable: bool
     atoms: Tensor
 
+    @property
+    def special(self) -> list[int]:
+        """Cells of an ordered column with an indicator: heavy ones and 'missing'."""
+        last = len(self.masses) - 1
+        heavy = (self.masses > HEAVY).nonzero()[:, 0].tolist()
+        return heavy if not self.nullable or last in heavy else [*heavy, last]
+
+    @property
+    def plain_mass(self) -> float:
+        """Mass of the cells that are not special: what smooth functions tell apart."""
+        return 1 - float(self.masses[self.special].sum())
+
 
 def cell_basis(facts: CellFacts, n_basis: int) -> Tensor | None:
     """Return functions of the cell that stand for it, shape (n_cells, m).
 
-    Legendre polynomials of 2 u - 1, u the middle of the cell on the line of cumulative
-    masses of what is not missing, smaller with the degree (what is smooth is learned
-    first), and indicators of a heavy cell and of 'missing'; None stands for one
-    indicator per cell, used for nominal columns and wherever it is no larger.
+    Indicators of heavy cells and of 'missing', and for the others Legendre polynomials
+    of 2 u - 1, u the middle of the cell on the line of their cumulative masses, smaller
+    with the degree (what is smooth is learned first). None stands for one indicator per
+    cell, used for nominal columns and wherever it is no larger.
     """
     k = len(facts.masses)
     if not facts.ordered or k <= n_basis + 1:
         return None
-    masses = facts.masses.double()
-    present = masses.clone()
-    if facts.nullable:
-        present[-1] = 0
-    present /= present.sum()
-    x = 2 * present.cumsum(0) - present - 1
+    plain = facts.masses.double().clone()
+    plain[facts.special] = 0
+    plain /= plain.sum()
+    x = 2 * plain.cumsum(0) - plain - 1
     powers = [torch.ones_like(x), x]
     for degree in range(1, n_basis):
         nxt = ((2 * degree + 1) * x * powers[-1] - degree * powers[-2]) / (degree + 1)
@@ -71,14 +81,9 @@ def cell_basis(facts: CellFacts, n_basis: int) -> Tensor | None:
     columns = [p * math.sqrt(2 * i + 1) for i, p in enumerate(powers)][1 : n_basis + 1]
     weights = torch.arange(1, n_basis + 1, dtype=torch.float64) ** -DECLINE
     basis = torch.stack(columns, 1) * (weights / weights.norm())
-    if facts.nullable:
-        basis[-1] = 0
-    special = [i for i in range(k) if masses[i] > HEAVY]
-    if facts.nullable and k - 1 not in special:
-        special.append(k - 1)
-    return torch.cat(
-        [basis, F.one_hot(torch.tensor(special, dtype=torch.long), k).T], 1
-    ).float()
+    basis[facts.special] = 0
+    special = torch.tensor(facts.special, dtype=torch.long)
+    return torch.cat([basis, F.one_hot(special, k).T], 1).float()
 
 
 def standardised(table: Tensor, masses: Tensor) -> Tensor:
@@ -99,19 +104,22 @@ class Cells(nn.Module):
     Parameters
     ----------
     facts : sequence of CellFacts
-    n_basis : int
-        Number of smooth functions per ordered column.
+    n_basis : int or sequence of int
+        Number of smooth functions of an ordered column, of all or of each.
     """
 
     log_masses: Tensor
     raking: Tensor
 
-    def __init__(self, facts: Sequence[CellFacts], n_basis: int) -> None:
+    def __init__(
+        self, facts: Sequence[CellFacts], n_basis: int | Sequence[int]
+    ) -> None:
         super().__init__()
         d = len(facts)
+        numbers = [n_basis] * d if isinstance(n_basis, int) else n_basis
         self.n_columns = d
         self.n_cells = [len(f.masses) for f in facts]
-        bases = [cell_basis(f, n_basis) for f in facts]
+        bases = [cell_basis(f, n) for f, n in zip(facts, numbers, strict=True)]
         self.widths = [
             k if b is None else b.shape[1]
             for k, b in zip(self.n_cells, bases, strict=True)

@@ -45,8 +45,8 @@ class AnchoredBlock(Cells):
     Parameters
     ----------
     facts : sequence of CellFacts
-    n_basis : int
-        Number of smooth functions per ordered column.
+    n_basis : int or sequence of int
+        Number of smooth functions of an ordered column, of all or of each.
     hidden_units : int
         Width of the masked hidden layer; 0 leaves the linear part alone.
     generator : torch.Generator
@@ -56,7 +56,7 @@ class AnchoredBlock(Cells):
     def __init__(
         self,
         facts: Sequence[CellFacts],
-        n_basis: int,
+        n_basis: int | Sequence[int],
         hidden_units: int,
         generator: torch.Generator,
     ) -> None:
@@ -227,7 +227,7 @@ class HFlow(nn.Module):
     ----------
     facts : sequence of CellFacts
         One per column, in the order of the flow.
-    n_basis, hidden_units : int
+    n_basis, hidden_units
         See `AnchoredBlock`.
     n_blocks : int
         Number of blocks, the first included.
@@ -247,7 +247,7 @@ class HFlow(nn.Module):
         self,
         facts: Sequence[CellFacts],
         *,
-        n_basis: int,
+        n_basis: int | Sequence[int],
         hidden_units: int,
         n_blocks: int,
         linear: str,

@@ -293,9 +293,11 @@ class DPHFlowSynthesizer(Synthesizer):
         schema: Schema,
         generator: torch.Generator,
     ) -> HFlow:
+        # Of a column that is mostly one value or missing, few rows say more than that.
+        told = [max(1, round(n_rows * each.plain_mass)) for each in facts]
         return HFlow(
             facts,
-            n_basis=self._resolved("n_basis", n_rows, schema),
+            n_basis=[self._resolved("n_basis", n, schema) for n in told],
             hidden_units=self._resolved("hidden_units", n_rows, schema),
             n_blocks=self.n_blocks,
             linear=self.linear,
@@ -406,7 +408,7 @@ def _auto_hidden(n: int, schema: Schema, epsilon: float | None) -> int:
 
 
 def _auto_marginal_budget(n: int, schema: Schema, epsilon: float | None) -> float:
-    return 0.3 if _rows_per_column(n, schema, epsilon) > FEW else 0.6
+    return 0.4 if _rows_per_column(n, schema, epsilon) > FEW else 0.6
 
 
 _RULES: dict[str, Rule] = {

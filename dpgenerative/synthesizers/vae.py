@@ -63,6 +63,8 @@ LATENT_LAWS = ("gaussian", "mixture")
 SCORE_CELLS = 2**23
 """Logits that scoring holds at a time."""
 ARCHITECTURES = ("mlp", "conv")
+TABLE_DRAWS = 3
+"""Draws of the latents of a row per step."""
 TABLE_ONLY: dict[str, Any] = {
     "schema": None, "categorical_features": "from_dtype", "conditional": None,
     "marginal_budget": "auto", "n_bins": "auto", "n_basis": "auto",
@@ -126,10 +128,13 @@ class DPVAESynthesizer(Synthesizer):
         Law of the trained latents that `prior_budget` pays for: one Gaussian; or one
         per orthant of its four main axes, of their own means and weights and one
         covariance. No effect where `prior_budget` is 0.
-    beta : float, default=1.0
-        Weight of the divergence of every record's posterior from the prior.
-    n_draws : int, default=1
-        Draws from every record's posterior per step; they count as one record.
+    beta : float or "auto", default="auto"
+        Weight of the divergence of every record's posterior from the prior. Below 1
+        latents say more of a record; the law that rows are drawn from is fitted to them
+        by `prior_budget`.
+    n_draws : int or "auto", default="auto"
+        Draws from every record's posterior per step; they count as one record. "auto"
+        is 3 for tables, 1 for images.
     conditional : hashable, optional
         Name of a column that the decoder is told, and that keeps its released marginal:
         a label, given which `sample` then draws rows of weight 1.
@@ -246,8 +251,8 @@ class DPVAESynthesizer(Synthesizer):
         prior: str | Prior = "normal",
         prior_budget: float | str = "auto",
         latent_law: str = "gaussian",
-        beta: float = 1.0,
-        n_draws: int = 1,
+        beta: float | str = "auto",
+        n_draws: int | str = "auto",
         conditional: Hashable = None,
         latent_dim: int | str = "auto",
         hidden_units: int | str = "auto",
@@ -589,11 +594,10 @@ class DPVAESynthesizer(Synthesizer):
         if self.aggregation != "term-wise":
             check_option(owner, "clipping", self.clipping, ["flat"])
         self._check_prior()
-        for name in ("alpha", "beta"):
-            check_number(owner, name, getattr(self, name), low=0, closed="left")
+        check_number(owner, "alpha", self.alpha, low=0, closed="left")
+        check_number(owner, "beta", self.beta, low=0, closed="left", also=["auto"])
         check_option(owner, "latent_law", self.latent_law, LATENT_LAWS)
-        self._check_integers(n_draws=1)
-        self._check_integers(["auto"], latent_dim=1, hidden_units=1)
+        self._check_integers(["auto"], n_draws=1, latent_dim=1, hidden_units=1)
         check_number(
             owner, "prior_budget", self.prior_budget, low=0, high=1, closed="left",
             also=["auto"],
@@ -647,9 +651,10 @@ class DPVAESynthesizer(Synthesizer):
             prior = self.prior
             latent_dim = prior.sample(1, torch.Generator()).shape[1]
         hidden_units = self._resolved("hidden_units", n_rows, schema)
+        beta = self._resolved("beta", n_rows, schema)
         if self._has_images:
             parts = self._image_model(facts, hidden_units, latent_dim, generator)
-            return ImageVAE(**parts, latent_dim=latent_dim, prior=prior, beta=self.beta)
+            return ImageVAE(**parts, latent_dim=latent_dim, prior=prior, beta=beta)
         condition = None
         if self.conditional is not None:
             condition = list(schema.names).index(self.conditional)
@@ -659,7 +664,7 @@ class DPVAESynthesizer(Synthesizer):
             hidden_units=hidden_units,
             latent_dim=latent_dim,
             prior=prior,
-            beta=self.beta,
+            beta=beta,
             generator=generator,
             condition=condition,
         )
@@ -673,9 +678,12 @@ class DPVAESynthesizer(Synthesizer):
         device: str,
     ) -> Objective:
         codes = torch.from_numpy(transformer.encode(frame)).to(device)
+        n_draws = 1 if self._has_images else TABLE_DRAWS
+        if self.n_draws != "auto":
+            n_draws = int(self.n_draws)
 
         def objective(rows: Tensor) -> tuple[Tensor, Tensor | None]:
-            shape = (len(rows), self.n_draws, model.latent_dim)
+            shape = (len(rows), n_draws, model.latent_dim)
             noise = torch.randn(shape, generator=streams.draws, device=device)
             bound, latents = model(codes[rows], noise)
             if self.divergence is None:
@@ -810,6 +818,7 @@ def _auto_hidden(n: int, schema: Schema, epsilon: float | None) -> int:
 _IMAGE_RULES: dict[str, Rule] = {
     "marginal_budget": lambda n, schema, epsilon: 0.0,
     "prior_budget": lambda n, schema, epsilon: 0.05,
+    "beta": lambda n, schema, epsilon: 1.0,
     "latent_dim": lambda n, schema, epsilon: 16,
     "hidden_units": lambda n, schema, epsilon: 64,
     "n_steps": _auto_steps,
@@ -819,6 +828,7 @@ _IMAGE_RULES: dict[str, Rule] = {
 _RULES: dict[str, Rule] = {
     "marginal_budget": lambda n, schema, epsilon: 0.15,
     "prior_budget": lambda n, schema, epsilon: 0.05,
+    "beta": lambda n, schema, epsilon: 0.7,
     "n_bins": lambda n, schema, epsilon: 100 if epsilon is None else 64,
     "n_basis": lambda n, schema, epsilon: 64 if epsilon is None else 8,
     "latent_dim": _auto_latents,
