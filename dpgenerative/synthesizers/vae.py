@@ -63,7 +63,7 @@ LATENT_LAWS = ("gaussian", "mixture")
 SCORE_CELLS = 2**23
 """Logits that scoring holds at a time."""
 ARCHITECTURES = ("mlp", "conv")
-TABLE_DRAWS = 3
+TABLE_DRAWS = 2
 """Draws of the latents of a row per step."""
 TABLE_ONLY: dict[str, Any] = {
     "schema": None, "categorical_features": "from_dtype", "conditional": None,
@@ -134,7 +134,7 @@ class DPVAESynthesizer(Synthesizer):
         by `prior_budget`.
     n_draws : int or "auto", default="auto"
         Draws from every record's posterior per step; they count as one record. "auto"
-        is 3 for tables, 1 for images.
+        is 2 for tables, 1 for images.
     conditional : hashable, optional
         Name of a column that the decoder is told, and that keeps its released marginal:
         a label, given which `sample` then draws rows of weight 1.
