@@ -296,13 +296,13 @@ def test_every_option_fits_and_samples(params):
 
 @pytest.mark.parametrize(("n_basis", "widths"), [("auto", [8, 3, 3]), (4, [4, 5, 5])])
 def test_columns_that_few_rows_tell_of_have_few_functions(n_basis, widths):
-    """Nine rows in ten are 0 in one column and missing in another."""
+    """Of 4,000 rows, 3,800 are 0 in one column and missing in another."""
     rng = np.random.default_rng(0)
     number = {"lower": -40_000, "upper": 40_000}
     kinds = {"zero": "integer", "missing": "continuous", "plain": "continuous"}
     frame = pd.DataFrame(rng.normal(0, 9000, (4000, 3)), columns=list(kinds))
     frame = frame.clip(-40_000, 40_000)
-    frame.loc[400:, "zero"], frame.loc[400:, "missing"] = 0.0, np.nan
+    frame.loc[200:, "zero"], frame.loc[200:, "missing"] = 0.0, np.nan
     frame["zero"] = frame["zero"].round().astype(int)
     schema = Schema(
         Column(name, kind, nullable=name == "missing", **number)
@@ -605,11 +605,12 @@ def test_cuda():
 
 def test_few_rows_spend_more_on_marginals_and_learn_less():
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame(rng.normal(size=(400, 4)), columns=list("abcd"))
+    frame = pd.DataFrame(rng.normal(size=(800, 4)), columns=list("abcd"))
     schema = Schema([Column(c, "continuous", lower=-5, upper=5) for c in frame])
+    # Far from the bound of 600 rows x epsilon: their number is released with noise.
     few, enough = (
-        DPHFlowSynthesizer(epsilon, schema=schema, n_steps=2, random_state=0).fit(frame)
-        for epsilon in (1.0, 3.0)
+        DPHFlowSynthesizer(epsilon, schema=schema, n_steps=2, random_state=0).fit(rows)
+        for rows, epsilon in ((frame[:100], 1.0), (frame, 3.0))
     )
 
     def share(flow):
@@ -620,7 +621,7 @@ def test_few_rows_spend_more_on_marginals_and_learn_less():
         return (whole / plan.marginal_multiplier) ** 2
 
     assert share(few) == pytest.approx(0.6, abs=0.02)
-    assert share(enough) == pytest.approx(0.3, abs=0.02)
+    assert share(enough) == pytest.approx(0.4, abs=0.02)
     # One function more says that a value is missing.
     assert few._model.first.widths == [2 + 1] * 4
     assert enough._model.first.widths == [5 + 1] * 4
