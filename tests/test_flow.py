@@ -560,6 +560,14 @@ def test_basis_marks_heavy_cells_and_missing_ones():
     assert (basis[[0, 2, 3, 4], :3] != 0).any(1).all()
 
 
+def test_few_cells_beside_the_heavy_ones_have_an_indicator_each():
+    # Two functions and the indicators of 'missing' and of three, or of one, heavy cell.
+    for masses in ([0.33, 0.33, 0.33, 0.01], [0.8, 0.1, 0.09, 0.01]):
+        assert cell_basis(facts_of(masses, ordered=True, nullable=True), 2) is None
+    many = facts_of([0.8, 0.05, 0.05, 0.09, 0.01], ordered=True, nullable=True)
+    assert cell_basis(many, 2).shape == (5, 4)
+
+
 @pytest.mark.parametrize("masses", [[0.5, 0.2, 0.3], [0.8, 0.1, 0.1]])
 def test_inputs_have_mean_zero_and_one_size(masses):
     masses = torch.tensor(masses, dtype=torch.float64)

@@ -67,11 +67,11 @@ def cell_basis(facts: CellFacts, n_basis: int) -> Tensor | None:
     with the degree (what is smooth is learned first). None stands for one indicator per
     cell, used for nominal columns and wherever it is no larger.
     """
-    k = len(facts.masses)
-    if not facts.ordered or k <= n_basis + 1:
+    k, special = len(facts.masses), facts.special
+    if not facts.ordered or k <= n_basis + max(len(special), 1):
         return None
     plain = facts.masses.double().clone()
-    plain[facts.special] = 0
+    plain[special] = 0
     plain /= plain.sum()
     x = 2 * plain.cumsum(0) - plain - 1
     powers = [torch.ones_like(x), x]
@@ -81,9 +81,9 @@ def cell_basis(facts: CellFacts, n_basis: int) -> Tensor | None:
     columns = [p * math.sqrt(2 * i + 1) for i, p in enumerate(powers)][1 : n_basis + 1]
     weights = torch.arange(1, n_basis + 1, dtype=torch.float64) ** -DECLINE
     basis = torch.stack(columns, 1) * (weights / weights.norm())
-    basis[facts.special] = 0
-    special = torch.tensor(facts.special, dtype=torch.long)
-    return torch.cat([basis, F.one_hot(special, k).T], 1).float()
+    basis[special] = 0
+    marks = F.one_hot(torch.tensor(special, dtype=torch.long), k).T
+    return torch.cat([basis, marks], 1).float()
 
 
 def standardised(table: Tensor, masses: Tensor) -> Tensor:
