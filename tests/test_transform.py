@@ -611,11 +611,12 @@ def test_rare_levels_share_a_cell():
 def test_levels_that_are_well_counted_stay_in_large_tables():
     # Each has a smaller share of all rows than SEEN_SHARE.
     n, std = 100_000, 2.0
-    codec = fit(skewed_levels(300, n), multiplier=std).codecs[0]
+    codec = fit(skewed_levels(400, n), multiplier=std).codecs[0]
     shared = np.bincount(codec.level_cells).argmax()
     rows = codec.level_masses[codec.level_cells == shared] * codec.masses[shared] * n
     assert rows.max() < SEEN_SHARE * n
     assert (rows > 0.9 * SEEN_NOISE * std).sum() > 10
+    assert (rows < 0.05).sum() > 10
 
 
 @pytest.mark.parametrize("noisy", [-1e3, 0.0, 1e3])
