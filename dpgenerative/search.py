@@ -34,7 +34,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._random import SecureGenerator
 from dpgenerative._validation import as_table, check_number, refuse
-from dpgenerative.exceptions import InfeasibleBudgetError
+from dpgenerative.exceptions import InfeasibleBudgetError, SamplingError
 from dpgenerative.predictors import (
     SyntheticClassifier,
     SyntheticRegressor,
@@ -387,7 +387,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         BudgetExceededError
             When a `PrivacyBudget` is open that cannot pay for the search.
         RuntimeError
-            When the learner failed in the best trial, and so in all.
+            When learning or sampling failed in the best trial, and so in all.
         """
         self._check_parameters()
         X, y = _containers(self.estimator, X, y)
@@ -598,7 +598,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         rng: np.random.Generator,
         mechanisms: Mechanisms,
     ) -> _Trial:
-        """Fit a random candidate and score it; -inf where its learner fails."""
+        """Fit a random candidate and score it; -inf where it fails."""
         index = int(rng.integers(len(candidates)))
         estimator = self._clone(candidates[index], budget)
         held_out = rng.random(len(X)) < self.holdout
@@ -613,7 +613,10 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
                 "was planned, so that nothing is promised. Release nothing of it."
             )
         parts = _rows(X, held_out), _rows(y, held_out)
-        score = self._deviation(estimator, *parts, budget.n_test)
+        try:
+            score = self._deviation(estimator, *parts, budget.n_test)
+        except SamplingError:
+            return _FAILED
         noisy = mechanisms.gaussian(np.array([score]), 0.5 * budget.score_multiplier)
         return _Trial(index, estimator, 0.5 + float(noisy[0]) / budget.n_test)
 
@@ -636,8 +639,9 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
     ) -> None:
         if best is _FAILED:
             raise RuntimeError(
-                f"{type(self).__name__}: the learner failed on synthetic rows. The "
-                "budget is spent. Fit the estimator to public rows to see why."
+                f"{type(self).__name__}: the learner failed on synthetic rows, or no "
+                "rows kept the constraints. The budget is spent. Fit the estimator to "
+                "public rows to see why."
             )
         estimator = best.estimator
         spent = pure + budget.bound

@@ -33,6 +33,7 @@ from dpgenerative import (
     search_privacy,
 )
 from dpgenerative._random import SecureGenerator
+from dpgenerative.constraints import Impossible
 from dpgenerative.exceptions import InfeasibleBudgetError
 from dpgenerative.privacy.accounting import epsilon_of_pairs
 from dpgenerative.privacy.budget import known_count, trial
@@ -400,6 +401,16 @@ def test_a_learner_that_always_fails_says_so_without_a_number():
     with pytest.raises(RuntimeError, match="learner failed on synthetic rows") as error:
         search.fit(X, Y)
     assert "rows" not in str(error.value.__cause__)
+
+
+def test_rows_that_cannot_be_drawn_fail_their_trial():
+    never = Impossible({"a": (0.0, 1.0)})
+    column = Column("a", "continuous", lower=0, upper=1, nullable=False)
+    schema = Schema([column], constraints=[never])
+    frame = pd.DataFrame({"a": np.linspace(0, 1, 200)})
+    search = PrivateSearchCV(flow(schema=schema), {"n_bins": [4, 8]}, mean_trials=1.5)
+    with pytest.raises(RuntimeError, match="no rows kept the constraints"):
+        search.fit(frame)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
