@@ -33,6 +33,8 @@ from dpgenerative.transform import TableTransformer
 BOUND_DRAWS = 16
 FEW = 150
 """Rows times epsilon per column up to which marginals get the larger share."""
+ROWS_PER_COEFFICIENT = 6
+"""Least rows times epsilon per coefficient between ordered columns."""
 
 
 class DPHFlowSynthesizer(Synthesizer):
@@ -400,7 +402,12 @@ def _auto_basis(n: int, schema: Schema, epsilon: float | None) -> int:
     if epsilon is None:
         return 64
     rows = _rows_per_column(n, schema, epsilon)
-    return 16 if rows > 25_000 else 8 if rows > 1000 else 5 if rows > FEW else 2
+    most = 16 if rows > 25_000 else 8 if rows > 1000 else 5 if rows > FEW else 2
+    # Pairs of ordered columns have half their number squared, times the functions
+    # squared, of coefficients.
+    n_ordered = max(1, sum(column.is_ordered for column in schema.columns))
+    enough = math.sqrt(2 * n * epsilon / ROWS_PER_COEFFICIENT) / n_ordered
+    return min(most, max(2, round(enough)))
 
 
 def _auto_hidden(n: int, schema: Schema, epsilon: float | None) -> int:
