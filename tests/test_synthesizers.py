@@ -314,21 +314,28 @@ def test_columns_that_few_rows_tell_of_have_few_functions(n_basis, widths):
 
 
 @pytest.mark.parametrize(
-    ("n_numbers", "n_levels", "n_basis"), [(30, 0, 2), (12, 0, 3), (6, 0, 5), (6, 6, 5)]
+    ("n_numbers", "n_levels", "zeros", "n_basis"),
+    [(30, 0, 0, 2), (12, 0, 0, 3), (6, 0, 0, 5), (6, 9, 0, 5), (12, 0, 8, 5)],
 )
-def test_more_ordered_columns_have_fewer_functions_each(n_numbers, n_levels, n_basis):
+def test_more_ordered_columns_have_fewer_functions_each(
+    n_numbers, n_levels, zeros, n_basis
+):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.random((6000, n_numbers + n_levels)))
     names = [f"x{j}" for j in range(n_numbers)] + [f"k{j}" for j in range(n_levels)]
     frame = frame.set_axis(names, axis=1)
     facts = {"lower": 0, "upper": 1, "nullable": False}
     numbers = [Column(name, "continuous", **facts) for name in names[:n_numbers]]
-    levels = [Column(n, "categorical", levels=("a", "b")) for n in names[n_numbers:]]
+    facts = {"levels": tuple("abcdef"), "nullable": False}
+    levels = [Column(name, "categorical", **facts) for name in names[n_numbers:]]
+    frame.loc[100:, names[:zeros]] = 0.0
     for column in levels:
-        frame[column.name] = np.where(frame[column.name] < 0.5, "a", "b")
+        frame[column.name] = rng.choice(column.levels, len(frame))
     synthesizer = fitted(frame, schema=Schema([*levels, *numbers]), epsilon=0.8)
     widths = synthesizer._model.first.widths
-    assert sorted(widths, reverse=True)[:n_numbers] == [n_basis] * n_numbers
+    # Columns of zeros have two functions and an indicator of the zero.
+    expected = [n_basis] * (n_numbers - zeros) + [3] * zeros + [6] * n_levels
+    assert sorted(widths) == sorted(expected)
 
 
 def test_partitions_act_with_a_divergence_only():

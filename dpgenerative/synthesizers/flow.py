@@ -295,11 +295,9 @@ class DPHFlowSynthesizer(Synthesizer):
         schema: Schema,
         generator: torch.Generator,
     ) -> HFlow:
-        # Of a column that is mostly one value or missing, few rows say more than that.
-        told = [max(1, round(n_rows * each.plain_mass)) for each in facts]
         return HFlow(
             facts,
-            n_basis=[self._resolved("n_basis", n, schema) for n in told],
+            n_basis=self._numbers_of_functions(facts, n_rows, schema),
             hidden_units=self._resolved("hidden_units", n_rows, schema),
             n_blocks=self.n_blocks,
             linear=self.linear,
@@ -307,6 +305,25 @@ class DPHFlowSynthesizer(Synthesizer):
             anchored=self.anchored,
             generator=generator,
         )
+
+    def _numbers_of_functions(
+        self, facts: Sequence[CellFacts], n_rows: int, schema: Schema
+    ) -> list[int]:
+        """Return how many smooth functions every column has, where it is ordered."""
+        # Of a column that is mostly one value or missing, few rows say more than that.
+        told = [max(1, round(n_rows * each.plain_mass)) for each in facts]
+        numbers = [self._resolved("n_basis", n, schema) for n in told]
+        if self.n_basis != "auto" or self._epsilon is None:
+            return numbers
+        # m columns of b functions each have (m b)^2 / 2 coefficients between them.
+        m = max(1.0, sum(each.ordered * each.plain_mass for each in facts))
+        most = [
+            math.sqrt(2 * n * self._epsilon / ROWS_PER_COEFFICIENT) / m for n in told
+        ]
+        return [
+            min(number, max(2, round(b)))
+            for number, b in zip(numbers, most, strict=True)
+        ]
 
     def _objective(
         self,
@@ -402,12 +419,7 @@ def _auto_basis(n: int, schema: Schema, epsilon: float | None) -> int:
     if epsilon is None:
         return 64
     rows = _rows_per_column(n, schema, epsilon)
-    most = 16 if rows > 25_000 else 8 if rows > 1000 else 5 if rows > FEW else 2
-    # Pairs of ordered columns have half their number squared, times the functions
-    # squared, of coefficients.
-    n_ordered = max(1, sum(column.is_ordered for column in schema.columns))
-    enough = math.sqrt(2 * n * epsilon / ROWS_PER_COEFFICIENT) / n_ordered
-    return min(most, max(2, round(enough)))
+    return 16 if rows > 25_000 else 8 if rows > 1000 else 5 if rows > FEW else 2
 
 
 def _auto_hidden(n: int, schema: Schema, epsilon: float | None) -> int:
