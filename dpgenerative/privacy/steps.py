@@ -54,8 +54,9 @@ Divergence = Callable[[Tensor], Tensor]
 AGGREGATIONS = ("term-wise", "micro", "batch")
 LARGEST_CHUNK = 4096
 """Rows added up in float32 at a time: the rounding of longer sums is a row's share."""
-CHUNK_BYTES = 2**28
-"""Memory that materialised per-example gradients of one chunk may take."""
+CHUNK_BYTES = {"cpu": 2**24, "cuda": 2**28}
+"""Memory that materialised per-example gradients of one chunk may take: on a CPU, what
+its caches hold."""
 
 
 class _FullPrecision:
@@ -227,13 +228,12 @@ def _sparsified_sum(
     generator: torch.Generator,
 ) -> dict[nn.Parameter, Tensor]:
     sums = {p: torch.zeros_like(p) for p in layer.parameters}
-    size = max(1, CHUNK_BYTES // (16 * sum(p.numel() for p in layer.parameters)))
-    for start in range(0, len(rows), size):
-        chunk = slice(start, start + size)
+    width = sum(p.numel() for p in layer.parameters)
+    for chunk in _chunks(rows, 16 * width):
         grads = layer.per_example(chunk)
         flat = torch.cat([g.flatten(1) for g in grads], 1)
         thin = clipping.sparsify(flat, sparsity, generator)
-        norms = thin.double().norm(dim=1)
+        norms = torch.linalg.vector_norm(thin, dim=1, dtype=torch.float64)
         scale = clipping.factors(norms, bound, norms * 1e-6) * rows[chunk]
         scale = scale.to(flat.dtype)
         thin = torch.where(scale.unsqueeze(1) > 0, thin, torch.zeros_like(thin))
@@ -242,6 +242,12 @@ def _sparsified_sum(
         for p, piece in zip(layer.parameters, pieces, strict=True):
             sums[p] += piece.view_as(p)
     return sums
+
+
+def _chunks(rows: Tensor, n_bytes: int) -> Iterator[slice]:
+    """Yield parts of the rows, each row of which takes so much memory."""
+    size = max(1, CHUNK_BYTES.get(rows.device.type, 2**28) // n_bytes)
+    return (slice(start, start + size) for start in range(0, len(rows), size))
 
 
 @dataclass(frozen=True)
@@ -466,9 +472,7 @@ def _shifted_sums(
     params = [p for layer in layers for p in layer.parameters]
     shift = torch.cat([shared[p].flatten() for p in params])
     total = torch.zeros_like(shift)
-    size = max(1, CHUNK_BYTES // (32 * len(shift)))
-    for start in range(0, len(rows), size):
-        chunk = slice(start, start + size)
+    for chunk in _chunks(rows, 32 * len(shift)):
         grads = [g.flatten(1) for layer in layers for g in layer.per_example(chunk)]
         flat = torch.cat(grads, 1).double() + shift
         norms = flat.norm(dim=1)

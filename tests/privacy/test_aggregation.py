@@ -15,7 +15,7 @@ from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.divergences import LATENT_DIVERGENCES, Latents
 from dpgenerative.models.priors import NormalPrior
 from dpgenerative.models.vae import VAE
-from dpgenerative.privacy import clipping
+from dpgenerative.privacy import clipping, steps
 from dpgenerative.privacy.gradients import record, sites
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import (
@@ -232,7 +232,9 @@ def test_the_baselines_see_the_whole_batch(aggregation):
         assert torch.allclose(found[p], g, rtol=1e-3, atol=1e-5)
 
 
-def test_micro_equals_one_record_at_a_time():
+@pytest.mark.parametrize("chunk_bytes", [1, 2**24])
+def test_micro_equals_one_record_at_a_time(monkeypatch, chunk_bytes):
+    monkeypatch.setitem(steps.CHUNK_BYTES, "cpu", chunk_bytes)
     model = make_vae()
     objective, divergence = vae_objective(model, n=5), divergence_of(model, "kl")
     gradient = make_gradient("micro")
@@ -247,6 +249,23 @@ def test_micro_equals_one_record_at_a_time():
             total[p] += min(1, BOUND / norm(one)) * one[p] / BATCH
     for p in params:
         assert torch.allclose(found[p], total[p], rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 2**24])
+def test_thinning_nothing_is_clipping_per_layer(monkeypatch, chunk_bytes):
+    monkeypatch.setitem(steps.CHUNK_BYTES, "cpu", chunk_bytes)
+    model = make_vae()
+    objective, divergence = vae_objective(model), divergence_of(model, "mmd")
+    thinned, layered = (
+        released(
+            make_gradient("term-wise", clipper=clipper),
+            model, objective, range(7), divergence, np.zeros(7, dtype=int),
+        )
+        for clipper in (Clipper("sparsified", BOUND, 0.0), Clipper("per-layer", BOUND))
+    )  # fmt: skip
+    for p in model.parameters():
+        assert torch.allclose(thinned[p], layered[p], rtol=1e-4, atol=1e-7)
+    assert norm(layered) > 0
 
 
 def test_a_batch_beyond_the_cap_counts_as_zero():
