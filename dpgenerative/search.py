@@ -319,8 +319,9 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     The number of trials is secret, and so is how long the search takes.
     ``reproducible=True`` is refused: trials must be independent. A candidate whose
-    learner fails on its synthetic rows has the worst score. Scoring functions should
-    not raise; where one does, rows are scored one by one and those that raise get 0.
+    learner fails on its synthetic rows, or whose rows cannot be drawn within the
+    constraints, has the worst score. Scoring functions should not raise; where one
+    does, rows are scored one by one and those that raise get 0.
 
     References
     ----------
