@@ -1,0 +1,161 @@
+"""Digests of seeded fits, to show that a change of the code changes nothing else.
+
+    python benchmarks/digests.py --write before.json     # at the revision before
+    python benchmarks/digests.py --compare before.json   # at the revision after
+
+Twenty configurations are fitted with ``reproducible=True`` to small made-up tables; of
+each the privacy report, a sample, and a sample after saving and loading are digested.
+Floating point differs between machines and thread counts: compare on one machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+import dpgenerative
+from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
+from dpgenerative.constraints import LessEqual
+
+N_ROWS = 400
+COMMON = {"epsilon": 2.0, "random_state": 7, "reproducible": True, "n_steps": 20}
+SCHEMA = Schema(
+    [
+        Column("age", "integer", lower=0, upper=99),
+        Column("weight", "continuous", lower=0.0, upper=200.0, nullable=False),
+        Column("first", "integer", lower=0, upper=400, nullable=False),
+        Column("last", "integer", lower=0, upper=400, nullable=False),
+        Column("ward", "categorical", levels=["a", "b", "c"]),
+        Column("ill", "categorical", levels=[0, 1], nullable=False),
+    ]
+)
+ORDERED = Schema(SCHEMA.columns, constraints=[LessEqual("first", "last")])
+
+
+def table(n: int = N_ROWS, seed: int = 0) -> pd.DataFrame:
+    """Return a table of mixed types with dependence, missing values and an order."""
+    rng = np.random.default_rng(seed)
+    age = rng.integers(18, 90, n).astype(float)
+    first = rng.integers(0, 300, n)
+    frame = pd.DataFrame(
+        {
+            "age": age,
+            "weight": rng.normal(50 + age / 4, 9),
+            "first": first,
+            "last": first + rng.poisson(6, n),
+            "ward": rng.choice(["a", "b", "c"], n, p=[0.6, 0.3, 0.1]),
+            "ill": (rng.random(n) < age / 120).astype(int),
+        }
+    )
+    frame.loc[rng.random(n) < 0.05, "age"] = np.nan
+    return frame
+
+
+def flow(**parameters: Any) -> DPHFlowSynthesizer:
+    return DPHFlowSynthesizer(**{**COMMON, "schema": SCHEMA, **parameters})
+
+
+def vae(**parameters: Any) -> DPVAESynthesizer:
+    return DPVAESynthesizer(**{**COMMON, "schema": SCHEMA, **parameters})
+
+
+def images(**parameters: Any) -> DPVAESynthesizer:
+    return DPVAESynthesizer(**COMMON, image_shape=(6, 6), **parameters)
+
+
+CONFIGURATIONS: dict[str, Callable[[], Any]] = {
+    "flow": flow,
+    "flow, per-layer": lambda: flow(clipping="per-layer"),
+    "flow, per-unit": lambda: flow(clipping="per-unit"),
+    "flow, sparsified": lambda: flow(clipping="sparsified"),
+    "flow, discovery": lambda: flow(schema=None),
+    "flow, constraints": lambda: flow(schema=ORDERED),
+    "flow, norm estimated": lambda: flow(max_grad_norm="auto"),
+    "flow, divergence": lambda: flow(divergence="mmd", n_partitions=4),
+    "flow, blocks": lambda: flow(
+        n_blocks=2, linear="low-rank", dequantization="variational"
+    ),
+    "flow, paper's": lambda: flow(anchored=False, n_blocks=2, linear="lu"),
+    "flow, several rows": lambda: flow(max_rows_per_unit=3),
+    "flow, no privacy": lambda: flow(epsilon=None),
+    "vae": vae,
+    "vae, conditional": lambda: vae(conditional="ill"),
+    "vae, sparsified": lambda: vae(clipping="sparsified"),
+    "vae, divergence": lambda: vae(divergence="mmd", n_partitions=4),
+    "vae, mixtures": lambda: vae(prior="mixture", latent_law="mixture"),
+    "vae, micro": lambda: vae(aggregation="micro", divergence="kl"),
+    "vae, batch": lambda: vae(aggregation="batch", divergence="kl"),
+    "vae, images": images,
+}
+
+
+def digests(name: str) -> dict[str, str]:
+    """Return the digests of one configuration: report, sample, sample after load."""
+    synth = CONFIGURATIONS[name]()
+    if name.endswith("images"):
+        X: Any = np.random.default_rng(0).random((N_ROWS, 6, 6))
+    else:
+        X = table()
+    extra = {"public": table(100, 1)} if name == "flow, blocks" else {}
+    with tempfile.TemporaryDirectory() as folder:
+        if name == "flow, sparsified":
+            extra["checkpoint"] = Path(folder, "fit.checkpoint")
+        synth.fit(X, **extra)
+        path = Path(folder, "model.dpg")
+        synth.save(path)
+        loaded = dpgenerative.load(path)
+    given = {} if name.endswith("images") else {"given": {"ward": "a"}}
+    return {
+        "report": _digest(str(synth.privacy_).encode()),
+        "sample": _of(synth.sample(300, random_state=3)),
+        "given": _of(synth.sample(50, random_state=3, **given)),
+        "loaded": _of(loaded.sample(300, random_state=3)),
+    }
+
+
+def _of(rows: Any) -> str:
+    if isinstance(rows, np.ndarray):
+        return _digest(rows.tobytes())
+    dtypes = [str(dtype) for dtype in rows.dtypes]
+    values = pd.util.hash_pandas_object(rows, index=False).to_numpy()
+    return _digest(json.dumps([*map(str, rows.columns), *dtypes]).encode(), values)
+
+
+def _digest(*parts: Any) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()[:16]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    how = parser.add_mutually_exclusive_group(required=True)
+    how.add_argument("--write", type=Path, help="file for the digests")
+    how.add_argument("--compare", type=Path, help="file of digests to be met")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if arguments.write:
+        found = {name: digests(name) for name in CONFIGURATIONS}
+        arguments.write.write_text(json.dumps(found, indent=1))
+        return
+    wanted = json.loads(arguments.compare.read_text())
+    found = {name: digests(name) for name in wanted}
+    for name, parts in wanted.items():
+        wrong = [part for part in parts if found[name][part] != parts[part]]
+        print(f"{name}: {'differs in ' + ', '.join(wrong) if wrong else 'equal'}")
+    sys.exit(found != wanted)
+
+
+if __name__ == "__main__":
+    main()
