@@ -11,24 +11,17 @@ import secrets
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
-
-import numpy as np
-import pandas as pd
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dpgenerative._files import written_whole
-from dpgenerative.schema import Schema
-from dpgenerative.synthesizers import DPHFlowSynthesizer, DPVAESynthesizer, load
-from dpgenerative.synthesizers.base import SAMPLE_CHUNK
-from dpgenerative.tables import (
-    draft_schema,
-    read_table,
-    suffix_of,
-    unmarked_schema,
-    write_table,
-)
 
-MODELS = {"flow": DPHFlowSynthesizer, "vae": DPVAESynthesizer}
+# Commands import what they need, so that --help is there at once.
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dpgenerative.schema import Schema
+
+MODELS = {"flow": "DPHFlowSynthesizer", "vae": "DPVAESynthesizer"}
 OWN_OPTIONS = ("epsilon", "delta", "schema", "verbose")
 """Parameters that have options of their own, and are not for --set."""
 BAD_INPUT, UNEXPECTED, INTERRUPTED = 2, 1, 130
@@ -89,16 +82,21 @@ def _failed(
 
 def fit(options: argparse.Namespace) -> None:
     """Fit a synthesizer to a table and save it."""
+    from dpgenerative import synthesizers
+    from dpgenerative.schema import Schema
+    from dpgenerative.tables import read_table
+
     _check_output(options, options.output)
     if options.checkpoint and os.path.realpath(options.checkpoint) == os.path.realpath(
         options.output
     ):
         raise ValueError("--checkpoint and --output must name two files.")
-    parameters = _parameters(MODELS[options.model], options.set)
+    model = getattr(synthesizers, MODELS[options.model])
+    parameters = _parameters(model, options.set)
     schema = Schema([]) if options.schema is None else _read_schema(options.schema)
     frame = read_table(options.data, schema)
     public = None if options.public is None else read_table(options.public, schema)
-    synthesizer = MODELS[options.model](
+    synthesizer = model(
         epsilon=options.epsilon,
         delta=options.delta,
         schema=schema,
@@ -112,6 +110,9 @@ def fit(options: argparse.Namespace) -> None:
 
 def sample(options: argparse.Namespace) -> None:
     """Draw rows and write them, part by part."""
+    from dpgenerative.synthesizers import load
+    from dpgenerative.tables import suffix_of, write_table
+
     _check_output(options, options.output)
     suffix = suffix_of(options.output)
     synthesizer = load(options.model)
@@ -129,12 +130,13 @@ def report(options: argparse.Namespace) -> None:
         raise ValueError(f"--{needs[0]} needs --real.")
     if options.real is not None and options.output is None:
         raise ValueError("--real needs --output, the page to write.")
+    from dpgenerative.synthesizers import load
+
     synthesizer = load(options.model)
     if options.real is None:
         _say(synthesizer.privacy_)
         return
     _check_output(options, options.output)
-    # The metrics and their pictures take seconds to import.
     from dpgenerative.metrics import report as evaluate
 
     like = _joined(synthesizer, 1, 0).dtypes
@@ -158,6 +160,8 @@ def report(options: argparse.Namespace) -> None:
 
 def schema(options: argparse.Namespace) -> None:
     """Draft a schema for a person to edit."""
+    from dpgenerative.tables import draft_schema
+
     _check_output(options, options.output)
     draft = draft_schema(options.data)
     with written_whole(options.output) as file:
@@ -200,6 +204,8 @@ def _parameters(model: type, settings: Sequence[str]) -> dict[str, Any]:
 
 
 def _read_schema(path: str) -> Schema:
+    from dpgenerative.tables import unmarked_schema
+
     try:
         facts = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
@@ -209,6 +215,8 @@ def _read_schema(path: str) -> Schema:
 
 def _read_like(path: str, schema: Schema, dtypes: pd.Series) -> pd.DataFrame:
     """Read rows in the dtypes that were fitted."""
+    from dpgenerative.tables import read_table
+
     frame = read_table(path, schema, others=False)
     absent = [name for name in dtypes.index if name not in frame.columns]
     if absent:
@@ -218,6 +226,8 @@ def _read_like(path: str, schema: Schema, dtypes: pd.Series) -> pd.DataFrame:
 
 def _joined(synthesizer: Any, n: int, random_state: int) -> pd.DataFrame:
     """Return a sample as one frame, y last."""
+    import pandas as pd
+
     rows = synthesizer.sample(n, random_state=random_state)
     parts = rows if isinstance(rows, tuple) else (rows,)
     names = [c.name for c in synthesizer.schema_.columns]
@@ -227,6 +237,10 @@ def _joined(synthesizer: Any, n: int, random_state: int) -> pd.DataFrame:
 
 def _sampled(synthesizer: Any, n: int, seed: int | None) -> Iterator[pd.DataFrame]:
     """Yield n rows in parts; the first part is what `sample` gives for the seed."""
+    import numpy as np
+
+    from dpgenerative.synthesizers.base import SAMPLE_CHUNK
+
     seed = secrets.randbits(31) if seed is None else seed
     later = np.random.SeedSequence(seed).spawn(-(-n // SAMPLE_CHUNK) - 1)
     seeds = [seed, *(int(s.generate_state(1)[0]) for s in later)]

@@ -12,10 +12,24 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpgenerative import Column, Schema, cli, load, metrics
+from dpgenerative import (
+    Column,
+    DPHFlowSynthesizer,
+    Schema,
+    load,
+    metrics,
+    tables,
+)
 from dpgenerative.cli import main
 from dpgenerative.synthesizers import base
-from dpgenerative.tables import MARK, NOTE, draft_schema, read_table, unmarked_schema
+from dpgenerative.tables import (
+    MARK,
+    NOTE,
+    draft_schema,
+    read_table,
+    unmarked_schema,
+    write_table,
+)
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = Schema(
@@ -127,7 +141,7 @@ def test_long_samples_are_written_part_by_part(
         return sample(self, n_samples, random_state)
 
     monkeypatch.setattr(base.Synthesizer, "sample", recorded)
-    monkeypatch.setattr(cli, "SAMPLE_CHUNK", 40)
+    monkeypatch.setattr(base, "SAMPLE_CHUNK", 40)
     for name in ("one", "two"):
         arguments = ["sample", model_file, "-n", "100", "--random-state", "5"]
         assert main([*arguments, "-o", str(tmp_path / f"{name}{suffix}")]) == 0
@@ -149,7 +163,7 @@ def test_samples_are_fresh_without_a_seed(model_file, tmp_path):
 
 def test_a_column_that_starts_without_values_is_text_in_parquet(tmp_path):
     parts = [pd.DataFrame({"a": [None, None]}), pd.DataFrame({"a": ["x", None]})]
-    cli.write_table(parts, tmp_path / "out.parquet", ".parquet")
+    write_table(parts, tmp_path / "out.parquet", ".parquet")
     found = pd.read_parquet(tmp_path / "out.parquet")["a"]
     assert [None if pd.isna(v) else v for v in found] == [None, None, "x", None]
 
@@ -299,7 +313,7 @@ def test_interrupted_fits_say_how_to_go_on(reached, folder, capsys, monkeypatch)
             Path(checkpoint).write_text("state")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.DPHFlowSynthesizer, "fit", interrupted)
+    monkeypatch.setattr(DPHFlowSynthesizer, "fit", interrupted)
     arguments = ["fit", "data.parquet", "--epsilon", "1", "-o", "m.dpg", "--quiet"]
     line = refused(capsys, [*arguments, "--checkpoint", "kept"], code=130)
     assert ("goes on from kept" in line) == reached
@@ -320,7 +334,7 @@ def test_the_unexpected_says_no_values(folder, capsys, monkeypatch):
     def broken(*_):
         raise KeyError("a private value")
 
-    monkeypatch.setattr(cli, "read_table", broken)
+    monkeypatch.setattr(tables, "read_table", broken)
     arguments = ["fit", "data.csv", "--epsilon", "1", "-o", "m.dpg"]
     line = refused(capsys, arguments, code=1)
     assert "unexpected KeyError" in line

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from opacus.accountants import PRVAccountant, RDPAccountant
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
@@ -134,6 +133,8 @@ def epsilon_of(
 
 
 def _renyi_epsilon(history: Sequence[tuple[float, float, int]], delta: float) -> float:
+    from opacus.accountants import RDPAccountant  # takes a second
+
     accountant = RDPAccountant()
     accountant.history = list(history)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -149,6 +150,8 @@ def _prv_epsilon(
     eps_error = min(0.01, 0.01 * target)
     if delta < _LEAST_DELTA or _grid_size(history, delta, eps_error) > _LARGEST_GRID:
         return renyi
+    from opacus.accountants import PRVAccountant
+
     accountant = PRVAccountant()
     accountant.history = list(history)
     with warnings.catch_warnings(), np.errstate(all="ignore"):

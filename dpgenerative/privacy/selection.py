@@ -27,7 +27,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from opacus.accountants.analysis.rdp import compute_rdp
 from scipy.optimize import brentq
 
 from dpgenerative.privacy.accounting import GaussianRelease
@@ -85,6 +84,8 @@ def best_of(
 
 def renyi_curve(releases: Sequence[GaussianRelease]) -> np.ndarray:
     """Return the Renyi divergence of a composition at `ORDERS`."""
+    from opacus.accountants.analysis.rdp import compute_rdp  # takes a second
+
     curve = np.zeros(len(ORDERS))
     for release in releases:
         z, q = release.noise_multiplier, release.sampling_rate

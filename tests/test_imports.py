@@ -1,0 +1,61 @@
+"""What an import loads: torch and its like only where they are used."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dpgenerative
+
+ROOT = Path(__file__).parents[1]
+HEAVY = ("torch", "opacus", "sdmetrics", "matplotlib", "sklearn", "scipy")
+
+
+def loaded_by(code):
+    """Return the heavy packages that a fresh interpreter has loaded after `code`."""
+    last = f"print(*(name for name in {HEAVY} if name in sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}\n{last}"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout.splitlines()[-1].split()
+
+
+def test_help_loads_nothing_heavy():
+    code = "from dpgenerative.cli import main\nmain(['--help'])\nmain(['fit', '-h'])"
+    assert loaded_by(code) == []
+
+
+def test_a_schema_loads_nothing_heavy():
+    code = "import dpgenerative as d\nd.Schema([d.Column('a', 'integer')])"
+    code += "\nassert d.constraints.LessEqual"  # without an import of its own
+    assert loaded_by(code) == []
+
+
+def test_metrics_do_without_torch():
+    code = "from dpgenerative.metrics import marginal_distance"
+    assert not {"torch", "opacus", "sdmetrics"} & set(loaded_by(code))
+
+
+def test_loading_and_sampling_do_without_the_accountant():
+    code = "from dpgenerative import load, DPHFlowSynthesizer, DPVAESynthesizer"
+    found = loaded_by(code)
+    assert "torch" in found
+    assert not {"opacus", "sdmetrics", "matplotlib"} & set(found)
+
+
+@pytest.mark.parametrize("name", dpgenerative.__all__)
+def test_every_name_is_there(name):
+    thing = getattr(dpgenerative, name)
+    assert name in dir(dpgenerative)
+    if name != "__version__":
+        assert pickle.loads(pickle.dumps(thing)) is thing
+
+
+def test_names_that_are_not_there():
+    with pytest.raises(AttributeError, match=r"'dpgenerative' has no .* 'nowhere'"):
+        _ = dpgenerative.nowhere
