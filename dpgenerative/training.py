@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm.auto import trange
 
+from dpgenerative._progress import watched
 from dpgenerative._random import Streams
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
@@ -204,9 +204,9 @@ def train(
     stream = batches(plan, n, streams.batches, device, whole)
     loop = LoopState(model, optimizer, schedule, averaged)
     first = 0 if keeper is None else keeper.begin(loop)
-    for t in trange(
-        first, plan.n_steps, initial=first, total=plan.n_steps,
-        disable=not options.verbose, desc="training",
+    for t in watched(
+        range(first, plan.n_steps), "training", options.verbose,
+        initial=first, total=plan.n_steps,
     ):  # fmt: skip
         chunks = next(stream)
         if plan.private:

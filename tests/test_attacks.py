@@ -24,7 +24,12 @@ from dpgenerative.metrics.attacks import (
     monte_carlo_attack,
     reconstruction_attack,
 )
-from dpgenerative.metrics.distances import Embedding, nearest, structural_similarity
+from dpgenerative.metrics.distances import (
+    Embedding,
+    Points,
+    nearest,
+    structural_similarity,
+)
 from dpgenerative.metrics.membership import (
     attack_result,
     auc_cap,
@@ -202,7 +207,7 @@ def test_embedding_counts_differences():
     frame = pd.DataFrame({"a": ["x", "y", None], "b": [1.0, 2.0, 3.0]})
     embed = Embedding(frame)
     points = embed(frame)
-    squares = ((points[:, None] - points[None]) ** 2).sum(-1)
+    squares = [embed(frame).squares(points[[i] * 3]) for i in range(3)]
     expected = [
         [0, 1 + 1 / 9, 1 + 4 / 9],
         [1 + 1 / 9, 0, 1 + 1 / 9],
@@ -211,15 +216,25 @@ def test_embedding_counts_differences():
     np.testing.assert_allclose(squares, expected, rtol=1e-5)
     strange = pd.DataFrame({"a": ["new", "newer"], "b": [math.nan, 99.0]})
     others = embed(strange)
-    assert ((others[0] - points) ** 2).sum(1).min() >= 2 - 1e-6
-    assert np.isfinite(others).all()
+    assert points.squares(others[[0] * 3]).min() >= 2 - 1e-6
+    assert np.isfinite(others.numbers).all()
+
+
+def test_points_do_not_grow_with_levels():
+    """An indicator per level took minutes where strings hardly repeat."""
+    frame = pd.DataFrame({"name": [f"person {i}" for i in range(500)], "x": range(500)})
+    points = Embedding(frame)(frame)
+    assert points.numbers.shape == (500, 2)
+    assert points.levels.shape == (500, 1)
 
 
 def test_nearest_equals_brute_force(monkeypatch):
     monkeypatch.setattr("dpgenerative.metrics.distances._BLOCK", 50)
     rng = np.random.default_rng(0)
-    a, b = (rng.normal(size=(n, 3)) for n in (17, 23))
-    brute = np.sort(((a[:, None] - b[None]) ** 2).sum(-1), axis=1)[:, :3]
+    a, b = (
+        Points(rng.normal(size=(n, 3)), rng.integers(0, 3, (n, 2))) for n in (17, 23)
+    )
+    brute = np.sort([b.squares(a[[i] * 23]) for i in range(17)], axis=1)[:, :3]
     np.testing.assert_allclose(nearest(a, b, 3), brute, rtol=1e-4, atol=1e-5)
     assert (nearest(a, a) == 0).all()
 

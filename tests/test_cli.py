@@ -194,9 +194,14 @@ def test_no_privacy_is_said(folder, capsys):
     assert "NO PRIVACY" in capsys.readouterr().out
 
 
-def test_progress_is_shown_unless_it_is_not_wanted(folder, capsys):
+def test_progress_is_shown_in_terminals_unless_it_is_not_wanted(
+    folder, capsys, monkeypatch
+):
     arguments = ["fit", "data.parquet", "--epsilon", "none", "-o", "m.dpg"]
     arguments += ["--set", "n_steps=3", "--force"]
+    assert main(arguments) == 0
+    assert capsys.readouterr().err == ""  # a log would keep every state of the bar
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert main(arguments) == 0
     assert "training" in capsys.readouterr().err
     assert main([*arguments, "--quiet"]) == 0

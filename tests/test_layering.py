@@ -16,7 +16,7 @@ PACKAGE = ROOT / "dpgenerative"
 ORDER = (
     ("exceptions",),
     ("_validation",),
-    ("_random", "_files"),
+    ("_random", "_files", "_progress"),
     ("_temporal",),
     ("constraints",),
     ("schema",),
@@ -46,7 +46,15 @@ ORDER = (
 TOP = ("cli",)
 # Beside that order: only these, and modules of the same package.
 APART = {
-    "metrics": ("exceptions", "_validation", "_temporal", "schema", "metrics"),
+    "metrics": (
+        "exceptions",
+        "_validation",
+        "_progress",
+        "_temporal",
+        "schema",
+        "metrics",
+        "privacy",
+    ),
     "datasets": ("exceptions", "schema"),
 }
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}

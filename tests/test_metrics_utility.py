@@ -56,6 +56,17 @@ class Recorder(ClassifierMixin, BaseEstimator):
         return np.full((len(x), len(self.classes_)), 1 / len(self.classes_))
 
 
+def test_a_column_has_at_most_a_hundred_indicators():
+    levels = [f"level {i:03d}" for i in range(150) for _ in range(6 + (i < 50))]
+    table = pd.DataFrame({"a": levels, "y": np.tile([0, 1], len(levels) // 2)})
+    log = {}
+    tstr(None, table, table, "y", classifiers={"recorder": Recorder(log)})
+    counts = np.sort(log["x_train"].sum(0))
+    assert len(counts) == 100
+    assert counts[-1] == 51 * 6  # those beyond the 99 most frequent, in one
+    assert (counts[-51:-1] == 7).all()  # the 50 larger levels
+
+
 def test_features_are_encoded_as_documented():
     train = pd.DataFrame(
         {

@@ -31,11 +31,13 @@ import numpy as np
 import pandas as pd
 from sklearn.base import ClassifierMixin, clone
 from sklearn.ensemble import RandomForestClassifier
-from tqdm.auto import trange
+from sklearn.preprocessing import OneHotEncoder
 
+from dpgenerative._progress import watched
 from dpgenerative._validation import check_number, check_option
 from dpgenerative.metrics.distances import (
     Embedding,
+    Points,
     blocks,
     nearest,
     structural_similarity,
@@ -115,7 +117,7 @@ def reconstruction_attack(
     members, non_members = _disjoint(members=members, non_members=non_members)
     measure = _measure(distance, members, non_members, image_shape)
     totals = [np.zeros(len(members)), np.zeros(len(non_members))]
-    for _ in trange(n_draws, disable=not verbose, desc="reconstruction attack"):
+    for _ in watched(range(n_draws), "reconstruction attack", verbose):
         for total, rows in zip(totals, (members, non_members), strict=True):
             total += measure(rows, reconstruct(rows))
     scores = [-total / n_draws for total in totals]
@@ -144,7 +146,7 @@ def _measure(
     embed = Embedding(pd.concat([members, non_members]))
 
     def mixed(one: Rows, other: Rows) -> np.ndarray:
-        return np.asarray(((embed(one) - embed(other)) ** 2).sum(1))
+        return embed(one).squares(embed(other))
 
     return mixed
 
@@ -245,7 +247,7 @@ def monte_carlo_attack(
     return attack_result("Monte Carlo", scores, privacy)
 
 
-def _closeness(points: np.ndarray, fake: np.ndarray, radius: float) -> np.ndarray:
+def _closeness(points: Points, fake: Points, radius: float) -> np.ndarray:
     parts = []
     for distances in blocks(points, fake):
         rows, columns = np.nonzero(distances < radius)
@@ -371,14 +373,15 @@ def logan_attack(
     )
     synthetic = aligned(members, synthetic)
     points, fake = _embedded([members, non_members, reference], synthetic)
+    *known, others, made = _indicated([*points, fake])
     rng = np.random.default_rng(random_state)
-    n = min(len(fake), len(reference))
-    sides = [side[rng.permutation(len(side))[:n]] for side in (points[2], fake)]
+    n = min(len(made), len(others))
+    sides = [side[rng.permutation(len(side))[:n]] for side in (others, made)]
     if classifier is None:
         classifier = RandomForestClassifier(200, random_state=random_state)
     model: Any = clone(classifier)
     model.fit(np.concatenate(sides), np.repeat([0, 1], n))
-    scores = [model.predict_proba(each)[:, 1] for each in points[:2]]
+    scores = [model.predict_proba(each)[:, 1] for each in known]
     return attack_result("LOGAN", scores, privacy)
 
 
@@ -475,10 +478,22 @@ def closest_record(
 
 def _embedded(
     real: Sequence[pd.DataFrame], synthetic: pd.DataFrame
-) -> tuple[list[np.ndarray], np.ndarray]:
+) -> tuple[list[Points], Points]:
     """Return the points of real tables and of the synthetic one, ranks by the real."""
     embed = Embedding(pd.concat(list(real)), [synthetic])
     return [embed(frame) for frame in real], embed(synthetic)
+
+
+def _indicated(tables: Sequence[Points]) -> list[np.ndarray]:
+    """Return what classifiers take: numbers alone, with an indicator per level."""
+    if not tables[0].levels.shape[1]:
+        return [points.numbers for points in tables]
+    encoder = OneHotEncoder(sparse_output=False)
+    encoder.fit(np.concatenate([points.levels for points in tables]))
+    return [
+        np.column_stack([points.numbers, encoder.transform(points.levels)])
+        for points in tables
+    ]
 
 
 def _array(rows: Rows) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,45 @@ from scipy.ndimage import uniform_filter
 
 from dpgenerative.metrics.fidelity import as_floats, is_number, level_codes
 
-_BLOCK = 2**24  # distances held at once
+_BLOCK = 2**20  # distances held at once: as many as stay in a cache
+
+
+@dataclass(frozen=True)
+class Points:
+    """Rows of mixed tables as points, nominal columns by the numbers of their levels.
+
+    Squared distances are those of `numbers` and one for every column of `levels` that
+    differs. An indicator per level would say the same, in thousands of dimensions.
+
+    Attributes
+    ----------
+    numbers : ndarray of shape (n, d)
+    levels : ndarray of int, shape (n, c)
+    """
+
+    numbers: np.ndarray
+    levels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, rows: Any) -> Points:
+        return Points(self.numbers[rows], self.levels[rows])
+
+    def squares(self, others: Points) -> np.ndarray:
+        """Return squared distances of each row to the one in its place."""
+        apart = ((self.numbers - others.numbers) ** 2).sum(1)
+        return np.asarray(apart + (self.levels != others.levels).sum(1))
 
 
 class Embedding:
     """Rows of mixed tables as points, so that distances count differing columns.
 
-    A numeric value becomes its rank among the known rows, from 0 to 1; a level one
-    indicator of length ``1 / sqrt(2)``; a missing number an indicator beside the rank
-    1/2. The squared Euclidean distance of two rows then is the number of nominal
-    columns in which they differ plus the squared differences of ranks, and 0 for equal
-    rows: a variant of Gower (1971) that no scale and no heavy tail can dominate.
+    A numeric value becomes its rank among the known rows, from 0 to 1; a missing number
+    an indicator beside the rank 1/2. The squared distance of two rows is the number of
+    nominal columns in which they differ plus the squared differences of ranks, and 0
+    for equal rows: a variant of Gower (1971) that no scale and no heavy tail can
+    dominate.
 
     Parameters
     ----------
@@ -34,10 +63,9 @@ class Embedding:
     def __init__(
         self, known: pd.DataFrame, others: Sequence[pd.DataFrame] = ()
     ) -> None:
-        self._names = list(known.columns)
         self._sorted: dict[Any, np.ndarray] = {}
         self._levels: dict[Any, pd.Index] = {}
-        for name in self._names:
+        for name in known.columns:
             if is_number(known[name]):
                 values = as_floats(known[name])
                 self._sorted[name] = np.sort(values[~np.isnan(values)])
@@ -45,15 +73,15 @@ class Embedding:
                 columns = [known[name], *(frame[name] for frame in others)]
                 self._levels[name] = level_codes(*columns)[1]
 
-    def __call__(self, frame: pd.DataFrame) -> np.ndarray:
-        """Return the points of some rows, of shape (n, n_dimensions)."""
-        blocks = [
-            self._ranks(frame[name])
-            if name in self._sorted
-            else self._indicators(frame[name])
-            for name in self._names
-        ]
-        return np.concatenate(blocks, axis=1)
+    def __call__(self, frame: pd.DataFrame) -> Points:
+        """Return the points of some rows."""
+        nothing = np.empty((len(frame), 0))
+        ranks = [self._ranks(frame[name]) for name in self._sorted]
+        codes = [self._codes(frame[name]) for name in self._levels]
+        return Points(
+            np.column_stack([nothing, *ranks]),
+            np.column_stack([nothing.astype(np.int32), *codes]),
+        )
 
     def _ranks(self, column: pd.Series) -> np.ndarray:
         values, known = as_floats(column), self._sorted[column.name]
@@ -63,16 +91,14 @@ class Embedding:
         ranks = (below + upto) / 2 / max(len(known), 1)
         return np.column_stack([np.where(missing, 0.5, ranks), missing])
 
-    def _indicators(self, column: pd.Series) -> np.ndarray:
+    def _codes(self, column: pd.Series) -> np.ndarray:
         levels = self._levels[column.name]
         codes = level_codes(pd.Series(levels, dtype=object), column)[0][1]
         # Levels that no table had share one; missing is a level of its own.
-        table = np.eye(len(levels) + 2) / np.sqrt(2)
-        codes = np.minimum(codes, len(levels))
-        return table[np.where(codes < 0, len(levels) + 1, codes)]
+        return np.minimum(codes, len(levels)).astype(np.int32)
 
 
-def nearest(points: np.ndarray, others: np.ndarray, k: int = 1) -> np.ndarray:
+def nearest(points: Points, others: Points, k: int = 1) -> np.ndarray:
     """Return squared distances to the k nearest of `others`, ascending, (n, k)."""
     if k == 1:
         least = [d.min(axis=1, keepdims=True) for d in blocks(points, others)]
@@ -81,19 +107,22 @@ def nearest(points: np.ndarray, others: np.ndarray, k: int = 1) -> np.ndarray:
     return np.sort(np.concatenate(parts), axis=1)
 
 
-def blocks(points: np.ndarray, others: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield squared Euclidean distances of a few points to all others at a time.
+def blocks(points: Points, others: Points) -> Iterator[np.ndarray]:
+    """Yield squared distances of a few points to all others at a time.
 
-    What rounding leaves of equal points, up to 1e-12, is 0.
+    What rounding leaves of equal numbers, up to 1e-12, is 0.
     """
-    sizes = np.einsum("ij,ij->i", others, others)
+    sizes = np.einsum("ij,ij->i", others.numbers, others.numbers)
+    theirs = np.ascontiguousarray(others.levels.T)
     step = max(1, _BLOCK // len(others))
     for start in range(0, len(points), step):
         block = points[start : start + step]
-        distances = (-2 * block) @ others.T
-        distances += np.einsum("ij,ij->i", block, block)[:, None]
+        distances = (-2 * block.numbers) @ others.numbers.T
+        distances += np.einsum("ij,ij->i", block.numbers, block.numbers)[:, None]
         distances += sizes
         distances *= distances >= 1e-12
+        for own, levels in zip(block.levels.T, theirs, strict=True):
+            distances += own[:, None] != levels
         yield distances
 
 

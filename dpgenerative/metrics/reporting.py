@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from tqdm.auto import tqdm
 
+from dpgenerative._progress import watched
 from dpgenerative.metrics.attacks import monte_carlo_attack
 from dpgenerative.metrics.dependence import (
     AssociationDistance,
@@ -251,7 +251,7 @@ def report(
     tables = Tables(real, synthetic, holdout, target, random_state)
     measured = {
         name: stage(tables, statement)
-        for name, stage in tqdm(_STAGES.items(), "report", disable=not verbose)
+        for name, stage in watched(_STAGES.items(), "report", verbose)
     }
     return _conclude(tables, statement, measured)
 

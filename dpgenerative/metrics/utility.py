@@ -63,6 +63,7 @@ TASKS = ("auto", "classification", "regression")
 METRICS = ("tvd", "kendall", "tstr")
 
 MIN_LEVEL_COUNT = 5  # levels with fewer training rows share one indicator
+MAX_INDICATORS = 100  # of a column; levels beyond those of most rows share the last
 MIN_CLASS_COUNT = 2  # stratified early stopping cannot split a class of one row
 EARLY_STOPPING_SHARE = 0.1  # of the training rows, scikit-learn's default
 MAX_CLASSES_OF_INTEGERS = 20  # an integer target with more values is a quantity
@@ -226,10 +227,10 @@ def tstr(
     -----
     Features that are numbers by their dtype in `real_test` get median imputation
     (infinite values count as missing) and standard scaling; all others one indicator
-    per level, with missing as a level, levels of fewer than 5 training rows pooled and
-    unknown levels ignored. All of it is fitted on the training rows. No column is left
-    out: one without any value in training is a constant. A scaled value is cut at 1e15
-    standard deviations.
+    per level, with missing as a level, levels of fewer than 5 training rows and those
+    beyond the 99 most frequent pooled, and unknown levels ignored. All of it is fitted
+    on the training rows. No column is left out: one without any value in training is a
+    constant. A scaled value is cut at 1e15 standard deviations.
 
     A class with fewer than 2 training rows counts as absent, and an absent class gets
     probability zero, so a synthesizer that loses a class pays for it in every score.
@@ -540,8 +541,9 @@ def _encode(
     raw_test, raw_train = map(np.column_stack, zip(*columns, strict=True))
     imputer = SimpleImputer(strategy="median", keep_empty_features=True)
     indicators = OneHotEncoder(
-        handle_unknown="ignore", min_frequency=MIN_LEVEL_COUNT, sparse_output=False
-    )
+        handle_unknown="ignore", min_frequency=MIN_LEVEL_COUNT,
+        max_categories=MAX_INDICATORS, sparse_output=False,
+    )  # fmt: skip
     encoder = make_column_transformer(
         (make_pipeline(imputer, StandardScaler()), numeric), (indicators, nominal)
     )
