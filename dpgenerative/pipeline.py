@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
 from scipy import sparse
 from sklearn.compose import ColumnTransformer
 from sklearn.frozen import FrozenEstimator
+from sklearn.impute import SimpleImputer
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import get_tags
@@ -149,7 +150,17 @@ def _undone(name: str, step: Any, rows: Any) -> Any:
     if not hasattr(step, "inverse_transform"):
         _refuse_step(name, step, "has no inverse_transform")
     # What it was fitted to had other names, or none.
-    return _named(_inverse(step, _as_fitted(rows, step)), step)
+    try:
+        undone = _inverse(step, _as_fitted(rows, step))
+    except (ValueError, TypeError, LookupError, NotImplementedError) as error:
+        reason = "cannot invert these rows"
+        if isinstance(getattr(step, "estimator", step), SimpleImputer):
+            reason = (
+                "does not know which values were missing. Leave it away, since a "
+                "synthesizer learns missing values, or give it add_indicator=True"
+            )
+        _refuse_step(name, step, reason, error)
+    return _named(undone, step)
 
 
 def _inverse(step: Any, rows: Any) -> Any:
@@ -166,12 +177,14 @@ def _inverse(step: Any, rows: Any) -> Any:
     return undone.toarray() if sparse.issparse(undone) else undone
 
 
-def _refuse_step(name: str, step: Any, reason: str) -> None:
+def _refuse_step(
+    name: str, step: Any, reason: str, cause: Exception | None = None
+) -> NoReturn:
     raise ValueError(
         f"sample_from cannot undo the step {name!r}: {type(step).__name__} {reason}. "
         "Sample from the last step, pipeline[-1].sample(n), for rows as that step saw "
         "them."
-    )
+    ) from cause
 
 
 def _as_fitted(rows: Any, step: Any) -> Any:

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.compose import make_column_transformer
+from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
@@ -66,7 +67,7 @@ class _SyntheticPredictor(BaseEstimator):
 
     # Public methods -------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, public: Any = None) -> Self:
         """Fit a clone of the synthesizer, sample from it, and fit the learner.
 
         Every call spends the synthesizer's budget again.
@@ -77,6 +78,8 @@ class _SyntheticPredictor(BaseEstimator):
             The private rows. One row, with its target, is the privacy unit.
         y : Series, one-column DataFrame or array-like of shape (n_samples,)
             The target.
+        public : (X, y), optional
+            Rows and targets that nobody has to protect, for the synthesizer's fit.
 
         Returns
         -------
@@ -88,10 +91,9 @@ class _SyntheticPredictor(BaseEstimator):
             For a parameter out of its range or a dtype of y that is none of a target
             of this kind.
         """
-        synthesizer, X, y = self._private_fit(X, y)
-        self.synthesizer_ = synthesizer.fit(X, y)
-        rows, targets = self._synthetic(synthesizer)
-        self.learner_ = self._learner(rows).fit(rows, targets)
+        synthesizer, X, y, public = self._private_fit(X, y, public)
+        self.synthesizer_ = synthesizer.fit(X, y, public=public)
+        self.learner_ = self._taught(*self._synthetic(synthesizer))
         self.n_features_in_ = synthesizer.n_features_in_
         if hasattr(synthesizer, "feature_names_in_"):
             self.feature_names_in_ = synthesizer.feature_names_in_
@@ -144,8 +146,10 @@ class _SyntheticPredictor(BaseEstimator):
     def _owner(self) -> str:
         return type(self).__name__
 
-    def _private_fit(self, X: Any, y: Any) -> tuple[Synthesizer, Any, Any]:
-        """Return the synthesizer to fit, and what to fit it on."""
+    def _private_fit(
+        self, X: Any, y: Any, public: Any = None
+    ) -> tuple[Synthesizer, Any, Any, Any]:
+        """Return the synthesizer to fit, what to fit it on, and its public rows."""
         if y is None:
             raise ValueError(
                 f"{self._owner} requires y to be passed, but the target y is None."
@@ -157,12 +161,21 @@ class _SyntheticPredictor(BaseEstimator):
         if not (self.synthesizer is None or isinstance(self.synthesizer, Synthesizer)):
             rule = "must be a synthesizer of this package or None"
             refuse(self._owner, "synthesizer", rule, self.synthesizer)
-        X = as_container(self._owner, X)
+        if public is not None:
+            if not (isinstance(public, tuple) and len(public) == 2):
+                raise ValueError(
+                    f"{self._owner}: public must be a pair (X, y), as the private rows "
+                    "are."
+                )
+            public = self._converted(*public)
+        return self._new_synthesizer(), *self._converted(X, y), public
+
+    def _converted(self, X: Any, y: Any) -> tuple[Any, pd.Series]:
+        """Return rows and targets as the synthesizer is to read them."""
         if isinstance(y, (list, tuple)):
             y = self._of_list(list(y))
-        target = self._target(as_series(self._owner, y))
-        synthesizer = self._new_synthesizer()
-        return synthesizer, X, target
+        X = as_container(self._owner, X)
+        return X, self._target(as_series(self._owner, y))
 
     def _new_synthesizer(self) -> Synthesizer:
         if self.synthesizer is None:
@@ -192,6 +205,16 @@ class _SyntheticPredictor(BaseEstimator):
 
     def _seed(self) -> int | None:
         return as_seed(self.random_state)
+
+    def _taught(self, rows: Any, targets: np.ndarray) -> Any:
+        """Return the learner fitted to synthetic rows; complete ones if it must."""
+        try:
+            return self._learner(rows).fit(rows, targets)
+        except ValueError:
+            complete = ~pd.DataFrame(rows).isna().any(axis=1).to_numpy()
+            if complete.all() or not complete.any():
+                raise
+        return self._learner(rows).fit(rows[complete], targets[complete])
 
     def _learner(self, rows: Any) -> Any:
         chosen = getattr(self, self._learner_name)
@@ -236,7 +259,8 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
         Unfitted; a clone is fitted to synthetic rows. It sees X in the container and
         with the dtypes that were given, missing values included, so that strings must
         be encoded by the classifier itself, which may be a pipeline. None is gradient
-        boosting after an encoding of levels, which handles any table.
+        boosting after an encoding of levels, which handles any table. One that refuses
+        missing values is fitted to the synthetic rows that have none.
     classes : array-like of shape (n_classes,), optional
         The labels, if they are public. Any other label counts as missing. None: the
         labels are public where the dtype of y (category, bool) or the synthesizer's
@@ -252,8 +276,9 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
     learner_ : classifier
         The classifier fitted to synthetic rows.
     classes_ : ndarray of shape (n_classes,)
-        Labels that occur in the sample. Not read off y: the set of labels is private
-        unless something public states it.
+        Labels that are public or were found privately, sorted. Not read off y: the set
+        of labels is private unless something public states it. One that the sample
+        lacks has probability 0.
     privacy_ : PrivacyReport
         What the fit released. It covers the classifier.
     n_features_in_ : int
@@ -298,9 +323,10 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
         self.n_samples = n_samples
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> Self:
-        super().fit(X, y)
-        self.classes_ = self.learner_.classes_
+    def fit(self, X: Any, y: Any, public: Any = None) -> Self:
+        super().fit(X, y, public)
+        levels = self.synthesizer_.schema_.columns[-1].levels
+        self.classes_ = np.unique(self._restored(pd.Series(levels, dtype=object)))
         return self
 
     fit.__doc__ = _SyntheticPredictor.fit.__doc__
@@ -309,22 +335,36 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of every class in `classes_`, of shape (n, k)."""
         check_is_fitted(self)
-        found: np.ndarray = self.learner_.predict_proba(self._rows(X))
-        return found
+        return self._by_class(self.learner_.predict_proba(self._rows(X)), 0.0)
 
     @available_if(_learner_has("predict_log_proba"))
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithm of `predict_proba`."""
         check_is_fitted(self)
-        found: np.ndarray = self.learner_.predict_log_proba(self._rows(X))
-        return found
+        return self._by_class(self.learner_.predict_log_proba(self._rows(X)), -np.inf)
 
     @available_if(_learner_has("decision_function"))
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the classifier's decision values, of shape (n,) or (n, k)."""
         check_is_fitted(self)
         found: np.ndarray = self.learner_.decision_function(self._rows(X))
-        return found
+        if found.ndim == 1 and len(self.classes_) > 2:
+            found = np.column_stack([-found, found])
+        return self._by_class(found, -np.inf)
+
+    def _by_class(self, found: np.ndarray, absent: float) -> np.ndarray:
+        """Return a column for every class, where the learner has one for those seen."""
+        if found.ndim == 1 or len(self.learner_.classes_) == len(self.classes_):
+            return found
+        spread = np.full((len(found), len(self.classes_)), absent)
+        spread[:, np.searchsorted(self.classes_, self.learner_.classes_)] = found
+        return spread
+
+    def _taught(self, rows: Any, targets: np.ndarray) -> Any:
+        if (targets == targets[0]).all():
+            # Some classifiers refuse a single class, others invent a second.
+            return DummyClassifier().fit(rows, targets)
+        return super()._taught(rows, targets)
 
     def _of_list(self, y: list[Any]) -> pd.Series:
         return pd.Series(y, dtype=object)
@@ -383,7 +423,8 @@ class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
         Unfitted; a clone is fitted to synthetic rows. It sees X in the container and
         with the dtypes that were given, missing values included, so that strings must
         be encoded by the regressor itself, which may be a pipeline. None is gradient
-        boosting after an encoding of levels, which handles any table.
+        boosting after an encoding of levels, which handles any table. One that refuses
+        missing values is fitted to the synthetic rows that have none.
     n_samples : int, optional
         Number of synthetic rows. None takes the released row count, at least 1000.
     random_state : int, RandomState instance or None, default=None

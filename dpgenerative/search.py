@@ -365,7 +365,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     # Public methods -------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, public: Any = None) -> Self:
         """Search, and keep the best trial; every call spends the budget again.
 
         Parameters
@@ -374,6 +374,9 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             The private rows. One row is the privacy unit.
         y : Series, one-column DataFrame or array-like of shape (n_samples,), optional
             The target, or one more column.
+        public : DataFrame or array-like, or (X, y), optional
+            Rows that nobody has to protect, for the fit of every trial; they are not
+            scored. A pair where y is given.
 
         Returns
         -------
@@ -393,7 +396,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         self._check_parameters()
         X, y = _containers(self.estimator, X, y)
         candidates = self._candidates()
-        fits = [self._planned(params, X, y) for params in candidates]
+        fits = [self._planned(params, X, y, public) for params in candidates]
         charge(type(self).__name__, self.epsilon, self.delta)
         is_secure = any(synthesizer.secure for synthesizer, _ in fits)
         rng = SecureGenerator() if is_secure else np.random.default_rng()
@@ -405,7 +408,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         def run() -> _Trial:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return self._trial(candidates, budget, X, y, rng, mechanisms)
+                return self._trial(candidates, budget, X, y, rng, mechanisms, public)
 
         best = best_of(run, lambda t: t.score, TrialLaw(self.mean_trials), rng)
         self._keep(best, candidates, budget, pure)
@@ -534,15 +537,15 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         return estimator
 
     def _planned(
-        self, params: Mapping[str, Any], X: Any, y: Any
+        self, params: Mapping[str, Any], X: Any, y: Any, public: Any
     ) -> tuple[Synthesizer, Schema]:
         """Return a candidate's synthesizer and what is public about its table."""
         estimator = self._clone(params)
         inner = _synthesizer(estimator).set_params(epsilon=1.0, delta=1e-5)
         if inner is not estimator:
             estimator.set_params(synthesizer=inner)
-            inner, X, y = estimator._private_fit(X, y)
-        _, _, schema, _ = inner._prepare(X, y)
+            inner, X, y, public = estimator._private_fit(X, y, public)
+        _, _, schema, _ = inner._prepare(X, y, public)
         return inner, schema.modelled
 
     def _calibrated(
@@ -598,6 +601,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         y: Any,
         rng: np.random.Generator,
         mechanisms: Mechanisms,
+        public: Any,
     ) -> _Trial:
         """Fit a random candidate and score it; -inf where it fails."""
         index = int(rng.integers(len(candidates)))
@@ -605,7 +609,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         held_out = rng.random(len(X)) < self.holdout
         with trial(budget.n_train):
             try:
-                estimator.fit(_rows(X, ~held_out), _rows(y, ~held_out))
+                estimator.fit(_rows(X, ~held_out), _rows(y, ~held_out), public=public)
             except Exception:
                 return _FAILED
         if _fitted(estimator).privacy_.plan != budget.plans[index]:

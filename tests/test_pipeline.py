@@ -11,6 +11,7 @@ from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.feature_selection import SelectKBest
 from sklearn.frozen import FrozenEstimator
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import (
@@ -169,6 +170,17 @@ def test_one_hot_columns_are_undone():
             make_pipeline(log(), PolynomialFeatures()),
             "'step__polynomialfeatures': PolynomialFeatures has no inverse_transform",
         ),
+        (SimpleImputer(), "'step': SimpleImputer does not know .* Leave it away"),
+        (
+            make_pipeline(
+                log(), FrozenEstimator(SimpleImputer().fit(table()[["income", "age"]]))
+            ),
+            "'step__frozenestimator': FrozenEstimator does not know",
+        ),
+        (
+            FunctionTransformer(inverse_func=lambda rows: rows["no such column"]),
+            "'step': FunctionTransformer cannot invert these rows",
+        ),
     ],
 )
 def test_a_step_that_cannot_be_undone_is_named(step, problem):
@@ -209,3 +221,13 @@ def test_refusals():
 )
 def test_what_learns(step, answer):
     assert learns(step) is answer
+
+
+def test_an_imputer_that_marks_what_it_fills_is_undone():
+    frame = table()[["income", "age"]]
+    frame.loc[::3, "age"] = np.nan
+    pipeline = make_pipeline(SimpleImputer(add_indicator=True), exact()).fit(frame)
+    with pytest.warns(PrivacyWarning, match="simpleimputer"):
+        sample = sample_from(pipeline, 2000)
+    assert sample["age"].isna().mean() == pytest.approx(1 / 3, abs=0.1)
+    similar(sample, frame)

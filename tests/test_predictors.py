@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import get_scorer
 from sklearn.model_selection import GridSearchCV, PredefinedSplit
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -253,3 +254,89 @@ def test_the_default_learner_takes_any_table():
     objects = X.astype(object).to_numpy()
     arrays = SyntheticClassifier(DPHFlowSynthesizer(**FAST)).fit(objects, y.to_numpy())
     assert len(arrays.predict(objects)) == len(X)
+
+
+@pytest.mark.parametrize("kind", ["bool", "string", "category", "integer"])
+def test_probabilities_are_of_the_classes_in_their_order(kind):
+    X, signal = table()
+    y = labels(signal, kind)
+    if kind == "category":
+        y = y.cat.reorder_categories(["rich", "poor"], ordered=True)
+    flow = DPHFlowSynthesizer(epsilon=8.0, **FAST)
+    model = SyntheticClassifier(flow, random_state=0).fit(X, y)
+    assert get_scorer("roc_auc")(model, X, y) > 0.85
+
+
+class Few(DPHFlowSynthesizer):
+    """Samples the targets that `wanted` names, of all that were fitted."""
+
+    wanted = ("poor",)
+
+    def sample(self, n_samples=None, random_state=None, **options):
+        rows, targets = super().sample(4 * n_samples, random_state, **options)
+        chosen = targets.isin(self.wanted).to_numpy()
+        return rows[chosen], targets[chosen]
+
+
+@pytest.mark.parametrize("learner", [None, "logistic"])
+def test_a_sample_of_one_class_is_learned_too(learner):
+    X, signal = table()
+    y = labels(signal, "category")
+    model = SyntheticClassifier(
+        Few(**FAST), LogisticTable() if learner else None, n_samples=50
+    ).fit(X, y)
+    assert set(model.predict(X)) == {"poor"}
+    assert model.classes_.tolist() == ["poor", "rich"]
+    assert model.predict_proba(X[:3]).tolist() == [[1.0, 0.0]] * 3
+    assert model.predict_log_proba(X[:3]).tolist() == [[0.0, -np.inf]] * 3
+    assert get_scorer("roc_auc")(model, X, y) == 0.5
+    assert get_scorer("neg_log_loss")(model, X, y) < 0
+
+
+def test_classes_that_the_sample_lacks_have_probability_0(monkeypatch):
+    X, signal = table()
+    X = X[["size"]]
+    y = pd.Series(np.digitize(signal, [0, 2]), dtype=object).map(dict(enumerate("cab")))
+    monkeypatch.setattr(Few, "wanted", ("c", "b"))
+    model = SyntheticClassifier(
+        Few(epsilon=8.0, **FAST), LogisticRegression(), classes=["c", "b", "a"]
+    ).fit(X, y)
+    assert model.classes_.tolist() == ["a", "b", "c"]
+    assert model.learner_.classes_.tolist() == ["b", "c"]
+    chances = model.predict_proba(X)
+    assert (chances[:, 0] == 0).all()
+    low, high = (chances[y == label, 1].mean() for label in "cb")
+    assert high > low + 0.2
+    decisions = model.decision_function(X)
+    assert decisions.shape == (len(X), 3)
+    assert (model.classes_[decisions.argmax(1)] == model.predict(X)).all()
+
+
+def test_learners_that_refuse_missing_values_see_complete_rows():
+    X, signal = table()
+    X = X[["size", "count"]].astype(float)
+    X.loc[::4, "size"] = np.nan
+    y = labels(signal, "bool")
+    flow = DPHFlowSynthesizer(epsilon=8.0, **FAST)
+    complete = X.notna().all(axis=1)
+    model = SyntheticClassifier(flow, LogisticRegression()).fit(X, y)
+    assert model.score(X[complete], y[complete]) > 0.6
+    regressor = SyntheticRegressor(flow, Ridge()).fit(X, signal)
+    assert np.isfinite(regressor.predict(X[complete])).all()
+    X["size"] = np.nan
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        SyntheticRegressor(flow, Ridge()).fit(X, signal)
+
+
+def test_public_rows_reach_the_synthesizer():
+    X, signal = table(300)
+    pair = table(200, seed=1)
+    model = SyntheticRegressor(DPHFlowSynthesizer(**FAST)).fit(X, signal, public=pair)
+    assert "200 rows given as public" in str(model.privacy_)
+    assert model.synthesizer_.schema_["size"].upper == pair[0]["size"].max()
+    old = pair[0], labels(pair[1], "list")
+    model = SyntheticClassifier(DPHFlowSynthesizer(**FAST))
+    model.fit(X, labels(signal, "list"), public=old)
+    assert model.classes_.tolist() == ["poor", "rich"]
+    with pytest.raises(ValueError, match="public must be a pair"):
+        model.fit(X, labels(signal, "list"), public=old[0])

@@ -584,7 +584,24 @@ def test_a_secure_search_asks_the_operating_system_alone(monkeypatch):
     assert rng.bit_generator.state == before
 
 
-def drawn_alone(self, candidates, budget, X, y, rng, mechanisms):
+def drawn_alone(self, candidates, budget, X, y, rng, mechanisms, *_):
     assert isinstance(rng, SecureGenerator)
     TrialLaw(2.0).draw(rng)
     raise StopIteration
+
+
+@pytest.mark.parametrize("estimator", [flow(), SyntheticClassifier(flow())])
+def test_public_rows_train_every_trial_and_state_the_domain(estimator):
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    target = pd.Series(Y, name="c")
+    public = (frame[:50] * 2, target[:50])
+    search = PrivateSearchCV(estimator, {"n_bins": [8]}, mean_trials=2)
+    if not isinstance(estimator, DPHFlowSynthesizer):
+        search.set_params(param_distributions={"synthesizer__n_bins": [8]})
+    search.fit(frame, target, public=public)
+    assert "50 rows given as public" in str(search.privacy_)
+    best = search.best_estimator_
+    schema = getattr(best, "synthesizer_", best).schema_
+    assert schema["a"].upper == public[0]["a"].max()
+    with pytest.raises(ValueError, match="public must"):
+        search.fit(frame, target, public=public[0])
