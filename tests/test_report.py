@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
@@ -23,7 +24,7 @@ from dpgenerative.metrics.dependence import association_matrix
 from dpgenerative.metrics.membership import attack_result, auc_cap, roc_cap
 from dpgenerative.metrics.reporting import report
 from dpgenerative.metrics.utility import tstr
-from dpgenerative.privacy.plan import PrivacyPlan, PrivacyReport
+from dpgenerative.privacy.plan import PrivacyPlan, PrivacyReport, row_budget
 
 BANNER = "Contains private statistics: not for release"
 SENTINEL = "onlyreal"
@@ -52,19 +53,21 @@ class Promise(PrivacyReport):
     """A report whose curve is at hand: accounting takes seconds."""
 
     def curve(self):
-        epsilon, delta = self.plan.epsilon, self.plan.delta
+        epsilon, delta = self.plan.promise
         return ((epsilon, delta), (epsilon / 2, 0.01)) if self.plan.private else ()
 
 
-def fitted(epsilon=1.0, public=("column names",)):
+def fitted(epsilon=1.0, public=("column names",), k=1):
     """Stand in for a fitted synthesizer: `report` reads `privacy_` alone."""
+    row = (np.inf, 1e-5) if epsilon is None else row_budget(epsilon, 1e-5, k)
     plan = PrivacyPlan(
-        epsilon=np.inf if epsilon is None else epsilon, delta=1e-5, count_epsilon=0.01,
-        n_rows=400, marginal_multiplier=4.0, threshold_delta=0.0, norm_multiplier=9.0,
-        noise_multiplier=2.0, sampling_rate=0.1, n_steps=10,
+        *row, count_epsilon=0.01, n_rows=400, marginal_multiplier=4.0,
+        threshold_delta=0.0, norm_multiplier=9.0, noise_multiplier=2.0,
+        sampling_rate=0.1, n_steps=10, rows_per_unit=k,
     )  # fmt: skip
     notes = ("The privacy unit is one row.",)
-    privacy = Promise(plan, plan.epsilon, "flat clipping to norm 1", public, notes)
+    spent = plan.promise[0]
+    privacy = Promise(plan, spent, "flat clipping to norm 1", public, notes)
     return SimpleNamespace(privacy_=privacy)
 
 
@@ -188,7 +191,7 @@ def test_report_holds_the_numbers(full):
     assert set(full.utility["trained_on"]) == {"real", "synthetic"}
     assert full.attack.members.sum() == 300 == (~full.attack.members).sum()
     assert full.attack.privacy == fitted().privacy_.curve()
-    assert full.privacy["plan"]["epsilon"] == 1.0
+    assert full.privacy.plan.promise == (1.0, 1e-5)
     assert len(full.findings) == 7
 
 
@@ -431,13 +434,34 @@ def test_privacy_is_stated_plainly(quick, synthesizer, said, public):
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 1e-5), (2.0, 0.05), (700.0, 0.1)])
 def test_best_guess_is_the_corner_of_the_cap(epsilon, delta):
-    numbers = {"plan": {"epsilon": epsilon, "delta": delta}}
+    privacy = fitted(epsilon).privacy_
+    plan = replace(privacy.plan, delta=delta)
     fpr = np.linspace(0, 1, 20_001)
     cap = roc_cap(fpr, ((epsilon, delta),))
     slow = ((cap + 1 - fpr) / 2).max()
-    assert module.Statement("", numbers, tuple).best_guess == pytest.approx(
-        slow, abs=1e-4
-    )
+    statement = module.Statement(replace(privacy, plan=plan))
+    assert statement.best_guess == pytest.approx(slow, abs=1e-4)
+
+
+@pytest.mark.parametrize("public", [True, False])
+def test_the_promise_is_the_one_to_a_person(quick, public):
+    """Of a plan for one row of four, the page said a quarter of the epsilon."""
+    real, synthetic, holdout = (table(80, i) for i in range(3))
+    options = {"synthesizer": fitted(4.0, k=4), "public": public}
+    result = report(real, synthetic, holdout=holdout, **options)
+    text = words(result.to_html())
+    assert "\u03b5 = 4, \u03b4 = 1e-05" in text
+    assert "The privacy promise is moderate (\u03b5 = 4)" in text
+    assert "tries to tell whether one person, with up to 4 rows, was in" in text
+    assert "98.2" in text  # of a hundred guesses, 1 / (1 + exp(-4))
+    assert "A person with more rows is protected less." in text
+    assert "\u03b5 = 1" not in text
+    assert "one more row" not in text
+    if not public:
+        assert result.attack.privacy[0] == pytest.approx((4.0, 1e-5))
+        assert "had a coin decided person by person whose rows were used" in text
+        assert "for all of a person's rows, up to 4;" in text
+        assert "a change of two persons" in text
 
 
 @pytest.mark.parametrize(

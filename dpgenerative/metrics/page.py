@@ -55,8 +55,8 @@ def write_page(
         ("columns", "Column by column"): _columns(result, tables),
         ("together", "Columns together"): _together(result),
         ("models", "Training models"): _models(result, tables),
-        ("attack", "An attack"): _attack(result, tables),
-        ("glossary", "Glossary"): _glossary(result),
+        ("attack", "An attack"): _attack(result, tables, statement),
+        ("glossary", "Glossary"): _glossary(result, statement),
     }
     shown = {title: content for title, content in sections.items() if content}
     return _DOCUMENT.format(
@@ -181,6 +181,7 @@ def _facts(tables: Tables, statement: Statement | None) -> str:
         facts["Privacy"] = (
             f"\u03b5 = {statement.epsilon:g}, \u03b4 = {statement.delta:g}"
         )
+        facts["Protected"] = _unit(statement)
     return _definitions("facts", facts)
 
 
@@ -216,11 +217,21 @@ def _privacy_verdict(statement: Statement | None) -> str:
 
 
 def _meaning(statement: Statement) -> str:
+    known = "whoever knows every other row of the real table and tries to tell whether "
+    known += "one more row was in it"
+    if statement.most_rows > 1:
+        known = "whoever knows all rows of everybody else and tries to tell whether "
+        known += f"{_unit(statement)}, was in the real table"
     return (
-        "whoever knows every other row of the real table and tries to tell whether one "
-        f"more row was in it is right at most {percent(statement.best_guess)} of the "
-        f"time, where a coin is right {exact(0.5)}."
+        f"{known} is right at most {percent(statement.best_guess)} of the time, where "
+        f"a coin is right {exact(0.5)}."
     )
+
+
+def _unit(statement: Statement) -> str:
+    if statement.most_rows == 1:
+        return "one row"
+    return f"one person, with up to {statement.most_rows} rows"
 
 
 def _quality_verdict(ranked: Sequence[Finding]) -> str:
@@ -309,20 +320,21 @@ def _grading(limits: Mapping[str, Limits]) -> str:
 def _privacy(statement: Statement | None) -> str:
     if statement is None:
         return ""  # the verdict says all
-    text = _text(statement.text.strip())
+    report = statement.report
+    text = _text(report)
     full = _details("The statement in full", f"<pre>{text}</pre>")
     if not statement.private:
         return _NO_PRIVACY + full
-    numbers, delta = statement.numbers, statement.delta
+    delta = statement.delta
     odds = f", or 1 in {1 / delta:,.0f}" if delta > 0 else ""
     terms = {
         "Promise": text.split("\n", 1)[0],
         "In plain words": _capitalised(_meaning(statement)),
         "Epsilon (\u03b5)": f"{statement.epsilon:g}; accounted for all releases "
-        f"together: {float(numbers['epsilon_spent']):.4f}",
+        f"together: {report.epsilon_spent:.4f}",
         "Delta (\u03b4)": f"{delta:g}{odds}",
-        "Taken as public": _list(map(_text, numbers["public"])),
-        "Please note": _list(map(_text, numbers["notes"])),
+        "Taken as public": _list(map(_text, report.public)),
+        "Please note": _list(map(_text, report.notes)),
         "Holds for": "the fitted synthesizer and everything drawn from it. That this "
         "table was drawn from it is taken on trust.",
     }
@@ -420,7 +432,7 @@ def _scores_table(scores: pd.DataFrame, metrics: list[str]) -> str:
     return _table(caption, ["Model", *head], rows)
 
 
-def _attack(result: Report, tables: Tables) -> str:
+def _attack(result: Report, tables: Tables, statement: Statement | None) -> str:
     attack = result.attack
     if attack is None:
         return ""
@@ -435,8 +447,19 @@ def _attack(result: Report, tables: Tables) -> str:
     axes, alt = plot_roc(attack), "ROC curve of the attack; figures in the table below"
     return (
         f'{text}<div class="beside">{_figure(axes, alt)}<div>{_SHOWS}'
-        f"{_CAP if attack.privacy else _NO_CAP}</div></div>{_attack_table(attack)}"
+        f"{_cap(attack, statement)}</div></div>{_attack_table(attack)}"
     )
+
+
+def _cap(attack: AttackResult, statement: Statement | None) -> str:
+    if statement is None or not attack.privacy:
+        return _NO_CAP
+    if statement.most_rows == 1:
+        return _CAP.format(by="row by row which rows were used", two="two rows", own="")
+    return _CAP.format(
+        by="person by person whose rows were used", two="two persons",
+        own=_CAP_OF_PERSONS.format(statement.most_rows),
+    )  # fmt: skip
 
 
 def _attack_table(attack: AttackResult) -> str:
@@ -458,8 +481,11 @@ def _attack_table(attack: AttackResult) -> str:
     return _table("What the attack achieves", head, rows)
 
 
-def _glossary(result: Report) -> str:
+def _glossary(result: Report, statement: Statement | None) -> str:
     terms = _TERMS if result.public else _TERMS | _TERMS_REAL
+    if statement is not None and statement.most_rows > 1:
+        promise = _PROMISE_TO_PERSONS.format(statement.most_rows)
+        terms = terms | {"Differential privacy": promise}
     if result.utility is not None:
         terms = terms | _TERMS_MODELS
     return _definitions("terms", terms)
@@ -578,22 +604,32 @@ _SHOWS = (
 _CAP = (
     "<p>The shaded region is what the guarantee, with every pair of \u03b5 and \u03b4 "
     "known to hold for this run, rules out for any attack, on average over runs, had a "
-    "coin decided row by row which rows were used. A curve from one run may enter it "
-    "by chance; the intervals say how much chance there is.</p>"
+    "coin decided {by}. A curve from one run may enter it by chance; the intervals say "
+    "how much chance there is.{own}</p>"
     "<p>No coin was thrown here: real and held-out rows come from one fixed split. "
-    "If it was random, the limit that holds is a looser one, that for a change of two "
-    "rows. If it was not (held-out rows of a later year, say), rows can be told apart "
+    "If it was random, the limit that holds is a looser one, that for a change of "
+    "{two}. If it was not (held-out rows of a later year, say), rows can be told apart "
     "without any leak.</p>"
+)
+_CAP_OF_PERSONS = (
+    " The limit is the one for all of a person's rows, up to {}; for a single row a "
+    "tighter one holds."
 )
 _NO_CAP = (
     "<p>No guarantee is known for this table, so there is no limit to draw: how well "
     "another attack would do is open. Where real and held-out rows were not split at "
     "random, they can be told apart without any leak.</p>"
 )
+_PROMISE = (
+    "A mathematical promise: what is released is almost as likely whether or not "
+)
+_PROMISE_TO_PERSONS = (
+    _PROMISE + "any one person, with up to {} rows, was in the real table, whatever an "
+    "attacker knows besides. A person with more rows is protected less."
+)
 _TERMS = {
-    "Differential privacy": "A mathematical promise: what is released is almost as "
-    "likely whether or not any one row was in the real table, whatever an attacker "
-    "knows besides. A person with several rows is protected less.",
+    "Differential privacy": _PROMISE + "any one row was in the real table, whatever an "
+    "attacker knows besides. A person with several rows is protected less.",
     "Epsilon (\u03b5)": "How much 'almost as likely' allows: a factor of at most "
     "e<sup>\u03b5</sup>. Smaller is safer. This page calls up to 1 strong, up to 10 "
     "moderate, more weak, as Ponomareva et al. (2023) do in substance.",

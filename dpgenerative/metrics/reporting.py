@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -34,10 +34,13 @@ from dpgenerative.metrics.fidelity import (
     marginal_distance,
     sampling_floor,
 )
-from dpgenerative.metrics.membership import AttackResult, Privacy
+from dpgenerative.metrics.membership import AttackResult
 from dpgenerative.metrics.page import exact, joined, percent, write_page
 from dpgenerative.metrics.plots import METRICS, model_name
 from dpgenerative.metrics.utility import tstr
+
+if TYPE_CHECKING:
+    from dpgenerative.privacy.plan import PrivacyReport
 
 ATTACK_ROWS = 2_000
 """Members and non-members attacked, each, at most."""
@@ -112,8 +115,8 @@ class Report:
         Whether only the synthetic table and the privacy statement were read.
     findings : tuple of Finding
         What was measured and could be graded.
-    privacy : dict or None
-        `to_dict()` of the synthesizer's privacy report.
+    privacy : PrivacyReport or None
+        The synthesizer's `privacy_`.
     columns, pairs : DataFrame or None
         Total variation distance of one- and two-way marginals: columns ``columns``,
         ``distance``, ``floor`` and ``baseline``, the furthest beyond chance first.
@@ -129,7 +132,7 @@ class Report:
 
     public: bool
     findings: tuple[Finding, ...]
-    privacy: dict[str, Any] | None
+    privacy: PrivacyReport | None
     columns: pd.DataFrame | None
     pairs: pd.DataFrame | None
     synthetic_associations: pd.DataFrame
@@ -279,24 +282,27 @@ class Tables:
 
 @dataclass(frozen=True)
 class Statement:
-    """What is known of a fit's privacy; epsilon is inf where nothing is promised."""
+    """What a fit promises the unit of its privacy: one row, or a person."""
 
-    text: str
-    numbers: dict[str, Any]
-    curve: Callable[[], Privacy]  # takes seconds
+    report: PrivacyReport
 
     @property
     def epsilon(self) -> float:
-        epsilon = self.numbers["plan"]["epsilon"]
-        return math.inf if epsilon is None else float(epsilon)
+        """Promised; inf where nothing is."""
+        return self.report.plan.promise[0]
 
     @property
     def delta(self) -> float:
-        return float(self.numbers["plan"]["delta"])
+        return self.report.plan.promise[1]
 
     @property
     def private(self) -> bool:
-        return math.isfinite(self.epsilon)
+        return self.report.plan.private
+
+    @property
+    def most_rows(self) -> int:
+        """Rows that the promise protects together."""
+        return self.report.plan.rows_per_unit
 
     @property
     def strength(self) -> str:
@@ -305,7 +311,7 @@ class Statement:
 
     @property
     def best_guess(self) -> float:
-        """Most that a test of one row's presence can be right, both being as likely."""
+        """Most that a test of the unit's presence is right, both being as likely."""
         # (1 + (e - 1 + 2 delta) / (e + 1)) / 2, written so that exp cannot overflow.
         shrunk = math.exp(-self.epsilon)
         return min((1 + self.delta * shrunk) / (1 + shrunk), 1.0)
@@ -324,7 +330,7 @@ def _statement(synthesizer: Any) -> Statement | None:
             f"synthesizer must be fitted, with an attribute privacy_; this "
             f"{type(synthesizer).__name__} has none."
         ) from None
-    return Statement(str(privacy), privacy.to_dict(), privacy.curve)
+    return Statement(privacy)
 
 
 def _without_identifiers(synthesizer: Any, *tables: Any) -> list[Any]:
@@ -384,7 +390,7 @@ def _attack(tables: Tables, statement: Statement | None) -> AttackResult | None:
         _drawn(tables.synthetic, tables.n_attacked, seed),
         _drawn(real, n, seed),
         _drawn(holdout, n, seed),
-        privacy=None if statement is None else statement.curve(),
+        privacy=None if statement is None else statement.report.curve(),
     )
 
 
@@ -413,7 +419,7 @@ def _conclude(
     result = Report(
         public=tables.real is None,
         findings=tuple(each for each in judged if each is not None),
-        privacy=None if statement is None else statement.numbers,
+        privacy=None if statement is None else statement.report,
         synthetic_associations=association_matrix(tables.synthetic)
         if found is None
         else found.synthetic,
