@@ -49,7 +49,7 @@ from dpgenerative.privacy.accounting import (
     gaussian_multiplier,
 )
 from dpgenerative.privacy.noise import Key, Mechanisms
-from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.plan import PrivacyPlan, row_budget
 from dpgenerative.privacy.steps import Divergence, Objective, PrivateGradient
 from dpgenerative.schema import Column, Schema, can_hold_missing, is_real_dtype
 from dpgenerative.synthesizers.base import Synthesizer
@@ -78,7 +78,8 @@ class AuditResult:
     confidence : float
         Probability, over the audit's own draws, that the bound holds.
     epsilon, delta : float
-        What the configuration claims for a whole fit.
+        What the configuration claims of a whole fit for one row: with
+        `max_rows_per_unit`, each row's share of what is promised a person.
     best : float
         About what the strongest adversary of this game could show with as many trials
         if the claim were exactly met.
@@ -110,9 +111,9 @@ class AuditResult:
         verdict = "within" if self.holds else "BEYOND"
         return (
             f"{self.audit}: with {100 * self.confidence:g} % confidence epsilon is at "
-            f"least {self.lower_bound:.3f} at delta {self.delta:g}, {verdict} the "
-            f"claimed {self.epsilon:g} ({100 * self.share:.0f} % of it; about "
-            f"{self.best:.3f} could be shown with {self.n_trials} trials)."
+            f"least {self.lower_bound:.3f} at delta {self.delta:g} for one row, "
+            f"{verdict} the claimed {self.epsilon:g} ({100 * self.share:.0f} % of it; "
+            f"about {self.best:.3f} could be shown with {self.n_trials} trials)."
         )
 
     def __str__(self) -> str:
@@ -774,7 +775,11 @@ def audit_release(
     ]
     frame = pd.concat(seen, ignore_index=True).fillna(-math.inf)
     worlds = np.repeat([False, True], n_runs)
-    claim = float(estimator._epsilon or math.inf), float(estimator.delta)
+    claim = row_budget(
+        float(estimator._epsilon or math.inf),
+        float(estimator.delta),
+        estimator.max_rows_per_unit,
+    )
     bound = _split_bound(frame, worlds, claim[1], confidence)
     half = n_runs // 2
     best = _rates_bound(half, half, 0, half, claim[1], confidence)

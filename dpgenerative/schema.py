@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from html import escape
 from typing import Any, NoReturn
 
 import numpy as np
@@ -357,6 +358,14 @@ class Schema:
             return f"Schema([{lines}\n])"
         rules = "".join(f"\n    {constraint!r}," for constraint in self.constraints)
         return f"Schema([{lines}\n], constraints=[{rules}\n])"
+
+    def _repr_html_(self) -> str:
+        facts = [_column_to_dict(column) for column in self.columns]
+        kinds = dict.fromkeys(key for each in facts for key in each)
+        cells = [[str(each.get(key, "")) for key in kinds] for each in facts]
+        table = pd.DataFrame(cells, columns=list(kinds)).to_html(index=False)
+        rules = "".join(f"<li>{escape(repr(each))}</li>" for each in self.constraints)
+        return f"{table}<ul>{rules}</ul>" if rules else table
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists, strings and numbers, fit for JSON."""

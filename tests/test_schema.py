@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import FrozenInstanceError
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpgenerative.constraints import LessEqual
 from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.schema import (
     KINDS,
@@ -160,6 +162,21 @@ def test_a_schema_is_a_sequence_of_named_columns():
         ALL["note"]
     with pytest.raises(FrozenInstanceError):
         ALL.columns = ()
+
+
+def test_notebooks_show_a_schema_as_a_table():
+    hostile = Column("<script>", "categorical", levels=("<b>", "&"))
+    rule = LessEqual("<i>", "age")
+    page = Schema([AGE, hostile], constraints=[rule])._repr_html_()
+    assert [f"<th>{key}</th>" in page for key in ("name", "lower", "levels")] == [
+        True, True, True
+    ]  # fmt: skip
+    assert "<td>120</td>" in page
+    assert "&lt;script&gt;" in page
+    assert "&lt;i&gt;" in page
+    assert not re.search("<(script|b|i)>", page)
+    assert "<th>role</th>" not in page
+    assert "<table" in Schema([])._repr_html_()
 
 
 def test_repr_of_a_schema():

@@ -14,7 +14,9 @@ are fixed by that value, are (epsilon - epsilon_c, delta)-DP together; so the wh
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
+from html import escape
 from typing import Any
 
 from dpgenerative.exceptions import InfeasibleBudgetError
@@ -340,15 +342,26 @@ class PrivacyReport:
         return {"promise": self.plan.promise, **asdict(self)}
 
     def __str__(self) -> str:
-        lines = [self._headline(), "", "Released:"]
-        lines += [f"  - {line}" for line in self._releases()]
-        lines += ["Taken as public (nothing spent on them):"]
-        lines += [f"  - {fact}" for fact in self.public]
-        lines += ["Please note:"]
-        lines += [f"  - {note}" for note in self.notes]
+        lines = [self._headline(), ""]
+        for title, items in self._lists().items():
+            lines += [f"{title}:", *(f"  - {item}" for item in items)]
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        lists = "".join(
+            f"<p>{title}:</p><ul>{''.join(f'<li>{escape(i)}</li>' for i in items)}</ul>"
+            for title, items in self._lists().items()
+        )
+        return f"<p><strong>{escape(self._headline())}</strong></p>{lists}"
+
+    def _lists(self) -> dict[str, Sequence[str]]:
+        return {
+            "Released": self._releases(),
+            "Taken as public (nothing spent on them)": self.public,
+            "Please note": self.notes,
+        }
 
     def _headline(self) -> str:
         plan = self.plan

@@ -29,6 +29,7 @@ from dpgenerative.audit import (
 )
 from dpgenerative.privacy.accounting import gaussian_epsilon, gaussian_multiplier
 from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.plan import row_budget
 from dpgenerative.synthesizers import flow, vae
 from tests.privacy import mutants
 
@@ -386,9 +387,21 @@ def test_results_say_what_they_are():
     assert result.holds
     assert str(result) == result.sentence
     assert "95 % confidence" in str(result)
-    assert "within the claimed 2 (25 % of it" in str(result)
+    assert "at delta 1e-05 for one row, within the claimed 2 (25 % of" in str(result)
     with pytest.raises(dataclasses.FrozenInstanceError):
         result.lower_bound = 0.0
+
+
+def test_claims_are_those_for_one_row(monkeypatch):
+    """One row is what audits put in: of a person's promise it has a share."""
+    few_rows_to_rake(monkeypatch)
+    several = FLOW(4.0, **TINY, **WHOLE, **DECLARED, max_rows_per_unit=4)
+    played = [
+        audit_release(several, table(6), n_runs=4, n_samples=5),
+        audit_mechanism(several, n_trials=10, random_state=0),
+    ]
+    for result in played:
+        assert (result.epsilon, result.delta) == row_budget(4.0, 1e-5, 4)
 
 
 def test_fitted_configurations_are_audited_as_they_were_fitted():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -19,6 +21,7 @@ from dpgenerative.privacy.accounting import (
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import (
     PrivacyPlan,
+    PrivacyReport,
     group_privacy,
     make_plan,
     row_budget,
@@ -144,6 +147,23 @@ def test_a_fit_promises_it_for_the_person(estimator):
     single = estimator(n_steps=10).fit(table())
     assert "one row" in str(single.privacy_)
     assert single.noise_multiplier_ < synthesizer.noise_multiplier_ / 2
+
+
+def test_notebooks_show_the_whole_statement():
+    facts = ("levels of <script>",)
+    report = PrivacyReport(plan(4), 0.999, "flat <clipping>", facts, ("a & b",))
+    page = report._repr_html_()
+    assert (
+        html.unescape(re.sub("<[^>]+>", "", page)).count("one person, at most 4") == 1
+    )
+    assert "levels of &lt;script&gt;" in page
+    assert "flat &lt;clipping&gt;" in page
+    assert "a &amp; b" in page
+    said = re.sub(r"\W+", " ", str(report))
+    shown = re.sub(
+        r"\W+", " ", html.unescape(re.sub("</?(p|ul|li|strong)>", " ", page))
+    )
+    assert shown.strip() == said.strip()
 
 
 @both
