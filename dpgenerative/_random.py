@@ -1,9 +1,11 @@
 """Separate streams of randomness, none of which is read twice.
 
-Initial weights and samples follow `random_state`; Poisson draws and noise come from
-generators that the operating system seeds, or from its cryptographic generator itself,
-unless the user asks for reproducibility and gives up the guarantee towards whoever
-knows the seed.
+Initial weights and samples follow `random_state`. The noise of counts comes from the
+operating system's cryptographic generator. So do Poisson draws and the noise of
+gradients in secure mode; else they come from statistical generators, each seeded by 128
+bits of the system's entropy of its own (on CUDA, noise of gradients by 64). With
+``reproducible=True`` all of them follow `random_state`, and the guarantee is given up
+towards whoever knows the seed.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -34,33 +36,51 @@ def torch_generator(
     return generator
 
 
-class SecureGenerator(np.random.Generator):
-    """Draws from the operating system's cryptographic generator.
+class RandomSource(Protocol):
+    """What noise, batches and searches draw: `numpy.random.Generator` has all of it."""
 
-    Only the methods below are there. A normal is the sum of `N_GAUSSIANS` normals over
-    the root of their number, each made of two uniforms (Box and Muller): to invert the
-    floating-point sum an attacker would have to find all of them (Holohan and Braghin
-    2021).
+    def bytes(self, length: int) -> bytes:
+        """Return random bytes."""
+
+    def random(self, size: Any = None) -> Any:
+        """Return uniforms in [0, 1)."""
+
+    def standard_normal(self, size: Any = None) -> Any:
+        """Return standard normals."""
+
+    def geometric(self, p: Any, size: Any = None) -> Any:
+        """Return numbers of trials up to the first success."""
+
+    def integers(self, low: Any, high: Any = None, size: Any = None) -> Any:
+        """Return integers in [low, high), or in [0, low) without `high`."""
+
+
+class SecureGenerator:
+    """A `RandomSource` of the operating system's cryptographic generator.
+
+    A normal is the sum of `N_GAUSSIANS` normals over the root of their number, each
+    made of two uniforms (Box and Muller): to invert the floating-point sum an attacker
+    would have to find all of them (Holohan and Braghin 2021).
 
     Edge cases: arrays of no entries are empty; a rate of 1 makes every `geometric` 1.
     """
 
-    def __init__(self) -> None:
-        # Its own generator is never asked: the tests watch its state.
-        super().__init__(np.random.PCG64())
+    def bytes(self, length: int) -> bytes:
+        """Return random bytes."""
+        return os.urandom(length)
 
     def _words(self, n: int) -> np.ndarray:
-        return np.frombuffer(os.urandom(8 * n), dtype=np.uint64)
+        return np.frombuffer(self.bytes(8 * n), dtype=np.uint64)
 
     def _uniforms(self, n: int) -> np.ndarray:
         """Return uniforms in (0, 1], multiples of 2^-53."""
         return ((self._words(n) >> np.uint64(11)) + np.uint64(1)) * 2.0**-53
 
-    def random(self, size: Any = None, *_: Any, **__: Any) -> Any:
+    def random(self, size: Any = None) -> Any:
         """Return uniforms in [0, 1)."""
         return _shaped(1 - self._uniforms(_count(size)), size)
 
-    def standard_normal(self, size: Any = None, *_: Any, **__: Any) -> Any:
+    def standard_normal(self, size: Any = None) -> Any:
         """Return standard normals."""
         n = _count(size)
         half = (n * N_GAUSSIANS + 1) // 2
@@ -70,10 +90,6 @@ class SecureGenerator(np.random.Generator):
         sums = parts[: n * N_GAUSSIANS].reshape(N_GAUSSIANS, n).sum(0)
         return _shaped(sums / math.sqrt(N_GAUSSIANS), size)
 
-    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-        """Return normals of a mean and a standard deviation."""
-        return loc + scale * self.standard_normal(size)
-
     def geometric(self, p: Any, size: Any = None) -> Any:
         """Return the number of trials up to the first success, by inversion."""
         n = _count(size)
@@ -82,9 +98,7 @@ class SecureGenerator(np.random.Generator):
         trials = np.ceil(np.log(self._uniforms(n)) / math.log1p(-p))
         return _shaped(np.clip(trials, 1, 2.0**62).astype(np.int64), size)
 
-    def integers(  # type: ignore[override]
-        self, low: Any, high: Any = None, size: Any = None, **_: Any
-    ) -> Any:
+    def integers(self, low: Any, high: Any = None, size: Any = None) -> Any:
         """Return integers in [low, high); the words that would favour some go."""
         low, high = (0, low) if high is None else (low, high)
         span, n = int(high) - int(low), _count(size)
@@ -103,13 +117,13 @@ def _shaped(values: np.ndarray, size: Any) -> Any:
     return values[0] if size is None else values.reshape(size)
 
 
-def _state_of(generator: np.random.Generator | torch.Generator) -> Any:
+def _state_of(generator: RandomSource | torch.Generator) -> Any:
     """Return the state of a generator as strings, numbers, lists and dictionaries."""
     if isinstance(generator, torch.Generator):
         return generator.get_state().numpy().tobytes().hex()
-    if isinstance(generator, SecureGenerator):
-        return None
-    return _listed(generator.bit_generator.state)
+    if isinstance(generator, np.random.Generator):
+        return _listed(generator.bit_generator.state)
+    return None
 
 
 def _listed(value: Any) -> Any:
@@ -128,23 +142,23 @@ class Streams:
         Initial weights, drawn on the CPU.
     rows : torch.Generator
         The model's own rows, drawn for raking.
-    batches : numpy.random.Generator
+    batches : RandomSource
         Poisson draws, partitions, positions inside cells.
     draws : torch.Generator
         Dequantization and sparsification.
-    counts : numpy.random.Generator
-        Noise of counts and histograms.
-    gradients : numpy.random.Generator or torch.Generator
+    counts : RandomSource
+        Noise of counts, histograms and other sums over all rows.
+    gradients : RandomSource or torch.Generator
         Noise of gradients: the latter on CUDA (not in secure mode), the former
         elsewhere.
     """
 
     weights: torch.Generator
     rows: torch.Generator
-    batches: np.random.Generator
+    batches: RandomSource
     draws: torch.Generator
-    counts: np.random.Generator
-    gradients: np.random.Generator | torch.Generator
+    counts: RandomSource
+    gradients: RandomSource | torch.Generator
 
     def state(self) -> dict[str, Any]:
         """Return where every generator stands; None for those without a state."""
@@ -157,7 +171,7 @@ class Streams:
             if isinstance(generator, torch.Generator):
                 words = np.frombuffer(bytes.fromhex(value), np.uint8)
                 generator.set_state(torch.from_numpy(words.copy()))
-            elif not isinstance(generator, SecureGenerator):
+            elif isinstance(generator, np.random.Generator):
                 generator.bit_generator.state = value
 
     @classmethod
@@ -179,26 +193,27 @@ class Streams:
         device : str
             Where gradients live.
         secure : bool, default=False
-            Whether batches and noise come from `SecureGenerator`.
+            Whether batches and noise of gradients come from `SecureGenerator`, as the
+            noise of counts always does unless `reproducible`.
         """
-        public, private = np.random.SeedSequence(random_state).spawn(2)
-        if not reproducible:
-            private = np.random.SeedSequence()
+        public, root = np.random.SeedSequence(random_state).spawn(2)
         weights, rows = public.spawn(2)
-        batches, draws, counts, gradients = private.spawn(4)
+        batches, draws, counts, gradients = (
+            root.spawn(4)
+            if reproducible
+            # Each takes 128 bits of the operating system's entropy of its own.
+            else (np.random.SeedSequence() for _ in range(4))
+        )
         on_cuda = device == "cuda"
-        public_ones = torch_generator(weights), torch_generator(rows, device)
-        if secure:
-            return cls(
-                *public_ones, SecureGenerator(), torch_generator(draws, device),
-                SecureGenerator(), SecureGenerator(),
-            )  # fmt: skip
         return cls(
-            *public_ones,
-            batches=np.random.default_rng(batches),
+            weights=torch_generator(weights),
+            rows=torch_generator(rows, device),
+            batches=SecureGenerator() if secure else np.random.default_rng(batches),
             draws=torch_generator(draws, device),
-            counts=np.random.default_rng(counts),
-            gradients=torch_generator(gradients, device)
+            counts=np.random.default_rng(counts) if reproducible else SecureGenerator(),
+            gradients=SecureGenerator()
+            if secure
+            else torch_generator(gradients, device)
             if on_cuda
             # The fastest of numpy's for normals: noise takes a tenth of a step.
             else np.random.Generator(np.random.SFC64(gradients)),

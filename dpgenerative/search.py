@@ -32,7 +32,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from dpgenerative._random import SecureGenerator
+from dpgenerative._random import RandomSource, SecureGenerator
 from dpgenerative._validation import as_table, check_number, refuse
 from dpgenerative.exceptions import InfeasibleBudgetError, SamplingError
 from dpgenerative.predictors import (
@@ -398,8 +398,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         candidates = self._candidates()
         fits = [self._planned(params, X, y, public) for params in candidates]
         charge(type(self).__name__, self.epsilon, self.delta)
-        is_secure = any(synthesizer.secure for synthesizer, _ in fits)
-        rng = SecureGenerator() if is_secure else np.random.default_rng()
+        rng = SecureGenerator()
         mechanisms = Mechanisms(rng, rng)
         pure = count_epsilon(self.epsilon)
         n_rows = mechanisms.count(len(X), pure)
@@ -599,7 +598,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         budget: _Budget,
         X: Any,
         y: Any,
-        rng: np.random.Generator,
+        rng: RandomSource,
         mechanisms: Mechanisms,
         public: Any,
     ) -> _Trial:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from dpgenerative._progress import watched
-from dpgenerative._random import Streams
+from dpgenerative._random import RandomSource, Streams
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.sampling import (
@@ -135,7 +135,7 @@ class Keeper(Protocol):
 
 
 def batches(
-    plan: PrivacyPlan, n: int, rng: np.random.Generator, device: str, whole: bool
+    plan: PrivacyPlan, n: int, rng: RandomSource, device: str, whole: bool
 ) -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
     """Yield one Poisson batch per step, in padded chunks (one chunk if `whole`)."""
     size = min(capacity(plan.batch_size), LARGEST_CHUNK)

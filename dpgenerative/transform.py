@@ -38,6 +38,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
+from dpgenerative._random import RandomSource
 from dpgenerative._temporal import (
     PER_DAY,
     from_units,
@@ -215,7 +216,7 @@ class Codec:
         """Return the cell of every value."""
         raise NotImplementedError
 
-    def positions(self, series: pd.Series, rng: np.random.Generator) -> np.ndarray:
+    def positions(self, series: pd.Series, rng: RandomSource) -> np.ndarray:
         """Return the position in [0, 1) of every value within its cell."""
         return rng.random(len(series))
 
@@ -380,7 +381,7 @@ class IntervalCodec(Codec):
     def _line(self) -> _Line:
         return _line_of(self.column)
 
-    def positions(self, series: pd.Series, rng: np.random.Generator) -> np.ndarray:
+    def positions(self, series: pd.Series, rng: RandomSource) -> np.ndarray:
         steps = self._steps(series)
         draws = rng.random(len(steps))
         cells = self.encode(series)
@@ -519,7 +520,7 @@ class TableTransformer:
             codes[:, j] = codec.encode(frame[codec.column.name])
         return codes
 
-    def positions(self, frame: pd.DataFrame, rng: np.random.Generator) -> np.ndarray:
+    def positions(self, frame: pd.DataFrame, rng: RandomSource) -> np.ndarray:
         """Return the position of every entry within its cell, float32 of (n, d)."""
         positions = np.empty((len(frame), len(self.codecs)), dtype=np.float32)
         for j, codec in enumerate(self.codecs):
@@ -704,7 +705,8 @@ class _Fitter:
         std = self._domain_std()
         noisy = self.mechanisms.gaussian(exact, std)
         # With 99.9 % probability no empty magnitude passes for an occupied one.
-        passes = noisy > std * norm.isf(1e-3 / len(noisy))
+        # Rounding adds a half at most.
+        passes = noisy > std * norm.isf(1e-3 / len(noisy)) + 0.5
         occupied = np.flatnonzero(passes & possible)
         if not len(occupied):
             return 0.0, 1.0

@@ -1141,7 +1141,11 @@ def test_one_row_reveals_its_string_with_probability_delta():
         == ("only",)
         for s in range(500)
     )
-    assert 70 <= found <= 131  # 100, and 3.5 standard deviations either side
+    # Rounded noise of standard deviation 2 passes the whole threshold 3 with this
+    # probability; 3.5 standard deviations either side.
+    p = norm.sf(2.5 / 2)
+    assert p <= delta
+    assert abs(found - 500 * p) < 3.5 * math.sqrt(500 * p * (1 - p))
 
 
 @pytest.mark.parametrize("dtype", ["object", "string", "Int64", "float64"])
@@ -1312,10 +1316,12 @@ def test_a_table_spends_no_more_than_its_budget(multiplier, informed):
     continua = sum(c.numeric and c.step is None for c in table.schema.columns)
     assert continua >= 2
     assert len(open_columns) == 2 + informed * continua
-    tails = [norm.sf((r.threshold - 1) / r.std) for r in open_columns]
-    cost = 1 - np.prod([1 - p for p in tails])
-    assert cost <= DELTA * (1 + 1e-9)
-    assert cost == pytest.approx(DELTA)
+    tails, higher = (
+        np.array([norm.sf((r.threshold - k) / r.std) for r in open_columns])
+        for k in (0.5, 1.5)
+    )
+    # Thresholds are whole numbers: the least that are paid for.
+    assert 1 - np.prod(1 - tails) <= DELTA < 1 - np.prod(1 - higher)
 
 
 @pytest.mark.parametrize("informed", [True, False])

@@ -2,11 +2,13 @@
 
 Formal guarantees
 -----------------
-`count` is epsilon-DP for adding or removing one row. `gaussian` adds independent
-N(0, std^2) to every entry, whatever the entries are; with std = z * sensitivity it is
-the Gaussian mechanism of noise multiplier z. `thresholded` is that mechanism on counts
-whose *keys* are private: a key present in one row only survives with probability
-P(N(0, std^2) > threshold - 1).
+`count` is epsilon-DP for adding or removing one row, in exact arithmetic. `gaussian`
+adds independent N(0, std^2) to every entry, whatever the entries are; with std = z *
+sensitivity it is the Gaussian mechanism of noise multiplier z. Counts, arrays of an
+integer dtype, get this noise rounded to whole numbers: as they are whole themselves,
+that is the sum rounded, which is processing, and the low bits of what is released say
+nothing. `thresholded` is that mechanism on counts whose *keys* are private: a key
+present in one row only survives with probability P(round(N(0, std^2)) > threshold - 1).
 
 Edge cases: empty arrays come back empty; std = 0 means no privacy and adds nothing.
 """
@@ -20,6 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpgenerative._random import RandomSource
+
 Key = tuple[str, str | bool | int | float]
 """Type name and value of a string or number found in a column."""
 
@@ -29,17 +33,17 @@ class Mechanisms:
 
     Parameters
     ----------
-    rng : numpy.random.Generator
-        Noise of counts and histograms.
-    gradients : numpy.random.Generator or torch.Generator
+    rng : RandomSource
+        Noise of counts, histograms and other sums over all rows.
+    gradients : RandomSource or torch.Generator
         Noise of gradients. On a CPU the former: torch's generator there keeps 32 bits
         of its seed, which an adversary can search. On CUDA the latter, which keeps 64.
     """
 
     def __init__(
         self,
-        rng: np.random.Generator,
-        gradients: np.random.Generator | torch.Generator,
+        rng: RandomSource,
+        gradients: RandomSource | torch.Generator,
     ) -> None:
         self._rng = rng
         self._gradients = gradients
@@ -48,20 +52,25 @@ class Mechanisms:
         """Release a row count by the two-sided geometric mechanism; at least 1."""
         if math.isinf(epsilon):
             return max(1, n)
-        p = -math.expm1(-epsilon)
-        up, down = self._rng.geometric(p, size=2)
-        return max(1, n + int(up) - int(down))
+        return max(1, n + discrete_laplace(epsilon, self._rng))
 
     def gaussian(self, values: np.ndarray, std: float) -> np.ndarray:
-        """Release an array with independent Gaussian noise on every entry."""
-        return np.asarray(values, float) + self._rng.normal(0.0, std, np.shape(values))
+        """Release an array with independent Gaussian noise on every entry.
+
+        The noise of counts, an array of an integer dtype, is rounded to whole numbers.
+        """
+        noise = std * self._rng.standard_normal(np.shape(values))
+        if np.asarray(values).dtype.kind in "iu":
+            noise = np.rint(noise)
+        noisy: np.ndarray = np.asarray(values, float) + noise
+        return noisy
 
     def thresholded(
         self, counts: Mapping[Key, int], std: float, threshold: float
     ) -> dict[Key, float]:
         """Release the keys whose noisy count exceeds a threshold, in sorted order."""
         keys = sorted(counts, key=lambda key: (type(key).__name__, str(key)))
-        noisy = self.gaussian(np.array([counts[key] for key in keys], float), std)
+        noisy = self.gaussian(np.array([counts[key] for key in keys], int), std)
         pairs = zip(keys, noisy.tolist(), strict=True)
         return {key: value for key, value in pairs if value > threshold}
 
@@ -86,9 +95,60 @@ def threshold_for(std: float, delta: float, n_releases: int) -> float:
     """Return the threshold of `Mechanisms.thresholded` that costs `delta` in all.
 
     With k releases of which one row touches one key each, the cost is
-    ``1 - (1 - p)^k`` with ``p = P(N(0, std^2) > threshold - 1)``.
+    ``1 - (1 - p)^k`` with ``p = P(round(N(0, std^2)) > threshold - 1)``. For a whole
+    threshold t the noise of a single row has to be t or more, and rounding makes t of
+    ``t - 1/2``.
     """
     from scipy.stats import norm
 
     p = -math.expm1(math.log1p(-delta) / n_releases)
-    return float(1 + std * norm.isf(p))
+    return float(math.ceil(0.5 + std * norm.isf(p)))
+
+
+# Exact noise of counts ----------------------------------------------------------------
+
+
+def discrete_laplace(epsilon: float, rng: RandomSource) -> int:
+    """Draw k with probability proportional to ``exp(-epsilon |k|)``, exactly.
+
+    Integers alone: a float is a ratio of integers, so that nothing is rounded (Canonne,
+    Kamath and Steinke, "The Discrete Gaussian for Differential Privacy", 2020,
+    Algorithm 2).
+
+    Parameters
+    ----------
+    epsilon : float
+        Positive and finite.
+    rng : RandomSource
+        Its bytes are read.
+    """
+    s, t = float(epsilon).as_integer_ratio()
+    while True:
+        rest = _below(t, rng)
+        if not _decays(rest, t, rng):
+            continue
+        whole = 0
+        while _decays(1, 1, rng):
+            whole += 1
+        size = (rest + t * whole) // s
+        is_negative = _below(2, rng) == 1
+        # Else zero would come up twice.
+        if size or not is_negative:
+            return -size if is_negative else size
+
+
+def _decays(a: int, b: int, rng: RandomSource) -> bool:
+    """Return True with probability ``exp(-a / b)``, 0 <= a <= b (their Algorithm 1)."""
+    k = 1
+    while _below(b * k, rng) < a:
+        k += 1
+    return k % 2 == 1
+
+
+def _below(n: int, rng: RandomSource) -> int:
+    """Draw a whole number in [0, n), all of them alike."""
+    bits = (n - 1).bit_length()
+    while True:
+        word = int.from_bytes(rng.bytes((bits + 7) // 8), "big") >> -bits % 8
+        if word < n:
+            return word

@@ -16,8 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpgenerative._random import RandomSource
 
-def poisson_indices(n: int, q: float, rng: np.random.Generator) -> np.ndarray:
+
+def poisson_indices(n: int, q: float, rng: RandomSource) -> np.ndarray:
     """Draw the rows of one batch: each of n rows with probability q, independently.
 
     The gaps between successes of independent trials are geometric, so that the cost is
@@ -51,6 +53,7 @@ def padded_chunks(indices: np.ndarray, size: int) -> Iterator[tuple[Tensor, Tens
         yield torch.from_numpy(padded), torch.arange(size) < len(part)
 
 
-def draw_partitions(n: int, n_partitions: int, rng: np.random.Generator) -> np.ndarray:
+def draw_partitions(n: int, n_partitions: int, rng: RandomSource) -> np.ndarray:
     """Put each of n records into one of the partitions, independently, uniformly."""
-    return rng.integers(0, n_partitions, size=n)
+    drawn: np.ndarray = rng.integers(0, n_partitions, size=n)
+    return drawn

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
+from dpgenerative._random import RandomSource
 from dpgenerative.privacy.accounting import GaussianRelease
 from dpgenerative.privacy.plan import PrivacyPlan
 
@@ -59,7 +60,7 @@ class TrialLaw:
 
         return math.exp(float(brentq(excess, -700.0, -1e-12, xtol=1e-13)))
 
-    def draw(self, rng: np.random.Generator) -> int:
+    def draw(self, rng: RandomSource) -> int:
         """Draw a number of trials, at least 1.
 
         Geometric, with a probability of success that is ``gamma^U``, U uniform (Kemp
@@ -72,7 +73,7 @@ def best_of(
     run: Callable[[], Any],
     score: Callable[[Any], float],
     law: TrialLaw,
-    rng: np.random.Generator,
+    rng: RandomSource,
 ) -> Any:
     """Run a random number of trials and return the best; the others are gone."""
     best = run()

@@ -535,7 +535,7 @@ def estimate_norm(
         The upper end of a grid cell.
     """
     edges = np.geomspace(1e-4, 1e4, 81)
-    counts = np.zeros(len(edges) + 1)
+    counts = np.zeros(len(edges) + 1, dtype=int)
     for indices, present in chunks:
         with full_precision(model):
             with record(model) as calls:

@@ -189,8 +189,8 @@ class DPVAESynthesizer(Synthesizer):
         Seed noise and batches by `random_state` too. Whoever knows the seed can then
         remove the noise; the report says so.
     secure : bool, default=False
-        Draw noise and batches from the operating system's cryptographic generator, each
-        normal as the sum of several; excludes `reproducible`. Slower: :ref:`secure`.
+        Draw batches and all noise (by default that of counts alone) from the operating
+        system's cryptographic generator; excludes `reproducible`. See :ref:`secure`.
     verbose : int, default=0
         Show a progress bar.
 

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.stats import norm
 
 from dpgenerative import DPVAESynthesizer, training
-from dpgenerative._random import Streams
+from dpgenerative._random import SecureGenerator, Streams
 from dpgenerative.privacy import accounting, clipping, plan, steps
 from dpgenerative.privacy.accounting import GaussianRelease
 from dpgenerative.privacy.gradients import LinearSite
@@ -238,6 +239,34 @@ def histograms_with_less_noise(patch):
         "gaussian",
         lambda self, values, std: whole(self, values, std * 2 / 3),
     )
+
+
+def counts_with_fractions(patch):
+    def unrounded(self, values, std):
+        return values + std * self._rng.standard_normal(np.shape(values))
+
+    patch.setattr(Mechanisms, "gaussian", unrounded)
+
+
+def threshold_of_unrounded_noise(patch):
+    patch.setattr(
+        test_noise,
+        "threshold_for",
+        lambda std, delta, n: float(math.ceil(std * norm.isf(delta / n))),
+    )
+
+
+def streams_of_one_root(patch):
+    root = np.random.SeedSequence()
+    patch.setattr(np.random, "SeedSequence", lambda *_: root.spawn(1)[0])
+
+
+def count_by_floating_point(patch):
+    def rounded(epsilon, rng):
+        up, down = SecureGenerator().geometric(-math.expm1(-epsilon), 2)
+        return int(up) - int(down)
+
+    patch.setattr(test_noise, "discrete_laplace", rounded)
 
 
 def noise_that_follows_the_seed(patch):
@@ -536,6 +565,26 @@ MUTANTS = (
             test_noise.test_the_standard_deviation_is_the_one_asked_for,
             test_noise.histogram_noise,
         ),
+    ),
+    Mutant(
+        "counts with fractions in their noise",
+        counts_with_fractions,
+        test_noise.test_low_bits_of_counts_say_nothing,
+    ),
+    Mutant(
+        "a threshold that forgets the rounding of counts",
+        threshold_of_unrounded_noise,
+        partial(test_noise.test_the_threshold_is_the_least_that_is_paid_for, 4, 2.3),
+    ),
+    Mutant(
+        "row count by the logarithm of a float",
+        count_by_floating_point,
+        partial(test_noise.test_counts_of_any_epsilon_are_whole_numbers, 1e-300),
+    ),
+    Mutant(
+        "streams of one root",
+        streams_of_one_root,
+        test_noise.test_every_stream_has_entropy_of_its_own,
     ),
     Mutant(
         "noise that follows random_state unasked",
