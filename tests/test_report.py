@@ -21,6 +21,7 @@ from dpgenerative.metrics import page as page_module
 from dpgenerative.metrics import plots
 from dpgenerative.metrics import reporting as module
 from dpgenerative.metrics.dependence import association_matrix
+from dpgenerative.metrics.losses import changed_ranges, lost_values
 from dpgenerative.metrics.membership import attack_result, auc_cap, roc_cap
 from dpgenerative.metrics.reporting import report
 from dpgenerative.metrics.utility import tstr
@@ -361,7 +362,93 @@ def test_wrong_column_is_named(quick):
     real = table(400, 0)
     result = report(real, real.assign(kind="low"))
     assert grades(result)["worst column"] == "weak"
-    assert "The column furthest off is kind" in words(result.to_html())
+    text = words(result.to_html())
+    assert "The column furthest off is kind" in text
+    assert "Do not rely on kind." in text
+    assert "weakest: lost (kind)" in repr(result)
+
+
+def test_columns_that_lost_values_come_first(quick):
+    rng = np.random.default_rng(0)
+    real = table(400, 0).assign(
+        zip=[f"{code:05d}" for code in rng.integers(0, 300, 400)],
+        day=pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(400), unit="D"),
+    )
+    fake = real.assign(zip=None, kind="low", day=real["day"].iloc[0])
+    fake.loc[:99, "sick"] = None
+    result = report(real, fake, random_state=1)
+    assert result.lost["column"].tolist()[0] == "zip"
+    assert set(result.lost["column"]) == {"zip", "kind", "day", "sick"}
+    assert result.findings[0].topic == "lost"
+    assert grades(result)["lost"] == "weak"
+    printed = str(result).splitlines()
+    assert "weakest: lost (zip" in printed[0]
+    assert printed[1] == "Columns that lost values:"
+    assert printed[2].startswith("  zip (missing in all synthetic rows, in 0.0")
+    text = words(result.to_html())
+    assert "The table has a weak point: values that were lost. Leave out zip" in text
+    assert text.index("Columns that lost values") < text.index("What is good")
+    assert "always 2020-01-01, as under 1" not in text
+    assert "always 2020-01-01, as 0.2" in text
+    assert "missing in 25.0" in text
+    drawn = re.findall(r"<h3>(\w+)</h3><img", result.to_html())
+    assert drawn[:4] == result.lost["column"].tolist()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_of_one_population_lose_nothing(seed):
+    heavy = [
+        table(n, 2 * seed + i).assign(
+            income=np.random.default_rng([seed, i]).pareto(1.0, n),
+            name=[f"person {k}" for k in range(n)],
+        )
+        for i, n in enumerate((600, 900))
+    ]
+    resampled = heavy[0].sample(600, replace=True, random_state=seed)
+    assert lost_values(heavy[0], resampled).empty
+    assert changed_ranges(heavy[0], resampled).empty
+    assert changed_ranges(*heavy).empty
+
+
+def test_ranges_that_end_elsewhere_are_told(quick):
+    rng = np.random.default_rng(0)
+    real = pd.DataFrame(
+        {
+            "balance": rng.pareto(2.0, 2000),
+            "flag": rng.integers(0, 2, 2000),
+            "day": pd.Timestamp("2020-01-01")
+            + pd.to_timedelta(rng.integers(0, 999, 2000), unit="D"),
+        }
+    )
+    fake = real.assign(balance=real["balance"].clip(upper=3.0))
+    fake.loc[:19, "flag"] = 2
+    fake["day"] = fake["day"].clip(lower=pd.Timestamp("2021-01-01"))
+    result = report(real, fake)
+    told = result.ranges.set_index("column")["loss"]
+    assert told["balance"].startswith("ends at 3, not ")
+    assert told["flag"].startswith("ends at 2, not 1 (1.0")
+    assert told["day"].startswith("begins at 2021-01-01, not 2020-01-0")
+    assert result.lost.empty
+    assert grades(result)["range"] == "weak"
+    text = words(result.to_html())
+    assert "Columns that end elsewhere than the real ones: day (begins at" in text
+    assert "  flag (ends at 2, not 1" in str(result)
+
+
+def test_losses_of_odd_columns_are_told_or_none():
+    real = pd.DataFrame(
+        {
+            "empty": [None] * 60, "number": np.arange(60.0), "gaps": [None, 1.0] * 30,
+            "level": list("abcdef") * 10, "infinite": [np.inf, -np.inf] * 30,
+        }
+    )  # fmt: skip
+    fake = real.assign(number=np.nan, gaps=1.0, level=list("abcabc") * 10)
+    told = lost_values(real, fake).set_index("column")["loss"]
+    assert told["number"].startswith("missing in all synthetic rows")
+    assert told["gaps"].startswith("never missing, as 50.0")
+    assert told["level"].startswith("without 3 of 6 levels, those of 50.0")
+    assert set(told.index) == {"number", "gaps", "level"}
+    assert changed_ranges(real, fake).empty
 
 
 def test_models_that_learn_noise_are_weak(quick):

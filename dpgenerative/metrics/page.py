@@ -38,6 +38,10 @@ Limits = tuple[float, float]
 MAX_PICTURES = 60
 """Columns drawn one by one, at most: those furthest off."""
 
+LOST = "Columns that lost values"
+RANGES = "Columns that end elsewhere than the real ones"
+
+_MOST_NAMED = 12  # columns named at most, where more have the same fault
 _N_WORST = 8  # rows of the tables of worst columns and pairs
 _N_WEAKEST = 2  # findings called weakest, be they good
 
@@ -89,8 +93,19 @@ def exact(share: float) -> str:
 
 
 def joined(names: Iterable[Hashable]) -> str:
-    """Return the names of columns in words."""
-    return " and ".join(str(name) for name in names)
+    """Return the names of columns in words, the first few of many."""
+    several = [str(name) for name in names]
+    if len(several) > _MOST_NAMED:
+        rest = len(several) - _MOST_NAMED + 1
+        several[_MOST_NAMED - 1 :] = [f"{rest} others"]
+    return " and ".join(filter(None, [", ".join(several[:-1]), *several[-1:]]))
+
+
+def described(found: pd.DataFrame) -> list[str]:
+    """Return a line on each of the first columns in such a table of losses."""
+    lines = [f"{each.column} ({each.loss})" for each in found.itertuples()]
+    rest = len(lines) - _MOST_NAMED
+    return lines if rest <= 0 else [*lines[:_MOST_NAMED], f"and {rest} more"]
 
 
 def _value(value: float, as_percent: bool) -> str:
@@ -194,15 +209,29 @@ def _verdict(
     privacy = f'<p class="lead">{_privacy_verdict(statement)}</p>'
     if result.public:
         return privacy + _NOT_MEASURED
-    ranked = sorted(result.findings, key=lambda each: -each.severity)
-    n_weakest = max(_N_WEAKEST, sum(each.grade != "good" for each in ranked))
-    weakest, others = ranked[:n_weakest], ranked[: n_weakest - 1 : -1]
+    ranked = sorted(result.findings, key=lambda each: each.order)
+    kept = [each for each in ranked if each.topic != "lost"]
+    n_weakest = max(_N_WEAKEST, sum(each.grade != "good" for each in kept))
+    weakest, others = kept[:n_weakest], kept[: n_weakest - 1 : -1]
     return (
         f'{privacy}<p class="lead">{_quality_verdict(ranked)}</p><div class="verdict">'
+        f"{_lost(result)}"
         f"<h3>What is good</h3>{_statements(others)}"
         f"<h3>What is weakest</h3>{_statements(weakest)}</div>"
         f"{_missing(result)}{_glance(result)}{_grading(limits)}"
     )
+
+
+def _lost(result: Report) -> str:
+    """List the columns that lost values, before all else."""
+    if result.lost is None or result.lost.empty:
+        return ""
+    items = [
+        f"<strong>{_text(each.column)}</strong><br>{_capitalised(_text(each.loss))}."
+        for each in result.lost.head(_MOST_NAMED).itertuples()
+    ]
+    rest = len(result.lost) - len(items)
+    return f"<h3>{LOST}</h3>{_list([*items, *[f'And {rest} more.'] * (rest > 0)])}"
 
 
 def _privacy_verdict(statement: Statement | None) -> str:
@@ -240,7 +269,11 @@ def _quality_verdict(ranked: Sequence[Finding]) -> str:
         return _ALL_GOOD.format(topic)
     if "weak" not in grades:
         return _USABLE.format(topic)
-    advice = (_TOPICS[each.topic][2] for each in ranked if each.grade == "weak")
+    advice = (
+        _TOPICS[each.topic][2].format(_text(joined(each.about)))
+        for each in ranked
+        if each.grade == "weak"
+    )
     return _WEAK.format(topic, " ".join(dict.fromkeys(advice)))
 
 
@@ -345,12 +378,14 @@ def _privacy(statement: Statement | None) -> str:
 
 
 def _columns(result: Report, tables: Tables) -> str:
-    names, rows = list(tables.synthetic.columns), {}
-    if result.columns is not None:
+    names, rows, lost = list(tables.synthetic.columns), {}, pd.Series(dtype=object)
+    if result.columns is not None and result.lost is not None:
         rows = {each.columns[0]: each for each in result.columns.itertuples()}
-        names = list(rows)
+        lost = result.lost.groupby("column", sort=False)["loss"].agg("; ".join)
+        names = list(dict.fromkeys([*lost.index, *rows]))
     pictures = [
-        _column_figure(name, tables, rows.get(name)) for name in names[:MAX_PICTURES]
+        _column_figure(name, tables, rows.get(name), lost.get(name))
+        for name in names[:MAX_PICTURES]
     ]
     text = _SHARES_PUBLIC if result.public else _SHARES
     if len(names) > MAX_PICTURES:
@@ -359,11 +394,12 @@ def _columns(result: Report, tables: Tables) -> str:
     return text + _figures(pictures, "small")
 
 
-def _column_figure(name: Hashable, tables: Tables, row: Any) -> str:
+def _column_figure(name: Hashable, tables: Tables, row: Any, loss: str | None) -> str:
     real = None if tables.real is None else tables.real[name]
     caption = ""
     if row is not None:
         caption = f"{percent(row.distance)} off (chance: {percent(row.floor)})"
+        caption += f"; {_text(loss)}" if loss else ""
     axes, title = plot_marginal(real, tables.synthetic[name]), _text(name)
     return _figure(axes, f"Shares of the values of {title}", caption, title)
 
@@ -497,14 +533,22 @@ _OFF = "share of rows off, beyond 1.5 times chance alone"
 _WAY = "share of the way from 1.5 times chance alone to unrelated columns"
 # By topic: what it is called, what is graded, what not to do where it is weak.
 _TOPICS = {
+    "lost": (
+        "values that were lost", "share of a column's rows that lost their value",
+        "Leave out {}: values are lost there.",
+    ),
+    "range": (
+        "how far numbers reach", "share of a column's rows beyond the other's range",
+        "Do not rely on the largest and smallest values of {}.",
+    ),
     "columns": (
         "single columns", _OFF,
         "Do not quote counts or shares of single columns from this table.",
     ),
-    "worst column": ("the worst column", _OFF, "Do not rely on its worst column."),
+    "worst column": ("the worst column", _OFF, "Do not rely on {}."),
     "pairs": ("pairs of columns", _WAY, "Do not cross-tabulate this table."),
     "worst pair": (
-        "the worst pair of columns", _OFF, "Do not cross-tabulate its worst pair.",
+        "the worst pair of columns", _OFF, "Do not cross-tabulate {}.",
     ),
     "associations": (
         "how columns depend on each other", _WAY,
@@ -573,7 +617,8 @@ _SHARES = (
     '<p>The share of every value, or range of values: <span class="key real"></span> '
     'real, filled; <span class="key synthetic"></span> synthetic, outlined. Where the '
     "outline follows the filling, the column is right. Under each: the share of rows "
-    "that would have to change. The columns furthest beyond chance come first.</p>"
+    "that would have to change. Columns that lost values come first, then those "
+    "furthest beyond chance.</p>"
 )
 _ASSOCIATIONS = (
     "<p>How strongly two columns go together: 0 (light) where one says nothing about "

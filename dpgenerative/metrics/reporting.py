@@ -34,8 +34,17 @@ from dpgenerative.metrics.fidelity import (
     marginal_distance,
     sampling_floor,
 )
+from dpgenerative.metrics.losses import changed_ranges, lost_values
 from dpgenerative.metrics.membership import AttackResult
-from dpgenerative.metrics.page import exact, joined, percent, write_page
+from dpgenerative.metrics.page import (
+    LOST,
+    RANGES,
+    described,
+    exact,
+    joined,
+    percent,
+    write_page,
+)
 from dpgenerative.metrics.plots import METRICS, model_name
 from dpgenerative.metrics.utility import tstr
 
@@ -49,6 +58,8 @@ ATTACK_SYNTHETIC_ROWS = 20_000
 UTILITY_ROWS = 10_000
 """Rows that each model is trained on, at most."""
 LIMITS = {
+    "lost": (0.05, 0.20),
+    "range": (0.001, 0.01),
     "columns": (0.02, 0.10),
     "worst column": (0.05, 0.20),
     "pairs": (1 / 3, 2 / 3),
@@ -88,6 +99,8 @@ class Finding:
         The finding in plain words.
     percent : bool
         Whether the values read best as percentages.
+    about : tuple of hashable
+        Columns that it is about; empty for all of them.
     """
 
     topic: str
@@ -98,6 +111,12 @@ class Finding:
     severity: float
     text: str
     percent: bool = True
+    about: tuple[Hashable, ...] = ()
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        """Key that sorts what weighs most first: lost values, then by severity."""
+        return self.topic != "lost", -self.severity
 
     @property
     def grade(self) -> str:
@@ -117,6 +136,10 @@ class Report:
         What was measured and could be graded.
     privacy : PrivacyReport or None
         The synthesizer's `privacy_`.
+    lost, ranges : DataFrame or None
+        Columns that lost values, and columns of numbers or times that end elsewhere
+        than the real ones: ``column``, ``share`` of rows, and ``loss`` in words, the
+        largest share first.
     columns, pairs : DataFrame or None
         Total variation distance of one- and two-way marginals: columns ``columns``,
         ``distance``, ``floor`` and ``baseline``, the furthest beyond chance first.
@@ -133,6 +156,8 @@ class Report:
     public: bool
     findings: tuple[Finding, ...]
     privacy: PrivacyReport | None
+    lost: pd.DataFrame | None
+    ranges: pd.DataFrame | None
     columns: pd.DataFrame | None
     pairs: pd.DataFrame | None
     synthetic_associations: pd.DataFrame
@@ -165,12 +190,20 @@ class Report:
     def __repr__(self) -> str:
         if self.public:
             return "Report(public=True)"
-        weakest = max(self.findings, key=lambda each: each.severity)
+        weakest = min(self.findings, key=lambda each: each.order)
+        name = f"{weakest.topic} ({joined(weakest.about)})".removesuffix(" ()")
         counts = [
             f"{sum(each.grade == grade for each in self.findings)} {grade}"
             for grade in _GRADES
         ]
-        return f"Report({', '.join(counts)}; weakest: {weakest.topic})"
+        return f"Report({', '.join(counts)}; weakest: {name})"
+
+    def __str__(self) -> str:
+        lines = [repr(self)]
+        for title, found in ((LOST, self.lost), (RANGES, self.ranges)):
+            if found is not None and len(found):
+                lines += [f"{title}:", *(f"  {line}" for line in described(found))]
+        return "\n".join(lines)
 
 
 def report(
@@ -345,6 +378,12 @@ def _without_identifiers(synthesizer: Any, *tables: Any) -> list[Any]:
     ]
 
 
+def _judged(
+    tables: Tables, judge: Callable[[pd.DataFrame, pd.DataFrame], pd.DataFrame]
+) -> pd.DataFrame | None:
+    return None if tables.real is None else judge(tables.real, tables.synthetic)
+
+
 def _distances(tables: Tables, k: int) -> pd.DataFrame | None:
     real, seed = tables.real, tables.seed
     if real is None or real.shape[1] < k:
@@ -399,6 +438,8 @@ def _drawn(frame: pd.DataFrame, n: int, seed: int) -> pd.DataFrame:
 
 
 _STAGES: dict[str, Callable[[Tables, Statement | None], Any]] = {
+    "lost": lambda tables, _: _judged(tables, lost_values),
+    "ranges": lambda tables, _: _judged(tables, changed_ranges),
     "columns": lambda tables, _: _distances(tables, 1),
     "pairs": lambda tables, _: _distances(tables, 2),
     "associations": lambda tables, _: _associations(tables),
@@ -450,6 +491,27 @@ def _way(value: float, floor: float, baseline: float) -> float:
     return max(value - chance, 0.0) / max(baseline - chance, _VISIBLE)
 
 
+def _judge_lost(found: pd.DataFrame, tables: Tables) -> Finding | None:
+    return _judge_listed(found, "lost", "rows that lost a value, worst column", LOST)
+
+
+def _judge_ranges(found: pd.DataFrame, tables: Tables) -> Finding | None:
+    return _judge_listed(found, "range", "rows beyond the other's range", RANGES)
+
+
+def _judge_listed(
+    found: pd.DataFrame, topic: str, measure: str, title: str
+) -> Finding | None:
+    if found.empty:
+        return None
+    value = float(found["share"].iloc[0])
+    return Finding(
+        topic, measure, value, 0.0, math.nan, _severity(value, LIMITS[topic]),
+        f"{title}: {'; '.join(described(found))}.",
+        about=tuple(dict.fromkeys(found["column"])),
+    )  # fmt: skip
+
+
 def _judge_mean(off: pd.DataFrame, tables: Tables) -> Finding:
     value, floor, baseline = off[["distance", "floor", "baseline"]].mean()
     single = len(off["columns"][0]) == 1
@@ -486,7 +548,7 @@ def _judge_worst(off: pd.DataFrame, tables: Tables) -> Finding:
     return Finding(
         f"worst {kind}", f"rows off, worst {kind}", worst.distance, worst.floor,
         math.nan if single else worst.baseline,
-        _severity(excess, LIMITS[f"worst {kind}"]), text,
+        _severity(excess, LIMITS[f"worst {kind}"]), text, about=worst["columns"],
     )  # fmt: skip
 
 
@@ -613,6 +675,8 @@ def _broken(attack: AttackResult) -> str:
 
 
 _JUDGES: tuple[tuple[str, Callable[[Any, Tables], Finding | None]], ...] = (
+    ("lost", _judge_lost),
+    ("ranges", _judge_ranges),
     ("columns", _judge_mean),
     ("columns", _judge_worst),
     ("pairs", _judge_mean),

@@ -1,0 +1,146 @@
+"""What a release lost of single columns, judged on the rows themselves.
+
+A schema that a fit has completed does not know of levels that were not found: rows read
+through it have lost the same ones, and nothing seems amiss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pandas as pd
+
+from dpgenerative._temporal import spelled, temporal_kind
+from dpgenerative.metrics.fidelity import as_floats, is_number, level_codes
+from dpgenerative.metrics.page import percent
+
+LEAST_LOSS = 0.05
+"""Share of a column's rows from which their values count as lost."""
+LEAST_GAP = 0.1
+"""Share of the real range by which two ranges differ visibly."""
+_LUCK = 1e-3  # probability up to which values beyond the other range are no chance
+
+
+def lost_values(real: pd.DataFrame, synthetic: pd.DataFrame) -> pd.DataFrame:
+    """List the columns that lost values.
+
+    Parameters
+    ----------
+    real, synthetic : DataFrame of shape (n_real, p) and (n_synthetic, p)
+        Same columns, in the same order.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``column``, ``share`` (of the column's rows) and ``loss`` (in words),
+        the largest share first.
+    """
+    return _listed(real, synthetic, _losses)
+
+
+def changed_ranges(real: pd.DataFrame, synthetic: pd.DataFrame) -> pd.DataFrame:
+    """List columns of numbers or times that end far from where the real ones end.
+
+    Parameters
+    ----------
+    real, synthetic : DataFrame of shape (n_real, p) and (n_synthetic, p)
+        Same columns, in the same order.
+
+    Returns
+    -------
+    DataFrame
+        As `lost_values` returns it: ``share`` is that of the rows beyond the other
+        table's range.
+    """
+    return _listed(real, synthetic, _ranges)
+
+
+Judge = Callable[[pd.Series, pd.Series], Iterator[tuple[float, str]]]
+
+
+def _listed(real: pd.DataFrame, synthetic: pd.DataFrame, judge: Judge) -> pd.DataFrame:
+    rows = [
+        (name, *found)
+        for name in real.columns
+        for found in judge(real[name], synthetic[name])
+    ]
+    found = pd.DataFrame(rows, columns=["column", "share", "loss"])
+    return found.sort_values("share", ascending=False, kind="stable", ignore_index=True)
+
+
+def _losses(real: pd.Series, synthetic: pd.Series) -> Iterator[tuple[float, str]]:
+    before, after = float(real.isna().mean()), float(synthetic.isna().mean())
+    if after - before > LEAST_LOSS or before < after == 1:
+        which = "all" if after == 1 else f"{percent(after)} of the"
+        rows = f"{which} synthetic rows, in {percent(before)} of the real ones"
+        yield after - before, f"missing in {rows}"
+    elif before > LEAST_LOSS and after == 0:
+        yield before, f"never missing, as {percent(before)} of the real rows are"
+    if after < 1:
+        yield from (_numbers if is_number(real) else _levels)(real, synthetic)
+
+
+def _levels(real: pd.Series, synthetic: pd.Series) -> Iterator[tuple[float, str]]:
+    (codes, made), levels = level_codes(real, synthetic)
+    shares = np.bincount(codes[codes >= 0], minlength=len(levels)) / len(codes)
+    held = np.bincount(made[made >= 0], minlength=len(levels)) > 0
+    lost = float(shares[~held].sum())
+    by_chance = float((shares * (1 - shares) ** len(made)).sum())
+    if lost - by_chance <= LEAST_LOSS:
+        return
+    n_lost, n = np.count_nonzero(shares[~held]), np.count_nonzero(shares)
+    rows = f"{percent(lost)} of the real rows"
+    yield lost, f"without {n_lost:,} of {n:,} levels, those of {rows}"
+
+
+def _numbers(real: pd.Series, synthetic: pd.Series) -> Iterator[tuple[float, str]]:
+    values, made = (_known(column) for column in (real, synthetic))
+    if len(made) == 0 or len(values) == 0 or np.ptp(made) > 0:
+        return
+    lost = float((values != made[0]).mean())
+    if lost > LEAST_LOSS:
+        only = _written(made[0], real)
+        yield lost, f"always {only}, as {percent(1 - lost)} of the real ones are"
+
+
+def _ranges(real: pd.Series, synthetic: pd.Series) -> Iterator[tuple[float, str]]:
+    if not is_number(real):
+        return
+    values, made = (_known(column) for column in (real, synthetic))
+    if len(values) == 0 or len(made) == 0 or np.ptp(made) == 0:
+        return
+    for sign in (1, -1):
+        found = _end(sign * values, sign * made)
+        if found is not None:
+            cut, share = found
+            ends = [_written(sign * (sign * x).max(), real) for x in (made, values)]
+            way = "ends" if sign > 0 else "begins"
+            whose = "real" if cut else "synthetic"
+            between = f"{percent(share)} of the {whose} values lie between"
+            yield share, f"{way} at {ends[0]}, not {ends[1]} ({between})"
+
+
+def _end(values: np.ndarray, made: np.ndarray) -> tuple[bool, float] | None:
+    """Return whether the upper end is cut, and the share of rows beyond; or None."""
+    top, reached = values.max(), made.max()
+    if abs(top - reached) <= LEAST_GAP * max(np.ptp(values), 1e-300):
+        return None
+    cut = bool(top > reached)
+    longer, shorter = (values, made) if cut else (made, values)
+    beyond = int((longer > shorter.max()).sum())
+    share_of_draws = len(longer) / (len(longer) + len(shorter))
+    # How often the largest values are all its own if both are of one population.
+    if share_of_draws**beyond > _LUCK:
+        return None
+    return cut, beyond / len(longer)
+
+
+def _known(column: pd.Series) -> np.ndarray:
+    values = as_floats(column)
+    return values[np.isfinite(values)]
+
+
+def _written(value: float, like: pd.Series) -> str:
+    kind = temporal_kind(like.dtype)
+    return f"{value:,.6g}" if kind is None else spelled(int(value), kind, "s")
