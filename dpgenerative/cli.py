@@ -139,11 +139,10 @@ def report(options: argparse.Namespace) -> None:
     _check_output(options, options.output)
     from dpgenerative.metrics import report as evaluate
 
-    like = _joined(synthesizer, 1, 0).dtypes
-    real = _read_like(options.real, synthesizer.schema_, like)
+    real = _read_raw(options.real, synthesizer.schema_)
     holdout = None
     if options.holdout is not None:
-        holdout = _read_like(options.holdout, synthesizer.schema_, like)
+        holdout = _read_raw(options.holdout, synthesizer.schema_)
     page = evaluate(
         real,
         _joined(synthesizer, len(real), options.random_state),
@@ -213,15 +212,28 @@ def _read_schema(path: str) -> Schema:
     return unmarked_schema(facts, path)
 
 
-def _read_like(path: str, schema: Schema, dtypes: pd.Series) -> pd.DataFrame:
-    """Read rows in the dtypes that were fitted."""
+def _read_raw(path: str, schema: Schema) -> pd.DataFrame:
+    """Read rows by a fitted schema, but levels that it lacks as they are written.
+
+    They are what the fit did not find, or was not told of: as missing ones they would
+    seem to have been missing all along.
+    """
+    from dpgenerative.schema import Column, Schema
     from dpgenerative.tables import read_table
 
     frame = read_table(path, schema, others=False)
-    absent = [name for name in dtypes.index if name not in frame.columns]
+    absent = [name for name in schema.names if name not in frame.columns]
     if absent:
         raise ValueError(f"{path} lacks columns that were fitted: {absent}.")
-    return frame[list(dtypes.index)].astype(dtypes.to_dict())
+    levelled = [column for column in schema.columns if column.levels is not None]
+    written = read_table(
+        path, Schema(Column(c.name, "categorical") for c in levelled), others=False
+    )
+    for name in written.columns:
+        unread = frame[name].isna() & written[name].notna()
+        if unread.any():
+            frame[name] = frame[name].astype(object).where(~unread, written[name])
+    return frame[list(schema.names)]
 
 
 def _joined(synthesizer: Any, n: int, random_state: int) -> pd.DataFrame:

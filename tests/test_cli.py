@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -21,6 +20,7 @@ from dpgenerative import (
     tables,
 )
 from dpgenerative.cli import main
+from dpgenerative.metrics.losses import lost_values
 from dpgenerative.synthesizers import base
 from dpgenerative.tables import (
     MARK,
@@ -89,6 +89,13 @@ def refused(capsys, arguments, code=2):
     assert captured.err.startswith("dpgenerative")
     assert captured.err.count("\n") == 1
     return captured.err
+
+
+class Fake:
+    """Stand in for the page."""
+
+    def save(self, path):
+        Path(path).write_text("page")
 
 
 def parts_left(folder):
@@ -291,6 +298,43 @@ def test_refusals_that_need_a_model(folder, model_file, capsys):
     assert not Path("p").exists()
 
 
+def test_report_judges_the_rows_as_they_are(folder, capsys, monkeypatch):
+    """Read by the levels found, zip codes would be missing in the real table too."""
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(
+        {
+            "zip": [f"{code:05d}" for code in rng.integers(0, 300, 400)],
+            "ward": rng.choice(["A", "B", "C"], 400),
+            "well": rng.choice(["yes", "no", "perhaps"], 400),
+        }
+    )
+    rows.to_csv("rows.csv", index=False)
+    facts = Schema(
+        [
+            Column("zip", "categorical"),
+            Column("ward", "categorical", levels=["A", "B"]),
+            Column("well", "boolean"),
+        ]
+    )
+    Path("facts.json").write_text(json.dumps(facts.to_dict()), encoding="utf-8")
+    fit = ["fit", "rows.csv", "--schema", "facts.json", "--epsilon", "1", "-o", "m.dpg"]
+    assert main([*fit, *FAST]) == 0
+    seen = []
+    monkeypatch.setattr(
+        metrics, "report", lambda *tables, **_: seen.append(tables) or Fake()
+    )
+    report = ["report", "m.dpg", "--real", "rows.csv", "-o", "page.html", "--quiet"]
+    assert main(report) == 0
+    real, fake = seen[0]
+    assert real["zip"].tolist() == rows["zip"].tolist()
+    assert real["ward"].tolist() == rows["ward"].tolist()
+    words = {True: "yes", False: "no", "perhaps": "perhaps"}
+    assert [words[word] for word in real["well"]] == rows["well"].tolist()
+    lost = lost_values(real, fake).set_index("column")["loss"]
+    assert lost["zip"].startswith("missing in all synthetic rows, in 0.0")
+    assert {"zip", "ward"} <= set(lost.index)
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_report_leaves_out_columns_that_were_not_fitted(
     suffix, folder, model_file, capsys, monkeypatch
@@ -299,7 +343,7 @@ def test_report_leaves_out_columns_that_were_not_fitted(
 
     def looked_at(real, fake, **_):
         seen.append(list(real.columns))
-        return SimpleNamespace(save=lambda path: Path(path).write_text("page"))
+        return Fake()
 
     monkeypatch.setattr(metrics, "report", looked_at)
     rows = patients().assign(notes="free text")
