@@ -304,17 +304,18 @@ class _Door(Mechanisms):
 
     def __init__(self, inner: Mechanisms) -> None:
         self._inner = inner
+        self.ledger = inner.ledger
 
     def count(self, n: int, epsilon: float) -> int:
         return self._inner.count(n, epsilon)
 
-    def gaussian(self, values: np.ndarray, std: float) -> np.ndarray:
-        return self._inner.gaussian(values, std)
+    def gaussian(self, values: np.ndarray, std: float, **stated: Any) -> np.ndarray:
+        return self._inner.gaussian(values, std, **stated)
 
     def thresholded(
-        self, counts: Mapping[Key, int], std: float, threshold: float
+        self, counts: Mapping[Key, int], std: float, threshold: float, **stated: Any
     ) -> dict[Key, float]:
-        return self._inner.thresholded(counts, std, threshold)
+        return self._inner.thresholded(counts, std, threshold, **stated)
 
 
 # One step -------------------------------------------------------------------------
@@ -433,11 +434,13 @@ class _Repeated(_Door):
         self.noisy: list[np.ndarray] = []
         self.stds: Sequence[float] = ()
 
-    def gradient(self, sums: Sequence[Tensor], stds: Sequence[float]) -> list[Tensor]:
+    def gradient(
+        self, sums: Sequence[Tensor], stds: Sequence[float], **stated: Any
+    ) -> list[Tensor]:
         self.stds = stds
         self.exact.append(_flat(sums))
         for _ in range(self.n):
-            released = self._inner.gradient(sums, stds)
+            released = self._inner.gradient(sums, stds, **stated)
             self.noisy.append(_flat(released))
         return released
 
@@ -609,8 +612,10 @@ class _Witness(_Door):
         self.std = 0.0
         self.seen: list[np.ndarray] = []
 
-    def gradient(self, sums: Sequence[Tensor], stds: Sequence[float]) -> list[Tensor]:
-        released = self._inner.gradient(sums, stds)
+    def gradient(
+        self, sums: Sequence[Tensor], stds: Sequence[float], **stated: Any
+    ) -> list[Tensor]:
+        released = self._inner.gradient(sums, stds, **stated)
         self.std = stds[self.place]
         self.seen.append(_flat([released[self.place]]))
         return released

@@ -15,6 +15,10 @@ class UnsupportedColumnError(TypeError):
     """A column has a dtype that no release covers; the text names it."""
 
 
+class LedgerError(RuntimeError):
+    """What was released is not what was planned; nothing of it may be shown."""
+
+
 class FileFormatError(ValueError):
     """A file is foreign, of a newer version, or damaged; the text says which."""
 

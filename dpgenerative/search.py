@@ -34,7 +34,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._random import RandomSource, SecureGenerator
 from dpgenerative._validation import as_table, check_number, refuse
-from dpgenerative.exceptions import InfeasibleBudgetError, SamplingError
+from dpgenerative.exceptions import (
+    InfeasibleBudgetError,
+    LedgerError,
+    SamplingError,
+)
 from dpgenerative.predictors import (
     SyntheticClassifier,
     SyntheticRegressor,
@@ -42,9 +46,16 @@ from dpgenerative.predictors import (
     as_series,
 )
 from dpgenerative.privacy.accounting import epsilon_of_pairs, gaussian_multiplier
-from dpgenerative.privacy.budget import charge, trial
+from dpgenerative.privacy.budget import charge, trials
+from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import PrivacyPlan, PrivacyReport, count_epsilon
+from dpgenerative.privacy.plan import (
+    PrivacyPlan,
+    PrivacyReport,
+    count_epsilon,
+    refuse_difference,
+    within,
+)
 from dpgenerative.privacy.selection import (
     TrialLaw,
     best_of,
@@ -62,6 +73,8 @@ _N_BINS = 10
 """Quantile intervals of a number in the default score of a synthesizer."""
 _SCORE_ROWS = 20_000
 """Synthetic rows that such a score samples at most."""
+SCORE_SENSITIVITY = 0.5
+"""How far one row moves the sum of scores, less 1/2 each, or of a distance."""
 _LAST = (0.98, 1.0)
 """Share of the budget that calibrated trials use."""
 
@@ -409,8 +422,14 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
                 warnings.simplefilter("ignore")
                 return self._trial(candidates, budget, X, y, rng, mechanisms, public)
 
-        best = best_of(run, lambda t: t.score, TrialLaw(self.mean_trials), rng)
-        self._keep(best, candidates, budget, pure)
+        n_trials = TrialLaw(self.mean_trials).draw(rng)
+        with trials(budget.n_train, mechanisms.ledger):
+            best = best_of(run, lambda t: t.score, n_trials)
+            found = self._found(best, candidates, budget, pure)
+        budget.check(mechanisms.ledger, pure, n_trials)
+        for name, value in found.items():
+            setattr(self, name, value)
+        self._set_feature_names(best.estimator)
         return self
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -564,11 +583,13 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
                     plans = [_plan(*fit, at, delta, n_train) for fit in fits]
                     z = gaussian_multiplier(at, delta)
                 except InfeasibleBudgetError:
-                    return _Budget(at, delta, n_train, n_test, math.inf, math.inf, ())
+                    return _Budget(
+                        at, delta, n_rows, n_train, n_test, math.inf, math.inf, ()
+                    )
                 if not any(plan.threshold_delta for plan in plans):
                     break
             bound = selection_epsilon(plans, z, law, epsilon, self.delta)
-            return _Budget(at, delta, n_train, n_test, z, bound, tuple(plans))
+            return _Budget(at, delta, n_rows, n_train, n_test, z, bound, tuple(plans))
 
         low, high = math.log(epsilon) - 5, math.log(epsilon) + 2
         guess = math.log(epsilon / 2)
@@ -606,22 +627,25 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         index = int(rng.integers(len(candidates)))
         estimator = self._clone(candidates[index], budget)
         held_out = rng.random(len(X)) < self.holdout
-        with trial(budget.n_train):
-            try:
-                estimator.fit(_rows(X, ~held_out), _rows(y, ~held_out), public=public)
-            except Exception:
-                return _FAILED
-        if _fitted(estimator).privacy_.plan != budget.plans[index]:
-            raise RuntimeError(
-                f"{type(self).__name__}: a trial spent its budget in another way than "
-                "was planned, so that nothing is promised. Release nothing of it."
-            )
+        try:
+            estimator.fit(_rows(X, ~held_out), _rows(y, ~held_out), public=public)
+        except LedgerError:
+            raise
+        except Exception:
+            return _FAILED
+        plan = _fitted(estimator).privacy_.plan
+        refuse_difference({"a trial": plan == budget.plans[index]})
         parts = _rows(X, held_out), _rows(y, held_out)
         try:
             score = self._deviation(estimator, *parts, budget.n_test)
         except SamplingError:
             return _FAILED
-        noisy = mechanisms.gaussian(np.array([score]), 0.5 * budget.score_multiplier)
+        noisy = mechanisms.gaussian(
+            np.array([score]),
+            SCORE_SENSITIVITY * budget.score_multiplier,
+            release="score",
+            sensitivity=SCORE_SENSITIVITY,
+        )
         return _Trial(index, estimator, 0.5 + float(noisy[0]) / budget.n_test)
 
     def _deviation(self, estimator: Any, X: Any, y: Any, n_test: float) -> float:
@@ -634,13 +658,14 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             return _pairs_deviation(estimator, X, y, n_test)
         return float(np.sum(scores - 0.5))
 
-    def _keep(
+    def _found(
         self,
         best: _Trial,
         candidates: Sequence[Mapping[str, Any]],
         budget: _Budget,
         pure: float,
-    ) -> None:
+    ) -> dict[str, Any]:
+        """Return every attribute that a search leaves behind."""
         if best is _FAILED:
             raise RuntimeError(
                 f"{type(self).__name__}: the learner failed on synthetic rows, or no "
@@ -664,13 +689,19 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             inner.privacy_, plan=plan, epsilon_spent=spent, notes=notes
         )
         inner.epsilon_, inner.delta_ = spent, float(self.delta)
-        self.best_estimator_ = estimator
-        self.best_params_ = dict(candidates[best.index])
-        self.best_score_ = best.score
-        self.score_std_ = 0.5 * budget.score_multiplier / budget.n_test
-        self.trial_epsilon_, self.trial_delta_ = budget.epsilon, budget.delta
-        self.epsilon_, self.delta_ = spent, float(self.delta)
-        self.n_features_in_ = estimator.n_features_in_
+        return {
+            "best_estimator_": estimator,
+            "best_params_": dict(candidates[best.index]),
+            "best_score_": best.score,
+            "score_std_": SCORE_SENSITIVITY * budget.score_multiplier / budget.n_test,
+            "trial_epsilon_": budget.epsilon,
+            "trial_delta_": budget.delta,
+            "epsilon_": spent,
+            "delta_": float(self.delta),
+            "n_features_in_": estimator.n_features_in_,
+        }
+
+    def _set_feature_names(self, estimator: Any) -> None:
         if hasattr(estimator, "feature_names_in_"):
             self.feature_names_in_ = estimator.feature_names_in_
         elif hasattr(self, "feature_names_in_"):
@@ -683,11 +714,32 @@ class _Budget:
 
     epsilon: float
     delta: float
+    n_rows: int
     n_train: int
     n_test: float
     score_multiplier: float
     bound: float
     plans: tuple[PrivacyPlan, ...]
+
+    def check(self, ledger: Ledger, pure: float, n_trials: int) -> None:
+        """Raise `LedgerError` unless the search did what was planned.
+
+        The fits of trials have ledgers of their own; here are their number, the scores
+        and the row count.
+        """
+        scores = ledger.losses.get("score", [])
+        most = self.score_multiplier**-2
+        refuse_difference(
+            {
+                "row count": ledger.n_rows == self.n_rows
+                and within(ledger.count_epsilon, pure),
+                "trials": max(ledger.n_fits, len(scores)) <= n_trials,
+                "scores": bool(scores) and all(within(loss, most) for loss in scores),
+                "others": set(ledger.losses) == {"score"}
+                and not ledger.key_delta
+                and not ledger.steps,
+            }
+        )
 
 
 @dataclass(frozen=True)

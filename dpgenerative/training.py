@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from dpgenerative._progress import watched
 from dpgenerative._random import RandomSource, Streams
+from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.sampling import (
@@ -135,12 +136,17 @@ class Keeper(Protocol):
 
 
 def batches(
-    plan: PrivacyPlan, n: int, rng: RandomSource, device: str, whole: bool
+    plan: PrivacyPlan,
+    n: int,
+    rng: RandomSource,
+    device: str,
+    whole: bool,
+    ledger: Ledger,
 ) -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
     """Yield one Poisson batch per step, in padded chunks (one chunk if `whole`)."""
     size = min(capacity(plan.batch_size), LARGEST_CHUNK)
     for _ in range(plan.n_steps):
-        rows = poisson_indices(n, plan.sampling_rate, rng)
+        rows = poisson_indices(n, plan.sampling_rate, rng, ledger)
         chunks = padded_chunks(rows, max(size, len(rows)) if whole else size)
         yield ((i.to(device), present.to(device)) for i, present in chunks)
 
@@ -201,7 +207,7 @@ def train(
         return draw_partitions(size, gradient.n_partitions, streams.batches)
 
     whole = divergence is not None or gradient.aggregation != "term-wise"
-    stream = batches(plan, n, streams.batches, device, whole)
+    stream = batches(plan, n, streams.batches, device, whole, mechanisms.ledger)
     loop = LoopState(model, optimizer, schedule, averaged)
     first = 0 if keeper is None else keeper.begin(loop)
     for t in watched(

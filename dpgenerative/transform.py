@@ -50,6 +50,8 @@ from dpgenerative.constraints import alternatives, is_missing, satisfies
 from dpgenerative.privacy.noise import Key, Mechanisms, threshold_for
 from dpgenerative.schema import Column, Schema, is_real_dtype
 
+RELEASE = "marginals"
+"""What the plan calls all that is released here."""
 DOMAIN_SHARE = 0.25
 """Part of a column's budget that finds its bounds or levels, where they are unknown."""
 CONTINUOUS_DEPTH = 12
@@ -572,13 +574,17 @@ class _Fitter:
     def _domain_std(self) -> float:
         return self.std / math.sqrt(DOMAIN_SHARE if self.informed else 1.0)
 
+    def _released(self, exact: np.ndarray, std: float) -> np.ndarray:
+        """Release counts of cells, of which a row is in one."""
+        return self.mechanisms.gaussian(exact, std, release=RELEASE, sensitivity=1.0)
+
     # Levels ---------------------------------------------------------------------
 
     def _open_levels(self, column: Column, dtype: Any, series: pd.Series) -> Codec:
         std = self._domain_std()
         threshold = threshold_for(std, self.delta, self.n_open) if std else 0.0
         counts = Counter(key for key in _keys(series) if key is not None)
-        released = self.mechanisms.thresholded(counts, std, threshold)
+        released = self.mechanisms.thresholded(counts, std, threshold, release=RELEASE)
         levels: tuple[Any, ...] = tuple(key[1] for key in released)
         if not levels:
             levels = NO_NUMBERS if is_real_dtype(dtype) else NO_LEVELS
@@ -595,7 +601,7 @@ class _Fitter:
         found = level_indices(series, column.levels)
         found = np.where(found < 0, len(column.levels) if column.nullable else 0, found)
         exact = np.bincount(found, minlength=n_levels)
-        noisy = self.mechanisms.gaussian(exact, self.std)
+        noisy = self._released(exact, self.std)
         counts = project_to_simplex(noisy, self.n_rows)
         cells = self._pooled(column, counts)
         shared = np.bincount(cells)[cells] > 1
@@ -670,7 +676,7 @@ class _Fitter:
         cells = np.searchsorted(edges[1:-1], steps, side="right")
         exact = zip(*np.unique(steps[heavy[cells]], return_counts=True), strict=True)
         counts: dict[Key, int] = {("float", float(v)): int(n) for v, n in exact}
-        released = self.mechanisms.thresholded(counts, std, threshold)
+        released = self.mechanisms.thresholded(counts, std, threshold, release=RELEASE)
         values = np.full(len(heavy), np.nan)
         for (_, value), count in released.items():
             cell = np.searchsorted(edges[1:-1], value, side="right")
@@ -703,7 +709,7 @@ class _Fitter:
         cells = np.clip(cells, 0, len(ends) - 2)
         exact = np.bincount(cells, minlength=len(ends) - 1)
         std = self._domain_std()
-        noisy = self.mechanisms.gaussian(exact, std)
+        noisy = self._released(exact, std)
         # With 99.9 % probability no empty magnitude passes for an occupied one.
         # Rounding adds a half at most.
         passes = noisy > std * norm.isf(1e-3 / len(noisy)) + 0.5
@@ -756,7 +762,7 @@ class _Fitter:
         missing = _Interval(0, 0, 0.0)
         if nullable:
             exact = np.array([below[-1], n_missing])
-            noisy = self.mechanisms.gaussian(exact, std)
+            noisy = self._released(exact, std)
             whole = project_to_simplex(noisy, self.n_rows)
             root = _Interval(0, len(grid) - 1, whole[0], noisy[0], rough)
             missing = _Interval(0, 0, whole[1], noisy[1], rough)
@@ -773,9 +779,7 @@ class _Fitter:
         widths = np.diff(np.append(starts, len(grid) - 1))
         exact = np.append(np.diff(below[np.append(starts, len(grid) - 1)]), n_missing)
         counted = [*leaves, missing] if nullable else leaves
-        noisy = self.mechanisms.gaussian(
-            exact[: len(counted)], self.std * math.sqrt(fair)
-        )
+        noisy = self._released(exact[: len(counted)], self.std * math.sqrt(fair))
         for interval, count in zip(counted, noisy, strict=True):
             interval.add(count, fair)
         whole = project_to_simplex(
@@ -834,7 +838,7 @@ class _Fitter:
     ) -> list[_Interval]:
         """Halve every interval given; return the halves."""
         ends = [(i.start, (i.start + i.stop) // 2, i.stop) for i in chosen]
-        noisy = self.mechanisms.gaussian(np.diff(below[np.array(ends)], axis=1), std)
+        noisy = self._released(np.diff(below[np.array(ends)], axis=1), std)
         for interval, (start, middle, stop), pair in zip(
             chosen, ends, noisy, strict=True
         ):

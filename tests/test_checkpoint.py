@@ -61,17 +61,17 @@ class Counter(Mechanisms):
         self.calls.append("count")
         return super().count(*args)
 
-    def gaussian(self, *args):
+    def gaussian(self, *args, **stated):
         self.calls.append("gaussian")
-        return super().gaussian(*args)
+        return super().gaussian(*args, **stated)
 
-    def thresholded(self, *args):
+    def thresholded(self, *args, **stated):
         self.calls.append("thresholded")
-        return super().thresholded(*args)
+        return super().thresholded(*args, **stated)
 
-    def gradient(self, *args):
+    def gradient(self, *args, **stated):
         self.calls.append("gradient")
-        return super().gradient(*args)
+        return super().gradient(*args, **stated)
 
 
 @pytest.fixture(autouse=True)

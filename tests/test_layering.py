@@ -22,6 +22,7 @@ ORDER = (
     ("schema",),
     ("tables",),
     ("layers",),
+    ("privacy.ledger",),
     (
         "privacy.gradients",
         "privacy.clipping",

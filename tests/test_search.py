@@ -36,7 +36,8 @@ from dpgenerative._random import SecureGenerator
 from dpgenerative.constraints import Impossible
 from dpgenerative.exceptions import InfeasibleBudgetError
 from dpgenerative.privacy.accounting import epsilon_of_pairs
-from dpgenerative.privacy.budget import known_count, trial
+from dpgenerative.privacy.budget import known_count, trials
+from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.selection import TrialLaw
 from dpgenerative.search import _containers, _hits, _pairs_deviation, _row_scores
 
@@ -435,7 +436,7 @@ def test_very_small_tables_and_empty_parts(n):
 def test_a_fit_to_no_rows_works_inside_a_trial_only(estimator, params):
     frame = table(5)[0].iloc[:0].assign(n=np.zeros(0, int), m=pd.array([], "Int64"))
     empty = estimator(n_steps=3, **params)
-    with trial(200):
+    with trials(200, Ledger()):
         assert empty.fit(frame).privacy_.plan.n_rows == 200
     assert len(empty.sample(5)) == 5
     with pytest.raises(ValueError, match="0 sample"):
@@ -559,7 +560,7 @@ def test_a_trial_that_was_not_planned_is_an_error(monkeypatch):
         return replace(found, n_steps=found.n_steps + 1) if fits else found
 
     monkeypatch.setattr(DPHFlowSynthesizer, "_plan", other)
-    with pytest.raises(RuntimeError, match="another way than was planned"):
+    with pytest.raises(RuntimeError, match="not what was planned"):
         PrivateSearchCV(flow(), {"n_bins": [8]}, mean_trials=1.1).fit(X)
 
 

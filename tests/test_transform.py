@@ -330,13 +330,13 @@ class Recorder(Mechanisms):
         self.releases = []
         self.answers = []
 
-    def gaussian(self, values, std):
+    def gaussian(self, values, std, **stated):
         self.releases.append(Release(np.array(values, float), std))
-        return self._answer(self._plain.gaussian(values, std))
+        return self._answer(self._plain.gaussian(values, std, **stated))
 
-    def thresholded(self, counts, std, threshold):
+    def thresholded(self, counts, std, threshold, **stated):
         self.releases.append(Release(dict(counts), std, threshold))
-        return self._answer(self._plain.thresholded(counts, std, threshold))
+        return self._answer(self._plain.thresholded(counts, std, threshold, **stated))
 
     def _answer(self, answer):
         if self._frozen is not None:

@@ -20,6 +20,7 @@ from typing import Self
 
 from dpgenerative._validation import check_number
 from dpgenerative.exceptions import BudgetExceededError
+from dpgenerative.privacy.ledger import Ledger
 
 _ROUNDING = 1e-12
 """Share by which sums of decimal fractions may miss their mark: 0.1 + 0.2 > 0.3."""
@@ -28,7 +29,8 @@ _lock = threading.RLock()
 _open: list[PrivacyBudget] = []
 _payers: dict[str, list[PrivacyBudget]] = {}
 """Budgets that have paid for a fit that is not finished, by its name."""
-_known_count: ContextVar[int | None] = ContextVar("known_count", default=None)
+_search: ContextVar[tuple[int, Ledger] | None] = ContextVar("search", default=None)
+"""The row count that a surrounding search released, and its ledger."""
 
 
 class PrivacyBudget:
@@ -137,8 +139,9 @@ def charge(
     BudgetExceededError
         When one of them cannot pay; none is charged then.
     """
-    if known_count() is not None:
-        return  # The search around this fit has paid for it.
+    if (search := _search.get()) is not None:
+        search[1].n_fits += 1  # It has paid, and compares their number with its plan.
+        return
     cost = math.inf if epsilon is None else epsilon
     with _lock:
         payers = [] if fit is None else _payers.setdefault(fit, [])
@@ -171,18 +174,19 @@ def refuse_workers(owner: str) -> None:
 
 def known_count() -> int | None:
     """Return the row count that a surrounding search released; None outside one."""
-    return _known_count.get()
+    search = _search.get()
+    return None if search is None else search[0]
 
 
 @contextmanager
-def trial(n_rows: int) -> Iterator[None]:
+def trials(n_rows: int, ledger: Ledger) -> Iterator[None]:
     """Run fits as parts of one mechanism that has released the row count already.
 
-    Inside, a fit takes `n_rows` for its row count, charges no budget and may meet a
-    table of no rows.
+    Inside, a fit takes `n_rows` for its row count, is counted by the ledger, charges no
+    budget and may meet a table of no rows.
     """
-    token = _known_count.set(n_rows)
+    token = _search.set((n_rows, ledger))
     try:
         yield
     finally:
-        _known_count.reset(token)
+        _search.reset(token)

@@ -10,6 +10,9 @@ that is the sum rounded, which is processing, and the low bits of what is releas
 nothing. `thresholded` is that mechanism on counts whose *keys* are private: a key
 present in one row only survives with probability P(round(N(0, std^2)) > threshold - 1).
 
+Every call states what it releases, and with which sensitivity; all of it is noted in
+the `ledger`, with which a fit is compared with its plan.
+
 Edge cases: empty arrays come back empty; std = 0 means no privacy and adds nothing.
 """
 
@@ -23,6 +26,7 @@ import torch
 from torch import Tensor
 
 from dpgenerative._random import RandomSource
+from dpgenerative.privacy.ledger import Ledger
 
 Key = tuple[str, str | bool | int | float]
 """Type name and value of a string or number found in a column."""
@@ -38,6 +42,11 @@ class Mechanisms:
     gradients : RandomSource or torch.Generator
         Noise of gradients. On a CPU the former: torch's generator there keeps 32 bits
         of its seed, which an adversary can search. On CUDA the latter, which keeps 64.
+
+    Attributes
+    ----------
+    ledger : Ledger
+        What was released.
     """
 
     def __init__(
@@ -47,41 +56,82 @@ class Mechanisms:
     ) -> None:
         self._rng = rng
         self._gradients = gradients
+        self.ledger = Ledger()
 
     def count(self, n: int, epsilon: float) -> int:
         """Release a row count by the two-sided geometric mechanism; at least 1."""
-        if math.isinf(epsilon):
-            return max(1, n)
-        return max(1, n + discrete_laplace(epsilon, self._rng))
+        noise = 0 if math.isinf(epsilon) else discrete_laplace(epsilon, self._rng)
+        released = max(1, n + noise)
+        self.ledger.count(released, epsilon)
+        return released
 
-    def gaussian(self, values: np.ndarray, std: float) -> np.ndarray:
+    def gaussian(
+        self, values: np.ndarray, std: float, *, release: str, sensitivity: float
+    ) -> np.ndarray:
         """Release an array with independent Gaussian noise on every entry.
 
         The noise of counts, an array of an integer dtype, is rounded to whole numbers.
+
+        Parameters
+        ----------
+        values : ndarray
+        std : float
+        release : str
+            What the plan calls it: "marginals", "norm", "latents"; "score" in a search.
+        sensitivity : float
+            How far one row can move the values, in the Euclidean norm.
         """
-        noise = std * self._rng.standard_normal(np.shape(values))
-        if np.asarray(values).dtype.kind in "iu":
-            noise = np.rint(noise)
-        noisy: np.ndarray = np.asarray(values, float) + noise
-        return noisy
+        self.ledger.gaussian(release, std, sensitivity)
+        return self._noisy(values, std)
 
     def thresholded(
-        self, counts: Mapping[Key, int], std: float, threshold: float
+        self, counts: Mapping[Key, int], std: float, threshold: float, *, release: str
     ) -> dict[Key, float]:
-        """Release the keys whose noisy count exceeds a threshold, in sorted order."""
+        """Release the keys whose noisy count exceeds a threshold, in sorted order.
+
+        A row has one key at most: the counts have sensitivity 1.
+        """
+        self.ledger.keys(release, std, threshold)
         keys = sorted(counts, key=lambda key: (type(key).__name__, str(key)))
-        noisy = self.gaussian(np.array([counts[key] for key in keys], int), std)
+        exact = np.array([counts[key] for key in keys], int)
+        noisy = self._noisy(exact, std)
         pairs = zip(keys, noisy.tolist(), strict=True)
         return {key: value for key, value in pairs if value > threshold}
 
-    def gradient(self, sums: Sequence[Tensor], stds: Sequence[float]) -> list[Tensor]:
-        """Release gradient sums; parameter k gets N(0, stds[k]^2) on every entry."""
+    def gradient(
+        self,
+        sums: Sequence[Tensor],
+        stds: Sequence[float],
+        *,
+        sensitivities: Sequence[float],
+        divisor: float,
+    ) -> list[Tensor]:
+        """Release gradient sums; parameter k gets N(0, stds[k]^2) on every entry.
+
+        Parameters
+        ----------
+        sums : sequence of Tensor
+        stds : sequence of float
+        sensitivities : sequence of float
+            Noise with which all of it is one mechanism of multiplier 1.
+        divisor : float
+            Public number by which the sum over rows was divided.
+        """
+        self.ledger.gradient(stds, sensitivities, divisor)
         noises = self._normal(sum(x.numel() for x in sums), sums[0].device)
         pieces = torch.split(noises, [x.numel() for x in sums])
         return [
             torch.add(x, noise.view_as(x).to(x.dtype), alpha=std)
             for x, std, noise in zip(sums, stds, pieces, strict=True)
         ]
+
+    def _noisy(self, values: np.ndarray, std: float) -> np.ndarray:
+        """Add noise to every entry of an array, whole to whole numbers."""
+        noise = std * self._rng.standard_normal(np.shape(values))
+        if np.asarray(values).dtype.kind in "iu":
+            noise = np.rint(noise)
+        noisy: np.ndarray = np.asarray(values, float) + noise
+        return noisy
 
     def _normal(self, n: int, device: torch.device) -> Tensor:
         """Draw n standard normals in float64."""

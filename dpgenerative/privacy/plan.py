@@ -14,18 +14,19 @@ are fixed by that value, are (epsilon - epsilon_c, delta)-DP together; so the wh
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from html import escape
 from typing import Any
 
-from dpgenerative.exceptions import InfeasibleBudgetError
+from dpgenerative.exceptions import InfeasibleBudgetError, LedgerError
 from dpgenerative.privacy.accounting import (
     GaussianRelease,
     calibrate,
     epsilon_of,
     gaussian_multiplier,
 )
+from dpgenerative.privacy.ledger import Ledger
 
 COUNT_SHARE = 0.015
 """Share of epsilon that releases the number of rows."""
@@ -35,6 +36,8 @@ NORM_SHARE = 0.01
 """Share of the budget that estimates the clipping norm, where that is asked for."""
 _LARGEST_EXPONENT = 600.0
 """Beyond it the growth of delta with the rows of a person overflows."""
+_ROUNDING = 1e-9
+"""Share by which sums of what was spent may miss what was planned."""
 _CURVE = tuple(10.0**-k for k in range(1, 10))
 """Values of delta at which a run's privacy curve is read."""
 
@@ -142,6 +145,39 @@ class PrivacyPlan:
                 pairs.append(group_privacy(*row, self.rows_per_unit))
         return tuple(pair for pair in pairs if pair[1] < 1)
 
+    def check(self, ledger: Ledger) -> None:
+        """Raise unless what a fit released is what was planned, release by release.
+
+        Marginals may cost less: halvings that no count asked for are not made. Without
+        privacy nothing was promised.
+
+        Raises
+        ------
+        LedgerError
+            Where they differ.
+        """
+        if not self.private:
+            return
+        marginals = ledger.total("marginals")
+        agrees = {
+            "row count": ledger.n_rows == self.n_rows
+            and within(ledger.count_epsilon, self.count_epsilon),
+            "marginals": within(marginals, self.marginal_multiplier**-2)
+            and (marginals > 0) == math.isfinite(self.marginal_multiplier),
+            "keys": within(ledger.key_delta, self.threshold_delta),
+            "norm": _same(ledger.total("norm"), self.norm_multiplier**-2),
+            "latents": _same(ledger.total("latents"), self.prior_multiplier**-2),
+            "gradients": sum(ledger.steps.values()) == self.n_steps
+            and all(
+                rate == self.sampling_rate
+                and _same(multiplier, self.noise_multiplier)
+                and divisor == self.batch_size
+                for rate, multiplier, divisor in ledger.steps
+            ),
+            "others": set(ledger.losses) <= {"marginals", "norm", "latents"},
+        }
+        refuse_difference(agrees)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers."""
         return asdict(self)
@@ -154,6 +190,26 @@ class PrivacyPlan:
         if unknown:
             raise ValueError(f"PrivacyPlan: unknown or missing numbers {unknown}.")
         return cls(**numbers)
+
+
+def within(spent: float, planned: float) -> bool:
+    """Tell whether a cost is at most what was planned, but for rounding."""
+    return spent <= planned * (1 + _ROUNDING)
+
+
+def _same(found: float, planned: float) -> bool:
+    return math.isclose(found, planned, rel_tol=_ROUNDING)
+
+
+def refuse_difference(agrees: Mapping[str, bool]) -> None:
+    """Raise `LedgerError` if any part of a plan is not what was done."""
+    wrong = [name for name, holds in agrees.items() if not holds]
+    if wrong:
+        raise LedgerError(
+            f"What was released ({', '.join(wrong)}) is not what was planned: nothing "
+            "is promised, and nothing was kept. This is an error of the package; "
+            "please report it."
+        )
 
 
 def _fixed(*multipliers: float) -> list[GaussianRelease]:

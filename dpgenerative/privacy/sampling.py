@@ -17,14 +17,17 @@ import torch
 from torch import Tensor
 
 from dpgenerative._random import RandomSource
+from dpgenerative.privacy.ledger import Ledger
 
 
-def poisson_indices(n: int, q: float, rng: RandomSource) -> np.ndarray:
+def poisson_indices(n: int, q: float, rng: RandomSource, ledger: Ledger) -> np.ndarray:
     """Draw the rows of one batch: each of n rows with probability q, independently.
 
+    The rate is noted in the ledger.
     The gaps between successes of independent trials are geometric, so that the cost is
     that of the batch and not of the table.
     """
+    ledger.sample(q)
     if q >= 1:
         return np.arange(n)
     size = int(n * q + 6 * math.sqrt(n * q) + 16)

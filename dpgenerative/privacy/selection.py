@@ -72,12 +72,11 @@ class TrialLaw:
 def best_of(
     run: Callable[[], Any],
     score: Callable[[Any], float],
-    law: TrialLaw,
-    rng: RandomSource,
+    n_trials: int,
 ) -> Any:
-    """Run a random number of trials and return the best; the others are gone."""
+    """Run as many trials as were drawn and return the best; the others are gone."""
     best = run()
-    for _ in range(law.draw(rng) - 1):
+    for _ in range(n_trials - 1):
         found = run()
         best = found if score(found) > score(best) else best
     return best

@@ -306,18 +306,25 @@ class PrivateGradient:
             )
         return words
 
-    def stds(self, model: nn.Module, batch_wise: bool) -> dict[nn.Parameter, float]:
-        """Return the standard deviation of the noise of every trained parameter."""
+    def sensitivities(
+        self, model: nn.Module, batch_wise: bool
+    ) -> dict[nn.Parameter, float]:
+        """Return the noise of every trained parameter at a noise multiplier of 1."""
         total = self.sensitivity(batch_wise)
         alone = total
         if self.aggregation == "term-wise" and batch_wise:
             alone = math.sqrt(self.clipper.bound / self.batch_size * total)
         reached = set(model.get_submodule(self.reach).parameters())
         return {
-            p: self.noise_multiplier * (total if p in reached else alone)
+            p: total if p in reached else alone
             for p in model.parameters()
             if p.requires_grad
         }
+
+    def stds(self, model: nn.Module, batch_wise: bool) -> dict[nn.Parameter, float]:
+        """Return the standard deviation of the noise of every trained parameter."""
+        units = self.sensitivities(model, batch_wise)
+        return {p: self.noise_multiplier * unit for p, unit in units.items()}
 
     def __call__(
         self,
@@ -355,7 +362,13 @@ class PrivateGradient:
             else:
                 total = self._coupled_total(model, objective, chunks, divergence)
         stds = self.stds(model, divergence is not None)
-        noisy = mechanisms.gradient(list(total.values()), [stds[p] for p in total])
+        units = self.sensitivities(model, divergence is not None)
+        noisy = mechanisms.gradient(
+            list(total.values()),
+            [stds[p] for p in total],
+            sensitivities=[units[p] for p in total],
+            divisor=self.batch_size,
+        )
         masks = free_coordinates(model)
         return {
             p: (x * masks[p] if p in masks else x).to(p.dtype)
@@ -546,7 +559,10 @@ def estimate_norm(
             squares = torch.stack([layer.squared_norms()[0] for layer in layers]).sum(0)
         cells = np.searchsorted(edges, squares.sqrt()[usable].cpu().numpy())
         counts += np.bincount(cells, minlength=len(counts))
-    noisy = np.maximum(mechanisms.gaussian(counts, noise_multiplier), 0)
+    released = mechanisms.gaussian(
+        counts, noise_multiplier, release="norm", sensitivity=1.0
+    )
+    noisy = np.maximum(released, 0)
     shares = np.cumsum(noisy) / max(noisy.sum(), 1e-12)
     cell = int(np.searchsorted(shares, quantile))
     return float(edges[min(cell, len(edges) - 1)])

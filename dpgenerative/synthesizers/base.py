@@ -411,13 +411,14 @@ class Synthesizer(BaseEstimator):
             facts = {"plan": plan, "transformer": transformer, "bound": bound}
             tables = [frame] if public is None else [frame, public]
             arrays = (x for table in tables for x in transformer.arrays(table))
-            kept.prepare(arrays, streams, facts)
+            kept.prepare(arrays, streams, mechanisms.ledger, facts)
         train(
             model, objective, len(frame), plan, gradient,
             self._options(plan.n_rows, schema, public), mechanisms, streams, device,
             divergence=self._batch_term(model, streams), keeper=kept,
         )  # fmt: skip
         self._finish(model, transformer, frame, plan, mechanisms, streams)
+        plan.check(mechanisms.ledger)
         spent = plan.spent()
         return {
             "_transformer": transformer,
@@ -436,6 +437,7 @@ class Synthesizer(BaseEstimator):
         """Release the number of rows, where no search has."""
         known = known_count()
         if known is not None:
+            mechanisms.ledger.count(known, 0.0)  # the search has paid
             return known
         share = count_epsilon(self._epsilon, self.max_rows_per_unit)
         return mechanisms.count(len(frame), share)

@@ -40,6 +40,7 @@ from dpgenerative.persistence import (
     text_of,
     write,
 )
+from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.training import LoopState, tensors_of
 
 EVERY = 10.0
@@ -142,6 +143,7 @@ class Checkpoint:
         self,
         rows: Iterable[np.ndarray],
         streams: Streams,
+        ledger: Ledger,
         released: Mapping[str, Any],
     ) -> None:
         """Compare the rows with those of the beginning; note what was released."""
@@ -156,7 +158,7 @@ class Checkpoint:
                 f"{self._path} is the checkpoint of a fit of other rows. Restore them, "
                 "or delete the file to begin anew."
             )
-        self._streams = streams
+        self._streams, self._ledger = streams, ledger
         self._noted = dict(released)
 
     def begin(self, loop: LoopState) -> int:
@@ -167,6 +169,7 @@ class Checkpoint:
         try:
             loop.restore(self._parts["loop"])
             self._streams.restore(self._parts["streams"]["now"])
+            self._ledger.restore(self._parts["ledger"])
             return int(self._parts["loop"]["n_done"])
         except CONTENT_ERRORS as error:
             raise self._damaged() from error
@@ -179,6 +182,7 @@ class Checkpoint:
         streams = {"before": self._before, "now": self._streams.state()}
         state = {
             "fit": self._fit, "released": self._noted, "streams": streams,
+            "ledger": self._ledger.state(),
             "loop": {"n_done": n_done, **loop.state()},
         }  # fmt: skip
         write(self._path, CHECKPOINT, state)
@@ -199,7 +203,7 @@ class Checkpoint:
                 f"{self._path} holds a fitted {kind}, no checkpoint. Name another "
                 "file: this one would be overwritten."
             )
-        if {"fit", "released", "streams", "loop"} - set(parts):
+        if {"fit", "released", "streams", "ledger", "loop"} - set(parts):
             raise self._damaged()
         return parts
 

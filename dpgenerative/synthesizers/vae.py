@@ -742,14 +742,19 @@ class DPVAESynthesizer(Synthesizer):
         multiplier = plan.prior_multiplier * (math.sqrt(2) if is_mixture else 1.0)
         std = multiplier * MOMENT_SENSITIVITY
         exact = self._summed(partial(model.moments, radius=radius), codes, k, streams)
-        law = gaussian_of_moments(mechanisms.gaussian(exact, std), radius, std)
+        noisy = mechanisms.gaussian(
+            exact, std, release="latents", sensitivity=MOMENT_SENSITIVITY
+        )
+        law = gaussian_of_moments(noisy, radius, std)
         if not is_mixture:
             return law
         std = multiplier * CELL_SENSITIVITY
         cells = LatentCells.of_law(law)
         moments = partial(model.cell_moments, radius=radius, cells=cells)
         exact = self._summed(moments, codes, k, streams)
-        noisy = mechanisms.gaussian(exact, std)
+        noisy = mechanisms.gaussian(
+            exact, std, release="latents", sensitivity=CELL_SENSITIVITY
+        )
         return mixture_of_moments(law, noisy, radius, std, plan.n_rows)
 
     def _summed(

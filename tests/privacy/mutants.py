@@ -226,8 +226,8 @@ def noise_of_the_first_steps_seed(patch):
 def one_parameter_without_noise(patch):
     whole = Mechanisms.gradient
 
-    def partly(self, sums, stds):
-        return [*whole(self, sums, stds)[:-1], sums[-1].clone()]
+    def partly(self, sums, stds, **stated):
+        return [*whole(self, sums, stds, **stated)[:-1], sums[-1].clone()]
 
     patch.setattr(Mechanisms, "gradient", partly)
 
@@ -237,7 +237,7 @@ def histograms_with_less_noise(patch):
     patch.setattr(
         Mechanisms,
         "gaussian",
-        lambda self, values, std: whole(self, values, std * 2 / 3),
+        lambda self, values, std, **stated: whole(self, values, std * 2 / 3, **stated),
     )
 
 
@@ -245,7 +245,7 @@ def counts_with_fractions(patch):
     def unrounded(self, values, std):
         return values + std * self._rng.standard_normal(np.shape(values))
 
-    patch.setattr(Mechanisms, "gaussian", unrounded)
+    patch.setattr(Mechanisms, "_noisy", unrounded)
 
 
 def threshold_of_unrounded_noise(patch):
@@ -286,7 +286,7 @@ def exact_count(patch):
 
 def keys_without_threshold(patch):
     patch.setattr(
-        Mechanisms, "thresholded", lambda self, counts, std, threshold: dict(counts)
+        Mechanisms, "thresholded", lambda self, counts, *_, **__: dict(counts)
     )
 
 
@@ -310,7 +310,7 @@ def moments_without_noise(patch):
 def shuffled_batches(patch):
     orders = {}
 
-    def epoch(n, q, rng):
+    def epoch(n, q, rng, ledger):
         left = orders.get(id(rng), np.empty(0, dtype=np.int64))
         size = max(1, round(n * q))
         if len(left) < size:
@@ -325,17 +325,17 @@ def fixed_size_batches(patch):
     patch.setattr(
         training,
         "poisson_indices",
-        lambda n, q, rng: rng.choice(n, max(1, round(n * q)), replace=False),
+        lambda n, q, rng, ledger: rng.choice(n, max(1, round(n * q)), replace=False),
     )
 
 
 def empty_batches_redrawn(patch):
     whole = training.poisson_indices
 
-    def some(n, q, rng):
-        rows = whole(n, q, rng)
+    def some(n, q, rng, ledger):
+        rows = whole(n, q, rng, ledger)
         while not len(rows):
-            rows = whole(n, q, rng)
+            rows = whole(n, q, rng, ledger)
         return rows
 
     patch.setattr(training, "poisson_indices", some)

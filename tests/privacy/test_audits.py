@@ -264,7 +264,9 @@ def test_one_training_stays_within_its_claim_and_a_leak_does_not(monkeypatch):
     monkeypatch.setattr(
         Mechanisms,
         "gradient",
-        lambda self, sums, stds: whole(self, sums, [std / 50 for std in stds]),
+        lambda self, sums, stds, **stated: whole(
+            self, sums, [std / 50 for std in stds], **stated
+        ),
     )
     assert not found(0.5).holds
 

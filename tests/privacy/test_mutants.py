@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from dpgenerative.exceptions import LedgerError
 from tests.privacy.mutants import MUTANTS, page
 
-CAUGHT = (AssertionError, pytest.fail.Exception)
+CAUGHT = (AssertionError, LedgerError, pytest.fail.Exception)
 
 
 def caught(mutant, monkeypatch):

@@ -30,7 +30,7 @@ WHOLE = 0x5A3C_7E91_42D6
 
 class Recorder(Mechanisms):
     def __init__(self, inner, tape):
-        self.inner, self.tape = inner, tape
+        self.inner, self.tape, self.ledger = inner, tape, inner.ledger
 
     def _keep(self, name, value):
         self.tape.append((name, value))
@@ -39,18 +39,19 @@ class Recorder(Mechanisms):
     def count(self, *args):
         return self._keep("count", self.inner.count(*args))
 
-    def gaussian(self, *args):
-        return self._keep("gaussian", self.inner.gaussian(*args))
+    def gaussian(self, *args, **stated):
+        return self._keep("gaussian", self.inner.gaussian(*args, **stated))
 
-    def thresholded(self, *args):
-        return self._keep("thresholded", self.inner.thresholded(*args))
+    def thresholded(self, *args, **stated):
+        return self._keep("thresholded", self.inner.thresholded(*args, **stated))
 
-    def gradient(self, *args):
-        return self._keep("gradient", self.inner.gradient(*args))
+    def gradient(self, *args, **stated):
+        return self._keep("gradient", self.inner.gradient(*args, **stated))
 
 
 class Replayer(Mechanisms):
     def __init__(self, tape):
+        super().__init__(np.random.default_rng(), np.random.default_rng())
         self.tape = iter(tape)
 
     def _next(self, name, like=None):
@@ -60,16 +61,21 @@ class Replayer(Mechanisms):
             assert [np.shape(x) for x in like] == [np.shape(x) for x in value]
         return value
 
-    def count(self, *args):
-        return self._next("count")
+    def count(self, n, epsilon):
+        released = self._next("count")
+        self.ledger.count(released, epsilon)
+        return released
 
-    def gaussian(self, values, std):
+    def gaussian(self, values, std, **stated):
+        super().gaussian(values, std, **stated)
         return self._next("gaussian", values)
 
-    def thresholded(self, *args):
+    def thresholded(self, counts, std, threshold, **stated):
+        self.ledger.keys(stated["release"], std, threshold)
         return self._next("thresholded")
 
-    def gradient(self, sums, stds):
+    def gradient(self, sums, stds, **stated):
+        super().gradient(sums, stds, **stated)
         return [x.clone() for x in self._next("gradient", sums)]
 
 

@@ -142,7 +142,7 @@ def simulate(shift, law, n, rng):
     def run():
         return rng.normal(shift, Z)
 
-    return np.array([best_of(run, float, law, rng) for _ in range(n)])
+    return np.array([best_of(run, float, law.draw(rng)) for _ in range(n)])
 
 
 def test_monte_carlo():

@@ -328,9 +328,9 @@ def test_long_sums_do_not_round_a_row_away():
     sums = []
 
     class Door(Mechanisms):
-        def gradient(self, sums_, stds):
+        def gradient(self, sums_, stds, **stated):
             sums.append({k: s.clone() for k, s in enumerate(sums_)})
-            return super().gradient(sums_, stds)
+            return super().gradient(sums_, stds, **stated)
 
     gradient = PrivateGradient(Clipper("flat", 1.0), 0.0, 1.0)
     for m in (n, n - 1):

@@ -8,6 +8,7 @@ import torch
 from dpgenerative import training
 from dpgenerative._random import Streams
 from dpgenerative.layers import MaskedLinear
+from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
@@ -24,7 +25,9 @@ def plan_of(n, q, steps):
 def drawn(n, q, steps):
     """Return the rows of every batch of a training."""
     rng = np.random.default_rng()
-    stream = training.batches(plan_of(n, q, steps), n, rng, "cpu", whole=False)
+    stream = training.batches(
+        plan_of(n, q, steps), n, rng, "cpu", whole=False, ledger=Ledger()
+    )
     for chunks in stream:
         parts = [indices[present].numpy() for indices, present in chunks]
         yield np.concatenate(parts)
@@ -92,17 +95,17 @@ class Asked(replay.Recorder):
         self.asked.append(epsilon)
         return super().count(n, epsilon)
 
-    def gaussian(self, values, std):
+    def gaussian(self, values, std, **stated):
         self.asked.append((np.shape(values), std))
-        return super().gaussian(values, std)
+        return super().gaussian(values, std, **stated)
 
-    def thresholded(self, counts, std, threshold):
+    def thresholded(self, counts, std, threshold, **stated):
         self.asked.append((std, threshold))
-        return super().thresholded(counts, std, threshold)
+        return super().thresholded(counts, std, threshold, **stated)
 
-    def gradient(self, sums, stds):
+    def gradient(self, sums, stds, **stated):
         self.asked.append(list(stds))
-        return super().gradient(sums, stds)
+        return super().gradient(sums, stds, **stated)
 
 
 def test_neighbours_ask_for_the_same_noise():
