@@ -264,11 +264,13 @@ def test_hostile_names_and_levels_stay_text(quick):
     renamed = {"kind": HOSTILE, "x": "<b>x</b>"}
     real, synthetic, holdout = (table(200, i).rename(columns=renamed) for i in range(3))
     synthetic.loc[:5, HOSTILE] = "</title><img src=x onerror=alert(1)>"
+    synthetic.loc[90:, HOSTILE] = None
     result = report(
         real, synthetic, holdout=holdout, target=HOSTILE,
         synthesizer=fitted(public=(HOSTILE,)),
     )  # fmt: skip
     page = result.to_html()
+    assert result.lost["column"].tolist() == [HOSTILE]
     parsed = Structure(page)
     assert not parsed.all("script")
     assert not parsed.all("b")
@@ -384,13 +386,13 @@ def test_columns_that_lost_values_come_first(quick):
     printed = str(result).splitlines()
     assert "weakest: lost (zip" in printed[0]
     assert printed[1] == "Columns that lost values:"
-    assert printed[2].startswith("  zip (missing in all synthetic rows, in 0.0")
+    assert printed[2].startswith("  zip is missing in all synthetic rows, in 0.0")
     text = words(result.to_html())
     assert "The table has a weak point: values that were lost. Leave out zip" in text
     assert text.index("Columns that lost values") < text.index("What is good")
-    assert "always 2020-01-01, as under 1" not in text
-    assert "always 2020-01-01, as 0.2" in text
-    assert "missing in 25.0" in text
+    assert "is always 2020-01-01, as under 1" not in text
+    assert "is always 2020-01-01, as 0.2" in text
+    assert "is missing in 25.0" in text
     drawn = re.findall(r"<h3>(\w+)</h3><img", result.to_html())
     assert drawn[:4] == result.lost["column"].tolist()
 
@@ -431,8 +433,8 @@ def test_ranges_that_end_elsewhere_are_told(quick):
     assert result.lost.empty
     assert grades(result)["range"] == "weak"
     text = words(result.to_html())
-    assert "Columns that end elsewhere than the real ones: day (begins at" in text
-    assert "  flag (ends at 2, not 1" in str(result)
+    assert "Columns that end elsewhere than the real ones: day begins at" in text
+    assert "  flag ends at 2, not 1" in str(result)
 
 
 def test_losses_of_odd_columns_are_told_or_none():
@@ -444,9 +446,9 @@ def test_losses_of_odd_columns_are_told_or_none():
     )  # fmt: skip
     fake = real.assign(number=np.nan, gaps=1.0, level=list("abcabc") * 10)
     told = lost_values(real, fake).set_index("column")["loss"]
-    assert told["number"].startswith("missing in all synthetic rows")
-    assert told["gaps"].startswith("never missing, as 50.0")
-    assert told["level"].startswith("without 3 of 6 levels, those of 50.0")
+    assert told["number"].startswith("is missing in all synthetic rows")
+    assert told["gaps"].startswith("is never missing, as 50.0")
+    assert told["level"].startswith("lacks 3 of 6 levels, those of 50.0")
     assert set(told.index) == {"number", "gaps", "level"}
     assert changed_ranges(real, fake).empty
 
@@ -641,6 +643,26 @@ def test_plot_roc_draws_curve_diagonal_and_cap():
     assert len(plots.plot_roc([bounded, bounded]).collections) == 1
     with pytest.raises(ValueError, match="results must hold"):
         plots.plot_roc([])
+
+
+@pytest.mark.parametrize(
+    ("times", "labels"),
+    [
+        (pd.date_range("2014-03-01", "2019-10-01"), ["2015", "2017", "2019"]),
+        (pd.date_range("2020-01-05", periods=90), ["2020-02", "2020-03", "2020-04"]),
+        (pd.date_range("2020-01-05", periods=4), ["2020-01-05", "2020-01-08"]),
+        (pd.to_timedelta(np.arange(40), unit="D"), ["0 d", "30 d"]),
+        (pd.to_timedelta([0, 90, 150], unit="min"), ["0 h", "1.5 h", "2.5 h"]),
+        (pd.date_range("2020-01-05", periods=2, freq="h"), ["2020-01-05 01:00:00"]),
+        (np.linspace(-62135596800, 253402214400, 50).astype("M8[s]"), ["2000", "8000"]),
+    ],
+)
+def test_times_are_written_as_times(times, labels):
+    """In seconds since 1970 an axis of dates said 1.395G."""
+    axes = plots.plot_marginal(pd.Series(times), pd.Series(times))
+    shown = [label.get_text() for label in axes.get_xticklabels()]
+    assert set(labels) <= set(shown)
+    assert len({len(label) for label in shown}) == 1 or " " in shown[0]
 
 
 def test_plot_marginals_of_one_table_draws_it_alone():

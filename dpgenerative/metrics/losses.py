@@ -33,8 +33,8 @@ def lost_values(real: pd.DataFrame, synthetic: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns ``column``, ``share`` (of the column's rows) and ``loss`` (in words),
-        the largest share first.
+        Columns ``column``, ``share`` (of the column's rows) and ``loss`` (what is true
+        of the column, in words), the largest share first.
     """
     return _listed(real, synthetic, _losses)
 
@@ -60,13 +60,16 @@ Judge = Callable[[pd.Series, pd.Series], Iterator[tuple[float, str]]]
 
 
 def _listed(real: pd.DataFrame, synthetic: pd.DataFrame, judge: Judge) -> pd.DataFrame:
-    rows = [
-        (name, *found)
-        for name in real.columns
-        for found in judge(real[name], synthetic[name])
-    ]
-    found = pd.DataFrame(rows, columns=["column", "share", "loss"])
-    return found.sort_values("share", ascending=False, kind="stable", ignore_index=True)
+    rows = []
+    for name in real.columns:
+        found = list(judge(real[name], synthetic[name]))
+        if found:
+            shares, texts = zip(*found, strict=True)
+            rows.append((name, max(shares), "; ".join(texts)))
+    listed = pd.DataFrame(rows, columns=["column", "share", "loss"])
+    return listed.sort_values(
+        "share", ascending=False, kind="stable", ignore_index=True
+    )
 
 
 def _losses(real: pd.Series, synthetic: pd.Series) -> Iterator[tuple[float, str]]:
@@ -74,10 +77,10 @@ def _losses(real: pd.Series, synthetic: pd.Series) -> Iterator[tuple[float, str]
     if after - before > LEAST_LOSS or before < after == 1:
         which = "all" if after == 1 else f"{percent(after)} of the"
         rows = f"{which} synthetic rows, in {percent(before)} of the real ones"
-        yield after - before, f"missing in {rows}"
+        yield after - before, f"is missing in {rows}"
     elif before > LEAST_LOSS and after == 0:
-        yield before, f"never missing, as {percent(before)} of the real rows are"
-    if after < 1:
+        yield before, f"is never missing, as {percent(before)} of the real rows are"
+    if after < 1 - LEAST_LOSS:  # else there is nothing to add
         yield from (_numbers if is_number(real) else _levels)(real, synthetic)
 
 
@@ -91,7 +94,7 @@ def _levels(real: pd.Series, synthetic: pd.Series) -> Iterator[tuple[float, str]
         return
     n_lost, n = np.count_nonzero(shares[~held]), np.count_nonzero(shares)
     rows = f"{percent(lost)} of the real rows"
-    yield lost, f"without {n_lost:,} of {n:,} levels, those of {rows}"
+    yield lost, f"lacks {n_lost:,} of {n:,} levels, those of {rows}"
 
 
 def _numbers(real: pd.Series, synthetic: pd.Series) -> Iterator[tuple[float, str]]:
@@ -101,7 +104,7 @@ def _numbers(real: pd.Series, synthetic: pd.Series) -> Iterator[tuple[float, str
     lost = float((values != made[0]).mean())
     if lost > LEAST_LOSS:
         only = _written(made[0], real)
-        yield lost, f"always {only}, as {percent(1 - lost)} of the real ones are"
+        yield lost, f"is always {only}, as {percent(1 - lost)} of the real ones are"
 
 
 def _ranges(real: pd.Series, synthetic: pd.Series) -> Iterator[tuple[float, str]]:

@@ -103,7 +103,7 @@ def joined(names: Iterable[Hashable]) -> str:
 
 def described(found: pd.DataFrame) -> list[str]:
     """Return a line on each of the first columns in such a table of losses."""
-    lines = [f"{each.column} ({each.loss})" for each in found.itertuples()]
+    lines = [f"{each.column} {each.loss}" for each in found.itertuples()]
     rest = len(lines) - _MOST_NAMED
     return lines if rest <= 0 else [*lines[:_MOST_NAMED], f"and {rest} more"]
 
@@ -227,7 +227,7 @@ def _lost(result: Report) -> str:
     if result.lost is None or result.lost.empty:
         return ""
     items = [
-        f"<strong>{_text(each.column)}</strong><br>{_capitalised(_text(each.loss))}."
+        f"<strong>{_text(each.column)}</strong> {_text(each.loss)}."
         for each in result.lost.head(_MOST_NAMED).itertuples()
     ]
     rest = len(result.lost) - len(items)
@@ -378,11 +378,11 @@ def _privacy(statement: Statement | None) -> str:
 
 
 def _columns(result: Report, tables: Tables) -> str:
-    names, rows, lost = list(tables.synthetic.columns), {}, pd.Series(dtype=object)
+    names, rows, lost = list(tables.synthetic.columns), {}, {}
     if result.columns is not None and result.lost is not None:
         rows = {each.columns[0]: each for each in result.columns.itertuples()}
-        lost = result.lost.groupby("column", sort=False)["loss"].agg("; ".join)
-        names = list(dict.fromkeys([*lost.index, *rows]))
+        lost = dict(zip(result.lost["column"], result.lost["loss"], strict=True))
+        names = list(dict.fromkeys([*lost, *rows]))
     pictures = [
         _column_figure(name, tables, rows.get(name), lost.get(name))
         for name in names[:MAX_PICTURES]
@@ -399,7 +399,7 @@ def _column_figure(name: Hashable, tables: Tables, row: Any, loss: str | None) -
     caption = ""
     if row is not None:
         caption = f"{percent(row.distance)} off (chance: {percent(row.floor)})"
-        caption += f"; {_text(loss)}" if loss else ""
+        caption += f". It {_text(loss)}." if loss else ""
     axes, title = plot_marginal(real, tables.synthetic[name]), _text(name)
     return _figure(axes, f"Shares of the values of {title}", caption, title)
 

@@ -30,6 +30,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from dpgenerative._temporal import temporal_kind
 from dpgenerative.metrics.fidelity import aligned, as_floats, is_number, level_codes
 from dpgenerative.metrics.membership import AttackResult, roc_cap
 
@@ -45,6 +46,19 @@ _INK = "#404040"
 _REAL_DOT = "#7a7a7a"  # the grey of areas is too faint for a dot
 _CURVES = (_SYNTHETIC, "#1f5a92", "#5d7a1f", "#7b3f8c")
 _RULED_OUT = "#e6edf5"
+_DAY = 86_400.0  # seconds
+_DURATIONS = (("d", _DAY), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
+# Characters of an instant in ISO 8601 that tell those so many seconds apart.
+_DATE_STEPS = (
+    *(("s", step) for step in (1, 10, 30)),
+    *(("m", step) for step in (1, 10, 30)),
+    *(("h", step) for step in (1, 3, 6, 12)),
+    *(("D", step) for step in (1, 2, 7, 14)),
+    *(("M", step) for step in (1, 3, 6)),
+    *(("Y", step) for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)),
+)
+_MOST_INSTANTS = 5
+_DATE_LENGTHS = ((360 * _DAY, 4), (27 * _DAY, 7), (_DAY, 10), (60.0, 16), (0.0, 19))
 _MOST_LABELS = 40  # columns named beside a heat map
 _STYLE: Any = {
     "axes.edgecolor": _INK,
@@ -406,6 +420,7 @@ def draw_marginal(axes: Axes, real: pd.Series | None, synthetic: pd.Series) -> N
     fill = _REAL
     if real is None:
         real, fill = synthetic, _SYNTHETIC_TINT
+    kind = temporal_kind(real.dtype)
     if not is_number(real):
         labels, shares = _levels(real, synthetic)
     else:
@@ -415,11 +430,13 @@ def draw_marginal(axes: Axes, real: pd.Series | None, synthetic: pd.Series) -> N
             whole = pd.api.types.is_integer_dtype(real)
             edges = _edges(values[0][np.isfinite(values[0])], whole)
             binned = [_binned(each, edges) for each in values]
-            _draw_histogram(axes, edges, binned, fill)
+            _draw_histogram(axes, edges, binned, fill, kind)
             return
         middles = (distinct[1:] + distinct[:-1]) / 2
         edges = np.concatenate([[-np.inf], middles, [np.inf]])
         labels = [f"{value:g}" for value in distinct]
+        if kind is not None:
+            labels = _times(distinct, kind, 1.0 if (distinct % _DAY).any() else _DAY)
         shares = [_binned(each, edges) for each in values]
     _draw_bars(axes, labels, shares, fill)
 
@@ -490,14 +507,21 @@ def _binned(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
 
 
 def _draw_histogram(
-    axes: Axes, edges: np.ndarray, shares: list[np.ndarray], fill: str
+    axes: Axes,
+    edges: np.ndarray,
+    shares: list[np.ndarray],
+    fill: str,
+    kind: str | None,
 ) -> None:
     position = np.arange(len(edges))
     real, synthetic = (each[:-1] for each in shares)
     axes.stairs(real, position, fill=True, color=fill)
     axes.stairs(synthetic, position, color=_SYNTHETIC, linewidth=1.1)
-    ticks = _ticks(edges)
-    labels = [_number(tick) for tick in ticks]
+    if kind is None:
+        ticks = _ticks(edges)
+        labels = [_number(tick) for tick in ticks]
+    else:
+        ticks, labels = _time_ticks(edges, kind)
     _finish(axes, np.interp(ticks, edges, position), labels, shares, 2.0, fill)
 
 
@@ -563,6 +587,46 @@ def _ticks(edges: np.ndarray) -> np.ndarray:
         ticks = np.concatenate([-powers[::-1], [0.0], powers])
     ticks = ticks[(ticks >= edges[0]) & (ticks <= edges[-1])]
     return _thinned(ticks, np.interp(ticks, edges, np.arange(len(edges))))
+
+
+def _time_ticks(edges: np.ndarray, kind: str) -> tuple[np.ndarray, list[str]]:
+    """Return a few round times, in seconds, inside the range of some edges; names."""
+    if kind == "timedelta":
+        size = _duration_unit(edges)[1]
+        ticks = _ticks(edges / size) * size
+        return ticks, _times(ticks, kind, size)
+    ticks = _instants(edges[0], edges[-1])
+    step = np.diff(ticks, append=np.inf).min()
+    kept = _thinned(ticks, np.interp(ticks, edges, np.arange(len(edges))))
+    return kept, _times(kept, kind, step)
+
+
+def _instants(low: float, high: float) -> np.ndarray:
+    """Return a few beginnings of years, months, days and so on in a range."""
+    ends = np.array([low, high]).astype(np.int64).astype("M8[s]")
+    for unit, step in _DATE_STEPS:
+        before_1970 = 1970 if unit == "Y" else 0
+        first, last = ends.astype(f"M8[{unit}]").astype(int) + before_1970
+        if last // step - first // step <= _MOST_INSTANTS:
+            break
+    counts = np.arange(-(-first // step), last // step + 1) * step - before_1970
+    times = counts.astype(f"M8[{unit}]").astype("M8[s]").astype(float)
+    return np.asarray(times[(times >= low) & (times <= high)])
+
+
+def _times(seconds: np.ndarray, kind: str, step: float) -> list[str]:
+    """Write times that are a step or more apart."""
+    if kind == "timedelta":
+        unit, size = _duration_unit(seconds)
+        return [f"{each / size:g} {unit}" for each in seconds]
+    texts = np.datetime_as_string(seconds.astype(np.int64).astype("M8[s]"))
+    length = next(length for least, length in _DATE_LENGTHS if step >= least)
+    return [text[:length].replace("T", " ") for text in texts]
+
+
+def _duration_unit(seconds: np.ndarray) -> tuple[str, float]:
+    longest = np.abs(seconds).max(initial=0)
+    return next(each for each in _DURATIONS if longest >= 2 * each[1] or each[1] == 1)
 
 
 def _thinned(ticks: np.ndarray, place: np.ndarray) -> np.ndarray:

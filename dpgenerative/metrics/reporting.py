@@ -508,7 +508,7 @@ def _judge_listed(
     return Finding(
         topic, measure, value, 0.0, math.nan, _severity(value, LIMITS[topic]),
         f"{title}: {'; '.join(described(found))}.",
-        about=tuple(dict.fromkeys(found["column"])),
+        about=tuple(found["column"]),
     )  # fmt: skip
 
 
