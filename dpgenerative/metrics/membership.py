@@ -5,9 +5,10 @@ positive rate f has a true positive rate of at most::
 
     min(e^epsilon f + delta, 1 - e^-epsilon (1 - delta - f))
 
-(Wasserman and Zhou 2010; Kairouz, Oh and Viswanath 2015). One run keeps a whole curve
-of such pairs, and the least of their bounds is the **cap** that stands beside every
-figure here. It holds for expected rates, over runs and records, when a coin of its own
+(Wasserman and Zhou 2010; Kairouz, Oh and Viswanath 2015). Given the row count that it
+released, a run keeps a whole curve of such pairs, and the least of their bounds is the
+**cap** that stands beside every figure here. It holds for expected rates, over records
+and runs that release this count, all other records given, when a coin of its own
 decided for each record whether it took part; where a fixed number of records was drawn
 instead, one more record differs between the two worlds, and the cap is that of two.
 """
@@ -28,7 +29,8 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from dpgenerative._validation import check_number
 
 Privacy = Sequence[tuple[float, float]]
-"""Pairs (epsilon, delta) that all hold for one run, as `privacy_.curve()` returns."""
+"""Pairs (epsilon, delta) that all hold for one run, given the row count that it
+released, as `privacy_.curve()` returns."""
 
 FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
 _MAX_THRESHOLDS = 200

@@ -648,9 +648,9 @@ _SHOWS = (
 )
 _CAP = (
     "<p>The shaded region is what the guarantee, with every pair of \u03b5 and \u03b4 "
-    "known to hold for this run, rules out for any attack, on average over runs, had a "
-    "coin decided {by}. A curve from one run may enter it by chance; the intervals say "
-    "how much chance there is.{own}</p>"
+    "known to hold for this run, rules out for any attack, on average over runs that "
+    "release the same row count, had a coin decided {by}. A curve from one run may "
+    "enter it by chance; the intervals say how much chance there is.{own}</p>"
     "<p>No coin was thrown here: real and held-out rows come from one fixed split. "
     "If it was random, the limit that holds is a looser one, that for a change of "
     "{two}. If it was not (held-out rows of a later year, say), rows can be told apart "

@@ -1,7 +1,10 @@
 """Accounting: what a list of Gaussian releases costs, and the noise a budget buys.
 
-The bound is Opacus' PRV accountant (Gopi, Lee and Wutschitz 2021), its upper end; where
-its discretisation fails, Renyi accounting. Releases on all rows (sampling rate 1) are
+The bound is the upper end of numerical composition (Gopi, Lee and Wutschitz 2021), by
+the parts of Opacus' PRV accountant. That one looks at the removal of a row alone; here
+its addition is composed too, and the larger of both counts. Where the discretisation
+fails, Renyi accounting has to do, whose divergence is the larger of both (Mironov,
+Talwar and Zhang 2019, Theorem 5). Releases on all rows (sampling rate 1) are
 joined in closed form first: noise multipliers z_1, z_2, ... on the same rows are one
 Gaussian mechanism of multiplier ``(sum 1 / z_k^2)^(-1/2)``, whatever was chosen
 adaptively inside them, as long as the multipliers were fixed in advance.
@@ -18,10 +21,11 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, ndtr
 
 from dpgenerative.exceptions import InfeasibleBudgetError
 
@@ -30,9 +34,11 @@ _ORDERS = [1 + x / 10 for x in range(1, 100)] + list(range(11, 64))
 _ORDERS += [80, 100, 128, 180, 256, 360, 512, 720, 1024, 1448, 2048, 4096]
 
 _LEAST_DELTA = 1e-10
-"""Below this the rounding of the PRV accountant's convolutions shows."""
+"""Below this the rounding of the convolutions shows."""
 _LARGEST_GRID = 2**23
 """Beyond this many grid points (0.5 GiB and more), Renyi accounting has to do."""
+_DELTA_ERROR = 1e-3
+"""Part of delta by which numerical composition may err."""
 _LOSS_CELLS = 100_000
 """Grid points of the largest loss, where only (epsilon, delta) pairs are known."""
 
@@ -150,29 +156,83 @@ def _prv_epsilon(
     eps_error = min(0.01, 0.01 * target)
     if delta < _LEAST_DELTA or _grid_size(history, delta, eps_error) > _LARGEST_GRID:
         return renyi
-    from opacus.accountants import PRVAccountant
+    try:
+        both = directed_bounds(history, delta, eps_error)
+    except (RuntimeError, ValueError, IndexError):
+        return renyi
+    # A discretisation that breaks down shows as NaN or as a bound below zero.
+    return min(renyi, max(both)) if all(bound > 0 for bound in both) else renyi
 
-    accountant = PRVAccountant()
-    accountant.history = list(history)
+
+@dataclass(frozen=True)
+class _AddedRow:
+    """Privacy loss of a Poisson-sampled Gaussian mechanism where a row is added.
+
+    That of a removed one, with the tables in each other's place: ``-log(1 - q + q
+    e^((2 x - 1) / (2 z^2)))`` with x from N(0, z^2), which ends at ``-log(1 - q)``.
+    """
+
+    sampling_rate: float
+    noise_multiplier: float
+
+    def cdf(self, t: Any) -> np.ndarray:
+        """Return the probability of a loss of at most t."""
+        q, z = self.sampling_rate, self.noise_multiplier
+        odds = np.exp(np.minimum(-np.asarray(t), 700.0)) - (1 - q)
+        is_inside = odds > 0
+        place = z * np.log(np.where(is_inside, odds, 1.0) / q) + 0.5 / z
+        return np.where(is_inside, ndtr(-place), 1.0)
+
+
+def directed_bounds(
+    history: Sequence[tuple[float, float, int]], delta: float, eps_error: float
+) -> tuple[float, float]:
+    """Return upper bounds on epsilon where a row is removed, and where one is added.
+
+    Parameters
+    ----------
+    history : sequence of (noise multiplier, sampling rate, steps)
+    delta, eps_error : float
+    """
+    from opacus.accountants.analysis import prv
+
+    counts = [steps for _, _, steps in history]
+    removed = [prv.PoissonSubsampledGaussianPRV(q, z) for z, q, _ in history]
+    added = [_AddedRow(q, z) for z, q, _ in history]
+    delta_error = delta * _DELTA_ERROR
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # By Renyi accounting, which bounds the losses of both directions.
+        reach = prv.compute_safe_domain_size(removed, counts, eps_error, delta_error)
+    mesh = _mesh(sum(counts), delta_error, eps_error)
+    domain = prv.Domain.create_aligned(-reach, reach, mesh)
+
+    def bound(losses: Sequence[Any]) -> float:
+        ends = domain.t_min, domain.t_max
+        cut = [prv.TruncatedPrivacyRandomVariable(loss, *ends) for loss in losses]
+        parts = [prv.discretize(loss, domain) for loss in cut]
+        whole = prv.compose_heterogeneous(parts, counts)
+        return float(whole.compute_epsilon(delta, delta_error, eps_error)[2])
+
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        try:
-            sharp = float(accountant.get_epsilon(delta=delta, eps_error=eps_error))
-        except (RuntimeError, ValueError, IndexError):
-            return renyi
-    # A discretisation that breaks down shows as NaN or as a bound below zero.
-    return min(renyi, sharp) if sharp > 0 else renyi
+        return bound(removed), bound(added)
+
+
+def _mesh(steps: int, delta_error: float, eps_error: float) -> float:
+    """Return the width of a grid on which losses err by eps_error (their Theorem)."""
+    return eps_error / math.sqrt(steps * math.log(12 / delta_error) / 2)
 
 
 def _grid_size(
     history: Sequence[tuple[float, float, int]], delta: float, eps_error: float
 ) -> float:
-    """Return how many points the PRV accountant would put on its grid."""
-    delta_error = delta / 1000
+    """Return how many points `directed_bounds` would put on its grid."""
+    delta_error = delta * _DELTA_ERROR
     reach = _renyi_epsilon(history, delta_error / 4) + 3
-    steps = sum(count for _, _, count in history)
-    mesh = eps_error / math.sqrt(steps * math.log(12 / delta_error) / 2)
-    return 2 * reach / mesh
+    return (
+        2 * reach / _mesh(sum(steps for _, _, steps in history), delta_error, eps_error)
+    )
 
 
 def calibrate(

@@ -115,7 +115,11 @@ class PrivacyPlan:
         return (*fixed, steps)
 
     def spent(self) -> float:
-        """Return the epsilon that all releases cost a person, at the promised delta."""
+        """Return what all releases cost a person, at the promised delta.
+
+        Given the released count, as `curve`: whatever the count, it is the promised
+        epsilon at most.
+        """
         if not self.private:
             return math.inf
         if self.mean_trials:
@@ -125,11 +129,21 @@ class PrivacyPlan:
         return self.rows_per_unit * (self.count_epsilon + rest)
 
     def curve(self) -> tuple[tuple[float, float], ...]:
-        """Return pairs (epsilon, delta) that all hold for a person, the promised first.
+        """Return pairs (epsilon, delta) for a person, the promised first.
 
-        The promised pair holds whatever the released row count; the others are those
-        of the count that was released. Empty without privacy: nothing is promised.
-        After a private search the promised pair is all that is known.
+        The promised pair holds for all sets of outcomes. The others depend on the
+        released row count and hold for the sets whose outcomes have this count::
+
+            P(fit(D) in S) <= e^epsilon P(fit(D') in S) + delta
+
+        for all neighbours D, D'. For, with p and p' the probabilities of the count and
+        R and R' what else is released given it, ``P(fit(D) in S) = p P(R in S) <= p
+        (e^a P(R' in S) + delta) <= e^(c + a) p' P(R' in S) + delta``, where a is what
+        the rest costs at delta and c the count's epsilon. Given the count and all other
+        rows, they bound the rates of every attack on the fit, too.
+
+        Empty without privacy: nothing is promised. After a private search the promised
+        pair is all that is known.
         """
         if not self.private:
             return ()
@@ -370,7 +384,8 @@ class PrivacyReport:
     ----------
     plan : PrivacyPlan
     epsilon_spent : float
-        Upper bound of what the releases cost at delta; inf without privacy.
+        Upper bound of what the releases cost at delta, given the released row count;
+        the promised epsilon at most, whatever the count. Inf without privacy.
     clipping : str
         Strategy and norm.
     public : tuple of str
@@ -386,10 +401,12 @@ class PrivacyReport:
     notes: tuple[str, ...] = field(default=())
 
     def curve(self) -> tuple[tuple[float, float], ...]:
-        """Return pairs (epsilon, delta) that all hold, the promised one first.
+        """Return the promised pair (epsilon, delta), then those of the released count.
 
-        One fit has a whole curve of guarantees; attacks are held against the least of
-        their bounds. Empty without privacy.
+        The promised pair holds for all outcomes, the others for those with the row
+        count that was released (`PrivacyPlan.curve` has the proof). An attack on one
+        fit knows its count, and is held against the least of their bounds. Empty
+        without privacy.
         """
         return self.plan.curve()
 

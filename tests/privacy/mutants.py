@@ -470,6 +470,12 @@ def samples_counted_as_independent(patch):
     patch.setattr(accounting, "epsilon_of", halves)
 
 
+def added_rows_as_removed(patch):
+    from opacus.accountants.analysis import prv
+
+    patch.setattr(accounting, "_AddedRow", prv.PoissonSubsampledGaussianPRV)
+
+
 def free_norm(patch):
     patch.setattr(plan, "NORM_SHARE", 0.0)
 
@@ -673,6 +679,14 @@ MUTANTS = (
         "a norm estimate that costs nothing",
         free_norm,
         partial(ADDS_UP, 1.0, False, True, 0.0),
+    ),
+    Mutant(
+        "the cost of a removed row taken for that of an added one",
+        added_rows_as_removed,
+        partial(
+            test_accounting.test_each_direction_has_the_cost_of_connected_dots,
+            test_accounting.SAMPLED[1],
+        ),
     ),
 )
 

@@ -8,9 +8,11 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from dpgenerative.exceptions import InfeasibleBudgetError
+from dpgenerative.privacy import accounting
 from dpgenerative.privacy.accounting import (
     GaussianRelease,
     calibrate,
+    directed_bounds,
     epsilon_of,
     gaussian_delta,
     gaussian_epsilon,
@@ -22,8 +24,8 @@ from dpgenerative.privacy.plan import PrivacyPlan, count_epsilon, make_plan
 DELTA = 1e-5
 
 
-def oracle(releases, delta=DELTA):
-    """Return epsilon by Google's privacy loss distributions."""
+def losses(releases):
+    """Return Google's privacy loss distributions, dots connected."""
     total = None
     for r in releases:
         one = pld.from_gaussian_mechanism(
@@ -31,7 +33,12 @@ def oracle(releases, delta=DELTA):
         )
         many = one.self_compose(r.steps) if r.steps > 1 else one
         total = many if total is None else total.compose(many)
-    return total.get_epsilon_for_delta(delta)
+    return total
+
+
+def oracle(releases, delta=DELTA):
+    """Return epsilon, the larger of both directions."""
+    return losses(releases).get_epsilon_for_delta(delta)
 
 
 GRID = [
@@ -49,6 +56,39 @@ def test_never_below_the_oracle_and_close_above_it(releases):
     exact = oracle(releases)
     ours = epsilon_of(releases, DELTA, exact)
     assert exact * (1 - 1e-4) <= ours <= exact + 0.02 * max(1.0, exact)
+
+
+SAMPLED = [
+    [GaussianRelease(1.0, 0.01, 500)],
+    [GaussianRelease(0.5, 0.5, 3)],
+    [GaussianRelease(0.6, 0.01, 20), GaussianRelease(2.0)],
+    [GaussianRelease(20.0, 0.3, 1000)],
+]
+
+
+@pytest.mark.parametrize("releases", SAMPLED)
+def test_each_direction_has_the_cost_of_connected_dots(releases):
+    history = [(r.noise_multiplier, r.sampling_rate, r.steps) for r in releases]
+    ours = directed_bounds(history, DELTA, 0.01)
+    total = losses(releases)
+    exact = [
+        direction.get_epsilon_for_delta(DELTA)
+        for direction in (total._pmf_remove, total._pmf_add)
+    ]
+    for bound, truth in zip(ours, exact, strict=True):
+        assert truth <= bound <= truth + 0.02
+    assert exact[0] > exact[1]
+
+
+def test_the_larger_direction_counts(monkeypatch):
+    releases = [GaussianRelease(1.3, 0.03, 70)]
+    for both in ((2.0, 3.0), (3.0, 2.0), (math.nan, 3.0), (3.0, -0.1)):
+        monkeypatch.setattr(accounting, "directed_bounds", lambda *_, b=both: b)
+        monkeypatch.setattr(accounting, "_renyi_epsilon", lambda *_: 4.0)
+        accounting._prv_epsilon.cache_clear()
+        found = epsilon_of(releases, DELTA)
+        assert found == (3.0 if min(both) > 0 else 4.0)
+    accounting._prv_epsilon.cache_clear()
 
 
 def test_releases_on_all_rows_are_one_release():
@@ -183,7 +223,7 @@ def test_the_divisor_is_public():
 
 
 @pytest.mark.parametrize("has_open_keys", [False, True])
-def test_the_curve_holds_everywhere(has_open_keys):
+def test_the_curve_holds_given_the_count(has_open_keys):
     plan = make_plan(
         epsilon=1.0, delta=DELTA, n_rows=5000, sampling_rate=0.1, n_steps=100,
         marginal_budget=0.2, has_open_keys=has_open_keys,
@@ -198,6 +238,20 @@ def test_the_curve_holds_everywhere(has_open_keys):
     assert [e for e, _ in sorted(others, key=lambda pair: pair[1])] == sorted(
         (e for e, _ in others), reverse=True
     )
+
+
+def test_the_promise_alone_holds_whatever_the_count():
+    # Fits that release other counts have other curves through the promised pair: the
+    # pairs hold for outcomes of one count.
+    few, many = (
+        plan(epsilon=4.0, sampling_rate=rate, n_steps=steps)
+        for rate, steps in ((1.0, 1), (0.01, 100))
+    )
+    assert few.curve()[0] == many.curve()[0] == (4.0, DELTA)
+    bounds = [dict(map(reversed, p.curve()))[1e-3] for p in (few, many)]
+    exact = [p.count_epsilon + oracle(p.releases, 1e-3) for p in (few, many)]
+    assert exact == pytest.approx(bounds, abs=0.05)
+    assert max(exact) > 1.05 * min(bounds)
 
 
 def test_without_privacy_the_curve_is_empty():
