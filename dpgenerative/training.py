@@ -147,7 +147,8 @@ def batches(
     size = min(capacity(plan.batch_size), LARGEST_CHUNK)
     for _ in range(plan.n_steps):
         rows = poisson_indices(n, plan.sampling_rate, rng, ledger)
-        chunks = padded_chunks(rows, max(size, len(rows)) if whole else size)
+        shape = max(size, len(rows)) if whole else size
+        chunks = padded_chunks(rows, shape, rng)
         yield ((i.to(device), present.to(device)) for i, present in chunks)
 
 

@@ -2,7 +2,10 @@
 
 Formal guarantees: at every step every row enters the batch independently with
 probability q, and steps are independent. Padding marks rows as absent; a batch larger
-than the static shape comes in several chunks and is never cut.
+than the static shape comes in several chunks and is never cut. Rows stand at random
+places: batches with and without a row can be coupled so that all others (all but one,
+if there are several chunks) stand at the same places of arrays of one shape, where what
+is computed of them is the same to the last bit.
 
 Edge cases: q = 1 takes every row; an empty batch is one chunk of padding alone.
 """
@@ -47,13 +50,17 @@ def capacity(expected_batch_size: float) -> int:
     return math.ceil(expected_batch_size + 4 * math.sqrt(expected_batch_size))
 
 
-def padded_chunks(indices: np.ndarray, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+def padded_chunks(
+    indices: np.ndarray, size: int, rng: RandomSource
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield (indices, present) of shape (size,) until all indices are spent."""
-    for start in range(0, max(1, len(indices)), size):
-        part = indices[start : start + size]
-        padded = np.zeros(size, dtype=np.int64)
-        padded[: len(part)] = part
-        yield torch.from_numpy(padded), torch.arange(size) < len(part)
+    order = indices[np.argsort(rng.random(len(indices)))]
+    for start in range(0, max(1, len(order)), size):
+        part = order[start : start + size]
+        places = np.argsort(rng.random(size))[: len(part)]
+        padded, present = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=bool)
+        padded[places], present[places] = part, True
+        yield torch.from_numpy(padded), torch.from_numpy(present)
 
 
 def draw_partitions(n: int, n_partitions: int, rng: RandomSource) -> np.ndarray:

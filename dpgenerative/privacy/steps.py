@@ -19,10 +19,11 @@ term: the m - 1 others can turn round when one comes, so that the sum moves by u
 (2 m - 1) C; with a public cap M on m, beyond which the sum is zero, by (2 M - 1) C.
 ``batch`` clips the batch's mean gradient as a whole, which can turn round: 2 C.
 
-Rounding: at most `LARGEST_CHUNK` rows at a time are summed in float32, chunks
-and noise in float64. Whoever chose all rows of a chunk could make one more row change
-how the others are rounded: by at most n^2 2^-24 C; measured in an 8-unit layer, by 6 %
-of C at n = 2048 and 25 % at n = 4096. Rows not chosen for it stayed within 1e-4 C.
+Rounding: sums over rows and noise are taken in float64. Whoever chooses all rows can
+make one more row change how the others are rounded, by less than clipping leaves unused
+of C (`gradients`): one row moves the computed sum by at most C too. What is taken for
+granted is that a layer computes of a row, at one place of an array of one shape, the
+same numbers in any company; `sampling` keeps rows at their places.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ Divergence = Callable[[Tensor], Tensor]
 """From the images of one partition, shape (m, k), m >= 1, to a scalar."""
 AGGREGATIONS = ("term-wise", "micro", "batch")
 LARGEST_CHUNK = 4096
-"""Rows added up in float32 at a time: the rounding of longer sums is a row's share."""
+"""Rows whose losses are computed at a time."""
 CHUNK_BYTES = {"cpu": 2**24, "cuda": 2**28}
 """Memory that materialised per-example gradients of one chunk may take: on a CPU, what
 its caches hold."""
@@ -122,25 +123,11 @@ class Clipper:
     def clipped_sums(
         self, layers: Sequence[Site], present: Tensor, generator: torch.Generator
     ) -> dict[nn.Parameter, Tensor]:
-        """Return the sum of the present rows' clipped gradients, per parameter.
+        """Return the sum of the present rows' clipped gradients, in float64.
 
         The sensitivity of all sums together is `bound`.
         """
         rows = present & _without_unusable(layers)
-        if len(rows) <= LARGEST_CHUNK:
-            return self._sums(layers, rows, generator)
-        params = [p for layer in layers for p in layer.parameters]
-        total = {p: torch.zeros_like(p, dtype=torch.float64) for p in params}
-        places = torch.arange(len(rows), device=rows.device)
-        for start in range(0, len(rows), LARGEST_CHUNK):
-            inside = (places >= start) & (places < start + LARGEST_CHUNK)
-            _accumulate(total, self._sums(layers, rows & inside, generator), 1.0)
-        return total
-
-    def _sums(
-        self, layers: Sequence[Site], rows: Tensor, generator: torch.Generator
-    ) -> dict[nn.Parameter, Tensor]:
-        """Return the sums over some rows, in float32: the others add exact zeros."""
         bounds = clipping.layer_bounds(
             self.bound, [layer.n_coordinates for layer in layers]
         )
@@ -190,8 +177,8 @@ class Clipper:
         sums = {}
         for layer, part in zip(layers, parts, strict=True):
             for p, g in zip(layer.parameters, part, strict=True):
-                s = scale.to(g.dtype).view((-1,) + (1,) * (g.ndim - 1))
-                sums[p] = (s * torch.where(s > 0, g, torch.zeros_like(g))).sum(0)
+                s = scale.view((-1,) + (1,) * (g.ndim - 1))
+                sums[p] = torch.where(s > 0, s * g, 0.0).sum(0)
         return sums
 
 
@@ -227,7 +214,7 @@ def _sparsified_sum(
     sparsity: float,
     generator: torch.Generator,
 ) -> dict[nn.Parameter, Tensor]:
-    sums = {p: torch.zeros_like(p) for p in layer.parameters}
+    sums = {p: torch.zeros_like(p, dtype=torch.float64) for p in layer.parameters}
     width = sum(p.numel() for p in layer.parameters)
     for chunk in _chunks(rows, 16 * width):
         grads = layer.per_example(chunk)
@@ -235,9 +222,8 @@ def _sparsified_sum(
         thin = clipping.sparsify(flat, sparsity, generator)
         norms = torch.linalg.vector_norm(thin, dim=1, dtype=torch.float64)
         scale = clipping.factors(norms, bound, norms * 1e-6) * rows[chunk]
-        scale = scale.to(flat.dtype)
         thin = torch.where(scale.unsqueeze(1) > 0, thin, torch.zeros_like(thin))
-        total = scale @ thin
+        total = scale @ thin.double()
         pieces = torch.split(total, [p.numel() for p in layer.parameters])
         for p, piece in zip(layer.parameters, pieces, strict=True):
             sums[p] += piece.view_as(p)

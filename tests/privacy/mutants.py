@@ -20,7 +20,7 @@ from scipy.stats import norm
 
 from dpgenerative import DPVAESynthesizer, training
 from dpgenerative._random import SecureGenerator, Streams
-from dpgenerative.privacy import accounting, clipping, plan, steps
+from dpgenerative.privacy import accounting, clipping, gradients, plan, steps
 from dpgenerative.privacy.accounting import GaussianRelease
 from dpgenerative.privacy.gradients import LinearSite
 from dpgenerative.privacy.noise import Mechanisms
@@ -29,10 +29,12 @@ from dpgenerative.schema import Schema
 from dpgenerative.synthesizers import base, vae
 from dpgenerative.transform import TableTransformer
 from tests.privacy import (
+    adversary,
     test_accounting,
     test_aggregation,
     test_noise,
     test_replay,
+    test_rounding,
     test_sensitivity,
     test_training,
 )
@@ -114,6 +116,26 @@ def half_precision_norms(patch):
         return squares.sqrt().half().double().square(), torch.zeros_like(margins)
 
     patch.setattr(LinearSite, "squared_norms", rounded)
+
+
+def sums_in_single_precision(patch):
+    def single(self, factors):
+        layer = self.module
+        s = factors.unsqueeze(1) if torch.is_tensor(factors) else factors[0]
+        e = self.e * s.to(self.e.dtype).unsqueeze(1)
+        weight = e.flatten(0, 1).T @ self.a.flatten(0, 1) * layer.mask
+        return {layer.weight: weight, layer.bias: e.sum((0, 1))}
+
+    patch.setattr(LinearSite, "weighted_sum", single)
+
+
+def unbounded_parts(patch):
+    patch.setattr(gradients, "LARGEST_SUM", math.inf)
+
+
+def single_precision_and_unbounded_parts(patch):
+    sums_in_single_precision(patch)
+    unbounded_parts(patch)
 
 
 def padding_counts(patch):
@@ -356,7 +378,9 @@ def empty_batches_without_noise(patch):
 def large_batches_cut(patch):
     whole = training.padded_chunks
     patch.setattr(
-        training, "padded_chunks", lambda rows, size: list(whole(rows, size))[:1]
+        training,
+        "padded_chunks",
+        lambda rows, size, rng: list(whole(rows, size, rng))[:1],
     )
 
 
@@ -509,6 +533,23 @@ MUTANTS = (
         "norms in half precision",
         half_precision_norms,
         partial(ONE_RECORD, "flat", "usual", 1),
+    ),
+    Mutant(
+        "sums of rows in single precision",
+        sums_in_single_precision,
+        partial(test_rounding.test_rows_that_push_the_same_way, "flat"),
+    ),
+    Mutant(
+        "sums of parts that cancel in single precision",
+        single_precision_and_unbounded_parts,
+        partial(
+            test_rounding.test_rows_whose_uses_cancel, "per-unit", adversary.linear
+        ),
+    ),
+    Mutant(
+        "parts that cancel of any size",
+        unbounded_parts,
+        partial(test_rounding.test_parts_that_cancel_are_bounded_too, "flat"),
     ),
     Mutant(
         "padding counts as rows",

@@ -83,14 +83,30 @@ def test_edges():
 
 def test_padding_keeps_every_row_once():
     rows = np.arange(17)
-    chunks = list(padded_chunks(rows, 8))
+    chunks = list(padded_chunks(rows, 8, np.random.default_rng()))
     assert [len(i) for i, _ in chunks] == [8, 8, 8]
     kept = torch.cat([i[present] for i, present in chunks])
-    assert torch.equal(kept, torch.arange(17))
+    assert torch.equal(kept.sort()[0], torch.arange(17))
+
+
+@pytest.mark.parametrize("n", [3, 4, 7])
+def test_rows_stand_at_random_places(n):
+    rng, size = np.random.default_rng(), 4
+    counts = np.zeros((n, size * -(-n // size)))
+    for _ in range(4000):
+        chunks = list(padded_chunks(np.arange(n), size, rng))
+        indices, present = (torch.cat(x).numpy() for x in zip(*chunks, strict=True))
+        counts[indices[present], np.flatnonzero(present)] += 1
+    # Whole chunks first: at their places a row is as likely as any other.
+    places = counts.sum(0)
+    assert (places[: size * (n // size)] == 4000).all()
+    expected = np.outer(counts.sum(1), places) / counts.sum()
+    assert stats.chisquare(counts, expected, axis=None, ddof=n + size).pvalue > 1e-5
 
 
 def test_an_empty_batch_is_one_chunk_of_padding():
-    ((indices, present),) = padded_chunks(np.array([], dtype=np.int64), 4)
+    nothing = np.array([], dtype=np.int64)
+    ((indices, present),) = padded_chunks(nothing, 4, np.random.default_rng())
     assert len(indices) == 4
     assert not present.any()
 

@@ -1,0 +1,140 @@
+"""Rows chosen for it do not move a clipped sum by more than C, rounding included."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dpgenerative.models.cells import CellFacts
+from dpgenerative.models.flow import HFlow
+from dpgenerative.models.priors import NormalPrior
+from dpgenerative.models.vae import VAE
+from dpgenerative.privacy import clipping
+from dpgenerative.privacy.clipping import STRATEGIES
+from dpgenerative.privacy.gradients import LARGEST_SUM, record, sites
+from dpgenerative.privacy.steps import Clipper
+from tests.privacy import adversary
+from tests.privacy.oracle import Net
+
+BOUND = 0.7
+
+
+def check(strategy, site, uses, n_rows, n_tried, seed=0):
+    # Without sparsity the strategy draws nothing: its draws depend on a row's place.
+    clipper = Clipper(strategy, BOUND, sparsity=0.0)
+    found = adversary.search(clipper, site, uses, n_rows, n_tried, seed)
+    assert 0.5 * BOUND < found <= BOUND
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "site",
+    [
+        adversary.linear,
+        adversary.masked,
+        adversary.low_rank,
+        adversary.triangular,
+        adversary.convolution,
+        adversary.generic,
+    ],
+    ids=lambda site: site.__name__,
+)
+def test_rows_whose_uses_cancel(strategy, site):
+    check(strategy, site, uses=2, n_rows=30, n_tried=3)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_rows_that_push_the_same_way(strategy):
+    check(strategy, adversary.linear, uses=1, n_rows=300, n_tried=3)
+
+
+@pytest.mark.audit
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "site", [adversary.linear, adversary.masked], ids=lambda site: site.__name__
+)
+def test_a_long_search(strategy, site, seed):
+    check(strategy, site, uses=1, n_rows=2048, n_tried=3, seed=seed)
+    check(strategy, site, uses=2, n_rows=400, n_tried=6, seed=seed)
+    check(strategy, site, uses=4, n_rows=200, n_tried=6, seed=seed)
+
+
+def cancelling(strategy):
+    """Return clipped sizes of the parts of every row, and of their sum."""
+    rows = adversary.candidates(100, 3, seed=0)
+    site = adversary.linear(rows)
+    parts = torch.stack(
+        [
+            (e.unsqueeze(2) * torch.cat([x, torch.ones(100, 1)], 1).unsqueeze(1))
+            for x, e in rows
+        ]
+    ).double()
+    if strategy == "flat":
+        squares, margins = site.squared_norms()
+        scale = clipping.factors(squares.sqrt(), BOUND, margins).unsqueeze(1)
+    else:
+        everyone = torch.ones(100, dtype=torch.bool)
+        scale = clipping.unit_factors(*site.unit_norms()[0], BOUND, everyone)
+    clipped = parts * scale.unsqueeze(2)
+    sizes = clipped.norm(dim=3).sum(0).norm(dim=1)
+    return sizes, clipped.sum(0).norm(dim=(1, 2))
+
+
+@pytest.mark.parametrize("strategy", ["flat", "per-unit"])
+def test_parts_that_cancel_are_bounded_too(strategy):
+    sizes, wholes = cancelling(strategy)
+    assert (sizes <= LARGEST_SUM * BOUND * (1 + 1e-6)).all()
+    assert sizes.max() > 0.5 * LARGEST_SUM * BOUND
+    assert (wholes <= BOUND).all()
+
+
+def facts():
+    return [
+        CellFacts(torch.full((k,), 1 / k), True, True, torch.ones(k) > 0)
+        for k in (5, 9, 7)
+    ]
+
+
+def flow_and_losses():
+    model = HFlow(
+        facts(), n_basis=4, hidden_units=8, n_blocks=1, linear="none",
+        dequantization="uniform", anchored=True, generator=torch.Generator(),
+    )  # fmt: skip
+    return model, lambda rows: -model(rows)[0], torch.randint(0, 5, (130, 3))
+
+
+def autoencoder_and_losses():
+    model = VAE(
+        facts(), n_basis=4, hidden_units=8, latent_dim=2, prior=NormalPrior(2),
+        beta=1.0, generator=torch.Generator(),
+    )  # fmt: skip
+    noise = torch.randn(64, 1, 2)
+    return model, lambda rows: -model(rows, noise)[0], torch.randint(0, 5, (130, 3))
+
+
+def net_and_losses():
+    model = Net(2)
+    return model, lambda rows: model(rows)[0], torch.randn(130, 4)
+
+
+@pytest.mark.parametrize(
+    "case", [flow_and_losses, autoencoder_and_losses, net_and_losses]
+)
+def test_a_row_at_its_place_is_the_same_in_any_company(case):
+    torch.manual_seed(0)
+    model, losses, data = case()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.1 * torch.randn(p.shape))
+
+    def gradients(rows):
+        with record(model) as calls:
+            total = losses(rows).sum()
+        return [g for site in sites(model, calls, total) for g in site.per_example()]
+
+    batch, others = data[:64].clone(), data[64:128].clone()
+    others[7] = batch[7]
+    for g, h in zip(gradients(batch), gradients(others), strict=True):
+        assert torch.equal(g[7], h[7])
+        assert not torch.equal(g, h)
