@@ -43,6 +43,13 @@ def _arrow_kind(arrow: Any) -> str | None:
     return "timedelta" if pa.types.is_duration(arrow) else None
 
 
+def holds_days(dtype: Any) -> bool:
+    """Whether a dtype holds dates without a time of day."""
+    import pyarrow as pa
+
+    return isinstance(dtype, pd.ArrowDtype) and pa.types.is_date(dtype.pyarrow_dtype)
+
+
 def time_zone(dtype: Any) -> Any:
     """Return the time zone of a dtype, None where it has none."""
     return getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None)
@@ -53,6 +60,8 @@ def time_zone(dtype: Any) -> Any:
 
 def to_units(series: pd.Series, unit: str) -> np.ndarray:
     """Return whole units of time, rounded down, as floats; NaN where missing."""
+    if series.dtype == object:
+        series = dates_among(series)
     zone = time_zone(series.dtype)
     if isinstance(series.dtype, pd.ArrowDtype):
         values = _arrow_values(series)
@@ -72,6 +81,38 @@ def to_units(series: pd.Series, unit: str) -> np.ndarray:
 
 def _per_day(numpy_unit: str) -> int:
     return 1000 * _DAY if numpy_unit == "ns" else PER_DAY[numpy_unit]
+
+
+def dates_among(series: pd.Series) -> pd.Series:
+    """Return the dates and instants of a column of objects; what is none is missing.
+
+    Texts are read as ISO 8601. By their very types: a class of somebody's own could
+    raise, or lie.
+    """
+    values = np.full(len(series), np.datetime64("NaT"), dtype="M8[us]")
+    for i, value in enumerate(series.array):
+        if type(value) is str:
+            value = _read_iso(value)
+        if type(value) is pd.Timestamp:
+            values[i] = _plain_instant(value)
+        elif type(value) is dt.datetime:
+            values[i] = value.replace(tzinfo=None)
+        elif type(value) is dt.date:
+            values[i] = value
+    return pd.Series(values, index=series.index)
+
+
+def _read_iso(text: str) -> dt.datetime | None:
+    try:
+        return dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _plain_instant(value: pd.Timestamp) -> Any:
+    """Return what a clock of its own zone shows, at the years 1 to 9999."""
+    ends = np.array(_ends(value.unit), dtype="M8[us]").astype(f"M8[{value.unit}]")
+    return np.clip(value.tz_localize(None).to_numpy(), *ends)
 
 
 def _arrow_values(series: pd.Series) -> np.ndarray:
@@ -113,14 +154,19 @@ def from_units(
     """Return a series of times of a dtype from whole units.
 
     Of an hour that a clock shows twice the first is taken, for one that it skips the
-    next. What the dtype cannot hold becomes the nearest that it can.
+    next. What the dtype cannot hold becomes the nearest that it can. Among objects they
+    are instants of Python, or its dates where the unit is a day.
     """
-    letter = "M" if temporal_kind(dtype) == "datetime" else "m"
+    letter = "m" if temporal_kind(dtype) == "timedelta" else "M"
     length = _DAY // PER_DAY[unit]
     earliest, latest = _ends(_unit(dtype))
     inside = np.clip(np.round(counts), -(-earliest // length), latest // length)
     values = (inside.astype(np.int64) * length).astype(f"{letter}8[us]")
     values[missing] = np.array("NaT", dtype=values.dtype)
+    if pd.api.types.is_object_dtype(dtype):
+        # Python's dates, or its instants: by the unit, which is public.
+        plain = values.astype("M8[D]") if unit == "D" else values
+        return pd.Series(plain.astype(object), dtype=object)
     series = pd.Series(values)
     zone = time_zone(dtype)
     if zone is not None:
@@ -137,7 +183,7 @@ def from_units(
 
 
 def _unit(dtype: Any) -> str:
-    if isinstance(dtype, np.dtype):
+    if isinstance(dtype, np.dtype) and dtype.kind in "mM":
         return np.datetime_data(dtype)[0]
     return getattr(getattr(dtype, "pyarrow_dtype", dtype), "unit", "s")
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
+from dpgenerative._arrow import Written, is_foreign, received, sent
 from dpgenerative.exceptions import UnsupportedColumnError
 
 
@@ -73,16 +74,17 @@ class TableFormat:
         Columns of X inside the joint table.
     y_name : hashable or None
         Column of y; None where there is none.
-    x_kind, y_kind : {"frame", "array", "series"}
-        Container of X and of y.
-    x_columns : Index or None
-        Column labels of a frame.
+    x_kind, y_kind : str
+        Container of X and of y: "frame", "array" or "series", of another library than
+        pandas after its name ("polars frame").
     x_dtype : dtype or None
         Common dtype of an array (object for strings, whatever their width).
     y_label : hashable
         Name of a series or of the one column of a frame.
     ids : tuple of (name, dtype)
         Columns of identifiers, which are made anew.
+    written : tuple of (name, str)
+        Types of text that other libraries have and pandas has not.
     """
 
     x_names: tuple[Hashable, ...]
@@ -92,18 +94,28 @@ class TableFormat:
     x_dtype: Any = None
     y_label: Hashable = None
     ids: tuple[tuple[Hashable, Any], ...] = ()
+    written: Written = ()
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the columns of X had names of their own."""
+        return self.x_kind != "array"
 
     def restore(self, frame: pd.DataFrame) -> Any:
         """Return sampled rows in the containers that were fitted."""
         x: Any = picked(frame, self.x_names)
-        if self.x_kind == "array":
+        if self.is_named:
+            x = sent(x, self.x_kind, self.written)
+        else:
             x = x.to_numpy(dtype=self.x_dtype)
         if self.y_name is None:
             return x
         y: Any = frame[self.y_name].rename(self.y_label)
         if self.y_kind == "array":
-            y = y.to_numpy()
-        return x, (y.to_frame() if self.y_kind == "frame" else y)
+            return x, y.to_numpy()
+        written = [(self.y_label, text) for n, text in self.written if n == self.y_name]
+        y = y if self.y_kind.endswith("series") else y.to_frame()
+        return x, sent(y, self.y_kind, tuple(written))
 
 
 def labels(names: Sequence[Hashable]) -> pd.Index:
@@ -140,10 +152,10 @@ def as_table(
         raise TypeError(
             f"{owner} takes dense tables; got a sparse one. Call X.toarray() first."
         )
-    if hasattr(X, "__arrow_c_stream__") and not isinstance(X, pd.DataFrame):
-        X = arrow_frame(owner, X)
-    is_frame = isinstance(X, pd.DataFrame)
-    frame = X if is_frame else _array_frame(owner, X)
+    kind, written = "frame" if isinstance(X, pd.DataFrame) else "array", Written()
+    if is_foreign(X):
+        X, kind, written = received(owner, X)
+    frame = X if isinstance(X, pd.DataFrame) else _array_frame(owner, X)
     _check_names(owner, frame)
     if frame.shape[1] == 0:
         raise ValueError(
@@ -155,42 +167,17 @@ def as_table(
             f"is required by {owner}."
         )
     names = tuple(frame.columns)
-    dtype = None if is_frame else _array_dtype(X)
+    dtype = _array_dtype(X) if kind == "array" else None
     if y is None:
-        return frame, TableFormat(
-            names, None, "frame" if is_frame else "array", "", dtype
-        )
-    series, y_kind, label = _target(owner, y, len(frame))
+        return frame, TableFormat(names, None, kind, "", dtype, written=written)
+    series, y_kind, label, y_written = _target(owner, y, len(frame))
     y_name: Hashable = "target" if label is None else label
     while y_name in names:
         y_name = f"{y_name}_"
     joint = frame.copy(deep=False)
     joint[y_name] = series.set_axis(frame.index)
-    kind = "frame" if is_frame else "array"
-    return joint, TableFormat(names, y_name, kind, y_kind, dtype, label)
-
-
-def arrow_frame(owner: str, X: Any) -> pd.DataFrame:
-    """Return a table of another library as a frame, by dtypes alone.
-
-    Numbers stay what they are where some are missing, and the levels of a dictionary,
-    which are those that occur, count as strings.
-    """
-    import pyarrow as pa
-
-    table = X if isinstance(X, pa.Table) else pa.table(X)
-    repeated = sorted(
-        {n for n in table.column_names if table.column_names.count(n) > 1}
-    )
-    if repeated:
-        raise ValueError(f"{owner} needs distinct column names; repeated: {repeated}.")
-    for j, held in enumerate(table.schema):
-        plain = held.type.value_type if pa.types.is_dictionary(held.type) else held.type
-        if str(plain) in ("large_string", "string_view"):
-            plain = pa.string()
-        if plain != held.type:
-            table = table.set_column(j, held.name, table.column(j).cast(plain))
-    return table.to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
+    written += tuple((y_name, text) for _, text in y_written)
+    return joint, TableFormat(names, y_name, kind, y_kind, dtype, label, (), written)
 
 
 def require_array(owner: str, name: str, value: Any) -> None:
@@ -256,7 +243,10 @@ def _check_names(owner: str, frame: pd.DataFrame) -> None:
         raise ValueError(f"{owner} needs distinct column names; repeated: {repeated}.")
 
 
-def _target(owner: str, y: Any, n: int) -> tuple[pd.Series, str, Hashable]:
+def _target(owner: str, y: Any, n: int) -> tuple[pd.Series, str, Hashable, Written]:
+    container, written = "", Written()
+    if is_foreign(y):
+        y, container, written = received(owner, y)
     if isinstance(y, pd.Series):
         series, kind, label = y, "series", y.name
     elif isinstance(y, pd.DataFrame):
@@ -278,4 +268,4 @@ def _target(owner: str, y: Any, n: int) -> tuple[pd.Series, str, Hashable]:
     if len(series) != n:
         # How many they have is private.
         raise ValueError(f"{owner}: X and y must have the same number of rows.")
-    return series, kind, label
+    return series, container or kind, label, written

@@ -240,8 +240,11 @@ def _joined(synthesizer: Any, n: int, random_state: int) -> pd.DataFrame:
     """Return a sample as one frame, y last."""
     import pandas as pd
 
+    from dpgenerative._arrow import in_pandas
+
     rows = synthesizer.sample(n, random_state=random_state)
-    parts = rows if isinstance(rows, tuple) else (rows,)
+    pair = rows if isinstance(rows, tuple) else (rows,)
+    parts = [in_pandas("sample", part) for part in pair]
     names = [c.name for c in synthesizer.schema_.columns]
     frame = pd.concat([pd.DataFrame(part) for part in parts], axis=1)
     return frame.set_axis(names, axis=1)

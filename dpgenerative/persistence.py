@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -59,7 +60,7 @@ from dpgenerative.models.priors import (
 from dpgenerative.models.vae import VAE, Decoder, Encoder
 from dpgenerative.pixels import Pixels
 from dpgenerative.privacy.plan import PrivacyPlan, PrivacyReport
-from dpgenerative.schema import Column, Schema
+from dpgenerative.schema import Column, Schema, decimal_scale
 from dpgenerative.transform import IntervalCodec, LevelCodec, TableTransformer
 
 FORMAT = 1
@@ -228,6 +229,11 @@ def _encode_dtype(dtype: Any, where: str) -> Any:
         text = ["string", dtype.storage, missing is pd.NA]
     elif isinstance(dtype, np.dtype):
         text = ["numpy", dtype.str]
+    elif decimal_scale(dtype) is not None:
+        held = dtype.pyarrow_dtype
+        text = ["arrow", f"decimal{held.bit_width}", held.precision, held.scale]
+    elif str(dtype) == "string[pyarrow]":  # which pandas reads as its own strings
+        text = ["arrow", "string"]
     else:
         text = ["pandas", str(dtype)]
     return _if_it_comes_back(text, _decode_dtype, dtype, where)
@@ -448,6 +454,8 @@ def _decode_dtype(code: list[Any]) -> Any:
         if has_na:
             return pd.StringDtype(storage)
         return pd.StringDtype(storage, na_value=np.nan)
+    if code[0] == "arrow" and code[1] in ("string", "decimal128", "decimal256"):
+        return pd.ArrowDtype(getattr(pa, code[1])(*code[2:]))
     family, text = code
     dtype = np.dtype(text) if family == "numpy" else pd.api.types.pandas_dtype(text)
     if isinstance(dtype, np.dtype) and dtype.kind not in "biufOUmM":

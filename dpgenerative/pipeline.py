@@ -17,6 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
+from dpgenerative._arrow import in_pandas
 from dpgenerative._validation import check_number
 from dpgenerative.exceptions import PrivacyWarning
 
@@ -97,6 +98,7 @@ def sample_from(
     _warn_of_learned([name for name, step in steps if learns(step)])
     sample = last.sample(n_samples, random_state=random_state)
     rows, *target = sample if isinstance(sample, tuple) else (sample,)
+    rows = in_pandas("sample_from", rows) if steps else rows
     for name, step in reversed(steps):
         rows = _undone(name, step, rows)
     return (rows, *target) if target else rows

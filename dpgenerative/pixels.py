@@ -45,6 +45,7 @@ class Pixels:
 
     schema: ClassVar[Schema] = Schema([])
     x_kind: ClassVar[str] = "array"
+    is_named: ClassVar[bool] = False
     y_name: ClassVar[None] = None
     ids: ClassVar[tuple[()]] = ()
 

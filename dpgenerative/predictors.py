@@ -29,7 +29,8 @@ from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from dpgenerative._validation import arrow_frame, check_number, refuse, require_array
+from dpgenerative._arrow import in_pandas
+from dpgenerative._validation import check_number, refuse, require_array
 from dpgenerative.privacy.plan import PrivacyReport
 from dpgenerative.schema import Schema, is_real_dtype
 from dpgenerative.synthesizers import DPHFlowSynthesizer
@@ -512,11 +513,10 @@ def as_container(owner: str, X: Any) -> Any:
         if any(len(row) != len(rows[0]) for row in rows):
             raise ValueError("Expected 2D array, got rows of different lengths.")
         return np.array([[_as_number(x) for x in row] for row in rows], dtype=float)
+    # As an array it would get the dtype that its missing values need.
+    X = in_pandas(owner, X)
     if isinstance(X, (pd.DataFrame, pd.Series, np.ndarray)):
         return X
-    if hasattr(X, "__arrow_c_stream__"):
-        # As an array it would get the dtype that its missing values need.
-        return arrow_frame(owner, X)
     return np.asarray(X) if hasattr(X, "__array__") else X
 
 
@@ -531,14 +531,14 @@ def _as_number(value: Any) -> float:
 
 def as_series(owner: str, y: Any) -> pd.Series:
     """Return a target as a series of the dtype that it has."""
+    y = in_pandas(owner, y)
     if isinstance(y, pd.Series):
         return y
     if isinstance(y, pd.DataFrame) and y.shape[1] == 1:
         return y.iloc[:, 0]
     if isinstance(y, (pd.Index, pd.api.extensions.ExtensionArray)):
         return pd.Series(y, dtype=y.dtype)
-    is_arrow = hasattr(y, "__arrow_c_stream__") or hasattr(y, "__arrow_c_array__")
-    if isinstance(y, np.ma.MaskedArray) or is_arrow and not isinstance(y, pd.DataFrame):
+    if isinstance(y, np.ma.MaskedArray):
         require_array(owner, "y", y)
     array = np.asarray(y)
     if array.ndim == 2 and array.shape[1] == 1:

@@ -16,9 +16,11 @@ from typing import Any, NoReturn
 import numpy as np
 import pandas as pd
 
+from dpgenerative._arrow import in_pandas
 from dpgenerative._temporal import (
     PER_DAY,
     count_of,
+    holds_days,
     spelled,
     temporal_kind,
     to_units,
@@ -406,7 +408,7 @@ class Schema:
 
         Parameters
         ----------
-        frame : DataFrame
+        frame : DataFrame, of pandas or one that speaks Arrow
             Only its column names and dtypes are used.
         nominal : iterable of hashable
             Names of columns to treat as categorical whatever their dtype.
@@ -417,7 +419,7 @@ class Schema:
             For a dtype that is not boolean, integer, float, string, object, category,
             datetime or timedelta.
         """
-        nominal = set(nominal)
+        nominal, frame = set(nominal), in_pandas("Schema", frame)
         return cls(
             _column_from_dtype(name, dtype, name in nominal)
             for name, dtype in zip(frame.columns, frame.dtypes, strict=True)
@@ -432,6 +434,7 @@ class Schema:
             When the schema names a column that the table lacks or states a kind that
             the dtype cannot hold.
         """
+        frame = in_pandas("Schema", frame)
         named = [*self.names, *(n for c in self.constraints for n in c.columns)]
         absent = [name for name in dict.fromkeys(named) if name not in frame.columns]
         if absent:
@@ -466,7 +469,7 @@ class Schema:
 
         Parameters
         ----------
-        frame : DataFrame
+        frame : DataFrame, of pandas or one that speaks Arrow
             The table that is to be fitted.
 
         Returns
@@ -476,6 +479,7 @@ class Schema:
             the index), ``value`` and ``problem``; for a constraint that a row breaks,
             ``column`` and ``value`` are tuples.
         """
+        frame = in_pandas("Schema", frame)
         found = []
         for column in self.resolve(frame).columns:
             series = frame[column.name]
@@ -600,8 +604,15 @@ def _column_from_dtype(name: Hashable, dtype: Any, nominal: bool) -> Column:
     if pd.api.types.is_object_dtype(dtype) or pd.api.types.is_string_dtype(dtype):
         return Column(name, "categorical", nullable=True)
     if temporal_kind(dtype) is not None and not nominal:
-        return Column(name, str(temporal_kind(dtype)), nullable=True)
-    if is_real_dtype(dtype):
+        unit = "D" if holds_days(dtype) else None
+        return Column(name, str(temporal_kind(dtype)), nullable=True, resolution=unit)
+    scale = decimal_scale(dtype)
+    if scale is not None and not nominal:
+        if scale == 0:
+            return Column(name, "integer", nullable=True)
+        step = float(f"1e{-scale}")
+        return Column(name, "continuous", nullable=True, resolution=step)
+    if scale is None and is_real_dtype(dtype):
         if nominal:
             return Column(name, "categorical", nullable=nullable)
         is_integer = pd.api.types.is_integer_dtype(dtype)
@@ -613,17 +624,28 @@ def _column_from_dtype(name: Hashable, dtype: Any, nominal: bool) -> Column:
 def _unsupported(name: Hashable, dtype: Any) -> UnsupportedColumnError:
     return UnsupportedColumnError(
         f"Column {name!r} has dtype {dtype}, which no release covers. Supported: "
-        "boolean, integer, float, string, object, category, datetime and timedelta. "
-        "Turn it into one of these before fitting."
+        "boolean, integer, float, decimal (not as levels), string, object, category, "
+        "datetime and timedelta. Turn it into one of these before fitting."
     )
 
 
+def decimal_scale(dtype: Any) -> int | None:
+    """Return the number of decimals of an Arrow decimal, None for other dtypes."""
+    if not isinstance(dtype, pd.ArrowDtype):
+        return None
+    import pyarrow as pa
+
+    arrow = dtype.pyarrow_dtype
+    return int(arrow.scale) if pa.types.is_decimal(arrow) else None
+
+
 def is_real_dtype(dtype: Any) -> bool:
-    """Whether a dtype holds integers or floats."""
+    """Whether a dtype holds integers, floats or decimals."""
     types = pd.api.types
     if isinstance(dtype, pd.SparseDtype) or types.is_complex_dtype(dtype):
         return False
-    return bool(types.is_integer_dtype(dtype) or types.is_float_dtype(dtype))
+    is_binary = types.is_integer_dtype(dtype) or types.is_float_dtype(dtype)
+    return bool(is_binary or decimal_scale(dtype) is not None)
 
 
 def can_hold_missing(dtype: Any) -> bool:
@@ -639,7 +661,10 @@ def _reconcile(stated: Column, by_dtype: Column, dtype: Any) -> Column:
         return _reconcile_id(stated, by_dtype, dtype)
     held = temporal_kind(dtype) or ("numbers" if is_real_dtype(dtype) else "levels")
     if stated.temporal or held in TEMPORAL:
-        fits = stated.kind == held
+        among_objects = pd.api.types.is_object_dtype(dtype)
+        fits = stated.kind == held or stated.kind == "datetime" and among_objects
+    elif decimal_scale(dtype) is not None:
+        fits = stated.numeric
     else:
         fits = not stated.numeric or held == "numbers"
     if not fits:
@@ -660,7 +685,12 @@ def _reconcile(stated: Column, by_dtype: Column, dtype: Any) -> Column:
         )
     holds_missing = can_hold_missing(dtype)
     nullable = holds_missing if stated.nullable is None else stated.nullable
-    return replace(stated, levels=levels, nullable=nullable and holds_missing)
+    step = stated.resolution
+    if step is None and stated.kind == by_dtype.kind:
+        step = by_dtype.resolution
+    return replace(
+        stated, levels=levels, nullable=nullable and holds_missing, resolution=step
+    )
 
 
 def _reconcile_id(stated: Column, by_dtype: Column, dtype: Any) -> Column:

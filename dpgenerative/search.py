@@ -32,8 +32,9 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from dpgenerative._arrow import in_pandas
 from dpgenerative._random import RandomSource, SecureGenerator
-from dpgenerative._validation import as_table, check_number, refuse
+from dpgenerative._validation import check_number, refuse
 from dpgenerative.exceptions import (
     InfeasibleBudgetError,
     LedgerError,
@@ -782,8 +783,8 @@ def _containers(estimator: Any, X: Any, y: Any) -> tuple[Any, Any]:
     hold for it, and one label must not change how the others are read.
     """
     if isinstance(estimator, Synthesizer):
-        is_arrow = hasattr(X, "__arrow_c_stream__") and not isinstance(X, pd.DataFrame)
-        return (as_table(type(estimator).__name__, X)[0] if is_arrow else X), y
+        owner = type(estimator).__name__
+        return in_pandas(owner, X), in_pandas(owner, y)
     if isinstance(y, (list, tuple)):
         y = estimator._of_list(list(y))
     elif y is not None:

@@ -32,6 +32,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ from dpgenerative._temporal import (
 from dpgenerative._validation import labels
 from dpgenerative.constraints import alternatives, is_missing, satisfies
 from dpgenerative.privacy.noise import Key, Mechanisms, threshold_for
-from dpgenerative.schema import Column, Schema, is_real_dtype
+from dpgenerative.schema import Column, Schema, decimal_scale, is_real_dtype
 
 RELEASE = "marginals"
 """What the plan calls all that is released here."""
@@ -1104,6 +1105,12 @@ def _roundest_time(column: Column, first: int, last: int) -> float:
 
 def _limits(dtype: Any) -> Any:
     """Return the ends of a number type, None where it holds no numbers."""
+    scale = decimal_scale(dtype)
+    if scale is not None:
+        # A little below, since the ends are no floats.
+        most = 10.0 ** (dtype.pyarrow_dtype.precision - scale) * (1 - 1e-15)
+        most -= 10.0**-scale
+        return SimpleNamespace(min=-most, max=most)
     plain = getattr(dtype, "numpy_dtype", dtype)
     if not isinstance(plain, np.dtype) or plain.kind not in "iuf":
         return None

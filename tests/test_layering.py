@@ -15,6 +15,7 @@ PACKAGE = ROOT / "dpgenerative"
 # marked by a star may.
 ORDER = (
     ("exceptions",),
+    ("_arrow",),
     ("_validation",),
     ("_random", "_files", "_progress"),
     ("_temporal",),
@@ -49,6 +50,7 @@ TOP = ("cli",)
 APART = {
     "metrics": (
         "exceptions",
+        "_arrow",
         "_validation",
         "_progress",
         "_temporal",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given, settings
@@ -279,6 +280,9 @@ def test_values_come_back(value, tmp_path_factory):
         pd.BooleanDtype(),
         pd.StringDtype("python"),
         pd.StringDtype("pyarrow"),
+        pd.ArrowDtype(pa.string()),
+        pd.ArrowDtype(pa.decimal128(5, 2)),
+        pd.ArrowDtype(pa.decimal256(50, -2)),
         pd.DatetimeTZDtype("us", "Asia/Tokyo"),
         pd.PeriodDtype("M"),
         pd.CategoricalDtype(["b", "a"], ordered=True),

@@ -35,11 +35,10 @@ def test_predictors_keep_the_dtypes_of_arrow_tables(last):
 
 @pytest.mark.parametrize("kind", [pa.array, lambda v, t: pa.chunked_array([v], t)])
 @pytest.mark.parametrize("last", [2, None])
-def test_predictors_refuse_targets_whose_dtype_depends_on_values(kind, last):
-    with pytest.raises(
-        TypeError, match=r"y as a Series or numpy array.*that you state"
-    ):
-        as_series("T", kind([1, last], pa.int64()))
+def test_predictors_keep_the_dtypes_of_arrow_targets(kind, last):
+    found = as_series("T", kind([1, last], pa.int64()))
+    assert found.dtype == pd.ArrowDtype(pa.int64())
+    assert found.isna().tolist() == [False, last is None]
 
 
 @pytest.mark.parametrize("last", [pd.Timestamp(1), "b"])

@@ -354,7 +354,6 @@ UNSUPPORTED = {
     "sparse object": pd.Series(
         pd.arrays.SparseArray(np.array(["a", "b"], dtype=object))
     ),
-    "arrow decimal": pd.Series([None], dtype=pd.ArrowDtype(pa.decimal128(5, 2))),
     "arrow list": pd.Series([None], dtype=pd.ArrowDtype(pa.list_(pa.int64()))),
     "arrow dictionary": pd.Series(
         [None], dtype=pd.ArrowDtype(pa.dictionary(pa.int8(), pa.string()))

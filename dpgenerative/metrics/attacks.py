@@ -42,7 +42,7 @@ from dpgenerative.metrics.distances import (
     nearest,
     structural_similarity,
 )
-from dpgenerative.metrics.fidelity import aligned, as_floats, is_number
+from dpgenerative.metrics.fidelity import aligned, as_floats, is_number, takes_tables
 from dpgenerative.metrics.membership import (
     AttackResult,
     Privacy,
@@ -59,6 +59,7 @@ Rows = Any  # DataFrame or ndarray of shape (n, p)
 Distance = Callable[[Rows, Rows], np.ndarray]
 
 
+@takes_tables
 def reconstruction_attack(
     reconstruct: Callable[[Rows], Rows],
     members: Rows,
@@ -151,6 +152,7 @@ def _measure(
     return mixed
 
 
+@takes_tables
 def likelihood_attack(
     log_likelihood: Callable[[Rows], np.ndarray],
     members: Rows,
@@ -195,6 +197,7 @@ def likelihood_attack(
     return attack_result("likelihood", scores, privacy)
 
 
+@takes_tables
 def monte_carlo_attack(
     synthetic: pd.DataFrame,
     members: pd.DataFrame,
@@ -257,6 +260,7 @@ def _closeness(points: Points, fake: Points, radius: float) -> np.ndarray:
     return 0.5 * np.concatenate(parts) / len(fake)
 
 
+@takes_tables
 def domias_attack(
     synthetic: pd.DataFrame,
     members: pd.DataFrame,
@@ -326,6 +330,7 @@ def domias_attack(
     return attack_result("DOMIAS", scores, privacy)
 
 
+@takes_tables
 def logan_attack(
     synthetic: pd.DataFrame,
     members: pd.DataFrame,
@@ -425,6 +430,7 @@ class ClosestRecord:
         )
 
 
+@takes_tables
 def closest_record(
     synthetic: pd.DataFrame,
     training: pd.DataFrame,

@@ -16,6 +16,7 @@ from dpgenerative.metrics.fidelity import (
     as_floats,
     comparable_codes,
     is_number,
+    takes_tables,
     warn_if_few,
 )
 
@@ -109,6 +110,7 @@ class AssociationDistance:
         )
 
 
+@takes_tables
 def kendall_tau_matrix(frame: pd.DataFrame) -> pd.DataFrame:
     """Kendall's tau-b of every pair of numeric columns.
 
@@ -148,6 +150,7 @@ def kendall_tau_matrix(frame: pd.DataFrame) -> pd.DataFrame:
     return _symmetric(names, ranks, _tau)
 
 
+@takes_tables
 def kendall_tau_distance(
     real: pd.DataFrame, synthetic: pd.DataFrame
 ) -> KendallDistance:
@@ -189,6 +192,7 @@ def kendall_tau_distance(
     return KendallDistance(kendall_tau_matrix(pd.DataFrame(values)) - real_matrix)
 
 
+@takes_tables
 def association_matrix(frame: pd.DataFrame) -> pd.DataFrame:
     """Strength of association of every pair of columns, whatever their kind.
 
@@ -247,6 +251,7 @@ def association_matrix(frame: pd.DataFrame) -> pd.DataFrame:
     return _symmetric(list(frame.columns), columns, _association)
 
 
+@takes_tables
 def association_distance(
     real: pd.DataFrame, synthetic: pd.DataFrame
 ) -> AssociationDistance:

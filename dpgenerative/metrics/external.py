@@ -14,6 +14,7 @@ from dpgenerative.metrics.fidelity import (
     as_floats,
     comparable_codes,
     is_number,
+    takes_tables,
     warn_if_few,
 )
 
@@ -64,6 +65,7 @@ class SDMetricsScore:
         return f"SDMetricsScore({self.report!r}, score={self.score:.4f}{shown})"
 
 
+@takes_tables
 def sdmetrics_quality(
     real: pd.DataFrame,
     synthetic: pd.DataFrame,
@@ -128,6 +130,7 @@ Column Pair Trends=1.0000)
     return result
 
 
+@takes_tables
 def sdmetrics_diagnostic(
     real: pd.DataFrame,
     synthetic: pd.DataFrame,

@@ -24,18 +24,20 @@ compared by one of `METRICS`:
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import pandas as pd
 from scipy.special import rel_entr
 from scipy.stats import wasserstein_distance
 
-from dpgenerative._temporal import temporal_kind, to_units
+from dpgenerative._arrow import in_pandas
+from dpgenerative._temporal import dates_among, temporal_kind, to_units
 from dpgenerative._validation import check_option
 
 METRICS = ("tvd", "jsd", "wasserstein")
@@ -46,6 +48,41 @@ MIN_ROWS = 50  # with fewer in a table, comparisons of tables warn
 _MAX_CELLS = 2**22  # counted densely up to here, relabelled to occupied cells beyond
 
 _Sets = Sequence[tuple[int, ...]]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def takes_tables(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function of pandas' tables take those of other libraries that speak Arrow.
+
+    Columns of objects that all are dates become columns of times.
+    """
+
+    @functools.wraps(function)
+    def taking(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = [_usable(function.__name__, value) for value in args]
+        named = {k: _usable(function.__name__, v) for k, v in kwargs.items()}
+        return function(*given, **named)  # type: ignore[arg-type]
+
+    return taking
+
+
+def _usable(owner: str, data: Any) -> Any:
+    data = in_pandas(owner, data)
+    if not isinstance(data, pd.DataFrame):
+        return data
+    infer = pd.api.types.infer_dtype
+    places = [
+        j
+        for j in range(data.shape[1])
+        if data.iloc[:, j].dtype == object
+        and infer(data.iloc[:, j]) in ("date", "datetime")
+    ]
+    parts = [
+        dates_among(data.iloc[:, j]) if j in places else data.iloc[:, j]
+        for j in range(data.shape[1])
+    ]
+    return pd.concat(parts, axis=1).set_axis(data.columns, axis=1) if places else data
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -120,6 +157,7 @@ class MarginalDistance:
         )
 
 
+@takes_tables
 def marginal_distance(
     real: pd.DataFrame,
     synthetic: pd.DataFrame,
@@ -209,6 +247,7 @@ def marginal_distance(
     return MarginalDistance(_named(real, sets), values, metric, floor, baseline)
 
 
+@takes_tables
 def sampling_floor(
     real: pd.DataFrame,
     k: int = 1,
@@ -252,6 +291,7 @@ def sampling_floor(
     return MarginalDistance(_named(real, sets), values, metric)
 
 
+@takes_tables
 def independence_baseline(
     real: pd.DataFrame,
     k: int = 2,

@@ -31,7 +31,13 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from dpgenerative._temporal import temporal_kind
-from dpgenerative.metrics.fidelity import aligned, as_floats, is_number, level_codes
+from dpgenerative.metrics.fidelity import (
+    aligned,
+    as_floats,
+    is_number,
+    level_codes,
+    takes_tables,
+)
 from dpgenerative.metrics.membership import AttackResult, roc_cap
 
 MAX_BARS = 12  # levels, or distinct numbers, beyond which a column is summarised
@@ -103,6 +109,7 @@ METRICS = {
 }
 
 
+@takes_tables
 def plot_marginals(
     real: pd.DataFrame | None,
     synthetic: pd.DataFrame,
@@ -173,6 +180,7 @@ def plot_marginals(
     return figure
 
 
+@takes_tables
 def plot_marginal(real: pd.Series | None, synthetic: pd.Series) -> Axes:
     """Draw one column as `plot_marginals` does, without title and legend.
 

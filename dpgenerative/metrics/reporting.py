@@ -33,6 +33,7 @@ from dpgenerative.metrics.fidelity import (
     independence_baseline,
     marginal_distance,
     sampling_floor,
+    takes_tables,
 )
 from dpgenerative.metrics.losses import changed_ranges, lost_values
 from dpgenerative.metrics.membership import AttackResult
@@ -206,6 +207,7 @@ class Report:
         return "\n".join(lines)
 
 
+@takes_tables
 def report(
     real: pd.DataFrame | None,
     synthetic: pd.DataFrame,

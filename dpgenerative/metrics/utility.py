@@ -57,6 +57,7 @@ from dpgenerative.metrics.fidelity import (
     comparable_codes,
     is_number,
     marginal_distance,
+    takes_tables,
 )
 
 TASKS = ("auto", "classification", "regression")
@@ -140,6 +141,7 @@ def default_regressors(random_state: int = 0) -> dict[str, RegressorMixin]:
     }
 
 
+@takes_tables
 def tstr(
     real_train: pd.DataFrame | None,
     real_test: pd.DataFrame,

@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from dpgenerative._arrow import in_pandas
 from dpgenerative._random import Streams, torch_generator
 from dpgenerative._validation import (
     TableFormat,
@@ -236,6 +237,7 @@ class Synthesizer(BaseEstimator):
         from candidates, and when exactly: :doc:`/conditional`.
         """
         check_is_fitted(self)
+        given = in_pandas(f"{self._owner}.sample", given)
         self._check_given(given, impute, max_tries)
         n_samples = self._n_wanted(n_samples, given)
         if random_state is None and self._sample_seed is not None:
@@ -817,7 +819,7 @@ class Synthesizer(BaseEstimator):
                     chosen.tolist(),
                 )
             return [name for name, flag in zip(names, chosen, strict=True) if flag]
-        by_index = chosen.dtype.kind in "iu" and layout.x_kind == "array"
+        by_index = chosen.dtype.kind in "iu" and not layout.is_named
         if (
             by_index
             and len(chosen)
@@ -846,7 +848,7 @@ class Synthesizer(BaseEstimator):
         return "cuda" if torch.cuda.is_available() else "cpu"
 
     def _set_feature_names(self, layout: TableFormat) -> None:
-        if layout.x_kind == "frame" and all(isinstance(c, str) for c in layout.x_names):
+        if layout.is_named and all(isinstance(c, str) for c in layout.x_names):
             self.feature_names_in_ = np.array(layout.x_names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
@@ -860,7 +862,7 @@ class Synthesizer(BaseEstimator):
         if (layout.y_name is None) != (self._layout.y_name is None):
             wanted = "needs y too" if self._layout.y_name is not None else "takes no y"
             raise ValueError(f"{self._owner} was fitted so that score {wanted}.")
-        if layout.x_kind == "frame" and self._layout.x_kind == "frame":
+        if layout.is_named and self._layout.is_named:
             unseen = [c for c in layout.x_names if c not in self._layout.x_names]
             absent = [c for c in self._layout.x_names if c not in layout.x_names]
             if unseen or absent:

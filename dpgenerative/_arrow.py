@@ -1,0 +1,184 @@
+"""Tables and columns of other libraries (pyarrow, polars), to pandas and back.
+
+Types alone decide, never values. In pandas they have Arrow's dtypes, so that numbers
+stay what they are where some are missing. The levels of a dictionary are those that
+occur, and count as strings; those of a polars ``Enum`` belong to its type, as those
+of a pandas ``category`` do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from typing import Any
+
+import pandas as pd
+
+Written = tuple[tuple[Hashable, str], ...]
+"""By column, Arrow's own name of a type of text that pandas has another dtype for."""
+
+
+def is_foreign(data: Any) -> bool:
+    """Whether this is a table or column of another library, which speaks Arrow.
+
+    Raises
+    ------
+    TypeError
+        For what would only become a table by running somebody's query.
+    """
+    if hasattr(data, "collect_schema") and not hasattr(data, "__arrow_c_stream__"):
+        raise TypeError(
+            f"A {type(data).__name__} is no table yet, and its query could fail on "
+            "values. Call collect() first."
+        )
+    if isinstance(data, (pd.DataFrame, pd.Series)):
+        return False
+    return any(hasattr(data, f"__arrow_c_{kind}__") for kind in ("stream", "array"))
+
+
+def in_pandas(owner: str, data: Any) -> Any:
+    """Return a table or column of another library in pandas, others as they are."""
+    return received(owner, data)[0] if is_foreign(data) else data
+
+
+def received(owner: str, data: Any) -> tuple[Any, str, Written]:
+    """Return a foreign table or column in pandas, its container, and its texts' types.
+
+    The container is "frame" or "series" after its library, where samples can come back
+    in it: "polars frame".
+    """
+    import pyarrow as pa
+
+    is_column = not hasattr(data, "columns") and (
+        hasattr(data, "dtype") or hasattr(data, "type")
+    )
+    table = _table(data, is_column)
+    repeated = sorted(
+        {n for n in table.column_names if table.column_names.count(n) > 1}
+    )
+    if repeated:
+        raise ValueError(f"{owner} needs distinct column names; repeated: {repeated}.")
+    written = tuple(
+        (field.name, str(field.type))
+        for field in table.schema
+        if _is_wrapped(field.type)
+    )
+    columns = {name: _plain(table[name]) for name in table.column_names}
+    frame = pa.table(columns).to_pandas(types_mapper=pd.ArrowDtype)
+    for name, levels in _enums(data, is_column).items():
+        dtype = pd.CategoricalDtype(levels)
+        frame[name] = frame[name].astype(object).astype(dtype)
+    library = type(data).__module__.partition(".")[0]
+    prefix = f"{library} " if library in ("polars", "pyarrow") else ""
+    if not is_column:
+        return frame, f"{prefix}frame", written
+    label = getattr(data, "name", None) or None
+    return frame.iloc[:, 0].rename(label), f"{prefix}series", written
+
+
+def _table(data: Any, is_column: bool) -> Any:
+    import pyarrow as pa
+
+    if not is_column:
+        return data if isinstance(data, pa.Table) else pa.table(data)
+    column = [pa.array(data)] if hasattr(data, "__arrow_c_array__") else data
+    name = str(getattr(data, "name", None) or "")
+    return pa.table({name: pa.chunked_array(column)})
+
+
+def _is_wrapped(held: Any) -> bool:
+    import pyarrow as pa
+
+    return _plain_type(held) == pa.string() and held != pa.string()
+
+
+def _plain_type(held: Any) -> Any:
+    """Return the type of the values that a column of this type stands for."""
+    import pyarrow as pa
+
+    plain = held.value_type if pa.types.is_dictionary(held) else held
+    is_text = str(plain) in ("large_string", "string_view")
+    return pa.string() if is_text else plain
+
+
+def _plain(column: Any) -> Any:
+    """Return a column without a dictionary, texts in the one type that pandas has."""
+    import pyarrow as pa
+
+    plain = _plain_type(column.type)
+    if not pa.types.is_dictionary(column.type):
+        return column.cast(plain)
+    # Arrow decodes no dictionary of some types of text.
+    parts = [
+        pa.DictionaryArray.from_arrays(part.indices, part.dictionary.cast(plain))
+        for part in column.chunks
+    ]
+    return pa.chunked_array([part.dictionary_decode() for part in parts], plain)
+
+
+def _enums(data: Any, is_column: bool) -> dict[str, list[str]]:
+    """Return the levels of polars' columns of type Enum by name."""
+    if type(data).__module__.partition(".")[0] != "polars":
+        return {}
+    types = {data.name: data.dtype} if is_column else data.schema
+    return {
+        name: dtype.categories.to_list()
+        for name, dtype in types.items()
+        if type(dtype).__name__ == "Enum"
+    }
+
+
+def sent(data: Any, container: str, written: Written) -> Any:
+    """Return a frame or series in a library's container, with texts of the types given.
+
+    Types of other columns are those of the dtypes: a ``category`` is polars' Enum.
+    """
+    library = container.rpartition(" ")[0]
+    if not library:
+        return data
+    import pyarrow as pa
+
+    is_column = isinstance(data, pd.Series)
+    frame = data.to_frame("" if data.name is None else data.name) if is_column else data
+    names = [str(name) for name in frame.columns]
+    frame = frame.set_axis(names, axis=1)
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    table = table.replace_schema_metadata(None)
+    texts = {"" if name is None else str(name): text for name, text in written}
+    if library == "polars":
+        found = _in_polars(table, frame, texts)
+        return found.to_series() if is_column else found
+    for name, text in texts.items():
+        if name in names:
+            place = names.index(name)
+            column = table.column(place).cast(_type_named(text))
+            table = table.set_column(place, name, column)
+    return table.column(0) if is_column else table
+
+
+def _in_polars(table: Any, frame: pd.DataFrame, texts: dict[str, str]) -> Any:
+    import polars as pl
+
+    types: dict[str, Any] = {
+        name: pl.Categorical
+        for name, text in texts.items()
+        if text.startswith("dictionary") and name in table.column_names
+    }
+    for name, dtype in frame.dtypes.items():
+        if isinstance(dtype, pd.CategoricalDtype):
+            types[str(name)] = pl.Enum([str(level) for level in dtype.categories])
+    found: Any = pl.from_arrow(table)
+    return found.cast(types)
+
+
+def _type_named(text: str) -> Any:
+    import pyarrow as pa
+
+    found = re.fullmatch(
+        r"dictionary<values=(\w+), indices=(\w+), ordered=([01])>", text
+    )
+    if found is None:
+        return pa.type_for_alias(text)
+    values, indices, ordered = found.groups()
+    kinds = pa.type_for_alias(indices), pa.type_for_alias(values)
+    return pa.dictionary(*kinds, ordered=ordered == "1")
