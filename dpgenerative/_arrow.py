@@ -26,14 +26,15 @@ def is_foreign(data: Any) -> bool:
     TypeError
         For what would only become a table by running somebody's query.
     """
-    if hasattr(data, "collect_schema") and not hasattr(data, "__arrow_c_stream__"):
+    kind = type(data)  # what a table itself answers, a report for release never asks
+    if hasattr(kind, "collect_schema") and not hasattr(kind, "__arrow_c_stream__"):
         raise TypeError(
-            f"A {type(data).__name__} is no table yet, and its query could fail on "
+            f"A {kind.__name__} is no table yet, and its query could fail on "
             "values. Call collect() first."
         )
-    if isinstance(data, (pd.DataFrame, pd.Series)):
+    if issubclass(kind, (pd.DataFrame, pd.Series)):
         return False
-    return any(hasattr(data, f"__arrow_c_{kind}__") for kind in ("stream", "array"))
+    return hasattr(kind, "__arrow_c_stream__") or hasattr(kind, "__arrow_c_array__")
 
 
 def in_pandas(owner: str, data: Any) -> Any:

@@ -27,5 +27,9 @@ class PrivacyWarning(UserWarning):
     """A choice of parameters that weakens or voids the guarantee."""
 
 
+class LostColumnWarning(UserWarning):
+    """A fit released little or nothing of some columns; the text says what to do."""
+
+
 class BudgetExceededError(RuntimeError):
     """A fit would exceed an open `PrivacyBudget`, or could not be counted by it."""

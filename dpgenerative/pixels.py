@@ -46,6 +46,7 @@ class Pixels:
     schema: ClassVar[Schema] = Schema([])
     x_kind: ClassVar[str] = "array"
     is_named: ClassVar[bool] = False
+    codecs: ClassVar[tuple[Any, ...]] = ()
     y_name: ClassVar[None] = None
     ids: ClassVar[tuple[()]] = ()
 

@@ -69,7 +69,7 @@ def takes_tables(function: Callable[P, R]) -> Callable[P, R]:
 
 def _usable(owner: str, data: Any) -> Any:
     data = in_pandas(owner, data)
-    if not isinstance(data, pd.DataFrame):
+    if not issubclass(type(data), pd.DataFrame):
         return data
     infer = pd.api.types.infer_dtype
     places = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
@@ -30,6 +31,7 @@ from dpgenerative._validation import (
     picked,
     refuse,
 )
+from dpgenerative.exceptions import LostColumnWarning
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.persistence import write
 from dpgenerative.privacy.budget import (
@@ -61,6 +63,7 @@ from dpgenerative.training import OPTIMIZERS, TrainingOptions, train
 from dpgenerative.transform import (
     NO_LEVELS,
     NO_NUMBERS,
+    Codec,
     TableTransformer,
     has_open_keys,
     identifiers,
@@ -68,6 +71,20 @@ from dpgenerative.transform import (
 
 SAMPLE_CHUNK = 2**16
 RAKING_ROWS = 2**15
+MOSTLY_MISSING = 0.5
+"""Released share of missing values from which a column without known levels is lost."""
+LOST = (
+    "No value was frequent enough to be found in {}: what is sampled there means "
+    "nothing.",
+    "Most values in {} are missing or too rare to be found: most that are sampled are "
+    "missing.",
+    "Most values in {} are missing, or neither dates nor texts in ISO 8601.",
+)
+LOST_ADVICE = (
+    'State levels or a kind in a Schema ("datetime" reads Python\'s dates), declare '
+    'identifiers (role="id"), derive levels or numbers from texts, lists and times of '
+    "day, or leave such columns out."
+)
 PRETRAINING_EPOCHS = 100
 PRETRAINING_RATE = 0.01
 """Learning rate on public rows, and at most on the private ones after them: a larger
@@ -184,6 +201,10 @@ class Synthesizer(BaseEstimator):
         self._set_feature_names(layout)
         if kept:
             kept.remove()
+        lost = _lost_columns(schema, self._transformer.codecs)
+        # Of a trial that a search does not choose nothing is released.
+        if lost and known_count() is None:
+            warnings.warn(lost, LostColumnWarning, stacklevel=2)
         return self
 
     def sample(
@@ -431,7 +452,7 @@ class Synthesizer(BaseEstimator):
             "noise_multiplier_": plan.noise_multiplier,
             "n_steps_": plan.n_steps,
             "privacy_": self._report(
-                plan, spent, schema, gradient, public, transformer.schema
+                plan, spent, schema, gradient, public, transformer.codecs
             ),
         }
 
@@ -893,7 +914,7 @@ class Synthesizer(BaseEstimator):
         schema: Schema,
         gradient: PrivateGradient,
         public: pd.DataFrame | None,
-        released: Schema,
+        codecs: Sequence[Codec],
     ) -> PrivacyReport:
         clipping = gradient.describe(self.divergence is not None)
         facts = self._public(schema)
@@ -901,19 +922,29 @@ class Synthesizer(BaseEstimator):
             rows = f"{len(public)} rows given as public: they trained the model first"
             facts = (*facts, f"{rows}, and bounds and levels that were open are theirs")
         notes = _notes(self.reproducible, self.secure, self.max_rows_per_unit)
-        empty = [
-            column.name
-            for column, found in zip(schema.columns, released.columns, strict=True)
-            if column.levels is None and found.levels in (NO_LEVELS, NO_NUMBERS)
-        ]
-        if empty:
-            notes = (
-                f"No value was frequent enough to be found in {_listed(empty)}: what "
-                "is sampled there means nothing. State levels or a kind in a Schema, "
-                'declare identifiers (role="id"), or leave such columns out.',
-                *notes,
-            )
+        if lost := _lost_columns(schema, codecs):
+            notes = (lost, *notes)
         return PrivacyReport(plan, spent, clipping, facts, notes)
+
+
+def _lost_columns(schema: Schema, codecs: Sequence[Codec]) -> str:
+    """Say of which columns little or nothing was released, and what to do."""
+    empty, rare, undated = [], [], []
+    for codec in codecs:
+        column = schema[codec.column.name]
+        mostly_missing = column.nullable and codec.masses[-1] > MOSTLY_MISSING
+        if column.levels is None and codec.column.levels in (NO_LEVELS, NO_NUMBERS):
+            empty.append(column.name)
+        elif column.kind == "categorical" and column.levels is None and mostly_missing:
+            rare.append(column.name)
+        elif pd.api.types.is_object_dtype(codec.dtype) and column.temporal:
+            undated += [column.name] if mostly_missing else []
+    found = [
+        text.format(_listed(names))
+        for text, names in zip(LOST, (empty, rare, undated), strict=True)
+        if names
+    ]
+    return " ".join([*found, LOST_ADVICE]) if found else ""
 
 
 def _cell_facts(transformer: TableTransformer) -> list[CellFacts]:
