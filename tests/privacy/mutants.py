@@ -15,10 +15,16 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from scipy.stats import norm
 
-from dpgenerative import DPVAESynthesizer, training
+from dpgenerative import (
+    DPHFlowSynthesizer,
+    DPVAESynthesizer,
+    PrivateSearchCV,
+    training,
+)
 from dpgenerative._random import SecureGenerator, Streams
 from dpgenerative.privacy import accounting, clipping, gradients, plan, steps
 from dpgenerative.privacy.accounting import GaussianRelease
@@ -27,14 +33,16 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from dpgenerative.schema import Schema
 from dpgenerative.synthesizers import base, vae
-from dpgenerative.transform import TableTransformer
+from dpgenerative.transform import TableTransformer, _Fitter
 from tests.privacy import (
     adversary,
     test_accounting,
     test_aggregation,
+    test_ledger,
     test_noise,
     test_replay,
     test_rounding,
+    test_selection,
     test_sensitivity,
     test_training,
 )
@@ -504,6 +512,189 @@ def free_norm(patch):
     patch.setattr(plan, "NORM_SHARE", 0.0)
 
 
+# Execution that leaves the plan ---------------------------------------------------
+
+
+def _norm_noise(patch, share):
+    whole = base.estimate_norm
+    patch.setattr(
+        base,
+        "estimate_norm",
+        lambda model, objective, chunks, mechanisms, z: whole(
+            model, objective, chunks, mechanisms, share * z
+        ),
+    )
+
+
+def norm_without_noise(patch):
+    _norm_noise(patch, 0.0)
+
+
+def norm_with_half_its_noise(patch):
+    _norm_noise(patch, 0.5)
+
+
+def norm_past_the_door(patch):
+    whole = base.estimate_norm
+
+    def unseen(model, objective, chunks, mechanisms, z):
+        door = Mechanisms(SecureGenerator(), None)
+        return whole(model, objective, chunks, door, z)
+
+    patch.setattr(base, "estimate_norm", unseen)
+
+
+def row_in_all_cells(patch):
+    whole = steps.estimate_norm
+
+    class Door:
+        def __init__(self, inner):
+            self.inner = inner
+
+        def gaussian(self, values, std, **stated):
+            return self.inner.gaussian(np.cumsum(values[::-1])[::-1], std, **stated)
+
+    patch.setattr(
+        steps,
+        "estimate_norm",
+        lambda model, objective, chunks, mechanisms, z: whole(
+            model, objective, chunks, Door(mechanisms), z
+        ),
+    )
+
+
+def score_with_half_its_noise(patch):
+    whole = Mechanisms.gaussian
+
+    def half(self, values, std, *, release, sensitivity):
+        std = std / 2 if release == "score" else std
+        return whole(self, values, std, release=release, sensitivity=sensitivity)
+
+    patch.setattr(Mechanisms, "gaussian", half)
+
+
+def winner_refitted(patch):
+    fit, found = PrivateSearchCV.fit, PrivateSearchCV._found
+    rows = []
+
+    def watched(self, X, *rest):
+        rows.append(X)
+        return fit(self, X, *rest)
+
+    def refitted(self, best, *rest):
+        best.estimator.fit(rows[-1])
+        return found(self, best, *rest)
+
+    patch.setattr(PrivateSearchCV, "fit", watched)
+    patch.setattr(PrivateSearchCV, "_found", refitted)
+
+
+def held_out_of_exact_size(patch):
+    whole = PrivateSearchCV._trial
+
+    class Ranks:
+        def __init__(self, inner):
+            self.inner = inner
+
+        def random(self, size):
+            return np.argsort(self.inner.random(size)) / size
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+    patch.setattr(
+        PrivateSearchCV,
+        "_trial",
+        lambda self, candidates, budget, X, y, rng, *rest: whole(
+            self, candidates, budget, X, y, Ranks(rng), *rest
+        ),
+    )
+
+
+def score_over_the_true_count(patch):
+    whole = PrivateSearchCV._deviation
+    patch.setattr(
+        PrivateSearchCV,
+        "_deviation",
+        lambda self, estimator, X, y, n_test: whole(
+            self, estimator, X, y, max(1.0, len(X))
+        ),
+    )
+
+
+def _with_private_rows(patch, use):
+    """Let `use` see private and public rows where a model is trained on the latter."""
+    fit, pretrain = base.Synthesizer._fit, base.Synthesizer._pretrain
+    frames = []
+
+    def watched(self, frame, *rest):
+        frames.append(frame)
+        return fit(self, frame, *rest)
+
+    def pretrained(self, model, transformer, public, *rest):
+        public = use(self, frames[-1], public)
+        return pretrain(self, model, transformer, public, *rest)
+
+    patch.setattr(base.Synthesizer, "_fit", watched)
+    patch.setattr(base.Synthesizer, "_pretrain", pretrained)
+
+
+def pretraining_on_private_rows(patch):
+    _with_private_rows(
+        patch, lambda self, private, public: pd.concat([public, private])
+    )
+
+
+def private_rows_kept_by_pretraining(patch):
+    def kept(self, private, public):
+        self._seen = pd.concat([public, private])
+        return public
+
+    _with_private_rows(patch, kept)
+
+
+def rate_of_the_true_count(patch):
+    whole = training.batches
+
+    def exact(plan, n, *rest, **named):
+        rate = min(1.0, plan.batch_size / n)
+        wrong = dataclasses.replace(plan, sampling_rate=rate)
+        return whole(wrong, n, *rest, **named)
+
+    patch.setattr(training, "batches", exact)
+
+
+def size_of_the_model_from_the_rows(patch):
+    fit, build = base.Synthesizer._fit, DPHFlowSynthesizer._build
+    sizes = []
+
+    def watched(self, frame, *rest):
+        sizes.append(len(frame))
+        return fit(self, frame, *rest)
+
+    patch.setattr(base.Synthesizer, "_fit", watched)
+    patch.setattr(
+        DPHFlowSynthesizer,
+        "_build",
+        lambda self, facts, n_rows, *rest: build(self, facts, sizes[-1], *rest),
+    )
+
+
+def heavy_by_exact_counts(patch):
+    whole = _Fitter._split
+
+    def exact(self, grid, steps, nullable):
+        counts, starts, _ = whole(self, grid, steps, nullable)
+        present = steps[~np.isnan(steps)]
+        cells = np.searchsorted(grid[1:-1], present, side="right")
+        places = np.searchsorted(starts, cells, side="right") - 1
+        found = np.bincount(places, minlength=len(starts))
+        widths = np.diff(np.append(starts, len(grid) - 1))
+        return counts, starts, (widths == 1) & (found > len(steps) / self.n_bins)
+
+    patch.setattr(_Fitter, "_split", exact)
+
+
 # The list -------------------------------------------------------------------------
 
 ONE_RECORD = test_sensitivity.test_one_record_moves_the_sum_by_at_most_the_bound
@@ -511,6 +702,7 @@ REPLAY = test_replay.test_an_outlier_leaves_no_trace
 POISSON = test_training.test_the_batches_of_a_training_are_poisson
 ADDS_UP = test_accounting.test_the_plan_adds_up
 TERM_WISE = test_aggregation.test_the_term_wise_bound_is_reached
+AUTOMATIC = partial(test_ledger.test_a_fit_releases_what_was_planned, "automatic norm")
 
 MUTANTS = (
     Mutant("no clipping", no_clipping, partial(ONE_RECORD, "flat", "huge", 1)),
@@ -728,6 +920,64 @@ MUTANTS = (
             test_accounting.test_each_direction_has_the_cost_of_connected_dots,
             test_accounting.SAMPLED[1],
         ),
+    ),
+    Mutant("a norm estimate without noise", norm_without_noise, AUTOMATIC),
+    Mutant("a norm estimate with half its noise", norm_with_half_its_noise, AUTOMATIC),
+    Mutant("a norm estimate past the ledger", norm_past_the_door, AUTOMATIC),
+    Mutant(
+        "a row in every cell of the norms",
+        row_in_all_cells,
+        partial(
+            test_sensitivity.test_one_row_moves_the_histogram_of_norms_by_one, "usual"
+        ),
+    ),
+    Mutant(
+        "a search's scores with half their noise",
+        score_with_half_its_noise,
+        test_ledger.test_a_search_releases_what_was_planned,
+    ),
+    Mutant(
+        "a search's winner fitted again to all rows",
+        winner_refitted,
+        test_ledger.test_a_search_releases_what_was_planned,
+    ),
+    Mutant(
+        "a part of exact size held out",
+        held_out_of_exact_size,
+        test_selection.test_every_row_is_held_out_for_itself,
+    ),
+    Mutant(
+        "scores divided by the true size of the part held out",
+        score_over_the_true_count,
+        partial(
+            test_selection.test_one_row_moves_a_score_by_half_at_most,
+            test_selection.of_pairs,
+        ),
+    ),
+    Mutant(
+        "public training that reads private rows",
+        pretraining_on_private_rows,
+        partial(REPLAY, "public"),
+    ),
+    Mutant(
+        "public training that keeps private rows",
+        private_rows_kept_by_pretraining,
+        partial(test_replay.test_a_pickle_holds_no_value_of_a_row, "public"),
+    ),
+    Mutant(
+        "sampling rate: batch over the true count",
+        rate_of_the_true_count,
+        partial(test_training.test_the_rate_is_that_of_the_released_count, 40),
+    ),
+    Mutant(
+        "size of the model from the rows",
+        size_of_the_model_from_the_rows,
+        partial(test_replay.test_unrelated_rows_leave_no_trace, "large model"),
+    ),
+    Mutant(
+        "heavy cells by exact counts",
+        heavy_by_exact_counts,
+        test_replay.test_heavy_cells_are_those_of_noisy_counts,
     ),
 )
 

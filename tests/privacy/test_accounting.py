@@ -217,11 +217,6 @@ def test_plans_survive_a_round_trip(prior_budget):
         PrivacyPlan.from_dict({**p.to_dict(), "surprise": 1})
 
 
-def test_the_divisor_is_public():
-    # Fixed by the released count: never the size of a batch, nor of the table.
-    assert plan(n_rows=30_000).batch_size == pytest.approx(0.05 * 30_000)
-
-
 @pytest.mark.parametrize("has_open_keys", [False, True])
 def test_the_curve_holds_given_the_count(has_open_keys):
     plan = make_plan(

@@ -11,16 +11,33 @@ import io
 import logging
 import pickle
 import warnings
+from contextlib import contextmanager
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
 
-from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
+from dpgenerative import (
+    Column,
+    DPHFlowSynthesizer,
+    DPVAESynthesizer,
+    PrivateSearchCV,
+    Schema,
+    SyntheticClassifier,
+    SyntheticRegressor,
+    search,
+)
+from dpgenerative._random import Streams
 from dpgenerative.constraints import Impossible, LessEqual
 from dpgenerative.exceptions import InfeasibleBudgetError
 from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.synthesizers import checkpoint
+from dpgenerative.synthesizers.base import Synthesizer
 from tests.privacy.canaries import traces
 
 CANARY = "CANARY-9f3a"
@@ -79,8 +96,8 @@ class Replayer(Mechanisms):
         return [x.clone() for x in self._next("gradient", sums)]
 
 
-def table(n=400):
-    rng = np.random.default_rng(0)
+def table(n=400, seed=0):
+    rng = np.random.default_rng(seed)
     return pd.DataFrame(
         {
             "city": rng.choice(["Oslo", "Rome", "Lima"], n),
@@ -109,10 +126,11 @@ def with_outlier(frame):
     return pd.concat([frame, outlier], ignore_index=True)
 
 
-def fit(frame, door, estimator=DPHFlowSynthesizer, **params):
-    synthesizer = estimator(
-        n_steps=5, batch_size=64, random_state=0, reproducible=True, **params
-    )
+def fit(
+    frame, door, estimator=DPHFlowSynthesizer, public=None, checkpoint=None, **params
+):
+    fast = {"n_steps": 5, "batch_size": 64, "random_state": 0, "reproducible": True}
+    synthesizer = estimator(**{**fast, **params})
     synthesizer._mechanisms = door
     log = io.StringIO()
     handler = logging.StreamHandler(log)
@@ -120,7 +138,7 @@ def fit(frame, door, estimator=DPHFlowSynthesizer, **params):
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            synthesizer.fit(frame)
+            synthesizer.fit(frame, public=public, checkpoint=checkpoint)
     finally:
         logging.getLogger().removeHandler(handler)
     del synthesizer._mechanisms
@@ -142,13 +160,19 @@ def dumped(synthesizer):
     return buffer.getvalue()
 
 
-def replayed(first, second, **params):
+def recorded(frame, **params):
+    """Return a fit with its warnings and log, and what it released."""
     tape = []
-    a = fit(
-        first,
+    found = fit(
+        frame,
         lambda streams: Recorder(Mechanisms(streams.counts, streams.gradients), tape),
         **params,
     )
+    return found, tape
+
+
+def replayed(first, second, **params):
+    a, tape = recorded(first, **params)
     replayer = Replayer(tape)
     b = fit(second, lambda streams: replayer, **params)
     assert next(replayer.tape, None) is None, "fewer releases were asked for"
@@ -168,6 +192,7 @@ CONFIGURATIONS = {
         )
     },
     "rows of a person": {"max_rows_per_unit": 3},
+    "large model": {"epsilon": 60.0},
     "constrained": {
         "schema": Schema(
             [
@@ -178,6 +203,7 @@ CONFIGURATIONS = {
             [LessEqual("age", "income"), Impossible({"smokes": None})],
         )
     },
+    "public": {"public": table(60, seed=1)},
     "blocks": {"n_blocks": 2, "linear": "lu", "hidden_units": 4},
     "variational": {
         "n_blocks": 2, "linear": "low-rank", "dequantization": "variational",
@@ -193,6 +219,7 @@ CONFIGURATIONS = {
     "vae draws": {"estimator": DPVAESynthesizer, "n_draws": 3, "prior": "sparse"},
     "vae term-wise": {"estimator": DPVAESynthesizer, "divergence": "kl"},
     "vae label": {"estimator": DPVAESynthesizer, "conditional": "smokes"},
+    "vae public": {"estimator": DPVAESynthesizer, "public": table(60, seed=1)},
     "vae micro": {
         "estimator": DPVAESynthesizer, "divergence": "mmd", "aggregation": "micro",
     },
@@ -205,10 +232,43 @@ CONFIGURATIONS = {
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_an_outlier_leaves_no_trace(name):
-    params = CONFIGURATIONS[name]
-    (a, warned_a, log_a), (b, warned_b, log_b) = replayed(
-        table(), with_outlier(table()), **params
-    )
+    compare(table(), with_outlier(table()), **CONFIGURATIONS[name])
+
+
+def unrelated():
+    """Return a table of the same dtypes that has nothing else of the first."""
+    n = 37
+    frame = table(n, seed=7)
+    frame["city"] = ["Paris", "Bonn"] * 18 + ["Kiel"]
+    frame["income"] = np.repeat(-1e-3, n)
+    frame["age"] = np.repeat([18, 10**9], [30, 7])
+    frame["since"] = pd.Timestamp("1804-02-12")
+    return frame.astype(table().dtypes.to_dict())
+
+
+@pytest.mark.parametrize(
+    "name", ["large model", "public", "automatic norm", "blocks", "vae mixture"]
+)
+def test_unrelated_rows_leave_no_trace(name):
+    # What is made of releases alone is the same for any two tables, however far apart.
+    compare(table(), unrelated(), **CONFIGURATIONS[name])
+
+
+def test_heavy_cells_are_those_of_noisy_counts():
+    # So much noise is left at epsilon 200 that a spike is found where it is.
+    spiked = table().assign(since=pd.Timestamp("2011-05-06"), income=3.25)
+    spiked = spiked.astype(table().dtypes.to_dict())
+    params = {"epsilon": 200.0, "batch_size": 10**6}
+    compare(spiked, table(), **params)
+    (fitted, *_), _ = recorded(spiked, **params)
+    drawn = fitted.sample(100, random_state=0)
+    assert (drawn["income"] == 3.25).mean() > 0.5
+    assert (drawn["since"] == pd.Timestamp("2011-05-06")).mean() > 0.5
+
+
+def compare(first, second, **params):
+    """Fail where two fits of the same releases differ in anything they leave behind."""
+    (a, warned_a, log_a), (b, warned_b, log_b) = replayed(first, second, **params)
     assert warned_a == warned_b
     assert log_a == log_b
     assert str(a.privacy_) == str(b.privacy_)
@@ -221,6 +281,183 @@ def test_an_outlier_leaves_no_trace(name):
     for key, value in a._model.state_dict().items():
         assert torch.equal(value, b._model.state_dict()[key]), key
     assert dumped(a) == dumped(b)
+
+
+# The whole door: interruptions, predictors, searches ----------------------------------
+
+
+class Interruption(BaseException):
+    """As a power cut: nothing catches it."""
+
+
+def cut(door):
+    """Let a door fail before its fourth gradient."""
+    release, left = door.gradient, iter(range(3))
+
+    def gradient(*args, **stated):
+        if next(left, None) is None:
+            raise Interruption
+        return release(*args, **stated)
+
+    door.gradient = gradient
+    return door
+
+
+def fit_in_two_parts(frame, door, **params):
+    with pytest.raises(Interruption):
+        fit(frame, lambda streams: cut(door(streams)), **params)
+    assert params["checkpoint"].exists()
+    synthesizer, *_ = fit(frame, door, **params)
+    assert not params["checkpoint"].exists()
+    return synthesizer
+
+
+@pytest.mark.parametrize("name", ["automatic norm", "vae mixture"])
+def test_an_outlier_leaves_no_trace_in_a_fit_that_goes_on(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    params = {**CONFIGURATIONS[name], "checkpoint": tmp_path / "kept"}
+    tape = []
+    a = fit_in_two_parts(
+        table(), lambda s: Recorder(Mechanisms(s.counts, s.gradients), tape), **params
+    )
+    rest = iter(tape)
+    b = fit_in_two_parts(with_outlier(table()), lambda _: Replayer(rest), **params)
+    assert next(rest, None) is None
+    assert len(tape) == len(recorded(table(), **CONFIGURATIONS[name])[1])
+    assert dumped(a) == dumped(b)
+
+
+class Coupled(np.random.Generator):
+    """Draws of one number per row come from streams of their own, the rest in step."""
+
+    def __init__(self):
+        super().__init__(np.random.PCG64(5))
+        self.rows = 0
+
+    def random(self, size=None):
+        if size is None:
+            return super().random()
+        self.rows += 1
+        return np.random.default_rng(self.rows).random(size)
+
+
+@contextmanager
+def behind(door):
+    """Let all fits and searches release by doors that are made here, with one seed."""
+    create = Streams.create
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            Streams,
+            "create",
+            lambda seed, reproducible, device, secure=False: create(0, True, device),
+        )
+        patch.setattr(Synthesizer, "_mechanisms", lambda self, streams: door(streams))
+        patch.setattr(search, "SecureGenerator", Coupled)
+        patch.setattr(
+            search, "Mechanisms", lambda rng, _: door(Streams.create(0, True, "cpu"))
+        )
+        yield
+
+
+# At a sampling rate of 1 calibration has a closed form.
+SMALL = {"n_steps": 3, "batch_size": 10**6, "random_state": 0}
+DOORS = {
+    "classifier": SyntheticClassifier(
+        DPHFlowSynthesizer(**SMALL), LogisticRegression(), n_samples=200,
+        random_state=0,
+    ),
+    "regressor": SyntheticRegressor(
+        DPVAESynthesizer(**SMALL, conditional="member"), n_samples=200, random_state=0
+    ),
+    "search": PrivateSearchCV(
+        DPHFlowSynthesizer(**SMALL),
+        {"n_bins": [4, 8], "max_grad_norm": [1.0, "auto"]}, mean_trials=3.0,
+    ),
+    "search of a classifier": PrivateSearchCV(
+        SyntheticClassifier(
+            DPVAESynthesizer(**SMALL), LogisticRegression(), n_samples=200,
+            random_state=0,
+        ),
+        {"synthesizer__n_bins": [4, 8]}, mean_trials=3.0,
+    ),
+}  # fmt: skip
+
+
+def numbers(frame, target):
+    """Return a table of numbers, and a column of it, None where there is none."""
+    x = frame[["income", "age", "visits", "member"]].astype(float)
+    return x.drop(columns=[target or ""], errors="ignore"), (
+        None if target is None else frame[target]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("classifier", "member"), ("regressor", "income"), ("search", None),
+        ("search of a classifier", "member"),
+    ],
+)  # fmt: skip
+def test_an_outlier_leaves_no_trace_beyond_a_fit(name, target):
+    def fitted(frame, door):
+        with behind(door):
+            return clone(DOORS[name]).fit(*numbers(frame, target))
+
+    tape = []
+    a = fitted(table(), lambda s: Recorder(Mechanisms(s.counts, s.gradients), tape))
+    rest = iter(tape)
+    b = fitted(with_outlier(table()), lambda s: Replayer(rest))
+    assert next(rest, None) is None
+    assert dumped(a) == dumped(b)
+    if "search" in name:
+        assert a.best_score_ == b.best_score_
+    if target is not None:
+        rows = numbers(table(50, seed=3), target)[0]
+        assert np.array_equal(a.predict(rows), b.predict(rows))
+
+
+# Any neighbours -----------------------------------------------------------------------
+
+NEIGHBOURS = st.tuples(
+    st.integers(1, 40) | st.integers(1, 3000),
+    st.sampled_from(["inserted", "removed", "moved"]),
+    st.floats(0, 1, exclude_max=True),
+    st.integers(0, 9),
+)
+
+
+def neighbour(frame, change, where):
+    """Return a table with one row more or less, or with a row at another place."""
+    at = int(where * len(frame))
+    if change == "inserted" or len(frame) == 1:
+        odd = with_outlier(frame).iloc[[-1]]
+        parts = [frame.iloc[:at], odd, frame.iloc[at:]]
+    else:
+        parts = [frame.iloc[:at], frame.iloc[at + 1 :]]
+        parts += [frame.iloc[[at]]] if change == "moved" else []
+    return pd.concat(parts, ignore_index=True).astype(frame.dtypes.to_dict())
+
+
+def no_trace_of(example):
+    n, change, where, seed = example
+    frame = table(n, seed)
+    estimator = (DPHFlowSynthesizer, DPVAESynthesizer)[seed % 2]
+    norm = (1.0, "auto")[seed % 3 == 0]
+    params = {"estimator": estimator, "max_grad_norm": norm, "batch_size": 10**6}
+    compare(frame, neighbour(frame, change, where), **params, n_bins=8)
+
+
+@settings(max_examples=8, deadline=None, database=None)
+@given(NEIGHBOURS)
+def test_neighbours_leave_no_trace(example):
+    no_trace_of(example)
+
+
+@pytest.mark.fuzz
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(NEIGHBOURS)
+def test_many_neighbours_leave_no_trace(example):
+    no_trace_of(example)
 
 
 def test_the_replay_has_teeth(monkeypatch):

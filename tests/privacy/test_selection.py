@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.stats import beta, norm
+from sklearn.dummy import DummyClassifier
 
+from dpgenerative import DPHFlowSynthesizer, PrivateSearchCV, SyntheticClassifier
 from dpgenerative.privacy.accounting import GaussianRelease, gaussian_epsilon
+from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import make_plan
 from dpgenerative.privacy.selection import (
     ORDERS,
@@ -22,6 +27,7 @@ from dpgenerative.privacy.selection import (
     selected_curve,
     selection_epsilon,
 )
+from dpgenerative.search import SCORE_SENSITIVITY, _Budget
 
 Z = 1.5  # noise multiplier of the toy trial: N(0, Z^2) without the row, N(1, Z^2) with
 DELTA = 1e-3
@@ -219,3 +225,69 @@ def test_the_dearest_candidate_and_the_score_count():
     assert both == selection_epsilon([dear], 99.0, law, 2.0, 1e-5)
     assert both > selection_epsilon([cheap], 99.0, law, 2.0, 1e-5)
     assert selection_epsilon([dear], 1.0, law, 2.0, 1e-5) > 2 * both
+
+
+# The parts of the rows, and what is scored on them ------------------------------------
+
+
+def test_every_row_is_held_out_for_itself():
+    """The part held out is a Poisson sample, whose size follows from the rows'."""
+    n, share, n_trials, trained = 30, 0.2, 1500, []
+
+    def fit(self, X, y=None, public=None):
+        trained.append(np.isin(np.arange(n), X[:, 0]))
+        self.privacy_ = SimpleNamespace(plan=None)
+
+    search = PrivateSearchCV(DPHFlowSynthesizer(), {"n_bins": [4]}, holdout=share)
+    budget = _Budget(1.0, 1e-6, n, 24, 6.0, 5.0, 1.0, (None,))
+    rng, rows = np.random.default_rng(), np.arange(float(n))[:, None]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DPHFlowSynthesizer, "fit", fit)
+        patch.setattr(PrivateSearchCV, "_deviation", lambda *_: 0.0)
+        for _ in range(n_trials):
+            search._trial([{}], budget, rows, None, rng, Mechanisms(rng, rng), None)
+    held_out = 1.0 - np.array(trained)
+    error = math.sqrt(share * (1 - share) / n_trials)
+    assert abs(held_out.mean(0) - share).max() < 5 * error
+    sizes = held_out.sum(1)
+    variance = n * share * (1 - share)
+    assert abs(sizes.var() / variance - 1) < 4.5 * math.sqrt(2 / n_trials)
+
+
+def of_pairs():
+    """Return a search, and a fitted synthesizer to be scored on distances."""
+    rows = pd.DataFrame({"a": list("uvvw") * 75, "b": pd.Categorical([0, 1, 1] * 100)})
+    fitted = DPHFlowSynthesizer(epsilon=None, n_steps=3, random_state=0).fit(rows)
+    return PrivateSearchCV(fitted, {}), fitted, rows, None
+
+
+def of_labels():
+    """Return a search, and a classifier to be scored on its hits."""
+    rows, labels = pd.DataFrame({"a": np.arange(300.0)}), pd.Series([0, 1, 1] * 100)
+    fitted = DummyClassifier(strategy="constant", constant=1).fit(rows, labels)
+    return PrivateSearchCV(SyntheticClassifier(), {}), fitted, rows, labels
+
+
+def of_ones_own():
+    """Return a search whose scores lie anywhere."""
+    rows = pd.DataFrame({"a": np.linspace(-3, 4, 300)})
+    search = PrivateSearchCV(None, {}, scoring=lambda estimator, X, y: X["a"])
+    return search, None, rows, None
+
+
+@pytest.mark.parametrize("make", [of_pairs, of_labels, of_ones_own])
+def test_one_row_moves_a_score_by_half_at_most(make):
+    search, fitted, X, y = make()
+    rng, n_test, moves = np.random.default_rng(0), 30.0, []
+
+    def deviation(rows):
+        if hasattr(fitted, "_n_sampled"):
+            fitted._n_sampled = 0  # the same sample
+        parts = X.iloc[rows], None if y is None else y.iloc[rows]
+        return search._deviation(fitted, *parts, n_test)
+
+    for size in (0, 1, 2, 5, 30, 90):
+        rows = rng.integers(300, size=size + 1)
+        moves.append(abs(deviation(rows) - deviation(rows[:-1])))
+    assert max(moves) <= SCORE_SENSITIVITY * (1 + 1e-9)
+    assert max(moves) > 0.8 * SCORE_SENSITIVITY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 from dpgenerative.layers import MaskedLinear
-from dpgenerative.privacy import clipping
+from dpgenerative.privacy import clipping, steps
 from dpgenerative.privacy.clipping import STRATEGIES, sparsify
 from dpgenerative.privacy.gradients import LinearSite, record, sites
 from dpgenerative.privacy.noise import Mechanisms
@@ -387,6 +388,28 @@ def test_full_precision_lasts_until_the_last_thread_leaves():
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize("kind", adversaries())
+def test_one_row_moves_the_histogram_of_norms_by_one(kind):
+    model, x, counts = Net(2, scale=3.0), adversaries()[kind], []
+
+    class Door(Mechanisms):
+        def gaussian(self, values, std, *, release, sensitivity):
+            assert (release, std, sensitivity) == ("norm", 5.0, 1.0)
+            counts.append(np.array(values))
+            return super().gaussian(
+                values, std, release=release, sensitivity=sensitivity
+            )
+
+    for n in range(len(x) + 1):
+        door = Door(np.random.default_rng(0), None)
+        chunks = padded_chunks(np.arange(n), 4, np.random.default_rng(n))
+        found = steps.estimate_norm(model, lambda i: model(x[i]), chunks, door, 5.0)
+        assert 1e-4 <= found <= 1e4
+    moved = [np.linalg.norm(b - a) for a, b in pairwise(counts)]
+    is_usable = torch.isfinite(x).all(1)
+    assert moved == is_usable.double().tolist()
 
 
 @pytest.mark.parametrize("mixed", [False, True])

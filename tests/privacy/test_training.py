@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from dpgenerative import training
@@ -48,6 +49,23 @@ def test_empty_batches_are_steps_like_others():
     expected = (1 - q) ** n
     error = np.sqrt(expected * (1 - expected) / steps)
     assert abs((sizes == 0).mean() - expected) < 4.5 * error
+
+
+@pytest.mark.parametrize("n", [40, 100, 250])
+def test_the_rate_is_that_of_the_released_count(n):
+    # The true count does not move it: 100 were released, with a batch size of 20.
+    trials = 1000
+    plan, ledger = plan_of(100, 0.2, trials), Ledger()
+    rng = np.random.default_rng()
+    stream = training.batches(plan, n, rng, "cpu", whole=True, ledger=ledger)
+    sizes = []
+    for ((_, present),) in stream:
+        ledger.gradient([1.0], [1.0], plan.batch_size)
+        sizes.append(int(present.sum()))
+    assert list(ledger.steps) == [(0.2, 1.0, 20.0)]
+    deviation = np.sqrt(n * 0.2 * 0.8)
+    assert abs(np.mean(sizes) - n * 0.2) < 4.5 * deviation / np.sqrt(trials)
+    assert np.var(sizes) == pytest.approx(deviation**2, rel=4.5 * np.sqrt(2 / trials))
 
 
 def test_no_row_of_a_large_batch_is_lost():

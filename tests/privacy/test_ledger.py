@@ -1,0 +1,229 @@
+"""What a fit or a search did is compared with its plan; where it differs, it fails."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from dpgenerative import DPHFlowSynthesizer, DPVAESynthesizer, PrivateSearchCV
+from dpgenerative.exceptions import LedgerError
+from dpgenerative.privacy.ledger import Ledger
+from dpgenerative.privacy.noise import Mechanisms, threshold_for
+from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.sampling import poisson_indices
+from dpgenerative.synthesizers import base, checkpoint
+from dpgenerative.training import LoopState
+from tests.privacy import test_replay as replay
+
+KEPT = ["automatic norm", "public", "vae mixture", "vae term-wise", "vae micro"]
+FAST = {"n_steps": 4, "batch_size": 64, "random_state": 0}
+GRID = {"n_bins": [4, 8]}
+
+
+def fitted(name):
+    """Return a fit, and its ledger."""
+    ledgers = []
+
+    def door(streams):
+        ledgers.append(Mechanisms(streams.counts, streams.gradients))
+        return ledgers[-1]
+
+    synthesizer, _, _ = replay.fit(replay.table(), door, **replay.CONFIGURATIONS[name])
+    return synthesizer, ledgers[0].ledger
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_fit_releases_what_was_planned(name):
+    synthesizer, ledger = fitted(name)
+    plan = synthesizer.privacy_.plan
+    plan.check(ledger)
+    assert ledger.n_rows == plan.n_rows
+    assert ledger.count_epsilon == plan.count_epsilon
+    assert 0.4 < ledger.total("marginals") * plan.marginal_multiplier**2 < 1 + 1e-9
+    assert ledger.key_delta == pytest.approx(plan.threshold_delta, rel=0.9)
+    assert ledger.total("norm") == pytest.approx(plan.norm_multiplier**-2)
+    assert ledger.total("latents") == pytest.approx(plan.prior_multiplier**-2)
+    ((key, n),) = ledger.steps.items()
+    assert n == plan.n_steps
+    assert key == pytest.approx(
+        (plan.sampling_rate, plan.noise_multiplier, plan.batch_size)
+    )
+
+
+PLAN = PrivacyPlan(1.0, 1e-5, 0.015, 400, 9.0, 1e-6, 60.0, 1.5, 0.1, 20, 12.0)
+
+
+def planned():
+    """Return the ledger of a fit that keeps to `PLAN`."""
+    ledger = Ledger()
+    ledger.count(400, 0.015)
+    ledger.gaussian("marginals", 9 * np.sqrt(2), 1.0)
+    std = 9 * np.sqrt(2)
+    ledger.keys("marginals", std, threshold_for(std, 1e-6, 1))
+    ledger.gaussian("norm", 60.0, 1.0)
+    ledger.gaussian("latents", 36.0, 3.0)
+    for _ in range(20):
+        ledger.sample(0.1)
+        ledger.gradient([0.3, 0.15], [0.2, 0.1], 40.0)
+    return ledger
+
+
+DIFFERENCES = {
+    "row count": {
+        "another": lambda x: replace(x, n_rows=401),
+        "none": lambda x: replace(x, n_rows=None),
+        "twice": lambda x: x.count(400, 0.015),
+    },
+    "marginals": {
+        "one more": lambda x: x.gaussian("marginals", 50.0, 1.0),
+        "none": lambda x: x.losses.pop("marginals"),
+        "no noise": lambda x: x.gaussian("marginals", 0.0, 1.0),
+    },
+    "keys": {"one more": lambda x: x.keys("marginals", 1e6, 1e6)},
+    "norm": {
+        "twice": lambda x: x.gaussian("norm", 60.0, 1.0),
+        "none": lambda x: x.losses.pop("norm"),
+    },
+    "latents": {
+        "half the noise": lambda x: x.losses.update(latents=[4 / 144]),
+        "past the door": lambda x: x.losses.pop("latents"),
+    },
+    "gradients": {
+        "one more": lambda x: (x.sample(0.1), x.gradient([0.3], [0.2], 40.0)),
+        "one less": lambda x: x.steps.update({(0.1, 0.15 / 0.1, 40.0): 19}),
+        "one batch twice": lambda x: (x.steps.clear(), again(x, None, 1.5, 40.0)),
+        "rate": lambda x: (x.steps.clear(), again(x, 0.1001, 1.5, 40.0)),
+        "noise": lambda x: (x.steps.clear(), again(x, 0.1, 1.49, 40.0)),
+        "divisor": lambda x: (x.steps.clear(), again(x, 0.1, 1.5, 41.0)),
+    },
+    "others": {"one": lambda x: x.gaussian("score", 1e3, 1.0)},
+}
+
+
+def again(ledger, rate, multiplier, divisor):
+    for _ in range(20):
+        if rate is not None:
+            ledger.sample(rate)
+        ledger.gradient([multiplier], [1.0], divisor)
+
+
+@pytest.mark.parametrize(
+    ("part", "how"), [(part, how) for part, hows in DIFFERENCES.items() for how in hows]
+)
+def test_a_difference_is_an_error(part, how):
+    ledger = planned()
+    PLAN.check(ledger)
+    changed = DIFFERENCES[part][how](ledger)
+    ledger = changed if isinstance(changed, Ledger) else ledger
+    with pytest.raises(LedgerError, match=part):
+        PLAN.check(ledger)
+    replace(PLAN, epsilon=np.inf).check(ledger)
+
+
+def test_halvings_that_were_not_made_may_be_missing():
+    ledger = planned()
+    ledger.losses["marginals"].pop()
+    PLAN.check(ledger)
+
+
+def test_a_batch_knows_the_rate_at_which_it_was_drawn():
+    ledger = Ledger()
+    poisson_indices(10, 0.25, np.random.default_rng(0), ledger)
+    for _ in range(2):
+        ledger.gradient([3.0, 1.0], [1.0, 0.5], 8.0)
+    assert ledger.steps == {(0.25, 2.0, 8.0): 1, (None, 2.0, 8.0): 1}
+
+
+@pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
+def test_a_fit_that_differs_leaves_nothing(estimator, monkeypatch):
+    synthesizer = estimator(**FAST)
+    before = dict(vars(synthesizer))
+    monkeypatch.setattr(base, "train", lambda *args, **options: None)
+    with pytest.raises(LedgerError, match="gradients"):
+        synthesizer.fit(replay.table())
+    assert vars(synthesizer) == before
+
+
+def test_an_interrupted_fit_carries_its_ledger(tmp_path, monkeypatch):
+    class Interruption(BaseException):
+        """Nothing catches it."""
+
+    ledgers = []
+
+    def door(_, streams):
+        found = Mechanisms(streams.counts, streams.gradients)
+        ledgers.append(found.ledger)
+        return found
+
+    state = LoopState.state
+
+    def interrupted(self):
+        if ledgers[-1].steps and sum(ledgers[-1].steps.values()) == 3:
+            raise Interruption
+        return state(self)
+
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    monkeypatch.setattr(base.Synthesizer, "_mechanisms", door)
+    with monkeypatch.context() as patch:
+        patch.setattr(LoopState, "state", interrupted)
+        with suppress(Interruption):
+            DPVAESynthesizer(**FAST).fit(replay.table(), checkpoint=tmp_path / "kept")
+    assert sum(ledgers[0].steps.values()) == 3
+    fit = DPVAESynthesizer(**FAST).fit(replay.table(), checkpoint=tmp_path / "kept")
+    fit.privacy_.plan.check(ledgers[1])
+    assert ledgers[1].losses["marginals"] == ledgers[0].losses["marginals"]
+    assert ledgers[1].count_epsilon == ledgers[0].count_epsilon
+
+
+# Searches -----------------------------------------------------------------------------
+
+
+# At a sampling rate of 1 calibration has a closed form.
+TINY = DPHFlowSynthesizer(n_steps=2, batch_size=10**6, random_state=0)
+
+
+def searched():
+    """Search among two candidates."""
+    frame = replay.table(300)[["age", "smokes"]]
+    return PrivateSearchCV(TINY, GRID, mean_trials=2).fit(frame)
+
+
+def test_a_search_releases_what_was_planned():
+    search = searched()
+    assert search.best_estimator_.privacy_.plan.mean_trials == 2
+    assert search.epsilon_ <= 1.0
+
+
+def test_a_search_that_differs_leaves_nothing(monkeypatch):
+    search = PrivateSearchCV(TINY, GRID, mean_trials=2)
+    deviation = PrivateSearchCV._deviation
+
+    def fitting(self, estimator, X, y, n_test):
+        # A scoring function that fits: the rows held out would pay twice.
+        clone(TINY).fit(X)
+        return deviation(self, estimator, X, y, n_test)
+
+    monkeypatch.setattr(PrivateSearchCV, "_deviation", fitting)
+    before = dict(vars(search))
+    with pytest.raises(LedgerError, match="trials"):
+        search.fit(replay.table(300)[["age", "smokes"]])
+    assert vars(search) == before
+
+
+def test_a_trial_that_differs_ends_the_search(monkeypatch):
+    # Other failures are scores of -inf.
+    monkeypatch.setattr(base, "train", lambda *args, **options: None)
+    with pytest.raises(LedgerError, match="gradients"):
+        searched()
+
+
+def test_a_ledger_survives_its_file():
+    ledger = planned()
+    copy = Ledger()
+    copy.restore(json.loads(json.dumps(ledger.state())))
+    assert copy == ledger
