@@ -435,6 +435,19 @@ def test_closed_form_gradient_of_the_cells_is_that_of_autograd(hidden_units, sca
         torch.testing.assert_close(found, expected)
 
 
+def test_rows_at_the_bound_change_no_other_row():
+    block = make_flow(THREE, (True, 1, "none", "uniform", 0)).first
+    codes, _, _ = random_rows(THREE, 20)
+    coefficients = torch.randn(20, sum(block.widths))
+    coefficients[::4] *= 1e3
+    coefficients[1] = torch.nan
+    together = block.log_prob(coefficients, codes)
+    log_probs = block.log_probs_of(coefficients)
+    apart = sum(p.gather(1, codes[:, [j]])[:, 0] for j, p in enumerate(log_probs))
+    torch.testing.assert_close(together, apart, equal_nan=True)
+    assert together.isfinite().sum() == 19
+
+
 @pytest.mark.parametrize("hidden_units", UNITS)
 @pytest.mark.parametrize("changed", range(3))
 def test_cells_depend_on_earlier_columns_only(hidden_units, changed):

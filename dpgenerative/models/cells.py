@@ -134,6 +134,8 @@ class Cells(nn.Module):
             self.register_buffer(f"table_{j}", table)
             self.register_buffer(f"inputs_{j}", standardised(table, fact.masses))
         self.smooth = [b is not None for b in bases]
+        # No offset is larger than this times the largest coefficient.
+        self.reach = max(float(t.abs().sum(1).max()) for t in tables)
         log_masses = torch.cat([f.masses for f in facts]).log().float()
         self.register_buffer("log_masses", log_masses)
         self.register_buffer("raking", torch.zeros_like(log_masses))
@@ -154,9 +156,13 @@ class Cells(nn.Module):
             [self.inputs(j)[codes[:, j]] for j in range(self.n_columns)], dim=1
         )
 
+    def free_offsets(self, coefficients: Tensor, j: int) -> Tensor:
+        """Return the offsets of column j's cells before they are bounded."""
+        return coefficients @ self.table(j).T if self.smooth[j] else coefficients
+
     def offsets(self, coefficients: Tensor, j: int) -> Tensor:
         """Return the bounded offsets of column j's cells, (n, n_cells)."""
-        offsets = coefficients @ self.table(j).T if self.smooth[j] else coefficients
+        offsets = self.free_offsets(coefficients, j)
         return offsets.clamp(-LARGEST_OFFSET, LARGEST_OFFSET)
 
     def base(self, j: int) -> Tensor:
@@ -190,20 +196,14 @@ class _CellLogProb(torch.autograd.Function):
     def forward(  # type: ignore[override]
         ctx: Any, coefficients: Tensor, codes: Tensor, block: Cells
     ) -> Tensor:
-        total = coefficients.new_zeros(len(codes))
-        slopes = torch.empty_like(coefficients)
-        for j, part in enumerate(coefficients.split(block.widths, dim=1)):
-            k = codes[:, j : j + 1]
-            offsets = block.offsets(part, j)
-            log_probs = (offsets + block.base(j)).log_softmax(1)
-            total += log_probs.gather(1, k)[:, 0]
-            # Offsets at their bound do not move.
-            moves = (offsets.abs() < LARGEST_OFFSET).to(offsets)
-            pull = log_probs.exp_().neg_()
-            pull.scatter_add_(1, k, torch.ones_like(k, dtype=pull.dtype))
-            pull *= moves
-            columns = slice(block.starts[j], block.starts[j] + block.widths[j])
-            slopes[:, columns] = pull @ block.table(j) if block.smooth[j] else pull
+        total, slopes = _log_prob_and_slopes(coefficients, codes, block, False)
+        # Row by row, so that no row changes how another is computed.
+        near = coefficients.abs().amax(1) * block.reach < LARGEST_OFFSET
+        if not near.all():
+            far = ~near
+            total[far], slopes[far] = _log_prob_and_slopes(
+                coefficients[far], codes[far], block, True
+            )
         ctx.save_for_backward(slopes)
         return total
 
@@ -212,6 +212,38 @@ class _CellLogProb(torch.autograd.Function):
         ctx: Any, upstream: Tensor
     ) -> tuple[Tensor, None, None]:
         return upstream.unsqueeze(1) * ctx.saved_tensors[0], None, None
+
+
+def _log_prob_and_slopes(
+    coefficients: Tensor, codes: Tensor, block: Cells, bounded: bool
+) -> tuple[Tensor, Tensor]:
+    """Return log-probabilities of rows, (n,), and their slopes in the coefficients.
+
+    `bounded` tells whether offsets can be at their bound, where they do not move.
+    Bounded offsets need no maximum taken out before they are exponentiated.
+    """
+    total = coefficients.new_zeros(len(codes))
+    slopes = torch.empty_like(coefficients)
+    for j, part in enumerate(coefficients.split(block.widths, dim=1)):
+        k = codes[:, j : j + 1]
+        offsets = block.offsets(part, j) if bounded else block.free_offsets(part, j)
+        logits = offsets + block.base(j)
+        chosen = logits.gather(1, k)
+        pull = logits.exp_()
+        mass = pull.sum(1, keepdim=True)
+        push = torch.ones_like(chosen)
+        if bounded:
+            moves = offsets.abs() < LARGEST_OFFSET
+            pull *= moves
+            push *= moves.gather(1, k)
+        columns = slice(block.starts[j], block.starts[j] + block.widths[j])
+        if block.smooth[j]:
+            table = block.table(j)
+            slopes[:, columns] = push * table[k[:, 0]] - pull @ table / mass
+        else:
+            slopes[:, columns] = pull.div_(-mass).scatter_add_(1, k, push)
+        total += (chosen - mass.log_())[:, 0]
+    return total, slopes
 
 
 class Rake:

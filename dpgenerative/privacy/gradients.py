@@ -213,8 +213,7 @@ class LinearSite(Site):
 
     def _overlaps(self) -> Tensor:
         """Return sum over inputs of a_t o a_s, by group, (n, T, T, groups)."""
-        a, groups = self.a.double(), self.module.in_membership.double()
-        return torch.einsum("ntv,nsv,vh->ntsh", a, a, groups)
+        return _group_products(self.a.double(), self.module.in_membership)
 
     def squared_norms(self) -> tuple[Tensor, Tensor]:
         layer = self.module
@@ -223,8 +222,7 @@ class LinearSite(Site):
             seen = self.a2 @ layer.visible.T + 1
             total = (self.e2 * seen).sum((1, 2)).double()
             return total, total.sqrt() * (_ROUNDING + self._slack)
-        e, groups = self.e.double(), layer.out_membership.double()
-        seen = torch.einsum("ntu,nsu,ug->ntsg", e, e, groups)
+        seen = _group_products(self.e.double(), layer.out_membership)
         weight = ((seen @ layer.visible.double()) * self._overlaps()).sum((1, 2, 3))
         total = (weight + seen.sum((1, 2, 3))).clamp(min=0)
         sizes = self.e2.double().sum(2) * (self.a2.double().sum(2) + 1)
@@ -619,6 +617,13 @@ def _usable(x: Tensor) -> Tensor:
 
 def _kept(x: Tensor, rows: Tensor) -> Tensor:
     return torch.where(rows.view((-1,) + (1,) * (x.ndim - 1)), x, torch.zeros_like(x))
+
+
+def _group_products(x: Tensor, membership: Tensor) -> Tensor:
+    """Return inner products of positions by group, (n, T, T, groups)."""
+    if membership.shape[1] == 1:
+        return (x @ x.transpose(1, 2)).unsqueeze(3)
+    return torch.einsum("ntv,nsv,vg->ntsg", x, x, membership.to(x.dtype))
 
 
 def _group_squares(x: Tensor, membership: Tensor) -> Tensor:
