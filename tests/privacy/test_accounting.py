@@ -11,6 +11,7 @@ from dpgenerative.exceptions import InfeasibleBudgetError
 from dpgenerative.privacy import accounting
 from dpgenerative.privacy.accounting import (
     GaussianRelease,
+    _prv_epsilon,
     calibrate,
     directed_bounds,
     epsilon_of,
@@ -255,3 +256,14 @@ def test_without_privacy_the_curve_is_empty():
         marginal_budget=0.2, has_open_keys=False,
     )  # fmt: skip
     assert plan.curve() == ()
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 30.0])
+def test_few_questions_calibrate_and_none_the_second_time(epsilon):
+    fixed = [GaussianRelease(3 * gaussian_multiplier(epsilon, DELTA))]
+    _prv_epsilon.cache_clear()
+    first = calibrate(fixed, 0.07, 500, epsilon, DELTA)
+    asked = _prv_epsilon.cache_info().misses
+    assert 1 <= asked <= 3
+    assert calibrate(fixed, 0.07, 500, epsilon, DELTA) == first
+    assert _prv_epsilon.cache_info().misses == asked
