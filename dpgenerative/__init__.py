@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from dpgenerative.schema import Column, Schema
     from dpgenerative.search import PrivateSearchCV, SearchPrivacy, search_privacy
     from dpgenerative.synthesizers import DPHFlowSynthesizer, DPVAESynthesizer, load
+    from dpgenerative.synthesizers.forecast import Forecast, forecast
 
 __version__ = "0.1.0"
 __all__ = [
     "Column",
     "DPHFlowSynthesizer",
     "DPVAESynthesizer",
+    "Forecast",
     "PrivacyBudget",
     "PrivateSearchCV",
     "Schema",
@@ -29,6 +31,7 @@ __all__ = [
     "SyntheticClassifier",
     "SyntheticRegressor",
     "__version__",
+    "forecast",
     "load",
     "sample_from",
     "search_privacy",
@@ -37,12 +40,14 @@ _HOMES = {
     "Column": "schema",
     "DPHFlowSynthesizer": "synthesizers",
     "DPVAESynthesizer": "synthesizers",
+    "Forecast": "synthesizers.forecast",
     "PrivacyBudget": "privacy.budget",
     "PrivateSearchCV": "search",
     "Schema": "schema",
     "SearchPrivacy": "search",
     "SyntheticClassifier": "predictors",
     "SyntheticRegressor": "predictors",
+    "forecast": "synthesizers.forecast",
     "load": "synthesizers",
     "sample_from": "pipeline",
     "search_privacy": "search",

@@ -1,4 +1,4 @@
-"""The command ``dpgenerative``: fit, sample, report and schema, on files."""
+"""The command ``dpgenerative``: fit, sample, report, schema, forecast, on files."""
 
 from __future__ import annotations
 
@@ -168,6 +168,20 @@ def schema(options: argparse.Namespace) -> None:
     _say(draft["read me"])
 
 
+def forecast(options: argparse.Namespace) -> None:
+    """Say what a fit would release, and with which noise; spends nothing."""
+    from dpgenerative import synthesizers
+    from dpgenerative.synthesizers.forecast import forecast as look_ahead
+
+    model = getattr(synthesizers, MODELS[options.model])
+    _say(
+        look_ahead(
+            _read_schema(options.schema), options.rows, options.epsilon, options.delta,
+            model=options.model, **_parameters(model, options.set),
+        )
+    )  # fmt: skip
+
+
 # Parts of commands --------------------------------------------------------------------
 
 
@@ -283,6 +297,7 @@ def _parser() -> Parser:
     _add_sample(commands)
     _add_report(commands)
     _add_schema(commands)
+    _add_forecast(commands)
     return parser
 
 
@@ -338,6 +353,21 @@ def _add_report(commands: Any) -> None:
 def _add_schema(commands: Any) -> None:
     command = _command(commands, schema, "the JSON file to write")
     command.add_argument("data", help="rows, .csv or .parquet")
+
+
+def _add_forecast(commands: Any) -> None:
+    text = inspect.getdoc(forecast)
+    command = commands.add_parser("forecast", help=text, description=text)
+    command.set_defaults(run=forecast)
+    command.add_argument("schema", help="JSON file of public facts; see schema")
+    command.add_argument("--rows", type=int, required=True, help="about how many")
+    command.add_argument("--epsilon", type=float, required=True, help="budget")
+    command.add_argument("--delta", type=float, default=1e-5, help="default 1e-5")
+    command.add_argument("--model", choices=list(MODELS), default="flow")
+    command.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE",
+        help="any other parameter of the synthesizer; may be repeated",
+    )  # fmt: skip
 
 
 def _epsilon(text: str) -> float | None:

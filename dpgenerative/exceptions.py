@@ -31,5 +31,9 @@ class LostColumnWarning(UserWarning):
     """A fit released little or nothing of some columns; the text says what to do."""
 
 
+class HopelessBudgetWarning(UserWarning):
+    """A fit whose budget leaves little but noise; the text says what to change."""
+
+
 class BudgetExceededError(RuntimeError):
     """A fit would exceed an open `PrivacyBudget`, or could not be counted by it."""

@@ -499,12 +499,9 @@ class TableTransformer:
         TableTransformer
         """
         n_open = sum(has_open_keys(c, informed) for c in schema.columns)
-        weights = [_expected_cells(c, n_bins) ** (2 / 3) for c in schema.columns]
+        stds = column_stds(schema, multiplier, n_bins)
         codecs = []
-        for column, dtype, weight in zip(
-            schema.columns, frame.dtypes, weights, strict=True
-        ):
-            std = multiplier * math.sqrt(sum(weights) / weight)
+        for column, dtype, std in zip(schema.columns, frame.dtypes, stds, strict=True):
             fitter = _Fitter(mechanisms, n_rows, std, delta, n_open, n_bins, informed)
             codecs.append(fitter.fit(column, dtype, frame[column.name]))
         return cls(tuple(codecs))
@@ -918,7 +915,31 @@ def has_open_keys(column: Column, informed: bool = True) -> bool:
     return column.levels is None
 
 
-def _expected_cells(column: Column, n_bins: int) -> float:
+def column_stds(schema: Schema, multiplier: float, n_bins: int) -> list[float]:
+    """Return the noise of every column's budget, as the deviation of one count."""
+    weights = [expected_cells(c, n_bins) ** (2 / 3) for c in schema.columns]
+    return [multiplier * math.sqrt(sum(weights) / weight) for weight in weights]
+
+
+def count_std(column: Column, std: float) -> float:
+    """Return the standard deviation of the counts of a column's cells.
+
+    Parameters
+    ----------
+    column : Column
+        As stated: what finds its bounds or levels is taken out of its budget.
+    std : float
+        Of its whole budget (`column_stds`).
+    """
+    is_open = column.lower is None if column.numeric else column.levels is None
+    share = 1 - DOMAIN_SHARE if is_open else 1.0
+    if column.numeric:
+        share *= 1 - STRUCTURE_SHARE
+        share *= 1 - SPIKE_SHARE if column.step is None else 1.0
+    return std / math.sqrt(share)
+
+
+def expected_cells(column: Column, n_bins: int) -> float:
     """Return how many cells a column may get, by what is public."""
     if not column.numeric:
         n_levels = OPEN_LEVELS if column.levels is None else len(column.levels)

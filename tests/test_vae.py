@@ -37,6 +37,7 @@ from dpgenerative.models.vae import (
 )
 from dpgenerative.privacy.accounting import joint_multiplier
 from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.schema import Column, Schema
 
 FAST = {"n_steps": 20, "batch_size": 64, "random_state": 0}
 
@@ -848,3 +849,12 @@ def test_labels_need_a_conditional_column():
     assert len(told.reconstruct(strange)) == len(strange)  # values never raise
     with pytest.raises(ValueError, match="one label per point"):
         told.decode(np.zeros((2, told._model.latent_dim)), labels=["red"])
+
+
+def test_few_rows_buy_marginals_first():
+    schema = Schema(Column(f"c{j}", "boolean") for j in range(15))
+    model = DPVAESynthesizer(epsilon=1.0)
+    shares = [model._resolved("marginal_budget", n, schema) for n in (200, 4000, 32561)]
+    assert shares == [0.6, 0.4, 0.15]
+    model.set_params(epsilon=None)
+    assert model._resolved("marginal_budget", 200, schema) == 0.15

@@ -38,6 +38,11 @@ _LARGEST_EXPONENT = 600.0
 """Beyond it the growth of delta with the rows of a person overflows."""
 _ROUNDING = 1e-9
 """Share by which sums of what was spent may miss what was planned."""
+HOPELESS = 20.0
+"""Rows times epsilon per column below which even single columns are mostly noise."""
+FEW = 150
+"""Rows times epsilon per column up to which there is little beyond marginals, which
+then get the larger share."""
 _CURVE = tuple(10.0**-k for k in range(1, 10))
 """Values of delta at which a run's privacy curve is read."""
 
@@ -127,6 +132,55 @@ class PrivacyPlan:
         delta = self.delta - self.threshold_delta
         rest = epsilon_of(self.releases, delta, self.epsilon - self.count_epsilon)
         return self.rows_per_unit * (self.count_epsilon + rest)
+
+    def outlook(self, n_columns: int) -> str:
+        """Return what a table of so many columns can be expected to show.
+
+        A rule of public and released numbers: "hopeless" below `HOPELESS` rows times
+        epsilon per column, or where the row count is within twice the standard
+        deviation of its own noise; "marginals only" up to `FEW`; else "good".
+        """
+        if not self.private:
+            return "good"
+        rows = self.n_rows * self.epsilon / max(1, n_columns)
+        if rows < HOPELESS or self.n_rows < 2 * count_std(self.count_epsilon):
+            return "hopeless"
+        return "marginals only" if rows <= FEW else "good"
+
+    def cautions(self, n_columns: int) -> tuple[str, ...]:
+        """Return what is weak about a budget, by public and released numbers alone."""
+        if not self.private:
+            return ()
+        found = []
+        outlook = self.outlook(n_columns)
+        numbers = (
+            f"{self.n_rows} rows (released, with noise of standard deviation "
+            f"{count_std(self.count_epsilon):.3g}), epsilon {self.epsilon:.3g} and "
+            f"{n_columns or 'no'} columns"
+        )
+        if outlook == "hopeless":
+            found.append(
+                f"Little but noise can be learned from {numbers}: even single columns "
+                "are mostly noise. Use more rows, fewer columns or a larger epsilon; "
+                "dpgenerative.forecast says beforehand what to expect."
+            )
+        if outlook == "marginals only":
+            found.append(
+                f"Few relations between columns can be learned from {numbers}: expect "
+                "single columns to be right, and little more."
+            )
+        epsilon, delta = self.promise
+        if delta * self.n_rows > 1:
+            found.append(
+                f"delta {delta:g} is above one over the released row count: rows shown "
+                "as they are, one of so many, would satisfy it. Choose a smaller one."
+            )
+        if epsilon > 10:
+            found.append(
+                f"epsilon {epsilon:g} promises next to nothing by itself: an attacker "
+                "can be all but certain. Below 10 is usual, about 1 is strong."
+            )
+        return tuple(found)
 
     def curve(self) -> tuple[tuple[float, float], ...]:
         """Return pairs (epsilon, delta) for a person, the promised first.
@@ -285,6 +339,12 @@ def row_budget(epsilon: float, delta: float, k: int) -> tuple[float, float]:
 def count_epsilon(epsilon: float | None, rows_per_unit: int = 1) -> float:
     """Return what the row count may cost out of `epsilon`, for one row."""
     return math.inf if epsilon is None else COUNT_SHARE * epsilon / rows_per_unit
+
+
+def count_std(epsilon: float) -> float:
+    """Return the standard deviation of a row count's two-sided geometric noise."""
+    p = -math.expm1(-epsilon)
+    return math.sqrt(2 * (1 - p)) / p
 
 
 def make_plan(

@@ -31,7 +31,7 @@ from dpgenerative._validation import (
     picked,
     refuse,
 )
-from dpgenerative.exceptions import LostColumnWarning
+from dpgenerative.exceptions import HopelessBudgetWarning, LostColumnWarning
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.persistence import write
 from dpgenerative.privacy.budget import (
@@ -93,6 +93,11 @@ one forgets in its first noisy steps."""
 
 Rule = Callable[[int, Schema, float | None], Any]
 """From the released row count, the schema and epsilon to a parameter's value."""
+
+
+def rows_per_column(n: int, schema: Schema, epsilon: float | None) -> float:
+    """Return how much the data can say: rows times epsilon, per column."""
+    return math.inf if epsilon is None else n * epsilon / len(schema)
 
 
 class Synthesizer(BaseEstimator):
@@ -175,6 +180,11 @@ class Synthesizer(BaseEstimator):
             When a `PrivacyBudget` is open that cannot pay for the fit.
         FileFormatError
             For a checkpoint that is damaged, or a file of something else.
+
+        Warns
+        -----
+        HopelessBudgetWarning
+            When the released row count and epsilon leave little but noise.
         """
         self._refuse_arguments(unsupported)
         rows, layout, schema, public = self._prepare(X, y, public)
@@ -201,10 +211,9 @@ class Synthesizer(BaseEstimator):
         self._set_feature_names(layout)
         if kept:
             kept.remove()
-        lost = _lost_columns(schema, self._transformer.codecs)
         # Of a trial that a search does not choose nothing is released.
-        if lost and known_count() is None:
-            warnings.warn(lost, LostColumnWarning, stacklevel=2)
+        if known_count() is None:
+            self._warn(schema)
         return self
 
     def sample(
@@ -356,6 +365,16 @@ class Synthesizer(BaseEstimator):
         tags.non_deterministic = True
         tags.target_tags.required = False
         return tags
+
+    def _warn(self, schema: Schema) -> None:
+        """Warn of a budget or of columns that came to nothing, as `privacy_` notes."""
+        lost = _lost_columns(schema, self._transformer.codecs)
+        if lost:
+            warnings.warn(lost, LostColumnWarning, stacklevel=3)
+        plan, n_columns = self.privacy_.plan, len(schema.modelled)
+        if plan.outlook(n_columns) == "hopeless":
+            caution = plan.cautions(n_columns)[0]
+            warnings.warn(caution, HopelessBudgetWarning, stacklevel=3)
 
     # Steps of a fit -------------------------------------------------------------
 
@@ -921,7 +940,10 @@ class Synthesizer(BaseEstimator):
         if public is not None:
             rows = f"{len(public)} rows given as public: they trained the model first"
             facts = (*facts, f"{rows}, and bounds and levels that were open are theirs")
-        notes = _notes(self.reproducible, self.secure, self.max_rows_per_unit)
+        notes = (
+            *plan.cautions(len(schema)),
+            *_notes(self.reproducible, self.secure, self.max_rows_per_unit),
+        )
         if lost := _lost_columns(schema, codecs):
             notes = (lost, *notes)
         return PrivacyReport(plan, spent, clipping, facts, notes)

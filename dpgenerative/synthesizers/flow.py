@@ -18,7 +18,7 @@ from dpgenerative.models.cells import CellFacts, Clamp
 from dpgenerative.models.divergences import DIVERGENCES
 from dpgenerative.models.flow import HFlow
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.plan import FEW, PrivacyPlan
 from dpgenerative.privacy.steps import Divergence, Objective
 from dpgenerative.schema import Schema
 from dpgenerative.synthesizers.base import (
@@ -26,13 +26,12 @@ from dpgenerative.synthesizers.base import (
     SAMPLE_CHUNK,
     Rule,
     Synthesizer,
+    rows_per_column,
 )
 from dpgenerative.synthesizers.checkpoint import Checkpoint
 from dpgenerative.transform import TableTransformer
 
 BOUND_DRAWS = 16
-FEW = 150
-"""Rows times epsilon per column up to which marginals get the larger share."""
 ROWS_PER_COEFFICIENT = 6
 """Least rows times epsilon per coefficient between ordered columns."""
 
@@ -410,24 +409,19 @@ def _auto_steps(n: int, schema: Schema, epsilon: float | None) -> int:
     return max(50, min(most, n // 10))
 
 
-def _rows_per_column(n: int, schema: Schema, epsilon: float | None) -> float:
-    """Return how much the data can say: rows times epsilon, per column."""
-    return math.inf if epsilon is None else n * epsilon / len(schema)
-
-
 def _auto_basis(n: int, schema: Schema, epsilon: float | None) -> int:
     if epsilon is None:
         return 64
-    rows = _rows_per_column(n, schema, epsilon)
+    rows = rows_per_column(n, schema, epsilon)
     return 16 if rows > 25_000 else 8 if rows > 1000 else 5 if rows > FEW else 2
 
 
 def _auto_hidden(n: int, schema: Schema, epsilon: float | None) -> int:
-    return 64 if _rows_per_column(n, schema, epsilon) > 2400 else 0
+    return 64 if rows_per_column(n, schema, epsilon) > 2400 else 0
 
 
 def _auto_marginal_budget(n: int, schema: Schema, epsilon: float | None) -> float:
-    return 0.4 if _rows_per_column(n, schema, epsilon) > FEW else 0.6
+    return 0.4 if rows_per_column(n, schema, epsilon) > FEW else 0.6
 
 
 _RULES: dict[str, Rule] = {

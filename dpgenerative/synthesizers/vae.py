@@ -39,7 +39,7 @@ from dpgenerative.models.vae import (
 )
 from dpgenerative.pixels import Pixels, check_array, check_range, full_range, full_shape
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.plan import FEW, PrivacyPlan
 from dpgenerative.privacy.sampling import capacity
 from dpgenerative.privacy.steps import AGGREGATIONS, Divergence, Objective
 from dpgenerative.schema import Schema
@@ -48,6 +48,7 @@ from dpgenerative.synthesizers.base import (
     Rule,
     Synthesizer,
     as_seed,
+    rows_per_column,
 )
 
 PRIORS: dict[str, Callable[[int], Prior]] = {
@@ -65,6 +66,8 @@ SCORE_CELLS = 2**23
 ARCHITECTURES = ("mlp", "conv")
 TABLE_DRAWS = 2
 """Draws of the latents of a row per step."""
+SOME = 400
+"""Rows times epsilon per column up to which marginals get more than a small share."""
 TABLE_ONLY: dict[str, Any] = {
     "schema": None, "categorical_features": "from_dtype", "conditional": None,
     "marginal_budget": "auto", "n_bins": "auto", "n_basis": "auto",
@@ -807,17 +810,18 @@ def _auto_steps(n: int, schema: Schema, epsilon: float | None) -> int:
     return max(50, min(most, n // 10))
 
 
-def _is_small(n: int, schema: Schema, epsilon: float | None) -> bool:
-    """Return whether the rows can say little beyond their marginals."""
-    return epsilon is not None and n * epsilon / len(schema) < 130
-
-
 def _auto_latents(n: int, schema: Schema, epsilon: float | None) -> int:
-    return min(4 if _is_small(n, schema, epsilon) else 16, 2 * len(schema))
+    few = rows_per_column(n, schema, epsilon) <= FEW
+    return min(4 if few else 16, 2 * len(schema))
 
 
 def _auto_hidden(n: int, schema: Schema, epsilon: float | None) -> int:
-    return 16 if _is_small(n, schema, epsilon) else 64
+    return 16 if rows_per_column(n, schema, epsilon) <= FEW else 64
+
+
+def _auto_marginal_budget(n: int, schema: Schema, epsilon: float | None) -> float:
+    rows = rows_per_column(n, schema, epsilon)
+    return 0.6 if rows <= FEW else 0.4 if rows <= SOME else 0.15
 
 
 _IMAGE_RULES: dict[str, Rule] = {
@@ -831,7 +835,7 @@ _IMAGE_RULES: dict[str, Rule] = {
     "learning_rate": lambda n, schema, epsilon: 0.003 if epsilon is None else 0.02,
 }
 _RULES: dict[str, Rule] = {
-    "marginal_budget": lambda n, schema, epsilon: 0.15,
+    "marginal_budget": _auto_marginal_budget,
     "prior_budget": lambda n, schema, epsilon: 0.05,
     "beta": lambda n, schema, epsilon: 0.7,
     "n_bins": lambda n, schema, epsilon: 100 if epsilon is None else 64,

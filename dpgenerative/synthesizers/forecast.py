@@ -1,0 +1,157 @@
+"""What a fit would release, and with which noise, before anything is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from dpgenerative._validation import check_number, check_option, refuse
+from dpgenerative.privacy.plan import PrivacyPlan, count_std
+from dpgenerative.schema import Schema
+from dpgenerative.synthesizers.base import Synthesizer
+from dpgenerative.synthesizers.flow import DPHFlowSynthesizer
+from dpgenerative.synthesizers.vae import DPVAESynthesizer
+from dpgenerative.transform import POOL_NOISE, column_stds, expected_cells
+from dpgenerative.transform import count_std as cell_std
+
+MODELS: Mapping[str, type[Synthesizer]] = {
+    "flow": DPHFlowSynthesizer,
+    "vae": DPVAESynthesizer,
+}
+EXPECT = {
+    "good": "Single columns and relations between them can be learned.",
+    "marginals only": "Single columns can be learned, and little of how they go "
+    "together.",
+    "hopeless": "Even single columns would be mostly noise. More rows, fewer columns "
+    "or a larger epsilon would help.",
+}
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a fit would do, of public numbers alone.
+
+    Attributes
+    ----------
+    plan : PrivacyPlan
+        What a fit whose released count is `n_rows` plans: steps, sampling rate, noise.
+    outlook : {"good", "marginals only", "hopeless"}
+        What to expect (`PrivacyPlan.outlook`).
+    count_std : float
+        Standard deviation of the noise of the row count.
+    columns : DataFrame
+        A row per column: its name and `kind`; `cells`, how many it may have (levels
+        or intervals, as far as they are public); `noise_rows`, the standard deviation
+        of the count of a cell, and `noise_share`, that over the number of rows;
+        `cells_told`, how many cells of one size would stand out from the noise, by
+        five standard deviations each.
+    """
+
+    plan: PrivacyPlan
+    outlook: str
+    count_std: float
+    columns: pd.DataFrame
+
+    def __str__(self) -> str:
+        plan = self.plan
+        table = self.columns.to_string(index=False, float_format="{:.3g}".format)
+        return "\n".join(
+            [
+                f"Outlook: {self.outlook}. {EXPECT[self.outlook]}",
+                *plan.cautions(len(self.columns))[self.outlook != "good" :],
+                f"Row count: {plan.n_rows}, with noise of {self.count_std:.3g} rows.",
+                f"Training: {plan.n_steps} steps, sampling rate "
+                f"{plan.sampling_rate:.4g}, noise multiplier "
+                f"{plan.noise_multiplier:.4g}.",
+                "Columns (noise as standard deviation of the count of a cell):",
+                table,
+            ]
+        )
+
+
+def forecast(
+    schema: Schema,
+    n_rows: int,
+    epsilon: float = 1.0,
+    delta: float = 1e-5,
+    *,
+    model: str = "flow",
+    **parameters: Any,
+) -> Forecast:
+    """Say what a fit would release, and with which noise; nothing is spent.
+
+    Parameters
+    ----------
+    schema : Schema
+        Public facts, of all columns. A column that leaves `nullable` open counts as
+        nullable.
+    n_rows : int
+        About how many rows there are: a public number, such as a target.
+    epsilon : float, default=1.0
+    delta : float, default=1e-5
+    model : {"flow", "vae"}, default="flow"
+    **parameters
+        Further parameters of the synthesizer.
+
+    Returns
+    -------
+    Forecast
+        Printed, it can be read.
+
+    Raises
+    ------
+    InfeasibleBudgetError
+        When no noise fits the budget.
+
+    Examples
+    --------
+    >>> from dpgenerative import Column, Schema, forecast
+    >>> schema = Schema([Column("age", "integer", lower=0, upper=120)])
+    >>> forecast(schema, 20, epsilon=0.1).outlook
+    'hopeless'
+    """
+    check_option("forecast", "model", model, list(MODELS))
+    check_number("forecast", "n_rows", n_rows, low=1, closed="left", integer=True)
+    check_number("forecast", "epsilon", epsilon, low=0)
+    if not isinstance(schema, Schema) or not schema.modelled.columns:
+        refuse("forecast", "schema", "must be a Schema with columns", schema)
+    synthesizer = MODELS[model](
+        epsilon=epsilon, delta=delta, schema=schema, **parameters
+    )
+    synthesizer._check_parameters()
+    whole = Schema(
+        replace(c, nullable=True) if c.nullable is None else c
+        for c in schema.modelled.columns
+    )
+    synthesizer._check_schema(whole)
+    plan = synthesizer._plan(int(n_rows), whole)
+    n_bins = synthesizer._resolved("n_bins", plan.n_rows, whole)
+    return Forecast(
+        plan,
+        plan.outlook(len(whole)),
+        count_std(plan.count_epsilon),
+        _columns(whole, plan, n_bins),
+    )
+
+
+def _columns(schema: Schema, plan: PrivacyPlan, n_bins: int) -> pd.DataFrame:
+    """Return what every column's counts will see."""
+    stds = column_stds(schema, plan.marginal_multiplier, n_bins)
+    rows = []
+    for column, whole in zip(schema.columns, stds, strict=True):
+        std = cell_std(column, whole)
+        cells = int(expected_cells(column, n_bins))
+        rows.append(
+            {
+                "column": column.name,
+                "kind": column.kind,
+                "cells": cells,
+                "noise_rows": std,
+                "noise_share": std / plan.n_rows,
+                "cells_told": min(cells, int(plan.n_rows / (POOL_NOISE * std))),
+            }
+        )
+    return pd.DataFrame(rows)

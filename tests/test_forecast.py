@@ -1,0 +1,148 @@
+"""Forecasts, and the warning of a budget that leaves little but noise."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpgenerative import (
+    Column,
+    DPHFlowSynthesizer,
+    DPVAESynthesizer,
+    Schema,
+    forecast,
+)
+from dpgenerative.cli import main
+from dpgenerative.exceptions import HopelessBudgetWarning
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.plan import make_plan
+
+SCHEMA = Schema(
+    [
+        Column("ward", "categorical", levels=("A", "B", "C"), nullable=False),
+        Column("age", "integer", lower=0, upper=120, nullable=False),
+        Column("weight", "continuous", lower=0, upper=200, nullable=False),
+        Column("height", "continuous", nullable=False),
+        Column("town", "categorical", nullable=True),
+    ]
+)
+FITS = {"flow": DPHFlowSynthesizer, "vae": DPVAESynthesizer}
+
+
+def table(n):
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "ward": rng.choice(["A", "B", "C"], n),
+            "age": rng.integers(0, 100, n),
+            "weight": rng.normal(80, 10, n),
+            "height": rng.normal(170, 10, n),
+            "town": pd.Series(rng.choice(["X", "Y"], n), dtype=object),
+        }
+    )
+
+
+@pytest.fixture
+def stds(monkeypatch):
+    """Row counts are released as they are; noise of counts is written down."""
+    seen = []
+    gaussian = Mechanisms.gaussian
+
+    def recorded(self, values, std, **facts):
+        seen.append(std)
+        return gaussian(self, values, std, **facts)
+
+    def exact(self, n, epsilon):
+        self.ledger.count(n, epsilon)
+        return n
+
+    monkeypatch.setattr(Mechanisms, "gaussian", recorded)
+    monkeypatch.setattr(Mechanisms, "count", exact)
+    return seen
+
+
+@pytest.mark.parametrize("model", FITS)
+def test_what_is_forecast_is_what_a_fit_does(stds, model):
+    ahead = forecast(SCHEMA, 3000, 2.0, model=model, n_steps=2)
+    fit = FITS[model](epsilon=2.0, schema=SCHEMA, n_steps=2).fit(table(3000))
+    assert ahead.plan == fit.privacy_.plan
+    for noise in ahead.columns["noise_rows"]:
+        assert any(noise == pytest.approx(std, rel=1e-9) for std in stds)
+    counted = ahead.columns.set_index("column")
+    assert counted["noise_share"].to_numpy() == pytest.approx(
+        counted["noise_rows"].to_numpy() / 3000
+    )
+    assert counted.loc["ward", "cells"] == 3
+
+
+def test_the_outlook_follows_rows_and_epsilon():
+    outlooks = [forecast(SCHEMA, n, 1.0).outlook for n in (50, 500, 50_000)]
+    assert outlooks == ["hopeless", "marginals only", "good"]
+    assert forecast(SCHEMA, 500, 0.1).outlook == "hopeless"
+    # Rows per column would do, but not against the noise of the row count.
+    one = Schema([Column("smokes", "boolean", nullable=False)])
+    assert forecast(one, 100, 1.0).outlook == "hopeless"
+    assert forecast(one, 1000, 1.0).outlook == "good"
+    assert "Outlook: hopeless" in str(forecast(one, 100, 1.0))
+
+
+@pytest.mark.parametrize("model", FITS)
+def test_a_hopeless_budget_is_warned_of(stds, model):
+    synthesizer = FITS[model](epsilon=1.0, schema=SCHEMA, n_steps=2)
+    with pytest.warns(HopelessBudgetWarning, match="from 50 rows"):
+        synthesizer.fit(table(50))
+    assert any("Little but noise" in note for note in synthesizer.privacy_.notes)
+
+
+def test_others_are_not(stds):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        few = DPHFlowSynthesizer(epsilon=1.0, schema=SCHEMA, n_steps=2).fit(table(500))
+        free = DPHFlowSynthesizer(epsilon=None, n_steps=2).fit(table(50))
+    assert "Few relations" in few.privacy_.notes[0]
+    assert not any("Few relations" in note for note in free.privacy_.notes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"delta": 1e-3}, "delta 0.001 is above one over"),
+        ({"epsilon": 20.0}, "next to"),
+    ],
+)
+def test_weak_promises_are_noted(changes, words):
+    facts = {
+        "epsilon": 1.0, "delta": 1e-5, "n_rows": 50_000, "sampling_rate": 1.0,
+        "n_steps": 10, "marginal_budget": 0.5, "has_open_keys": False,
+    }  # fmt: skip
+    assert make_plan(**facts).cautions(5) == ()
+    (caution,) = make_plan(**{**facts, **changes}).cautions(5)
+    assert words in caution
+
+
+def test_the_command_forecasts(tmp_path, capsys):
+    path = tmp_path / "schema.json"
+    path.write_text(json.dumps(SCHEMA.to_dict()))
+    arguments = ["forecast", str(path), "--rows", "500", "--epsilon", "1"]
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert out.strip() == str(forecast(SCHEMA, 500, 1.0)).strip()
+    assert main([*arguments, "--set", "n_steps=7"]) == 0
+    assert "7 steps" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ((Schema([]), 100), "Schema with columns"),
+        ((SCHEMA, 0), "n_rows"),
+        ((SCHEMA, 100, None), "epsilon"),
+    ],
+)
+def test_what_cannot_be_forecast_is_refused(arguments, match):
+    with pytest.raises(ValueError, match=match):
+        forecast(*arguments)
