@@ -406,12 +406,14 @@ class Keeping(nn.Module):
 
     def __init__(self, where):
         super().__init__()
-        self.where = where
+        self.where, self.all = where, []
         self.register_buffer("seen", torch.zeros(()), persistent=False)
 
     def forward(self, images):
         if self.where == "buffer":
             self.seen = images.mean()
+        elif self.where == "list":
+            self.all.append(images.mean().item())
         else:
             self.last = images
         return images
@@ -427,6 +429,7 @@ class Keeping(nn.Module):
         (hidden_behind_zeros, "treat every image apart"),
         (with_encoder(Keeping("attribute")), "remember"),
         (with_encoder(Keeping("buffer")), "remember"),
+        (with_encoder(Keeping("list")), "remember"),
         (lambda *args: nn.Linear(2, 2), "tuple of two modules"),
         (lambda *args: (plain(*args)[0], len), "tuple of two modules"),
         (lambda s, k, g: (plain(s, k + 1, g)[0], plain(s, k, g)[1]), "logits of shape"),

@@ -30,6 +30,7 @@ from torch.nn import functional as F
 
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.models.priors import Prior, log_normal
+from dpgenerative.models.probing import held
 from dpgenerative.models.vae import LOG_VARIANCE_BOUND, Autoencoder, Decoder, Encoder
 
 Shape = tuple[int, int, int]
@@ -348,7 +349,7 @@ def check_architecture(owner: str, modules: Any, shape: Shape, k: int) -> None:
             for x, y in pairs
         )
 
-    before = [x.clone() for x in _state(modules)]
+    before = held(modules)
     shapes = [tuple(x.shape) for x in said([0, 1, 2])]
     if shapes != [(3, k), (3, k), (3, *shape)]:
         raise ValueError(
@@ -365,21 +366,11 @@ def check_architecture(owner: str, modules: Any, shape: Shape, k: int) -> None:
             "an image changes with the others in its batch, as by batch normalisation, "
             "or from call to call, as by dropout. torch.nn.GroupNorm does not."
         )
-    after = _state(modules)
-    if len(after) != len(before) or not all(map(torch.equal, before, after)):
+    if held(modules) != before:
         raise ValueError(
             f"{given} must not remember what they saw: a running statistic, or an "
             "attribute that keeps images, would release it without noise."
         )
-
-
-def _state(modules: tuple[nn.Module, nn.Module]) -> list[Tensor]:
-    """Return all tensors that modules hold, as parameters, buffers or attributes."""
-    found: list[Tensor] = []
-    for layer in (layer for module in modules for layer in module.modules()):
-        for held in (vars(layer), layer._parameters, layer._buffers):
-            found += [x for x in held.values() if isinstance(x, Tensor)]
-    return found
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """Laws of the latent space: objects with a log-density and a sampler.
 
 A prior is any object that satisfies `Prior`: two methods, no base class, no registry.
-Its numbers are public: nothing in it may be computed from private rows. ::
+Its numbers are public: nothing in it may be computed from private rows. The log-density
+of a point depends on this point alone, and nothing is kept of it: `probing` tries. ::
 
     class Laplace:
         def __init__(self, dim):

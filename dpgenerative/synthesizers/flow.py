@@ -17,6 +17,7 @@ from dpgenerative._validation import check_option, picked
 from dpgenerative.models.cells import CellFacts, Clamp
 from dpgenerative.models.divergences import DIVERGENCES
 from dpgenerative.models.flow import HFlow
+from dpgenerative.models.probing import check_memory
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import FEW, PrivacyPlan
 from dpgenerative.privacy.steps import Divergence, Objective
@@ -346,6 +347,15 @@ class DPHFlowSynthesizer(Synthesizer):
             return -log_likelihood, image
 
         return objective
+
+    def _check_schema(self, schema: Schema) -> None:
+        divergence = self.divergence
+        if callable(divergence):
+            generator = torch.Generator().manual_seed(0)
+            check_memory(
+                self._owner, "divergence", divergence,
+                lambda n: divergence(torch.randn(n, len(schema), generator=generator)),
+            )  # fmt: skip
 
     def _batch_term(self, model: HFlow, streams: Streams) -> Divergence | None:
         if isinstance(self.divergence, str):

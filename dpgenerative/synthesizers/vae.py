@@ -30,6 +30,7 @@ from dpgenerative.models.priors import (
     Prior,
     SparsePrior,
 )
+from dpgenerative.models.probing import check_memory, check_prior
 from dpgenerative.models.vae import (
     VAE,
     Autoencoder,
@@ -597,6 +598,7 @@ class DPVAESynthesizer(Synthesizer):
         if self.aggregation != "term-wise":
             check_option(owner, "clipping", self.clipping, ["flat"])
         self._check_prior()
+        self._check_divergence()
         check_number(owner, "alpha", self.alpha, low=0, closed="left")
         check_number(owner, "beta", self.beta, low=0, closed="left", also=["auto"])
         check_option(owner, "latent_law", self.latent_law, LATENT_LAWS)
@@ -631,10 +633,27 @@ class DPVAESynthesizer(Synthesizer):
         for method in ("log_prob", "sample"):
             if not callable(getattr(self.prior, method, None)):
                 refuse(self._owner, "prior", f"needs a method {method}", self.prior)
-        width = self.prior.sample(1, torch.Generator()).shape[1]
+        width = check_prior(self._owner, self.prior)
         if self.latent_dim not in ("auto", width):
             rule = f"must be {width}, the width of the prior's samples, or 'auto'"
             refuse(self._owner, "latent_dim", rule, self.latent_dim)
+
+    def _check_divergence(self) -> None:
+        divergence, prior, width = self.divergence, self.prior, 4
+        if not callable(divergence):
+            return
+        generator = torch.Generator().manual_seed(0)
+        if isinstance(self.latent_dim, int):
+            width = self.latent_dim
+        law = PRIORS[prior](width) if isinstance(prior, str) else prior
+        width = law.sample(1, generator).shape[1]
+
+        def use(n: int) -> Tensor:
+            draws = torch.randn(n, 4, width, generator=generator)
+            latents = Latents(draws[:, 2:], draws[:, 0], draws[:, 1])
+            return divergence(latents, law, generator)
+
+        check_memory(self._owner, "divergence", divergence, use)
 
     def _check_schema(self, schema: Schema) -> None:
         if self.conditional is not None and self.conditional not in schema.names:

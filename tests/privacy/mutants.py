@@ -32,8 +32,9 @@ from dpgenerative.privacy.gradients import LinearSite
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from dpgenerative.schema import Schema
-from dpgenerative.synthesizers import base, vae
+from dpgenerative.synthesizers import base, flow, vae
 from dpgenerative.transform import TableTransformer, _Fitter
+from tests import test_probing
 from tests.privacy import (
     adversary,
     test_accounting,
@@ -472,6 +473,14 @@ def warning_about_values(patch):
     patch.setattr(TableTransformer, "encode", talkative)
 
 
+def priors_untried(patch):
+    patch.setattr(vae, "check_prior", lambda owner, prior: prior.sample(1).shape[1])
+
+
+def divergences_untried(patch):
+    patch.setattr(flow, "check_memory", lambda *args: None)
+
+
 # Accounting -----------------------------------------------------------------------
 
 
@@ -897,6 +906,23 @@ MUTANTS = (
         rows_in_the_pickle,
         partial(test_replay.test_a_pickle_holds_no_value_of_a_row, "discovered"),
         fast=False,
+    ),
+    Mutant(
+        "a prior of one's own that looks at the batch",
+        priors_untried,
+        partial(
+            test_probing.test_priors_that_couple_points_are_refused,
+            test_probing.Batch,
+        ),
+    ),
+    Mutant(
+        "a divergence of one's own that remembers",
+        divergences_untried,
+        partial(
+            test_probing.test_divergences_that_remember_are_refused,
+            DPHFlowSynthesizer,
+            test_probing.Keeps,
+        ),
     ),
     Mutant(
         "releases on all rows not added up",
