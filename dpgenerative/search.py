@@ -406,6 +406,9 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             When a `PrivacyBudget` is open that cannot pay for the search.
         RuntimeError
             When learning or sampling failed in the best trial, and so in all.
+        LedgerError
+            Where what was released is not what was planned, as by a scoring function
+            that fits a synthesizer of its own.
         """
         self._check_parameters()
         X, y = _containers(self.estimator, X, y)

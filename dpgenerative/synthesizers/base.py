@@ -180,6 +180,8 @@ class Synthesizer(BaseEstimator):
             When a `PrivacyBudget` is open that cannot pay for the fit.
         FileFormatError
             For a checkpoint that is damaged, or a file of something else.
+        LedgerError
+            Where what was released is not what was planned: an error of the package.
 
         Warns
         -----

@@ -192,7 +192,8 @@ CONFIGURATIONS = {
         )
     },
     "rows of a person": {"max_rows_per_unit": 3},
-    "large model": {"epsilon": 60.0},
+    # At a sampling rate of 1 calibration has a closed form.
+    "large model": {"epsilon": 60.0, "batch_size": 10**6},
     "constrained": {
         "schema": Schema(
             [
@@ -203,7 +204,7 @@ CONFIGURATIONS = {
             [LessEqual("age", "income"), Impossible({"smokes": None})],
         )
     },
-    "public": {"public": table(60, seed=1)},
+    "public": {"public": table(60, seed=1), "batch_size": 10**6},
     "blocks": {"n_blocks": 2, "linear": "lu", "hidden_units": 4},
     "variational": {
         "n_blocks": 2, "linear": "low-rank", "dequantization": "variational",
