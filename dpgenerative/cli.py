@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import ast
+import codecs
 import inspect
 import json
 import os
 import secrets
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dpgenerative.schema import Schema
+    from dpgenerative.tables import CsvFormat
 
 MODELS = {"flow": "DPHFlowSynthesizer", "vae": "DPVAESynthesizer"}
 OWN_OPTIONS = ("epsilon", "delta", "schema", "verbose")
@@ -94,8 +96,11 @@ def fit(options: argparse.Namespace) -> None:
     model = getattr(synthesizers, MODELS[options.model])
     parameters = _parameters(model, options.set)
     schema = Schema([]) if options.schema is None else _read_schema(options.schema)
-    frame = read_table(options.data, schema)
-    public = None if options.public is None else read_table(options.public, schema)
+    form = _csv_format(options)
+    frame = read_table(options.data, schema, form=form)
+    public = None
+    if options.public is not None:
+        public = read_table(options.public, schema, form=form)
     synthesizer = model(
         epsilon=options.epsilon,
         delta=options.delta,
@@ -118,7 +123,8 @@ def sample(options: argparse.Namespace) -> None:
     synthesizer = load(options.model)
     if options.n_samples < 1:
         raise ValueError(f"-n must be at least 1; got {options.n_samples}.")
-    parts = _sampled(synthesizer, options.n_samples, options.random_state)
+    given = _given(synthesizer.schema_, options.given)
+    parts = _sampled(synthesizer, options.n_samples, options.random_state, given)
     with written_whole(options.output) as draft:
         write_table(parts, draft, suffix)
 
@@ -139,10 +145,11 @@ def report(options: argparse.Namespace) -> None:
     _check_output(options, options.output)
     from dpgenerative.metrics import report as evaluate
 
-    real = _read_raw(options.real, synthesizer.schema_)
+    form = _csv_format(options)
+    real = _read_raw(options.real, synthesizer.schema_, form)
     holdout = None
     if options.holdout is not None:
-        holdout = _read_raw(options.holdout, synthesizer.schema_)
+        holdout = _read_raw(options.holdout, synthesizer.schema_, form)
     page = evaluate(
         real,
         _joined(synthesizer, len(real), options.random_state),
@@ -162,9 +169,10 @@ def schema(options: argparse.Namespace) -> None:
     from dpgenerative.tables import draft_schema
 
     _check_output(options, options.output)
-    draft = draft_schema(options.data)
+    draft = draft_schema(options.data, _csv_format(options))
     with written_whole(options.output) as file:
-        file.write_text(json.dumps(draft, indent=2) + "\n", encoding="utf-8")
+        text = json.dumps(draft, indent=2, ensure_ascii=False)
+        file.write_text(text + "\n", encoding="utf-8")
     _say(draft["read me"])
 
 
@@ -201,12 +209,19 @@ def _check_output(options: argparse.Namespace, path: str) -> None:
 def _parameters(model: type, settings: Sequence[str]) -> dict[str, Any]:
     """Return constructor parameters from name=value."""
     allowed = set(inspect.signature(model).parameters) - set(OWN_OPTIONS)
-    found = {}
+    return _settings("--set", settings, allowed)
+
+
+def _settings(
+    option: str, settings: Sequence[str], allowed: Iterable[str]
+) -> dict[str, Any]:
+    """Return the values of name=value: Python's literals, or else text."""
+    names, found = sorted(allowed), {}
     for setting in settings:
         name, equals, text = setting.partition("=")
-        if not equals or name not in allowed:
+        if not equals or name not in names:
             raise ValueError(
-                f"--set takes name=value, with a name out of {sorted(allowed)}; got "
+                f"{option} takes name=value, with a name out of {names}; got "
                 f"{setting!r}."
             )
         try:
@@ -214,6 +229,25 @@ def _parameters(model: type, settings: Sequence[str]) -> dict[str, Any]:
         except (SyntaxError, ValueError):
             found[name] = text
     return found
+
+
+def _given(schema: Schema, settings: Sequence[str]) -> dict[Any, Any] | None:
+    """Return conditions by column; a level may be written as its text."""
+    names = {str(name): name for name in schema.names}
+    given = {}
+    for name, value in _settings("--given", settings, names).items():
+        levels = {str(level): level for level in schema[names[name]].levels or ()}
+        given[names[name]] = levels.get(str(value), value)
+    return given or None
+
+
+def _csv_format(options: argparse.Namespace) -> CsvFormat:
+    from dpgenerative.tables import CsvFormat
+
+    return CsvFormat(
+        options.sep, options.encoding, options.decimal, tuple(options.na),
+        options.date_format,
+    )  # fmt: skip
 
 
 def _read_schema(path: str) -> Schema:
@@ -226,7 +260,7 @@ def _read_schema(path: str) -> Schema:
     return unmarked_schema(facts, path)
 
 
-def _read_raw(path: str, schema: Schema) -> pd.DataFrame:
+def _read_raw(path: str, schema: Schema, form: CsvFormat) -> pd.DataFrame:
     """Read rows by a fitted schema, but levels that it lacks as they are written.
 
     They are what the fit did not find, or was not told of: as missing ones they would
@@ -235,14 +269,13 @@ def _read_raw(path: str, schema: Schema) -> pd.DataFrame:
     from dpgenerative.schema import Column, Schema
     from dpgenerative.tables import read_table
 
-    frame = read_table(path, schema, others=False)
+    frame = read_table(path, schema, False, form)
     absent = [name for name in schema.names if name not in frame.columns]
     if absent:
         raise ValueError(f"{path} lacks columns that were fitted: {absent}.")
     levelled = [column for column in schema.columns if column.levels is not None]
-    written = read_table(
-        path, Schema(Column(c.name, "categorical") for c in levelled), others=False
-    )
+    as_text = Schema(Column(c.name, "categorical") for c in levelled)
+    written = read_table(path, as_text, False, form)
     for name in written.columns:
         unread = frame[name].isna() & written[name].notna()
         if unread.any():
@@ -250,13 +283,15 @@ def _read_raw(path: str, schema: Schema) -> pd.DataFrame:
     return frame[list(schema.names)]
 
 
-def _joined(synthesizer: Any, n: int, random_state: int) -> pd.DataFrame:
+def _joined(
+    synthesizer: Any, n: int, random_state: int, given: Any = None
+) -> pd.DataFrame:
     """Return a sample as one frame, y last."""
     import pandas as pd
 
     from dpgenerative._arrow import in_pandas
 
-    rows = synthesizer.sample(n, random_state=random_state)
+    rows = synthesizer.sample(n, random_state=random_state, given=given)
     pair = rows if isinstance(rows, tuple) else (rows,)
     parts = [in_pandas("sample", part) for part in pair]
     names = [c.name for c in synthesizer.schema_.columns]
@@ -264,7 +299,9 @@ def _joined(synthesizer: Any, n: int, random_state: int) -> pd.DataFrame:
     return frame.set_axis(names, axis=1)
 
 
-def _sampled(synthesizer: Any, n: int, seed: int | None) -> Iterator[pd.DataFrame]:
+def _sampled(
+    synthesizer: Any, n: int, seed: int | None, given: Any
+) -> Iterator[pd.DataFrame]:
     """Yield n rows in parts; the first part is what `sample` gives for the seed."""
     import numpy as np
 
@@ -274,7 +311,8 @@ def _sampled(synthesizer: Any, n: int, seed: int | None) -> Iterator[pd.DataFram
     later = np.random.SeedSequence(seed).spawn(-(-n // SAMPLE_CHUNK) - 1)
     seeds = [seed, *(int(s.generate_state(1)[0]) for s in later)]
     for i, part_seed in enumerate(seeds):
-        yield _joined(synthesizer, min(SAMPLE_CHUNK, n - i * SAMPLE_CHUNK), part_seed)
+        size = min(SAMPLE_CHUNK, n - i * SAMPLE_CHUNK)
+        yield _joined(synthesizer, size, part_seed, given)
 
 
 def _say(what: object) -> None:
@@ -313,6 +351,7 @@ def _command(commands: Any, run: Any, output: str, needed: bool = True) -> Parse
 def _add_fit(commands: Any) -> None:
     command = _command(commands, fit, "the model file to write")
     command.add_argument("data", help="private rows, .csv or .parquet")
+    _add_csv(command)
     command.add_argument(
         "--epsilon", type=_epsilon, required=True, help="budget; none for no privacy"
     )
@@ -338,12 +377,17 @@ def _add_sample(commands: Any) -> None:
         "-n", "--n-samples", type=int, required=True, help="number of rows"
     )
     command.add_argument("--random-state", type=_seed, help="for the same rows again")
+    command.add_argument(
+        "--given", action="append", default=[], metavar="NAME=VALUE",
+        help="only rows of this value, [values], (low, high) or None; repeatable",
+    )  # fmt: skip
 
 
 def _add_report(commands: Any) -> None:
     command = _command(commands, report, "the page to write, with --real", False)
     command.add_argument("model", help="a model file")
     command.add_argument("--real", help="the rows that were fitted")
+    _add_csv(command)
     command.add_argument("--holdout", help="real rows that were not")
     command.add_argument("--target", help="column that models are to predict")
     command.add_argument("--random-state", type=_seed, default=0, help="default 0")
@@ -353,6 +397,17 @@ def _add_report(commands: Any) -> None:
 def _add_schema(commands: Any) -> None:
     command = _command(commands, schema, "the JSON file to write")
     command.add_argument("data", help="rows, .csv or .parquet")
+    _add_csv(command)
+
+
+def _add_csv(command: Parser) -> None:
+    """Add how CSV files that are read are written."""
+    add = command.add_argument_group("CSV files, also .gz, .bz2 and .xz").add_argument
+    add("--sep", type=_separator, default=",", help="default a comma; tab for tabs")
+    add("--encoding", type=_encoding, default="utf-8-sig", help="default utf-8")
+    add("--decimal", choices=[".", ","], default=".", help="default a point")
+    add("--na", action="append", default=[], help="missing entry, beside empty ones")
+    add("--date-format", help='such as "%%d.%%m.%%Y"; default ISO 8601')
 
 
 def _add_forecast(commands: Any) -> None:
@@ -374,6 +429,20 @@ def _epsilon(text: str) -> float | None:
     return None if text.lower() == "none" else float(text)
 
 
+def _separator(text: str) -> str:
+    found = {"tab": "\t", "\\t": "\t"}.get(text, text)
+    if len(found) != 1:
+        raise ValueError
+    return found
+
+
+def _encoding(text: str) -> str:
+    try:
+        return "utf-8-sig" if codecs.lookup(text).name == "utf-8" else text
+    except LookupError:
+        raise ValueError from None
+
+
 def _seed(text: str) -> int:
     seed = int(text)
     if not 0 <= seed < 2**32:
@@ -384,3 +453,5 @@ def _seed(text: str) -> int:
 # What errors call them.
 _epsilon.__name__ = "number"
 _seed.__name__ = "seed"
+_separator.__name__ = "separator"
+_encoding.__name__ = "encoding"

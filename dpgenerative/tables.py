@@ -9,11 +9,15 @@ What cannot be read as the schema says counts as missing. Values raise no error.
 
 from __future__ import annotations
 
+import bz2
 import csv
+import gzip
+import lzma
 import math
 import os
 import warnings
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpgenerative._temporal import temporal_kind
-from dpgenerative.schema import Column, Schema
+from dpgenerative.schema import Column, Schema, decimal_scale
 
 TRUE = frozenset({"true", "t", "yes", "y", "1"})
 FALSE = frozenset({"false", "f", "no", "n", "0"})
@@ -47,28 +51,73 @@ CERTAIN = 2.0**53
 """Up to here every integer is a float64."""
 
 
-def suffix_of(path: str | os.PathLike[str]) -> str:
-    """Return ".csv" or ".parquet", the kinds of files that are read and written."""
+_OPENERS: dict[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+}
+"""What opens a compressed CSV file, by the end of its name."""
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    """How a CSV file is written.
+
+    Attributes
+    ----------
+    sep : str, default=","
+    encoding : str, default="utf-8-sig"
+        UTF-8, with a byte order mark or without.
+    decimal : str, default="."
+        Where it is a comma, points are taken for thousands.
+    na : tuple of str
+        Entries that count as missing, besides empty ones.
+    date_format : str, optional
+        As of `datetime.strptime`, for all instants. None: ISO 8601.
+    """
+
+    sep: str = ","
+    encoding: str = "utf-8-sig"
+    decimal: str = "."
+    na: tuple[str, ...] = ()
+    date_format: str | None = None
+
+
+PLAIN = CsvFormat()
+
+
+def suffix_of(path: str | os.PathLike[str], compressed: bool = False) -> str:
+    """Return ".csv" or ".parquet", the kinds of files that are read and written.
+
+    With `compressed`, a CSV file that is read may have been compressed.
+    """
     suffix = Path(path).suffix.lower()
+    if compressed and suffix in _OPENERS and Path(path).stem.lower().endswith(".csv"):
+        return ".csv"
     if suffix not in (".csv", ".parquet"):
         raise ValueError(f"{path} must end in .csv or .parquet.")
     return suffix
 
 
 def read_table(
-    path: str | os.PathLike[str], schema: Schema, others: bool = True
+    path: str | os.PathLike[str],
+    schema: Schema,
+    others: bool = True,
+    form: CsvFormat = PLAIN,
 ) -> pd.DataFrame:
     """Read a table in dtypes that depend on the schema and on a file's own types alone.
 
     Parameters
     ----------
     path : path-like
-        A CSV file (UTF-8, comma, one line of names) or a Parquet file.
+        A CSV file with one line of names, also compressed, or a Parquet file.
     schema : Schema
         Must name every column of a CSV file.
     others : bool, default=True
         Whether columns that the schema does not name are read, or refused in a CSV
         file; False leaves them out.
+    form : CsvFormat, optional
+        How a CSV file is written.
 
     Returns
     -------
@@ -81,26 +130,57 @@ def read_table(
     ValueError
         For a file that is no table, or columns that the schema lacks.
     """
-    if suffix_of(path) == ".csv":
+    if suffix_of(path, compressed=True) == ".csv":
         if others:
-            _require_named(path, schema)
-        return _typed(_chosen(read_text(path), schema, others), schema)
+            _require_named(path, schema, form)
+        frame = _chosen(read_text(path, form), schema, others)
+        return _typed(_normalized(frame, schema, form), schema)
     try:
         table = pq.read_table(path)
     except pa.ArrowInvalid:
         raise ValueError(f"{path} is no Parquet file, or a damaged one.") from None
     # As objects, dates beyond the year 9999 would raise an error that names it.
-    frame = table.to_pandas(types_mapper=_NULLABLE.get, date_as_object=False)
+    frame = table.to_pandas(types_mapper=_dtype_of, date_as_object=False)
     return _typed(_chosen(frame, schema, others), schema)
 
 
-def column_names(path: str | os.PathLike[str]) -> list[str]:
+def _dtype_of(held: pa.DataType) -> Any:
+    """Return the dtype of a file's type, None for instants and dictionaries.
+
+    As objects, decimals, times of day and lists would pass for text.
+    """
+    is_arrows = (
+        pa.types.is_decimal(held) or pa.types.is_time(held) or pa.types.is_nested(held)
+    )
+    return pd.ArrowDtype(held) if is_arrows else _NULLABLE.get(held)
+
+
+def _normalized(frame: pd.DataFrame, schema: Schema, form: CsvFormat) -> pd.DataFrame:
+    """Return texts with numbers and instants as everybody writes them."""
+    parts = {}
+    for name in frame.columns:
+        series, column = frame[name], schema[name]
+        if column.kind == "datetime" and form.date_format is not None:
+            series = _instants(series, form.date_format)
+        elif column.numeric and not column.temporal and form.decimal != ".":
+            series = _with_point(series, form.decimal)
+        parts[name] = series
+    return pd.DataFrame(parts, columns=frame.columns)
+
+
+def _with_point(texts: pd.Series, decimal: str) -> pd.Series:
+    plain = texts.str.replace(".", "", regex=False)
+    return plain.str.replace(decimal, ".", regex=False)
+
+
+def column_names(path: str | os.PathLike[str], form: CsvFormat = PLAIN) -> list[str]:
     """Return the names in the first line of a CSV file."""
+    opened = _OPENERS.get(Path(path).suffix.lower(), open)
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            names = next(csv.reader(file), [])
-    except (UnicodeDecodeError, csv.Error):
-        raise ValueError(f"{path} is no CSV table in UTF-8.") from None
+        with opened(path, "rt", encoding=form.encoding, newline="") as file:
+            names = next(csv.reader(file, delimiter=form.sep), [])
+    except (UnicodeError, csv.Error, EOFError, lzma.LZMAError, gzip.BadGzipFile):
+        raise _no_table(path, form, "") from None
     repeated = sorted({name for name in names if names.count(name) > 1})
     if not names or repeated:
         what = f"names columns twice: {repeated}" if repeated else "is empty"
@@ -108,29 +188,38 @@ def column_names(path: str | os.PathLike[str]) -> list[str]:
     return names
 
 
-def read_text(path: str | os.PathLike[str]) -> pd.DataFrame:
+def _no_table(path: str | os.PathLike[str], form: CsvFormat, why: str) -> ValueError:
+    encoding = "UTF-8" if form.encoding == PLAIN.encoding else form.encoding
+    return ValueError(
+        f"{path} is no CSV table in {encoding}{why}. (--sep and --encoding say how a "
+        "file is written.)"
+    )
+
+
+def read_text(path: str | os.PathLike[str], form: CsvFormat = PLAIN) -> pd.DataFrame:
     """Read a CSV file as text, with empty entries missing."""
-    names = column_names(path)
+    names = column_names(path, form)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
             return pd.read_csv(
                 path, names=names, header=0, index_col=False, dtype=object,
-                keep_default_na=False, na_values=[""], encoding="utf-8-sig",
+                keep_default_na=False, na_values=["", *form.na],
+                encoding=form.encoding, sep=form.sep,
             )  # fmt: skip
-    except (ValueError, pd.errors.ParserWarning):
-        raise ValueError(
-            f"{path} is no CSV table in UTF-8: every line must have as many entries as "
-            f"the first, which names {len(names)} columns."
-        ) from None
+    except (ValueError, EOFError, OSError, pd.errors.ParserWarning):
+        why = ": every line must have as many entries as the first, which names "
+        raise _no_table(path, form, f"{why}{len(names)} columns") from None
 
 
 def _chosen(frame: pd.DataFrame, schema: Schema, others: bool) -> pd.DataFrame:
     return frame if others else frame[[n for n in frame.columns if n in schema]]
 
 
-def _require_named(path: str | os.PathLike[str], schema: Schema) -> None:
-    unnamed = [name for name in column_names(path) if name not in schema]
+def _require_named(
+    path: str | os.PathLike[str], schema: Schema, form: CsvFormat
+) -> None:
+    unnamed = [name for name in column_names(path, form) if name not in schema]
     if unnamed:
         raise ValueError(
             f"The schema says nothing of the columns {unnamed}, and a CSV file has no "
@@ -161,11 +250,14 @@ def _numbers(series: pd.Series) -> np.ndarray:
 
 
 def _as_continuous(series: pd.Series, column: Column) -> pd.Series:
+    if decimal_scale(series.dtype) is not None:
+        return series
     return pd.Series(_numbers(series), index=series.index, dtype="Float64")
 
 
 def _as_integer(series: pd.Series, column: Column) -> pd.Series:
-    if pd.api.types.is_integer_dtype(series.dtype):
+    is_decimal = decimal_scale(series.dtype) is not None
+    if is_decimal or pd.api.types.is_integer_dtype(series.dtype):
         return series
     values = np.round(np.clip(_numbers(series), -CERTAIN, CERTAIN))
     return pd.Series(values, index=series.index).astype("Int64")
@@ -217,7 +309,11 @@ def _as_instants(series: pd.Series, column: Column) -> pd.Series:
     """Read ISO 8601; where texts have time zones, on the clock of Greenwich."""
     if temporal_kind(series.dtype) is not None:
         return series
-    found = pd.to_datetime(_texts(series), errors="coerce", utc=True, format="ISO8601")
+    return _instants(_texts(series), "ISO8601")
+
+
+def _instants(texts: pd.Series, form: str) -> pd.Series:
+    found = pd.to_datetime(texts, errors="coerce", utc=True, format=form)
     # A unit that pandas chose could follow the digits of the texts.
     return found.dt.tz_localize(None).dt.as_unit("us")
 
@@ -286,36 +382,54 @@ def _arrow_schema(frame: pd.DataFrame) -> pa.Schema:
 
 MARK = "from data, replace before use"
 """In a draft's column: names of the facts that were read off the rows."""
+ASK = "question, delete when answered"
+"""In a draft's column: what only a person can know of it."""
 NOTE = "read me"
 ADVICE = (
     "This draft holds values of the rows: keep it as closely as the rows themselves. "
     f"Under '{MARK}' every column names the facts that were read off the rows. Replace "
     "each by what a stranger to the rows could know (a code book, a form, a law), or "
     "delete it (but not the kind): bounds and levels are then found privately, and a "
-    'column without "role": "id" is learned. Then delete the mark, and at last this '
-    "note. Files with a mark or a note are refused. Free text cannot be learned: leave "
-    "it out of the table."
+    f'column without "role": "id" is learned. Answer what stands under \'{ASK}\'. Then '
+    "delete the mark and the question, and at last this note. Files with any of them "
+    "are refused. Free text cannot be learned: leave it out of the table."
 )
+MOST_DIGITS = 6
+"""Numbers of more decimals are drafted without a resolution."""
+_COMMA_NUMBER = r"\s*[-+]?\d+(?:\.\d{3})*(?:,\d+)?\s*"
+_MONEY = (
+    r"[\s(]*[-+]?\s*[$€£¥]\s*[-+]?\d[\d,.' ]*[\s)]*|\s*[-+]?\d[\d,.' ]*[$€£¥]\s*|"
+    r"\s*[-+]?[1-9]\d{0,2}(?:[,' ]\d{3})*(?:\.\d+)?\s*"
+)
+_DATE_FORMATS = (
+    "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d",
+    "%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d %b %Y", "%b %d, %Y", "%d.%m.%Y %H:%M",
+)  # fmt: skip
+"""Forms of dates that a draft tries."""
 MOST_LEVELS = 50
 """Text with more different values is drafted without levels."""
 
 
-def draft_schema(path: str | os.PathLike[str]) -> dict[str, Any]:
+def draft_schema(
+    path: str | os.PathLike[str], form: CsvFormat = PLAIN
+) -> dict[str, Any]:
     """Draft a schema from the rows themselves, every such fact marked.
 
     Parameters
     ----------
     path : path-like
         A CSV or Parquet file.
+    form : CsvFormat, optional
+        How a CSV file is written.
 
     Returns
     -------
     dict
         As `Schema.to_dict`, with marks that `unmarked_schema` refuses.
     """
-    if suffix_of(path) == ".csv":
-        frame = read_text(path)
-        columns = [_guessed(name, frame[name]) for name in frame.columns]
+    if suffix_of(path, compressed=True) == ".csv":
+        frame = read_text(path, form)
+        columns = [_guessed(name, frame[name], form) for name in frame.columns]
     else:
         frame = read_table(path, Schema([]))
         known = Schema.from_dtypes(frame).columns
@@ -323,30 +437,88 @@ def draft_schema(path: str | os.PathLike[str]) -> dict[str, Any]:
     return {NOTE: ADVICE, "columns": columns}
 
 
-def _guessed(name: Hashable, texts: pd.Series) -> dict[str, Any]:
-    """Return the facts of a column of text."""
+def _guessed(name: Hashable, texts: pd.Series, form: CsvFormat) -> dict[str, Any]:
+    """Return the facts of a column of text, and what to ask of it."""
     present = texts.dropna()
-    words = {str(text).strip().lower() for text in present.unique()}
-    numbers = pd.to_numeric(present, errors="coerce").to_numpy(float)
-    kind = "categorical"
+    plain = present if form.decimal == "." else _with_point(present, form.decimal)
+    numbers = pd.to_numeric(plain, errors="coerce").to_numpy(float)
     if len(present) and np.isfinite(numbers).all():
-        whole = (numbers == np.round(numbers)).all() and "." not in "".join(words)
-        kind = "integer" if whole else "continuous"
-    elif words and words <= TRUE | FALSE:
-        kind = "boolean"
-    elif (
-        words and (instants := _as_instants(present, Column(name, kind))).notna().all()
-    ):
+        return _guessed_number(name, texts, plain, numbers, form)
+    words = {str(text).strip().lower() for text in present.unique()}
+    if words and words <= {"true", "false"}:
+        return _bounded(Column(name, "boolean"), texts, ["kind"])
+    instants = _instants(present, form.date_format or "ISO8601")
+    if words and instants.notna().all():
         unit = "D" if (instants == instants.dt.normalize()).all() else "s"
         marked = ["kind", "resolution"]
         return {"name": name, "kind": "datetime", "resolution": unit, MARK: marked}
-    if (
-        len(texts) > MOST_LEVELS
-        and texts.is_unique
-        and kind in ("integer", "categorical")
-    ):
-        return {"name": name, "kind": kind, "role": "id", MARK: ["kind", "role"]}
-    return _bounded(Column(name, kind), texts, ["kind"])
+    asked = _asked_of_text(present, words)
+    if asked is None and _is_key(texts):
+        return {
+            "name": name,
+            "kind": "categorical",
+            "role": "id",
+            MARK: ["kind", "role"],
+        }
+    facts = _bounded(Column(name, "categorical"), texts, ["kind"])
+    return facts if asked is None else {**facts, ASK: asked}
+
+
+def _is_key(texts: pd.Series) -> bool:
+    return len(texts) > MOST_LEVELS and texts.is_unique
+
+
+def _guessed_number(
+    name: Hashable,
+    texts: pd.Series,
+    plain: pd.Series,
+    numbers: np.ndarray,
+    form: CsvFormat,
+) -> dict[str, Any]:
+    """Return the facts of a column of numbers."""
+    digits = plain.str.extract(r"\.(\d*?)0*$", expand=False).str.len().max()
+    whole = bool((numbers == np.round(numbers)).all())
+    if whole and _is_key(texts):
+        return {"name": name, "kind": "integer", "role": "id", MARK: ["kind", "role"]}
+    column = Column(name, "integer" if whole else "continuous")
+    values = pd.Series(numbers)
+    facts = _bounded(column, values, ["kind"])
+    if whole and plain.str.contains(".", regex=False).any():
+        facts[ASK] = "Whole numbers written with decimals: are they integers?"
+    elif not whole and digits <= MOST_DIGITS:
+        marked = [*facts.pop(MARK), "resolution"]
+        facts |= {"resolution": float(f"1e-{int(digits)}"), MARK: marked}
+    elif not whole:
+        facts[ASK] = (
+            f"Numbers of more than {MOST_DIGITS} decimals: to which resolution are "
+            "they known? Without one, synthetic numbers have all digits of a float."
+        )
+    return facts
+
+
+def _asked_of_text(present: pd.Series, words: set[str]) -> str | None:
+    """Return what to ask where texts look like something that can be learned."""
+    if words and words <= TRUE | FALSE:
+        return (
+            'Yes or no? The kind "boolean" takes these words and gives True and False; '
+            "as levels they come back as they are written."
+        )
+    if not words:
+        return None
+    fitting = [form for form in _DATE_FORMATS if _instants(present, form).notna().all()]
+    if fitting:
+        which = " or ".join(f'"{form}"' for form in fitting)
+        return f"Dates? Then draft again, and fit, with --date-format {which}."
+    if present.str.fullmatch(_MONEY).all():
+        return (
+            "Numbers with signs of money or separators of thousands? Write them as "
+            "plain numbers (538000), or they are levels that come back as text."
+        )
+    if present.str.fullmatch(_COMMA_NUMBER).all():
+        return (
+            "Numbers with a decimal comma? Then draft again, and fit, with --decimal ,"
+        )
+    return None
 
 
 def _bounded(column: Column, series: pd.Series, marked: list[str]) -> dict[str, Any]:
@@ -388,12 +560,12 @@ def unmarked_schema(facts: Any, source: str) -> Schema:
             f'{source} is no schema: it must be {{"columns": [{{"name": ..., "kind": '
             "...}, ...]}."
         )
-    marked = [column.get("name") for column in columns if MARK in column]
+    marked = [c.get("name") for c in columns if MARK in c or ASK in c]
     if marked or NOTE in facts:
         where = f"in the columns {marked}" if marked else f"but for its '{NOTE}'"
         raise ValueError(
             f"{source} is a draft, {where}: what was read off the rows would be "
             "released without noise. Replace or delete the facts that are named under "
-            f"'{MARK}', then delete the marks and the '{NOTE}'."
+            f"'{MARK}', answer the questions, then delete both and the '{NOTE}'."
         )
     return Schema.from_dict(facts)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
+import re
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dpgenerative import (
@@ -20,11 +27,14 @@ from dpgenerative import (
     tables,
 )
 from dpgenerative.cli import main
+from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.metrics.losses import lost_values
 from dpgenerative.synthesizers import base
 from dpgenerative.tables import (
+    ASK,
     MARK,
     NOTE,
+    CsvFormat,
     draft_schema,
     read_table,
     unmarked_schema,
@@ -143,9 +153,9 @@ def test_long_samples_are_written_part_by_part(
     sizes = []
     sample = base.Synthesizer.sample
 
-    def recorded(self, n_samples=1, random_state=None):
+    def recorded(self, n_samples=1, random_state=None, given=None):
         sizes.append(n_samples)
-        return sample(self, n_samples, random_state)
+        return sample(self, n_samples, random_state, given=given)
 
     monkeypatch.setattr(base.Synthesizer, "sample", recorded)
     monkeypatch.setattr(base, "SAMPLE_CHUNK", 40)
@@ -272,6 +282,12 @@ def test_as_a_module():
         (["sample", "data.csv", "-n", "5", "-o", "o.csv"], "is not a model file"),
         (["sample", "data.csv", "-n", "5", "-o", "o.txt"], "must end in .csv or"),
         (["sample", "m", "-n", "x", "-o", "o.csv"], "invalid int value: 'x'"),
+        (["sample", "m", "-n", "5", "-o", "o.csv.gz"], "must end in .csv or"),
+        (["schema", "data.csv", "-o", "o", "--sep", "::"], "invalid separator value"),
+        (
+            ["schema", "data.csv", "-o", "o", "--encoding", "x"],
+            "invalid encoding value",
+        ),
         (
             ["sample", "m", "-n", "5", "-o", "o.csv", "--random-state", "-1"],
             "invalid seed value: '-1'",
@@ -378,7 +394,7 @@ def test_what_is_there_stays_where_a_command_fails(folder, model_file, capsys):
 
 
 def test_the_unexpected_says_no_values(folder, capsys, monkeypatch):
-    def broken(*_):
+    def broken(*_, **__):
         raise KeyError("a private value")
 
     monkeypatch.setattr(tables, "read_table", broken)
@@ -464,12 +480,125 @@ def test_a_draft_knows_dates_and_keys(tmp_path):
         "born": ("datetime", None, "D"),
         "seen": ("datetime", None, "s"),
         "letter": ("categorical", "id", None),
-        "spent": ("continuous", None, None),
+        "spent": ("continuous", None, 0.1),
         "due": ("categorical", None, None),
     }
     assert all(set(c) == {"name", MARK, *c[MARK]} for c in columns)
     stated = [{k: v for k, v in c.items() if k != MARK} for c in columns]
     unmarked_schema({"columns": stated}, "draft.json")
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "asked"),
+    [
+        (["$538,000", "$ 1,200.50", "($950)"], "categorical", "signs of money"),
+        (["538,000", "1,200,000", "950"], "categorical", "separators of thousands"),
+        (["12 €", "1.200 €"], "categorical", "signs of money"),
+        (["484200,00", "1.200,5", "7"], "categorical", "with --decimal ,"),
+        (["09.12.2014", "31.01.2015"], "categorical", 'form[a-z]* "%d.%m.%Y"'),
+        (["09/12/2014", "01/11/2015"], "categorical", '"%d/%m/%Y" or "%m/%d/%Y"'),
+        (["2001.0", "", "1955.0"], "integer", "are they integers"),
+        (["52.370216123456789", "1.5"], "continuous", "to which resolution"),
+        (["Y", "N", "Y"], "categorical", "come back as they are written"),
+    ],
+)
+def test_a_draft_asks(values, kind, asked, tmp_path):
+    pd.DataFrame({"a": values}).to_csv(tmp_path / "data.csv", index=False)
+    (column,) = draft_schema(tmp_path / "data.csv")["columns"]
+    assert column["kind"] == kind
+    assert re.search(asked, column[ASK])
+    answered = {"columns": [{k: v for k, v in column.items() if k != MARK}]}
+    with pytest.raises(ValueError, match=r"is a draft, in the columns \['a'\]"):
+        unmarked_schema(answered, "draft.json")
+
+
+def test_a_draft_asks_nothing_that_it_knows(tmp_path):
+    values = {
+        "a": ["0.25", "1.50"],
+        "b": ["1", "2"],
+        "c": ["x", "N"],
+        "d": ["true", ""],
+    }
+    pd.DataFrame(values).to_csv(tmp_path / "data.csv", index=False)
+    columns = draft_schema(tmp_path / "data.csv")["columns"]
+    assert not any(ASK in column for column in columns)
+    assert columns[0]["resolution"] == 0.01
+    assert columns[0][MARK] == ["kind", "lower", "upper", "resolution"]
+
+
+GERMAN = CsvFormat(";", "latin-1", ",", ("NA", "k. A."), "%d.%m.%Y")
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz"])
+def test_csv_files_of_other_forms(suffix, tmp_path, capsys):
+    text = "Größe;Preis;am;x\n1,85;1.200,50;09.12.2014;NA\nk. A.;7;x;Käse\n"
+    path = tmp_path / f"data.csv{suffix}"
+    opened = {"": open, ".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}[suffix]
+    with opened(path, "wt", encoding="latin-1") as file:
+        file.write(text)
+    numbers = [Column(name, "continuous") for name in ("Größe", "Preis")]
+    others = [Column("am", "datetime"), Column("x", "categorical")]
+    frame = read_table(path, Schema([*numbers, *others]), form=GERMAN)
+    assert frame["Größe"].tolist() == [1.85, pd.NA]
+    assert frame["Preis"].tolist() == [1200.5, 7]
+    assert frame["am"].tolist() == [pd.Timestamp("2014-12-09"), pd.NaT]
+    assert frame["x"].tolist() == [None, "Käse"]
+    options = ["--sep", ";", "--encoding", "latin-1", "--decimal", ",", "--na", "NA"]
+    options += ["--na", "k. A.", "--date-format", "%d.%m.%Y"]
+    out = tmp_path / "draft.json"
+    assert main(["schema", str(path), "-o", str(out), *options]) == 0
+    draft = out.read_text(encoding="utf-8")
+    assert '"Größe"' in draft
+    kinds = [column["kind"] for column in json.loads(draft)["columns"]]
+    assert kinds == ["continuous", "continuous", "categorical", "categorical"]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2"])
+def test_damaged_compressed_files_are_refused(suffix, tmp_path):
+    (tmp_path / f"data.csv{suffix}").write_bytes(b"a\n1\n")
+    with pytest.raises((ValueError, OSError)):
+        read_table(tmp_path / f"data.csv{suffix}", Schema([Column("a", "integer")]))
+
+
+def test_fit_and_report_take_the_form_of_a_file(folder, capsys):
+    patients().to_csv("data.tsv.csv", sep="\t", decimal=",", index=False)
+    form = ["--sep", "tab", "--decimal", ","]
+    fit = ["fit", "data.tsv.csv", "--schema", "schema.json", "--epsilon", "none", *form]
+    assert main([*fit, "-o", "m.dpg", *FAST]) == 0
+    real = ["report", "m.dpg", "--real", "data.tsv.csv", "-o", "page.html", *form]
+    assert main([*real, "--quiet"]) == 0
+
+
+def test_types_of_parquet_that_pandas_has_not(tmp_path):
+    table = pa.table(
+        {
+            "fee": pa.array([Decimal("1.25"), None], pa.decimal128(5, 2)),
+            "count": pa.array([Decimal(1), None], pa.decimal128(9, 0)),
+        }
+    )
+    pq.write_table(table, tmp_path / "data.parquet")
+    for columns in ([], [Column("fee", "continuous"), Column("count", "integer")]):
+        frame = read_table(tmp_path / "data.parquet", Schema(columns))
+        assert frame["fee"].dtype == pd.ArrowDtype(pa.decimal128(5, 2))
+        assert frame["count"].dtype == pd.ArrowDtype(pa.decimal128(9, 0))
+    pq.write_table(pa.table({"tags": [["a"]]}), tmp_path / "data.parquet")
+    frame = read_table(tmp_path / "data.parquet", Schema([]))
+    with pytest.raises(UnsupportedColumnError, match="'tags'"):
+        Schema([]).resolve(frame)
+
+
+def test_sample_given(model_file, tmp_path, capsys):
+    out = tmp_path / "out.csv"
+    sample = ["sample", model_file, "-n", "30", "-o", str(out), "--force"]
+    given = ["--given", "age=(40, 50)", "--given", "ward=01", "--given", "pain=[0, 1]"]
+    assert main([*sample, *given]) == 0
+    rows = pd.read_csv(out, dtype={"ward": str})
+    assert rows["age"].between(40, 50).all()
+    assert set(rows["ward"]) == {"01"}
+    assert set(rows["pain"]) <= {0, 1}
+    said = refused(capsys, [*sample, "--given", "nowhere=1"])
+    assert "--given takes name=value" in said
+    assert "none of its levels" in refused(capsys, [*sample, "--given", "ward=Z"])
 
 
 @pytest.mark.parametrize("facts", [[], {}, {"columns": {}}, {"columns": [1]}, "x"])
