@@ -195,9 +195,11 @@ class _SyntheticPredictor(BaseEstimator):
         if count is None:
             count = max(LEAST_ROWS, synthesizer.privacy_.plan.n_rows)
         rows, targets = synthesizer.sample(count, random_state=self._seed())
+        found = synthesizer.schema_.columns[-1]
         known = targets.notna().to_numpy()
-        found = synthesizer.schema_.columns[-1].levels
-        if not known.any() or found == NO_LEVELS:
+        if found.other is not None:
+            known &= (targets != found.other).to_numpy(bool)
+        if not known.any() or found.levels == NO_LEVELS:
             raise ValueError(
                 f"{self._owner}: no synthetic row has a target. The budget was too "
                 "small to find the classes; state them with classes= or in a Schema."
@@ -266,6 +268,7 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
         The labels, if they are public. Any other label counts as missing. None: the
         labels are public where the dtype of y (category, bool) or the synthesizer's
         schema states them, and are found privately otherwise, which misses rare ones.
+        A level that stands for all others (`Column.other`) is no class.
     n_samples : int, optional
         Number of synthetic rows. None takes the released row count, at least 1000.
     random_state : int, RandomState instance or None, default=None
@@ -326,7 +329,8 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
 
     def fit(self, X: Any, y: Any, public: Any = None) -> Self:
         super().fit(X, y, public)
-        levels = self.synthesizer_.schema_.columns[-1].levels
+        target = self.synthesizer_.schema_.columns[-1]
+        levels = [level for level in target.levels or () if level != target.other]
         self.classes_ = np.unique(self._restored(pd.Series(levels, dtype=object)))
         return self
 

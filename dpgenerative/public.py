@@ -69,11 +69,11 @@ def public_table(
 
 
 def _cast(owner: str, series: pd.Series, dtype: Any) -> pd.Series:
-    both = isinstance(dtype, pd.CategoricalDtype) + isinstance(
+    both = isinstance(dtype, pd.CategoricalDtype) and isinstance(
         series.dtype, pd.CategoricalDtype
     )
-    if series.dtype == dtype or both == 2:
-        return series.astype(dtype)
+    if series.dtype == dtype or both:  # a schema may know levels that neither has
+        return series
     raise ValueError(
         f"{owner}: public must have the dtypes of the private rows; column "
         f"{series.name!r} has {series.dtype}, and {dtype} there."
@@ -112,5 +112,5 @@ def _completed(column: Column, series: pd.Series) -> Column:
     if not column.numeric and column.levels is None:
         levels: tuple[Hashable, ...] = distinct_values(series)
         if levels:
-            return replace(column, levels=levels)
+            return replace(column, levels=levels)  # and `other`, where it has one
     return column

@@ -39,6 +39,8 @@ KINDS = ("continuous", "integer", "categorical", "boolean", "datetime", "timedel
 TEMPORAL = ("datetime", "timedelta")
 DEFAULT_UNIT = "s"
 """Resolution of times where none is stated."""
+OTHER = "other"
+"""Level of all text that is not frequent enough to be found privately."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,16 @@ class Column:
         outside are moved to the nearest bound. None: found privately. Bounds of
         instants are what a clock of the column's own zone shows (``"2020-01-01"``).
     levels : sequence, optional
-        Levels of a categorical column, in order. Any other value becomes missing (the
-        first level where the column is not nullable). None: found privately.
+        Levels of a categorical column, in order. Any other value becomes `other` or,
+        without one, missing (the first level where the column is not nullable). None:
+        found privately.
     ordered : bool, default=False
         Whether the levels have an order (ordinal) or not (nominal).
     nullable : bool, optional
-        Whether missing values can occur. None: whatever the dtype can hold. Where
-        false, a missing value is read as `lower` or as the first level.
+        Whether missing values can occur. None: whatever the dtype can hold, unless
+        the noisy count of missing values is within the noise. Where false, a missing
+        value is read as `lower`, as `other` or as the first level; where true, missing
+        values are sampled as often as was counted, however few.
     resolution : float or {"D", "h", "min", "s", "ms", "us"}, optional
         Step of a continuous column's values (0.01 for percentages with two
         decimals), or the unit of times, which are rounded down to it; None means
@@ -73,6 +78,10 @@ class Column:
     format : str, optional
         How identifiers of kind "categorical" are written: "uuid", or a format of their
         number such as ``"P{:05d}"``. None: the number alone.
+    other : str, int, float or bool, optional
+        Level of a nominal column that stands for every value that is no level; one
+        that `levels` lacks is added to them. None: ``"other"`` for text whose levels
+        are found privately, else nothing.
 
     Raises
     ------
@@ -95,6 +104,7 @@ class Column:
     resolution: Any = None
     role: str | None = None
     format: str | None = None
+    other: Any = None
 
     def __post_init__(self) -> None:
         if self.kind == "text":
@@ -102,7 +112,15 @@ class Column:
             self._refuse("kind", rule + "or derive levels or numbers", self.kind)
         if self.kind not in KINDS:
             self._refuse("kind", f"must be one of {KINDS}", self.kind)
-        for field in ("name", "lower", "upper", "resolution", "nullable", "ordered"):
+        for field in (
+            "name",
+            "lower",
+            "upper",
+            "resolution",
+            "nullable",
+            "ordered",
+            "other",
+        ):
             object.__setattr__(self, field, _plain(getattr(self, field)))
         if self.temporal:
             self._read_times()
@@ -112,6 +130,7 @@ class Column:
                 continue
             self._refuse(field, "must be a number or None", value)
         self._check_role()
+        self._check_other()
         if self.levels is not None:
             self._check_levels(self.levels)
         if self.numeric:
@@ -201,6 +220,14 @@ class Column:
                     self._refuse(field, f"must be a {self.kind} without a zone", value)
                 object.__setattr__(self, field, text)
 
+    def _check_other(self) -> None:
+        if self.other is None:
+            return
+        if self.kind != "categorical" or self.ordered or self.role is not None:
+            self._refuse("other", "belongs to levels without an order", self.other)
+        if not isinstance(self.other, (str, int, float)) or is_missing(self.other):
+            self._refuse("other", "must be text or a number", self.other)
+
     def _check_role(self) -> None:
         if self.role is None:
             if self.format is not None:
@@ -258,6 +285,8 @@ class Column:
         levels = tuple(_plain(level) for level in given)
         if not all(isinstance(level, Hashable) for level in levels):
             self._refuse("levels", "must be hashable values", levels)
+        if self.other is not None and self.other not in levels:
+            levels = (*levels, self.other)
         object.__setattr__(self, "levels", levels)
 
     def _check_categorical(self) -> None:
@@ -441,10 +470,9 @@ class Schema:
             raise ValueError(f"Schema names columns that the table lacks: {absent}.")
         resolved = []
         for column in Schema.from_dtypes(frame, nominal).columns:
-            if column.name in self:
-                dtype = frame[column.name].dtype
-                column = _reconcile(self[column.name], column, dtype)
-            resolved.append(column)
+            stated = [each for each in self.columns if each.name == column.name]
+            dtype = frame[column.name].dtype
+            resolved.append(_reconcile((*stated, column)[0], column, dtype))
         schema = Schema(resolved, self.constraints)
         for constraint in self.constraints:
             _check_constraint(constraint, schema)
@@ -454,6 +482,17 @@ class Schema:
     def modelled(self) -> Schema:
         """The columns that a model learns, all but identifiers, without constraints."""
         return Schema(c for c in self.columns if c.role != "id")
+
+    @property
+    def with_missing(self) -> frozenset[Hashable]:
+        """Names of the columns of which it says that missing values occur."""
+        stated = {column.name for column in self.columns if column.nullable}
+        conditions = [each for c in self.constraints for each in c.conditions_on()]
+        return frozenset(stated) | {
+            name
+            for name, condition in conditions
+            if any(is_missing(part) for part in alternatives(condition))
+        }
 
     def completed(self, columns: Iterable[Column]) -> Schema:
         """Return this schema with the columns given in place of those of their name."""
@@ -589,29 +628,27 @@ def _plain(value: Any) -> Any:
 
 
 def _column_from_dtype(name: Hashable, dtype: Any, nominal: bool) -> Column:
-    nullable = can_hold_missing(dtype)
+    nullable = None if can_hold_missing(dtype) else False
     if isinstance(dtype, pd.SparseDtype):
         raise _unsupported(name, dtype)
     if isinstance(dtype, pd.CategoricalDtype):
         # A level list is public by declaration; an empty one leaves only 'missing'.
         levels = tuple(dtype.categories) or ("",)
         ordered = bool(dtype.ordered)
-        return Column(
-            name, "categorical", levels=levels, ordered=ordered, nullable=True
-        )
+        return Column(name, "categorical", levels=levels, ordered=ordered)
     if pd.api.types.is_bool_dtype(dtype):
         return Column(name, "boolean", nullable=nullable)
     if pd.api.types.is_object_dtype(dtype) or pd.api.types.is_string_dtype(dtype):
-        return Column(name, "categorical", nullable=True)
+        return Column(name, "categorical", other=OTHER)
     if temporal_kind(dtype) is not None and not nominal:
         unit = "D" if holds_days(dtype) else None
-        return Column(name, str(temporal_kind(dtype)), nullable=True, resolution=unit)
+        return Column(name, str(temporal_kind(dtype)), resolution=unit)
     scale = decimal_scale(dtype)
     if scale is not None and not nominal:
         if scale == 0:
-            return Column(name, "integer", nullable=True)
+            return Column(name, "integer")
         step = float(f"1e{-scale}")
-        return Column(name, "continuous", nullable=True, resolution=step)
+        return Column(name, "continuous", resolution=step)
     if scale is None and is_real_dtype(dtype):
         if nominal:
             return Column(name, "categorical", nullable=nullable)
@@ -677,7 +714,9 @@ def _reconcile(stated: Column, by_dtype: Column, dtype: Any) -> Column:
     levels = stated.levels
     if levels is None and stated.kind == "categorical":
         levels = by_dtype.levels
-    unfit = [level for level in levels or () if not _can_hold(dtype, level)]
+    other = by_dtype.other if levels is None and stated.other is None else stated.other
+    named = levels or (() if other is None else (other,))
+    unfit = [level for level in named if not _can_hold(dtype, level)]
     if unfit:
         raise ValueError(
             f"Column {stated.name!r}: its dtype {dtype} cannot hold the levels "
@@ -689,7 +728,11 @@ def _reconcile(stated: Column, by_dtype: Column, dtype: Any) -> Column:
     if step is None and stated.kind == by_dtype.kind:
         step = by_dtype.resolution
     return replace(
-        stated, levels=levels, nullable=nullable and holds_missing, resolution=step
+        stated,
+        levels=levels,
+        nullable=nullable and holds_missing,
+        resolution=step,
+        other=other,
     )
 
 
@@ -740,5 +783,5 @@ def _problems(column: Column, series: pd.Series) -> Iterable[tuple[str, np.ndarr
             steps = np.where(finite, values, 0) / column.step
             off = np.abs(steps - np.round(steps)) > 1e-6
             yield "not a multiple of the resolution", finite & off
-    elif column.levels is not None:
+    elif column.levels is not None and column.other is None:
         yield "not among the levels", ~missing & ~series.isin(column.levels).to_numpy()

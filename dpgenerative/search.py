@@ -66,7 +66,7 @@ from dpgenerative.privacy.selection import (
 from dpgenerative.schema import Schema
 from dpgenerative.synthesizers import DPHFlowSynthesizer
 from dpgenerative.synthesizers.base import Synthesizer
-from dpgenerative.transform import level_indices
+from dpgenerative.transform import level_codes
 
 _SPLITTERS = (KFold, StratifiedKFold, GroupKFold, StratifiedGroupKFold, PredefinedSplit)
 """Splitters that hold every row out in one fold, unless a PredefinedSplit says -1."""
@@ -880,12 +880,13 @@ def _score_cells(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return cells of synthetic and held-out values that no candidate can choose.
 
-    Deciles of synthetic numbers, and levels; 0 is for all other values.
+    Deciles of synthetic numbers, 0 where there is none, and levels.
     """
     column = synthesizer.schema_[name]
     both = [frame[name] for frame in (synthetic, held_out)]
     if column.levels is not None:
-        fake, real = (level_indices(series, column.levels) + 1 for series in both)
+        facts = replace(column, nullable=True)  # whatever the candidate found
+        fake, real = (level_codes(series, facts) for series in both)
         return fake, real
     numbers = [
         pd.to_numeric(series, errors="coerce").to_numpy(float, na_value=np.nan)

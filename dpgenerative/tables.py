@@ -286,7 +286,9 @@ def _as_levels(series: pd.Series, column: Column) -> pd.Series:
     }
 
     def level_of(text: Any) -> Any:
-        return table[text] if text in table else numbers.get(_number_of(text))
+        if text in table:
+            return table[text]
+        return numbers.get(_number_of(text), column.other)
 
     dtype = pd.CategoricalDtype(list(column.levels), ordered=column.ordered)
     return texts.map(level_of, na_action="ignore").astype(dtype)

@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, Decimal
 from types import SimpleNamespace
@@ -82,6 +82,12 @@ SEEN_NOISE = 2.0
 SEEN_SHARE = 1.5e-3
 """... that are fewer than this share of all rows: a level that a sample holds a few
 times, in one class only, misleads classifiers more than its absence."""
+EMPTY_NOISE = 3.0
+"""What nobody states may not occur at all: missing values, and `other` of levels found.
+With a noisy count below this many standard deviations they have no cell."""
+NEXT_NOISE = 2.5
+"""Magnitudes next to occupied ones are so too with more than this many standard
+deviations."""
 UNSEEN = 1e-3
 """Rows of what counts as absent, since no value is impossible."""
 
@@ -132,6 +138,58 @@ def supposed_counts(noisy: np.ndarray, std: float, before: np.ndarray) -> np.nda
     place = noisy / std - std / max(before.mean(), UNSEEN)
     means = place + np.exp(norm.logpdf(place) - norm.logcdf(place))
     return np.maximum(std * means, 0.0)
+
+
+def outermost(noisy: np.ndarray, std: float) -> tuple[int, int]:
+    """Return the first and the last of the magnitudes that hold rows; 0, -1 for none.
+
+    With 99.9 % probability no empty magnitude passes for an occupied one. Next to
+    occupied ones, as there are few, a lower threshold will do. Rounding of the noise
+    adds a half at most.
+
+    Parameters
+    ----------
+    noisy : ndarray of shape (n,)
+        Counts with normal noise.
+    std : float
+        Standard deviation of the noise.
+    """
+    occupied = np.flatnonzero(noisy > std * norm.isf(1e-3 / len(noisy)) + 0.5)
+    if not len(occupied):
+        return 0, -1
+    first, last = occupied[[0, -1]]
+    gaps = np.flatnonzero(noisy <= NEXT_NOISE * std + 0.5)
+    before, after = gaps[gaps < first], gaps[gaps > last]
+    first = before[-1] + 1 if len(before) else 0
+    last = after[0] - 1 if len(after) else len(noisy) - 1
+    return int(first), int(last)
+
+
+def n_beyond(counts: np.ndarray, stds: np.ndarray, widths: np.ndarray) -> int:
+    """Return how many intervals at the end lie beyond the last row.
+
+    That is where rows end abruptly: what was counted beyond is within the noise, and
+    surely less than half of what it would be if rows went on to decline as between the
+    two intervals before. A tail that fades out is left alone.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (n,)
+        Noisy rows per interval.
+    stds : ndarray of shape (n,)
+        Standard deviations of their noise.
+    widths : ndarray of shape (n,)
+    """
+    for k in range(len(counts) - 2, 0, -1):
+        (before, near), (far, size) = counts[-k - 2 : -k], widths[-k - 2 : -k]
+        std = math.hypot(*stds[-k:])
+        most = counts[-k:].sum() + SEEN_NOISE * std
+        if near <= 0 or before <= 0 or most > 2 * SEEN_NOISE * std:
+            continue
+        decline = min(1.0, near / size * far / before) ** (2 * size / (size + far))
+        if most < near * decline * min(1.0, widths[-k:].sum() / size) / 2:
+            return k
+    return 0
 
 
 def roundest(low: float, high: float) -> float:
@@ -206,6 +264,11 @@ class Codec:
         return len(self.masses)
 
     @property
+    def unnamed_mass(self) -> float:
+        """Released probability of 'missing', and of values that are no level."""
+        return float(self.masses[-1]) * bool(self.column.nullable)
+
+    @property
     def ordered(self) -> bool:
         """Whether the cells, but for 'missing', come in a meaningful order."""
         return self.column.is_ordered
@@ -265,14 +328,17 @@ class LevelCodec(Codec):
     level_cells: np.ndarray
     level_masses: np.ndarray
 
-    def _levels_of(self, series: pd.Series) -> np.ndarray:
-        assert self.column.levels is not None
-        found = level_indices(series, self.column.levels)
-        missing = len(self.column.levels) if self.column.nullable else 0
-        return np.where(found < 0, missing, found)
+    @property
+    def unnamed_mass(self) -> float:
+        column, missing = self.column, super().unnamed_mass
+        if column.other is None or column.levels is None:
+            return missing
+        place = column.levels.index(column.other)
+        cell = self.masses[self.level_cells[place]]
+        return missing + float(cell * self.level_masses[place])
 
     def encode(self, series: pd.Series) -> np.ndarray:
-        return self.level_cells[self._levels_of(series)]
+        return self.level_cells[level_codes(series, self.column)]
 
     def decode(self, codes: np.ndarray, positions: np.ndarray) -> pd.Series:
         order = np.argsort(self.level_cells, kind="stable")
@@ -291,7 +357,7 @@ class LevelCodec(Codec):
         return self._restored(table[levels])
 
     def log_within(self, series: pd.Series) -> np.ndarray:
-        return np.log(self.level_masses[self._levels_of(series)])
+        return np.log(self.level_masses[level_codes(series, self.column)])
 
     def segments(self, condition: Any) -> Segments:
         order = np.argsort(self.level_cells, kind="stable")
@@ -471,6 +537,7 @@ class TableTransformer:
         delta: float,
         n_bins: int,
         informed: bool = True,
+        with_missing: Collection[Hashable] = (),
     ) -> TableTransformer:
         """Release the one-way marginals of a table.
 
@@ -493,6 +560,9 @@ class TableTransformer:
         informed : bool, default=True
             False releases domains only: uniform masses and one interval per numeric
             column (the paper's model, which is not anchored at the marginals).
+        with_missing : collection of hashable
+            Names of columns in which missing values are known to occur: they keep
+            their cell, however few were counted.
 
         Returns
         -------
@@ -502,7 +572,11 @@ class TableTransformer:
         stds = column_stds(schema, multiplier, n_bins)
         codecs = []
         for column, dtype, std in zip(schema.columns, frame.dtypes, stds, strict=True):
-            fitter = _Fitter(mechanisms, n_rows, std, delta, n_open, n_bins, informed)
+            fitter = _Fitter(
+                mechanisms, n_rows, std, delta, n_open, n_bins, informed,
+                may_lose_missing=column.name not in with_missing,
+            )  # fmt: skip
+            dtype = _dtype_with_levels(column, dtype)
             codecs.append(fitter.fit(column, dtype, frame[column.name]))
         return cls(tuple(codecs))
 
@@ -557,6 +631,7 @@ class _Fitter:
     n_open: int
     n_bins: int
     informed: bool
+    may_lose_missing: bool
 
     def fit(self, column: Column, dtype: Any, series: pd.Series) -> Codec:
         if column.numeric:
@@ -584,22 +659,27 @@ class _Fitter:
         counts = Counter(key for key in _keys(series) if key is not None)
         released = self.mechanisms.thresholded(counts, std, threshold, release=RELEASE)
         levels: tuple[Any, ...] = tuple(key[1] for key in released)
-        if not levels:
+        if not levels and column.other is None:
             levels = NO_NUMBERS if is_real_dtype(dtype) else NO_LEVELS
         column = replace(column, levels=levels)
-        return self._after_domain()._levels(column, dtype, series)
+        return self._after_domain()._levels(column, dtype, series, bool(released))
 
-    def _levels(self, column: Column, dtype: Any, series: pd.Series) -> Codec:
+    def _levels(
+        self,
+        column: Column,
+        dtype: Any,
+        series: pd.Series,
+        may_lose_other: bool = False,
+    ) -> Codec:
         assert column.levels is not None
         n_levels = len(column.levels) + bool(column.nullable)
         if not self.informed:
             masses = np.full(n_levels, 1 / n_levels)
             cells = np.arange(n_levels)
             return LevelCodec(column, dtype, masses, cells, np.ones(n_levels))
-        found = level_indices(series, column.levels)
-        found = np.where(found < 0, len(column.levels) if column.nullable else 0, found)
-        exact = np.bincount(found, minlength=n_levels)
+        exact = np.bincount(level_codes(series, column), minlength=n_levels)
         noisy = self._released(exact, self.std)
+        column, noisy = self._without_empty(column, noisy, may_lose_other)
         counts = project_to_simplex(noisy, self.n_rows)
         cells = self._pooled(column, counts)
         shared = np.bincount(cells)[cells] > 1
@@ -608,6 +688,7 @@ class _Fitter:
             counts[shared] = supposed_counts(noisy[shared], self.std, counts[shared])
         least = SEEN_NOISE * self.std
         absent = counts < np.where(shared, min(least, SEEN_SHARE * self.n_rows), least)
+        absent[-1] &= not column.nullable  # missing values that have a cell occur
         shares = np.where(absent, UNSEEN, np.maximum(counts, UNSEEN))
         shares /= np.bincount(cells, weights=shares)[cells]
         # A shared cell keeps the rows of its absent levels; so do levels in an order.
@@ -616,6 +697,24 @@ class _Fitter:
         return LevelCodec(
             column, dtype, self._masses(totals, bool(column.nullable)), cells, shares
         )
+
+    def _without_empty(
+        self, column: Column, noisy: np.ndarray, may_lose_other: bool
+    ) -> tuple[Column, np.ndarray]:
+        """Return the column without 'missing' and `other` where none were counted."""
+        levels = column.levels or ()
+        empty = noisy <= EMPTY_NOISE * self.std
+        # A category dtype without any level has nothing else.
+        may_lose_missing = self.may_lose_missing and levels != NO_LEVELS
+        if column.nullable and may_lose_missing and empty[-1]:
+            column, noisy = replace(column, nullable=False), noisy[:-1]
+        if may_lose_other and column.other is not None:
+            place = levels.index(column.other)
+            if empty[place]:
+                rest = (*levels[:place], *levels[place + 1 :])
+                column = replace(column, levels=rest, other=None)
+                noisy = np.delete(noisy, place)
+        return column, noisy
 
     def _masses(self, counts: np.ndarray, nullable: bool) -> np.ndarray:
         least = np.full(len(counts), 0.1)
@@ -637,18 +736,28 @@ class _Fitter:
 
     # Numbers --------------------------------------------------------------------
 
-    def _numeric(self, column: Column, dtype: Any, series: pd.Series) -> Codec:
+    def _numeric(
+        self, column: Column, dtype: Any, series: pd.Series, may_end: bool = False
+    ) -> Codec:
         if column.lower is None:
             lower, upper = self._bounds(column, dtype, series)
             bounded = column.bounded(lower, upper)
-            return self._after_domain()._numeric(bounded, dtype, series)
+            may_end = column.step is not None and not column.temporal
+            return self._after_domain()._numeric(bounded, dtype, series, may_end)
         grid = _grid(column)
         if not self.informed:
             return self._one_interval(column, dtype, grid)
         steps = in_steps(column, series)
         spared = 1 - SPIKE_SHARE if column.step is None else 1.0
         fitter = replace(self, std=self.std / math.sqrt(spared))
-        counts, starts, heavy = fitter._split(grid, steps, bool(column.nullable))
+        counts, starts, heavy, stop = fitter._split(
+            grid, steps, bool(column.nullable), may_end
+        )
+        column = replace(column, nullable=len(counts) > len(starts))
+        if stop - starts[0] < len(grid) - 1:
+            grid, starts = grid[starts[0] : stop + 1], starts - starts[0]
+            column = _bounded_by(column, grid[0], grid[-1])
+            steps = in_steps(column, series)
         ends = _line_of(column).to(grid)
         counts, starts, heavy = self._cut_evenly(ends, counts, starts, heavy)
         edges = grid[np.append(starts, len(grid) - 1)]
@@ -696,6 +805,8 @@ class _Fitter:
         """Release the outermost magnitudes, or years, that hold rows."""
         values = _as_numbers(column, series)
         values = values[np.isfinite(values)]
+        if column.step is not None:
+            values = np.round(values / column.step) * column.step
         is_instant = column.kind == "datetime"
         ends = year_starts(column.unit) if is_instant else _MAGNITUDES
         info = _limits(dtype)
@@ -703,47 +814,51 @@ class _Fitter:
         if info is not None:
             possible = ends[1:] > float(info.min)
             possible &= ends[:-1] < float(info.max)
+        if column.step is not None:
+            possible &= _first(ends[:-1], column.step) < _first(ends[1:], column.step)
         cells = np.searchsorted(ends, values, side="right") - 1
         cells = np.clip(cells, 0, len(ends) - 2)
         exact = np.bincount(cells, minlength=len(ends) - 1)
         std = self._domain_std()
         noisy = self._released(exact, std)
-        # With 99.9 % probability no empty magnitude passes for an occupied one.
-        # Rounding adds a half at most.
-        passes = noisy > std * norm.isf(1e-3 / len(noisy)) + 0.5
-        occupied = np.flatnonzero(passes & possible)
-        if not len(occupied):
+        places = np.flatnonzero(possible)
+        first, last = outermost(noisy[places], std)
+        if last < 0:
             return 0.0, 1.0
-        lower, upper = ends[[occupied[0], occupied[-1] + 1]]
+        lower, upper = ends[places[first]], ends[places[last] + 1]
         if is_instant:
             return float(lower), float(upper) - 1
         # The innermost magnitude stands for 0.
         lower = 0.0 if lower == -_MAGNITUDES[len(_EXPONENTS)] else lower
         upper = 0.0 if upper == _MAGNITUDES[len(_EXPONENTS)] else upper
+        if column.step is not None:
+            lower = _first(lower, column.step) * column.step
+            # A magnitude does not hold its upper end.
+            inside = (_first(upper, column.step) - 1) * column.step
+            upper = max(lower, inside if upper else 0.0)
         if column.temporal:
             most = LONGEST_DAYS * PER_DAY[column.unit]
             lower, upper = np.clip([lower, upper], -most, most)
-            return float(lower), float(upper)
-        if column.step is not None:
-            lower = math.ceil(lower / column.step) * column.step
-            upper = max(lower, math.floor(upper / column.step) * column.step)
         if info is not None:
             lower, upper = max(lower, float(info.min)), min(upper, float(info.max))
         return float(lower), float(upper)
 
     def _split(
-        self, grid: np.ndarray, steps: np.ndarray, nullable: bool
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        self, grid: np.ndarray, steps: np.ndarray, nullable: bool, may_end: bool
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
         """Halve the grid where noisy counts say so, then count what came of it.
 
         Returns
         -------
         counts : ndarray
-            Noisy rows per interval, then those missing.
+            Noisy rows per interval, then those missing, if there are any.
         starts : ndarray
             First grid cell of every interval.
         heavy : ndarray of bool
             Intervals that would have been halved, had they more than one grid cell.
+        stop : int
+            End of the last interval: with `may_end`, intervals at the ends are left
+            out where rows end before them.
         """
         present = ~np.isnan(steps)
         cells = np.searchsorted(grid[1:-1], steps[present], side="right")
@@ -783,13 +898,24 @@ class _Fitter:
         whole = project_to_simplex(
             np.array([root.gather(), missing.count])[: 1 + nullable], self.n_rows
         )
-        # As with levels: what is within the noise counts as absent.
-        if nullable and whole[1] < SEEN_NOISE * self.std * math.sqrt(missing.variance):
-            whole = np.array([self.n_rows, 0.0])
+        std = self.std * math.sqrt(missing.variance) if nullable else 0.0
+        if nullable and self.may_lose_missing and missing.count <= EMPTY_NOISE * std:
+            whole = np.array([self.n_rows], dtype=float)
+        kept = self._occupied(leaves) if may_end else slice(0, len(leaves))
         root.spread(whole[0])
+        counts = np.array([interval.count for interval in leaves[kept]])
+        heavy = (widths[kept] == 1) & (counts > least)
+        stop = leaves[kept][-1].stop
+        return np.append(counts, whole[1:]), starts[kept], heavy, stop
+
+    def _occupied(self, leaves: list[_Interval]) -> slice:
+        """Return the intervals between the ends of the rows."""
         counts = np.array([interval.count for interval in leaves])
-        heavy = (widths == 1) & (counts > least)
-        return np.append(counts, whole[1:]), starts, heavy
+        stds = self.std * np.sqrt([interval.variance for interval in leaves])
+        widths = np.array([interval.stop - interval.start for interval in leaves])
+        first = n_beyond(counts[::-1], stds[::-1], widths[::-1])
+        last = len(leaves) - n_beyond(counts[first:], stds[first:], widths[first:])
+        return slice(first, last)
 
     def _cut_evenly(
         self,
@@ -1003,6 +1129,39 @@ def level_indices(series: pd.Series, levels: Sequence[Hashable]) -> np.ndarray:
     return table[places]
 
 
+def level_codes(series: pd.Series, column: Column) -> np.ndarray:
+    """Return the position of every value among the levels of a column.
+
+    Values that are no level count as `other` or, without one, as missing: the position
+    after the last level. Missing values of a column that has none count as `other` or
+    as the first level.
+    """
+    assert column.levels is not None
+    other = None if column.other is None else column.levels.index(column.other)
+    nothing = len(column.levels) if column.nullable else other or 0
+    found = level_indices(series, column.levels)
+    unknown = np.flatnonzero(found < 0)
+    found[unknown] = nothing
+    if other is not None:
+        rest = series.iloc[unknown]
+        if rest.dtype == object:
+            usable = np.array([key is not None for key in _keys(rest)], dtype=bool)
+        else:
+            usable = rest.notna().to_numpy(bool)
+        found[unknown[usable]] = other
+    return found
+
+
+def _dtype_with_levels(column: Column, dtype: Any) -> Any:
+    """Return the dtype of new values: of categories, where those stated are others."""
+    levels = column.levels
+    if not isinstance(dtype, pd.CategoricalDtype) or levels in (None, NO_LEVELS):
+        return dtype
+    if set(levels) <= set(dtype.categories):
+        return dtype
+    return pd.CategoricalDtype(labels(levels), ordered=column.ordered)
+
+
 def distinct_values(series: pd.Series) -> tuple[Hashable, ...]:
     """Return the values of a column that can be levels, once each and in order."""
     keys = {key for key in _keys(series) if key is not None}
@@ -1072,6 +1231,19 @@ def _grid_ends(column: Column) -> tuple[float, float]:
         return column.lower, column.upper
     low, high = column.lower / column.step, column.upper / column.step
     return float(math.ceil(low - 1e-6)), float(math.floor(high + 1e-6))
+
+
+def _bounded_by(column: Column, low: float, high: float) -> Column:
+    """Return the column with bounds on its grid, between edges of it."""
+    assert column.step is not None
+    first, last = math.ceil(low), math.floor(high)
+    return column.bounded(first * column.step, last * column.step)
+
+
+def _first(ends: Any, step: float) -> Any:
+    """Return the first multiples of a step that are not below the numbers given."""
+    steps = ends / step
+    return np.ceil(steps - 1e-9 * np.abs(steps))
 
 
 def _grid(column: Column) -> np.ndarray:

@@ -310,8 +310,8 @@ def test_dtypes_say_the_kind_and_whether_values_can_miss(dtype):
     frame = pd.DataFrame({"x": pd.Series([], dtype=dtype)})
     column = Schema.from_dtypes(frame)["x"]
     assert column.kind == KIND_OF_DTYPE[dtype]
-    assert column.nullable == (dtype not in NEVER_MISSING)
-    assert can_hold_missing(frame["x"].dtype) == column.nullable
+    assert column.nullable is (False if dtype in NEVER_MISSING else None)
+    assert can_hold_missing(frame["x"].dtype) == (dtype not in NEVER_MISSING)
     assert is_real_dtype(frame["x"].dtype) == column.numeric
     assert (column.lower, column.upper, column.resolution) == (None, None, None)
     assert column.levels == ((False, True) if column.kind == "boolean" else None)
@@ -325,9 +325,7 @@ def test_dtypes_say_the_kind_and_whether_values_can_miss(dtype):
 def test_categories_are_public(categories, ordered):
     dtype = pd.CategoricalDtype(categories, ordered=ordered)
     frame = pd.DataFrame({"x": pd.Series([None], dtype=dtype)})
-    expected = Column(
-        "x", "categorical", levels=categories, ordered=ordered, nullable=True
-    )
+    expected = Column("x", "categorical", levels=categories, ordered=ordered)
     assert Schema.from_dtypes(frame)["x"] == expected
 
 
@@ -390,7 +388,8 @@ def test_resolve_puts_stated_facts_before_those_of_the_dtype():
     assert resolved["share"].nullable
     assert resolved["share"].resolution == 0.01
     assert resolved["grade"].levels == GRADE.levels
-    assert resolved["note"] == Column("note", "categorical", nullable=True)
+    note = Column("note", "categorical", nullable=True, other="other")
+    assert resolved["note"] == note
     assert resolved.resolve(ROWS) == resolved
 
 

@@ -251,7 +251,9 @@ def test_probabilities_of_a_whole_table_add_up():
             "b": np.random.default_rng(0).integers(0, 6, 180),
         }
     )
-    schema = Schema([Column("b", "integer", lower=0, upper=5)])
+    levels = {"levels": ["x", "y", "z"], "nullable": True}
+    known = Column("a", "categorical", **levels)
+    schema = Schema([known, Column("b", "integer", lower=0, upper=5)])
     synthesizer = fitted(frame, schema=schema)
     cells = [(a, b) for a in ["x", "y", "z", None] for b in range(6)]
     table = pd.DataFrame(cells, columns=["a", "b"]).astype(frame.dtypes.to_dict())
@@ -631,7 +633,8 @@ def test_cuda():
 def test_few_rows_spend_more_on_marginals_and_learn_less():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(800, 4)), columns=list("abcd"))
-    schema = Schema([Column(c, "continuous", lower=-5, upper=5) for c in frame])
+    bounds = {"lower": -5, "upper": 5, "nullable": True}
+    schema = Schema([Column(c, "continuous", **bounds) for c in frame])
     # Far from the bound of 600 rows x epsilon: their number is released with noise.
     few, enough = (
         DPHFlowSynthesizer(epsilon, schema=schema, n_steps=2, random_state=0).fit(rows)

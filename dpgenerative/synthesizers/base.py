@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -31,7 +31,11 @@ from dpgenerative._validation import (
     picked,
     refuse,
 )
-from dpgenerative.exceptions import HopelessBudgetWarning, LostColumnWarning
+from dpgenerative.exceptions import (
+    HopelessBudgetWarning,
+    LostColumnWarning,
+    SamplingError,
+)
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.persistence import write
 from dpgenerative.privacy.budget import (
@@ -72,12 +76,13 @@ from dpgenerative.transform import (
 SAMPLE_CHUNK = 2**16
 RAKING_ROWS = 2**15
 MOSTLY_MISSING = 0.5
-"""Released share of missing values from which a column without known levels is lost."""
+"""Released share of missing values, and of those too rare to be found, from which a
+column without known levels is lost."""
 LOST = (
     "No value was frequent enough to be found in {}: what is sampled there means "
     "nothing.",
-    "Most values in {} are missing or too rare to be found: most that are sampled are "
-    "missing.",
+    "Most values in {} are missing or too rare to be found: most that are sampled say "
+    "no more.",
     "Most values in {} are missing, or neither dates nor texts in ISO 8601.",
 )
 LOST_ADVICE = (
@@ -240,7 +245,7 @@ class Synthesizer(BaseEstimator):
             values, an interval ``(low, high)`` with its ends, or None for missing. A
             table instead asks for one completion of every row: columns that it lacks
             are drawn given those that it has; values beyond its bounds, and levels
-            that were not found, count as the nearest bound and as missing. **Where
+            that were not found, count as the nearest bound and as `other`. **Where
             its rows are private, so are their completions.** Columns are named as in
             `schema_`.
         impute : bool, default=False
@@ -292,7 +297,7 @@ class Synthesizer(BaseEstimator):
                 frame = candidates.completing(given, impute)
             else:
                 frame = candidates.satisfying(n_samples, given or {})
-        return self._layout.restore(self._with_ids(frame, rng, given))
+        return self._returned(frame, rng, given)
 
     def _rows(
         self, n: int, generator: torch.Generator, rng: np.random.Generator
@@ -417,7 +422,7 @@ class Synthesizer(BaseEstimator):
             frame, schema, mechanisms, n_rows=plan.n_rows,
             multiplier=plan.marginal_multiplier, delta=plan.threshold_delta,
             n_bins=self._resolved("n_bins", plan.n_rows, schema),
-            informed=self._informed,
+            informed=self._informed, with_missing=self._stated().with_missing,
         )  # fmt: skip
 
     def _fit(
@@ -823,6 +828,24 @@ class Synthesizer(BaseEstimator):
             )
         ]
 
+    def _returned(self, frame: Any, rng: np.random.Generator, given: Any) -> Any:
+        """Return sampled rows, identifiers included, as the table was that was fitted.
+
+        Whatever made them: a column that is not nullable has no missing value.
+        """
+        frame = self._with_ids(frame, rng, given)
+        complete = [
+            column.name for column in self.schema_.columns if not column.nullable
+        ]
+        broken = [name for name in complete if frame[name].isna().any()]
+        if broken:
+            raise SamplingError(
+                f"{self._owner}: values are missing in {_listed(broken)}, where the "
+                "schema has none. What is given, or a constraint's repair, puts them "
+                "there."
+            )
+        return self._layout.restore(frame)
+
     def _with_ids(
         self, frame: pd.DataFrame, rng: np.random.Generator, given: Any
     ) -> pd.DataFrame:
@@ -943,11 +966,11 @@ class Synthesizer(BaseEstimator):
             rows = f"{len(public)} rows given as public: they trained the model first"
             facts = (*facts, f"{rows}, and bounds and levels that were open are theirs")
         notes = (
+            *filter(None, [_lost_columns(schema, codecs)]),
             *plan.cautions(len(schema)),
+            *_domain_notes(schema, codecs),
             *_notes(self.reproducible, self.secure, self.max_rows_per_unit),
         )
-        if lost := _lost_columns(schema, codecs):
-            notes = (lost, *notes)
         return PrivacyReport(plan, spent, clipping, facts, notes)
 
 
@@ -956,19 +979,21 @@ def _lost_columns(schema: Schema, codecs: Sequence[Codec]) -> str:
     empty, rare, undated = [], [], []
     for codec in codecs:
         column = schema[codec.column.name]
-        mostly_missing = column.nullable and codec.masses[-1] > MOSTLY_MISSING
-        if column.levels is None and codec.column.levels in (NO_LEVELS, NO_NUMBERS):
+        found = codec.column
+        mostly_missing = codec.unnamed_mass > MOSTLY_MISSING
+        nothing = (NO_LEVELS, NO_NUMBERS, (found.other,))
+        if column.levels is None and found.levels in nothing:
             empty.append(column.name)
         elif column.kind == "categorical" and column.levels is None and mostly_missing:
             rare.append(column.name)
         elif pd.api.types.is_object_dtype(codec.dtype) and column.temporal:
             undated += [column.name] if mostly_missing else []
-    found = [
+    said = [
         text.format(_listed(names))
         for text, names in zip(LOST, (empty, rare, undated), strict=True)
         if names
     ]
-    return " ".join([*found, LOST_ADVICE]) if found else ""
+    return " ".join([*said, LOST_ADVICE]) if said else ""
 
 
 def _cell_facts(transformer: TableTransformer) -> list[CellFacts]:
@@ -1027,6 +1052,30 @@ def _public_facts(schema: Schema, stated: Schema | None) -> tuple[str, ...]:
 
 def _listed(names: Sequence[Hashable]) -> str:
     return ", ".join(str(name) for name in names)
+
+
+def _domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
+    """Yield what the domain that was found leaves out, and how to state it."""
+    pairs = [(schema[codec.column.name], codec.column) for codec in codecs]
+    others = [a.name for a, b in pairs if a.levels is None and b.other is not None]
+    if others:
+        yield (
+            f"Levels of {_listed(others)} were found privately; all values that are "
+            "too rare to be found share one level, `other` of the column. Where the "
+            "list of levels is public, state it in a Schema: none is lost then."
+        )
+    if names := [a.name for a, b in pairs if a.numeric and a.lower is None]:
+        yield (
+            f"Bounds of {_listed(names)} were found privately, from noisy counts: "
+            "values beyond those of schema_ were moved to them. State bounds in a "
+            "Schema: no tail is cut then, and nothing is spent on finding them."
+        )
+    if names := [a.name for a, b in pairs if a.nullable and not b.nullable]:
+        yield (
+            f"Missing values of {_listed(names)}, if there are any, are too few to be "
+            "told from noise: none is sampled. State nullable=True in a Schema to have "
+            "them as they were counted, or nullable=False to spend nothing on them."
+        )
 
 
 def _notes(reproducible: bool, secure: bool, rows_per_unit: int) -> tuple[str, ...]:

@@ -471,8 +471,10 @@ class DPVAESynthesizer(Synthesizer):
         frame = self._transformer.decode(codes, rng.random(codes.shape))
         if labels is not None:
             dtype = frame[self.conditional].dtype
-            frame[self.conditional] = pd.Series(np.asarray(labels)).astype(dtype)
-        return self._layout.restore(self._with_ids(frame, rng, None))
+            held = pd.Series(np.asarray(labels)).astype(dtype)
+            drawn = frame[self.conditional]
+            frame[self.conditional] = held.where(held.notna(), drawn)
+        return self._returned(frame, rng, None)
 
     # Images ---------------------------------------------------------------------
 

@@ -434,6 +434,27 @@ def nullability_from_rows(patch):
     _facts_from_rows(patch, complete)
 
 
+def missing_cells_from_rows(patch):
+    whole = TableTransformer.fit.__func__
+
+    def leaky(cls, frame, schema, *args, with_missing=(), **kwargs):
+        seen = frame.columns[frame.isna().any()]
+        return whole(cls, frame, schema, *args, with_missing=seen, **kwargs)
+
+    patch.setattr(TableTransformer, "fit", classmethod(leaky))
+
+
+def ends_from_rows(patch):
+    whole = _Fitter._split
+
+    def leaky(self, grid, steps, nullable, may_end):
+        present = steps[~np.isnan(steps)]
+        ends = may_end and present.max(initial=0) < grid[-1] - 1
+        return whole(self, grid, steps, nullable, ends)
+
+    patch.setattr(_Fitter, "_split", leaky)
+
+
 def rows_counted_exactly(patch):
     sizes = []
     read, planned = base.as_table, base.Synthesizer._plan
@@ -887,6 +908,18 @@ MUTANTS = (
         "nullability from the rows",
         nullability_from_rows,
         partial(REPLAY, "discovered"),
+        fast=False,
+    ),
+    Mutant(
+        "whether values are missing decided on exact counts",
+        missing_cells_from_rows,
+        partial(REPLAY, "discovered"),
+        fast=False,
+    ),
+    Mutant(
+        "ends of found bounds decided on exact counts",
+        ends_from_rows,
+        partial(REPLAY, "end of rows"),
         fast=False,
     ),
     Mutant(

@@ -1,0 +1,321 @@
+"""What a release leaves out, and what comes back: dtypes, missing values, ranges."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpgenerative
+from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
+from dpgenerative.constraints import Determines
+from dpgenerative.exceptions import SamplingError
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.schema import OTHER
+from dpgenerative.tables import read_table
+from dpgenerative.transform import (
+    EMPTY_NOISE,
+    NEXT_NOISE,
+    TableTransformer,
+    n_beyond,
+    outermost,
+)
+
+both = pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
+FAST = {"n_steps": 3, "batch_size": 64, "random_state": 0}
+
+
+def released(frame, *, std, seed=0, schema=None, delta=1e-6):
+    """Release the marginals of a frame of one column with a given noise."""
+    schema = Schema([]) if schema is None else schema
+    return TableTransformer.fit(
+        frame, schema.resolve(frame),
+        Mechanisms(np.random.default_rng(seed), np.random.default_rng(0)),
+        n_rows=len(frame), multiplier=std, delta=delta, n_bins=64,
+        with_missing=schema.with_missing,
+    ).codecs[0]  # fmt: skip
+
+
+# Dtypes -------------------------------------------------------------------------------
+
+
+@both
+def test_stated_levels_that_the_dtype_lacks_come_back(estimator, tmp_path):
+    levels = ["x", "y", "z", "w"]
+    schema = Schema([Column("a", "categorical", levels=levels, nullable=False)])
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"a": pd.Categorical(rng.choice(["x", "y"], 60)), "b": rng.normal(size=60)}
+    )
+    synthesizer = estimator(0.2, schema=schema, **FAST).fit(frame)
+    synthesizer.save(tmp_path / "model.dpg")
+    for fitted in (synthesizer, dpgenerative.load(tmp_path / "model.dpg")):
+        tables = [fitted.sample(2000), fitted.sample(50, given={"a": "w"})]
+        tables.append(fitted.sample(given=pd.DataFrame({"a": ["z"] * 5})))
+        if estimator is DPVAESynthesizer:
+            tables.append(fitted.decode(np.zeros((50, fitted._model.latent_dim))))
+        for table in tables:
+            assert table["a"].dtype == pd.CategoricalDtype(levels)
+            assert not table["a"].isna().any()
+    assert set(tables[0]["a"]) == set(levels)
+
+
+def test_public_rows_may_have_levels_that_the_private_dtype_lacks():
+    frame = pd.DataFrame({"a": pd.Categorical(["x", "y"] * 30)})
+    public = pd.DataFrame({"a": pd.Categorical(["z"] * 60)})
+    schema = Schema([Column("a", "categorical", levels=["x", "y", "z"])])
+    seen = []
+
+    class Watched(DPHFlowSynthesizer):
+        def _pretrain(self, model, transformer, public, *rest):
+            seen.append(transformer.encode(public))
+            super()._pretrain(model, transformer, public, *rest)
+
+    Watched(None, schema=schema, **FAST).fit(frame, public=public)
+    assert np.unique(seen[0]).tolist() == [2]
+
+
+# Missing values -----------------------------------------------------------------------
+
+
+COMPLETE = {
+    "float": pd.Series(np.random.default_rng(0).normal(size=3000)),
+    "integer": pd.Series([1, 2, 3] * 1000, dtype="Int64"),
+    "text": pd.Series(["a", "b", "c"] * 1000, dtype=object),
+    "levels": pd.Series(pd.Categorical(["a", "b", "c"] * 1000)),
+    "ordered": pd.Series(pd.Categorical(["a", "b", "c"] * 1000, ordered=True)),
+    "times": pd.Series(pd.date_range("2001", periods=3000, freq="D")),
+}
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+@pytest.mark.parametrize("std", [0.0, 5.0, 80.0])
+def test_missing_values_within_the_noise_are_absent(name, std):
+    """Three standard deviations: one fit in 700 has noise beyond."""
+    frame = COMPLETE[name].to_frame("x")
+    codecs = [released(frame, std=std, seed=seed) for seed in range(25)]
+    nullable = [codec.column.nullable for codec in codecs]
+    assert sum(nullable) <= 1
+    for codec in codecs:
+        codes = np.arange(codec.n_cells)
+        if not codec.column.nullable:
+            assert codec.decode(codes, np.zeros(len(codes))).notna().all()
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_missing_values_beyond_the_noise_keep_their_share(name):
+    rng = np.random.default_rng(1)
+    frame = COMPLETE[name].mask(pd.Series(rng.random(3000) < 0.2)).to_frame("x")
+    for seed in range(5):
+        codec = released(frame, std=5.0, seed=seed)
+        assert codec.column.nullable
+        assert codec.masses[-1] == pytest.approx(0.2, abs=0.05)
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_missing_values_that_are_stated_keep_their_cell(name):
+    kind = Schema.from_dtypes(COMPLETE[name].to_frame("x"))["x"].kind
+    schema = Schema([Column("x", kind, nullable=True)])
+    frame = COMPLETE[name].to_frame("x")
+    codecs = [released(frame, std=5.0, seed=s, schema=schema) for s in range(8)]
+    assert all(codec.column.nullable for codec in codecs)
+    assert any(codec.masses[-1] > 1e-4 for codec in codecs)
+
+
+def test_a_constraint_that_speaks_of_missing_values_states_them():
+    rule = Determines(["sex"], "weeks", {"m": None})
+    levels = {"levels": ["m", "f"], "nullable": False}
+    schema = Schema([Column("sex", "categorical", **levels)], [rule])
+    assert schema.with_missing == {"weeks"}
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"sex": ["m", "f"] * 100, "weeks": rng.normal(size=200)})
+    fitted = DPHFlowSynthesizer(1.0, schema=schema, **FAST).fit(frame)
+    sample = fitted.sample(300)
+    assert (sample["weeks"].isna() | (sample["sex"] == "f")).all()
+
+
+@both
+def test_a_complete_table_stays_complete_at_a_low_epsilon(estimator):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(1500, 8)), columns=list("abcdefgh"))
+    frame["i"] = rng.choice(["x", "y"], len(frame))
+    fitted = estimator(0.1, **FAST).fit(frame)
+    gone = [column.name for column in fitted.schema_.columns if not column.nullable]
+    assert len(gone) >= 7
+    assert fitted.sample(3000)[gone].notna().all(axis=None)
+    note = next(n for n in fitted.privacy_.notes if n.startswith("Missing values"))
+    assert ", ".join(gone) in note
+    assert "nullable=True" in note
+    with pytest.raises(ValueError, match="no missing values"):
+        fitted.sample(5, given={gone[0]: None})
+    frame.loc[::2, gone] = None
+    assert np.isfinite(fitted.score_samples(frame)).all()
+
+
+def test_the_door_of_sample_lets_no_missing_value_through(monkeypatch):
+    schema = Schema([Column("id", "categorical", role="id")])
+    frame = pd.DataFrame({"id": ["a", "b"] * 40, "x": range(80)})
+    fitted = DPVAESynthesizer(None, schema=schema, **FAST).fit(frame)
+    with pytest.raises(SamplingError, match="missing in id"):
+        fitted.sample(given=pd.DataFrame({"id": ["a", None]}))
+    assert fitted.sample(given=pd.DataFrame({"id": ["a", "c"]}))["id"].tolist() == [
+        "a",
+        "c",
+    ]
+    whole = TableTransformer.decode
+
+    def broken(self, codes, positions):
+        return whole(self, codes, positions).astype({"x": float}).assign(x=np.nan)
+
+    monkeypatch.setattr(TableTransformer, "decode", broken)
+    draws = (fitted.sample, lambda: fitted.decode(np.zeros((1, 1)).repeat(2, 1)))
+    for draw in draws:
+        with pytest.raises(SamplingError, match="missing in x"):
+            draw()
+
+
+# Ranges -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 9), (0, 1), (-5, 5), (3, 6), (0, 2)])
+def test_integers_of_few_values_stay_in_their_range(low, high):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.integers(low, high + 1, 4000)})
+    ends = [
+        (column.lower, column.upper)
+        for column in (released(frame, std=8.0, seed=s).column for s in range(20))
+    ]
+    assert sum(end == (low, high) for end in ends) >= 18
+
+
+def test_a_magnitude_does_not_hold_its_end():
+    """A rare 1, and never a 2."""
+    rare = pd.DataFrame({"x": (np.arange(4000) % 50 == 0).astype(int)})
+    uppers = [released(rare, std=3.0, seed=s).column.upper for s in range(20)]
+    assert set(uppers) == {1.0}
+    days = (pd.to_timedelta(rare["x"], "D")).to_frame("x")
+    stays = Schema([Column("x", "timedelta", resolution="D")])
+    column = released(days, std=3.0, schema=stays).column
+    assert pd.Timedelta(column.upper) == pd.Timedelta(1, "D")
+    for dtype in ("Int64", "float64"):
+        schema = Schema([Column("x", "integer")])
+        frame = pd.DataFrame({"x": pd.Series([1, 2, 3, 4] * 50, dtype=dtype)})
+        assert released(frame, std=0.0, schema=schema).column.upper == 4
+        frame = pd.DataFrame({"x": pd.Series([1, 2, 3, 3] * 50, dtype=dtype)})
+        assert released(frame, std=0.0, schema=schema).column.upper == 3
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_tails_that_fade_are_not_cut(seed):
+    rng = np.random.default_rng(seed)
+    values = np.round(rng.lognormal(6, 1.6, 10_000)).astype(int)
+    column = released(pd.DataFrame({"x": values}), std=20.0, seed=seed).column
+    # Where the next power of two has more rows than the noise can hide.
+    assert (values > column.upper).sum() < 4 * 2 * 20
+    assert np.log2(column.upper + 1) % 1 == 0
+
+
+def test_the_end_of_rows_is_where_counts_stop():
+    widths, stds = np.ones(6), np.full(6, 5.0)
+    assert n_beyond(np.array([1000, 990, 1010, 980, 3.0, -4]), stds, widths) == 2
+    # Rows that decline steeply may go on to do so; some are seen; there is no end.
+    assert n_beyond(np.array([9000, 1500, 200, 25, 3.0, 1]), stds, widths) == 0
+    assert n_beyond(np.array([1000, 990, 1010, 980, 30.0, 20]), stds, widths) == 0
+    assert n_beyond(np.array([1000, 990, 1010, 980, 1000.0, 990]), stds, widths) == 0
+    # The interval before the end is wide, the one beyond is narrow.
+    wide = np.array([1, 1, 1, 200.0])
+    assert n_beyond(np.array([800, 800, 800, 5.0]), np.full(4, 5.0), wide) == 1
+
+
+def test_magnitudes_next_to_occupied_ones_need_fewer_rows():
+    noisy = np.array([NEXT_NOISE + 1, 0, NEXT_NOISE + 1, 50, 0.0, NEXT_NOISE + 1])
+    assert outermost(noisy, 1.0) == (2, 3)
+    assert outermost(noisy[[0, 1, 2, 4]], 1.0) == (0, -1)
+
+
+def test_the_report_says_what_the_domain_leaves_out():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "balance": rng.lognormal(6, 2, 2000).astype(int),
+            "zip": [f"{z:05d}" for z in np.minimum(rng.zipf(1.3, 2000), 9999)],
+            "age": rng.integers(0, 90, 2000),
+        }
+    )
+    schema = Schema([Column("age", "integer", lower=0, upper=120)])
+    notes = DPHFlowSynthesizer(2.0, schema=schema, **FAST).fit(frame).privacy_.notes
+    assert any(n.startswith("Bounds of balance were found") for n in notes)
+    assert any(n.startswith("Levels of zip were found") for n in notes)
+    assert not any("age" in n for n in notes[:3])
+
+
+# Other --------------------------------------------------------------------------------
+
+
+def zips(n=4000):
+    rng = np.random.default_rng(0)
+    frequent = rng.choice(["10115", "20095", "80331"], n)
+    rare = [f"9{k:04d}" for k in range(n)]
+    return pd.DataFrame(
+        {
+            "zip": np.where(rng.random(n) < 0.3, rare, frequent),
+            "x": rng.integers(0, 4, n),
+        }
+    )
+
+
+@pytest.mark.parametrize("dtype", [object, "string"])
+def test_rare_text_shares_a_level(dtype, tmp_path):
+    frame = zips().astype({"zip": dtype})
+    fitted = DPHFlowSynthesizer(3.0, **FAST).fit(frame)
+    column = fitted.schema_["zip"]
+    assert column.levels == ("10115", "20095", "80331", OTHER)
+    assert (column.other, column.nullable) == (OTHER, False)
+    fitted.save(tmp_path / "model.dpg")
+    again = dpgenerative.load(tmp_path / "model.dpg")
+    for each in (fitted, again):
+        sample = each.sample(2000)
+        assert (sample["zip"] == OTHER).mean() == pytest.approx(0.3, abs=0.05)
+        assert set(each.sample(9, given={"zip": OTHER})["zip"]) == {OTHER}
+        given = pd.DataFrame({"zip": ["99999", "10115"]}, dtype=dtype)
+        assert each.sample(given=given)["zip"].tolist() == ["99999", "10115"]
+    scored = frame.iloc[:2].assign(zip=["unseen", "other"], x=[1, 1])
+    first, second = fitted.score_samples(scored.astype(frame.dtypes))
+    assert first == second
+    assert Schema.from_dict(fitted.schema_.to_dict()) == fitted.schema_
+
+
+def test_other_is_absent_where_all_text_is_found():
+    frame = pd.DataFrame({"x": pd.Series(["a", "b"] * 1000, dtype=object)})
+    found = [released(frame, std=10.0, seed=s).column for s in range(25)]
+    assert sum(column.levels == ("a", "b") for column in found) >= 23
+    assert all(c.other == (OTHER if OTHER in c.levels else None) for c in found)
+
+
+def test_other_can_be_stated(tmp_path):
+    column = Column("zip", "categorical", levels=["10115"], other="elsewhere")
+    assert column.levels == ("10115", "elsewhere")
+    assert Schema([column]).check(zips()).empty
+    codec = released(zips()[["zip"]], std=0.0, schema=Schema([column]))
+    assert codec.encode(pd.Series(["10115", "?", "elsewhere"])).tolist() == [0, 1, 1]
+    zips().to_csv(tmp_path / "t.csv", index=False)
+    read = read_table(tmp_path / "t.csv", Schema([column, Column("x", "integer")]))
+    assert set(read["zip"]) == {"10115", "elsewhere"}
+    for facts in (
+        {"kind": "integer"},
+        {"kind": "categorical", "levels": ["a"], "ordered": True},
+        {"kind": "categorical", "role": "id"},
+    ):
+        with pytest.raises(ValueError, match="other"):
+            Column("x", other="rest", **facts)
+    with pytest.raises(ValueError, match="cannot hold"):
+        Schema([Column("x", "categorical", other="rest")]).resolve(zips())
+
+
+def test_numbers_have_an_other_where_it_is_stated():
+    frame = pd.DataFrame({"x": [3, 4] * 400 + list(range(100, 300))})
+    schema = Schema([Column("x", "categorical", other=-1)])
+    codec = released(frame, std=4.0, schema=schema)
+    assert codec.column.levels == (3, 4, -1)
+    assert codec.masses[-1] == pytest.approx(0.2, abs=0.05)
+    assert EMPTY_NOISE * 4 < 200
