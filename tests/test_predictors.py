@@ -323,7 +323,7 @@ def test_learners_that_refuse_missing_values_see_complete_rows():
     assert model.score(X[complete], y[complete]) > 0.6
     regressor = SyntheticRegressor(flow, Ridge()).fit(X, signal)
     assert np.isfinite(regressor.predict(X[complete])).all()
-    X["size"] = np.nan
+    X.loc[:] = np.nan  # noise may put a value into a row of one column
     with pytest.raises(ValueError, match="Input X contains NaN"):
         SyntheticRegressor(flow, Ridge()).fit(X, signal)
 
