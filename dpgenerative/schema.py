@@ -714,7 +714,9 @@ def _reconcile(stated: Column, by_dtype: Column, dtype: Any) -> Column:
     levels = stated.levels
     if levels is None and stated.kind == "categorical":
         levels = by_dtype.levels
-    other = by_dtype.other if levels is None and stated.other is None else stated.other
+    other = stated.other
+    if other is None and levels is None and stated.kind == "categorical":
+        other = by_dtype.other
     named = levels or (() if other is None else (other,))
     unfit = [level for level in named if not _can_hold(dtype, level)]
     if unfit:
