@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,45 @@ def check_number(
         others = "".join(f" or {option!r}" for option in also)
         rule = f"must be {what} in {left}{low:g}, {high:g}{right}{others}"
         refuse(owner, name, rule, value)
+
+
+def plain(value: Any) -> str | bool | int | float | None:
+    """Return a text, a truth value or a number as Python's own; None for all else.
+
+    By the type that an object has, whatever it says of its class, and by the methods of
+    the types that it derives from: objects of private rows may lie, and methods of
+    their own may raise.
+    """
+    kind = type(value)
+    if issubclass(kind, str):
+        return str.__str__(value)
+    if kind is bool:
+        return bool(value)
+    if issubclass(kind, int):
+        return int.__int__(value)
+    if issubclass(kind, float):
+        return float.__float__(value)
+    if issubclass(kind, np.longdouble):
+        with np.errstate(over="ignore"):
+            return float(np.longdouble.__float__(value))
+    is_time = issubclass(kind, np.timedelta64)  # an integer, by numpy's account
+    if issubclass(kind, (np.bool_, np.integer, np.floating)) and not is_time:
+        return plain(np.generic.item(value))
+    return None
+
+
+def holds_objects(dtype: Any) -> bool:
+    """Return whether a column of this dtype holds Python objects, as they came."""
+    return (
+        pd.api.types.is_object_dtype(dtype)
+        or getattr(dtype, "storage", None) == "python"
+    )
+
+
+def objects(values: Iterable[Any]) -> np.ndarray:
+    """Return an array that holds objects as they are, and asks them nothing."""
+    held = list(values)
+    return np.fromiter(held, dtype=object, count=len(held))
 
 
 COARSE = ("Y", "M", "W", "D", "h", "m")
@@ -120,10 +159,7 @@ class TableFormat:
 
 def labels(names: Sequence[Hashable]) -> pd.Index:
     """Return column labels as they are: no name is turned into another's type."""
-    array = np.empty(len(names), dtype=object)
-    for k, name in enumerate(names):
-        array[k] = name
-    index = pd.Index(array, dtype=object, tupleize_cols=False)
+    index = pd.Index(objects(names), dtype=object, tupleize_cols=False)
     is_mixed = pd.api.types.infer_dtype(index, skipna=False).startswith("mixed")
     return index if is_mixed else index.infer_objects()
 

@@ -9,7 +9,6 @@ private as the synthesizer: (epsilon, delta)-DP for adding or removing one row.
 from __future__ import annotations
 
 import math
-import numbers
 import warnings
 from collections.abc import Callable
 from typing import Any, Self
@@ -30,7 +29,14 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._arrow import in_pandas
-from dpgenerative._validation import check_number, refuse, require_array
+from dpgenerative._validation import (
+    check_number,
+    holds_objects,
+    objects,
+    plain,
+    refuse,
+    require_array,
+)
 from dpgenerative.privacy.plan import PrivacyReport
 from dpgenerative.schema import Schema, is_real_dtype
 from dpgenerative.synthesizers import DPHFlowSynthesizer
@@ -117,14 +123,6 @@ class _SyntheticPredictor(BaseEstimator):
         check_is_fitted(self)
         predicted: np.ndarray = self.learner_.predict(self._rows(X))
         return predicted
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = dict(super().__getstate__())
-        chosen = state["synthesizer"]
-        if "synthesizer_" in state and chosen is not None and chosen.reproducible:
-            # The seed of the noise stays with whoever fitted.
-            state["synthesizer"] = clone(chosen).set_params(random_state=None)
-        return state
 
     @property
     def privacy_(self) -> PrivacyReport:
@@ -372,7 +370,7 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
         return super()._taught(rows, targets)
 
     def _of_list(self, y: list[Any]) -> pd.Series:
-        return pd.Series(y, dtype=object)
+        return pd.Series(objects(y), dtype=object)
 
     def _target(self, y: pd.Series) -> pd.Series:
         self._target_dtype = y.dtype
@@ -513,7 +511,7 @@ def as_container(owner: str, X: Any) -> Any:
     read as floats, and what is not a number as missing.
     """
     if isinstance(X, (list, tuple)):
-        rows = [row if isinstance(row, (list, tuple)) else [] for row in X]
+        rows = [_entries(row) for row in X]
         if any(len(row) != len(rows[0]) for row in rows):
             raise ValueError("Expected 2D array, got rows of different lengths.")
         return np.array([[_as_number(x) for x in row] for row in rows], dtype=float)
@@ -524,11 +522,19 @@ def as_container(owner: str, X: Any) -> Any:
     return np.asarray(X) if hasattr(X, "__array__") else X
 
 
+def _entries(row: Any) -> list[Any] | tuple[Any, ...]:
+    """Return the entries of a list or tuple, by its type as with `plain`."""
+    if issubclass(type(row), list):
+        return list.copy(row)
+    return tuple.__add__(row, ()) if issubclass(type(row), tuple) else ()
+
+
 def _as_number(value: Any) -> float:
-    if not isinstance(value, numbers.Real):
+    own = plain(value)
+    if own is None or type(own) is str:
         return math.nan
     try:
-        return float(value)
+        return float(own)
     except OverflowError:
         return math.inf
 
@@ -591,10 +597,15 @@ def _default_learner(rows: Any, boosting: Any) -> Any:
 
 def _as_levels(rows: Any) -> np.ndarray:
     """Return a table of any values as strings, None where they are missing."""
-    values = np.asarray(pd.DataFrame(rows).astype(object))
-    missing = pd.isna(values)
-    texts = np.frompyfunc(str, 1, 1)(values)
-    return np.asarray(np.where(missing, None, texts), dtype=object)
+    frame = pd.DataFrame(rows)
+    texts = np.empty(frame.shape, dtype=object)
+    for j in range(frame.shape[1]):
+        column = frame.iloc[:, j]
+        # Objects that are no text or number are missing, and asked nothing.
+        is_held = holds_objects(column.dtype)
+        own = map(plain, column) if is_held else column.astype(object)
+        texts[:, j] = [None if pd.isna(value) else str(value) for value in own]
+    return texts
 
 
 def _as_floats(rows: Any) -> np.ndarray:

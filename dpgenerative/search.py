@@ -34,7 +34,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._arrow import in_pandas
 from dpgenerative._random import RandomSource, SecureGenerator
-from dpgenerative._validation import check_number, refuse
+from dpgenerative._validation import check_number, plain, refuse
 from dpgenerative.exceptions import (
     InfeasibleBudgetError,
     LedgerError,
@@ -836,10 +836,8 @@ def _hits(estimator: Any, X: Any, y: Any) -> list[float]:
 
 
 def _equal(truth: Any, found: Any) -> bool:
-    try:
-        return bool(truth == found)
-    except (TypeError, ValueError):
-        return False
+    own = plain(truth)
+    return own is not None and own == plain(found)
 
 
 def _pairs_deviation(synthesizer: Synthesizer, X: Any, y: Any, n_test: float) -> float:

@@ -46,7 +46,7 @@ from dpgenerative._temporal import (
     to_units,
     year_starts,
 )
-from dpgenerative._validation import labels
+from dpgenerative._validation import holds_objects, labels, plain
 from dpgenerative.constraints import alternatives, is_missing, satisfies
 from dpgenerative.privacy.noise import Key, Mechanisms, threshold_for
 from dpgenerative.schema import Column, Schema, decimal_scale, is_real_dtype
@@ -1113,7 +1113,7 @@ def level_indices(series: pd.Series, levels: Sequence[Hashable]) -> np.ndarray:
     if isinstance(series.dtype, pd.CategoricalDtype):
         found = [by_value.get(value, -1) for value in series.dtype.categories]
         return np.array([*found, -1], dtype=int)[series.cat.codes.to_numpy()]
-    if series.dtype == object:
+    if holds_objects(series.dtype):
         by_key = {_key(level): i for i, level in enumerate(levels)}
         keys = _keys(series)
         return np.array(
@@ -1178,18 +1178,10 @@ def _key(value: Any) -> Key | None:
     Equal values of one type have one key, so that which of them came first in the table
     (0.0 or -0.0) does not show.
     """
-    value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, str):
-        return "str", str.__str__(value)
-    if isinstance(value, bool):
-        return "bool", value
-    if isinstance(value, int):
-        whole = int.__int__(value)
-        return ("int", whole) if abs(whole) < 2**63 else None
-    if isinstance(value, float):
-        number = float.__float__(value)
-        return None if number != number else ("float", number + 0.0)
-    return None
+    own = plain(value)
+    if own is None or own != own or type(own) is int and abs(own) >= 2**63:
+        return None
+    return type(own).__name__, own + 0.0 if type(own) is float else own
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from dpgenerative import (
     Column,
@@ -17,12 +20,13 @@ from dpgenerative import (
     SyntheticClassifier,
     SyntheticRegressor,
 )
-from dpgenerative._validation import as_table
+from dpgenerative._validation import as_table, objects, plain
 from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.predictors import as_container, as_series
 from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.search import _hits
 from dpgenerative.tables import read_table
-from dpgenerative.transform import TableTransformer
+from dpgenerative.transform import TableTransformer, distinct_values, level_indices
 
 
 @pytest.mark.parametrize("last", [2, None])
@@ -158,6 +162,14 @@ def test_types_of_parquet_files_stay_what_they_are(tmp_path, last):
     assert dtypes == ["Int8", "UInt64", "Float32", "boolean", "string"]
 
 
+def all_alike(*_):
+    return 1.0
+
+
+def in_pipeline(flow):
+    return make_pipeline(FunctionTransformer(), flow)
+
+
 def test_pickled_predictors_hold_no_seed_of_noise():
     rng = np.random.default_rng(0)
     flow = DPHFlowSynthesizer(n_steps=5, random_state=7, reproducible=True)
@@ -168,5 +180,146 @@ def test_pickled_predictors_hold_no_seed_of_noise():
     assert copy.synthesizer.random_state is None
     assert copy.synthesizer_.random_state is None
     assert model.synthesizer.random_state == 7
-    unfitted = pickle.loads(pickle.dumps(SyntheticRegressor(flow)))
+    fresh = DPHFlowSynthesizer(n_steps=5, random_state=7, reproducible=True)
+    unfitted = pickle.loads(pickle.dumps(SyntheticRegressor(fresh)))
     assert unfitted.synthesizer.random_state == 7
+
+
+@pytest.mark.parametrize("wrap", [lambda flow: flow, in_pipeline, SyntheticRegressor])
+def test_pickled_searches_hold_no_seed_of_noise(wrap):
+    rng = np.random.default_rng(0)
+    seed = 0x5EED_1234
+    flow = DPHFlowSynthesizer(n_steps=2, random_state=seed, reproducible=True)
+    search = GridSearchCV(wrap(flow), {}, cv=2, scoring=all_alike)
+    search.fit(rng.normal(size=(40, 2)), rng.normal(size=40))
+    copy = pickle.loads(pickle.dumps(search))
+    seeds = [
+        value
+        for estimator in (copy.estimator, copy.best_estimator_)
+        for name, value in estimator.get_params().items()
+        if name.endswith("random_state")
+    ]
+    assert set(seeds) == {None}
+    assert seed.to_bytes(4, "little") not in pickle.dumps(search)
+    assert flow.random_state == seed
+    with pytest.raises(ValueError, match="needs an integer random_state"):
+        copy.estimator.fit(rng.normal(size=(9, 2)), rng.normal(size=9))
+
+
+# Objects that lie ---------------------------------------------------------------------
+
+
+def told(self, *args):
+    raise RuntimeError("the income was 98765")
+
+
+METHODS = (
+    "__hash__", "__eq__", "__ne__", "__lt__", "__bool__", "__len__", "__iter__",
+    "__str__", "__repr__", "__format__", "__int__", "__float__", "__index__", "__abs__",
+    "__add__", "__array__", "item",
+)  # fmt: skip
+
+
+def hostile(base, *args):
+    """Return an object of a subclass whose methods, and class, tell what they hold."""
+    body = dict.fromkeys(METHODS, told) | {"__class__": property(told)}
+    return type("Hostile", (base,), body)(*args)
+
+
+class Pretender:
+    """No text or number, whatever it says."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    @property
+    def __class__(self):
+        return self.kind
+
+
+# Built inside the tests: pytest asks its parameters.
+LIARS = {
+    "str": (str, ("a",), "a"),
+    "int": (int, (7,), 7),
+    "float": (float, (0.5,), 0.5),
+    "int64": (np.int64, (7,), 7),
+    "uint8": (np.uint8, (7,), 7),
+    "float64": (np.float64, (0.5,), 0.5),
+    "float32": (np.float32, (0.5,), 0.5),
+    "longdouble": (np.longdouble, (0.5,), 0.5),
+    "str_": (np.str_, ("a",), "a"),
+    "object": (object, (), None),
+    "datetime64": (np.datetime64, (5, "ns"), None),
+    "timedelta64": (np.timedelta64, (5, "ns"), None),
+    "void": (np.void, (b"1234",), None),
+}
+PRETENDED = (str, bool, int, float, np.int64, np.ndarray)
+
+
+def liar(name):
+    """Return an object that lies, and what it is."""
+    if name.startswith("as "):
+        return Pretender({kind.__name__: kind for kind in PRETENDED}[name[3:]]), None
+    base, args, truth = LIARS[name]
+    return hostile(base, *args), truth
+
+
+ALL = [*LIARS, *(f"as {kind.__name__}" for kind in PRETENDED)]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_objects_are_what_their_type_is(name):
+    found, truth = liar(name)
+    own = plain(found)
+    assert type(own) is type(truth)
+    assert own == truth
+    assert objects([found])[0] is found
+
+
+def test_truth_values_and_huge_numbers_are_plain():
+    assert plain(True) is True
+    assert plain(np.True_) is True
+    assert plain(np.longdouble("1e400")) == float("inf")
+    assert plain(b"a") is plain(1j) is plain(None) is None
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_lying_objects_are_asked_nothing(name):
+    """Not in columns, known levels, targets, lists or held-out labels."""
+    found = liar(name)[0]
+    values = objects(["a", 7, 0.5, None, found] * 8)
+    labels = pd.Series(values)
+    frame = pd.DataFrame({"open": labels, "known": labels, "x": np.arange(40.0)})
+    schema = Schema([Column("known", "categorical", levels=["a", "b", 7])])
+    flow = DPHFlowSynthesizer(epsilon=50.0, n_steps=2, schema=schema, random_state=0)
+    flow.fit(frame)
+    flow.sample(20)
+    small = DPHFlowSynthesizer(epsilon=50.0, n_steps=2)
+    small.fit(values.reshape(20, 2))
+    model = SyntheticClassifier(small, classes=["a", 7], n_samples=50, random_state=0)
+    model.fit(frame[["open", "x"]], labels)
+    model.predict(frame[["open", "x"]])
+    held_out = frame[["open", "x"]].tail(1), labels.tail(1)
+    assert _hits(model, *held_out)[0] in (0.0, 1.0)
+    model = SyntheticRegressor(small, n_samples=50)
+    rows = [[1.0, value] for value in values]
+    model.fit(rows, list(values))
+    model.predict(rows)
+
+
+@pytest.mark.parametrize("base", [list, tuple])
+def test_rows_that_lie_are_asked_nothing(base):
+    row = hostile(base, (1.0, 2.0))
+    assert as_container("T", [row, [3, 4]]).tolist() == [[1, 2], [3, 4]]
+    assert as_container("T", [Pretender(base), []]).shape == (2, 0)
+
+
+@pytest.mark.parametrize("dtype", [object, pd.StringDtype("python")])
+def test_texts_that_lie_are_levels(dtype):
+    series = pd.Series(objects(["b", hostile(str, "a")]), dtype=object)
+    if dtype is not object:
+        held = series.to_numpy()
+        series = pd.Series(pd.array(["b", "a"], dtype=dtype))
+        series.array._ndarray[:] = held
+    assert level_indices(series, ["a", "b"]).tolist() == [1, 0]
+    assert distinct_values(series) == ("a", "b")

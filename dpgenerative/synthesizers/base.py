@@ -359,10 +359,18 @@ class Synthesizer(BaseEstimator):
         if not hasattr(self, "_model"):
             refuse_workers(self._owner)
         state: dict[str, Any] = dict(super().__getstate__())
-        if self.reproducible and "_model" in state:
+        was_cloned = state.pop("_was_cloned", False)
+        if self.reproducible and ("_model" in state or was_cloned):
             # The seed of the noise stays with whoever fitted.
             state["random_state"] = state["_sample_seed"] = None
         return state
+
+    def __sklearn_clone__(self) -> Self:
+        # Searches, predictors and their like fit clones, whose noise follows the seed,
+        # and hold on to what they cloned.
+        self._was_cloned = True
+        clone: Self = super().__sklearn_clone__()
+        return clone
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
