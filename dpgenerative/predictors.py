@@ -124,6 +124,15 @@ class _SyntheticPredictor(BaseEstimator):
         predicted: np.ndarray = self.learner_.predict(self._rows(X))
         return predicted
 
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())
+        chosen = state["synthesizer"]
+        if "synthesizer_" in state and chosen is not None and chosen.reproducible:
+            # The seed of the noise stays with whoever fitted.
+            copy = BaseEstimator.__sklearn_clone__(chosen)
+            state["synthesizer"] = copy.set_params(random_state=None)
+        return state
+
     @property
     def privacy_(self) -> PrivacyReport:
         """The synthesizer's report, which covers the learner too."""
@@ -179,7 +188,8 @@ class _SyntheticPredictor(BaseEstimator):
     def _new_synthesizer(self) -> Synthesizer:
         if self.synthesizer is None:
             return DPHFlowSynthesizer()
-        copy: Synthesizer = clone(self.synthesizer)
+        # As `clone`, which would change what the synthesizer's pickles hold.
+        copy: Synthesizer = BaseEstimator.__sklearn_clone__(self.synthesizer)
         return copy
 
     def _stated(self, name: Any) -> Any:
