@@ -141,8 +141,14 @@ def test_the_command_forecasts(tmp_path, capsys):
         ((Schema([]), 100), "Schema with columns"),
         ((SCHEMA, 0), "n_rows"),
         ((SCHEMA, 100, None), "epsilon"),
+        ((SCHEMA, 100, np.inf), "epsilon"),
     ],
 )
 def test_what_cannot_be_forecast_is_refused(arguments, match):
     with pytest.raises(ValueError, match=match):
         forecast(*arguments)
+
+
+def test_a_model_that_counts_no_cells_is_refused():
+    with pytest.raises(ValueError, match="anchored"):
+        forecast(SCHEMA, 100, anchored=False)

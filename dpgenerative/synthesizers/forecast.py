@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -115,13 +116,16 @@ def forecast(
     """
     check_option("forecast", "model", model, list(MODELS))
     check_number("forecast", "n_rows", n_rows, low=1, closed="left", integer=True)
-    check_number("forecast", "epsilon", epsilon, low=0)
+    check_number("forecast", "epsilon", epsilon, low=0, high=math.inf)
     if not isinstance(schema, Schema) or not schema.modelled.columns:
         refuse("forecast", "schema", "must be a Schema with columns", schema)
     synthesizer = MODELS[model](
         epsilon=epsilon, delta=delta, schema=schema, **parameters
     )
     synthesizer._check_parameters()
+    if not synthesizer._informed:
+        rule = "must leave cells to be counted: tables, and anchored=True"
+        refuse("forecast", "parameters", rule, parameters)
     whole = Schema(
         replace(c, nullable=True) if c.nullable is None else c
         for c in schema.modelled.columns
