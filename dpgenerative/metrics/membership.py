@@ -30,7 +30,8 @@ from dpgenerative._validation import check_number
 
 Privacy = Sequence[tuple[float, float]]
 """Pairs (epsilon, delta) that all hold for one run, given the row count that it
-released, as `privacy_.curve()` returns."""
+released, as `privacy_.curve()` returns. With `max_rows_per_unit` they hold for all rows
+of a person together; for a single one of them less would do."""
 
 FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
 _MAX_THRESHOLDS = 200
