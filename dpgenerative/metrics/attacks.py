@@ -518,7 +518,7 @@ def _disjoint(**tables: Rows) -> list[Rows]:
             warnings.warn(
                 f"{name} has {len(rows)} rows: with fewer than {MIN_ROWS}, the figures "
                 "of an attack are mostly chance.",
-                stacklevel=3,
+                stacklevel=4,
             )
     names = list(keys)
     for i, one in enumerate(names):

@@ -307,5 +307,5 @@ def _warn_unscored(details: Mapping[str, pd.DataFrame]) -> None:
         )
         warnings.warn(
             f"SDMetrics gives no score to {which} and leaves them out of {name!r}.",
-            stacklevel=4,
+            stacklevel=5,
         )

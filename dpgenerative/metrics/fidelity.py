@@ -550,7 +550,7 @@ def warn_if_few(n_real: int, n_synthetic: int) -> None:
         warnings.warn(
             f"Tables of fewer than {MIN_ROWS} rows (real {n_real}, synthetic "
             f"{n_synthetic}): the figure is mostly sampling noise.",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

@@ -484,7 +484,7 @@ def _warn_of_few_rows(n_rows: int, trained_on: str) -> None:
         warnings.warn(
             f"tstr trains on {n_rows} {trained_on} rows; with fewer than "
             f"{MIN_ROWS} the scores are mostly noise.",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
