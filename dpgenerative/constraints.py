@@ -1,9 +1,10 @@
 """Facts about several columns at once, which every sampled row satisfies.
 
 They are stated in a `Schema`, so they are public: known from a form, a law or a code
-book, never read off the private rows. Nothing is spent on them. Models do not learn
-them; `sample` draws anew what breaks them, or repairs it where only one value fits,
-and both are post-processing of what was released.
+book, never read off the private rows. Nothing is spent on them. The second column of
+an order is learned as its distance from the first where that can be (`increments`).
+Models do not learn the others; `sample` draws anew what breaks them, or repairs it
+where only one value fits, and both are post-processing of what was released.
 
 A *condition* on one column, here and in ``sample(given=...)``, is
 
@@ -124,7 +125,8 @@ class Constraint(ABC):
 class LessEqual(Constraint):
     """One column is at most another: ``admitted <= discharged``.
 
-    Rows in which either is missing satisfy it.
+    Rows in which either is missing satisfy it. The second column is learned as the
+    first plus an increment, where both are of one grid: :ref:`order`.
 
     Parameters
     ----------

@@ -61,7 +61,12 @@ from dpgenerative.models.vae import VAE, Decoder, Encoder
 from dpgenerative.pixels import Pixels
 from dpgenerative.privacy.plan import PrivacyPlan, PrivacyReport
 from dpgenerative.schema import Column, Schema, decimal_scale
-from dpgenerative.transform import IntervalCodec, LevelCodec, TableTransformer
+from dpgenerative.transform import (
+    Increment,
+    IntervalCodec,
+    LevelCodec,
+    TableTransformer,
+)
 
 FORMAT = 1
 """Version of the files that are written; older ones are read too."""
@@ -76,7 +81,7 @@ def _named(*classes: type) -> dict[str, type]:
 
 
 RECORDS = _named(
-    Column, Schema, TableFormat, TableTransformer, LevelCodec, IntervalCodec,
+    Column, Schema, TableFormat, TableTransformer, LevelCodec, IntervalCodec, Increment,
     PrivacyPlan, PrivacyReport, NormalPrior, SparsePrior, MixturePrior, GaussianPrior,
     GaussianMixture, Pixels, LessEqual, FixedCombinations, Impossible, Determines,
 )  # fmt: skip

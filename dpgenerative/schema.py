@@ -480,8 +480,9 @@ class Schema:
 
     @property
     def modelled(self) -> Schema:
-        """The columns that a model learns, all but identifiers, without constraints."""
-        return Schema(c for c in self.columns if c.role != "id")
+        """The columns that a model learns, all but identifiers."""
+        learned = (c for c in self.columns if c.role != "id")
+        return Schema(learned, self.constraints)
 
     @property
     def with_missing(self) -> frozenset[Hashable]:
@@ -609,8 +610,22 @@ def _check_constraint(constraint: Constraint, schema: Schema) -> None:
         }
         if len(kinds) > 1:
             raise ValueError(f"{constraint!r} compares {sorted(kinds)}.")
+        _check_order(constraint, schema[constraint.low], schema[constraint.high])
     for name, condition in constraint.conditions_on():
         check_condition(schema[name], condition)
+
+
+def _check_order(constraint: LessEqual, low: Column, high: Column) -> None:
+    if low.lower is None or high.lower is None:
+        return
+    first, last = low.lower, high.upper
+    if low.temporal:
+        first, last = (count_of(end, low.kind, "us") for end in (first, last))
+    if first > last or constraint.strict and first == last:
+        raise ValueError(
+            f"{constraint!r} can never hold: {low.name!r} is at least {low.lower}, "
+            f"{high.name!r} at most {high.upper}."
+        )
 
 
 def _column_to_dict(column: Column) -> dict[str, Any]:

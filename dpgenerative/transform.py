@@ -9,6 +9,9 @@ What touches rows is `TableTransformer.fit`, where every statistic passes throug
 `Mechanisms`, and `TableTransformer.encode`, whose output stays private. The rest reads
 only what was released.
 
+A column that a constraint keeps above another is learned as its distance from it
+(`increments`): its cells are those of the increments.
+
 Formal guarantee: the releases of `fit` together are one Gaussian mechanism of the noise
 multiplier given: a row is counted once in every histogram, so that histograms with
 standard deviations s_1, s_2, ... have multiplier ``(sum 1 / s_k^2)^(-1/2)``. Their
@@ -29,7 +32,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections import Counter
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, Decimal
 from types import SimpleNamespace
@@ -48,6 +51,13 @@ from dpgenerative._temporal import (
 )
 from dpgenerative._validation import holds_objects, labels, plain
 from dpgenerative.constraints import alternatives, is_missing, satisfies
+from dpgenerative.increments import (
+    LONGEST_DAYS,
+    increments_of,
+    learned_columns,
+    least,
+    scale,
+)
 from dpgenerative.privacy.noise import Key, Mechanisms, threshold_for
 from dpgenerative.schema import Column, Schema, decimal_scale, is_real_dtype
 
@@ -90,9 +100,6 @@ NEXT_NOISE = 2.5
 deviations."""
 UNSEEN = 1e-3
 """Rows of what counts as absent, since no value is impossible."""
-
-LONGEST_DAYS = 100_000.0
-"""No duration whose bounds are found privately is longer."""
 
 # Signed powers of two between which bounds are sought: |x| < 2^-32, then up to 2^128.
 _EXPONENTS = np.arange(-32, 129)
@@ -513,6 +520,121 @@ class IntervalCodec(Codec):
         return np.where(np.isnan(steps), 0.0, log_mass - log_width)
 
 
+Settle = Callable[[Hashable, pd.Series], tuple[pd.Series, np.ndarray]]
+"""From a column's name and drawn values: its values, and which of them are given."""
+
+
+def _as_drawn(name: Hashable, drawn: pd.Series) -> tuple[pd.Series, np.ndarray]:
+    return drawn, np.zeros(len(drawn), dtype=bool)
+
+
+@dataclass(frozen=True)
+class Increment:
+    """A column that is learned as another one plus an increment.
+
+    Where the other is missing, increments count from its lower bound.
+
+    Attributes
+    ----------
+    low : Column
+        The column below, completed by released bounds.
+    whole : IntervalCodec
+        The column itself, in one cell.
+    least : float
+        The smallest increment.
+    """
+
+    low: Column
+    whole: IntervalCodec
+    least: float
+
+    @classmethod
+    def fitted(cls, low: Column, high: Column, dtype: Any, strict: bool) -> Increment:
+        """Return the rule for columns of which the second may have open bounds."""
+        lower, upper = (0.0, 0.0) if high.lower is None else _grid_ends(high)
+        half = 0.0 if high.step is None else 0.5
+        edges = np.array([lower - half, upper + half])
+        whole = IntervalCodec(high, dtype, np.ones(1), edges, np.full(1, np.nan))
+        return cls(low, whole, least(high, strict))
+
+    @property
+    def name(self) -> Hashable:
+        """Name of the column."""
+        return self.whole.column.name
+
+    def completed(self, increments: Column) -> Increment:
+        """Return the rule with bounds that follow from those of the increments."""
+        high, dtype = self.whole.column, self.whole.dtype
+        if high.lower is not None:
+            return self
+        first, added = self.low.numbers, increments.numbers
+        factor = scale(self.low, high)
+        ends = [factor * first.lower + added.lower, factor * first.upper + added.upper]
+        if high.kind == "datetime":
+            ends = np.clip(ends, *year_starts(high.unit)[[0, -1]]).tolist()
+        elif high.temporal:
+            most = LONGEST_DAYS * PER_DAY[high.unit]
+            ends = np.clip(ends, -most, most).tolist()
+        elif (info := _limits(dtype)) is not None:
+            ends = np.clip(ends, float(info.min), float(info.max)).tolist()
+        bounded = high.bounded(*ends)
+        rule = Increment.fitted(self.low, bounded, dtype, False)
+        return replace(rule, least=self.least)
+
+    def _base(self, values: np.ndarray) -> np.ndarray:
+        """Return numbers of the column below in those of the column."""
+        present = np.where(np.isnan(values), self.low.numbers.lower, values)
+        return scale(self.low, self.whole.column) * present
+
+    def apart(self, frame: pd.DataFrame) -> pd.Series:
+        """Return the increments of a table: private."""
+        column = self.whole.column
+        steps = in_steps(self.low, frame[self.low.name])
+        numbers = _as_numbers(column, frame[column.name])
+        numbers = np.where(np.isinf(numbers), np.nan, numbers)
+        if column.lower is not None:
+            facts = column.numbers
+            numbers = np.clip(numbers, facts.lower, facts.upper)
+        step = self.low.numbers.step or 1.0
+        added = np.maximum(numbers - self._base(steps * step), self.least)
+        if not column.temporal:
+            return pd.Series(added)
+        missing = np.isnan(added)
+        counts = np.where(missing, 0.0, added)
+        return from_units(counts, missing, column.unit, np.dtype("m8[us]"))
+
+    @property
+    def invertible(self) -> bool:
+        """Whether the column less an increment is on the grid of the one below."""
+        high = self.whole.column
+        return scale(self.low, high) == 1 and self.low.step == high.step
+
+    def below(
+        self, codec: Codec, high: pd.Series, added: pd.Series
+    ) -> tuple[pd.Series, np.ndarray]:
+        """Return the column below by its codec, and which values are in its bounds."""
+        assert isinstance(codec, IntervalCodec)
+        column = self.whole.column
+        numbers = _as_numbers(column, high) - _as_numbers(column, added)
+        steps = np.round(numbers / step) if (step := self.low.step) else numbers
+        inside = np.clip(steps, *_grid_ends(self.low))
+        values = np.where(np.isnan(inside), _grid_ends(self.low)[0], inside)
+        return codec._numbers(values, np.zeros(len(values), bool)), inside == steps
+
+    def joined(self, low: pd.Series, added: pd.Series) -> tuple[pd.Series, np.ndarray]:
+        """Return the column, and which of its values lie within its bounds."""
+        column = self.whole.column
+        numbers = _as_numbers(column, added) + self._base(_as_numbers(self.low, low))
+        missing = np.isnan(numbers)
+        steps = numbers
+        if (step := column.numbers.step) is not None:
+            steps = np.round(numbers / step)
+        ends = _grid_ends(column)
+        inside = np.clip(steps, *ends)
+        values = self.whole._numbers(np.where(missing, ends[0], inside), missing)
+        return values, missing | (inside == steps)
+
+
 @dataclass(frozen=True)
 class TableTransformer:
     """Cells of all columns of a table.
@@ -520,10 +642,13 @@ class TableTransformer:
     Attributes
     ----------
     codecs : tuple of Codec
-        One per column, in order.
+        One per column, in order; of increments where a column is learned as such.
+    increments : tuple of Increment
+        Columns that are learned as increments, after those that they are built on.
     """
 
     codecs: tuple[Codec, ...]
+    increments: tuple[Increment, ...] = ()
 
     @classmethod
     def fit(
@@ -546,7 +671,8 @@ class TableTransformer:
         frame : DataFrame
             The private rows.
         schema : Schema
-            One column per column of `frame` (`Schema.resolve`).
+            One column per column of `frame` (`Schema.resolve`), and constraints, of
+            which those of order decide what is learned as an increment.
         mechanisms : Mechanisms
             The door through which every count is released.
         n_rows : int
@@ -568,37 +694,68 @@ class TableTransformer:
         -------
         TableTransformer
         """
-        n_open = sum(has_open_keys(c, informed) for c in schema.columns)
-        stds = column_stds(schema, multiplier, n_bins)
-        codecs = []
-        for column, dtype, std in zip(schema.columns, frame.dtypes, stds, strict=True):
+        rules = increments_of(schema)
+        learned = learned_columns(schema)
+        n_open = sum(has_open_keys(c, informed) for c in learned.values())
+        noise = column_stds(schema, multiplier, n_bins)
+        stds = dict(zip(learned, noise, strict=True))
+        codecs: dict[Hashable, Codec] = {}
+        whole: dict[Hashable, Column] = {}
+        increments = []
+        for name in [*(name for name in learned if name not in rules), *rules]:
             fitter = _Fitter(
-                mechanisms, n_rows, std, delta, n_open, n_bins, informed,
-                may_lose_missing=column.name not in with_missing,
+                mechanisms, n_rows, stds[name], delta, n_open, n_bins, informed,
+                may_lose_missing=name not in with_missing,
             )  # fmt: skip
-            dtype = _dtype_with_levels(column, dtype)
-            codecs.append(fitter.fit(column, dtype, frame[column.name]))
-        return cls(tuple(codecs))
+            dtype = _dtype_with_levels(schema[name], frame[name].dtype)
+            series = frame[name]
+            if name in rules:
+                low, strict = whole[rules[name].low], rules[name].strict
+                increment = Increment.fitted(low, schema[name], dtype, strict)
+                series = increment.apart(frame)
+                dtype = series.dtype
+            codecs[name] = fitter.fit(learned[name], dtype, series)
+            whole[name] = codecs[name].column
+            if name in rules:
+                increments.append(increment.completed(codecs[name].column))
+                whole[name] = increments[-1].whole.column
+        return cls(tuple(codecs[name] for name in learned), tuple(increments))
 
     @property
     def schema(self) -> Schema:
         """The schema completed by what was released."""
-        return Schema(codec.column for codec in self.codecs)
+        return Schema(codec.column for codec in self.outer)
+
+    @property
+    def outer(self) -> tuple[Codec, ...]:
+        """Codecs of the columns themselves, of one cell for those of increments."""
+        whole: dict[Hashable, Codec] = {i.name: i.whole for i in self.increments}
+        return tuple(whole.get(c.column.name, c) for c in self.codecs)
+
+    def place(self, name: Hashable) -> int:
+        """Return the place of a column."""
+        return [codec.column.name for codec in self.codecs].index(name)
+
+    def learned(self, frame: pd.DataFrame) -> list[pd.Series]:
+        """Return what the codecs read of a table, one column each: private."""
+        rules = {each.name: each for each in self.increments}
+        names = [codec.column.name for codec in self.codecs]
+        return [rules[n].apart(frame) if n in rules else frame[n] for n in names]
 
     def encode(self, frame: pd.DataFrame) -> np.ndarray:
         """Return the cell of every entry, shape (n, d): private."""
         most = max(codec.n_cells for codec in self.codecs)
         shape = (len(frame), len(self.codecs))
         codes = np.empty(shape, dtype=np.uint8 if most <= 256 else np.int32)
-        for j, codec in enumerate(self.codecs):
-            codes[:, j] = codec.encode(frame[codec.column.name])
+        for j, series in enumerate(self.learned(frame)):
+            codes[:, j] = self.codecs[j].encode(series)
         return codes
 
     def positions(self, frame: pd.DataFrame, rng: RandomSource) -> np.ndarray:
         """Return the position of every entry within its cell, float32 of (n, d)."""
         positions = np.empty((len(frame), len(self.codecs)), dtype=np.float32)
-        for j, codec in enumerate(self.codecs):
-            positions[:, j] = codec.positions(frame[codec.column.name], rng)
+        for j, series in enumerate(self.learned(frame)):
+            positions[:, j] = self.codecs[j].positions(series, rng)
         return np.minimum(positions, np.float32(1 - 2.0**-24))
 
     def arrays(self, frame: pd.DataFrame) -> list[np.ndarray]:
@@ -607,17 +764,48 @@ class TableTransformer:
 
     def decode(self, codes: np.ndarray, positions: np.ndarray) -> pd.DataFrame:
         """Return the table of given cells and positions, both of shape (n, d)."""
-        return pd.DataFrame(
-            {
-                j: codec.decode(codes[:, j].astype(np.int64), positions[:, j])
-                for j, codec in enumerate(self.codecs)
-            }
-        ).set_axis(labels([c.column.name for c in self.codecs]), axis=1)
+        return self.rows(codes, positions)[0]
+
+    def rows(
+        self, codes: np.ndarray, positions: np.ndarray, settle: Settle = _as_drawn
+    ) -> tuple[pd.DataFrame, np.ndarray]:
+        """Return the table of given cells, and which rows are within all bounds.
+
+        Parameters
+        ----------
+        codes, positions : ndarray of shape (n, d)
+        settle : callable, optional
+            Puts values that are given in place of drawn ones, before others are built
+            on them.
+
+        Returns
+        -------
+        frame : DataFrame
+        inside : ndarray of bool of shape (n,)
+            Sums with an increment can be beyond the bounds, to which they are moved.
+        """
+        names = [codec.column.name for codec in self.codecs]
+        drawn: dict[Hashable, pd.Series] = {}
+        for j, codec in enumerate(self.codecs):
+            drawn[names[j]] = codec.decode(
+                codes[:, j].astype(np.int64), positions[:, j]
+            )
+        rules = {each.name for each in self.increments}
+        for name in names:
+            if name not in rules:
+                drawn[name], _ = settle(name, drawn[name])
+        inside = np.ones(len(codes), dtype=bool)
+        for each in self.increments:
+            sums, fits = each.joined(drawn[each.low.name], drawn[each.name])
+            drawn[each.name], given = settle(each.name, sums)
+            inside &= fits | given
+        frame = pd.DataFrame({j: drawn[name] for j, name in enumerate(names)})
+        return frame.set_axis(labels(names), axis=1), inside
 
     def log_within(self, frame: pd.DataFrame) -> np.ndarray:
         """Return the log-density of every row given its cells, shape (n,)."""
-        parts = [codec.log_within(frame[codec.column.name]) for codec in self.codecs]
-        return np.sum(parts, axis=0)
+        pairs = zip(self.codecs, self.learned(frame), strict=True)
+        return np.sum([codec.log_within(series) for codec, series in pairs], axis=0)
 
 
 @dataclass(frozen=True)
@@ -1043,7 +1231,8 @@ def has_open_keys(column: Column, informed: bool = True) -> bool:
 
 def column_stds(schema: Schema, multiplier: float, n_bins: int) -> list[float]:
     """Return the noise of every column's budget, as the deviation of one count."""
-    weights = [expected_cells(c, n_bins) ** (2 / 3) for c in schema.columns]
+    columns = learned_columns(schema).values()
+    weights = [expected_cells(c, n_bins) ** (2 / 3) for c in columns]
     return [multiplier * math.sqrt(sum(weights) / weight) for weight in weights]
 
 

@@ -322,13 +322,13 @@ def test_constraints_that_leave_hardly_anything_say_so():
         synthesizer.sample(400, max_tries=4)
 
 
-def test_constraints_do_not_change_the_fit():
+def test_other_constraints_do_not_change_the_fit():
     params = {"n_steps": 10, "random_state": 0, "reproducible": True}
     states = [
         DPHFlowSynthesizer(schema=Schema(COLUMNS, rules), **params)
         .fit(table(200))
         ._model.state_dict()
-        for rules in ([], RULES)
+        for rules in ([], RULES[2:])
     ]
     for name, weights in states[0].items():
         assert weights.equal(states[1][name])

@@ -21,6 +21,7 @@ ORDER = (
     ("_temporal",),
     ("constraints",),
     ("schema",),
+    ("increments",),
     ("tables",),
     ("layers",),
     ("privacy.ledger",),

@@ -360,25 +360,13 @@ def test_identifiers_are_not_judged(quick, public):
     )
 
 
-def test_near_unique_columns_do_not_hide_dependence(quick):
-    """Their associations are chance; the mean with them said 'hardly related'."""
-    names = {"zip": [f"{i}" for i in np.random.default_rng(0).integers(0, 300, 400)]}
-    real = table(400, 0).assign(**names)
-    result = report(real, permuted(real).assign(zip=None))
-    assert grades(result)["associations"] == "weak"
-    assert "hardly related" not in words(result.to_html())
-    assert "It changes most for zip" not in words(result.to_html())
-    assert list(result.associations.real) == list(real)
-
-
 def test_wrong_column_is_named(quick):
     real = table(400, 0)
     result = report(real, real.assign(kind="low"))
     assert grades(result)["worst column"] == "weak"
     text = words(result.to_html())
     assert "The column furthest off is kind" in text
-    assert "Leave out kind: values are lost there." in text
-    assert "Do not rely on kind." not in text
+    assert "Do not rely on kind." in text
     assert "weakest: lost (kind)" in repr(result)
 
 
@@ -407,15 +395,6 @@ def test_columns_that_lost_values_come_first(quick):
     assert "is missing in 25.0" in text
     drawn = re.findall(r"<h3>(\w+)</h3><img", result.to_html())
     assert drawn[:4] == result.lost["column"].tolist()
-
-
-def test_advice_names_the_worst_column(quick):
-    real = table(400, 0)
-    moved = real.assign(
-        kind=real["kind"].replace({"mid": "low"}).where(real.index > 20, "mid")
-    )
-    text = words(report(real, moved).to_html())
-    assert "Do not rely on kind." in text
 
 
 @pytest.mark.parametrize("seed", range(5))

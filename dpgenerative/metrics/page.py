@@ -269,12 +269,10 @@ def _quality_verdict(ranked: Sequence[Finding]) -> str:
         return _ALL_GOOD.format(topic)
     if "weak" not in grades:
         return _USABLE.format(topic)
-    lost = {name for each in ranked if each.topic == "lost" for name in each.about}
     advice = (
         _TOPICS[each.topic][2].format(_text(joined(each.about)))
         for each in ranked
         if each.grade == "weak"
-        and not (each.topic.startswith("worst") and lost & set(each.about))
     )
     return _WEAK.format(topic, " ".join(dict.fromkeys(advice)))
 

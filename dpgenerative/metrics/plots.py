@@ -581,7 +581,7 @@ def _finish(
         **(slanted if len("".join(labels)) > 30 else {}),
     )
     axes.yaxis.set_major_locator(MaxNLocator(3))
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
 def _ticks(edges: np.ndarray) -> np.ndarray:

@@ -31,7 +31,6 @@ from dpgenerative.metrics.dependence import (
 from dpgenerative.metrics.fidelity import (
     aligned,
     independence_baseline,
-    is_number,
     marginal_distance,
     sampling_floor,
     takes_tables,
@@ -79,7 +78,6 @@ _TAIL_LIMITS = (2.0, 10.0)
 _CHANCE = 1.5  # floors that pass as chance: two draws of one population are 1.41 apart
 _LOST = 0.8  # of the way to the baseline from which dependence counts as lost
 _VISIBLE = 0.02  # least span between floor and baseline that a share can be taken of
-_LEAST_REPEATS = 5  # mean rows of a level from which its associations tell something
 _GRADES = ("good", "fair", "weak")
 
 
@@ -557,11 +555,7 @@ def _judge_worst(off: pd.DataFrame, tables: Tables) -> Finding:
 
 
 def _judge_associations(found: AssociationDistance, tables: Tables) -> Finding:
-    assert tables.real is not None
-    at = _repeating(tables.real)
-    found = AssociationDistance(found.real.iloc[at, at], found.synthetic.iloc[at, at])
-    value = _mean_change(found)
-    floor, baseline = _references(tables.real.iloc[:, at], tables.seed)
+    value, (floor, baseline) = _mean_change(found), _references(tables)
     way = _way(value, floor, baseline)
     if baseline < floor + _VISIBLE:
         start = "The real columns are hardly related, so there is little to lose"
@@ -584,20 +578,11 @@ def _judge_associations(found: AssociationDistance, tables: Tables) -> Finding:
     )  # fmt: skip
 
 
-def _repeating(real: pd.DataFrame) -> list[int]:
-    """Return the places of columns but of those whose levels hardly repeat.
-
-    These seem to go with everything, and with less in any other draw.
-    """
-    columns = [real.iloc[:, j] for j in range(real.shape[1])]
-    most = len(real) / _LEAST_REPEATS
-    found = [j for j, x in enumerate(columns) if is_number(x) or x.nunique() <= most]
-    return found if len(found) > 1 else list(range(real.shape[1]))
-
-
-def _references(real: pd.DataFrame, seed: int) -> tuple[float, float]:
+def _references(tables: Tables) -> tuple[float, float]:
     """Return the mean change of association by chance alone, and if all is lost."""
-    rng = np.random.default_rng(seed)
+    real = tables.real
+    assert real is not None
+    rng = np.random.default_rng(tables.seed)
     bootstrap = real.iloc[rng.integers(0, len(real), len(real))]
     permuted = pd.DataFrame(
         {name: real[name].array.take(rng.permutation(len(real))) for name in real}

@@ -36,6 +36,7 @@ from dpgenerative.exceptions import (
     LostColumnWarning,
     SamplingError,
 )
+from dpgenerative.increments import learned_columns
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.persistence import write
 from dpgenerative.privacy.budget import (
@@ -664,8 +665,9 @@ class Synthesizer(BaseEstimator):
             raise TypeError(f"{self._owner}.fit got unknown arguments: {unknown}.")
 
     def _plan(self, n_rows: int, schema: Schema) -> PrivacyPlan:
-        is_open = any(has_open_keys(c, self._informed) for c in schema.columns)
-        unbounded = any(c.lower is None for c in schema.columns if c.numeric)
+        columns = learned_columns(schema).values()
+        is_open = any(has_open_keys(c, self._informed) for c in columns)
+        unbounded = any(c.lower is None for c in columns if c.numeric)
         batch = self._resolved("batch_size", n_rows, schema)
         needs = self._informed or is_open or unbounded
         return make_plan(

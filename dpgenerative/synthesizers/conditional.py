@@ -13,6 +13,13 @@ of the conditional distribution are had from them
   candidates with probability in proportion to the weights (sampling / importance
   resampling), which is exact in the limit of many candidates.
 
+A column that is learned as an increment on another (`increments`) is clamped where that
+one is given too. Otherwise a condition on it is met by rejection, and a value of a
+partial row by weight: the column below is set to the value less the candidate's
+increment, and counts by the density of that within the candidate's cell, 0 outside.
+Where that cannot be (the column below is missing, of another grid, or an increment
+itself), the increment follows from both columns and counts likewise.
+
 All of it reads the released model and what the caller gave, never private rows.
 """
 
@@ -28,11 +35,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgenerative._validation import refuse
+from dpgenerative._validation import labels, refuse
 from dpgenerative.constraints import alternatives, is_missing, satisfies
 from dpgenerative.exceptions import SamplingError
 from dpgenerative.schema import Column, Schema, check_condition
-from dpgenerative.transform import Segments, TableTransformer
+from dpgenerative.transform import Codec, Increment, Segments, TableTransformer
 
 LEAST_ROWS = 500
 """So many candidates are kept at least where the largest weight is not known."""
@@ -94,11 +101,8 @@ class Candidates:
         SamplingError
             When too few candidates do.
         """
-        segments = self._segments(given)
-        repaired = {name for c in self.schema.constraints for name in c.repairs}
-        clamped = {
-            j: each for j, each in segments.items() if self._name(j) not in repaired
-        }
+        clamped = self._segments(given)
+        points = self._points(given, clamped)
         shares = {j: self._log_shares(j, each) for j, each in clamped.items()}
         found: list[pd.DataFrame] = []
         scores = np.empty(0)
@@ -114,8 +118,8 @@ class Candidates:
             # Kept with probability exp(log_weight - bound), whatever bound is later.
             score = log_weights - np.log1p(-self.rng.random(size))
             hopeful = score > bound
-            frame = self._decoded(codes[hopeful], positions[hopeful], clamped)
-            frame, holds = self._checked(frame, given)
+            places = self._placed(codes[hopeful], positions[hopeful], clamped)
+            frame, holds = self._checked(codes[hopeful], places, given, points)
             found.append(frame[holds])
             scores = np.append(scores, score[hopeful][holds])
             n_kept = int((scores > bound).sum())
@@ -141,28 +145,58 @@ class Candidates:
             )
 
     def _segments(self, given: Mapping[Hashable, Any]) -> dict[int, Segments]:
+        """Return the parts of cells to which columns are clamped, by place.
+
+        What a constraint repairs, or an increment makes, is not known before.
+        """
         self._require_names(given)
         names = [codec.column.name for codec in self.transformer.codecs]
         if ids := [name for name in given if name not in names]:
             owner = f"{self.owner}.sample"
             refuse(owner, "given", "names identifiers, which are made anew", ids)
+        late = {name for c in self.schema.constraints for name in c.repairs}
+        late |= {each.name for each in self.transformer.increments}
         segments = {}
         for name, condition in given.items():
             j = names.index(name)
-            codec = self.transformer.codecs[j]
-            check_condition(codec.column, condition)
-            if _points(codec.column, condition) and len(alternatives(condition)) > 1:
-                raise ValueError(
-                    f"{self.owner}.sample: one number of the continuum {name!r} has "
-                    f"probability 0 beside others; give intervals, not {condition!r}."
-                )
-            segments[j] = codec.segments(condition)
-            if not segments[j].shares(codec.n_cells).any():
-                raise ValueError(
-                    f"{self.owner}.sample: no value of the column {name!r} satisfies "
-                    f"{condition!r}."
-                )
+            found = self._possible(self.transformer.outer[j], condition)
+            if name not in late:
+                segments[j] = found
         return segments
+
+    def _possible(self, codec: Codec, condition: Any) -> Segments:
+        """Return where a condition holds; raise an error where it never does."""
+        name = codec.column.name
+        check_condition(codec.column, condition)
+        if _points(codec.column, condition) and len(alternatives(condition)) > 1:
+            raise ValueError(
+                f"{self.owner}.sample: one number of the continuum {name!r} has "
+                f"probability 0 beside others; give intervals, not {condition!r}."
+            )
+        found = codec.segments(condition)
+        if not (found.high > found.low).any():
+            raise ValueError(
+                f"{self.owner}.sample: no value of the column {name!r} satisfies "
+                f"{condition!r}."
+            )
+        return found
+
+    def _points(
+        self, given: Mapping[Hashable, Any], clamped: Mapping[int, Segments]
+    ) -> dict[Hashable, Any]:
+        """Return single numbers of continua, whose cells are drawn."""
+        found = {
+            n: _points(self.schema[n], condition) for n, condition in given.items()
+        }
+        for each in self.transformer.increments:
+            if found.get(each.name):
+                raise ValueError(
+                    f"{self.owner}.sample: one number of the continuum {each.name!r} "
+                    f"has probability 0, as a sum of {each.low.name!r} and an "
+                    "increment; give an interval, or a DataFrame of partial rows."
+                )
+        names = [self._name(j) for j in clamped]
+        return {name: found[name][0] for name in names if found[name]}
 
     def _require_names(self, given: Any) -> None:
         names = list(self.schema.names)
@@ -177,26 +211,34 @@ class Candidates:
         shares = segments.shares(self.transformer.codecs[j].n_cells)
         return torch.from_numpy(shares).log().float().unsqueeze(0)
 
-    def _decoded(
+    def _placed(
         self, codes: np.ndarray, positions: np.ndarray, clamped: Mapping[int, Segments]
-    ) -> pd.DataFrame:
+    ) -> np.ndarray:
         if self.can_clamp:
             positions = positions.copy()
             for j, segments in clamped.items():
                 positions[:, j] = segments.place(codes[:, j], positions[:, j])
-        return self.transformer.decode(codes, positions)
+        return positions
 
     def _checked(
-        self, frame: pd.DataFrame, given: Mapping[Hashable, Any]
+        self,
+        codes: np.ndarray,
+        positions: np.ndarray,
+        given: Mapping[Hashable, Any],
+        points: Mapping[Hashable, Any],
     ) -> tuple[pd.DataFrame, np.ndarray]:
         """Return repaired rows, and which of them satisfy everything."""
-        for name, condition in given.items():
-            for point in _points(self.schema[name], condition):
-                frame[name] = pd.Series(point, frame.index, frame[name].dtype)
+
+        def settle(name: Hashable, drawn: pd.Series) -> tuple[pd.Series, np.ndarray]:
+            if name in points:
+                drawn = pd.Series(points[name], drawn.index, drawn.dtype)
+            return drawn, np.full(len(drawn), name in points)
+
+        frame, holds = self.transformer.rows(codes, positions, settle)
         frame = self._repaired(frame)
-        holds = self._holds(frame)
+        holds &= self._holds(frame)
         for name, condition in given.items():
-            if not _points(self.schema[name], condition):
+            if name not in points:
                 holds &= satisfies(frame[name], condition)
         return frame, holds
 
@@ -257,7 +299,7 @@ class Candidates:
                 UserWarning,
                 stacklevel=4,
             )
-        table = known.put(self.transformer.decode(codes, positions), np.arange(n))
+        table, *_ = known.rows(codes, positions, np.arange(n))
         return known.put(self._repaired(table), np.arange(n)).set_axis(frame.index)
 
     def _chosen(
@@ -281,9 +323,10 @@ class Candidates:
             )
             log_weights = log_weights.copy()
             if self.schema.constraints:
-                frame = known.put(self.transformer.decode(drawn, places), repeated)
+                frame, inside, log_density = known.rows(drawn, places, repeated)
+                log_weights += log_density
                 frame = known.put(self._repaired(frame), repeated)
-                log_weights[~self._holds(frame)] = -np.inf
+                log_weights[~(inside & self._holds(frame))] = -np.inf
             shape = (-1, n_candidates)
             log_weights = log_weights.reshape(shape)
             race = log_weights + self.rng.gumbel(size=log_weights.shape)
@@ -304,46 +347,131 @@ class Known:
     """
 
     def __init__(self, candidates: Candidates, frame: pd.DataFrame, impute: bool):
-        self.codecs = {
-            j: codec
-            for j, codec in enumerate(candidates.transformer.codecs)
-            if codec.column.name in frame.columns
-        }
-        self.values: dict[int, pd.Series] = {}
+        self.transformer = candidates.transformer
+        self.values: dict[Hashable, pd.Series] = {}
+        self.given: dict[Hashable, np.ndarray] = {}
         self.codes: dict[int, np.ndarray] = {}
-        for j, codec in self.codecs.items():
-            series = frame[codec.column.name].reset_index(drop=True)
+        for j, codec in enumerate(self.transformer.outer):
+            name = codec.column.name
+            if name not in frame.columns:
+                continue
+            series = frame[name].reset_index(drop=True)
             given = ~series.isna() if impute else pd.Series(True, series.index)
             values = series[given]
-            is_open = codec.column.name in candidates.open_levels
+            is_open = name in candidates.open_levels
             _require_fit(candidates.owner, codec.column, values, is_open)
-            self.values[j] = values.astype(codec.dtype)
+            self.values[name] = values.astype(codec.dtype)
+            self.given[name] = given.to_numpy()
             self.codes[j] = np.full(len(series), -1)
-            self.codes[j][given] = codec.encode(self.values[j])
+            if codec is self.transformer.codecs[j]:
+                self.codes[j][given] = codec.encode(self.values[name])
+        for each in self.transformer.increments:
+            if each.name in self.values:
+                self._encode(each)
+
+    def _encode(self, each: Increment) -> None:
+        """Find the cells of increments that the values given decide."""
+        j = self.transformer.place(each.name)
+        missing = self.values[each.name].isna()
+        rows = missing.index[missing]
+        self.codes[j][rows] = self.transformer.codecs[j].n_cells - 1
+        if each.low.name in self.values:
+            names = [each.low.name, each.name]
+            rows = missing.index[~missing].intersection(self.values[names[0]].index)
+            pair = pd.DataFrame(
+                {k: self.values[name][rows] for k, name in enumerate(names)}
+            )
+            added = each.apart(pair.set_axis(labels(names), axis=1))
+            self.codes[j][rows] = self.transformer.codecs[j].encode(added)
 
     def log_shares(self, rows: np.ndarray) -> dict[int, Tensor]:
         """Return 0 for the cells that the rows may have, else -inf, per column."""
         shares = {}
         for j, codes in self.codes.items():
-            found = torch.full((len(rows), self.codecs[j].n_cells), -torch.inf)
+            codec = self.transformer.codecs[j]
+            found = torch.full((len(rows), codec.n_cells), -torch.inf)
             cells = torch.from_numpy(codes[rows])
             is_open = cells < 0
             found.scatter_(1, cells.clamp(min=0).unsqueeze(1), 0.0)
             found[is_open] = 0.0
-            if self.codecs[j].column.nullable:
+            if codec.column.nullable:
                 found[is_open, -1] = -torch.inf
             shares[j] = found
         return shares
 
+    def rows(
+        self, codes: np.ndarray, positions: np.ndarray, rows: np.ndarray
+    ) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+        """Return candidates with what is given, which are in bounds, log-densities.
+
+        The density is that of what follows from the values given.
+        """
+        lows, matched = self._below(codes, positions, rows)
+
+        def settle(name: Hashable, drawn: pd.Series) -> tuple[pd.Series, np.ndarray]:
+            if name in lows:
+                low, chosen = lows[name]
+                drawn = drawn.where(~chosen, low)
+            return self._settled(name, drawn, rows)
+
+        frame, inside = self.transformer.rows(codes, positions, settle)
+        log_density = np.zeros(len(rows))
+        learned = self.transformer.learned(frame) if matched else []
+        for j, chosen in matched.items():
+            codec = self.transformer.codecs[j]
+            fits = codec.encode(learned[j]) == codes[:, j]
+            found = np.where(fits, codec.log_within(learned[j]), -np.inf)
+            log_density += np.where(chosen, found, 0.0)
+        return frame, inside, log_density
+
+    def _below(
+        self, codes: np.ndarray, positions: np.ndarray, rows: np.ndarray
+    ) -> tuple[dict[Hashable, tuple[pd.Series, np.ndarray]], dict[int, np.ndarray]]:
+        """Return columns that follow from those above them, and in which rows.
+
+        And by place the rows in which what follows has to match the cells drawn.
+        """
+        lows: dict[Hashable, tuple[pd.Series, np.ndarray]] = {}
+        matched: dict[int, np.ndarray] = {}
+        built = {each.name for each in self.transformer.increments}
+        for each in self.transformer.increments:
+            low, j = each.low.name, self.transformer.place(each.name)
+            if each.name not in self.values:
+                continue
+            matched[j] = self.given[each.name][rows] & (self.codes[j][rows] < 0)
+            if low in lows or low in built or not each.invertible:
+                continue
+            k = self.transformer.place(low)
+            codec = self.transformer.codecs[k]
+            chosen = matched[j] & ~self._is_given(low, rows)
+            chosen &= (codes[:, k] < codec.n_cells - 1) | (not codec.column.nullable)
+            added = self.transformer.codecs[j].decode(codes[:, j], positions[:, j])
+            values, inside = each.below(
+                codec, self.values[each.name].reindex(rows), added
+            )
+            lows[low] = values, chosen & inside
+            matched[j], matched[k] = matched[j] & ~(chosen & inside), chosen
+        return lows, matched
+
+    def _is_given(self, name: Hashable, rows: np.ndarray) -> np.ndarray:
+        given = self.given.get(name)
+        return np.zeros(len(rows), dtype=bool) if given is None else given[rows]
+
     def put(self, frame: pd.DataFrame, rows: np.ndarray) -> pd.DataFrame:
         """Return drawn rows with the values that are given."""
-        for j, values in self.values.items():
-            name = self.codecs[j].column.name
-            given = self.codes[j][rows] >= 0
-            column = frame[name].copy()
-            column[given] = values.loc[rows[given]].array
-            frame[name] = column
+        for name in self.values:
+            frame[name], _ = self._settled(name, frame[name], rows)
         return frame
+
+    def _settled(
+        self, name: Hashable, drawn: pd.Series, rows: np.ndarray
+    ) -> tuple[pd.Series, np.ndarray]:
+        if name not in self.values:
+            return drawn, np.zeros(len(rows), dtype=bool)
+        given = self.given[name][rows]
+        column = drawn.copy()
+        column[given] = self.values[name].loc[rows[given]].array
+        return column, given
 
 
 def _require_fit(owner: str, column: Column, values: pd.Series, is_open: bool) -> None:

@@ -259,7 +259,8 @@ class DPHFlowSynthesizer(Synthesizer):
         kept: Checkpoint | None = None,
     ) -> dict[str, Any]:
         """Fit with the last column before all others: often the one to predict."""
-        ordered = Schema([*schema.columns[-1:], *schema.columns[:-1]])
+        columns = [*schema.columns[-1:], *schema.columns[:-1]]
+        ordered = Schema(columns, schema.constraints)
         frame = picked(frame, ordered.names)
         if public is not None:
             public = picked(public, ordered.names)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dpgenerative._random import Streams, torch_generator
 from dpgenerative._validation import check_number, check_option, refuse
+from dpgenerative.increments import increments_of
 from dpgenerative.models.divergences import LATENT_DIVERGENCES, Latents
 from dpgenerative.models.images import (
     HEADS,
@@ -468,12 +469,15 @@ class DPVAESynthesizer(Synthesizer):
         self, codes: np.ndarray, rng: np.random.Generator, labels: Any
     ) -> Any:
         """Return rows of given cells, with the labels themselves where told."""
-        frame = self._transformer.decode(codes, rng.random(codes.shape))
-        if labels is not None:
-            dtype = frame[self.conditional].dtype
-            held = pd.Series(np.asarray(labels)).astype(dtype)
-            drawn = frame[self.conditional]
-            frame[self.conditional] = held.where(held.notna(), drawn)
+
+        def settle(name: Hashable, drawn: pd.Series) -> tuple[pd.Series, np.ndarray]:
+            is_told = labels is not None and name == self.conditional
+            if is_told:
+                held = pd.Series(np.asarray(labels)).astype(drawn.dtype)
+                drawn = held.where(held.notna(), drawn)
+            return drawn, np.full(len(drawn), is_told)
+
+        frame, _ = self._transformer.rows(codes, rng.random(codes.shape), settle)
         return self._returned(frame, rng, None)
 
     # Images ---------------------------------------------------------------------
@@ -660,6 +664,9 @@ class DPVAESynthesizer(Synthesizer):
     def _check_schema(self, schema: Schema) -> None:
         if self.conditional is not None and self.conditional not in schema.names:
             refuse(self._owner, "conditional", "must name a column", self.conditional)
+        if self.conditional in increments_of(schema):
+            rule = "must not be the second column of a LessEqual"
+            refuse(self._owner, "conditional", rule, self.conditional)
 
     def _build(
         self,

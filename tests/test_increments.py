@@ -1,0 +1,371 @@
+"""Columns learned as their distance from another that they are never below."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import chi2_contingency, spearmanr
+
+import dpgenerative
+from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
+from dpgenerative.constraints import Determines, LessEqual
+from dpgenerative.exceptions import SamplingError
+from dpgenerative.increments import increments_of
+from dpgenerative.transform import Increment
+from tests.test_transform import Table, compare_neighbours, fit
+
+RULE = LessEqual("low", "high")
+SPANS = {
+    "integers": ("integer", {"lower": 0, "upper": 50}, {"lower": 5, "upper": 90}),
+    "tenths": (
+        "continuous",
+        {"lower": -2, "upper": 5, "resolution": 0.1},
+        {"lower": -2, "upper": 9, "resolution": 0.1},
+    ),
+    "whole and half": (
+        "continuous",
+        {"lower": 0, "upper": 5, "resolution": 1},
+        {"lower": 0, "upper": 9, "resolution": 0.5},
+    ),
+    "continuum": (
+        "continuous", {"lower": -3, "upper": 5}, {"lower": -1, "upper": 9},
+    ),
+    "dates": (
+        "datetime",
+        {"lower": "2020-01-01", "upper": "2020-12-31", "resolution": "D"},
+        {"lower": "2020-01-01", "upper": "2021-12-31", "resolution": "D"},
+    ),
+    "dates and hours": (
+        "datetime",
+        {"lower": "2020-01-01", "upper": "2020-12-31", "resolution": "D"},
+        {"lower": "2020-01-01", "upper": "2021-12-31", "resolution": "h"},
+    ),
+    "open dates": ("datetime", {"resolution": "D"}, {"resolution": "D"}),
+    "durations": (
+        "timedelta", {"lower": "0h", "upper": "9D"}, {"lower": "0h", "upper": "20D"},
+    ),
+    "open integers": ("integer", {}, {}),
+    "open above": ("integer", {"lower": 0, "upper": 50}, {}),
+    "open below": ("integer", {}, {"lower": 0, "upper": 50}),
+}  # fmt: skip
+
+
+def columns(span, **both):
+    kind, low, high = SPANS[span]
+    return [Column("low", kind, **low, **both), Column("high", kind, **high, **both)]
+
+
+def values(span, n=400, seed=0):
+    """Return rows within all bounds, some of them with missing values."""
+    rng = np.random.default_rng(seed)
+    low, added = rng.integers(0, 5, n), rng.integers(5, 9, n) // 2
+    kind = SPANS[span][0]
+    if kind == "datetime":
+        first = pd.Timestamp("2020-02-01", tz="Asia/Tokyo")
+        frame = {"low": first + pd.to_timedelta(low * 30, "D")}
+        frame["high"] = frame["low"] + pd.to_timedelta(added, "D")
+        frame["low"] = frame["low"].tz_localize(None)
+    elif kind == "timedelta":
+        frame = {"low": pd.to_timedelta(low, "D")}
+        frame["high"] = frame["low"] + pd.to_timedelta(added, "h")
+    elif kind == "integer":
+        frame = {"low": pd.array(low, "Int16"), "high": pd.array(low + added, "Int16")}
+        frame["low"] += 3
+        frame["high"] += 3
+    else:
+        frame = {"low": low.astype(float), "high": low + added / 2}
+    frame = pd.DataFrame(frame)
+    frame.loc[rng.random(n) < 0.1, "low"] = None
+    frame.loc[rng.random(n) < 0.1, "high"] = None
+    frame.loc[0, "high"] = None
+    return frame
+
+
+def schema(span, *rules, **both):
+    return Schema(columns(span, **both), rules or [RULE])
+
+
+@pytest.mark.parametrize("span", SPANS)
+def test_increments_and_back(span):
+    frame = values(span)
+    facts = schema(span).resolve(frame)
+    learned = fit(Table(frame, facts))
+    (each,) = learned.increments
+    added = each.apart(frame)
+    assert (added.isna() == frame["high"].isna()).all()
+    back, inside = each.joined(frame["low"], added)
+    assert inside.all()
+    pd.testing.assert_series_equal(back, frame["high"], check_names=False)
+    decoded, inside = learned.rows(learned.encode(frame), np.full((400, 2), 0.3))
+    assert inside.all()
+    assert RULE.holds(decoded).all()
+    assert (decoded.dtypes == frame.dtypes).all()
+    assert (decoded.isna() == frame.isna()).all(axis=None)
+    both = frame.notna().all(axis=1)
+    if facts["low"].step is not None:
+        # Increments of few values have cells of their own.
+        distance, drawn = ((t["high"] - t["low"])[both] for t in (
+            frame.assign(high=local(frame["high"])),
+            decoded.assign(high=local(decoded["high"])),
+        ))  # fmt: skip
+        assert (distance == drawn).mean() > 0.95
+    assert learned.schema["high"].kind == SPANS[span][0]
+    assert learned.schema["high"].lower is not None
+
+
+def local(series):
+    return series.dt.tz_localize(None) if hasattr(series.dtype, "tz") else series
+
+
+@pytest.mark.parametrize("span", SPANS)
+@pytest.mark.parametrize(
+    "row", [(None, None), (7, None), (None, 7), (9, 2), (-7e4, 7e4), (7e4, -7e4)]
+)
+def test_one_row_moves_the_counts_by_no_more_than_the_budget(span, row):
+    frame = values(span, 60)
+    for name, number in zip(frame.columns, row, strict=True):
+        if SPANS[span][0] == "datetime" and number is not None:
+            number = pd.Timestamp("2020-01-01") + pd.Timedelta(int(number), "D")
+            number = number.tz_localize(getattr(frame[name].dtype, "tz", None))
+        elif SPANS[span][0] == "timedelta" and number is not None:
+            number = pd.Timedelta(int(number), "D")
+        elif SPANS[span][0] == "integer" and number is not None:
+            number = int(np.clip(number, -(2**15), 2**15 - 1))
+        frame.loc[7, name] = number
+    facts = schema(span).resolve(frame)
+    loss = compare_neighbours(Table(frame, facts), 7, 1.0)
+    assert loss <= 1 + 1e-9
+
+
+def test_strict_order_and_rows_that_break_it():
+    facts = Schema(columns("integers"), [LessEqual("low", "high", strict=True)])
+    frame = pd.DataFrame({"low": [9, 9, 9, 60, np.nan], "high": [9, 5, 12, 70, 7]})
+    (each,) = fit(Table(frame, facts.resolve(frame))).increments
+    assert each.apart(frame).tolist() == [1, 1, 3, 20, 7]
+    back, inside = each.joined(frame["low"], pd.Series([1, 1, 3, 40, 7]))
+    assert back.tolist() == [10, 10, 12, 90, 7]
+    assert inside.tolist() == [True, True, True, False, True]
+
+
+def names(*rules, **kinds):
+    steps = {"a": 1.0, "b": 1.0, "c": 1.0, **kinds}
+    facts = [Column(n, "continuous", resolution=step) for n, step in steps.items()]
+    return list(increments_of(Schema(facts, rules)))
+
+
+def test_which_columns_are_learned_as_increments():
+    ab, bc, ca, ac = (LessEqual(*pair) for pair in ("ab", "bc", "ca", "ac"))
+    assert names(ab) == ["b"]
+    assert names(bc, ab) == ["b", "c"]
+    assert names(ab, bc, ca) == ["b", "c"]
+    assert names(ac, bc) == ["c"]
+    assert names(LessEqual("a", "a")) == []
+    assert names(ab, b=0.5) == names(ab, b=None) == names(ab, a=None, b=None) == ["b"]
+    assert names(ab, a=0.5) == names(ab, a=None) == names(ab, a=0.3, b=0.2) == []
+    assert names(ab, Determines(["c"], "a", {1.0: 2.0})) == []
+    assert names(ab, Determines(["a"], "c", {1.0: 2.0})) == ["b"]
+
+
+# Fits ---------------------------------------------------------------------------------
+
+
+def stays(n=3000, seed=0):
+    rng = np.random.default_rng(seed)
+    admitted = pd.Timestamp("2020-01-01") + pd.to_timedelta(
+        rng.integers(0, 700, n), "D"
+    )
+    days = rng.geometric(0.3, n)
+    cost = (900 * days * rng.lognormal(0, 0.1, n)).round()
+    discharged = admitted + pd.to_timedelta(days, "D")
+    frame = {"admitted": admitted, "discharged": discharged, "cost": cost}
+    return pd.DataFrame(frame)
+
+
+DATES = {"lower": "2020-01-01", "upper": "2021-12-31", "resolution": "D"}
+STAYS = Schema(
+    [
+        Column("admitted", "datetime", nullable=False, **DATES),
+        Column("discharged", "datetime", nullable=False, **DATES),
+        Column("cost", "continuous", lower=0, upper=50_000, nullable=False),
+    ],
+    [LessEqual("admitted", "discharged")],
+)
+
+
+def days_of(frame):
+    return (frame["discharged"] - frame["admitted"]).dt.days
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return DPHFlowSynthesizer(3.0, schema=STAYS, random_state=0).fit(stays())
+
+
+def test_the_distance_between_dates_is_learned(learned):
+    rows = learned.sample(3000, random_state=0)
+    days, real = days_of(rows), days_of(stays())
+    assert days.median() == real.median()
+    assert spearmanr(days, rows["cost"]).statistic > 0.8
+    assert abs((days <= 3).mean() - (real <= 3).mean()) < 0.05
+    assert rows["discharged"].max() <= pd.Timestamp("2021-12-31")
+    # Rows beyond the last date are drawn again, not moved to it.
+    assert (rows["discharged"] == rows["discharged"].max()).mean() < 0.01
+
+
+def test_it_survives_saving(learned, tmp_path):
+    learned.save(tmp_path / "model")
+    again = dpgenerative.load(tmp_path / "model")
+    given = {"discharged": ("2020-06-01", "2020-06-30")}
+    for options in ({}, {"given": given}):
+        first, second = (
+            s.sample(50, random_state=1, **options) for s in (learned, again)
+        )
+        pd.testing.assert_frame_equal(first, second)
+
+
+def test_conditions_on_the_second_column(learned):
+    rows = learned.sample(60_000, random_state=3)
+    given = {"discharged": ("2020-06-01", "2020-06-30"), "cost": (0, 3000)}
+    met = rows[rows["discharged"].between(*given["discharged"])]
+    met = met[met["cost"].between(*given["cost"])]
+    drawn = learned.sample(600, given=given, random_state=0)
+    assert drawn["discharged"].between(*given["discharged"]).all()
+    edges = [0, 2, 3, 1000]
+    counts = [np.histogram(days_of(frame), edges)[0] for frame in (met, drawn)]
+    assert chi2_contingency(counts).pvalue > 1e-6
+    with pytest.raises(ValueError, match="outside the bounds"):
+        learned.sample(given={"discharged": "2025-01-01"})
+    with pytest.raises(ValueError, match="can never hold: the column has no missing"):
+        learned.sample(given={"discharged": None})
+
+
+def test_partial_rows_with_the_second_column(learned):
+    day = pd.Timestamp("2020-06-15")
+    rows = learned.sample(200_000, random_state=3)
+    met = rows[rows["discharged"] == day]
+    part = pd.DataFrame({"discharged": [day] * 400}, index=range(5, 405))
+    whole = learned.sample(given=part, random_state=0, max_tries=5000)
+    pd.testing.assert_frame_equal(whole[["discharged"]], part, check_dtype=False)
+    edges = [0, 2, 3, 4, 6, 1000]
+    counts = [np.histogram(days_of(frame), edges)[0] for frame in (met, whole)]
+    assert chi2_contingency(counts).pvalue > 1e-6
+    both = stays(100, seed=5)[["admitted", "discharged"]]
+    whole = learned.sample(given=both, random_state=0)
+    pd.testing.assert_frame_equal(whole[["admitted", "discharged"]], both)
+    assert spearmanr(days_of(whole), whole["cost"]).statistic > 0.7
+    first = learned.sample(given=both[["admitted"]], random_state=0)
+    pd.testing.assert_frame_equal(first[["admitted"]], both[["admitted"]])
+    assert 2 <= days_of(first).median() <= 4
+    with pytest.raises(SamplingError, match="have no completion"):
+        learned.sample(given=both.assign(discharged=both["admitted"][::-1].min()))
+
+
+@pytest.mark.parametrize("span", ["integers", "continuum", "open integers"])
+@pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
+def test_missing_values_and_densities(estimator, span):
+    frame = values(span, 600)
+    model = estimator(None, schema=schema(span), n_steps=100, random_state=0)
+    model.fit(frame)
+    rows = model.sample(2000, random_state=0)
+    assert RULE.holds(rows).all()
+    assert (rows.dtypes == frame.dtypes).all()
+    if estimator is DPHFlowSynthesizer:
+        missing = rows.isna().mean().to_numpy()
+        assert missing == pytest.approx([0.1, 0.1], abs=0.05)
+        # What a missing column leaves of the one above it.
+        alone = [t["high"][t["low"].isna()].dropna() for t in (frame, rows)]
+        assert np.median(alone[0]) == pytest.approx(np.median(alone[1]), abs=1.5)
+    assert np.isfinite(model.score_samples(frame)).all()
+    part = frame[["high"]].iloc[:40]
+    whole = model.sample(given=part, random_state=0)
+    pd.testing.assert_frame_equal(whole[["high"]], part)
+    part = frame.iloc[:40]
+    filled = model.sample(given=part, impute=True, random_state=0)
+    assert filled.notna().all(axis=None)
+    assert RULE.holds(filled).all()
+    known = part["high"].notna()
+    assert (filled["high"][known] == part["high"][known]).all()
+
+
+def test_probabilities_of_all_rows_sum_to_one():
+    facts = [Column(n, "integer", lower=0, upper=3, nullable=False) for n in "ab"]
+    frame = pd.DataFrame({"a": [0, 1, 2, 3] * 50, "b": [1, 1, 3, 3] * 50, "c": 1.0})
+    facts = Schema(
+        [*facts, Column("c", "categorical", levels=[1.0])], [LessEqual("a", "b")]
+    )
+    model = DPHFlowSynthesizer(None, schema=facts, n_steps=20).fit(frame)
+    codec = model._transformer.codecs[1]
+    assert (codec.column.lower, codec.column.upper) == (0, 3)
+    pairs = [(a, b, 1.0) for a in range(4) for b in range(a, 4)]
+    inside = np.exp(model.score_samples(pd.DataFrame(pairs, columns=list("abc")))).sum()
+    drawn, held = model._transformer.rows(
+        *model._draw(
+            40_000,
+            *(
+                g(0)
+                for g in (
+                    lambda s: __import__("torch").Generator().manual_seed(s),
+                    np.random.default_rng,
+                )
+            ),
+        )
+    )
+    assert inside == pytest.approx(held.mean() * drawn["c"].notna().mean(), abs=0.01)
+
+
+def test_chains_keep_their_order():
+    rng = np.random.default_rng(0)
+    steps = rng.integers(0, 4, (800, 3)).cumsum(axis=1)
+    frame = pd.DataFrame(steps, columns=list("cab")).astype("Int64")
+    frame.loc[rng.random(800) < 0.05, "a"] = pd.NA
+    order = ["c", "a", "b"]
+    facts = [Column(n, "integer", lower=0, upper=9) for n in order]
+    rules = [LessEqual(*pair) for pair in pairwise(order)]
+    model = DPHFlowSynthesizer(None, schema=Schema(facts, rules[::-1]), n_steps=60)
+    model.fit(frame)
+    assert [each.name for each in model._transformer.increments] == ["a", "b"]
+    rows = model.sample(1000)
+    assert all(rule.holds(rows).all() for rule in rules)
+    part = frame[["a", "b"]].dropna().iloc[:50]
+    whole = model.sample(given=part)
+    pd.testing.assert_frame_equal(whole[["a", "b"]], part)
+    assert all(rule.holds(whole).all() for rule in rules)
+    assert set(model.sample(50, given={"b": 4})["b"]) == {4}
+
+
+def test_what_is_refused():
+    frame = values("continuum", 50)
+    facts = Schema(columns("continuum"), [LessEqual("high", "low", strict=True)])
+    facts = facts.completed([Column("low", "continuous", lower=-3, upper=-1)])
+    with pytest.raises(ValueError, match="can never hold: 'high' is at least -1"):
+        DPHFlowSynthesizer(schema=facts).fit(frame)
+    with pytest.raises(ValueError, match="not be the second column of a LessEqual"):
+        DPVAESynthesizer(schema=schema("continuum"), conditional="high").fit(frame)
+    model = DPHFlowSynthesizer(schema=schema("continuum"), n_steps=5).fit(frame)
+    with pytest.raises(
+        ValueError, match="the continuum 'high' has probability 0, as a"
+    ):
+        model.sample(given={"high": 1.25})
+
+
+def test_a_label_that_others_are_built_on():
+    frame = values("integers", 300)
+    facts = schema("integers", nullable=False)
+    frame = frame.fillna(10)
+    frame["high"] = np.maximum(frame["high"], frame["low"])
+    model = DPVAESynthesizer(schema=facts, conditional="low", n_steps=10).fit(frame)
+    rows = model.reconstruct(frame)
+    assert (rows["low"] == frame["low"]).all()
+    assert (rows["high"] >= rows["low"]).all()
+
+
+def test_one_cell_holds_the_column_itself():
+    (each,) = fit(
+        Table(values("dates"), schema("dates").resolve(values("dates")))
+    ).increments
+    assert isinstance(each, Increment)
+    assert each.whole.n_cells == 1
+    assert each.whole.column.upper == "2021-12-31"
