@@ -395,7 +395,7 @@ def test_rough_completions_are_warned_of(models):
     part = pd.DataFrame({"city": ["Rome"], "age": [60], "label": ["hi"]})
     part["city"] = part["city"].astype(table(1)["city"].dtype)
     with pytest.warns(UserWarning, match="for 1 of the 1 rows given"):
-        whole = synthesizer.sample(given=part, max_tries=800, random_state=0)
+        whole = synthesizer.sample(given=part, max_tries=400, random_state=0)
     assert whole.loc[0, ["city", "age", "label"]].tolist() == ["Rome", 60, "hi"]
 
 
