@@ -11,6 +11,7 @@ import os
 import secrets
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -269,7 +270,8 @@ def _read_raw(path: str, schema: Schema, form: CsvFormat) -> pd.DataFrame:
     from dpgenerative.schema import Column, Schema
     from dpgenerative.tables import read_table
 
-    frame = read_table(path, schema, False, form)
+    as_written = Schema(replace(column, other=None) for column in schema.columns)
+    frame = read_table(path, as_written, False, form)
     absent = [name for name in schema.names if name not in frame.columns]
     if absent:
         raise ValueError(f"{path} lacks columns that were fitted: {absent}.")
