@@ -162,12 +162,13 @@ def test_the_door_of_sample_lets_no_missing_value_through(monkeypatch):
         "a",
         "c",
     ]
-    whole = TableTransformer.decode
+    whole = TableTransformer.rows
 
-    def broken(self, codes, positions):
-        return whole(self, codes, positions).astype({"x": float}).assign(x=np.nan)
+    def broken(self, *args):
+        frame, inside = whole(self, *args)
+        return frame.astype({"x": float}).assign(x=np.nan), inside
 
-    monkeypatch.setattr(TableTransformer, "decode", broken)
+    monkeypatch.setattr(TableTransformer, "rows", broken)
     draws = (fitted.sample, lambda: fitted.decode(np.zeros((1, 1)).repeat(2, 1)))
     for draw in draws:
         with pytest.raises(SamplingError, match="missing in x"):

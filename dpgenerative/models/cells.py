@@ -197,8 +197,10 @@ class _CellLogProb(torch.autograd.Function):
         ctx: Any, coefficients: Tensor, codes: Tensor, block: Cells
     ) -> Tensor:
         total, slopes = _log_prob_and_slopes(coefficients, codes, block, False)
-        # Row by row, so that no row changes how another is computed.
-        near = coefficients.abs().amax(1) * block.reach < LARGEST_OFFSET
+        # Row by row, so that no row changes how another is computed. The bounded way is
+        # always right, and serves models of files that do not hold the reach.
+        reach = getattr(block, "reach", math.inf)
+        near = coefficients.abs().amax(1) * reach < LARGEST_OFFSET
         if not near.all():
             far = ~near
             total[far], slopes[far] = _log_prob_and_slopes(

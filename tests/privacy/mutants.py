@@ -713,14 +713,15 @@ def size_of_the_model_from_the_rows(patch):
 def heavy_by_exact_counts(patch):
     whole = _Fitter._split
 
-    def exact(self, grid, steps, nullable):
-        counts, starts, _ = whole(self, grid, steps, nullable)
+    def exact(self, grid, steps, nullable, may_end):
+        counts, starts, _, stop = whole(self, grid, steps, nullable, may_end)
         present = steps[~np.isnan(steps)]
         cells = np.searchsorted(grid[1:-1], present, side="right")
         places = np.searchsorted(starts, cells, side="right") - 1
         found = np.bincount(places, minlength=len(starts))
         widths = np.diff(np.append(starts, len(grid) - 1))
-        return counts, starts, (widths == 1) & (found > len(steps) / self.n_bins)
+        heavy = (widths == 1) & (found > len(steps) / self.n_bins)
+        return counts, starts, heavy, stop
 
     patch.setattr(_Fitter, "_split", exact)
 
