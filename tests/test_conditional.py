@@ -383,6 +383,40 @@ def test_bad_parameters_of_sample(models, options, message):
         synthesizer.sample(**options)
 
 
+@pytest.fixture(scope="module")
+def narrow():
+    """Return a model of columns whose dtypes hold less than Python's values."""
+    rng = np.random.default_rng(0)
+    x, i, t = rng.integers(0, 9, (3, 500))
+    days = pd.Timestamp("2020-01-01", tz="Asia/Tokyo") + pd.to_timedelta(t, "D")
+    frame = {"x": np.float32(x / 10), "i": i.astype(np.int8), "t": days}
+    frame["day"] = pd.Series(days.date, dtype=object)
+    facts = [
+        Column("x", "continuous", lower=0, upper=1, resolution=0.1),
+        Column("i", "integer", lower=0, upper=400),
+        Column("t", "datetime", resolution="D"),
+        Column("day", "datetime", resolution="D"),
+    ]
+    flow = DPHFlowSynthesizer(None, schema=Schema(facts), n_steps=10, random_state=0)
+    return flow.fit(pd.DataFrame(frame))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("i", 300), ("t", "soon"), ("day", "soon")]
+)
+def test_values_that_a_dtype_cannot_hold(narrow, name, value):
+    with pytest.raises(ValueError, match=f"the column '{name}' does not fit its dtype"):
+        narrow.sample(given=pd.DataFrame({name: [value]}))
+
+
+def test_instants_without_a_zone_are_read_on_the_clock_of_the_column(narrow):
+    given = pd.DataFrame({"t": pd.to_datetime(["2020-01-03", "2020-01-05"])})
+    rows = narrow.sample(given=given, random_state=0)
+    assert rows["t"].dt.tz_localize(None).tolist() == given["t"].tolist()
+    assert str(rows["t"].dt.tz) == "Asia/Tokyo"
+    assert narrow.sample(given=rows[["t"]])["t"].tolist() == rows["t"].tolist()
+
+
 def test_too_few_rows_that_fit_say_so(models):
     synthesizer, _ = models("blocks")
     given = {"age": 80, "label": "hi", "city": "Oslo"}

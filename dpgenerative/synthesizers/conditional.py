@@ -35,6 +35,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from dpgenerative._temporal import from_units, temporal_kind, time_zone, to_units
 from dpgenerative._validation import labels, refuse
 from dpgenerative.constraints import alternatives, is_missing, satisfies
 from dpgenerative.exceptions import SamplingError
@@ -360,7 +361,7 @@ class Known:
             values = series[given]
             is_open = name in candidates.open_levels
             _require_fit(candidates.owner, codec.column, values, is_open)
-            self.values[name] = values.astype(codec.dtype)
+            self.values[name] = _held(candidates.owner, codec, values)
             self.given[name] = given.to_numpy()
             self.codes[j] = np.full(len(series), -1)
             if codec is self.transformer.codecs[j]:
@@ -485,6 +486,42 @@ def _require_fit(owner: str, column: Column, values: pd.Series, is_open: bool) -
             f"{owner}.sample: the value {unfit['value'][0]!r} given does not fit the "
             f"column {column.name!r}: {unfit['problem'][0]}."
         )
+
+
+def _held(owner: str, codec: Codec, values: pd.Series) -> pd.Series:
+    """Return values as their column holds them; raise an error where it cannot.
+
+    Instants without a time zone are read on the clock of the column's.
+    """
+    column, dtype = codec.column, codec.dtype
+    try:
+        if _is_local(values.dtype) and time_zone(dtype) is not None:
+            counts, missing = to_units(values, "us"), values.isna().to_numpy(bool)
+            counts = np.where(missing, 0.0, counts)
+            held = from_units(counts, missing, "us", dtype).set_axis(values.index)
+        else:
+            held = values.astype(dtype)
+        lost = np.zeros(len(values), dtype=bool)
+        if column.temporal:
+            lost = np.isnan(to_units(held, "us")) & ~values.isna().to_numpy(bool)
+        elif column.numeric:
+            a, b = (each.to_numpy(float, na_value=np.nan) for each in (held, values))
+            lost = ~np.isclose(a, b, rtol=1e-3, equal_nan=True)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(
+            f"{owner}.sample: what is given for the column {column.name!r} does not "
+            f"fit its dtype {dtype}: {error}"
+        ) from None
+    if lost.any():
+        raise ValueError(
+            f"{owner}.sample: the value {values[lost].iloc[0]!r} given for the column "
+            f"{column.name!r} does not fit its dtype {dtype}."
+        )
+    return held
+
+
+def _is_local(dtype: Any) -> bool:
+    return temporal_kind(dtype) == "datetime" and time_zone(dtype) is None
 
 
 def _points(column: Column, condition: Any) -> list[Any]:
