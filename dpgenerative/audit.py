@@ -464,7 +464,7 @@ class _Worlds:
             # Every norm is audited at once: noise and bound grow together.
             fixed = clone(estimator).set_params(max_grad_norm=1.0)
         self.gradient: PrivateGradient = fixed._gradient(
-            self.model, self._objective, plan, 1, _Door(self._inner()), "cpu"
+            self.model, self._objective, plan, 1, _Door(self._inner()), streams, "cpu"
         )
         coupled = self.gradient.aggregation == "micro"
         self.n_others = self.gradient.batch_cap - 1 if coupled else 3
@@ -657,7 +657,7 @@ class _Trainings:
         objective = self._objective(model, layer, present)
         n = len(self.frame) + len(present)
         gradient = estimator._gradient(
-            model, objective, plan, n, self.inner, self.device
+            model, objective, plan, n, self.inner, streams, self.device
         )
         if not self.size:
             self.size = self._size_of_one(model, layer, gradient)

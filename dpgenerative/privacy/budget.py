@@ -156,7 +156,7 @@ def charge(
 def finished(fit: str) -> None:
     """Let budgets charge what goes on from a copy of a finished fit's beginning.
 
-    In secure mode its end would be another release.
+    With noise of the system's generator its end would be another release.
     """
     with _lock:
         _payers.pop(fit, None)

@@ -5,7 +5,9 @@ probability q, and steps are independent. Padding marks rows as absent; a batch 
 than the static shape comes in several chunks and is never cut. Rows stand at random
 places: batches with and without a row can be coupled so that all others (all but one,
 if there are several chunks) stand at the same places of arrays of one shape, where what
-is computed of them is the same to the last bit.
+is computed of them is the same to the last bit. A batch that must not be parted, and is
+larger than the static shape, has an array of its own size: there one row changes the
+shape.
 
 Edge cases: q = 1 takes every row; an empty batch is one chunk of padding alone.
 """

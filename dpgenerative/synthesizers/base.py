@@ -53,7 +53,9 @@ from dpgenerative.privacy.plan import (
     count_epsilon,
     make_plan,
 )
+from dpgenerative.privacy.sampling import capacity, padded_chunks
 from dpgenerative.privacy.steps import (
+    LARGEST_CHUNK,
     Clipper,
     Divergence,
     Objective,
@@ -462,8 +464,9 @@ class Synthesizer(BaseEstimator):
         padded = frame if len(frame) else frame.reset_index(drop=True).reindex(range(1))
         objective = self._objective(model, transformer, padded, streams, device)
         gradient = self._gradient(
-            model, objective, plan, len(frame), mechanisms, device, found.get("bound")
-        )
+            model, objective, plan, len(frame), mechanisms, streams, device,
+            found.get("bound"),
+        )  # fmt: skip
         if kept:
             bound = gradient.clipper.bound
             facts = {"plan": plan, "transformer": transformer, "bound": bound}
@@ -690,13 +693,16 @@ class Synthesizer(BaseEstimator):
         plan: PrivacyPlan,
         n: int,
         mechanisms: Mechanisms,
+        streams: Streams,
         device: str,
         bound: float | None = None,
     ) -> PrivateGradient:
         """Return how gradients are bounded; release their norm if it is not known."""
         if bound is None and isinstance(self.max_grad_norm, str):
-            rows = torch.arange(n, device=device).split(4096)
-            chunks = ((part, torch.ones_like(part, dtype=torch.bool)) for part in rows)
+            # As in a batch: one row more must not move the others in their arrays.
+            size = min(capacity(plan.n_rows), LARGEST_CHUNK)
+            parts = padded_chunks(np.arange(n), size, streams.batches)
+            chunks = ((i.to(device), present.to(device)) for i, present in parts)
             bound = estimate_norm(
                 model, objective, chunks, mechanisms, plan.norm_multiplier
             )

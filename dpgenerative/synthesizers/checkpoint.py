@@ -1,15 +1,16 @@
 """Files from which an interrupted fit goes on, without spending again.
 
 A checkpoint holds all that a fit has drawn and released so far, the states of its
-generators and of its optimizer. So the rest of the fit is the one that was interrupted,
+generators and of its optimizer. So the rest of training is that which was interrupted,
 bit by bit, and what comes out of both parts costs what one fit costs. Whoever reads the
 file can take the noise away: it is as private as the rows, readable by its owner only,
 and deleted when the fit is done.
 
 Formal guarantee: none of its own. An interrupted fit has released nothing, as long as
 nobody sees the checkpoint; the rows and parameters of its continuation are compared
-with salted digests, so that one mechanism runs on one table. In secure mode generators
-have no state, and the steps after the last checkpoint are drawn anew.
+with salted digests, so that one mechanism runs on one table. The system's generator has
+no state: what it draws after the last checkpoint (noise of latents' moments; in secure
+mode, of all steps) is drawn anew.
 """
 
 from __future__ import annotations

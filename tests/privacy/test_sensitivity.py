@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import nn
 
+from dpgenerative import DPHFlowSynthesizer
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy import clipping, steps
 from dpgenerative.privacy.clipping import STRATEGIES, sparsify
 from dpgenerative.privacy.gradients import LinearSite, record, sites
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.sampling import padded_chunks
+from dpgenerative.privacy.sampling import capacity, padded_chunks
 from dpgenerative.privacy.steps import (
     LARGEST_CHUNK,
     Clipper,
@@ -24,6 +25,7 @@ from dpgenerative.privacy.steps import (
     full_precision,
     plain_gradient,
 )
+from dpgenerative.synthesizers import base
 from tests.privacy.oracle import Net, norm, per_example_gradients
 
 BOUND = 0.7
@@ -410,6 +412,27 @@ def test_one_row_moves_the_histogram_of_norms_by_one(kind):
     moved = [np.linalg.norm(b - a) for a, b in pairwise(counts)]
     is_usable = torch.isfinite(x).all(1)
     assert moved == is_usable.double().tolist()
+
+
+@pytest.mark.parametrize("n", [40, 41, 150])
+def test_norms_come_from_random_places_of_arrays_of_a_public_shape(n, monkeypatch):
+    seen, whole = [], base.estimate_norm
+
+    def watched(model, objective, chunks, *rest):
+        seen.extend(chunks)
+        return whole(model, objective, seen, *rest)
+
+    def known(door, n, epsilon):
+        door.ledger.count(40, epsilon)
+        return 40
+
+    monkeypatch.setattr(base, "estimate_norm", watched)
+    monkeypatch.setattr(Mechanisms, "count", known)
+    flow = DPHFlowSynthesizer(epsilon=20, max_grad_norm="auto", n_steps=1)
+    flow.fit(np.random.default_rng(0).normal(size=(n, 2)))
+    assert {len(part) for chunk in seen for part in chunk} == {capacity(40)}
+    rows = torch.cat([indices[present] for indices, present in seen]).tolist()
+    assert sorted(rows) == list(range(n)) != rows
 
 
 @pytest.mark.parametrize("mixed", [False, True])
