@@ -8,7 +8,8 @@ where only one value fits, and both are post-processing of what was released.
 
 A *condition* on one column, here and in ``sample(given=...)``, is
 
-- a value: equal to it;
+- a value: equal to it, as Python has it (1, 1.0 and True are equal), and as the column
+  holds it (.1 is the nearest number of 32 bits where the column has such);
 - a list (or set) of values: equal to one of them;
 - a tuple ``(low, high)``: between them, both included, None for no limit;
 - None (or NaN): missing.
@@ -68,7 +69,8 @@ def satisfies(series: pd.Series, condition: Any) -> np.ndarray:
 def _equal(series: pd.Series, values: list[Any]) -> np.ndarray:
     kind = temporal_kind(series.dtype)
     if kind is None:
-        return series.isin(values).to_numpy(bool)
+        held = [_as_held(value, series.dtype) for value in values]
+        return series.isin(held).to_numpy(bool)
     return np.isin(to_units(series, "us"), [count_of(v, kind, "us") for v in values])
 
 
@@ -76,18 +78,22 @@ def _between(series: pd.Series, interval: tuple[Any, ...]) -> np.ndarray:
     kind = temporal_kind(series.dtype)
     if kind is None:
         values = pd.to_numeric(series).to_numpy(float, na_value=np.nan)
-        low, high = interval
     else:
         values = to_units(series, "us")
-        low, high = (
-            None if end is None else count_of(end, kind, "us") for end in interval
-        )
     found = ~np.isnan(values)
-    if low is not None:
-        found &= values >= low
-    if high is not None:
-        found &= values <= high
+    for end, reaches in zip(interval, (np.greater_equal, np.less_equal), strict=True):
+        if not is_missing(end):
+            limit = count_of(end, kind, "us") if kind else _as_held(end, series.dtype)
+            found &= reaches(values, limit)
     return found
+
+
+def _as_held(value: Any, dtype: Any) -> Any:
+    """Return a number as a column of floats holds it, all else as it is."""
+    if not (isinstance(value, (int, float)) and pd.api.types.is_float_dtype(dtype)):
+        return value
+    with np.errstate(over="ignore"):
+        return getattr(dtype, "numpy_dtype", dtype).type(value).item()
 
 
 class Constraint(ABC):
@@ -198,7 +204,7 @@ class FixedCombinations(Constraint):
         return self.names
 
     def holds(self, frame: pd.DataFrame) -> np.ndarray:
-        allowed = set(self.combinations)
+        allowed = {_held(row, frame, self.names) for row in self.combinations}
         return np.array([key in allowed for key in _keys(frame, self.names)], bool)
 
     def conditions_on(self) -> Iterator[tuple[Hashable, Any]]:
@@ -309,7 +315,10 @@ class Determines(Constraint):
 
     def _wanted(self, frame: pd.DataFrame) -> list[tuple[Any, Any]]:
         """Return pairs of the value held and the value meant, one per row."""
-        wanted = dict(self.mapping)
+        wanted = {
+            _held(key, frame, self.names): _held((value,), frame, (self.determined,))[0]
+            for key, value in self.mapping
+        }
         held = (value for (value,) in _keys(frame, (self.determined,)))
         keys = _keys(frame, self.names)
         return [
@@ -403,6 +412,14 @@ def _keys(frame: pd.DataFrame, names: Sequence[Hashable]) -> Iterator[tuple[Any,
     """Yield the values of some columns row by row, None where they are missing."""
     columns = [map(_plain, frame[name].astype(object)) for name in names]
     return zip(*columns, strict=True)
+
+
+def _held(
+    values: Iterable[Any], frame: pd.DataFrame, names: Sequence[Hashable]
+) -> tuple[Any, ...]:
+    """Return values as the columns of a table hold them."""
+    pairs = zip(values, names, strict=True)
+    return tuple(_as_held(value, frame[name].dtype) for value, name in pairs)
 
 
 def _part(part: Any) -> Any:

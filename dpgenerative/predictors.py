@@ -385,8 +385,7 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
     def _target(self, y: pd.Series) -> pd.Series:
         self._target_dtype = y.dtype
         if self.classes is not None:
-            levels = pd.unique(np.asarray(self.classes))
-            dtype = pd.CategoricalDtype(levels.tolist())
+            dtype = pd.CategoricalDtype(self._stated_classes())
             # astype fails, or warns, at some values that are no level.
             codes = level_indices(y, dtype.categories.tolist())
             found = pd.Categorical.from_codes(codes, dtype=dtype)
@@ -408,6 +407,16 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
                 "labels, state them with classes= or in a Schema."
             )
         return y.astype(object)
+
+    def _stated_classes(self) -> list[Any]:
+        given = self.classes
+        listed = [] if isinstance(given, (str, bytes)) else list(given)
+        labels = [plain(label) for label in listed]
+        are_texts = {isinstance(label, str) for label in labels}
+        if len(are_texts) != 1 or pd.isna(objects(labels)).any():
+            rule = "must be a list of labels, all of them texts or all numbers"
+            refuse(self._owner, "classes", rule, given)
+        return pd.unique(np.asarray(labels)).tolist()
 
     def _restored(self, targets: pd.Series) -> np.ndarray:
         values = np.array(targets.tolist())

@@ -476,6 +476,7 @@ class Schema:
         schema = Schema(resolved, self.constraints)
         for constraint in self.constraints:
             _check_constraint(constraint, schema)
+            _check_dtypes(constraint, schema, frame)
         return schema
 
     @property
@@ -555,6 +556,11 @@ def check_condition(column: Column, condition: Any) -> None:
                 _unfit(column, condition, "the column has no missing values")
         elif column.numeric:
             _check_interval(column, (part, part), part)
+            if not column.temporal and column.step is not None:
+                steps = column.count(part) / column.step
+                if abs(steps - round(steps)) > 1e-6:
+                    step = f"{column.step:g}"
+                    _unfit(column, part, f"it is no multiple of the resolution {step}")
         elif column.levels is not None and part not in column.levels:
             known = list(column.levels[:20])
             more = " and others" if len(column.levels) > 20 else ""
@@ -613,6 +619,16 @@ def _check_constraint(constraint: Constraint, schema: Schema) -> None:
         _check_order(constraint, schema[constraint.low], schema[constraint.high])
     for name, condition in constraint.conditions_on():
         check_condition(schema[name], condition)
+
+
+def _check_dtypes(constraint: Constraint, schema: Schema, frame: pd.DataFrame) -> None:
+    """Require that columns of integers can hold what a constraint sets them to."""
+    for name, value in constraint.conditions_on():
+        dtype = frame[name].dtype
+        is_set = name in constraint.repairs and not is_missing(value)
+        is_whole = schema[name].numeric and pd.api.types.is_integer_dtype(dtype)
+        if is_set and is_whole and not _can_hold(dtype, value):
+            _unfit(schema[name], value, f"its dtype {dtype} cannot hold it")
 
 
 def _check_order(constraint: LessEqual, low: Column, high: Column) -> None:

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import chi2_contingency
 
 from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
-from dpgenerative.constraints import satisfies
+from dpgenerative.constraints import Determines, satisfies
 from dpgenerative.exceptions import SamplingError
 from dpgenerative.models.cells import Clamp
 from dpgenerative.transform import TableTransformer
@@ -345,7 +345,7 @@ def test_targets_and_arrays():
             "^The condition 'forty' on the column .* holds numbers only",
         ),
         ({"age": True}, "holds numbers only"),
-        ({"age": 30.5}, "no value of the column 'age'"),
+        ({"age": 30.5}, "it is no multiple of the resolution"),
         ({"income": [30_000, 40_000]}, "one number of the continuum 'income'"),
         ({"age": (30.2, 30.8)}, "no value of the column 'age'"),
         ({"age": None}, "the column has no missing values"),
@@ -415,6 +415,35 @@ def test_instants_without_a_zone_are_read_on_the_clock_of_the_column(narrow):
     assert rows["t"].dt.tz_localize(None).tolist() == given["t"].tolist()
     assert str(rows["t"].dt.tz) == "Asia/Tokyo"
     assert narrow.sample(given=rows[["t"]])["t"].tolist() == rows["t"].tolist()
+
+
+def test_numbers_are_compared_as_their_column_holds_them(narrow):
+    tenth = np.float32(0.1)
+    assert set(narrow.sample(50, given={"x": 0.1})["x"]) == {tenth}
+    rows = narrow.sample(400, given={"x": (0.1, 0.3)})
+    assert set(rows["x"]) == {tenth, np.float32(0.2), np.float32(0.3)}
+
+
+@pytest.mark.parametrize("end", [None, np.nan, pd.NA, pd.NaT])
+def test_a_missing_end_of_an_interval_is_no_limit(narrow, end):
+    assert narrow.sample(20, given={"i": (end, 4)})["i"].max() <= 4
+    assert narrow.sample(20, given={"t": ("2020-01-03", end)})["t"].dt.day.min() >= 3
+
+
+def test_a_condition_on_a_continuum_that_is_determined():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"c": rng.choice(["a", "b"], 500), "p": rng.random(500)})
+    frame["p"] = frame["p"].mask(frame["c"] == "a", 1.5)
+    facts = [
+        Column("c", "categorical", levels=["a", "b"]),
+        Column("p", "continuous", lower=0, upper=2, nullable=False),
+    ]
+    schema = Schema(facts, [Determines(["c"], "p", {"a": 1.5})])
+    flow = DPHFlowSynthesizer(None, schema=schema, n_steps=20).fit(frame)
+    assert set(flow.sample(50, given={"p": (0, 1.4)})["c"]) == {"b"}
+    rows = flow.sample(200, given={"p": (1.4, 1.6)}, random_state=0)
+    assert set(rows["p"][rows["c"] == "a"]) == {1.5}
+    assert rows["p"].between(1.4, 1.6).all()
 
 
 def test_too_few_rows_that_fit_say_so(models):

@@ -31,6 +31,7 @@ ALL = (
     Impossible({"end": pd.Timestamp("2020-01-02")}),
     Determines(["city", "kind"], "land", {("Oslo", 1): "NO", ("Rome", 2): None}),
 )
+TENTHS = np.array([0.1, 0.2, 0.3], dtype=np.float32)
 BUILDERS = {
     "Schema": Schema,
     "Column": Column,
@@ -109,6 +110,17 @@ def test_which_values_satisfy_a_condition(values, condition, expected):
             [1, 0, 1],
         ),
         (Determines(["a"], "b", {1: None}), {"a": [1, 1], "b": ["x", None]}, [0, 1]),
+        (
+            Determines(["a"], "b", {0.1: 0.3}),
+            {"a": TENTHS[[0, 0, 1]], "b": TENTHS[[2, 1, 1]]},
+            [1, 0, 1],
+        ),
+        (
+            FixedCombinations(["a", "b"], [[0.1, 1], [0.2, 2]]),
+            {"a": pd.array(TENTHS, dtype="Float32"), "b": [1, 1, 1]},
+            [1, 0, 0],
+        ),
+        (Impossible({"a": (0.1, 0.2)}), {"a": TENTHS}, [0, 0, 1]),
     ],
 )
 def test_which_rows_satisfy_a_constraint(constraint, rows, expected):
@@ -232,11 +244,21 @@ def test_a_schema_of_constraints_alone_counts():
         (Impossible({"city": ("Oslo", "Rome")}), "has levels, not intervals"),
         (Impossible({"start": ("spring", None)}), "holds datetimes only"),
         (Determines(["city"], "land", {"Oslo": "SE"}), "'SE' is none of"),
+        (Determines(["city"], "high", {"Oslo": 3.5}), "no multiple of the resolution"),
+        (FixedCombinations(["low"], [[3.5]]), "no multiple of the resolution"),
     ],
 )
 def test_constraints_that_do_not_fit_the_table_are_refused(constraint, message):
     with pytest.raises(ValueError, match=message):
         DPHFlowSynthesizer(schema=Schema(COLUMNS, [constraint])).fit(table(20))
+
+
+def test_a_determined_value_that_the_dtype_cannot_hold_is_refused():
+    facts = Schema([Column("high", "integer")], [Determines(["low"], "high", {1: 300})])
+    frame = table(20)[["low", "high"]]
+    assert facts.resolve(frame)["high"].upper is None
+    with pytest.raises(ValueError, match=r"300 on .* 'high' .*: its dtype int8 cannot"):
+        DPHFlowSynthesizer(schema=facts).fit(frame.astype("int8"))
 
 
 RULES = [

@@ -94,6 +94,17 @@ def test_classes_are_what_is_public_or_released_never_what_y_holds():
     assert list(stated) == ["poor", "rich", "unheard of"]
 
 
+@pytest.mark.parametrize(
+    "classes",
+    ["ab", [], ["a", None], ["a", np.nan], [1, "a"], [["a", "b"]], [["a"], []]],
+)
+def test_classes_that_are_no_list_of_labels_are_refused(classes):
+    X, signal = table(50)
+    model = SyntheticClassifier(DPHFlowSynthesizer(**FAST), classes=classes)
+    with pytest.raises(ValueError, match="'classes' of SyntheticClassifier must be a"):
+        model.fit(X, labels(signal, "string"))
+
+
 def test_numbers_are_labels_only_if_something_public_says_so():
     X, signal = table()
     y = pd.Series(labels(signal, "integer").astype(float), name="code")
