@@ -112,7 +112,11 @@ def _read_iso(text: str) -> dt.datetime | None:
 def _plain_instant(value: pd.Timestamp) -> Any:
     """Return what a clock of its own zone shows, at the years 1 to 9999."""
     ends = np.array(_ends(value.unit), dtype="M8[us]").astype(f"M8[{value.unit}]")
-    return np.clip(value.tz_localize(None).to_numpy(), *ends)
+    try:
+        local = value.tz_localize(None)
+    except Exception:  # a zone of somebody's own
+        return np.datetime64("NaT")
+    return np.clip(local.to_numpy(), *ends)
 
 
 def _arrow_values(series: pd.Series) -> np.ndarray:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import bz2
 import csv
+import datetime as dt
 import gzip
 import lzma
 import math
@@ -27,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpgenerative._temporal import temporal_kind
-from dpgenerative.schema import Column, Schema, decimal_scale
+from dpgenerative.schema import Column, Schema, decimal_scale, is_real_dtype
 
 TRUE = frozenset({"true", "t", "yes", "y", "1"})
 FALSE = frozenset({"false", "f", "no", "n", "0"})
@@ -81,6 +82,15 @@ class CsvFormat:
     decimal: str = "."
     na: tuple[str, ...] = ()
     date_format: str | None = None
+
+    def __post_init__(self) -> None:
+        form, some_day = self.date_format, dt.datetime(2001, 12, 31, tzinfo=dt.UTC)
+        if form is not None and not (
+            "%" in form and _instant_of(some_day.strftime(form), form)
+        ):
+            raise ValueError(
+                f"The format of dates must be one of datetime.strptime; got {form!r}."
+            )
 
 
 PLAIN = CsvFormat()
@@ -234,7 +244,7 @@ def _typed(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
     parts = {}
     for j, name in enumerate(frame.columns):
         series = frame.iloc[:, j]
-        if name in schema:
+        if name in schema and not _is_of_its_own(series.dtype):
             series = _READERS[schema[name].kind](series, schema[name])
         elif isinstance(series.dtype, pd.CategoricalDtype):
             # A file's dictionary holds what happened to occur.
@@ -243,9 +253,15 @@ def _typed(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
     return pd.DataFrame(parts).set_axis(frame.columns, axis=1)
 
 
+def _is_of_its_own(dtype: Any) -> bool:
+    """Return whether a file's type is read as what it is, or refused by the schema."""
+    is_arrows = isinstance(dtype, pd.ArrowDtype) and decimal_scale(dtype) is None
+    return is_arrows or temporal_kind(dtype) is not None
+
+
 def _numbers(series: pd.Series) -> np.ndarray:
-    plain = pd.to_numeric(_texts(series), errors="coerce")
-    values = plain.to_numpy(float, na_value=np.nan)
+    # One by one: how pandas reads a number depends on the others.
+    values = np.array([_number_of(text) for text in _texts(series)], dtype=float)
     return np.where(np.isfinite(values), values, np.nan)
 
 
@@ -286,7 +302,7 @@ def _as_levels(series: pd.Series, column: Column) -> pd.Series:
     }
 
     def level_of(text: Any) -> Any:
-        if text in table:
+        if isinstance(text, Hashable) and text in table:
             return table[text]
         return numbers.get(_number_of(text), column.other)
 
@@ -309,24 +325,38 @@ def _texts(series: pd.Series) -> pd.Series:
 
 def _as_instants(series: pd.Series, column: Column) -> pd.Series:
     """Read ISO 8601; where texts have time zones, on the clock of Greenwich."""
-    if temporal_kind(series.dtype) is not None:
-        return series
-    return _instants(_texts(series), "ISO8601")
+    return series if _is_of_numbers(series.dtype) else _instants(series)
 
 
-def _instants(texts: pd.Series, form: str) -> pd.Series:
-    found = pd.to_datetime(texts, errors="coerce", utc=True, format=form)
-    # A unit that pandas chose could follow the digits of the texts.
-    return found.dt.tz_localize(None).dt.as_unit("us")
+def _is_of_numbers(dtype: Any) -> bool:
+    return is_real_dtype(dtype) or pd.api.types.is_bool_dtype(dtype)
+
+
+def _instants(series: pd.Series, form: str | None = None) -> pd.Series:
+    # One by one: pandas lends the zone of a text to those after it.
+    values = np.array([_instant_of(text, form) for text in _texts(series)], "M8[us]")
+    return pd.Series(values, index=series.index)
+
+
+def _instant_of(text: Any, form: str | None) -> dt.datetime | None:
+    try:
+        read = dt.datetime
+        found = read.fromisoformat(text) if form is None else read.strptime(text, form)
+        if found.tzinfo is not None:
+            found = found.astimezone(dt.UTC)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return found.replace(tzinfo=None)
 
 
 def _as_durations(series: pd.Series, column: Column) -> pd.Series:
-    if temporal_kind(series.dtype) is not None:
+    if _is_of_numbers(series.dtype):
         return series
+    texts = [text if isinstance(text, str) else None for text in _texts(series)]
     with warnings.catch_warnings():
         # A warning of an outdated unit would speak of values.
         warnings.simplefilter("ignore", FutureWarning)
-        found = pd.to_timedelta(_texts(series), errors="coerce")
+        found = pd.to_timedelta(pd.Series(texts, series.index, object), errors="coerce")
     return found.dt.as_unit("us")
 
 
@@ -449,7 +479,7 @@ def _guessed(name: Hashable, texts: pd.Series, form: CsvFormat) -> dict[str, Any
     words = {str(text).strip().lower() for text in present.unique()}
     if words and words <= {"true", "false"}:
         return _bounded(Column(name, "boolean"), texts, ["kind"])
-    instants = _instants(present, form.date_format or "ISO8601")
+    instants = _instants(present, form.date_format)
     if words and instants.notna().all():
         unit = "D" if (instants == instants.dt.normalize()).all() else "s"
         marked = ["kind", "resolution"]

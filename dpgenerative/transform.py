@@ -596,7 +596,9 @@ class Increment:
             facts = column.numbers
             numbers = np.clip(numbers, facts.lower, facts.upper)
         step = self.low.numbers.step or 1.0
-        added = np.maximum(numbers - self._base(steps * step), self.least)
+        with np.errstate(over="ignore"):
+            added = numbers - self._base(steps * step)
+        added = np.clip(added, self.least, np.finfo(float).max)
         if not column.temporal:
             return pd.Series(added)
         missing = np.isnan(added)
@@ -994,7 +996,8 @@ class _Fitter:
         values = _as_numbers(column, series)
         values = values[np.isfinite(values)]
         if column.step is not None:
-            values = np.round(values / column.step) * column.step
+            with np.errstate(over="ignore"):  # huge ones are in the outermost cells
+                values = np.round(values / column.step) * column.step
         is_instant = column.kind == "datetime"
         ends = year_starts(column.unit) if is_instant else _MAGNITUDES
         info = _limits(dtype)

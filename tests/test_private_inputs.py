@@ -1,7 +1,9 @@
 """Nothing about inputs shows in an error, a warning or a dtype but public facts."""
 
+import datetime as dt
 import pickle
 import warnings
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -20,12 +22,14 @@ from dpgenerative import (
     SyntheticClassifier,
     SyntheticRegressor,
 )
+from dpgenerative._temporal import to_units
 from dpgenerative._validation import as_table, objects, plain
+from dpgenerative.constraints import LessEqual
 from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.predictors import as_container, as_series
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.search import _hits
-from dpgenerative.tables import read_table
+from dpgenerative.tables import _READERS, CsvFormat, _instants, read_table
 from dpgenerative.transform import TableTransformer, distinct_values, level_indices
 
 
@@ -160,6 +164,132 @@ def test_types_of_parquet_files_stay_what_they_are(tmp_path, last):
     pq.write_table(pa.table(columns), path)
     dtypes = [str(dtype) for dtype in read_table(path, Schema([])).dtypes]
     assert dtypes == ["Int8", "UInt64", "Float32", "boolean", "string"]
+
+
+TEXTS = {
+    "datetime": ["2020-01-01T05:00:00", "2020-01-01 05:00", "9000-01-01", "2020"],
+    "timedelta": ["1 h", "5 us", "100000 days"],
+    "continuous": [str(2**63), "9007199254740993"],
+    "integer": [str(2**53 - 1), "-1", "1.5"],
+}
+INTRUDERS = [
+    *("2020-01-01T00:00:00+23:59", "2020-01-01T00:00:00.123456789", "now", "a", "inf"),
+    *("9" * 400, str(2**64 - 1), "1 ns", "0001-01-01", "1_0", "1.5", "-1", "\ud800"),
+]
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+@pytest.mark.parametrize("text", INTRUDERS)
+def test_a_text_does_not_change_how_others_are_read(kind, text):
+    column, others = Column("a", kind), TEXTS[kind] * 20
+    alone = _READERS[kind](pd.Series(others, dtype=object), column)
+    among = _READERS[kind](pd.Series([text, *others], dtype=object), column)
+    assert alone.equals(among[1:].reset_index(drop=True))
+
+
+def test_instants_of_a_stated_form_are_read_row_by_row():
+    form = CsvFormat(date_format="%d.%m.%Y %H:%M%z")
+    texts = ["1.2.2020 05:00+0000", "1.2.2020 05:00+0100", "1.2.9000 05:00-0100", "a"]
+    found = _instants(pd.Series(texts, dtype=object), form.date_format)
+    hours = ["2020-02-01T05", "2020-02-01T04", "9000-02-01T06", "NaT"]
+    assert found.to_numpy().tolist() == np.array(hours, "M8[us]").tolist()
+    assert found.dtype == "M8[us]"
+
+
+@pytest.mark.parametrize("form", ["mixed", "ISO8601", "%Q", ""])
+def test_forms_of_instants_are_those_of_strptime(form):
+    with pytest.raises(ValueError, match=r"one of datetime\.strptime; got"):
+        CsvFormat(date_format=form)
+
+
+ODD_TYPES = {
+    "list": (pa.list_(pa.int64()), [1]),
+    "struct": (pa.struct([("a", pa.int64())]), {"a": 1}),
+    "binary": (pa.binary(), b"a"),
+    "bool": (pa.bool_(), True),
+    "decimal": (pa.decimal128(9, 2), Decimal(1)),
+    "time": (pa.time32("s"), 1),
+    "instant": (pa.timestamp("s", tz="Europe/Oslo"), 1),
+}
+ODD_KINDS = {
+    "datetime": {},
+    "timedelta": {},
+    "continuous": {},
+    "boolean": {},
+    "categorical": {"levels": ["a", 1]},
+}
+
+
+@pytest.mark.parametrize("stated", ODD_KINDS)
+@pytest.mark.parametrize("held", ODD_TYPES)
+def test_values_of_other_types_in_parquet_files_raise_nothing(tmp_path, held, stated):
+    kind, value = ODD_TYPES[held]
+    column = Column("a", stated, **ODD_KINDS[stated])
+
+    def dtype(values):
+        path = tmp_path / "rows.parquet"
+        pq.write_table(pa.table({"a": pa.array(values, kind)}), path)
+        return read_table(path, Schema([column]))["a"].dtype
+
+    assert dtype([value, None]) == dtype([None, None])
+    if held == "instant" and stated != "datetime":
+        # As objects, those far away would end the process.
+        assert dtype([value]) == pd.DatetimeTZDtype("ms", "Europe/Oslo")
+
+
+@pytest.mark.parametrize("value", [1e307, 1.79e308, -1.79e308])
+@pytest.mark.parametrize("resolution", [0.01, 1e-30])
+def test_huge_numbers_of_a_resolution_warn_of_nothing(value, resolution):
+    frame = pd.DataFrame({"a": np.append(np.linspace(0, 1, 200), value)})
+    schema = Schema([Column("a", "continuous", resolution=resolution)])
+    released(frame, schema)
+
+
+@pytest.mark.parametrize("value", [1.79e308, -1.79e308])
+def test_huge_increments_warn_of_nothing(value):
+    numbers = np.linspace(0, 1, 200)
+    frame = pd.DataFrame({"a": numbers, "b": np.append(numbers[1:], value)})
+    frame.loc[199, "a"] = -value
+    low = Column("a", "continuous", lower=-1.7e308, upper=1.7e308)
+    found = released(frame, Schema([low], [LessEqual("a", "b")]))
+    assert np.isfinite(found.learned(frame)[1]).all()
+
+
+def released(frame, schema):
+    mechanisms = Mechanisms(np.random.default_rng(0), np.random.default_rng(0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = TableTransformer.fit(
+            frame, schema.resolve(frame), mechanisms,
+            n_rows=200, multiplier=1.0, delta=1e-6, n_bins=5,
+        )  # fmt: skip
+        found.arrays(frame)
+    return found
+
+
+class Zone(dt.tzinfo):
+    """A time zone that fails once it is told to."""
+
+    fails = False
+
+    def utcoffset(self, when):
+        if self.fails:
+            raise RuntimeError("asked")
+        return dt.timedelta(0)
+
+    dst = utcoffset
+
+    def tzname(self, when):
+        return str(self.utcoffset(when))
+
+
+def test_time_zones_of_objects_raise_nothing():
+    zone = Zone()
+    instants = [pd.Timestamp(2020, 1, 2, tz=zone), dt.datetime(2020, 1, 2, tzinfo=zone)]
+    zone.fails = True
+    found = to_units(pd.Series([*instants, dt.date(2020, 1, 3)], dtype=object), "D")
+    assert np.isnan(found[0])
+    assert found[1:].tolist() == [18263.0, 18264.0]
 
 
 def all_alike(*_):

@@ -197,15 +197,14 @@ class _CellLogProb(torch.autograd.Function):
         ctx: Any, coefficients: Tensor, codes: Tensor, block: Cells
     ) -> Tensor:
         total, slopes = _log_prob_and_slopes(coefficients, codes, block, False)
-        # Row by row, so that no row changes how another is computed. The bounded way is
-        # always right, and serves models of files that do not hold the reach.
+        # The bounded way is always right, and serves models of files that do not hold
+        # the reach. Of all rows: in an array of some, sums round as their number has it.
         reach = getattr(block, "reach", math.inf)
         near = coefficients.abs().amax(1) * reach < LARGEST_OFFSET
         if not near.all():
-            far = ~near
-            total[far], slopes[far] = _log_prob_and_slopes(
-                coefficients[far], codes[far], block, True
-            )
+            bounded = _log_prob_and_slopes(coefficients, codes, block, True)
+            total = torch.where(near, total, bounded[0])
+            slopes = torch.where(near.unsqueeze(1), slopes, bounded[1])
         ctx.save_for_backward(slopes)
         return total
 

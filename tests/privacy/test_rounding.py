@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dpgenerative.models.cells import CellFacts
+from dpgenerative.models.cells import CellFacts, Cells, _CellLogProb
 from dpgenerative.models.flow import HFlow
 from dpgenerative.models.priors import NormalPrior
 from dpgenerative.models.vae import VAE
@@ -138,3 +138,24 @@ def test_a_row_at_its_place_is_the_same_in_any_company(case):
     for g, h in zip(gradients(batch), gradients(others), strict=True):
         assert torch.equal(g[7], h[7])
         assert not torch.equal(g, h)
+
+
+@pytest.mark.parametrize("n_far", [1, 2, 3, 5, 9])
+def test_rows_at_the_bound_do_not_change_how_others_are_computed(n_far):
+    """Not in the last bit: they are computed in an array of one shape."""
+    facts = CellFacts(torch.full((100,), 0.01), True, False, torch.ones(100) > 0)
+    block = Cells([facts, facts], 5)
+    generator = torch.Generator().manual_seed(0)
+    coefficients = 0.1 * torch.randn(64, sum(block.widths), generator=generator)
+    coefficients[:n_far] *= 100
+    codes = torch.randint(100, (64, 2), generator=generator)
+
+    def computed():
+        own = coefficients.clone().requires_grad_()
+        total = _CellLogProb.apply(own, codes, block)
+        return total.detach(), *torch.autograd.grad(total.sum(), own)
+
+    before = computed()
+    coefficients[0] = 0.0
+    for x, y in zip(before, computed(), strict=True):
+        assert torch.equal(x[1:], y[1:])
