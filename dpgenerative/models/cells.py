@@ -198,7 +198,7 @@ class _CellLogProb(torch.autograd.Function):
     ) -> Tensor:
         total, slopes = _log_prob_and_slopes(coefficients, codes, block, False)
         # The bounded way is always right, and serves models of files that do not hold
-        # the reach. Of all rows: in an array of some, sums round as their number has it.
+        # the reach. Of all rows: in an array of some, rounding depends on how many.
         reach = getattr(block, "reach", math.inf)
         near = coefficients.abs().amax(1) * reach < LARGEST_OFFSET
         if not near.all():
