@@ -59,8 +59,9 @@ class SecureGenerator:
     """A `RandomSource` of the operating system's cryptographic generator.
 
     A normal is the sum of `N_GAUSSIANS` normals over the root of their number, each
-    made of two uniforms (Box and Muller): to invert the floating-point sum an attacker
-    would have to find all of them (Holohan and Braghin 2021).
+    made of two uniforms of its own (Box and Muller; the other normal of the two goes
+    into another sum): to invert the floating-point sum an attacker would have to find
+    all of them (Holohan and Braghin 2021).
 
     Edge cases: arrays of no entries are empty; a rate of 1 makes every `geometric` 1.
     """
@@ -83,11 +84,12 @@ class SecureGenerator:
     def standard_normal(self, size: Any = None) -> Any:
         """Return standard normals."""
         n = _count(size)
-        half = (n * N_GAUSSIANS + 1) // 2
-        radius = np.sqrt(-2 * np.log(self._uniforms(half)))
-        angle = 2 * math.pi * self._uniforms(half)
-        parts = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
-        sums = parts[: n * N_GAUSSIANS].reshape(N_GAUSSIANS, n).sum(0)
+        # Of a pair's normals, which add up to another one of the pair, no sum has both.
+        shape = N_GAUSSIANS // 2, max(n, 2)
+        radius = np.sqrt(-2 * np.log(self._uniforms(math.prod(shape)))).reshape(shape)
+        angle = 2 * math.pi * self._uniforms(math.prod(shape)).reshape(shape)
+        cosines, sines = radius * np.cos(angle), radius * np.sin(angle)
+        sums = (cosines + np.roll(sines, 1, axis=1)).sum(0)[:n]
         return _shaped(sums / math.sqrt(N_GAUSSIANS), size)
 
     def geometric(self, p: Any, size: Any = None) -> Any:

@@ -564,6 +564,14 @@ def norm_with_half_its_noise(patch):
     _norm_noise(patch, 0.5)
 
 
+def norms_in_order(patch):
+    def in_order(rows, size, rng):
+        for part in torch.from_numpy(rows).split(size):
+            yield part, torch.ones_like(part, dtype=torch.bool)
+
+    patch.setattr(base, "padded_chunks", in_order)
+
+
 def norm_past_the_door(patch):
     whole = base.estimate_norm
 
@@ -984,6 +992,14 @@ MUTANTS = (
     Mutant("a norm estimate without noise", norm_without_noise, AUTOMATIC),
     Mutant("a norm estimate with half its noise", norm_with_half_its_noise, AUTOMATIC),
     Mutant("a norm estimate past the ledger", norm_past_the_door, AUTOMATIC),
+    Mutant(
+        "norms of the rows in their order",
+        norms_in_order,
+        partial(
+            test_sensitivity.test_norms_are_of_rows_at_random_places,
+            41,
+        ),
+    ),
     Mutant(
         "a row in every cell of the norms",
         row_in_all_cells,
