@@ -416,6 +416,18 @@ def bounds_from_rows(patch):
     _facts_from_rows(patch, bounded)
 
 
+def increments_from_rows(patch):
+    whole = _Fitter.fit
+
+    def bounded(self, column, dtype, series):
+        if column.name == "income":
+            ends = float(series.min()), float(series.max())
+            column = dataclasses.replace(column, lower=ends[0], upper=ends[1])
+        return whole(self, column, dtype, series)
+
+    patch.setattr(_Fitter, "fit", bounded)
+
+
 def levels_from_rows(patch):
     def listed(column, values):
         if column.name != "city":
@@ -906,6 +918,11 @@ MUTANTS = (
         "bounds from the rows (min, max)",
         bounds_from_rows,
         partial(REPLAY, "discovered"),
+    ),
+    Mutant(
+        "bounds of increments from the rows",
+        increments_from_rows,
+        partial(REPLAY, "constrained"),
     ),
     Mutant(
         "levels from the rows",
