@@ -201,10 +201,14 @@ def count_of(value: Any, kind: str, unit: str) -> int:
     Raises
     ------
     ValueError, TypeError
-        For what is no instant on a clock without a zone, or no duration.
+        For what is no instant on a clock without a zone, or no duration; for text
+        that does not begin with the year.
     """
     if isinstance(value, (bool, int, float)):
         raise TypeError("a number is no time")
+    if kind == "datetime" and isinstance(value, str) and not value[:4].isdecimal():
+        # pandas would guess which of 01.02.2020 is the day, and read "today".
+        raise ValueError("not a year first")
     time = pd.Timedelta(value) if kind == "timedelta" else pd.Timestamp(value)
     if time is pd.NaT or getattr(time, "tzinfo", None) is not None:
         raise ValueError("not a time without a zone")

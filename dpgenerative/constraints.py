@@ -68,18 +68,19 @@ def satisfies(series: pd.Series, condition: Any) -> np.ndarray:
 
 def _equal(series: pd.Series, values: list[Any]) -> np.ndarray:
     kind = temporal_kind(series.dtype)
-    if kind is None:
-        held = [_as_held(value, series.dtype) for value in values]
-        return series.isin(held).to_numpy(bool)
-    return np.isin(to_units(series, "us"), [count_of(v, kind, "us") for v in values])
+    if kind is not None:
+        times = [count_of(value, kind, "us") for value in values]
+        return np.isin(to_units(series, "us"), times)
+    held = [_as_held(value, series.dtype) for value in values]
+    found = series.isin(held).to_numpy(bool)
+    if series.dtype == object and any(isinstance(each, dt.date) for each in series):
+        asked = to_units(pd.Series(values, dtype=object), "us")
+        found |= np.isin(to_units(series, "us"), asked)
+    return found
 
 
 def _between(series: pd.Series, interval: tuple[Any, ...]) -> np.ndarray:
-    kind = temporal_kind(series.dtype)
-    if kind is None:
-        values = pd.to_numeric(series).to_numpy(float, na_value=np.nan)
-    else:
-        values = to_units(series, "us")
+    kind, values = _line_of(series), _on_line(series)
     found = ~np.isnan(values)
     for end, reaches in zip(interval, (np.greater_equal, np.less_equal), strict=True):
         if not is_missing(end):
@@ -94,6 +95,20 @@ def _as_held(value: Any, dtype: Any) -> Any:
         return value
     with np.errstate(over="ignore"):
         return getattr(dtype, "numpy_dtype", dtype).type(value).item()
+
+
+def _line_of(series: pd.Series) -> str | None:
+    """Return the kind of times of an ordered column, None for numbers.
+
+    Numbers have dtypes of their own: what is ordered among objects are dates.
+    """
+    return "datetime" if series.dtype == object else temporal_kind(series.dtype)
+
+
+def _on_line(series: pd.Series) -> np.ndarray:
+    if _line_of(series) is not None:
+        return to_units(series, "us")
+    return pd.to_numeric(series).to_numpy(float, na_value=np.nan)
 
 
 class Constraint(ABC):
@@ -160,12 +175,6 @@ class LessEqual(Constraint):
         low, high = (_on_line(frame[name]) for name in self.columns)
         missing = np.isnan(low) | np.isnan(high)
         return missing | (low < high if self.strict else low <= high)
-
-
-def _on_line(series: pd.Series) -> np.ndarray:
-    if temporal_kind(series.dtype) is not None:
-        return to_units(series, "us")
-    return pd.to_numeric(series).to_numpy(float, na_value=np.nan)
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from dpgenerative.exceptions import UnsupportedColumnError
 
 KINDS = ("continuous", "integer", "categorical", "boolean", "datetime", "timedelta")
 TEMPORAL = ("datetime", "timedelta")
+EXAMPLES = {"datetime": "2020-01-31", "timedelta": "36h"}
 DEFAULT_UNIT = "s"
 """Resolution of times where none is stated."""
 OTHER = "other"
@@ -122,6 +123,10 @@ class Column:
             "other",
         ):
             object.__setattr__(self, field, _plain(getattr(self, field)))
+        if self.nullable not in (None, True, False):
+            self._refuse("nullable", "must be True, False or None", self.nullable)
+        if not isinstance(self.ordered, bool):
+            self._refuse("ordered", "must be True or False", self.ordered)
         if self.temporal:
             self._read_times()
         for field in ("lower", "upper", "resolution"):
@@ -217,7 +222,9 @@ class Column:
                     count = count_of(value, self.kind, self.unit)
                     text = spelled(count, self.kind, self.unit)
                 except (ValueError, TypeError, OverflowError):
-                    self._refuse(field, f"must be a {self.kind} without a zone", value)
+                    example = EXAMPLES[self.kind]
+                    rule = f"must be a {self.kind} without a zone, such as {example!r}"
+                    self._refuse(field, rule, value)
                 object.__setattr__(self, field, text)
 
     def _check_other(self) -> None:
@@ -349,6 +356,9 @@ class Schema:
     def __init__(
         self, columns: Iterable[Column], constraints: Iterable[Constraint] = ()
     ) -> None:
+        for what, given in (("columns", columns), ("constraints", constraints)):
+            if not isinstance(given, Iterable):
+                raise ValueError(f"Schema takes {what} as a sequence; got {given!r}.")
         columns, constraints = tuple(columns), tuple(constraints)
         for constraint in constraints:
             if not isinstance(constraint, Constraint):
@@ -582,8 +592,10 @@ def _check_interval(
             for sign, end in ((-1, interval[0]), (1, interval[1]))
         )
     except (ValueError, TypeError, OverflowError):
-        what = f"{column.kind}s" if column.temporal else "numbers"
-        _unfit(column, condition, f"the column holds {what} only")
+        what = "numbers only"
+        if column.temporal:
+            what = f"{column.kind}s only, such as {EXAMPLES[column.kind]!r}"
+        _unfit(column, condition, f"the column holds {what}")
     if not low <= high:
         _unfit(column, condition, "the interval is empty")
     if facts.lower is not None and (high < facts.lower or low > facts.upper):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from itertools import pairwise
 
 import numpy as np
@@ -226,6 +227,23 @@ def test_the_distance_between_dates_is_learned(learned):
     assert rows["discharged"].max() <= pd.Timestamp("2021-12-31")
     # Rows beyond the last date are drawn again, not moved to it.
     assert (rows["discharged"] == rows["discharged"].max()).mean() < 0.01
+
+
+def test_dates_among_objects_keep_their_order_and_distance():
+    frame = stays()
+    for name in ("admitted", "discharged"):
+        frame[name] = frame[name].dt.date.astype(object)
+    model = DPHFlowSynthesizer(3.0, schema=STAYS, random_state=0).fit(frame)
+    assert STAYS.check(frame).empty
+    rows = model.sample(500, random_state=0, given={"admitted": ("2020-06-01", None)})
+    assert {type(day) for day in rows["discharged"]} == {date}
+    assert rows["admitted"].min() >= date(2020, 6, 1)
+    days = (rows["discharged"] - rows["admitted"]).map(lambda stay: stay.days)
+    assert days.min() >= 0
+    assert 2 <= days.median() <= 4
+    part = frame[["admitted", "discharged"]].head(20)
+    whole = model.sample(given=part, random_state=0)
+    pd.testing.assert_frame_equal(whole[["admitted", "discharged"]], part)
 
 
 def test_it_survives_saving(learned, tmp_path):

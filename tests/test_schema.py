@@ -195,6 +195,13 @@ def test_names_are_distinct():
         Schema([AGE, Column(1, "integer"), AGE, Column(1, "boolean")])
 
 
+def test_one_fact_is_no_list_of_facts():
+    with pytest.raises(ValueError, match="takes columns as a sequence; got Column"):
+        Schema(AGE)
+    with pytest.raises(ValueError, match="constraints as a sequence; got LessEqual"):
+        Schema([AGE], LessEqual("age", "share"))
+
+
 @pytest.mark.parametrize("wrong", ["age", {"name": "age"}, None])
 def test_only_columns_are_taken(wrong):
     with pytest.raises(ValueError, match="takes Column objects") as caught:

@@ -288,8 +288,9 @@ class Candidates:
         if not effective.all():
             raise SamplingError(
                 f"{self.owner}.sample: {int((effective == 0).sum())} of the {n} rows "
-                f"given have no completion among {self.max_tries} candidates. Give "
-                f"less, or raise max_tries={self.max_tries}."
+                f"given have no completion among {self.max_tries} candidates that "
+                "keeps the constraints of the schema. See whether the values given do "
+                f"(Schema.check), give less, or raise max_tries={self.max_tries}."
             )
         if poor := int((effective < POOR).sum()):
             warnings.warn(
