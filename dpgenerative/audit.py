@@ -81,8 +81,9 @@ class AuditResult:
         What the configuration claims of a whole fit for one row: with
         `max_rows_per_unit`, each row's share of what is promised a person.
     best : float
-        About what the strongest adversary of this game could show with as many trials
-        if the claim were exactly met.
+        About what the strongest adversary of this game could show if the claim were
+        exactly met: with as many trials, of one step (`audit_mechanism`) with endless
+        ones.
     n_trials : int
         Number of guesses, or of trials to choose guesses from.
     """
@@ -113,7 +114,8 @@ class AuditResult:
             f"{self.audit}: with {100 * self.confidence:g} % confidence epsilon is at "
             f"least {self.lower_bound:.3f} at delta {self.delta:g} for one row, "
             f"{verdict} the claimed {self.epsilon:g} ({100 * self.share:.0f} % of it; "
-            f"about {self.best:.3f} could be shown with {self.n_trials} trials)."
+            f"{self.n_trials} trials; an ideal adversary would show about "
+            f"{self.best:.3f})."
         )
 
     def __str__(self) -> str:

@@ -814,6 +814,7 @@ def _problems(column: Column, series: pd.Series) -> Iterable[tuple[str, np.ndarr
     if column.temporal:
         values = to_units(series, column.unit)
         column = column.numbers
+        yield "neither a time nor text in ISO 8601", ~missing & np.isnan(values)
         if column.lower is not None:
             yield "before the lower bound", values < column.lower
             yield "after the upper bound", values > column.upper

@@ -412,6 +412,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         """
         self._check_parameters()
         X, y = _containers(self.estimator, X, y)
+        public = _public_containers(self.estimator, public)
         candidates = self._candidates()
         fits = [self._planned(params, X, y, public) for params in candidates]
         charge(type(self).__name__, self.epsilon, self.delta)
@@ -793,6 +794,13 @@ def _containers(estimator: Any, X: Any, y: Any) -> tuple[Any, Any]:
     elif y is not None:
         y = as_series("PrivateSearchCV", y)
     return as_container("PrivateSearchCV", X), y
+
+
+def _public_containers(estimator: Any, public: Any) -> Any:
+    """Return public rows in the containers of the private ones."""
+    if isinstance(public, tuple) and len(public) == 2:
+        return _containers(estimator, *public)
+    return _containers(estimator, public, None)[0] if public is not None else None
 
 
 def _rows(data: Any, chosen: np.ndarray) -> Any:

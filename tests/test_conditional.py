@@ -402,10 +402,15 @@ def narrow():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("i", 300), ("t", "soon"), ("day", "soon")]
+    ("name", "value", "problem"),
+    [
+        ("i", 300, "the column 'i' does not fit its dtype"),
+        ("t", "soon", "the column 't': neither a time"),
+        ("day", "soon", "the column 'day': neither a time"),
+    ],
 )
-def test_values_that_a_dtype_cannot_hold(narrow, name, value):
-    with pytest.raises(ValueError, match=f"the column '{name}' does not fit its dtype"):
+def test_values_that_a_dtype_cannot_hold(narrow, name, value, problem):
+    with pytest.raises(ValueError, match=problem):
         narrow.sample(given=pd.DataFrame({name: [value]}))
 
 

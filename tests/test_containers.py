@@ -281,3 +281,10 @@ def test_every_instant_among_objects_is_read_on_its_own_clock():
         ]
     )
     assert to_units(frame["born"], "D").tolist() == [18_262] * 3 + [2_932_895]
+
+
+def test_a_schema_finds_what_is_no_date():
+    mixed = objects([dt.date(2020, 1, 1), "2020-02-30", "2020-02-01", None, 3])
+    found = BORN.check(mixed)
+    assert found["row"].tolist() == [1, 4]
+    assert set(found["problem"]) == {"neither a time nor text in ISO 8601"}

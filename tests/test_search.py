@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from scipy.stats import randint
 from sklearn.exceptions import NotFittedError
@@ -580,6 +581,16 @@ def drawn_alone(self, candidates, budget, X, y, rng, mechanisms, *_):
     assert isinstance(rng, SecureGenerator)
     TrialLaw(2.0).draw(rng)
     raise StopIteration
+
+
+def test_public_rows_of_polars():
+    frame = pl.DataFrame(X, schema=["a", "b"])
+    search = PrivateSearchCV(flow(), {"n_bins": [8]}, mean_trials=2)
+    search.fit(frame, public=frame[:50])
+    assert "50 rows given as public" in str(search.privacy_)
+    rest = frame.drop("b")
+    search.fit(rest, frame["b"], public=(rest[:50], frame["b"][:50]))
+    assert "50 rows given as public" in str(search.privacy_)
 
 
 @pytest.mark.parametrize("estimator", [flow(), SyntheticClassifier(flow())])

@@ -672,7 +672,8 @@ def _broken(attack: AttackResult) -> str:
         return ""
     return (
         f" That is more than the promise allows: it takes an epsilon of at least "
-        f"{bound:.2f} to explain it, and {epsilon:g} was promised. Do not release."
+        f"{bound:.2f} to explain it, and {epsilon:g} was promised (unless the used and "
+        "the unused rows differ in other ways, such as a year). Do not release."
     )
 
 
