@@ -563,10 +563,11 @@ class Increment:
         return self.whole.column.name
 
     def completed(self, increments: Column) -> Increment:
-        """Return the rule with bounds that follow from those of the increments."""
-        high, dtype = self.whole.column, self.whole.dtype
+        """Return the rule with what follows from the increments that were released."""
+        dtype = self.whole.dtype
+        high = replace(self.whole.column, nullable=increments.nullable)
         if high.lower is not None:
-            return self
+            return replace(self, whole=replace(self.whole, column=high))
         first, added = self.low.numbers, increments.numbers
         factor = scale(self.low, high)
         ends = [factor * first.lower + added.lower, factor * first.upper + added.upper]

@@ -406,3 +406,14 @@ def test_one_cell_holds_the_column_itself():
     assert isinstance(each, Increment)
     assert each.whole.n_cells == 1
     assert each.whole.column.upper == "2021-12-31"
+
+
+@pytest.mark.parametrize("stated", [[], [Column("b", "continuous", lower=-9, upper=9)]])
+def test_absent_missing_increments_are_no_missing_values(stated):
+    a = np.random.default_rng(0).normal(size=3000)
+    schema = Schema(stated, [LessEqual("a", "b")])
+    flow = DPHFlowSynthesizer(epsilon=50.0, n_steps=2, schema=schema, random_state=0)
+    flow.fit(pd.DataFrame({"a": a, "b": a + 1}))
+    assert [column.nullable for column in flow.schema_.columns] == [False, False]
+    with pytest.raises(ValueError, match="has no missing values"):
+        flow.sample(5, given={"b": None})
