@@ -426,7 +426,7 @@ def test_lying_objects_are_asked_nothing(name):
     flow.sample(20)
     small = DPHFlowSynthesizer(epsilon=50.0, n_steps=2)
     small.fit(values.reshape(20, 2))
-    model = SyntheticClassifier(small, classes=["a", 7], n_samples=50, random_state=0)
+    model = SyntheticClassifier(small, classes=["a", "b"], n_samples=50, random_state=0)
     model.fit(frame[["open", "x"]], labels)
     model.predict(frame[["open", "x"]])
     held_out = frame[["open", "x"]].tail(1), labels.tail(1)
