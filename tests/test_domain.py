@@ -60,6 +60,14 @@ def test_stated_levels_that_the_dtype_lacks_come_back(estimator, tmp_path):
     assert set(tables[0]["a"]) == set(levels)
 
 
+def test_equal_levels_are_no_levels_of_a_category():
+    schema = Schema([Column("a", "categorical", levels=["x", 1, True])])
+    frame = pd.DataFrame({"a": ["x", 1, True] * 20})
+    with pytest.raises(ValueError, match="Column 'a': a category dtype takes equal"):
+        schema.resolve(frame.astype("category"), [])
+    assert schema.resolve(frame, [])["a"].levels == ("x", 1, True)
+
+
 def test_public_rows_may_have_levels_that_the_private_dtype_lacks():
     frame = pd.DataFrame({"a": pd.Categorical(["x", "y"] * 30)})
     public = pd.DataFrame({"a": pd.Categorical(["z"] * 60)})
