@@ -769,8 +769,8 @@ def _reconcile(stated: Column, by_dtype: Column, dtype: Any) -> Column:
         )
     if isinstance(dtype, pd.CategoricalDtype) and len(set(named)) < len(named):
         raise ValueError(
-            f"Column {stated.name!r}: a category dtype takes equal levels for one, as 1 "
-            "and True are. Convert the column to object, or state other levels."
+            f"Column {stated.name!r}: a category dtype takes equal levels for one, as "
+            "1 and True are. Convert the column to object, or state other levels."
         )
     holds_missing = can_hold_missing(dtype)
     nullable = holds_missing if stated.nullable is None else stated.nullable
