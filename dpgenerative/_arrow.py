@@ -13,6 +13,7 @@ from collections.abc import Hashable
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 Written = tuple[tuple[Hashable, str], ...]
 """By column, Arrow's own name of a type of text that pandas has another dtype for."""
@@ -48,8 +49,6 @@ def received(owner: str, data: Any) -> tuple[Any, str, Written]:
     The container is "frame" or "series" after its library, where samples can come back
     in it: "polars frame".
     """
-    import pyarrow as pa
-
     is_column = not hasattr(data, "columns") and (
         hasattr(data, "dtype") or hasattr(data, "type")
     )
@@ -78,8 +77,6 @@ def received(owner: str, data: Any) -> tuple[Any, str, Written]:
 
 
 def _table(data: Any, is_column: bool) -> Any:
-    import pyarrow as pa
-
     if not is_column:
         return data if isinstance(data, pa.Table) else pa.table(data)
     column = [pa.array(data)] if hasattr(data, "__arrow_c_array__") else data
@@ -88,15 +85,11 @@ def _table(data: Any, is_column: bool) -> Any:
 
 
 def _is_wrapped(held: Any) -> bool:
-    import pyarrow as pa
-
     return _plain_type(held) == pa.string() and held != pa.string()
 
 
 def _plain_type(held: Any) -> Any:
     """Return the type of the values that a column of this type stands for."""
-    import pyarrow as pa
-
     plain = held.value_type if pa.types.is_dictionary(held) else held
     is_text = str(plain) in ("large_string", "string_view")
     return pa.string() if is_text else plain
@@ -104,8 +97,6 @@ def _plain_type(held: Any) -> Any:
 
 def _plain(column: Any) -> Any:
     """Return a column without a dictionary, texts in the one type that pandas has."""
-    import pyarrow as pa
-
     plain = _plain_type(column.type)
     if not pa.types.is_dictionary(column.type):
         return column.cast(plain)
@@ -137,8 +128,6 @@ def sent(data: Any, container: str, written: Written) -> Any:
     library = container.rpartition(" ")[0]
     if not library:
         return data
-    import pyarrow as pa
-
     is_column = isinstance(data, pd.Series)
     frame = data.to_frame("" if data.name is None else data.name) if is_column else data
     names = [str(name) for name in frame.columns]
@@ -173,8 +162,6 @@ def _in_polars(table: Any, frame: pd.DataFrame, texts: dict[str, str]) -> Any:
 
 
 def _type_named(text: str) -> Any:
-    import pyarrow as pa
-
     found = re.fullmatch(
         r"dictionary<values=(\w+), indices=(\w+), ordered=([01])>", text
     )

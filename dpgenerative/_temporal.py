@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 PER_DAY = {
     "D": 1,
@@ -36,8 +37,6 @@ def temporal_kind(dtype: Any) -> str | None:
 
 
 def _arrow_kind(arrow: Any) -> str | None:
-    import pyarrow as pa
-
     if pa.types.is_timestamp(arrow) or pa.types.is_date(arrow):
         return "datetime"
     return "timedelta" if pa.types.is_duration(arrow) else None
@@ -45,8 +44,6 @@ def _arrow_kind(arrow: Any) -> str | None:
 
 def holds_days(dtype: Any) -> bool:
     """Whether a dtype holds dates without a time of day."""
-    import pyarrow as pa
-
     return isinstance(dtype, pd.ArrowDtype) and pa.types.is_date(dtype.pyarrow_dtype)
 
 
@@ -121,8 +118,6 @@ def _plain_instant(value: pd.Timestamp) -> Any:
 
 def _arrow_values(series: pd.Series) -> np.ndarray:
     """Return numpy's instants, in UTC, or durations."""
-    import pyarrow as pa
-
     arrow = series.dtype.pyarrow_dtype
     if pa.types.is_date(arrow):
         arrow = pa.timestamp("s" if pa.types.is_date32(arrow) else "ms")
@@ -180,8 +175,6 @@ def from_units(
         )
     if not isinstance(dtype, pd.ArrowDtype):
         return series.astype(dtype)
-    import pyarrow as pa
-
     array = pa.array(series, from_pandas=True).cast(dtype.pyarrow_dtype, safe=False)
     return pd.Series(pd.arrays.ArrowExtensionArray(array))
 

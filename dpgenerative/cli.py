@@ -341,13 +341,25 @@ def _parser() -> Parser:
     return parser
 
 
-def _command(commands: Any, run: Any, output: str, needed: bool = True) -> Parser:
+def _command(
+    commands: Any, run: Any, output: str | None = None, needed: bool = True
+) -> Parser:
     text = inspect.getdoc(run)
     command: Parser = commands.add_parser(run.__name__, help=text, description=text)
     command.set_defaults(run=run)
-    command.add_argument("-o", "--output", required=needed, help=output)
-    command.add_argument("--force", action="store_true", help="replace what is there")
+    if output is not None:
+        add = command.add_argument
+        add("-o", "--output", required=needed, help=output)
+        add("--force", action="store_true", help="replace what is there")
     return command
+
+
+def _add_model(command: Parser) -> None:
+    command.add_argument("--model", choices=list(MODELS), default="flow")
+    command.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE",
+        help="any other parameter of the synthesizer; may be repeated",
+    )  # fmt: skip
 
 
 def _add_fit(commands: Any) -> None:
@@ -360,11 +372,7 @@ def _add_fit(commands: Any) -> None:
     command.add_argument("--delta", type=float, default=1e-5, help="default 1e-5")
     command.add_argument("--schema", help="JSON file of public facts; see schema")
     command.add_argument("--public", help="rows that nobody has to protect")
-    command.add_argument("--model", choices=list(MODELS), default="flow")
-    command.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE",
-        help="any other parameter of the synthesizer; may be repeated",
-    )  # fmt: skip
+    _add_model(command)
     command.add_argument(
         "--checkpoint", metavar="FILE",
         help="go on from FILE after an interruption; as private as the rows",
@@ -413,18 +421,12 @@ def _add_csv(command: Parser) -> None:
 
 
 def _add_forecast(commands: Any) -> None:
-    text = inspect.getdoc(forecast)
-    command = commands.add_parser("forecast", help=text, description=text)
-    command.set_defaults(run=forecast)
+    command = _command(commands, forecast)
     command.add_argument("schema", help="JSON file of public facts; see schema")
     command.add_argument("--rows", type=int, required=True, help="about how many")
     command.add_argument("--epsilon", type=float, required=True, help="budget")
     command.add_argument("--delta", type=float, default=1e-5, help="default 1e-5")
-    command.add_argument("--model", choices=list(MODELS), default="flow")
-    command.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE",
-        help="any other parameter of the synthesizer; may be repeated",
-    )  # fmt: skip
+    _add_model(command)
 
 
 def _epsilon(text: str) -> float | None:

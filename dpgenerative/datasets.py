@@ -68,21 +68,6 @@ _COVERTYPE_FACTS: dict[str, dict[str, Any]] = {
 }
 _INTRUSION_FACTS: dict[str, dict[str, Any]] = {
     "root_shell": {"lower": 0, "upper": 1},
-    "serror_rate": _SHARE,
-    "srv_serror_rate": _SHARE,
-    "rerror_rate": _SHARE,
-    "srv_rerror_rate": _SHARE,
-    "same_srv_rate": _SHARE,
-    "diff_srv_rate": _SHARE,
-    "srv_diff_host_rate": _SHARE,
-    "dst_host_same_srv_rate": _SHARE,
-    "dst_host_diff_srv_rate": _SHARE,
-    "dst_host_same_src_port_rate": _SHARE,
-    "dst_host_srv_diff_host_rate": _SHARE,
-    "dst_host_serror_rate": _SHARE,
-    "dst_host_srv_serror_rate": _SHARE,
-    "dst_host_rerror_rate": _SHARE,
-    "dst_host_srv_rerror_rate": _SHARE,
 }
 
 # Columns of which it is known that values are missing.
@@ -103,26 +88,15 @@ _INTRUSION_CLASSES = {
     "dos": ("back", "land", "neptune", "pod", "smurf", "teardrop"),
     "probe": ("ipsweep", "nmap", "portsweep", "satan"),
     "r2l": (
-        "ftp_write",
-        "guess_passwd",
-        "imap",
-        "multihop",
-        "phf",
-        "spy",
-        "warezclient",
+        "ftp_write", "guess_passwd", "imap", "multihop", "phf", "spy", "warezclient",
         "warezmaster",
     ),
     "u2r": ("buffer_overflow", "loadmodule", "perl", "rootkit"),
-}
+}  # fmt: skip
 _INTRUSION_NOMINAL = (
-    "protocol_type",
-    "service",
-    "flag",
-    "land",
-    "logged_in",
-    "is_host_login",
+    "protocol_type", "service", "flag", "land", "logged_in", "is_host_login",
     "is_guest_login",
-)
+)  # fmt: skip
 
 _FAIR_OCCUPATION = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
 _FAIR_CODES = {  # name: (codes, ordered)
@@ -312,7 +286,8 @@ def fetch_intrusion(*, data_home: str | os.PathLike[str] | None = None) -> Bunch
     """
     parts = _read_folder("intrusion", data_home) or _download(_download_intrusion)
     train, test = (part.assign(label=_attack_class(part["label"])) for part in parts)
-    schema = _schema(train, _INTRUSION_FACTS)
+    shares = {name: _SHARE for name in train.columns if name.endswith("_rate")}
+    schema = _schema(train, _INTRUSION_FACTS | shares)
     return _bunch(train, test, schema, "label", _INTRUSION_DESCR)
 
 

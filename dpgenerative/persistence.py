@@ -102,7 +102,6 @@ CONTENT_ERRORS = (
     AssertionError,
     LookupError,
     MemoryError,
-    RecursionError,
     RuntimeError,
     TypeError,
     ValueError,

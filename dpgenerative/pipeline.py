@@ -208,16 +208,12 @@ def _named(rows: Any, step: Any) -> Any:
 
 def _undone_columns(name: str, step: ColumnTransformer, rows: Any) -> Any:
     """Undo a column transformer by undoing its parts, side by side."""
-    n_columns = step.n_features_in_
     found: dict[int, Any] = {}
     for part_name, part, places in _parts(step):
-        out = (
-            rows[:, step.output_indices_[part_name]]
-            if isinstance(rows, np.ndarray)
-            else rows.iloc[:, step.output_indices_[part_name]]
-        )
         if not places:
             continue
+        picked = rows if isinstance(rows, np.ndarray) else rows.iloc
+        out = picked[:, step.output_indices_[part_name]]
         label = f"{name}__{part_name}"
         if part == "drop":
             _refuse_step(label, step, f"drops {len(places)} columns")
@@ -225,33 +221,29 @@ def _undone_columns(name: str, step: ColumnTransformer, rows: Any) -> Any:
         columns = pd.DataFrame(undone)
         for k, place in enumerate(places):
             found[place] = columns.iloc[:, k].to_numpy()
-    names = getattr(step, "feature_names_in_", range(n_columns))
-    frame = pd.DataFrame({names[place]: found[place] for place in range(n_columns)})
-    if hasattr(step, "feature_names_in_"):
-        return frame
-    return frame.to_numpy()
+    names = _names(step)
+    frame = pd.DataFrame({name: found[place] for place, name in enumerate(names)})
+    return frame if hasattr(step, "feature_names_in_") else frame.to_numpy()
+
+
+def _names(step: Any) -> list[Any]:
+    return list(getattr(step, "feature_names_in_", range(step.n_features_in_)))
 
 
 def _parts(step: ColumnTransformer) -> Iterator[tuple[str, Any, list[int]]]:
     """Yield the fitted parts of a column transformer and the columns they took."""
-    names = list(getattr(step, "feature_names_in_", range(step.n_features_in_)))
     for name, part, chosen in step.transformers_:
-        if callable(chosen) or isinstance(chosen, (str, int)):
+        if isinstance(chosen, (str, int)):
             chosen = [chosen]
-        yield name, part, _places(chosen, names)
+        yield name, part, _places(chosen, _names(step))
 
 
 def _places(chosen: Any, names: list[Any]) -> list[int]:
     """Return the places of chosen columns: names, places, a mask or a slice."""
+    places = pd.Series(range(len(names)), index=names)
     if isinstance(chosen, slice):
-        if isinstance(chosen.start, str) or isinstance(chosen.stop, str):
-            first = 0 if chosen.start is None else names.index(chosen.start)
-            last = len(names) - 1 if chosen.stop is None else names.index(chosen.stop)
-            return list(range(first, last + 1))
-        return list(range(*chosen.indices(len(names))))
-    listed = np.asarray(chosen)
-    if listed.dtype == bool:
-        return np.flatnonzero(listed).tolist()
-    return [
-        names.index(c) if isinstance(c, str) else int(c) % len(names) for c in chosen
-    ]
+        ends = [chosen.start, chosen.stop]
+    else:
+        ends = chosen = list(chosen)
+    by_name = any(isinstance(end, str) for end in ends)
+    return (places.loc if by_name else places.iloc)[chosen].tolist()

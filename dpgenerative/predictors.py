@@ -71,6 +71,7 @@ class _SyntheticPredictor(BaseEstimator):
     synthesizer_: Synthesizer
 
     _learner_name: str
+    _default_class: type
 
     # Public methods -------------------------------------------------------------
 
@@ -102,10 +103,7 @@ class _SyntheticPredictor(BaseEstimator):
         self.synthesizer_ = synthesizer.fit(X, y, public=public)
         self.learner_ = self._taught(*self._synthetic(synthesizer))
         self.n_features_in_ = synthesizer.n_features_in_
-        if hasattr(synthesizer, "feature_names_in_"):
-            self.feature_names_in_ = synthesizer.feature_names_in_
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+        take_feature_names(self, synthesizer)
         return self
 
     @available_if(_learner_has("predict"))
@@ -121,8 +119,7 @@ class _SyntheticPredictor(BaseEstimator):
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        predicted: np.ndarray = self.learner_.predict(self._rows(X))
-        return predicted
+        return self.learner_.predict(self._rows(X))
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
@@ -137,8 +134,7 @@ class _SyntheticPredictor(BaseEstimator):
     def privacy_(self) -> PrivacyReport:
         """The synthesizer's report, which covers the learner too."""
         check_is_fitted(self)
-        report: PrivacyReport = self.synthesizer_.privacy_
-        return report
+        return self.synthesizer_.privacy_
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -189,8 +185,7 @@ class _SyntheticPredictor(BaseEstimator):
         if self.synthesizer is None:
             return DPHFlowSynthesizer()
         # As `clone`, which would change what the synthesizer's pickles hold.
-        copy: Synthesizer = BaseEstimator.__sklearn_clone__(self.synthesizer)
-        return copy
+        return BaseEstimator.__sklearn_clone__(self.synthesizer)
 
     def _stated(self, name: Any) -> Any:
         """Return what the synthesizer's schema says of the target, if anything."""
@@ -233,6 +228,10 @@ class _SyntheticPredictor(BaseEstimator):
             return _default_learner(rows, self._boosting())
         return clone(chosen)
 
+    def _boosting(self) -> Any:
+        """Return the last step of the default learner."""
+        return self._default_class(early_stopping=False, random_state=self._seed())
+
     def _rows(self, X: Any) -> Any:
         return as_container(self._owner, X)
 
@@ -248,10 +247,6 @@ class _SyntheticPredictor(BaseEstimator):
 
     def _restored(self, targets: pd.Series) -> np.ndarray:
         """Return synthetic targets, none missing, as the learner is to see them."""
-        raise NotImplementedError
-
-    def _boosting(self) -> Any:
-        """Return the last step of the default learner."""
         raise NotImplementedError
 
 
@@ -318,6 +313,7 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
     """
 
     _learner_name = "classifier"
+    _default_class = HistGradientBoostingClassifier
     _target_dtype: Any
 
     def __init__(
@@ -425,11 +421,6 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
             return values.astype(dtype)
         return values
 
-    def _boosting(self) -> HistGradientBoostingClassifier:
-        return HistGradientBoostingClassifier(
-            early_stopping=False, random_state=self._seed()
-        )
-
 
 class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
     """A regressor trained on the sample of a private synthesizer.
@@ -483,6 +474,7 @@ class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
     """
 
     _learner_name = "regressor"
+    _default_class = HistGradientBoostingRegressor
 
     def __init__(
         self,
@@ -517,10 +509,13 @@ class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
     def _restored(self, targets: pd.Series) -> np.ndarray:
         return targets.to_numpy(float)
 
-    def _boosting(self) -> HistGradientBoostingRegressor:
-        return HistGradientBoostingRegressor(
-            early_stopping=False, random_state=self._seed()
-        )
+
+def take_feature_names(fitted: Any, inner: Any) -> None:
+    """Give an estimator the names of columns that its inner one was fitted to."""
+    if hasattr(inner, "feature_names_in_"):
+        fitted.feature_names_in_ = inner.feature_names_in_
+    elif hasattr(fitted, "feature_names_in_"):
+        del fitted.feature_names_in_
 
 
 def as_container(owner: str, X: Any) -> Any:

@@ -45,6 +45,7 @@ from dpgenerative.predictors import (
     SyntheticRegressor,
     as_container,
     as_series,
+    take_feature_names,
 )
 from dpgenerative.privacy.accounting import epsilon_of_pairs, gaussian_multiplier
 from dpgenerative.privacy.budget import charge, trials
@@ -198,17 +199,12 @@ def _cost(estimator: Any) -> list[tuple[float, float]]:
     if isinstance(estimator, PrivateSearchCV):
         return [(float(estimator.epsilon), float(estimator.delta))]
     if isinstance(estimator, (SyntheticClassifier, SyntheticRegressor)):
-        found = [estimator.synthesizer or DPHFlowSynthesizer()]
-    elif isinstance(estimator, Synthesizer):
-        found = [estimator]
-    else:
-        inner = estimator.get_params(deep=False).values()
-        steps = [part for value in inner for part in _parts(value)]
-        costs = [cost for part in steps for cost in _cost(part)]
-        if costs:
-            return costs
-        found = []
-    return [(s._epsilon or math.inf, s.delta) for s in found]
+        estimator = estimator.synthesizer or DPHFlowSynthesizer()
+    if isinstance(estimator, Synthesizer):
+        return [(estimator._epsilon or math.inf, estimator.delta)]
+    inner = estimator.get_params(deep=False).values()
+    steps = [part for value in inner for part in _parts(value)]
+    return [cost for part in steps for cost in _cost(part)]
 
 
 def _parts(value: Any) -> list[Any]:
@@ -434,7 +430,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         budget.check(mechanisms.ledger, pure, n_trials)
         for name, value in found.items():
             setattr(self, name, value)
-        self._set_feature_names(best.estimator)
+        take_feature_names(self, best.estimator)
         return self
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -452,45 +448,34 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """Predict by the best estimator."""
         check_is_fitted(self)
-        found: np.ndarray = self.best_estimator_.predict(X)
-        return found
+        return self.best_estimator_.predict(X)
 
     @available_if(_best_has("predict_proba"))
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return probabilities of classes by the best estimator."""
         check_is_fitted(self)
-        found: np.ndarray = self.best_estimator_.predict_proba(X)
-        return found
+        return self.best_estimator_.predict_proba(X)
 
     @available_if(_best_has("decision_function"))
     def decision_function(self, X: Any) -> np.ndarray:
         """Return decision values of the best estimator."""
         check_is_fitted(self)
-        found: np.ndarray = self.best_estimator_.decision_function(X)
-        return found
+        return self.best_estimator_.decision_function(X)
 
     @property
     def classes_(self) -> np.ndarray:
         """Labels of the best estimator, where it is a classifier."""
         check_is_fitted(self)
-        found: np.ndarray = self.best_estimator_.classes_
-        return found
+        return self.best_estimator_.classes_
 
     @property
     def privacy_(self) -> PrivacyReport:
         """What the search released."""
         check_is_fitted(self)
-        report: PrivacyReport = self.best_estimator_.privacy_
-        return report
+        return self.best_estimator_.privacy_
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        inner = get_tags(self.estimator)
-        tags.estimator_type = inner.estimator_type
-        tags.classifier_tags = inner.classifier_tags
-        tags.regressor_tags = inner.regressor_tags
-        tags.input_tags = inner.input_tags
-        tags.target_tags = inner.target_tags
+        tags = get_tags(self.estimator)
         tags.non_deterministic = True
         return tags
 
@@ -655,12 +640,10 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     def _deviation(self, estimator: Any, X: Any, y: Any, n_test: float) -> float:
         """Return what one row moves by 1/2 at most: `n_test` times (score - 1/2)."""
-        if self.scoring is not None:
-            scores = _row_scores(self.scoring, estimator, X, y)
-        elif is_classifier(estimator):
-            scores = _row_scores(_hits, estimator, X, y)
-        else:
+        scoring = self.scoring
+        if scoring is None and not is_classifier(estimator):
             return _pairs_deviation(estimator, X, y, n_test)
+        scores = _row_scores(_hits if scoring is None else scoring, estimator, X, y)
         return float(np.sum(scores - 0.5))
 
     def _found(
@@ -705,12 +688,6 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             "delta_": float(self.delta),
             "n_features_in_": estimator.n_features_in_,
         }
-
-    def _set_feature_names(self, estimator: Any) -> None:
-        if hasattr(estimator, "feature_names_in_"):
-            self.feature_names_in_ = estimator.feature_names_in_
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
 
 
 @dataclass(frozen=True)
@@ -769,8 +746,7 @@ def _synthesizer(estimator: Any) -> Synthesizer:
 
 def _fitted(estimator: Any) -> Synthesizer:
     """Return the fitted synthesizer of a fitted candidate."""
-    found: Synthesizer = getattr(estimator, "synthesizer_", estimator)
-    return found
+    return getattr(estimator, "synthesizer_", estimator)
 
 
 def _plan(

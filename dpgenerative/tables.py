@@ -486,18 +486,17 @@ def _guessed(name: Hashable, texts: pd.Series, form: CsvFormat) -> dict[str, Any
         return {"name": name, "kind": "datetime", "resolution": unit, MARK: marked}
     asked = _asked_of_text(present, words)
     if asked is None and _is_key(texts):
-        return {
-            "name": name,
-            "kind": "categorical",
-            "role": "id",
-            MARK: ["kind", "role"],
-        }
+        return _identifier(name, "categorical")
     facts = _bounded(Column(name, "categorical"), texts, ["kind"])
     return facts if asked is None else {**facts, ASK: asked}
 
 
 def _is_key(texts: pd.Series) -> bool:
     return len(texts) > MOST_LEVELS and texts.is_unique
+
+
+def _identifier(name: Hashable, kind: str) -> dict[str, Any]:
+    return {"name": name, "kind": kind, "role": "id", MARK: ["kind", "role"]}
 
 
 def _guessed_number(
@@ -511,7 +510,7 @@ def _guessed_number(
     digits = plain.str.extract(r"\.(\d*?)0*$", expand=False).str.len().max()
     whole = bool((numbers == np.round(numbers)).all())
     if whole and _is_key(texts):
-        return {"name": name, "kind": "integer", "role": "id", MARK: ["kind", "role"]}
+        return _identifier(name, "integer")
     column = Column(name, "integer" if whole else "continuous")
     values = pd.Series(numbers)
     facts = _bounded(column, values, ["kind"])

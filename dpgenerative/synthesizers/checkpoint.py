@@ -122,8 +122,7 @@ class Checkpoint:
     @property
     def seed(self) -> int | None:
         """Seed of the estimator when the fit began."""
-        seed: int | None = self._fit["seed"]
-        return seed
+        return self._fit["seed"]
 
     @property
     def released(self) -> Mapping[str, Any]:
