@@ -26,7 +26,7 @@ rows that are not private, such as a made-up table.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,7 +48,7 @@ from dpgenerative.privacy.accounting import (
     gaussian_epsilon,
     gaussian_multiplier,
 )
-from dpgenerative.privacy.noise import Key, Mechanisms
+from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan, row_budget
 from dpgenerative.privacy.steps import Divergence, Objective, PrivateGradient
 from dpgenerative.schema import Column, Schema, can_hold_missing, is_real_dtype
@@ -301,25 +301,6 @@ def _streams(estimator: Synthesizer, random_state: int | None, device: str) -> S
     return Streams.create(random_state, seeded, device, estimator.secure and not seeded)
 
 
-class _Door(Mechanisms):
-    """The mechanisms of a fit, and a witness to the gradients that pass."""
-
-    def __init__(self, inner: Mechanisms) -> None:
-        self._inner = inner
-        self.ledger = inner.ledger
-
-    def count(self, n: int, epsilon: float) -> int:
-        return self._inner.count(n, epsilon)
-
-    def gaussian(self, values: np.ndarray, std: float, **stated: Any) -> np.ndarray:
-        return self._inner.gaussian(values, std, **stated)
-
-    def thresholded(
-        self, counts: Mapping[Key, int], std: float, threshold: float, **stated: Any
-    ) -> dict[Key, float]:
-        return self._inner.thresholded(counts, std, threshold, **stated)
-
-
 # One step -------------------------------------------------------------------------
 
 
@@ -392,11 +373,12 @@ def audit_mechanism(
     plan = _plan_of(estimator, n_rows)
     streams = _streams(estimator, random_state, "cpu")
     worlds = _Worlds(estimator, plan, streams)
-    without, with_row = (worlds.draws(present, n_trials) for present in (False, True))
-    line = (with_row.exact - without.exact) / worlds.variances
-    middle = line @ (with_row.exact + without.exact) / 2
-    correct = int((with_row.noisy @ line > middle).sum())
-    correct += int((without.noisy @ line <= middle).sum())
+    without, noisy_without = worlds.draws(False, n_trials)
+    with_row, noisy_with_row = worlds.draws(True, n_trials)
+    line = (with_row - without) / worlds.variances
+    middle = line @ (with_row + without) / 2
+    correct = int((noisy_with_row @ line > middle).sum())
+    correct += int((noisy_without @ line <= middle).sum())
     accuracy = _least_share(correct, 2 * n_trials, confidence)
     return AuditResult(
         "One step",
@@ -418,31 +400,21 @@ def _plan_of(estimator: Synthesizer, n_rows: int) -> PrivacyPlan:
     return estimator._plan(n_rows, stated if len(stated) else some)
 
 
-@dataclass(frozen=True)
-class _Draws:
-    """Gradients of one world: their mean without noise, and noisy ones, (n, p)."""
-
-    exact: np.ndarray
-    noisy: np.ndarray
-
-
-class _Repeated(_Door):
+class _Repeated(Mechanisms):
     """Draws the noise of every gradient several times and keeps what comes out."""
 
-    def __init__(self, inner: Mechanisms, n: int) -> None:
-        super().__init__(inner)
+    def __init__(self, streams: Streams, n: int) -> None:
+        super().__init__(streams.counts, streams.gradients)
         self.n = n
         self.exact: list[np.ndarray] = []
         self.noisy: list[np.ndarray] = []
-        self.stds: Sequence[float] = ()
 
     def gradient(
         self, sums: Sequence[Tensor], stds: Sequence[float], **stated: Any
     ) -> list[Tensor]:
-        self.stds = stds
         self.exact.append(_flat(sums))
         for _ in range(self.n):
-            released = self._inner.gradient(sums, stds, **stated)
+            released = super().gradient(sums, stds, **stated)
             self.noisy.append(_flat(released))
         return released
 
@@ -466,16 +438,14 @@ class _Worlds:
             # Every norm is audited at once: noise and bound grow together.
             fixed = clone(estimator).set_params(max_grad_norm=1.0)
         self.gradient: PrivateGradient = fixed._gradient(
-            self.model, self._objective, plan, 1, _Door(self._inner()), streams, "cpu"
-        )
+            self.model, self._objective, plan, 1, estimator._mechanisms(streams),
+            streams, "cpu",
+        )  # fmt: skip
         coupled = self.gradient.aggregation == "micro"
         self.n_others = self.gradient.batch_cap - 1 if coupled else 3
         stds = self.gradient.stds(self.model, self._coupled)
         sizes = [p.numel() for p in self.model.parameters()]
         self.variances = np.repeat(np.square(list(stds.values())), sizes)
-
-    def _inner(self) -> Mechanisms:
-        return self.estimator._mechanisms(self.streams)
 
     @property
     def _coupled(self) -> bool:
@@ -490,15 +460,14 @@ class _Worlds:
         sign = 1.0 if len(image) > self.n_others else -1.0
         return sign * 1e6 * image.mean()
 
-    def draws(self, present: bool, n_trials: int) -> _Draws:
-        """Return gradients of the batch with or without the row."""
+    def draws(self, present: bool, n_trials: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mean gradient with or without the row, and noisy ones, (n, p)."""
         rows = torch.arange(self.n_others + present)
         chunk = (rows, torch.ones(len(rows), dtype=torch.bool))
         exact: list[np.ndarray] = []
         noisy: list[np.ndarray] = []
-        inner = self._inner()
         for part in np.array_split(np.arange(n_trials), min(_BLOCKS, n_trials)):
-            door = _Repeated(inner, len(part))
+            door = _Repeated(self.streams, len(part))
             term: Divergence | None = self._turning if self._coupled else None
             self.gradient(
                 self.model, self._objective, [chunk], door, self.streams.draws, term,
@@ -506,7 +475,7 @@ class _Worlds:
             )  # fmt: skip
             exact += door.exact
             noisy += door.noisy
-        return _Draws(np.mean(exact, axis=0), np.stack(noisy))
+        return np.mean(exact, axis=0), np.stack(noisy)
 
 
 # Whole trainings ------------------------------------------------------------------
@@ -605,11 +574,11 @@ def audit_training(
     )
 
 
-class _Witness(_Door):
+class _Witness(Mechanisms):
     """Keeps the noisy gradient of the canaries' weights."""
 
-    def __init__(self, inner: Mechanisms, place: int) -> None:
-        super().__init__(inner)
+    def __init__(self, streams: Streams, place: int) -> None:
+        super().__init__(streams.counts, streams.gradients)
         self.place = place
         self.std = 0.0
         self.seen: list[np.ndarray] = []
@@ -617,7 +586,7 @@ class _Witness(_Door):
     def gradient(
         self, sums: Sequence[Tensor], stds: Sequence[float], **stated: Any
     ) -> list[Tensor]:
-        released = self._inner.gradient(sums, stds, **stated)
+        released = super().gradient(sums, stds, **stated)
         self.std = stds[self.place]
         self.seen.append(_flat([released[self.place]]))
         return released
@@ -665,7 +634,7 @@ class _Trainings:
             self.size = self._size_of_one(model, layer, gradient)
         trained = [p for p in model.parameters() if p.requires_grad]
         place = next(k for k, p in enumerate(trained) if p is layer.weight)
-        witness = _Witness(self.inner, place)
+        witness = _Witness(streams, place)
         train(
             model, objective, n, plan, gradient,
             estimator._options(self.n_rows, self.schema), witness, streams,
@@ -850,36 +819,24 @@ def _split_bound(
 ) -> float:
     """Choose a region on one half of the fits, bound epsilon on the other."""
     first = np.arange(len(worlds)) % 2 == 0
+    # Outcomes on one side of a threshold, likelier with the row, or without.
     regions = [
-        _Region(str(name), float(threshold), above, exchanged)
+        (name, threshold, above, exchanged)
         for name in frame
         for threshold in np.unique(frame[name][first])
         for above in (True, False)
         for exchanged in (True, False)
     ]
-    bounds = [r.bound(frame[first], worlds[first], delta, confidence) for r in regions]
-    chosen = regions[int(np.argmax(bounds))]
-    return chosen.bound(frame[~first], worlds[~first], delta, confidence)
 
-
-@dataclass(frozen=True)
-class _Region:
-    """Outcomes on one side of a threshold, likelier with the row, or without."""
-
-    name: str
-    threshold: float
-    above: bool
-    exchanged: bool
-
-    def bound(
-        self, frame: pd.DataFrame, worlds: np.ndarray, delta: float, confidence: float
-    ) -> float:
-        """Return the epsilon that the rates of both worlds need."""
-        inside = (frame[self.name].to_numpy() >= self.threshold) == self.above
-        likely = worlds != self.exchanged
+    def bound(region: tuple[Any, float, bool, bool], half: np.ndarray) -> float:
+        name, threshold, above, exchanged = region
+        inside = (frame[name][half].to_numpy() >= threshold) == above
+        likely = worlds[half] != exchanged
         often, seldom = int(inside[likely].sum()), int(inside[~likely].sum())
         n, m = int(likely.sum()), int((~likely).sum())
         return _rates_bound(often, n, seldom, m, delta, confidence)
+
+    return bound(max(regions, key=lambda region: bound(region, first)), ~first)
 
 
 def _rates_bound(

@@ -145,11 +145,7 @@ def _measure(
     if not isinstance(members, pd.DataFrame):
         raise TypeError(f"{owner} takes DataFrames with distance='mixed'.")
     embed = Embedding(pd.concat([members, non_members]))
-
-    def mixed(one: Rows, other: Rows) -> np.ndarray:
-        return embed(one).squares(embed(other))
-
-    return mixed
+    return lambda one, other: embed(one).squares(embed(other))
 
 
 @takes_tables

@@ -23,8 +23,30 @@ from dpgenerative.metrics.fidelity import (
 _MAX_CELLS = 2**22  # counted densely up to here, by sorting beyond
 
 
+class _MatrixDistance:
+    """What both comparisons make of their difference."""
+
+    difference: pd.DataFrame
+
+    @property
+    def rmse(self) -> float:
+        """Root mean square over all p x p entries, the zero diagonal included."""
+        return float(np.sqrt(np.mean(self.difference.to_numpy() ** 2)))
+
+    @property
+    def mae(self) -> float:
+        """Mean absolute value over all p x p entries, the zero diagonal included."""
+        return float(np.abs(self.difference.to_numpy()).mean())
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(n_columns={len(self.difference)}, "
+            f"rmse={self.rmse:.4f}, mae={self.mae:.4f})"
+        )
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class KendallDistance:
+class KendallDistance(_MatrixDistance):
     """Difference between the Kendall matrices of two tables.
 
     Attributes
@@ -34,16 +56,6 @@ class KendallDistance:
     """
 
     difference: pd.DataFrame
-
-    @property
-    def rmse(self) -> float:
-        """Root mean square over all p x p entries, the zero diagonal included."""
-        return _rmse(self.difference)
-
-    @property
-    def mae(self) -> float:
-        """Mean absolute value over all p x p entries, the zero diagonal included."""
-        return _mae(self.difference)
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per pair of columns, worst first.
@@ -55,15 +67,9 @@ class KendallDistance:
         """
         return _worst_first(difference=self.difference)
 
-    def __repr__(self) -> str:
-        return (
-            f"KendallDistance(n_columns={len(self.difference)}, "
-            f"rmse={self.rmse:.4f}, mae={self.mae:.4f})"
-        )
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AssociationDistance:
+class AssociationDistance(_MatrixDistance):
     """Difference between the association matrices of two tables.
 
     Attributes
@@ -76,19 +82,9 @@ class AssociationDistance:
     synthetic: pd.DataFrame
 
     @property
-    def difference(self) -> pd.DataFrame:
+    def difference(self) -> pd.DataFrame:  # type: ignore[override]
         """Synthetic minus real association, in [-1, 1]; zero diagonal."""
         return self.synthetic - self.real
-
-    @property
-    def rmse(self) -> float:
-        """Root mean square over all p x p entries, the zero diagonal included."""
-        return _rmse(self.difference)
-
-    @property
-    def mae(self) -> float:
-        """Mean absolute value over all p x p entries, the zero diagonal included."""
-        return _mae(self.difference)
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per pair of columns, worst first.
@@ -101,12 +97,6 @@ class AssociationDistance:
         """
         return _worst_first(
             real=self.real, synthetic=self.synthetic, difference=self.difference
-        )
-
-    def __repr__(self) -> str:
-        return (
-            f"AssociationDistance(n_columns={len(self.real)}, "
-            f"rmse={self.rmse:.4f}, mae={self.mae:.4f})"
         )
 
 
@@ -311,36 +301,22 @@ class _Numeric:
     ranks: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
-class _Nominal:
-    """A column of levels from 0 on."""
-
-    codes: np.ndarray
-
-
-def _read(
-    real: pd.Series, synthetic: pd.Series
-) -> tuple[_Numeric, _Numeric] | tuple[_Nominal, _Nominal]:
-    """Read a column of two tables, as numbers where the real one is numeric."""
+def _read(real: pd.Series, synthetic: pd.Series) -> list[_Numeric | np.ndarray]:
+    """Read a column of two tables: numbers if the real ones are, or codes from 0 on."""
     if not is_number(real):
-        first, second = comparable_codes(real, synthetic)[0]
-        return _Nominal(first + 1), _Nominal(second + 1)
-    values = as_floats(real), as_floats(synthetic)
-    return _numeric(values[0]), _numeric(values[1])
+        return [codes + 1 for codes in comparable_codes(real, synthetic)[0]]
+    both = as_floats(real), as_floats(synthetic)
+    return [_Numeric(values, _dense_ranks(values)) for values in both]
 
 
-def _numeric(values: np.ndarray) -> _Numeric:
-    return _Numeric(values, _dense_ranks(values))
-
-
-def _association(first: _Numeric | _Nominal, second: _Numeric | _Nominal) -> float:
+def _association(first: _Numeric | np.ndarray, second: _Numeric | np.ndarray) -> float:
     if isinstance(first, _Numeric):
         if isinstance(second, _Numeric):
             return abs(_tau(first.ranks, second.ranks))
-        return _correlation_ratio(first.values, second.codes)
+        return _correlation_ratio(first.values, second)
     if isinstance(second, _Numeric):
-        return _correlation_ratio(second.values, first.codes)
-    return _cramers_v(first.codes, second.codes)
+        return _correlation_ratio(second.values, first)
+    return _cramers_v(first, second)
 
 
 def _cramers_v(first: np.ndarray, second: np.ndarray) -> float:
@@ -413,14 +389,6 @@ def _worst_first(**matrices: pd.DataFrame) -> pd.DataFrame:
     return frame.sort_values(
         "difference", key=np.abs, ascending=False, ignore_index=True
     )
-
-
-def _rmse(difference: pd.DataFrame) -> float:
-    return float(np.sqrt(np.mean(difference.to_numpy() ** 2)))
-
-
-def _mae(difference: pd.DataFrame) -> float:
-    return float(np.abs(difference.to_numpy()).mean())
 
 
 def _dense_ranks(values: np.ndarray) -> np.ndarray:

@@ -71,18 +71,16 @@ def _usable(owner: str, data: Any) -> Any:
     data = in_pandas(owner, data)
     if not issubclass(type(data), pd.DataFrame):
         return data
-    infer = pd.api.types.infer_dtype
-    places = [
-        j
-        for j in range(data.shape[1])
-        if data.iloc[:, j].dtype == object
-        and infer(data.iloc[:, j]) in ("date", "datetime")
-    ]
-    parts = [
-        dates_among(data.iloc[:, j]) if j in places else data.iloc[:, j]
-        for j in range(data.shape[1])
-    ]
-    return pd.concat(parts, axis=1).set_axis(data.columns, axis=1) if places else data
+    columns = [data.iloc[:, j] for j in range(data.shape[1])]
+    parts = [dates_among(each) if _holds_dates(each) else each for each in columns]
+    if all(part is column for part, column in zip(parts, columns, strict=True)):
+        return data
+    return pd.concat(parts, axis=1).set_axis(data.columns, axis=1)
+
+
+def _holds_dates(column: pd.Series) -> bool:
+    held = pd.api.types.infer_dtype(column) if column.dtype == object else ""
+    return held in ("date", "datetime")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -140,17 +138,9 @@ class MarginalDistance:
         return frame.sort_values("distance", ascending=False, ignore_index=True)
 
     def __repr__(self) -> str:
-        figures = {
-            "mean": self.mean,
-            "max": self.max,
-            "floor": self.floor,
-            "baseline": self.baseline,
-        }
-        shown = "".join(
-            f", {name}={figure:.4f}"
-            for name, figure in figures.items()
-            if figure is not None
-        )
+        names = ("mean", "max", "floor", "baseline")
+        known = [name for name in names if getattr(self, name) is not None]
+        shown = "".join(f", {name}={getattr(self, name):.4f}" for name in known)
         return (
             f"MarginalDistance({self.metric!r}, k={self.k}, n_sets={len(self.sets)}"
             f"{shown})"

@@ -311,8 +311,7 @@ class _Task:
     has_target: Callable[[pd.Series], np.ndarray]
     read: Callable[[pd.Series, pd.Series], tuple[np.ndarray, np.ndarray, np.ndarray]]
     baseline: BaseEstimator
-    predict: Callable[[Any, np.ndarray, np.ndarray], np.ndarray]
-    score: Callable[[np.ndarray, np.ndarray], dict[str, float]]
+    score: Callable[[Any, np.ndarray, np.ndarray], dict[str, float]]
 
 
 def _is_present(column: pd.Series) -> np.ndarray:
@@ -338,19 +337,13 @@ def _read_numbers(
     return as_floats(test), as_floats(train), np.ones(len(train), dtype=bool)
 
 
-def _predict_classes(fitted: Any, x_test: np.ndarray, y_test: np.ndarray) -> np.ndarray:
-    """Return test probabilities, zero for classes absent from training."""
+def _score_classes(
+    fitted: Any, x_test: np.ndarray, y_test: np.ndarray
+) -> dict[str, float]:
     n_classes = 1 + max(fitted.classes_.max(), y_test.max())
+    # Zero for classes absent from training.
     probabilities = np.zeros((len(x_test), n_classes))
     probabilities[:, fitted.classes_] = fitted.predict_proba(x_test)
-    return probabilities
-
-
-def _predict_numbers(fitted: Any, x_test: np.ndarray, y_test: np.ndarray) -> np.ndarray:
-    return fitted.predict(x_test)
-
-
-def _score_classes(y_test: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:
     present, counts = np.unique(y_test, return_counts=True)
     positives = [present[counts.argmin()]] if len(present) == 2 else present
     one_vs_rest = [(y_test == label, probabilities[:, label]) for label in positives]
@@ -358,16 +351,19 @@ def _score_classes(y_test: np.ndarray, probabilities: np.ndarray) -> dict[str, f
     macro_f1 = f1_score(
         y_test, predicted, labels=present, average="macro", zero_division=0
     )
+    aurocs = [roc_auc_score(*pair) for pair in one_vs_rest]
+    precisions = [average_precision_score(*pair) for pair in one_vs_rest]
     return {
         "macro_f1": float(macro_f1),
-        "auroc": float(np.mean([roc_auc_score(*pair) for pair in one_vs_rest])),
-        "average_precision": float(
-            np.mean([average_precision_score(*pair) for pair in one_vs_rest])
-        ),
+        "auroc": float(np.mean(aurocs)),
+        "average_precision": float(np.mean(precisions)),
     }
 
 
-def _score_numbers(y_test: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+def _score_numbers(
+    fitted: Any, x_test: np.ndarray, y_test: np.ndarray
+) -> dict[str, float]:
+    predicted = fitted.predict(x_test)
     return {
         "r2": float(r2_score(y_test, predicted)),
         "rmse": float(root_mean_squared_error(y_test, predicted)),
@@ -385,7 +381,6 @@ _CLASSIFICATION = _Task(
     has_target=_is_present,
     read=_read_classes,
     baseline=DummyClassifier(strategy="prior"),
-    predict=_predict_classes,
     score=_score_classes,
 )
 _REGRESSION = _Task(
@@ -398,7 +393,6 @@ _REGRESSION = _Task(
     has_target=_is_finite,
     read=_read_numbers,
     baseline=DummyRegressor(),
-    predict=_predict_numbers,
     score=_score_numbers,
 )
 
@@ -581,9 +575,8 @@ def _fit_and_score(
         # Short training and collinear indicators are part of the comparison.
         warnings.simplefilter("ignore")
         try:
-            fitted = model.fit(x_train, y_train)
-            predicted = task.predict(fitted, split.x_test, split.y_test)
-            return task.score(split.y_test, predicted)
+            model.fit(x_train, y_train)
+            return task.score(model, split.x_test, split.y_test)
         except ValueError as error:
             raise ValueError(
                 f"{name!r} failed on the {len(x_train)} {trained_on} training rows: "
