@@ -31,32 +31,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from dpgenerative import constraints
 from dpgenerative._files import written_whole
 from dpgenerative._validation import TableFormat
-from dpgenerative.constraints import (
-    Determines,
-    FixedCombinations,
-    Impossible,
-    LessEqual,
-)
 from dpgenerative.exceptions import FileFormatError
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
+from dpgenerative.models import images, priors
 from dpgenerative.models.cells import Cells
 from dpgenerative.models.flow import AnchoredBlock, Dequantizer, HFlow, SplineNetwork
-from dpgenerative.models.images import (
-    ConvDecoder,
-    ConvEncoder,
-    ImageVAE,
-    PixelDecoder,
-    PixelEncoder,
-)
-from dpgenerative.models.priors import (
-    GaussianMixture,
-    GaussianPrior,
-    MixturePrior,
-    NormalPrior,
-    SparsePrior,
-)
 from dpgenerative.models.vae import VAE, Decoder, Encoder
 from dpgenerative.pixels import Pixels
 from dpgenerative.privacy.plan import PrivacyPlan, PrivacyReport
@@ -82,14 +64,17 @@ def _named(*classes: type) -> dict[str, type]:
 
 RECORDS = _named(
     Column, Schema, TableFormat, TableTransformer, LevelCodec, IntervalCodec, Increment,
-    PrivacyPlan, PrivacyReport, NormalPrior, SparsePrior, MixturePrior, GaussianPrior,
-    GaussianMixture, Pixels, LessEqual, FixedCombinations, Impossible, Determines,
+    PrivacyPlan, PrivacyReport, priors.NormalPrior, priors.SparsePrior,
+    priors.MixturePrior, priors.GaussianPrior, priors.GaussianMixture, Pixels,
+    constraints.LessEqual, constraints.FixedCombinations, constraints.Impossible,
+    constraints.Determines,
 )  # fmt: skip
 """Dataclasses that a file may hold."""
 MODULES = _named(
     HFlow, AnchoredBlock, SplineNetwork, Dequantizer, VAE, Encoder, Decoder, Cells,
-    MaskedLinear, LowRankLinear, LULinear, nn.ModuleList, ImageVAE, PixelEncoder,
-    PixelDecoder, ConvEncoder, ConvDecoder, nn.Conv2d, nn.ConvTranspose2d,
+    MaskedLinear, LowRankLinear, LULinear, nn.ModuleList, images.ImageVAE,
+    images.PixelEncoder, images.PixelDecoder, images.ConvEncoder, images.ConvDecoder,
+    nn.Conv2d, nn.ConvTranspose2d,
 )  # fmt: skip
 """Networks that a file may hold."""
 _COMMON = frozenset(vars(nn.Module()))
@@ -443,7 +428,7 @@ class _Reader:
                 self._check_sizes(part)
         elif isinstance(value, dict):
             self._check_sizes(list(value.values()))
-        elif isinstance(value, (NormalPrior, SparsePrior)):
+        elif isinstance(value, (priors.NormalPrior, priors.SparsePrior)):
             self._check_sizes(value.dim)
 
 

@@ -175,7 +175,8 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
     if delta is not None:
         check_number("search_privacy", "delta", delta, low=0, high=1)
     candidates = search.cv_results_["params"]
-    per_row = _folds_per_row(search)
+    cv = check_cv(search.cv, classifier=is_classifier(search.estimator))
+    per_row = int(search.n_splits_) - _holds_out(cv)
     if not _cost(search.estimator):
         raise TypeError(
             f"search_privacy: {type(search.estimator).__name__} fits no synthesizer of "
@@ -190,7 +191,7 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
     epsilon = epsilon_of_pairs(fits, failure)
     return SearchPrivacy(
         epsilon, failure, tuple(fits), len(candidates), search.n_splits_, per_row,
-        bool(search.refit), _bill_notes(search),
+        bool(search.refit), _bill_notes(cv),
     )  # fmt: skip
 
 
@@ -214,23 +215,19 @@ def _parts(value: Any) -> list[Any]:
     return [value] if isinstance(value, BaseEstimator) else []
 
 
-def _folds_per_row(search: Any) -> int:
-    """Return how many of a candidate's fits saw any one row, at most."""
-    cv = check_cv(search.cv, classifier=is_classifier(search.estimator))
-    everywhere = (
-        isinstance(cv, PredefinedSplit) and (np.asarray(cv.test_fold) < 0).any()
-    )
-    holds_out = isinstance(cv, _SPLITTERS) and not everywhere
-    return int(search.n_splits_) - holds_out
+def _holds_out(cv: Any) -> bool:
+    """Whether every row is held out of one of a candidate's fits."""
+    if isinstance(cv, PredefinedSplit) and (np.asarray(cv.test_fold) < 0).any():
+        return False
+    return isinstance(cv, _SPLITTERS)
 
 
-def _bill_notes(search: Any) -> tuple[str, ...]:
+def _bill_notes(cv: Any) -> tuple[str, ...]:
     notes = [
         "The scores are computed on private rows without noise, and so is what was "
         "chosen by them: no total covers them. Do not release cv_results_.",
         "A search over epsilon prefers the largest: it buys the best scores.",
     ]
-    cv = check_cv(search.cv, classifier=is_classifier(search.estimator))
     if not isinstance(cv, PredefinedSplit):
         notes.append(
             f"{type(cv).__name__} assigns rows to folds by their number or values, so "
@@ -513,11 +510,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             rule = f"cannot have {taken}: the search sets them"
             refuse(type(self).__name__, "param_distributions", rule, given)
         if any(hasattr(values, "rvs") for grid in grids for values in grid.values()):
-            return list(
-                ParameterSampler(
-                    given, self.n_candidates, random_state=self.random_state
-                )
-            )
+            seed = self.random_state
+            return list(ParameterSampler(given, self.n_candidates, random_state=seed))
         return list(ParameterGrid(given))
 
     def _clone(self, params: Mapping[str, Any], budget: _Budget | None = None) -> Any:
@@ -813,15 +807,9 @@ def _row_scores(
 
 def _hits(estimator: Any, X: Any, y: Any) -> list[float]:
     """Tell which labels are predicted."""
-    truth = as_series("PrivateSearchCV", y).tolist()
-    return [
-        float(_equal(*pair)) for pair in zip(truth, estimator.predict(X), strict=True)
-    ]
-
-
-def _equal(truth: Any, found: Any) -> bool:
-    own = plain(truth)
-    return own is not None and own == plain(found)
+    truth = map(plain, as_series("PrivateSearchCV", y).tolist())
+    found = map(plain, estimator.predict(X))
+    return [float(a is not None and a == b) for a, b in zip(truth, found, strict=True)]
 
 
 def _pairs_deviation(synthesizer: Synthesizer, X: Any, y: Any, n_test: float) -> float:
@@ -835,10 +823,8 @@ def _pairs_deviation(synthesizer: Synthesizer, X: Any, y: Any, n_test: float) ->
     size = min(_SCORE_ROWS, synthesizer.privacy_.plan.n_rows)
     synthetic = _joined(synthesizer, synthesizer.sample(size))
     held_out = _joined(synthesizer, (X, y)) if len(X) else synthetic.iloc[:0]
-    codes = [
-        _score_cells(synthesizer, name, synthetic, held_out)
-        for name in synthetic.columns
-    ]
+    tables = synthetic, held_out
+    codes = [_score_cells(synthesizer, name, *tables) for name in synthetic.columns]
     chosen = list(combinations(range(len(codes)), 2)) or [(0, 0)]
     distances = []
     for first, second in chosen:

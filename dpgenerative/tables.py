@@ -475,7 +475,7 @@ def _guessed(name: Hashable, texts: pd.Series, form: CsvFormat) -> dict[str, Any
     plain = present if form.decimal == "." else _with_point(present, form.decimal)
     numbers = pd.to_numeric(plain, errors="coerce").to_numpy(float)
     if len(present) and np.isfinite(numbers).all():
-        return _guessed_number(name, texts, plain, numbers, form)
+        return _guessed_number(name, texts, plain, numbers)
     words = {str(text).strip().lower() for text in present.unique()}
     if words and words <= {"true", "false"}:
         return _bounded(Column(name, "boolean"), texts, ["kind"])
@@ -500,11 +500,7 @@ def _identifier(name: Hashable, kind: str) -> dict[str, Any]:
 
 
 def _guessed_number(
-    name: Hashable,
-    texts: pd.Series,
-    plain: pd.Series,
-    numbers: np.ndarray,
-    form: CsvFormat,
+    name: Hashable, texts: pd.Series, plain: pd.Series, numbers: np.ndarray
 ) -> dict[str, Any]:
     """Return the facts of a column of numbers."""
     digits = plain.str.extract(r"\.(\d*?)0*$", expand=False).str.len().max()
@@ -512,8 +508,7 @@ def _guessed_number(
     if whole and _is_key(texts):
         return _identifier(name, "integer")
     column = Column(name, "integer" if whole else "continuous")
-    values = pd.Series(numbers)
-    facts = _bounded(column, values, ["kind"])
+    facts = _bounded(column, pd.Series(numbers), ["kind"])
     if whole and plain.str.contains(".", regex=False).any():
         facts[ASK] = "Whole numbers written with decimals: are they integers?"
     elif not whole and digits <= MOST_DIGITS:
