@@ -490,7 +490,8 @@ class IntervalCodec(Codec):
         if step is not None and abs(step * round(1 / step) - 1) < 1e-9:
             # 3 / 10, not 3 * 0.1: the number that people write.
             values = steps / round(1 / step)
-        values = np.clip(values, self.column.lower, self.column.upper)
+        # No -0.0, which rounding makes of small negative numbers.
+        values = np.clip(values, self.column.lower, self.column.upper) + 0.0
         info = _limits(self.dtype)
         if info is not None:
             values = np.clip(values, float(info.min), float(info.max))

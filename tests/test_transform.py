@@ -1510,3 +1510,12 @@ def test_a_table_without_missing_values_stays_without(multiplier):
     )  # fmt: skip
     # Three standard deviations: one column of 700 has noise beyond.
     assert [codec.column.nullable for codec in fitted.codecs] == [False] * 3
+
+
+def test_no_number_is_a_negative_zero():
+    column = Column("x", "continuous", lower=-1.0, upper=1.0, resolution=0.5)
+    fitted = fit(one(np.linspace(-1, 1, 100), column), n_bins=2)
+    drawn = pd.concat([series for _, series, _ in every_cell(fitted)])
+    zeros = drawn[drawn == 0]
+    assert len(zeros)
+    assert not np.signbit(zeros).any()

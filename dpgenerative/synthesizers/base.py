@@ -81,12 +81,15 @@ RAKING_ROWS = 2**15
 MOSTLY_MISSING = 0.5
 """Released share of missing values, and of those too rare to be found, from which a
 column without known levels is lost."""
+NEARLY_MISSING = 0.95
+"""The same of missing values in a column of numbers or times."""
 LOST = (
     "No value was frequent enough to be found in {}: what is sampled there means "
     "nothing.",
     "Most values in {} are missing or too rare to be found: most that are sampled say "
     "no more.",
     "Most values in {} are missing, or neither dates nor texts in ISO 8601.",
+    "Nearly all values in {} are missing, or not of the kind that is stated.",
 )
 LOST_ADVICE = (
     'State levels or a kind in a Schema ("datetime" reads Python\'s dates), declare '
@@ -992,7 +995,7 @@ class Synthesizer(BaseEstimator):
 
 def _lost_columns(schema: Schema, codecs: Sequence[Codec]) -> str:
     """Say of which columns little or nothing was released, and what to do."""
-    empty, rare, undated = [], [], []
+    empty, rare, undated, unread = [], [], [], []
     for codec in codecs:
         column = schema[codec.column.name]
         found = codec.column
@@ -1004,9 +1007,11 @@ def _lost_columns(schema: Schema, codecs: Sequence[Codec]) -> str:
             rare.append(column.name)
         elif pd.api.types.is_object_dtype(codec.dtype) and column.temporal:
             undated += [column.name] if mostly_missing else []
+        elif column.numeric and codec.unnamed_mass > NEARLY_MISSING:
+            unread.append(column.name)
     said = [
         text.format(_listed(names))
-        for text, names in zip(LOST, (empty, rare, undated), strict=True)
+        for text, names in zip(LOST, (empty, rare, undated, unread), strict=True)
         if names
     ]
     return " ".join([*said, LOST_ADVICE]) if said else ""
