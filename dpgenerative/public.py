@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpgenerative._temporal import to_units
 from dpgenerative._validation import TableFormat, as_table, picked
 from dpgenerative.schema import Column, Schema
-from dpgenerative.transform import distinct_values
+from dpgenerative.transform import as_numbers, distinct_values
 
 
 def public_table(
@@ -96,18 +95,13 @@ def domain_of(schema: Schema, public: pd.DataFrame) -> Schema:
 
 def _completed(column: Column, series: pd.Series) -> Column:
     if column.numeric and column.lower is None:
-        if column.temporal:
-            values = to_units(series, column.unit)
-        else:
-            values = series.to_numpy(float, na_value=np.nan)
+        values = as_numbers(column, series)
         values = values[np.isfinite(values)]
         if len(values):
             lower, upper = values.min(), values.max()
             if step := column.step:
-                lower, upper = (
-                    step * np.floor(lower / step),
-                    step * np.ceil(upper / step),
-                )
+                lower = step * np.floor(lower / step)
+                upper = step * np.ceil(upper / step)
             return column.bounded(float(lower), float(upper))
     if not column.numeric and column.levels is None:
         levels: tuple[Hashable, ...] = distinct_values(series)

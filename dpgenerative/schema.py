@@ -113,15 +113,8 @@ class Column:
             self._refuse("kind", rule + "or derive levels or numbers", self.kind)
         if self.kind not in KINDS:
             self._refuse("kind", f"must be one of {KINDS}", self.kind)
-        for field in (
-            "name",
-            "lower",
-            "upper",
-            "resolution",
-            "nullable",
-            "ordered",
-            "other",
-        ):
+        numeric = ("lower", "upper", "resolution")
+        for field in ("name", *numeric, "nullable", "ordered", "other"):
             object.__setattr__(self, field, _plain(getattr(self, field)))
         if self.nullable not in (None, True, False):
             self._refuse("nullable", "must be True, False or None", self.nullable)
@@ -129,11 +122,10 @@ class Column:
             self._refuse("ordered", "must be True or False", self.ordered)
         if self.temporal:
             self._read_times()
-        for field in ("lower", "upper", "resolution"):
+        for field in numeric if not self.temporal else ():
             value = getattr(self, field)
-            if self.temporal or value is None or isinstance(value, (int, float)):
-                continue
-            self._refuse(field, "must be a number or None", value)
+            if value is not None and not isinstance(value, (int, float)):
+                self._refuse(field, "must be a number or None", value)
         self._check_role()
         self._check_other()
         if self.levels is not None:
@@ -321,11 +313,9 @@ class Column:
                 continue
             if field == "levels" and self.kind == "boolean":
                 continue
-            if field == "levels" and len(value) > 6:
-                value = f"<{len(value)} levels>"
-                facts.append(f"{field}={value}")
-            else:
-                facts.append(f"{field}={value!r}")
+            is_long = field == "levels" and len(value) > 6
+            shown = f"<{len(value)} levels>" if is_long else repr(value)
+            facts.append(f"{field}={shown}")
         return f"Column({', '.join(facts)})"
 
 
@@ -754,12 +744,10 @@ def _reconcile(stated: Column, by_dtype: Column, dtype: Any) -> Column:
             f"{dtype} holds no {what or 'levels'}. Convert the column, or state "
             "another kind."
         )
-    levels = stated.levels
+    levels, other = stated.levels, stated.other
     if levels is None and stated.kind == "categorical":
         levels = by_dtype.levels
-    other = stated.other
-    if other is None and levels is None and stated.kind == "categorical":
-        other = by_dtype.other
+        other = by_dtype.other if other is None else other
     named = levels or (() if other is None else (other,))
     unfit = [level for level in named if not _can_hold(dtype, level)]
     if unfit:
@@ -777,12 +765,9 @@ def _reconcile(stated: Column, by_dtype: Column, dtype: Any) -> Column:
     step = stated.resolution
     if step is None and stated.kind == by_dtype.kind:
         step = by_dtype.resolution
+    nullable = nullable and holds_missing
     return replace(
-        stated,
-        levels=levels,
-        nullable=nullable and holds_missing,
-        resolution=step,
-        other=other,
+        stated, levels=levels, nullable=nullable, resolution=step, other=other
     )
 
 

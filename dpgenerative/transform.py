@@ -276,11 +276,6 @@ class Codec:
         return float(self.masses[-1]) * bool(self.column.nullable)
 
     @property
-    def ordered(self) -> bool:
-        """Whether the cells, but for 'missing', come in a meaningful order."""
-        return self.column.is_ordered
-
-    @property
     def atoms(self) -> np.ndarray:
         """Which cells hold one value or unordered values, with nothing inside."""
         return np.ones(self.n_cells, dtype=bool)
@@ -445,11 +440,8 @@ class IntervalCodec(Codec):
                 parts.append((k, float(start), float(stop)))
         return parts
 
-    def _steps(self, series: pd.Series) -> np.ndarray:
-        return in_steps(self.column, series)
-
     def encode(self, series: pd.Series) -> np.ndarray:
-        steps = self._steps(series)
+        steps = in_steps(self.column, series)
         codes = np.searchsorted(self.edges[1:-1], steps, side="right")
         return np.where(np.isnan(steps), len(self.edges) - 1, codes)
 
@@ -458,7 +450,7 @@ class IntervalCodec(Codec):
         return _line_of(self.column)
 
     def positions(self, series: pd.Series, rng: RandomSource) -> np.ndarray:
-        steps = self._steps(series)
+        steps = in_steps(self.column, series)
         draws = rng.random(len(steps))
         cells = self.encode(series)
         inside = np.minimum(cells, len(self.values) - 1)
@@ -504,7 +496,7 @@ class IntervalCodec(Codec):
         return whole.astype(self.dtype)
 
     def log_within(self, series: pd.Series) -> np.ndarray:
-        steps = self._steps(series)
+        steps = in_steps(self.column, series)
         cells = self.encode(series)
         inside = np.minimum(cells, len(self.values) - 1)
         ends = self._line.to(self.edges)
@@ -592,7 +584,7 @@ class Increment:
         """Return the increments of a table: private."""
         column = self.whole.column
         steps = in_steps(self.low, frame[self.low.name])
-        numbers = _as_numbers(column, frame[column.name])
+        numbers = as_numbers(column, frame[column.name])
         numbers = np.where(np.isinf(numbers), np.nan, numbers)
         if column.lower is not None:
             facts = column.numbers
@@ -619,7 +611,7 @@ class Increment:
         """Return the column below by its codec, and which values are in its bounds."""
         assert isinstance(codec, IntervalCodec)
         column = self.whole.column
-        numbers = _as_numbers(column, high) - _as_numbers(column, added)
+        numbers = as_numbers(column, high) - as_numbers(column, added)
         steps = np.round(numbers / step) if (step := self.low.step) else numbers
         inside = np.clip(steps, *_grid_ends(self.low))
         values = np.where(np.isnan(inside), _grid_ends(self.low)[0], inside)
@@ -628,7 +620,7 @@ class Increment:
     def joined(self, low: pd.Series, added: pd.Series) -> tuple[pd.Series, np.ndarray]:
         """Return the column, and which of its values lie within its bounds."""
         column = self.whole.column
-        numbers = _as_numbers(column, added) + self._base(_as_numbers(self.low, low))
+        numbers = as_numbers(column, added) + self._base(as_numbers(self.low, low))
         missing = np.isnan(numbers)
         steps = numbers
         if (step := column.numbers.step) is not None:
@@ -995,7 +987,7 @@ class _Fitter:
         self, column: Column, dtype: Any, series: pd.Series
     ) -> tuple[float, float]:
         """Release the outermost magnitudes, or years, that hold rows."""
-        values = _as_numbers(column, series)
+        values = as_numbers(column, series)
         values = values[np.isfinite(values)]
         if column.step is not None:
             with np.errstate(over="ignore"):  # huge ones are in the outermost cells
@@ -1073,13 +1065,7 @@ class _Fitter:
             root = _Interval(0, len(grid) - 1, whole[0], noisy[0], rough)
             missing = _Interval(0, 0, whole[1], noisy[1], rough)
         least = max(SPLIT_SIZE * root.supposed / self.n_bins, SPLIT_NOISE * std)
-        leaves = []
-        level = [root]
-        for _ in range(n_levels):
-            chosen = [i for i in level if i.stop - i.start > 1 and i.supposed > least]
-            leaves += [i for i in level if i not in chosen]
-            level = self._halve(chosen, below, std, rough) if chosen else []
-        leaves = sorted(leaves + level, key=lambda interval: interval.start)
+        leaves = self._leaves(root, below, least, std, rough)
 
         starts = np.array([interval.start for interval in leaves])
         widths = np.diff(np.append(starts, len(grid) - 1))
@@ -1149,6 +1135,18 @@ class _Fitter:
             shares.append(count * lengths / lengths.sum() if len(own) > 1 else [count])
         whole = np.concatenate([*shares, counts[len(starts) :]])
         return whole, np.concatenate(cuts), np.repeat(heavy, [len(c) for c in cuts])
+
+    def _leaves(
+        self, root: _Interval, below: np.ndarray, least: float, std: float, rough: float
+    ) -> list[_Interval]:
+        """Halve intervals of more than `least` rows; return those left, in order."""
+        leaves = []
+        level = [root]
+        while level:
+            chosen = [i for i in level if i.stop - i.start > 1 and i.supposed > least]
+            leaves += [i for i in level if i not in chosen]
+            level = self._halve(chosen, below, std, rough) if chosen else []
+        return sorted(leaves, key=lambda interval: interval.start)
 
     def _halve(
         self, chosen: list[_Interval], below: np.ndarray, std: float, variance: float
@@ -1270,7 +1268,7 @@ def expected_cells(column: Column, n_bins: int) -> float:
     return min(n_bins, high - low + 1)
 
 
-def _as_numbers(column: Column, series: pd.Series) -> np.ndarray:
+def as_numbers(column: Column, series: pd.Series) -> np.ndarray:
     """Return numbers, or times in units, NaN where missing."""
     if column.temporal:
         return to_units(series, column.unit)
@@ -1283,7 +1281,7 @@ def in_steps(column: Column, series: pd.Series) -> np.ndarray:
     Values off the grid go to the nearest grid point, infinite ones count as missing,
     and missing ones become the lower bound where the column is not nullable.
     """
-    values = _as_numbers(column, series)
+    values = as_numbers(column, series)
     column = column.numbers
     assert column.lower is not None
     values = np.where(np.isinf(values), np.nan, values)

@@ -120,16 +120,13 @@ class Cells(nn.Module):
         self.n_columns = d
         self.n_cells = [len(f.masses) for f in facts]
         bases = [cell_basis(f, n) for f, n in zip(facts, numbers, strict=True)]
-        self.widths = [
-            k if b is None else b.shape[1]
-            for k, b in zip(self.n_cells, bases, strict=True)
-        ]
-        self.starts = [sum(self.widths[:j]) for j in range(d)]
-        self.cell_starts = [sum(self.n_cells[:j]) for j in range(d)]
         tables = [
             torch.eye(k) if b is None else b
             for k, b in zip(self.n_cells, bases, strict=True)
         ]
+        self.widths = [table.shape[1] for table in tables]
+        self.starts = [sum(self.widths[:j]) for j in range(d)]
+        self.cell_starts = [sum(self.n_cells[:j]) for j in range(d)]
         for j, (table, fact) in enumerate(zip(tables, facts, strict=True)):
             self.register_buffer(f"table_{j}", table)
             self.register_buffer(f"inputs_{j}", standardised(table, fact.masses))

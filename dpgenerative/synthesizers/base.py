@@ -209,9 +209,8 @@ class Synthesizer(BaseEstimator):
         device = self._device()
         streams = Streams.create(seed, self.reproducible, device, self.secure)
         mechanisms = self._mechanisms(streams)
-        fitted = self._fit(
-            rows, schema.modelled, streams, mechanisms, device, public, kept
-        )
+        learned = self._ordered(schema.modelled)
+        fitted = self._fit(rows, learned, streams, mechanisms, device, public, kept)
         if kept:
             finished(kept.name)
         for name, value in fitted.items():
@@ -450,16 +449,13 @@ class Synthesizer(BaseEstimator):
         kept: Checkpoint | None = None,
     ) -> dict[str, Any]:
         """Return every attribute that a fit leaves behind."""
-        found = kept.released if kept else {}
-        if found:
-            plan, transformer = found["plan"], found["transformer"]
-        else:
-            plan = self._plan(self._counted(frame, mechanisms), schema)
-            transformer = self._transform(frame, schema, plan, mechanisms)
+        resumed = kept.released if kept else {}
+        found = resumed or self._marginals(frame, schema, mechanisms)
+        plan, transformer = found["plan"], found["transformer"]
         model = self._build(
             self._facts(transformer), plan.n_rows, schema, streams.weights
         ).to(device)
-        if public is not None and not found:
+        if public is not None and not resumed:
             self._pretrain(model, transformer, public, schema, streams, device)
         if kept:
             kept.restore(model, streams)
@@ -471,8 +467,7 @@ class Synthesizer(BaseEstimator):
             found.get("bound"),
         )  # fmt: skip
         if kept:
-            bound = gradient.clipper.bound
-            facts = {"plan": plan, "transformer": transformer, "bound": bound}
+            facts = {**found, "bound": gradient.clipper.bound}
             tables = [frame] if public is None else [frame, public]
             arrays = (x for table in tables for x in transformer.arrays(table))
             kept.prepare(arrays, streams, mechanisms.ledger, facts)
@@ -496,6 +491,14 @@ class Synthesizer(BaseEstimator):
                 plan, spent, schema, gradient, public, transformer.codecs
             ),
         }
+
+    def _marginals(
+        self, frame: Any, schema: Schema, mechanisms: Mechanisms
+    ) -> dict[str, Any]:
+        """Release the row count and the marginals."""
+        plan = self._plan(self._counted(frame, mechanisms), schema)
+        transformer = self._transform(frame, schema, plan, mechanisms)
+        return {"plan": plan, "transformer": transformer}
 
     def _counted(self, frame: Any, mechanisms: Mechanisms) -> int:
         """Release the number of rows, where no search has."""
@@ -561,11 +564,44 @@ class Synthesizer(BaseEstimator):
 
     def _facts(self, transformer: Any) -> Any:
         """Return what the model must know of the columns."""
-        return _cell_facts(transformer)
+        return [
+            CellFacts(
+                torch.from_numpy(codec.masses),
+                codec.column.is_ordered,
+                bool(codec.column.nullable),
+                torch.from_numpy(codec.atoms),
+            )
+            for codec in transformer.codecs
+        ]
+
+    def _ordered(self, schema: Schema) -> Schema:
+        """Return the columns in the order in which the model takes them."""
+        return schema
 
     def _public(self, schema: Schema) -> tuple[str, ...]:
         """Return what the schema, dtypes and parameters gave away for free."""
-        return _public_facts(schema, self.schema)
+        columns, stated = schema.columns, self._stated()
+        names = {
+            "bounds of": [c for c in columns if c.numeric and c.lower is not None],
+            "resolution of": [c for c in columns if c.resolution is not None],
+            "no missing values in": [c for c in columns if not c.nullable],
+            "levels of": [c for c in columns if not c.numeric and c.levels is not None],
+            "identifiers, which are not read:": [
+                c for c in stated.columns if c.role == "id"
+            ],
+        }
+        return (
+            "column names, order, dtypes and kinds; constructor parameters",
+            *(
+                f"{fact} {_listed([c.name for c in of])}"
+                for fact, of in names.items()
+                if of
+            ),
+            *(
+                f"constraint {type(each).__name__} on {_listed(each.columns)}"
+                for each in stated.constraints
+            ),
+        )
 
     def _latent_share(self, n_rows: int, schema: Schema) -> float:
         """Share of the budget for the moments of the latents."""
@@ -652,9 +688,7 @@ class Synthesizer(BaseEstimator):
 
     # Parts of a fit -------------------------------------------------------------
 
-    def _prepare(
-        self, X: Any, y: Any, public: Any = None
-    ) -> tuple[Any, Any, Schema, Any]:
+    def _prepare(self, X: Any, y: Any, public: Any = None) -> tuple[Any, ...]:
         """Check parameters and table; return what `_read` does."""
         self._check_parameters()
         return self._read(X, y, public)
@@ -760,7 +794,9 @@ class Synthesizer(BaseEstimator):
             )
         check_number(owner, "delta", self.delta, low=0, high=1)
         self._check_integers(max_rows_per_unit=1)
-        self._check_share("marginal_budget")
+        check_number(
+            owner, "marginal_budget", self.marginal_budget, low=0, high=1, also=["auto"]
+        )
 
     def _check_clipping(self) -> None:
         owner = self._owner
@@ -799,11 +835,7 @@ class Synthesizer(BaseEstimator):
 
     def _check_integers(self, also: Sequence[str] = (), **least: int) -> None:
         for name, low in least.items():
-            value = getattr(self, name)
-            check_number(
-                self._owner, name, value, low=low, closed="left", integer=True,
-                also=also,
-            )  # fmt: skip
+            self._check_count(name, getattr(self, name), low, also)
 
     def _check_given(self, given: Any, impute: Any, max_tries: Any) -> None:
         owner = f"{self._owner}.sample"
@@ -835,16 +867,13 @@ class Synthesizer(BaseEstimator):
 
     def _open_levels(self) -> list[Hashable]:
         """Return the columns whose levels nobody stated: others occur."""
-        stated = self._stated()
+        stated = {c.name for c in self._stated().columns if c.levels is not None}
         return [
             codec.column.name
             for codec in self._transformer.codecs
             if codec.column.kind == "categorical"
             and not isinstance(codec.dtype, pd.CategoricalDtype)
-            and (
-                codec.column.name not in stated
-                or stated[codec.column.name].levels is None
-            )
+            and codec.column.name not in stated
         ]
 
     def _returned(self, frame: Any, rng: np.random.Generator, given: Any) -> Any:
@@ -853,9 +882,7 @@ class Synthesizer(BaseEstimator):
         Whatever made them: a column that is not nullable has no missing value.
         """
         frame = self._with_ids(frame, rng, given)
-        complete = [
-            column.name for column in self.schema_.columns if not column.nullable
-        ]
+        complete = [c.name for c in self.schema_.columns if not c.nullable]
         broken = [name for name in complete if frame[name].isna().any()]
         if broken:
             raise SamplingError(
@@ -877,50 +904,33 @@ class Synthesizer(BaseEstimator):
                 frame[name] = made.set_axis(frame.index)
         return frame
 
-    def _check_count(self, name: str, value: object) -> None:
-        check_number(self._owner, name, value, low=1, closed="left", integer=True)
-
-    def _check_share(self, name: str) -> None:
-        value = getattr(self, name)
-        check_number(self._owner, name, value, low=0, high=1, also=["auto"])
+    def _check_count(
+        self, name: str, value: object, low: int = 1, also: Sequence[str] = ()
+    ) -> None:
+        check_number(
+            self._owner, name, value, low=low, closed="left", integer=True, also=also
+        )
 
     def _nominal(self, frame: pd.DataFrame, layout: TableFormat) -> list[Hashable]:
         """Return the names in `categorical_features`."""
         chosen = self.categorical_features
+        about = self._owner, "categorical_features"
         if chosen is None or isinstance(chosen, str):
-            check_option(
-                self._owner, "categorical_features", chosen, ["from_dtype", None]
-            )
+            check_option(*about, chosen, ["from_dtype", None])
             return []
         names = list(layout.x_names)
         chosen = labels(list(chosen))
         if chosen.dtype == bool:
             if len(chosen) != len(names):
-                refuse(
-                    self._owner,
-                    "categorical_features",
-                    f"must have length {len(names)}",
-                    chosen.tolist(),
-                )
+                refuse(*about, f"must have length {len(names)}", chosen.tolist())
             return [name for name, flag in zip(names, chosen, strict=True) if flag]
         by_index = chosen.dtype.kind in "iu" and not layout.is_named
-        if (
-            by_index
-            and len(chosen)
-            and (chosen.max() >= len(names) or chosen.min() < 0)
-        ):
-            refuse(
-                self._owner,
-                "categorical_features",
-                f"must lie in [0, {len(names)})",
-                chosen.tolist(),
-            )
+        if by_index and not all(0 <= i < len(names) for i in chosen):
+            refuse(*about, f"must lie in [0, {len(names)})", chosen.tolist())
         found = [names[i] for i in chosen] if by_index else chosen.tolist()
         unknown = [name for name in found if name not in names]
         if unknown:
-            refuse(
-                self._owner, "categorical_features", "must name columns of X", unknown
-            )
+            refuse(*about, "must name columns of X", unknown)
         return found
 
     def _seed(self) -> int | None:
@@ -946,6 +956,7 @@ class Synthesizer(BaseEstimator):
         if (layout.y_name is None) != (self._layout.y_name is None):
             wanted = "needs y too" if self._layout.y_name is not None else "takes no y"
             raise ValueError(f"{self._owner} was fitted so that score {wanted}.")
+        names = list(layout.x_names)
         if layout.is_named and self._layout.is_named:
             unseen = [c for c in layout.x_names if c not in self._layout.x_names]
             absent = [c for c in self._layout.x_names if c not in layout.x_names]
@@ -960,8 +971,6 @@ class Synthesizer(BaseEstimator):
                 f"X has {len(layout.x_names)} features, but {self._owner} is expecting "
                 f"{self.n_features_in_} features as input."
             )
-        else:
-            names = list(layout.x_names)
         joined = picked(frame, names).set_axis(labels(self._layout.x_names), axis=1)
         if layout.y_name is not None:
             joined = joined.assign(**{"__y": frame[layout.y_name]})
@@ -1017,18 +1026,6 @@ def _lost_columns(schema: Schema, codecs: Sequence[Codec]) -> str:
     return " ".join([*said, LOST_ADVICE]) if said else ""
 
 
-def _cell_facts(transformer: TableTransformer) -> list[CellFacts]:
-    return [
-        CellFacts(
-            torch.from_numpy(codec.masses),
-            codec.ordered,
-            bool(codec.column.nullable),
-            torch.from_numpy(codec.atoms),
-        )
-        for codec in transformer.codecs
-    ]
-
-
 def as_seed(random_state: Any) -> int | None:
     """Return an integer seed of what scikit-learn accepts as `random_state`."""
     if random_state is None:
@@ -1041,34 +1038,6 @@ def as_seed(random_state: Any) -> int | None:
         "sampling", "random_state", random_state, low=0, closed="left", integer=True
     )
     return int(random_state)
-
-
-def _public_facts(schema: Schema, stated: Schema | None) -> tuple[str, ...]:
-    """Return what the schema and dtypes gave away for free."""
-    facts = ["column names, order, dtypes and kinds; constructor parameters"]
-    bounded = [c.name for c in schema.columns if c.numeric and c.lower is not None]
-    levelled = [
-        c.name for c in schema.columns if not c.numeric and c.levels is not None
-    ]
-    if bounded:
-        facts.append(f"bounds of {_listed(bounded)}")
-    stepped = [c.name for c in schema.columns if c.resolution is not None]
-    complete = [c.name for c in schema.columns if not c.nullable]
-    if stepped:
-        facts.append(f"resolution of {_listed(stepped)}")
-    if complete:
-        facts.append(f"no missing values in {_listed(complete)}")
-    if levelled:
-        facts.append(f"levels of {_listed(levelled)}")
-    if stated is not None:
-        ids = [column.name for column in stated.columns if column.role == "id"]
-        if ids:
-            facts.append(f"identifiers, which are not read: {_listed(ids)}")
-        facts += [
-            f"constraint {type(constraint).__name__} on {_listed(constraint.columns)}"
-            for constraint in stated.constraints
-        ]
-    return tuple(facts)
 
 
 def _listed(names: Sequence[Hashable]) -> str:

@@ -196,7 +196,7 @@ class Candidates:
                     f"has probability 0, as a sum of {each.low.name!r} and an "
                     "increment; give an interval, or a DataFrame of partial rows."
                 )
-        names = [self._name(j) for j in clamped]
+        names = [self.transformer.codecs[j].column.name for j in clamped]
         return {name: found[name][0] for name in names if found[name]}
 
     def _require_names(self, given: Any) -> None:
@@ -204,9 +204,6 @@ class Candidates:
         if unknown := [name for name in given if name not in names]:
             owner = f"{self.owner}.sample"
             refuse(owner, "given", f"must name columns among {names}", unknown)
-
-    def _name(self, j: int) -> Hashable:
-        return self.transformer.codecs[j].column.name
 
     def _log_shares(self, j: int, segments: Segments) -> Tensor:
         shares = segments.shares(self.transformer.codecs[j].n_cells)
@@ -329,8 +326,7 @@ class Candidates:
                 log_weights += log_density
                 frame = known.put(self._repaired(frame), repeated)
                 log_weights[~(inside & self._holds(frame))] = -np.inf
-            shape = (-1, n_candidates)
-            log_weights = log_weights.reshape(shape)
+            log_weights = log_weights.reshape(-1, n_candidates)
             race = log_weights + self.rng.gumbel(size=log_weights.shape)
             best = race.argmax(1) + n_candidates * np.arange(len(race))
             codes[part], positions[part] = drawn[best], places[best]

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from dpgenerative._random import Streams
-from dpgenerative._validation import check_option, picked
+from dpgenerative._validation import check_option
 from dpgenerative.models.cells import CellFacts, Clamp
 from dpgenerative.models.divergences import DIVERGENCES
 from dpgenerative.models.flow import HFlow
@@ -29,7 +29,6 @@ from dpgenerative.synthesizers.base import (
     Synthesizer,
     rows_per_column,
 )
-from dpgenerative.synthesizers.checkpoint import Checkpoint
 from dpgenerative.transform import TableTransformer
 
 BOUND_DRAWS = 16
@@ -248,25 +247,10 @@ class DPHFlowSynthesizer(Synthesizer):
 
     # What the base class asks for -----------------------------------------------
 
-    def _fit(
-        self,
-        frame: pd.DataFrame,
-        schema: Schema,
-        streams: Streams,
-        mechanisms: Mechanisms,
-        device: str,
-        public: pd.DataFrame | None = None,
-        kept: Checkpoint | None = None,
-    ) -> dict[str, Any]:
-        """Fit with the last column before all others: often the one to predict."""
+    def _ordered(self, schema: Schema) -> Schema:
+        """Take the last column before all others: often the one to predict."""
         columns = [*schema.columns[-1:], *schema.columns[:-1]]
-        ordered = Schema(columns, schema.constraints)
-        frame = picked(frame, ordered.names)
-        if public is not None:
-            public = picked(public, ordered.names)
-        fitted = super()._fit(frame, ordered, streams, mechanisms, device, public, kept)
-        released = fitted["schema_"]
-        return {**fitted, "schema_": Schema(released[name] for name in schema.names)}
+        return Schema(columns, schema.constraints)
 
     @property
     def _rules(self) -> Mapping[str, Rule]:
@@ -337,9 +321,8 @@ class DPHFlowSynthesizer(Synthesizer):
         codes = torch.from_numpy(transformer.encode(frame)).to(device)
         if model.exact and self.divergence is None:
             return lambda rows: (-model(codes[rows].long())[0], None)
-        inside = torch.from_numpy(transformer.positions(frame, streams.batches)).to(
-            device
-        )
+        positions = transformer.positions(frame, streams.batches)
+        inside = torch.from_numpy(positions).to(device)
 
         def objective(rows: Tensor) -> tuple[Tensor, Tensor | None]:
             shape = (len(rows), codes.shape[1])

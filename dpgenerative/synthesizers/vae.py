@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -348,11 +348,13 @@ class DPVAESynthesizer(Synthesizer):
         frame = self._joined(X, y)
         codes = self._codes(frame)
         generator = torch.Generator().manual_seed(0)
+        size = max(1, SCORE_CELLS // (n_draws * self._model.n_numbers))
         parts = []
         with torch.no_grad():
-            for rows in self._chunks(len(codes), n_draws):
-                noise = self._noise(len(codes[rows]), n_draws, generator)
-                parts.append(self._model.log_likelihood(codes[rows], noise))
+            for rows in codes.split(size):
+                shape = (len(rows), n_draws, self._model.latent_dim)
+                noise = torch.randn(shape, generator=generator)
+                parts.append(self._model.log_likelihood(rows, noise))
         inside = self._transformer.log_within(frame)
         return torch.cat(parts).double().numpy() + inside
 
@@ -825,13 +827,6 @@ class DPVAESynthesizer(Synthesizer):
         inside = rng.random(codes.shape)
         return codes.numpy(), inside, weights.double().numpy()
 
-    def _chunks(self, n: int, n_draws: int) -> Iterator[slice]:
-        size = max(1, SCORE_CELLS // (n_draws * self._model.n_numbers))
-        return (slice(start, start + size) for start in range(0, n, size))
-
-    def _noise(self, n: int, n_draws: int, generator: torch.Generator) -> Tensor:
-        return torch.randn(n, n_draws, self._model.latent_dim, generator=generator)
-
 
 def _auto_steps(n: int, schema: Schema, epsilon: float | None) -> int:
     most = 2000 if epsilon is None else 1000
@@ -863,14 +858,12 @@ _IMAGE_RULES: dict[str, Rule] = {
     "learning_rate": lambda n, schema, epsilon: 0.003 if epsilon is None else 0.02,
 }
 _RULES: dict[str, Rule] = {
+    **_IMAGE_RULES,
     "marginal_budget": _auto_marginal_budget,
-    "prior_budget": lambda n, schema, epsilon: 0.05,
     "beta": lambda n, schema, epsilon: 0.7,
     "n_bins": lambda n, schema, epsilon: 100 if epsilon is None else 64,
     "n_basis": lambda n, schema, epsilon: 64 if epsilon is None else 8,
     "latent_dim": _auto_latents,
     "hidden_units": _auto_hidden,
-    "n_steps": _auto_steps,
     "batch_size": lambda n, schema, epsilon: min(2048, max(32, n)),
-    "learning_rate": lambda n, schema, epsilon: 0.003 if epsilon is None else 0.02,
 }
