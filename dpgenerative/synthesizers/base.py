@@ -139,6 +139,7 @@ class Synthesizer(BaseEstimator):
     reproducible: bool
     secure: bool
     verbose: int
+    _divergences: Mapping[str, Callable[..., Tensor]]
     _model: Any
 
     # Public methods -------------------------------------------------------------
@@ -201,7 +202,7 @@ class Synthesizer(BaseEstimator):
         """
         self._refuse_arguments(unsupported)
         rows, layout, schema, public = self._prepare(X, y, public)
-        seed = self._seed()
+        seed = as_seed(self.random_state)
         domain = [layout, schema, *getattr(rows, "dtypes", ())]
         kept = self._checkpoint(checkpoint, domain, seed)
         charge(self._owner, self._epsilon, self.delta, kept.name if kept else None)
@@ -553,11 +554,6 @@ class Synthesizer(BaseEstimator):
         raise NotImplementedError
 
     @property
-    def _divergences(self) -> Mapping[str, Callable[..., Tensor]]:
-        """Batch-wise terms by name."""
-        raise NotImplementedError
-
-    @property
     def _informed(self) -> bool:
         """Whether the model starts at the private marginals."""
         return True
@@ -581,7 +577,7 @@ class Synthesizer(BaseEstimator):
     def _public(self, schema: Schema) -> tuple[str, ...]:
         """Return what the schema, dtypes and parameters gave away for free."""
         columns, stated = schema.columns, self._stated()
-        names = {
+        told = {
             "bounds of": [c for c in columns if c.numeric and c.lower is not None],
             "resolution of": [c for c in columns if c.resolution is not None],
             "no missing values in": [c for c in columns if not c.nullable],
@@ -590,18 +586,14 @@ class Synthesizer(BaseEstimator):
                 c for c in stated.columns if c.role == "id"
             ],
         }
-        return (
-            "column names, order, dtypes and kinds; constructor parameters",
-            *(
-                f"{fact} {_listed([c.name for c in of])}"
-                for fact, of in names.items()
-                if of
-            ),
-            *(
-                f"constraint {type(each).__name__} on {_listed(each.columns)}"
-                for each in stated.constraints
-            ),
-        )
+        facts = ["column names, order, dtypes and kinds; constructor parameters"]
+        for fact, found in told.items():
+            if found:
+                facts.append(f"{fact} {_listed([c.name for c in found])}")
+        for each in stated.constraints:
+            kind = type(each).__name__
+            facts.append(f"constraint {kind} on {_listed(each.columns)}")
+        return tuple(facts)
 
     def _latent_share(self, n_rows: int, schema: Schema) -> float:
         """Share of the budget for the moments of the latents."""
@@ -688,7 +680,9 @@ class Synthesizer(BaseEstimator):
 
     # Parts of a fit -------------------------------------------------------------
 
-    def _prepare(self, X: Any, y: Any, public: Any = None) -> tuple[Any, ...]:
+    def _prepare(
+        self, X: Any, y: Any, public: Any = None
+    ) -> tuple[Any, Any, Schema, Any]:
         """Check parameters and table; return what `_read` does."""
         self._check_parameters()
         return self._read(X, y, public)
@@ -932,9 +926,6 @@ class Synthesizer(BaseEstimator):
         if unknown:
             refuse(*about, "must name columns of X", unknown)
         return found
-
-    def _seed(self) -> int | None:
-        return as_seed(self.random_state)
 
     def _device(self) -> str:
         if self.device != "auto":

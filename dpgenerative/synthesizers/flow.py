@@ -150,6 +150,8 @@ class DPHFlowSynthesizer(Synthesizer):
     ['smokes']
     """
 
+    _divergences = DIVERGENCES
+
     def __init__(
         self,
         epsilon: float | None = 1.0,
@@ -255,10 +257,6 @@ class DPHFlowSynthesizer(Synthesizer):
     @property
     def _rules(self) -> Mapping[str, Rule]:
         return _RULES
-
-    @property
-    def _divergences(self) -> Mapping[str, Callable[..., Tensor]]:
-        return DIVERGENCES
 
     @property
     def _informed(self) -> bool:

@@ -239,6 +239,8 @@ class DPVAESynthesizer(Synthesizer):
     ['smokes']
     """
 
+    _divergences = LATENT_DIVERGENCES
+
     def __init__(
         self,
         epsilon: float | None = 1.0,
@@ -582,10 +584,6 @@ class DPVAESynthesizer(Synthesizer):
         if self._has_images:
             return ("shape, dtype and range of the pixels; constructor parameters",)
         return super()._public(schema)
-
-    @property
-    def _divergences(self) -> Mapping[str, Callable[..., Tensor]]:
-        return LATENT_DIVERGENCES
 
     def _latent_share(self, n_rows: int, schema: Schema) -> float:
         if self.prior_budget == "auto" and self.prior != "normal":
