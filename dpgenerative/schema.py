@@ -810,12 +810,12 @@ def _problems(column: Column, series: pd.Series) -> Iterable[tuple[str, np.ndarr
             yield "after the upper bound", values > column.upper
     elif column.numeric:
         values = series.to_numpy(float, na_value=np.nan)
+        finite = np.isfinite(values)
         yield "not finite", np.isinf(values)
         if column.lower is not None:
-            yield "below the lower bound", np.isfinite(values) & (values < column.lower)
-            yield "above the upper bound", np.isfinite(values) & (values > column.upper)
+            yield "below the lower bound", finite & (values < column.lower)
+            yield "above the upper bound", finite & (values > column.upper)
         if column.step is not None:
-            finite = np.isfinite(values)
             steps = np.where(finite, values, 0) / column.step
             off = np.abs(steps - np.round(steps)) > 1e-6
             yield "not a multiple of the resolution", finite & off

@@ -441,23 +441,25 @@ class IntervalCodec(Codec):
         return parts
 
     def encode(self, series: pd.Series) -> np.ndarray:
+        return self._located(series)[1]
+
+    def _located(self, series: pd.Series) -> tuple[np.ndarray, ...]:
+        """Return numbers in steps, their cells, and the ends of these on the line."""
         steps = in_steps(self.column, series)
-        codes = np.searchsorted(self.edges[1:-1], steps, side="right")
-        return np.where(np.isnan(steps), len(self.edges) - 1, codes)
+        cells = np.searchsorted(self.edges[1:-1], steps, side="right")
+        ends = self._line.to(self.edges)
+        codes = np.where(np.isnan(steps), len(self.edges) - 1, cells)
+        return steps, codes, ends[cells], ends[cells + 1]
 
     @property
     def _line(self) -> _Line:
         return _line_of(self.column)
 
     def positions(self, series: pd.Series, rng: RandomSource) -> np.ndarray:
-        steps = in_steps(self.column, series)
+        steps, cells, low, high = self._located(series)
         draws = rng.random(len(steps))
-        cells = self.encode(series)
-        inside = np.minimum(cells, len(self.values) - 1)
         if self.column.step is not None:
             steps = steps + draws - 0.5
-        ends = self._line.to(self.edges)
-        low, high = ends[inside], ends[inside + 1]
         within = np.clip((self._line.to(steps) - low) / (high - low), 0, 1 - 2.0**-24)
         return np.where(self.atoms[cells], draws, within)
 
@@ -496,11 +498,8 @@ class IntervalCodec(Codec):
         return whole.astype(self.dtype)
 
     def log_within(self, series: pd.Series) -> np.ndarray:
-        steps = in_steps(self.column, series)
-        cells = self.encode(series)
-        inside = np.minimum(cells, len(self.values) - 1)
-        ends = self._line.to(self.edges)
-        log_width = np.log(ends[inside + 1] - ends[inside])
+        steps, _, low, high = self._located(series)
+        log_width = np.log(high - low)
         if self.column.step is None:
             log_mass = self._line.log_slope(steps)
         else:
@@ -1068,8 +1067,8 @@ class _Fitter:
         leaves = self._leaves(root, below, least, std, rough)
 
         starts = np.array([interval.start for interval in leaves])
-        widths = np.diff(np.append(starts, len(grid) - 1))
-        exact = np.append(np.diff(below[np.append(starts, len(grid) - 1)]), n_missing)
+        ends = np.append(starts, len(grid) - 1)
+        exact = np.append(np.diff(below[ends]), n_missing)
         counted = [*leaves, missing] if nullable else leaves
         noisy = self._released(exact[: len(counted)], self.std * math.sqrt(fair))
         for interval, count in zip(counted, noisy, strict=True):
@@ -1083,7 +1082,7 @@ class _Fitter:
         kept = self._occupied(leaves) if may_end else slice(0, len(leaves))
         root.spread(whole[0])
         counts = np.array([interval.count for interval in leaves[kept]])
-        heavy = (widths[kept] == 1) & (counts > least)
+        heavy = (np.diff(ends)[kept] == 1) & (counts > least)
         stop = leaves[kept][-1].stop
         return np.append(counts, whole[1:]), starts[kept], heavy, stop
 

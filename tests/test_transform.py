@@ -682,7 +682,7 @@ def test_levels_with_an_order_keep_their_cells():
     column = Column("x", "categorical", levels=levels, ordered=True)
     codec = fit(one([0] * 60 + [49], column), multiplier=5.0).codecs[0]
     np.testing.assert_array_equal(codec.level_cells, np.arange(50))
-    assert codec.ordered
+    assert codec.column.is_ordered
 
 
 @pytest.mark.parametrize("multiplier", [0.0, 2.0])
