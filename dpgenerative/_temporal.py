@@ -108,12 +108,11 @@ def _read_iso(text: str) -> dt.datetime | None:
 
 def _plain_instant(value: pd.Timestamp) -> Any:
     """Return what a clock of its own zone shows, at the years 1 to 9999."""
-    ends = np.array(_ends(value.unit), dtype="M8[us]").astype(f"M8[{value.unit}]")
     try:
         local = value.tz_localize(None)
     except Exception:  # a zone of somebody's own
         return np.datetime64("NaT")
-    return np.clip(local.to_numpy(), *ends)
+    return _between_ends(local.to_numpy())
 
 
 def _arrow_values(series: pd.Series) -> np.ndarray:
@@ -131,10 +130,13 @@ def _arrow_values(series: pd.Series) -> np.ndarray:
 
 def _on_clock(values: np.ndarray, zone: Any) -> np.ndarray:
     """Return what the clocks of a zone show at instants in UTC."""
-    ends = np.array(_ends(np.datetime_data(values.dtype)[0]), dtype="M8[us]")
-    inside = np.clip(values, *ends.astype(values.dtype))
-    local = pd.Series(inside).dt.tz_localize("UTC").dt.tz_convert(zone)
+    local = pd.Series(_between_ends(values)).dt.tz_localize("UTC").dt.tz_convert(zone)
     return local.dt.tz_localize(None).to_numpy()
+
+
+def _between_ends(instants: Any) -> Any:
+    ends = np.array(_ends(np.datetime_data(instants.dtype)[0]), dtype="M8[us]")
+    return np.clip(instants, *ends.astype(instants.dtype))
 
 
 def _ends(numpy_unit: str) -> tuple[int, int]:

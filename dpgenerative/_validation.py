@@ -258,15 +258,12 @@ def _in_known_unit(array: np.ndarray) -> np.ndarray:
 
     pandas would turn them itself, and name a time that is too far away in an error.
     """
-    if array.dtype.kind not in "mM" or np.datetime_data(array.dtype)[0] not in COARSE:
-        return array
     kind = array.dtype.kind
-    ends = (
-        np.array(["0001-01-01", "9999-12-31"], dtype="M8[D]")
-        if kind == "M"
-        else np.array([-(10**9), 10**9], dtype="m8[D]")
-    )
-    return np.clip(array, *ends.astype(array.dtype)).astype(f"{kind}8[s]")
+    if kind not in "mM" or np.datetime_data(array.dtype)[0] not in COARSE:
+        return array
+    ends = ["0001-01-01", "9999-12-31"] if kind == "M" else [-(10**9), 10**9]
+    inside = np.clip(array, *np.array(ends, dtype=f"{kind}8[D]").astype(array.dtype))
+    return inside.astype(f"{kind}8[s]")
 
 
 def _check_names(owner: str, frame: pd.DataFrame) -> None:

@@ -89,7 +89,7 @@ def fit(options: argparse.Namespace) -> None:
     from dpgenerative.schema import Schema
     from dpgenerative.tables import read_table
 
-    _check_output(options, options.output)
+    _check_output(options)
     if options.checkpoint and os.path.realpath(options.checkpoint) == os.path.realpath(
         options.output
     ):
@@ -119,7 +119,7 @@ def sample(options: argparse.Namespace) -> None:
     from dpgenerative.synthesizers import load
     from dpgenerative.tables import suffix_of, write_table
 
-    _check_output(options, options.output)
+    _check_output(options)
     suffix = suffix_of(options.output)
     synthesizer = load(options.model)
     if options.n_samples < 1:
@@ -143,7 +143,7 @@ def report(options: argparse.Namespace) -> None:
     if options.real is None:
         _say(synthesizer.privacy_)
         return
-    _check_output(options, options.output)
+    _check_output(options)
     from dpgenerative.metrics import report as evaluate
 
     form = _csv_format(options)
@@ -169,7 +169,7 @@ def schema(options: argparse.Namespace) -> None:
     """Draft a schema for a person to edit."""
     from dpgenerative.tables import draft_schema
 
-    _check_output(options, options.output)
+    _check_output(options)
     draft = draft_schema(options.data, _csv_format(options))
     with written_whole(options.output) as file:
         text = json.dumps(draft, indent=2, ensure_ascii=False)
@@ -194,9 +194,9 @@ def forecast(options: argparse.Namespace) -> None:
 # Parts of commands --------------------------------------------------------------------
 
 
-def _check_output(options: argparse.Namespace, path: str) -> None:
+def _check_output(options: argparse.Namespace) -> None:
     """Refuse a place that cannot be written, before a budget is spent."""
-    target = Path(path)
+    target = Path(options.output)
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a folder, not a file.")
     if target.exists() and not options.force:
