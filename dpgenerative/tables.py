@@ -229,7 +229,13 @@ def _chosen(frame: pd.DataFrame, schema: Schema, others: bool) -> pd.DataFrame:
 def _require_named(
     path: str | os.PathLike[str], schema: Schema, form: CsvFormat
 ) -> None:
-    unnamed = [name for name in column_names(path, form) if name not in schema]
+    names = column_names(path, form)
+    unnamed = [name for name in names if name not in schema]
+    if unnamed and len(names) == 1 and any(mark in names[0] for mark in ",;\t|"):
+        raise ValueError(
+            f"The file has a single column, {names[0]!r}. Where the separator is another "
+            "one, --sep states it."
+        )
     if unnamed:
         raise ValueError(
             f"The schema says nothing of the columns {unnamed}, and a CSV file has no "

@@ -553,6 +553,13 @@ def test_csv_files_of_other_forms(suffix, tmp_path, capsys):
     assert kinds == ["continuous", "continuous", "categorical", "categorical"]
 
 
+def test_another_separator_is_asked_about(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text("age;ward\n31;A\n")
+    with pytest.raises(ValueError, match="single column, 'age;ward'.*--sep"):
+        read_table(path, Schema([Column("age", "integer")]))
+
+
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2"])
 def test_damaged_compressed_files_are_refused(suffix, tmp_path):
     (tmp_path / f"data.csv{suffix}").write_bytes(b"a\n1\n")
