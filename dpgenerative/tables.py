@@ -233,8 +233,8 @@ def _require_named(
     unnamed = [name for name in names if name not in schema]
     if unnamed and len(names) == 1 and any(mark in names[0] for mark in ",;\t|"):
         raise ValueError(
-            f"The file has a single column, {names[0]!r}. Where the separator is another "
-            "one, --sep states it."
+            f"The file has a single column, {names[0]!r}. Where the separator is "
+            "another one, --sep states it."
         )
     if unnamed:
         raise ValueError(

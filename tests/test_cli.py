@@ -556,7 +556,7 @@ def test_csv_files_of_other_forms(suffix, tmp_path, capsys):
 def test_another_separator_is_asked_about(tmp_path):
     path = tmp_path / "data.csv"
     path.write_text("age;ward\n31;A\n")
-    with pytest.raises(ValueError, match="single column, 'age;ward'.*--sep"):
+    with pytest.raises(ValueError, match=r"single column, 'age;ward'.*--sep"):
         read_table(path, Schema([Column("age", "integer")]))
 
 
