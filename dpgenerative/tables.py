@@ -179,7 +179,9 @@ def _normalized(frame: pd.DataFrame, schema: Schema, form: CsvFormat) -> pd.Data
 
 
 def _with_point(texts: pd.Series, decimal: str) -> pd.Series:
-    plain = texts.str.replace(".", "", regex=False)
+    # Without points in other places: those of 31.12.2014 or 484.20 are no thousands.
+    plain = texts.where(texts.str.fullmatch(_COMMA_NUMBER, na=False))
+    plain = plain.str.replace(".", "", regex=False)
     return plain.str.replace(decimal, ".", regex=False)
 
 
@@ -434,7 +436,9 @@ ADVICE = (
 )
 MOST_DIGITS = 6
 """Numbers of more decimals are drafted without a resolution."""
-_COMMA_NUMBER = r"\s*[-+]?\d+(?:\.\d{3})*(?:,\d+)?\s*"
+_COMMA_NUMBER = (
+    r"\s*[-+]?(?=,?\d)(?:\d{1,3}(?:\.\d{3})+|\d*)(?:,\d*)?(?:[eE][-+]?\d+)?\s*"
+)
 _MONEY = (
     r"[\s(]*[-+]?\s*[$€£¥]\s*[-+]?\d[\d,.' ]*[\s)]*|\s*[-+]?\d[\d,.' ]*[$€£¥]\s*|"
     r"\s*[-+]?[1-9]\d{0,2}(?:[,' ]\d{3})*(?:\.\d+)?\s*"

@@ -560,6 +560,18 @@ def test_another_separator_is_asked_about(tmp_path):
         read_table(path, Schema([Column("age", "integer")]))
 
 
+def test_points_are_thousands_in_groups_of_three_only(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text("on;fee\n17.06.2014;1.200,50\n18.09.2014;-2,5e-05\n", "utf-8")
+    days, fees = draft_schema(path, GERMAN)["columns"]
+    assert (days["kind"], fees["kind"]) == ("datetime", "continuous")
+    asked = draft_schema(path, CsvFormat(";", decimal=","))["columns"][0][ASK]
+    assert '--date-format "%d.%m.%Y"' in asked
+    path.write_text("fee\n1.200,50\n-2,5e-05\n484.20\n,5\n", "utf-8")
+    fees = read_table(path, Schema([Column("fee", "continuous")]), form=GERMAN)["fee"]
+    assert fees.tolist() == [1200.5, -2.5e-05, pd.NA, 0.5]
+
+
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2"])
 def test_damaged_compressed_files_are_refused(suffix, tmp_path):
     (tmp_path / f"data.csv{suffix}").write_bytes(b"a\n1\n")

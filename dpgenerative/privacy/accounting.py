@@ -84,7 +84,7 @@ def gaussian_multiplier(epsilon: float, delta: float) -> float:
     Raises
     ------
     InfeasibleBudgetError
-        When a multiplier of 1e7 is not enough.
+        When a multiplier of 1e7 is not enough, or one of 1e-3 is more than enough.
     """
 
     def excess(log_z: float) -> float:
@@ -95,6 +95,12 @@ def gaussian_multiplier(epsilon: float, delta: float) -> float:
             f"epsilon={epsilon:.4g} with delta={delta:.3g} leaves nothing to learn "
             "from: the noise would be ten million times the sensitivity. Raise epsilon "
             "or delta."
+        )
+    if excess(math.log(1e-3)) < 0:
+        raise InfeasibleBudgetError(
+            f"epsilon={epsilon:.4g} protects nothing: the noise would be less than a "
+            "thousandth of the sensitivity. Lower epsilon, or state epsilon=None for "
+            "no privacy."
         )
     return math.exp(float(brentq(excess, math.log(1e-3), math.log(1e7), xtol=1e-10)))
 

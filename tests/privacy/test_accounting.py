@@ -134,6 +134,12 @@ def test_gaussian_closed_forms(epsilon):
     assert oracle([GaussianRelease(z)]) == pytest.approx(epsilon, rel=2e-3)
 
 
+@pytest.mark.parametrize("epsilon", [1e6, 1e9])
+def test_a_budget_beyond_all_noise_is_refused_in_words(epsilon):
+    with pytest.raises(InfeasibleBudgetError, match="epsilon=None"):
+        gaussian_multiplier(epsilon, DELTA)
+
+
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
 @pytest.mark.parametrize("rate", [0.002, 0.3, 1.0])
 def test_calibration_spends_the_budget_and_no_more(epsilon, rate):
