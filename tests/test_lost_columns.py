@@ -57,10 +57,11 @@ def test_what_is_stated_is_not_lost():
     assert not any("found in" in note for note in rows.privacy_.notes)
 
 
-def test_numbers_that_could_not_be_read_are_said():
-    frame = pd.DataFrame({"price": np.full(2000, np.nan), "rooms": np.arange(2000) % 5})
-    with pytest.warns(LostColumnWarning, match="Nearly all values in price are"):
-        fitted(frame, epsilon=4, schema=Schema([Column("price", "integer")]))
+def test_values_that_are_not_of_their_column_are_said():
+    frame = pd.DataFrame({"price": np.full(2000, np.nan), "pool": ["Y", "N"] * 1000})
+    levels = Column("pool", "categorical", levels=["yes", "no"])
+    with pytest.warns(LostColumnWarning, match="Nearly all values in pool, price are"):
+        fitted(frame, epsilon=4, schema=Schema([Column("price", "integer"), levels]))
 
 
 def test_texts_that_are_no_dates_are_said():

@@ -82,14 +82,14 @@ MOSTLY_MISSING = 0.5
 """Released share of missing values, and of those too rare to be found, from which a
 column without known levels is lost."""
 NEARLY_MISSING = 0.95
-"""The same of missing values in a column of numbers or times."""
+"""The same for columns of numbers, times and stated levels."""
 LOST = (
     "No value was frequent enough to be found in {}: what is sampled there means "
     "nothing.",
     "Most values in {} are missing or too rare to be found: most that are sampled say "
     "no more.",
     "Most values in {} are missing, or neither dates nor texts in ISO 8601.",
-    "Nearly all values in {} are missing, or not of the kind that is stated.",
+    "Nearly all values in {} are missing, or not of the kind or levels stated.",
 )
 LOST_ADVICE = (
     'State levels or a kind in a Schema ("datetime" reads Python\'s dates), declare '
@@ -1007,7 +1007,7 @@ def _lost_columns(schema: Schema, codecs: Sequence[Codec]) -> str:
             rare.append(column.name)
         elif pd.api.types.is_object_dtype(codec.dtype) and column.temporal:
             undated += [column.name] if mostly_missing else []
-        elif column.numeric and codec.unnamed_mass > NEARLY_MISSING:
+        elif codec.unnamed_mass > NEARLY_MISSING:
             unread.append(column.name)
     said = [
         text.format(_listed(names))
