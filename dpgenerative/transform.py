@@ -1064,7 +1064,7 @@ class _Fitter:
             root = _Interval(0, len(grid) - 1, whole[0], noisy[0], rough)
             missing = _Interval(0, 0, whole[1], noisy[1], rough)
         least = max(SPLIT_SIZE * root.supposed / self.n_bins, SPLIT_NOISE * std)
-        leaves = self._leaves(root, below, least, std, rough)
+        leaves = self._leaves(root, n_levels, below, least, std, rough)
 
         starts = np.array([interval.start for interval in leaves])
         ends = np.append(starts, len(grid) - 1)
@@ -1136,15 +1136,23 @@ class _Fitter:
         return whole, np.concatenate(cuts), np.repeat(heavy, [len(c) for c in cuts])
 
     def _leaves(
-        self, root: _Interval, below: np.ndarray, least: float, std: float, rough: float
-    ) -> list[_Interval]:
-        """Halve intervals of more than `least` rows; return those left, in order."""
+        self, root: _Interval, n_levels: int, below: np.ndarray, least: float,
+        std: float, rough: float,
+    ) -> list[_Interval]:  # fmt: skip
+        """Halve intervals of more than `least` rows, at most as often as is paid for.
+
+        Returns
+        -------
+        list of _Interval
+            Those left, in order.
+        """
         leaves = []
         level = [root]
-        while level:
+        for _ in range(n_levels):
             chosen = [i for i in level if i.stop - i.start > 1 and i.supposed > least]
             leaves += [i for i in level if i not in chosen]
             level = self._halve(chosen, below, std, rough) if chosen else []
+        leaves += level
         return sorted(leaves, key=lambda interval: interval.start)
 
     def _halve(
