@@ -24,8 +24,7 @@ import pandas as pd
 import torch
 
 import dpgenerative
-from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
-from dpgenerative.constraints import LessEqual
+from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, LessEqual, Schema
 
 N_ROWS = 400
 COMMON = {"epsilon": 2.0, "random_state": 7, "reproducible": True, "n_steps": 20}
@@ -92,7 +91,7 @@ CONFIGURATIONS: dict[str, Callable[[], Any]] = {
     "vae, conditional": lambda: vae(conditional="ill"),
     "vae, sparsified": lambda: vae(clipping="sparsified"),
     "vae, divergence": lambda: vae(divergence="mmd", n_partitions=4),
-    "vae, mixtures": lambda: vae(prior="mixture", latent_law="mixture"),
+    "vae, mixtures": lambda: vae(prior="mixture", latent_distribution="mixture"),
     "vae, micro": lambda: vae(aggregation="micro", divergence="kl"),
     "vae, batch": lambda: vae(aggregation="batch", divergence="kl"),
     "vae, images": images,

@@ -36,6 +36,7 @@ from torch import Tensor, nn
 
 from dpgenerative._random import Streams
 from dpgenerative.datasets import make_pinwheel
+from dpgenerative.fitting.loop import TrainingOptions, train
 from dpgenerative.models.divergences import Latents, prior_kl
 from dpgenerative.models.priors import MixturePrior, log_normal
 from dpgenerative.models.vae import Decoder, Encoder
@@ -43,7 +44,6 @@ from dpgenerative.privacy.accounting import GaussianRelease, epsilon_of
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
-from dpgenerative.training import TrainingOptions, train
 
 RESULTS = Path(__file__).parent / "results"
 N_POINTS, BATCH, EPOCHS, N_DRAWS, HIDDEN, DELTA = 400, 20, 100, 20, 100, 1e-3

@@ -82,6 +82,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dpgenerative._random import Streams
+from dpgenerative.fitting.loop import OPTIMIZERS, TrainingOptions, train
 from dpgenerative.models.divergences import unbiased_mmd
 from dpgenerative.models.images import ConvDecoder, ConvEncoder
 from dpgenerative.models.priors import SparsePrior, log_normal
@@ -95,7 +96,6 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.sampling import capacity
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
-from dpgenerative.training import OPTIMIZERS, TrainingOptions, train
 
 RESULTS = Path(__file__).parent / "results"
 SHAPE, LATENTS, BATCH, PARTITIONS, DELTA = (1, 32, 32), 50, 256, 16, 1e-5

@@ -23,12 +23,12 @@ import torch
 from torch import Tensor, nn
 
 from dpgenerative._random import Streams
+from dpgenerative.fitting.loop import keep_freed_memory, make_optimizer
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.flow import HFlow
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import Clipper, PrivateGradient, plain_gradient
-from dpgenerative.training import keep_freed_memory, make_optimizer
 
 RESULTS = Path(__file__).parent / "results"
 FAST = ("flat", "per-layer", "per-unit")

@@ -23,13 +23,13 @@ from step import adult_like, table, timed
 from torch import Tensor
 
 from dpgenerative._random import Streams
+from dpgenerative.fitting.loop import keep_freed_memory
 from dpgenerative.models.divergences import LATENT_DIVERGENCES, Latents
 from dpgenerative.models.priors import NormalPrior
 from dpgenerative.models.vae import VAE
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.sampling import draw_partitions
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
-from dpgenerative.training import keep_freed_memory
 
 RESULTS = Path(__file__).parent / "results"
 N_PARTITIONS = 16

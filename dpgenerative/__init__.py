@@ -9,21 +9,32 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from dpgenerative._version import __version__
+
 if TYPE_CHECKING:
-    from dpgenerative.pipeline import sample_from
-    from dpgenerative.predictors import SyntheticClassifier, SyntheticRegressor
+    from dpgenerative.meta.pipeline import sample_from
+    from dpgenerative.meta.predictors import SyntheticClassifier, SyntheticRegressor
+    from dpgenerative.meta.search import PrivateSearchCV, SearchPrivacy, search_privacy
     from dpgenerative.privacy.budget import PrivacyBudget
-    from dpgenerative.schema import Column, Schema
-    from dpgenerative.search import PrivateSearchCV, SearchPrivacy, search_privacy
     from dpgenerative.synthesizers import DPHFlowSynthesizer, DPVAESynthesizer, load
     from dpgenerative.synthesizers.forecast import Forecast, forecast
+    from dpgenerative.tables.constraints import (
+        Determines,
+        FixedCombinations,
+        Impossible,
+        LessEqual,
+    )
+    from dpgenerative.tables.schema import Column, Schema
 
-__version__ = "0.1.0"
 __all__ = [
     "Column",
     "DPHFlowSynthesizer",
     "DPVAESynthesizer",
+    "Determines",
+    "FixedCombinations",
     "Forecast",
+    "Impossible",
+    "LessEqual",
     "PrivacyBudget",
     "PrivateSearchCV",
     "Schema",
@@ -37,20 +48,24 @@ __all__ = [
     "search_privacy",
 ]
 _HOMES = {
-    "Column": "schema",
+    "Column": "tables.schema",
     "DPHFlowSynthesizer": "synthesizers",
     "DPVAESynthesizer": "synthesizers",
     "Forecast": "synthesizers.forecast",
+    "Determines": "tables.constraints",
+    "FixedCombinations": "tables.constraints",
+    "Impossible": "tables.constraints",
+    "LessEqual": "tables.constraints",
     "PrivacyBudget": "privacy.budget",
-    "PrivateSearchCV": "search",
-    "Schema": "schema",
-    "SearchPrivacy": "search",
-    "SyntheticClassifier": "predictors",
-    "SyntheticRegressor": "predictors",
+    "PrivateSearchCV": "meta.search",
+    "Schema": "tables.schema",
+    "SearchPrivacy": "meta.search",
+    "SyntheticClassifier": "meta.predictors",
+    "SyntheticRegressor": "meta.predictors",
     "forecast": "synthesizers.forecast",
     "load": "synthesizers",
-    "sample_from": "pipeline",
-    "search_privacy": "search",
+    "sample_from": "meta.pipeline",
+    "search_privacy": "meta.search",
 }
 """Module of every name above."""
 

@@ -10,9 +10,7 @@ from pathlib import Path
 
 
 @contextmanager
-def written_whole(
-    path: str | os.PathLike[str], private: bool = False
-) -> Iterator[Path]:
+def atomic_write(path: str | os.PathLike[str], private: bool = False) -> Iterator[Path]:
     """Yield a new file beside `path`, which takes its place where all went well.
 
     What was at `path` stays as it is until then, and for good where an error comes.

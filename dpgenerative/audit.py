@@ -41,6 +41,7 @@ from torch import Tensor, nn
 
 from dpgenerative._random import Streams
 from dpgenerative._validation import check_number, check_option, refuse
+from dpgenerative.fitting.loop import train
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy.accounting import (
     GaussianRelease,
@@ -51,9 +52,8 @@ from dpgenerative.privacy.accounting import (
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan, row_budget
 from dpgenerative.privacy.steps import Divergence, Objective, PrivateGradient
-from dpgenerative.schema import Column, Schema, can_hold_missing, is_real_dtype
 from dpgenerative.synthesizers.base import Synthesizer
-from dpgenerative.training import train
+from dpgenerative.tables.schema import Column, Schema, can_hold_missing, is_real_dtype
 
 PAIRS = ("outlier", "category", "missing")
 CANARY = "\N{SNOWMAN} a string that no other row holds"

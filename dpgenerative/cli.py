@@ -15,14 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dpgenerative._files import written_whole
+from dpgenerative._files import atomic_write
 
 # Commands import what they need, so that --help is there at once.
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dpgenerative.schema import Schema
-    from dpgenerative.tables import CsvFormat
+    from dpgenerative.tables.files import CsvFormat
+    from dpgenerative.tables.schema import Schema
 
 MODELS = {"flow": "DPHFlowSynthesizer", "vae": "DPVAESynthesizer"}
 OWN_OPTIONS = ("epsilon", "delta", "schema", "verbose")
@@ -86,8 +86,8 @@ def _failed(
 def fit(options: argparse.Namespace) -> None:
     """Fit a synthesizer to a table and save it."""
     from dpgenerative import synthesizers
-    from dpgenerative.schema import Schema
-    from dpgenerative.tables import read_table
+    from dpgenerative.tables.files import read_table
+    from dpgenerative.tables.schema import Schema
 
     _check_output(options)
     if options.checkpoint and os.path.realpath(options.checkpoint) == os.path.realpath(
@@ -117,7 +117,7 @@ def fit(options: argparse.Namespace) -> None:
 def sample(options: argparse.Namespace) -> None:
     """Draw rows and write them, part by part."""
     from dpgenerative.synthesizers import load
-    from dpgenerative.tables import suffix_of, write_table
+    from dpgenerative.tables.files import suffix_of, write_table
 
     _check_output(options)
     suffix = suffix_of(options.output)
@@ -126,7 +126,7 @@ def sample(options: argparse.Namespace) -> None:
         raise ValueError(f"-n must be at least 1; got {options.n_samples}.")
     given = _given(synthesizer.schema_, options.given)
     parts = _sampled(synthesizer, options.n_samples, options.random_state, given)
-    with written_whole(options.output) as draft:
+    with atomic_write(options.output) as draft:
         write_table(parts, draft, suffix)
 
 
@@ -159,7 +159,7 @@ def report(options: argparse.Namespace) -> None:
         synthesizer=synthesizer,
         verbose=not options.quiet,
     )
-    with written_whole(options.output) as draft:
+    with atomic_write(options.output) as draft:
         page.save(draft)
     _say(page)
     _say(f"Written to {options.output}, which describes real rows: not for release.")
@@ -167,11 +167,11 @@ def report(options: argparse.Namespace) -> None:
 
 def schema(options: argparse.Namespace) -> None:
     """Draft a schema for a person to edit."""
-    from dpgenerative.tables import draft_schema
+    from dpgenerative.tables.files import draft_schema
 
     _check_output(options)
     draft = draft_schema(options.data, _csv_format(options))
-    with written_whole(options.output) as file:
+    with atomic_write(options.output) as file:
         text = json.dumps(draft, indent=2, ensure_ascii=False)
         file.write_text(text + "\n", encoding="utf-8")
     _say(draft["read me"])
@@ -243,7 +243,7 @@ def _given(schema: Schema, settings: Sequence[str]) -> dict[Any, Any] | None:
 
 
 def _csv_format(options: argparse.Namespace) -> CsvFormat:
-    from dpgenerative.tables import CsvFormat
+    from dpgenerative.tables.files import CsvFormat
 
     return CsvFormat(
         options.sep, options.encoding, options.decimal, tuple(options.na),
@@ -252,7 +252,7 @@ def _csv_format(options: argparse.Namespace) -> CsvFormat:
 
 
 def _read_schema(path: str) -> Schema:
-    from dpgenerative.tables import unmarked_schema
+    from dpgenerative.tables.files import unmarked_schema
 
     try:
         facts = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -267,8 +267,8 @@ def _read_raw(path: str, schema: Schema, form: CsvFormat) -> pd.DataFrame:
     They are what the fit did not find, or was not told of: as missing ones they would
     seem to have been missing all along.
     """
-    from dpgenerative.schema import Column, Schema
-    from dpgenerative.tables import read_table
+    from dpgenerative.tables.files import read_table
+    from dpgenerative.tables.schema import Column, Schema
 
     as_written = Schema(replace(column, other=None) for column in schema.columns)
     frame = read_table(path, as_written, False, form)
@@ -291,7 +291,7 @@ def _joined(
     """Return a sample as one frame, y last."""
     import pandas as pd
 
-    from dpgenerative._arrow import in_pandas
+    from dpgenerative.tables.arrow import in_pandas
 
     rows = synthesizer.sample(n, random_state=random_state, given=given)
     pair = rows if isinstance(rows, tuple) else (rows,)

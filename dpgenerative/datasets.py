@@ -31,7 +31,6 @@ columns into strings and leaves them out of the schema.
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -43,7 +42,7 @@ import pandas as pd
 from sklearn.datasets import fetch_covtype, fetch_kddcup99, fetch_openml
 from sklearn.utils import Bunch, check_random_state
 
-from dpgenerative.schema import Column, Schema
+from dpgenerative.tables.schema import Column, Schema
 
 FOLDER_VARIABLE = "DPGENERATIVE_DATA"
 
@@ -317,7 +316,7 @@ def load_fair() -> Bunch:
     Column('affairs', 'continuous', lower=0.0, upper=288.0, nullable=False)
     """
     try:
-        fair = importlib.import_module("statsmodels.datasets.fair")
+        from statsmodels.datasets import fair
     except ImportError as error:
         raise ImportError(
             "load_fair reads a table that statsmodels bundles. Install it: "

@@ -19,9 +19,9 @@ import time
 import numpy as np
 import pandas as pd
 
-from dpgenerative import Column, DPHFlowSynthesizer, Schema
-from dpgenerative.constraints import Impossible, satisfies
+from dpgenerative import Column, DPHFlowSynthesizer, Impossible, Schema
 from dpgenerative.datasets import load_fair
+from dpgenerative.tables.constraints import satisfies
 
 CONDITIONS = {
     "first in the flow's order": {"affairs": (0.01, None)},

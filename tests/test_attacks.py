@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from dpgenerative._random import Streams
+from dpgenerative.fitting.loop import TrainingOptions, train
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.metrics.attacks import (
     closest_record,
@@ -41,7 +42,6 @@ from dpgenerative.metrics.tradeoff import phi
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import make_plan
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
-from dpgenerative.training import TrainingOptions, train
 
 # Figures and caps ---------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 import torch
 
-import dpgenerative
 from dpgenerative import (
     Column,
     DPHFlowSynthesizer,
@@ -22,17 +21,16 @@ from dpgenerative import (
     PrivacyBudget,
     Schema,
     load,
-    persistence,
 )
-from dpgenerative._files import written_whole
+from dpgenerative._files import atomic_write
 from dpgenerative.cli import main
 from dpgenerative.exceptions import BudgetExceededError, FileFormatError
+from dpgenerative.fitting.loop import LoopState
 from dpgenerative.models.priors import MixturePrior
+from dpgenerative.persistence import checkpoint, manifest
+from dpgenerative.persistence.checkpoint import Checkpoint
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.synthesizers import checkpoint
 from dpgenerative.synthesizers.base import Synthesizer
-from dpgenerative.synthesizers.checkpoint import Checkpoint
-from dpgenerative.training import LoopState
 
 N_STEPS = 12
 FAST = {"n_steps": N_STEPS, "batch_size": 64, "random_state": 3, "device": "cpu"}
@@ -163,7 +161,7 @@ def projected(shape, latent_dim, generator):
         (lambda: flow(n_blocks=2, optimizer="adabelief", divergence="mmd"), ROWS),
         (lambda: flow(max_grad_norm="auto", clipping="sparsified"), ROWS),
         (lambda: flow(epsilon=None, optimizer="sgd", averaging=0.0), ROWS),
-        (lambda: vae(divergence="mmd", latent_law="mixture"), ROWS),
+        (lambda: vae(divergence="mmd", latent_distribution="mixture"), ROWS),
         (lambda: vae(image_shape=(6, 6), hidden_units=8), IMAGES),
     ],
     ids=["flow", "blocks", "estimated norm", "no privacy", "vae", "images"],
@@ -278,7 +276,7 @@ def test_parameters_are_compared_to_the_last_digit(first, then, path, monkeypatc
 
 def test_the_checkpoint_of_another_version(path, monkeypatch):
     interrupt(flow(), ROWS, path)
-    monkeypatch.setattr(dpgenerative, "__version__", "0.0.1")
+    monkeypatch.setattr(checkpoint, "__version__", "0.0.1")
     refuses(flow, ROWS, path, monkeypatch)
 
 
@@ -321,7 +319,7 @@ def test_tensors_that_are_drawn_once(path):
     make = {"image_shape": (6, 6), "architecture": projected, "random_state": None}
     make["reproducible"] = False
     interrupt(vae(**make), IMAGES, path)
-    drawn = persistence.read(path)[1]["loop"]["tensors"]["encoder.features"]
+    drawn = manifest.read(path)[1]["loop"]["tensors"]["encoder.features"]
     resumed = vae(**make).fit(IMAGES, checkpoint=path)
     assert torch.equal(resumed._model.encoder.features, drawn)
 
@@ -342,7 +340,7 @@ def test_drafts_that_were_killed_go_too(path):
     neighbour.touch()
     folder = path.with_name(f".{path.name}.a_folder.part")
     folder.mkdir()
-    with written_whole(path) as draft:
+    with atomic_write(path) as draft:
         draft.touch()
     draft.touch()  # as if that had not come to its end
     path.unlink()
@@ -408,9 +406,9 @@ def test_damaged_checkpoints(path):
 @pytest.mark.parametrize("part", ["fit", "released", "streams", "loop"])
 def test_checkpoints_of_a_missing_part(part, path):
     interrupt(flow(), ROWS, path)
-    kind, state = persistence.read(path)
+    kind, state = manifest.read(path)
     state.pop(part)
-    persistence.write(path, kind, state)
+    manifest.write(path, kind, state)
     with pytest.raises(FileFormatError, match="do not fit together"):
         flow().fit(ROWS, checkpoint=path)
 
@@ -418,10 +416,10 @@ def test_checkpoints_of_a_missing_part(part, path):
 @pytest.mark.parametrize("change", [lambda w: w[:1], torch.Tensor.double])
 def test_checkpoints_of_other_weights(change, path):
     interrupt(flow(), ROWS, path)
-    kind, state = persistence.read(path)
+    kind, state = manifest.read(path)
     weights = state["loop"]["tensors"]
     state["loop"]["tensors"] = {k: change(w) for k, w in weights.items()}
-    persistence.write(path, kind, state)
+    manifest.write(path, kind, state)
     with pytest.raises(FileFormatError, match="do not fit together"):
         flow().fit(ROWS, checkpoint=path)
 

@@ -24,13 +24,13 @@ from dpgenerative import (
     Schema,
     load,
     metrics,
-    tables,
 )
 from dpgenerative.cli import main
 from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.metrics.losses import lost_values
 from dpgenerative.synthesizers import base
-from dpgenerative.tables import (
+from dpgenerative.tables import files
+from dpgenerative.tables.files import (
     ASK,
     MARK,
     NOTE,
@@ -397,7 +397,7 @@ def test_the_unexpected_says_no_values(folder, capsys, monkeypatch):
     def broken(*_, **__):
         raise KeyError("a private value")
 
-    monkeypatch.setattr(tables, "read_table", broken)
+    monkeypatch.setattr(files, "read_table", broken)
     arguments = ["fit", "data.csv", "--epsilon", "1", "-o", "m.dpg"]
     line = refused(capsys, arguments, code=1)
     assert "unexpected KeyError" in line

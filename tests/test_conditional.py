@@ -9,11 +9,17 @@ import pandas as pd
 import pytest
 from scipy.stats import chi2_contingency
 
-from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
-from dpgenerative.constraints import Determines, satisfies
+from dpgenerative import (
+    Column,
+    Determines,
+    DPHFlowSynthesizer,
+    DPVAESynthesizer,
+    Schema,
+)
+from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.exceptions import SamplingError
 from dpgenerative.models.cells import Clamp
-from dpgenerative.transform import TableTransformer
+from dpgenerative.tables.constraints import satisfies
 
 CITIES = ["Oslo", "Rome", "Bonn"]
 SCHEMA = Schema(

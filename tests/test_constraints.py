@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
-from dpgenerative.constraints import (
+from dpgenerative.exceptions import SamplingError
+from dpgenerative.tables.constraints import (
     Constraint,
     Determines,
     FixedCombinations,
@@ -20,7 +21,6 @@ from dpgenerative.constraints import (
     constraint_from_dict,
     satisfies,
 )
-from dpgenerative.exceptions import SamplingError
 
 ALL = (
     LessEqual("low", "high"),

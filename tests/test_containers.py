@@ -14,8 +14,6 @@ from sklearn.tree import DecisionTreeClassifier
 
 import dpgenerative
 from dpgenerative import Column, DPHFlowSynthesizer, Schema, SyntheticClassifier
-from dpgenerative._temporal import to_units
-from dpgenerative._validation import as_table
 from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.metrics import (
     association_matrix,
@@ -25,6 +23,8 @@ from dpgenerative.metrics import (
     marginal_distance,
     tstr,
 )
+from dpgenerative.tables.containers import as_table
+from dpgenerative.tables.times import to_units
 
 WARDS = ["A", "B", "never"]
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from dpgenerative import datasets
-from dpgenerative.schema import Schema
+from dpgenerative.tables.schema import Schema
 
 FETCHERS = {
     "fetch_adult": ((32_561, 15), (16_281, 15)),
@@ -217,7 +217,7 @@ def test_fair_agrees_with_its_code_book():
 
 
 def test_fair_without_statsmodels_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "statsmodels.datasets.fair", None)
+    monkeypatch.setitem(sys.modules, "statsmodels.datasets", None)
     with pytest.raises(ImportError, match=r"dpgenerative\[fair\]"):
         datasets.load_fair()
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from dpgenerative import Impossible, LessEqual
 from dpgenerative.cli import _parser
-from dpgenerative.constraints import Impossible, LessEqual, constraint_from_dict
-from dpgenerative.tables import MARK, unmarked_schema
+from dpgenerative.tables.constraints import constraint_from_dict
+from dpgenerative.tables.files import MARK, unmarked_schema
 
 ROOT = Path(__file__).parents[1]
 DOC = ROOT / "doc"

@@ -7,19 +7,24 @@ import pandas as pd
 import pytest
 
 import dpgenerative
-from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
-from dpgenerative.constraints import Determines
-from dpgenerative.exceptions import SamplingError
-from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.schema import OTHER
-from dpgenerative.tables import read_table
-from dpgenerative.transform import (
+from dpgenerative import (
+    Column,
+    Determines,
+    DPHFlowSynthesizer,
+    DPVAESynthesizer,
+    Schema,
+)
+from dpgenerative.encoding.transformer import (
     EMPTY_NOISE,
     NEXT_NOISE,
     TableTransformer,
     n_beyond,
     outermost,
 )
+from dpgenerative.exceptions import SamplingError
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.tables.files import read_table
+from dpgenerative.tables.schema import OTHER
 
 both = pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
 FAST = {"n_steps": 3, "batch_size": 64, "random_state": 0}

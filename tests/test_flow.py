@@ -421,15 +421,15 @@ def test_closed_form_gradient_of_the_cells_is_that_of_autograd(hidden_units, sca
     block = make_flow(THREE, config, scale=scale).double().first
     codes, _, _ = random_rows(THREE, 60)
     weights = torch.randn(60, dtype=torch.float64)
-    picked = torch.cat(
+    select_columns = torch.cat(
         [p.gather(1, codes[:, [j]]) for j, p in enumerate(block.log_probs(codes))], 1
     ).sum(1)
     log_likelihood = block(codes)
-    torch.testing.assert_close(log_likelihood, picked)
+    torch.testing.assert_close(log_likelihood, select_columns)
     parameters = list(block.parameters())
     for found, expected in zip(
         torch.autograd.grad(log_likelihood @ weights, parameters),
-        torch.autograd.grad(picked @ weights, parameters),
+        torch.autograd.grad(select_columns @ weights, parameters),
         strict=True,
     ):
         torch.testing.assert_close(found, expected)

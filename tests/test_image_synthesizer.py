@@ -14,12 +14,12 @@ import torch
 from torch import nn
 
 from dpgenerative import DPVAESynthesizer, Schema
+from dpgenerative.encoding.pixels import Pixels
 from dpgenerative.exceptions import HopelessBudgetWarning, UnsupportedColumnError
 from dpgenerative.models.divergences import mmd
 from dpgenerative.models.images import ImageVAE, convolutions, perceptrons
 from dpgenerative.models.priors import NormalPrior
-from dpgenerative.pixels import Pixels
-from dpgenerative.privacy.gradients import GenericSite, record, sites
+from dpgenerative.privacy.gradients import GenericGradients, record, sites
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from tests.privacy.oracle import norm, per_example_gradients
@@ -142,7 +142,7 @@ def test_clipped_sums_are_those_of_one_image_at_a_time(make, n_draws):
     with record(model) as calls:
         losses, _ = model(x)
     layers = sites(model, calls, losses.sum())
-    assert not any(type(layer) is GenericSite for layer in layers)
+    assert not any(type(layer) is GenericGradients for layer in layers)
     found = Clipper("flat", bound).clipped_sums(
         layers, torch.ones(6, dtype=torch.bool), generator()
     )

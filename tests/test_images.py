@@ -8,7 +8,7 @@ from torch import nn
 
 from dpgenerative.models.divergences import mmd
 from dpgenerative.models.images import ConvDecoder, ConvEncoder
-from dpgenerative.privacy.gradients import ConvSite, LinearSite, record, sites
+from dpgenerative.privacy.gradients import ConvGradients, LinearGradients, record, sites
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from tests.privacy.oracle import norm, per_example_gradients
 
@@ -102,7 +102,7 @@ def test_an_image_is_encoded_alone():
 
 def test_every_layer_has_a_closed_form():
     layers = layers_of(Autoencoder(), images(2).float())
-    assert {type(layer) for layer in layers} == {ConvSite, LinearSite}
+    assert {type(layer) for layer in layers} == {ConvGradients, LinearGradients}
 
 
 def test_clipped_sums_are_those_of_one_image_at_a_time():

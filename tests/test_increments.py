@@ -11,11 +11,17 @@ import pytest
 from scipy.stats import chi2_contingency, spearmanr
 
 import dpgenerative
-from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
-from dpgenerative.constraints import Determines, LessEqual
+from dpgenerative import (
+    Column,
+    Determines,
+    DPHFlowSynthesizer,
+    DPVAESynthesizer,
+    LessEqual,
+    Schema,
+)
+from dpgenerative.encoding.increments import increments_of
+from dpgenerative.encoding.transformer import Increment
 from dpgenerative.exceptions import SamplingError
-from dpgenerative.increments import increments_of
-from dpgenerative.transform import Increment
 from tests.test_transform import Table, compare_neighbours, fit
 
 RULE = LessEqual("low", "high")

@@ -12,12 +12,12 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier
 
 from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
-from dpgenerative._temporal import count_of, from_units, spelled, to_units
-from dpgenerative._validation import as_table
+from dpgenerative.encoding.transformer import TableTransformer, identifiers
 from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.metrics import kendall_tau_distance, marginal_distance, tstr
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.transform import TableTransformer, identifiers
+from dpgenerative.tables.containers import as_table
+from dpgenerative.tables.times import count_of, from_units, spelled, to_units
 
 both = pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
 BERLIN = pd.DatetimeTZDtype("us", "Europe/Berlin")

@@ -652,12 +652,12 @@ class Resampler(BaseEstimator):
         rng = np.random.default_rng(random_state)
         rows = [part for part in self.rows_ if part is not None]
         drawn = []
-        picked = rng.integers(0, len(rows[0]), n_samples)
+        chosen = rng.integers(0, len(rows[0]), n_samples)
         for part in rows:
             if self.shuffle:
-                picked = rng.permutation(picked)
+                chosen = rng.permutation(chosen)
             is_pandas = isinstance(part, (pd.DataFrame, pd.Series))
-            drawn.append(part.iloc[picked] if is_pandas else part[picked])
+            drawn.append(part.iloc[chosen] if is_pandas else part[chosen])
         return drawn[0] if len(drawn) == 1 else tuple(drawn)
 
 

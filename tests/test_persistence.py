@@ -25,20 +25,20 @@ from dpgenerative import (
     Schema,
     layers,
     load,
-    persistence,
-    transform,
 )
-from dpgenerative.constraints import (
+from dpgenerative.encoding import transformer
+from dpgenerative.exceptions import FileFormatError
+from dpgenerative.models import cells, flow, images, vae
+from dpgenerative.models.priors import MixturePrior
+from dpgenerative.persistence import manifest
+from dpgenerative.persistence.manifest import MODULES, RECORDS, read, write
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.tables.constraints import (
     Determines,
     FixedCombinations,
     Impossible,
     LessEqual,
 )
-from dpgenerative.exceptions import FileFormatError
-from dpgenerative.models import cells, flow, images, vae
-from dpgenerative.models.priors import MixturePrior
-from dpgenerative.persistence import MODULES, RECORDS, read, write
-from dpgenerative.privacy.noise import Mechanisms
 
 FIXTURES = Path(__file__).parent / "fixtures"
 FAST = {"n_steps": 5, "batch_size": 64, "device": "cpu"}
@@ -175,7 +175,7 @@ def test_constraints_times_and_identifiers_come_back(tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        {"epsilon": 1.0, "latent_law": "mixture"},
+        {"epsilon": 1.0, "latent_distribution": "mixture"},
         {"architecture": "conv", "likelihood": "gaussian"},
     ],
 )
@@ -330,7 +330,7 @@ def subclasses(cls):
 
 def test_files_can_hold_every_part_of_a_fitted_estimator():
     """A codec or network that is added must be named, or it could not be saved."""
-    codecs = subclasses(transform.Codec) - {transform.Codec}
+    codecs = subclasses(transformer.Codec) - {transformer.Codec}
     assert codecs <= set(RECORDS.values())
     built = (cells, flow, images, vae, layers)
     networks = {
@@ -364,7 +364,7 @@ class Replay(Mechanisms):
 
 def content(path):
     """Return all that a file holds, in order."""
-    strings = persistence._contents(path)[0]
+    strings = manifest._contents(path)[0]
     return strings["manifest"], repr(
         {k: v.tolist() for k, v in load_file(path).items()}
     )
@@ -550,9 +550,9 @@ def test_a_changed_byte_is_noticed(model_file, tmp_path):
 
 def changed_file(model_file, path, **strings):
     """Write a copy whose checksum is right and whose strings are those given."""
-    old, tensors = persistence._contents(model_file)
+    old, tensors = manifest._contents(model_file)
     new = {**old, **strings}
-    new["sha256"] = persistence._checksum(new["manifest"], tensors)
+    new["sha256"] = manifest._checksum(new["manifest"], tensors)
     save_file(tensors, path, new)
 
 
@@ -570,7 +570,7 @@ def test_a_format_that_is_no_number(version, model_file, tmp_path):
 
 
 def test_an_estimator_that_is_not_known(model_file, tmp_path):
-    tree = json.loads(persistence._contents(model_file)[0]["manifest"])
+    tree = json.loads(manifest._contents(model_file)[0]["manifest"])
     tree["estimator"] = "system"
     changed_file(model_file, tmp_path / "file", manifest=json.dumps(tree))
     with pytest.raises(FileFormatError, match="holds a 'system', which this version"):
@@ -626,7 +626,7 @@ CODEC = ("fitted", "_transformer", "TableTransformer", "codecs", "tuple", 0)
     ],
 )  # fmt: skip
 def test_a_manifest_made_to_harm(where, value, model_file, tmp_path):
-    tree = json.loads(persistence._contents(model_file)[0]["manifest"])
+    tree = json.loads(manifest._contents(model_file)[0]["manifest"])
     if where[0] == CODEC[0] and where[: len(CODEC)] == CODEC:
         codecs = tree["fitted"]["_transformer"]["TableTransformer"]["codecs"]["tuple"]
         assert "IntervalCodec" in codecs[0]
@@ -644,11 +644,11 @@ def test_a_manifest_that_is_none(manifest, model_file, tmp_path):
 
 
 def test_indices_beyond_the_file_are_refused(model_file, tmp_path):
-    strings, tensors = persistence._contents(model_file)
+    strings, tensors = manifest._contents(model_file)
     for tensor in tensors.values():
         if tensor.dtype == torch.int64 and tensor.numel():
             tensor[0] = 2**40
-    strings["sha256"] = persistence._checksum(strings["manifest"], tensors)
+    strings["sha256"] = manifest._checksum(strings["manifest"], tensors)
     save_file(tensors, tmp_path / "file", strings)
     with pytest.raises(FileFormatError, match="its manifest cannot be read"):
         load(tmp_path / "file")

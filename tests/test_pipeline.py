@@ -25,7 +25,7 @@ from sklearn.preprocessing import (
 
 from dpgenerative import DPHFlowSynthesizer, sample_from
 from dpgenerative.exceptions import PrivacyWarning
-from dpgenerative.pipeline import learns
+from dpgenerative.meta.pipeline import learns
 
 
 def exact():

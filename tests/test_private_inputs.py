@@ -18,19 +18,23 @@ from dpgenerative import (
     Column,
     DPHFlowSynthesizer,
     DPVAESynthesizer,
+    LessEqual,
     Schema,
     SyntheticClassifier,
     SyntheticRegressor,
 )
-from dpgenerative._temporal import to_units
-from dpgenerative._validation import as_table, objects, plain
-from dpgenerative.constraints import LessEqual
+from dpgenerative.encoding.transformer import (
+    TableTransformer,
+    distinct_values,
+    level_indices,
+)
 from dpgenerative.exceptions import UnsupportedColumnError
-from dpgenerative.predictors import as_container, as_series
+from dpgenerative.meta.predictors import as_container, as_series
+from dpgenerative.meta.search import _hits
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.search import _hits
-from dpgenerative.tables import _READERS, CsvFormat, _instants, read_table
-from dpgenerative.transform import TableTransformer, distinct_values, level_indices
+from dpgenerative.tables.containers import as_table, objects, plain
+from dpgenerative.tables.files import _READERS, CsvFormat, _instants, read_table
+from dpgenerative.tables.times import to_units
 
 
 @pytest.mark.parametrize("last", [2, None])

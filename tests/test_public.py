@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
+from dpgenerative.fitting.public import domain_of
 from dpgenerative.metrics import association_matrix
-from dpgenerative.public import domain_of
 
 FAST = {"n_steps": 5, "batch_size": 64, "random_state": 0, "device": "cpu"}
 both = pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])

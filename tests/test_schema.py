@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpgenerative.constraints import LessEqual
+from dpgenerative import LessEqual
 from dpgenerative.exceptions import UnsupportedColumnError
-from dpgenerative.schema import (
+from dpgenerative.tables.schema import (
     KINDS,
     Column,
     Schema,

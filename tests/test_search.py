@@ -27,6 +27,7 @@ from dpgenerative import (
     Column,
     DPHFlowSynthesizer,
     DPVAESynthesizer,
+    Impossible,
     PrivateSearchCV,
     Schema,
     SyntheticClassifier,
@@ -34,13 +35,12 @@ from dpgenerative import (
     search_privacy,
 )
 from dpgenerative._random import SecureGenerator
-from dpgenerative.constraints import Impossible
 from dpgenerative.exceptions import InfeasibleBudgetError
+from dpgenerative.meta.search import _containers, _hits, _pairs_deviation, _row_scores
 from dpgenerative.privacy.accounting import epsilon_of_pairs
 from dpgenerative.privacy.budget import known_count, trials
 from dpgenerative.privacy.ledger import Ledger
-from dpgenerative.privacy.selection import TrialLaw
-from dpgenerative.search import _containers, _hits, _pairs_deviation, _row_scores
+from dpgenerative.privacy.selection import TrialDistribution
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(240, 2))
@@ -305,7 +305,7 @@ def make_tree():
 
 def test_the_better_candidate_wins(monkeypatch):
     """A learner that cannot see loses, unless all 16 trials draw it: 2e-5."""
-    monkeypatch.setattr(TrialLaw, "draw", lambda self, rng: 16)
+    monkeypatch.setattr(TrialDistribution, "draw", lambda self, rng: 16)
     frame, y = table()
     search = PrivateSearchCV(
         SyntheticClassifier(DPHFlowSynthesizer(n_steps=20), make_tree()),
@@ -571,7 +571,7 @@ def test_a_search_asks_the_operating_system_alone(secure, monkeypatch):
         raise AssertionError("a statistical generator was opened by the search")
 
     search = PrivateSearchCV(flow(secure=secure), {"n_bins": [8]}, 4.0, mean_trials=2)
-    monkeypatch.setattr("dpgenerative.search.np.random.default_rng", no_other)
+    monkeypatch.setattr("dpgenerative.meta.search.np.random.default_rng", no_other)
     monkeypatch.setattr(PrivateSearchCV, "_trial", drawn_alone)
     with pytest.raises(StopIteration):
         search.fit(X)
@@ -579,7 +579,7 @@ def test_a_search_asks_the_operating_system_alone(secure, monkeypatch):
 
 def drawn_alone(self, candidates, budget, X, y, rng, mechanisms, *_):
     assert isinstance(rng, SecureGenerator)
-    TrialLaw(2.0).draw(rng)
+    TrialDistribution(2.0).draw(rng)
     raise StopIteration
 
 

@@ -17,9 +17,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
-from dpgenerative._validation import as_table
 from dpgenerative.exceptions import InfeasibleBudgetError, UnsupportedColumnError
 from dpgenerative.privacy.accounting import gaussian_multiplier
+from dpgenerative.tables.containers import as_table
 
 FAST = {"n_steps": 20, "batch_size": 64, "random_state": 0}
 both = pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])

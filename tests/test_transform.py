@@ -18,9 +18,7 @@ from scipy.integrate import trapezoid
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.schema import Column, Schema
-from dpgenerative.transform import (
+from dpgenerative.encoding.transformer import (
     POOL_NOISE,
     SEEN_NOISE,
     SEEN_SHARE,
@@ -33,6 +31,8 @@ from dpgenerative.transform import (
     roundest,
     supposed_counts,
 )
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.tables.schema import Column, Schema
 
 DELTA = 1e-5
 TOP = 1 - 2.0**-24

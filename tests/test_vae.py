@@ -37,7 +37,7 @@ from dpgenerative.models.vae import (
 )
 from dpgenerative.privacy.accounting import joint_multiplier
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.schema import Column, Schema
+from dpgenerative.tables.schema import Column, Schema
 
 FAST = {"n_steps": 20, "batch_size": 64, "random_state": 0}
 
@@ -626,7 +626,7 @@ def test_a_mixture_is_paid_for_by_two_releases(monkeypatch):
     monkeypatch.setattr(
         DPVAESynthesizer, "_mechanisms", lambda self, s: Door(s.counts, s.gradients)
     )
-    fit = fitted(latent_law="mixture")
+    fit = fitted(latent_distribution="mixture")
     assert isinstance(fit._model.law, GaussianMixture)
     multipliers = [stds[0] / math.sqrt(3), stds[1] / math.sqrt(2)]
     plan = fit.privacy_.plan
@@ -635,7 +635,7 @@ def test_a_mixture_is_paid_for_by_two_releases(monkeypatch):
     stds.clear()
     fitted()
     assert stds[0] / math.sqrt(3) == pytest.approx(plan.prior_multiplier)
-    fitted(latent_law="mixture", prior_budget=0)
+    fitted(latent_distribution="mixture", prior_budget=0)
     assert len(stds) == 1
 
 
@@ -739,7 +739,7 @@ def test_beta_and_draws_do_what_they_say():
         ("beta", math.nan),
         ("n_draws", 0),
         ("latent_dim", 0),
-        ("latent_law", "kernel"),
+        ("latent_distribution", "kernel"),
         ("hidden_units", 0),
         ("epsilon", 0),
         ("n_partitions", 0),

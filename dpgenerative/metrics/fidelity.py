@@ -36,9 +36,9 @@ import pandas as pd
 from scipy.special import rel_entr
 from scipy.stats import wasserstein_distance
 
-from dpgenerative._arrow import in_pandas
-from dpgenerative._temporal import dates_among, temporal_kind, to_units
 from dpgenerative._validation import check_option
+from dpgenerative.tables.arrow import in_pandas
+from dpgenerative.tables.times import dates_among, temporal_kind, to_units
 
 METRICS = ("tvd", "jsd", "wasserstein")
 N_QUANTILES = 20

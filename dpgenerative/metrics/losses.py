@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pandas as pd
 
-from dpgenerative._temporal import spelled, temporal_kind
 from dpgenerative.metrics.fidelity import as_floats, is_number, level_codes
 from dpgenerative.metrics.page import percent
+from dpgenerative.tables.times import spelled, temporal_kind
 
 LEAST_LOSS = 0.05
 """Share of a column's rows from which their values count as lost."""

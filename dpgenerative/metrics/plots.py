@@ -30,7 +30,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from dpgenerative._temporal import temporal_kind
 from dpgenerative.metrics.fidelity import (
     aligned,
     as_floats,
@@ -39,6 +38,7 @@ from dpgenerative.metrics.fidelity import (
     takes_tables,
 )
 from dpgenerative.metrics.membership import AttackResult, roc_cap
+from dpgenerative.tables.times import temporal_kind
 
 MAX_BARS = 12  # levels, or distinct numbers, beyond which a column is summarised
 MIN_SLOTS = 4  # bars of a column with fewer levels are no broader than with these

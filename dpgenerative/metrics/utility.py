@@ -48,7 +48,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
-from dpgenerative._validation import as_table, check_number, check_option
+from dpgenerative._validation import check_number, check_option
 from dpgenerative.metrics.dependence import kendall_tau_distance
 from dpgenerative.metrics.fidelity import (
     MIN_ROWS,
@@ -59,6 +59,7 @@ from dpgenerative.metrics.fidelity import (
     marginal_distance,
     takes_tables,
 )
+from dpgenerative.tables.containers import as_table
 
 TASKS = ("auto", "classification", "regression")
 METRICS = ("tvd", "kendall", "tstr")

@@ -318,8 +318,8 @@ class HFlow(nn.Module):
         v = self.first.place(codes, inside, log_probs)
         z, log_det = self._push(v)
         log_q = (log_q * atom).sum(1)
-        picked = [p.gather(1, codes[:, [j]]) for j, p in enumerate(log_probs)]
-        return torch.cat(picked, 1).sum(1) + log_det - log_q, z
+        select_columns = [p.gather(1, codes[:, [j]]) for j, p in enumerate(log_probs)]
+        return torch.cat(select_columns, 1).sum(1) + log_det - log_q, z
 
     def _push(self, v: Tensor) -> tuple[Tensor, Tensor]:
         """Return images in the base space, and log-densities of v there."""

@@ -4,7 +4,7 @@
 graph it came out while a per-example loss was computed. One call of autograd then
 gives, for example i, the gradient ``e_i`` of its loss at every output; with the input
 ``a_i`` this determines the gradient with respect to the layer's parameters, and a
-`Site` answers four questions about it without ever forming it for a linear layer:
+`LayerGradients` answers four questions about it, of a linear layer without forming it:
 
 - ``squared_norms``: ``|g_i|^2``, and a margin that covers rounding;
 - ``unit_norms``: L1 norm of every row of g_i, and its L2 norm over that;
@@ -74,7 +74,7 @@ class Output:
 Call = tuple[tuple[Tensor, ...], tuple[Output, ...]]
 
 
-class Site:
+class LayerGradients:
     """Gradients of one layer's parameters, one per example.
 
     Parameters
@@ -169,7 +169,7 @@ class Site:
         return sums
 
 
-class LinearSite(Site):
+class LinearGradients(LayerGradients):
     """Closed forms for `MaskedLinear`, used once (T = 1) or in T positions.
 
     With e_t, a_t the output gradient and input at position t, the weight's gradient is
@@ -277,7 +277,7 @@ class LinearSite(Site):
         return (e.T @ a) * self.module.mask, e.sum(0)
 
 
-class FlowSite(Site):
+class FlowGradients(LayerGradients):
     """A linear flow: gradients in float64, since those of several uses can cancel."""
 
     def _calls(self, rows: slice) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -286,7 +286,7 @@ class FlowSite(Site):
             yield x[rows].double(), e[rows].double(), e_det[rows].double()
 
 
-class LowRankSite(FlowSite):
+class LowRankGradients(FlowGradients):
     """``ds = e o x, dA = e (Bx)^T, dB = (A^T e) x^T``, log-determinant included."""
 
     module: LowRankLinear
@@ -307,7 +307,7 @@ class LowRankSite(FlowSite):
         return totals or []
 
 
-class LUSite(FlowSite):
+class LUGradients(FlowGradients):
     """``dL = tril_-1((P^T e)(Ux)^T), dU = triu((P L)^T e x^T) + K``."""
 
     module: LULinear
@@ -332,7 +332,7 @@ class LUSite(FlowSite):
         return totals or []
 
 
-class GenericSite(Site):
+class GenericGradients(LayerGradients):
     """Any module that treats its examples apart, through `torch.func`."""
 
     chunk_size = 64
@@ -361,7 +361,7 @@ class GenericSite(Site):
         return totals or []
 
 
-class ConvSite(Site):
+class ConvGradients(LayerGradients):
     """Closed forms for convolutions, unfolded into linear maps of T positions.
 
     With x unfolded into patches a_t and e_t the output gradient at position t, the
@@ -473,18 +473,20 @@ class ConvSite(Site):
         return weight.view_as(layer.weight)
 
 
-RULES: dict[type[nn.Module], type[Site]] = {
-    MaskedLinear: LinearSite,
-    LowRankLinear: LowRankSite,
-    LULinear: LUSite,
-    nn.Conv2d: ConvSite,
-    nn.ConvTranspose2d: ConvSite,
+RULES: dict[type[nn.Module], type[LayerGradients]] = {
+    MaskedLinear: LinearGradients,
+    LowRankLinear: LowRankGradients,
+    LULinear: LUGradients,
+    nn.Conv2d: ConvGradients,
+    nn.ConvTranspose2d: ConvGradients,
 }
 
 
-def _rule_of(module: nn.Module) -> type[Site]:
-    rule = RULES.get(type(module), GenericSite)
-    return GenericSite if rule is ConvSite and not rule.serves(module) else rule
+def _rule_of(module: nn.Module) -> type[LayerGradients]:
+    rule = RULES.get(type(module), GenericGradients)
+    return (
+        GenericGradients if rule is ConvGradients and not rule.serves(module) else rule
+    )
 
 
 def free_coordinates(model: nn.Module) -> dict[nn.Parameter, Tensor]:
@@ -539,7 +541,7 @@ def sites(
     calls: dict[nn.Module, list[Call]],
     loss: Tensor,
     retain_graph: bool = False,
-) -> list[Site]:
+) -> list[LayerGradients]:
     """Run the one backward pass and return a site per layer.
 
     Parameters
@@ -550,7 +552,7 @@ def sites(
         What `record` kept.
     loss : Tensor of shape ()
         Sum of one loss per example, each of which depends on its own row alone (or, for
-        `Site.grouped`, of one loss per group).
+        `LayerGradients.grouped`, of one loss per group).
     retain_graph : bool, default=False
         Whether a second loss of the same forward pass will follow.
 
@@ -570,7 +572,7 @@ def sites(
     stream = iter(
         out.zeros() if g is None else g for out, g in zip(outputs, grads, strict=True)
     )
-    found: list[Site] = []
+    found: list[LayerGradients] = []
     for module, layer in calls.items():
         rule = _rule_of(module)
         upstream = [tuple(next(stream) for _ in call[1]) for call in layer]

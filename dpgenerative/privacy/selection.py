@@ -40,7 +40,7 @@ ORDERS = np.r_[
 
 
 @dataclass(frozen=True)
-class TrialLaw:
+class TrialDistribution:
     """Logarithmic law of the number of trials.
 
     Attributes
@@ -101,7 +101,7 @@ def renyi_curve(releases: Sequence[GaussianRelease]) -> np.ndarray:
     return curve
 
 
-def selected_curve(curve: np.ndarray, law: TrialLaw) -> np.ndarray:
+def selected_curve(curve: np.ndarray, law: TrialDistribution) -> np.ndarray:
     """Return the Renyi divergence of the best trial (Theorem 2, eta = 0)."""
     other = (1 - 1 / ORDERS) * curve - math.log(law.gamma) / ORDERS
     result: np.ndarray = curve + np.min(other) + math.log(law.mean) / (ORDERS - 1)
@@ -117,7 +117,7 @@ def epsilon_of_curve(curve: np.ndarray, delta: float) -> float:
 def selection_epsilon(
     plans: Sequence[PrivacyPlan],
     score_multiplier: float,
-    law: TrialLaw,
+    law: TrialDistribution,
     epsilon: float,
     delta: float,
 ) -> float:
@@ -136,7 +136,7 @@ def selection_epsilon(
         Of a trial's fit, one per candidate. Their row counts are not counted here.
     score_multiplier : float
         Noise multiplier of the score.
-    law : TrialLaw
+    law : TrialDistribution
     epsilon, delta : float
         Target. Epsilon weighs the cost of released keys, so that the answer holds only
         if it is at most this.
@@ -155,6 +155,6 @@ def selection_epsilon(
     return epsilon_of_curve(selected_curve(np.max(curves, axis=0), law), rest)
 
 
-def key_share(law: TrialLaw, epsilon: float) -> float:
+def key_share(law: TrialDistribution, epsilon: float) -> float:
     """Return the part of delta that a trial's delta may be: 1 / (1 + e^eps) E[K]."""
     return 1 / ((1 + math.exp(epsilon)) * law.mean)

@@ -41,7 +41,7 @@ from torch import Tensor, nn
 from dpgenerative.privacy import clipping
 from dpgenerative.privacy.gradients import (
     Call,
-    Site,
+    LayerGradients,
     free_coordinates,
     record,
     sites,
@@ -121,7 +121,10 @@ class Clipper:
     group_bound: float = 0.0
 
     def clipped_sums(
-        self, layers: Sequence[Site], present: Tensor, generator: torch.Generator
+        self,
+        layers: Sequence[LayerGradients],
+        present: Tensor,
+        generator: torch.Generator,
     ) -> dict[nn.Parameter, Tensor]:
         """Return the sum of the present rows' clipped gradients, in float64.
 
@@ -145,7 +148,7 @@ class Clipper:
         return {p: x for part in parts for p, x in part.items()}
 
     def _factors(
-        self, layers: Sequence[Site], bounds: Sequence[float], rows: Tensor
+        self, layers: Sequence[LayerGradients], bounds: Sequence[float], rows: Tensor
     ) -> Sequence[Tensor | list[Tensor]]:
         if self.strategy == "per-unit":
             return [
@@ -163,7 +166,7 @@ class Clipper:
         ]
 
     def group_sums(
-        self, layers: Sequence[Site], groups: Tensor, n_groups: int
+        self, layers: Sequence[LayerGradients], groups: Tensor, n_groups: int
     ) -> dict[nn.Parameter, Tensor]:
         """Return the sum of clipped partition gradients, per parameter.
 
@@ -182,7 +185,7 @@ class Clipper:
         return sums
 
 
-def _without_unusable(layers: Sequence[Site]) -> Tensor:
+def _without_unusable(layers: Sequence[LayerGradients]) -> Tensor:
     """Zero the rows that hold unusable numbers anywhere; return the others.
 
     Padding needs no zeros: its numbers are finite and its factor is 0. On a CPU, where
@@ -208,7 +211,7 @@ def _layer_unit_factors(
 
 
 def _sparsified_sum(
-    layer: Site,
+    layer: LayerGradients,
     rows: Tensor,
     bound: float,
     sparsity: float,
@@ -393,14 +396,14 @@ class PrivateGradient:
 
     def _reached_sites(
         self, model: nn.Module, calls: dict[nn.Module, list[Call]], loss: Tensor
-    ) -> list[Site]:
+    ) -> list[LayerGradients]:
         """Return the sites of the batch-wise term: within `reach` and nowhere else."""
         part = model.get_submodule(self.reach)
         within = set(part.modules())
         return sites(part, {m: c for m, c in calls.items() if m in within}, loss)
 
     def _group_sums(
-        self, layers: Sequence[Site], rows: Tensor
+        self, layers: Sequence[LayerGradients], rows: Tensor
     ) -> dict[nn.Parameter, Tensor]:
         present = rows < self.n_partitions
         for layer in layers:
@@ -444,7 +447,9 @@ def _zeros(model: nn.Module) -> dict[nn.Parameter, Tensor]:
     return {p: torch.zeros_like(p, dtype=torch.float64) for p in params}
 
 
-def _whole_sum(layers: Sequence[Site], present: Tensor) -> dict[nn.Parameter, Tensor]:
+def _whole_sum(
+    layers: Sequence[LayerGradients], present: Tensor
+) -> dict[nn.Parameter, Tensor]:
     """Return the sum of the present rows' gradients, unclipped."""
     rows = (present & _without_unusable(layers)).double()
     parts = [layer.weighted_sum(rows) for layer in layers]
@@ -461,7 +466,7 @@ def _clipped(
 
 
 def _shifted_sums(
-    layers: Sequence[Site],
+    layers: Sequence[LayerGradients],
     present: Tensor,
     shared: dict[nn.Parameter, Tensor],
     bound: float,

@@ -20,25 +20,27 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from dpgenerative._arrow import in_pandas
 from dpgenerative._random import Streams, torch_generator
-from dpgenerative._validation import (
-    TableFormat,
-    as_table,
-    check_number,
-    check_option,
-    labels,
-    picked,
-    refuse,
+from dpgenerative._validation import check_number, check_option, refuse
+from dpgenerative.encoding.increments import learned_columns
+from dpgenerative.encoding.transformer import (
+    NO_LEVELS,
+    NO_NUMBERS,
+    Codec,
+    TableTransformer,
+    has_open_keys,
+    identifiers,
 )
 from dpgenerative.exceptions import (
     HopelessBudgetWarning,
     LostColumnWarning,
     SamplingError,
 )
-from dpgenerative.increments import learned_columns
+from dpgenerative.fitting.loop import OPTIMIZERS, TrainingOptions, train
+from dpgenerative.fitting.public import domain_of, public_table
 from dpgenerative.models.cells import CellFacts
-from dpgenerative.persistence import write
+from dpgenerative.persistence.checkpoint import Checkpoint
+from dpgenerative.persistence.manifest import write
 from dpgenerative.privacy.budget import (
     charge,
     finished,
@@ -62,19 +64,10 @@ from dpgenerative.privacy.steps import (
     PrivateGradient,
     estimate_norm,
 )
-from dpgenerative.public import domain_of, public_table
-from dpgenerative.schema import Schema
-from dpgenerative.synthesizers.checkpoint import Checkpoint
 from dpgenerative.synthesizers.conditional import Candidates
-from dpgenerative.training import OPTIMIZERS, TrainingOptions, train
-from dpgenerative.transform import (
-    NO_LEVELS,
-    NO_NUMBERS,
-    Codec,
-    TableTransformer,
-    has_open_keys,
-    identifiers,
-)
+from dpgenerative.tables.arrow import in_pandas
+from dpgenerative.tables.containers import TableFormat, as_table, labels, select_columns
+from dpgenerative.tables.schema import Schema
 
 SAMPLE_CHUNK = 2**16
 RAKING_ROWS = 2**15
@@ -247,7 +240,7 @@ class Synthesizer(BaseEstimator):
         random_state : int, RandomState instance or None, default=None
             None gives fresh rows at every call; an int the same rows.
         given : mapping or DataFrame, optional
-            Conditions by column name (`dpgenerative.constraints`): a value, a list of
+            Conditions by column name (`tables.constraints`): a value, a list of
             values, an interval ``(low, high)`` with its ends, or None for missing. A
             table instead asks for one completion of every row: columns that it lacks
             are drawn given those that it has; values beyond its bounds, and levels
@@ -420,9 +413,9 @@ class Synthesizer(BaseEstimator):
         layout = replace(layout, ids=tuple((n, frame.dtypes[n]) for n in ids))
         if public is not None:
             public = public_table(self._owner, public, frame, layout)
-            public = picked(public, names)
+            public = select_columns(public, names)
             schema = domain_of(schema, public)
-        return picked(frame, names), layout, schema, public
+        return select_columns(frame, names), layout, schema, public
 
     def _transform(
         self,
@@ -962,7 +955,9 @@ class Synthesizer(BaseEstimator):
                 f"X has {len(layout.x_names)} features, but {self._owner} is expecting "
                 f"{self.n_features_in_} features as input."
             )
-        joined = picked(frame, names).set_axis(labels(self._layout.x_names), axis=1)
+        joined = select_columns(frame, names).set_axis(
+            labels(self._layout.x_names), axis=1
+        )
         if layout.y_name is not None:
             joined = joined.assign(**{"__y": frame[layout.y_name]})
             joined = joined.rename(columns={"__y": self._layout.y_name})

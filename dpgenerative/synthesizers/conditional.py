@@ -35,12 +35,18 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgenerative._temporal import from_units, temporal_kind, time_zone, to_units
-from dpgenerative._validation import labels, refuse
-from dpgenerative.constraints import alternatives, is_missing, satisfies
+from dpgenerative._validation import refuse
+from dpgenerative.encoding.transformer import (
+    Codec,
+    Increment,
+    Segments,
+    TableTransformer,
+)
 from dpgenerative.exceptions import SamplingError
-from dpgenerative.schema import Column, Schema, check_condition
-from dpgenerative.transform import Codec, Increment, Segments, TableTransformer
+from dpgenerative.tables.constraints import alternatives, is_missing, satisfies
+from dpgenerative.tables.containers import labels
+from dpgenerative.tables.schema import Column, Schema, check_condition
+from dpgenerative.tables.times import from_units, temporal_kind, time_zone, to_units
 
 LEAST_ROWS = 500
 """So many candidates are kept at least where the largest weight is not known."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dpgenerative._random import Streams
 from dpgenerative._validation import check_option
+from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.models.cells import CellFacts, Clamp
 from dpgenerative.models.divergences import DIVERGENCES
 from dpgenerative.models.flow import HFlow
@@ -21,7 +22,6 @@ from dpgenerative.models.probing import check_memory
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import FEW, PrivacyPlan
 from dpgenerative.privacy.steps import Divergence, Objective
-from dpgenerative.schema import Schema
 from dpgenerative.synthesizers.base import (
     RAKING_ROWS,
     SAMPLE_CHUNK,
@@ -29,7 +29,7 @@ from dpgenerative.synthesizers.base import (
     Synthesizer,
     rows_per_column,
 )
-from dpgenerative.transform import TableTransformer
+from dpgenerative.tables.schema import Schema
 
 BOUND_DRAWS = 16
 ROWS_PER_COEFFICIENT = 6

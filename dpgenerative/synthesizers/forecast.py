@@ -10,13 +10,13 @@ from typing import Any
 import pandas as pd
 
 from dpgenerative._validation import check_number, check_option, refuse
+from dpgenerative.encoding.transformer import POOL_NOISE, column_stds, expected_cells
+from dpgenerative.encoding.transformer import count_std as cell_std
 from dpgenerative.privacy.plan import PrivacyPlan, count_std
-from dpgenerative.schema import Schema
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.synthesizers.flow import DPHFlowSynthesizer
 from dpgenerative.synthesizers.vae import DPVAESynthesizer
-from dpgenerative.transform import POOL_NOISE, column_stds, expected_cells
-from dpgenerative.transform import count_std as cell_std
+from dpgenerative.tables.schema import Schema
 
 MODELS: Mapping[str, type[Synthesizer]] = {
     "flow": DPHFlowSynthesizer,

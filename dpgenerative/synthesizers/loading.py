@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from dpgenerative.exceptions import FileFormatError
-from dpgenerative.persistence import CHECKPOINT, CONTENT_ERRORS, damaged, read
+from dpgenerative.persistence.manifest import CHECKPOINT, CONTENT_ERRORS, damaged, read
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.synthesizers.flow import DPHFlowSynthesizer
 from dpgenerative.synthesizers.vae import DPVAESynthesizer

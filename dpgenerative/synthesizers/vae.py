@@ -15,7 +15,14 @@ from torch import Tensor
 
 from dpgenerative._random import Streams, torch_generator
 from dpgenerative._validation import check_number, check_option, refuse
-from dpgenerative.increments import increments_of
+from dpgenerative.encoding.increments import increments_of
+from dpgenerative.encoding.pixels import (
+    Pixels,
+    check_array,
+    check_range,
+    full_range,
+    full_shape,
+)
 from dpgenerative.models.divergences import LATENT_DIVERGENCES, Latents
 from dpgenerative.models.images import (
     HEADS,
@@ -39,12 +46,10 @@ from dpgenerative.models.vae import (
     gaussian_of_moments,
     mixture_of_moments,
 )
-from dpgenerative.pixels import Pixels, check_array, check_range, full_range, full_shape
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import FEW, PrivacyPlan
 from dpgenerative.privacy.sampling import capacity
 from dpgenerative.privacy.steps import AGGREGATIONS, Divergence, Objective
-from dpgenerative.schema import Schema
 from dpgenerative.synthesizers.base import (
     RAKING_ROWS,
     Rule,
@@ -52,6 +57,7 @@ from dpgenerative.synthesizers.base import (
     as_seed,
     rows_per_column,
 )
+from dpgenerative.tables.schema import Schema
 
 PRIORS: dict[str, Callable[[int], Prior]] = {
     "normal": NormalPrior,
@@ -62,7 +68,7 @@ MOMENT_SENSITIVITY = math.sqrt(3)
 """Of (1, z / R, z z^T / R^2): three parts of norm at most 1."""
 CELL_SENSITIVITY = math.sqrt(2)
 """Of (1, z / R) in the one cell that a row is in."""
-LATENT_LAWS = ("gaussian", "mixture")
+LATENT_DISTRIBUTIONS = ("gaussian", "mixture")
 SCORE_CELLS = 2**23
 """Logits that scoring holds at a time."""
 ARCHITECTURES = ("mlp", "conv")
@@ -126,10 +132,10 @@ class DPVAESynthesizer(Synthesizer):
         `log_prob` and `sample`.
     prior_budget : float in [0, 1) or "auto", default="auto"
         Share of the budget for the moments of the trained latents; `sample` then draws
-        them from `latent_law`, fitted to these moments (and drawn towards N(0, I) where
-        they are mostly noise). 0 draws from `prior` itself. "auto" is .05 for the
-        normal prior and 0 for others.
-    latent_law : {"gaussian", "mixture"}, default="gaussian"
+        them from `latent_distribution`, fitted to these moments (and drawn towards
+        N(0, I) where they are mostly noise). 0 draws from `prior` itself. "auto" is .05
+        for the normal prior and 0 for others.
+    latent_distribution : {"gaussian", "mixture"}, default="gaussian"
         Law of the trained latents that `prior_budget` pays for: one Gaussian; or one
         per orthant of its four main axes, of their own means and weights and one
         covariance. No effect where `prior_budget` is 0.
@@ -257,7 +263,7 @@ class DPVAESynthesizer(Synthesizer):
         clip_batch: float | None = None,
         prior: str | Prior = "normal",
         prior_budget: float | str = "auto",
-        latent_law: str = "gaussian",
+        latent_distribution: str = "gaussian",
         beta: float | str = "auto",
         n_draws: int | str = "auto",
         conditional: Hashable = None,
@@ -297,7 +303,7 @@ class DPVAESynthesizer(Synthesizer):
         self.clip_batch = clip_batch
         self.prior = prior
         self.prior_budget = prior_budget
-        self.latent_law = latent_law
+        self.latent_distribution = latent_distribution
         self.beta = beta
         self.n_draws = n_draws
         self.conditional = conditional
@@ -607,7 +613,9 @@ class DPVAESynthesizer(Synthesizer):
         self._check_divergence()
         check_number(owner, "alpha", self.alpha, low=0, closed="left")
         check_number(owner, "beta", self.beta, low=0, closed="left", also=["auto"])
-        check_option(owner, "latent_law", self.latent_law, LATENT_LAWS)
+        check_option(
+            owner, "latent_distribution", self.latent_distribution, LATENT_DISTRIBUTIONS
+        )
         self._check_integers(["auto"], n_draws=1, latent_dim=1, hidden_units=1)
         check_number(
             owner, "prior_budget", self.prior_budget, low=0, high=1, closed="left",
@@ -769,7 +777,7 @@ class DPVAESynthesizer(Synthesizer):
         """
         k = model.latent_dim
         radius = math.sqrt(k) + 2
-        is_mixture = self.latent_law == "mixture"
+        is_mixture = self.latent_distribution == "mixture"
         multiplier = plan.prior_multiplier * (math.sqrt(2) if is_mixture else 1.0)
         std = multiplier * MOMENT_SENSITIVITY
         exact = self._summed(partial(model.moments, radius=radius), codes, k, streams)

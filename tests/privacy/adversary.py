@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
 from dpgenerative.privacy.gradients import (
-    ConvSite,
-    GenericSite,
-    LinearSite,
-    LowRankSite,
-    LUSite,
-    Site,
+    ConvGradients,
+    GenericGradients,
+    LayerGradients,
+    LinearGradients,
+    LowRankGradients,
+    LUGradients,
 )
 from dpgenerative.privacy.steps import Clipper
 
@@ -29,49 +29,49 @@ Rows = list[tuple[Tensor, ...]]
 """Inputs and output gradients of one layer, use by use; the first axis is the rows."""
 
 
-def linear(rows: Rows) -> Site:
+def linear(rows: Rows) -> LayerGradients:
     """Return the site of a dense layer."""
     layer = MaskedLinear.dense(WIDTH, WIDTH)
-    return LinearSite(layer, [(x,) for x, _ in rows], [(e,) for _, e in rows])
+    return LinearGradients(layer, [(x,) for x, _ in rows], [(e,) for _, e in rows])
 
 
-def masked(rows: Rows) -> Site:
+def masked(rows: Rows) -> LayerGradients:
     """Return the site of a layer of two groups."""
     groups = torch.arange(WIDTH) % 2
     layer = MaskedLinear(groups, groups, torch.ones(2, 2).tril().bool())
-    return LinearSite(layer, [(x,) for x, _ in rows], [(e,) for _, e in rows])
+    return LinearGradients(layer, [(x,) for x, _ in rows], [(e,) for _, e in rows])
 
 
-def low_rank(rows: Rows) -> Site:
+def low_rank(rows: Rows) -> LayerGradients:
     """Return the site of a linear flow of rank one."""
     layer = LowRankLinear(WIDTH, 1, torch.Generator().manual_seed(0))
-    return LowRankSite(
+    return LowRankGradients(
         layer, [(x,) for x, _ in rows], [(e, torch.zeros(len(e))) for _, e in rows]
     )
 
 
-def triangular(rows: Rows) -> Site:
+def triangular(rows: Rows) -> LayerGradients:
     """Return the site of a linear flow of triangular factors."""
     layer = LULinear(WIDTH, torch.Generator().manual_seed(0))
-    return LUSite(
+    return LUGradients(
         layer, [(x,) for x, _ in rows], [(e, torch.zeros(len(e))) for _, e in rows]
     )
 
 
-def convolution(rows: Rows) -> Site:
+def convolution(rows: Rows) -> LayerGradients:
     """Return the site of a convolution of two channels and three positions each."""
     layer = nn.Conv2d(2, 2, 1)
-    return ConvSite(
+    return ConvGradients(
         layer,
         [(x.view(-1, 2, 1, WIDTH // 2),) for x, _ in rows],
         [(e.view(-1, 2, 1, WIDTH // 2),) for _, e in rows],
     )
 
 
-def generic(rows: Rows) -> Site:
+def generic(rows: Rows) -> LayerGradients:
     """Return the site of a layer that no rule knows."""
     layer = nn.Linear(WIDTH, WIDTH)
-    return GenericSite(layer, [(x,) for x, _ in rows], [(e,) for _, e in rows])
+    return GenericGradients(layer, [(x,) for x, _ in rows], [(e,) for _, e in rows])
 
 
 def _pushing(n: int, uses: int, generator: torch.Generator) -> Rows:
@@ -119,7 +119,9 @@ def candidates(n: int, uses: int, seed: int) -> Rows:
     ]
 
 
-def moved(clipper: Clipper, site: Callable[[Rows], Site], rows: Rows) -> float:
+def moved(
+    clipper: Clipper, site: Callable[[Rows], LayerGradients], rows: Rows
+) -> float:
     """Return how far the first of some rows moves the clipped sum."""
     sums = []
     for part in (rows, [tuple(x[1:] for x in use) for use in rows]):
@@ -131,7 +133,7 @@ def moved(clipper: Clipper, site: Callable[[Rows], Site], rows: Rows) -> float:
 
 def search(
     clipper: Clipper,
-    site: Callable[[Rows], Site],
+    site: Callable[[Rows], LayerGradients],
     uses: int,
     n_rows: int,
     n_tried: int = 6,

@@ -23,17 +23,17 @@ from dpgenerative import (
     DPHFlowSynthesizer,
     DPVAESynthesizer,
     PrivateSearchCV,
-    training,
 )
 from dpgenerative._random import SecureGenerator, Streams
+from dpgenerative.encoding.transformer import TableTransformer, _Fitter
+from dpgenerative.fitting import loop
 from dpgenerative.privacy import accounting, clipping, gradients, plan, steps
 from dpgenerative.privacy.accounting import GaussianRelease
-from dpgenerative.privacy.gradients import LinearSite
+from dpgenerative.privacy.gradients import LinearGradients
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
-from dpgenerative.schema import Schema
 from dpgenerative.synthesizers import base, flow, vae
-from dpgenerative.transform import TableTransformer, _Fitter
+from dpgenerative.tables.schema import Schema
 from tests import test_probing
 from tests.privacy import (
     adversary,
@@ -118,13 +118,13 @@ def nan_let_through(patch):
 
 
 def half_precision_norms(patch):
-    whole = LinearSite.squared_norms
+    whole = LinearGradients.squared_norms
 
     def rounded(self):
         squares, margins = whole(self)
         return squares.sqrt().half().double().square(), torch.zeros_like(margins)
 
-    patch.setattr(LinearSite, "squared_norms", rounded)
+    patch.setattr(LinearGradients, "squared_norms", rounded)
 
 
 def sums_in_single_precision(patch):
@@ -135,7 +135,7 @@ def sums_in_single_precision(patch):
         weight = e.flatten(0, 1).T @ self.a.flatten(0, 1) * layer.mask
         return {layer.weight: weight, layer.bias: e.sum((0, 1))}
 
-    patch.setattr(LinearSite, "weighted_sum", single)
+    patch.setattr(LinearGradients, "weighted_sum", single)
 
 
 def unbounded_parts(patch):
@@ -228,7 +228,7 @@ def divisor_of_the_table(patch):
 
 
 def partitions_by_position(patch):
-    patch.setattr(training, "draw_partitions", lambda n, k, rng: np.arange(n) % k)
+    patch.setattr(loop, "draw_partitions", lambda n, k, rng: np.arange(n) % k)
 
 
 # Noise and randomness -------------------------------------------------------------
@@ -349,19 +349,19 @@ def shuffled_batches(patch):
         orders[id(rng)] = left[size:]
         return left[:size]
 
-    patch.setattr(training, "poisson_indices", epoch)
+    patch.setattr(loop, "poisson_indices", epoch)
 
 
 def fixed_size_batches(patch):
     patch.setattr(
-        training,
+        loop,
         "poisson_indices",
         lambda n, q, rng, ledger: rng.choice(n, max(1, round(n * q)), replace=False),
     )
 
 
 def empty_batches_redrawn(patch):
-    whole = training.poisson_indices
+    whole = loop.poisson_indices
 
     def some(n, q, rng, ledger):
         rows = whole(n, q, rng, ledger)
@@ -369,7 +369,7 @@ def empty_batches_redrawn(patch):
             rows = whole(n, q, rng, ledger)
         return rows
 
-    patch.setattr(training, "poisson_indices", some)
+    patch.setattr(loop, "poisson_indices", some)
 
 
 def empty_batches_without_noise(patch):
@@ -385,9 +385,9 @@ def empty_batches_without_noise(patch):
 
 
 def large_batches_cut(patch):
-    whole = training.padded_chunks
+    whole = loop.padded_chunks
     patch.setattr(
-        training,
+        loop,
         "padded_chunks",
         lambda rows, size, rng: list(whole(rows, size, rng))[:1],
     )
@@ -704,14 +704,14 @@ def private_rows_kept_by_pretraining(patch):
 
 
 def rate_of_the_true_count(patch):
-    whole = training.batches
+    whole = loop.batches
 
     def exact(plan, n, *rest, **named):
         rate = min(1.0, plan.batch_size / n)
         wrong = dataclasses.replace(plan, sampling_rate=rate)
         return whole(wrong, n, *rest, **named)
 
-    patch.setattr(training, "batches", exact)
+    patch.setattr(loop, "batches", exact)
 
 
 def size_of_the_model_from_the_rows(patch):

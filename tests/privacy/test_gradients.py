@@ -9,9 +9,9 @@ from torch import nn
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
 from dpgenerative.privacy import gradients
 from dpgenerative.privacy.gradients import (
-    ConvSite,
-    GenericSite,
-    LinearSite,
+    ConvGradients,
+    GenericGradients,
+    LinearGradients,
     record,
     sites,
 )
@@ -65,7 +65,7 @@ def test_unit_norms(uses, dtype):
     _, _, layers, oracle = case(uses, dtype)
     for layer in layers:
         norms = layer.unit_norms()
-        if isinstance(layer, LinearSite):
+        if isinstance(layer, LinearGradients):
             joint = [
                 torch.cat(
                     [row[layer.parameters[0]], row[layer.parameters[1]][:, None]], 1
@@ -85,7 +85,7 @@ def test_unit_norms(uses, dtype):
             true_l1 = g.double().abs().sum(2)
             # Exact for one position; an upper bound for several.
             assert (l1 >= true_l1 * (1 - TOLERANCE[dtype])).all()
-            if uses == 1 or not isinstance(layer, LinearSite) or l1.shape[1] == 3:
+            if uses == 1 or not isinstance(layer, LinearGradients) or l1.shape[1] == 3:
                 close(l1, true_l1, dtype)
 
 
@@ -152,7 +152,7 @@ def test_cancelling_positions_never_pass_for_short():
     a = torch.randn(50, 64)
     e = torch.randn(50, 64) * 1e3
     tiny = 1e-6 * torch.randn(50, 64)
-    site = LinearSite(layer, [(a,), (a,)], [(e,), (-e * (1 + 1e-7) + tiny,)])
+    site = LinearGradients(layer, [(a,), (a,)], [(e,), (-e * (1 + 1e-7) + tiny,)])
     squares, margins = site.squared_norms()
     weight, bias = site.per_example()
     true = (
@@ -209,7 +209,7 @@ def test_the_generic_path_agrees_with_the_closed_form(monkeypatch):
     model, x, layers, _ = case(2, torch.float64)
     monkeypatch.setattr(gradients, "RULES", {})
     for closed, generic in zip(layers, layers_of(model, x), strict=True):
-        assert isinstance(generic, GenericSite)
+        assert isinstance(generic, GenericGradients)
         for a, b in zip(closed.per_example(), generic.per_example(), strict=True):
             assert torch.allclose(a, b, rtol=1e-9, atol=1e-11)
 
@@ -244,10 +244,10 @@ def conv_case(dtype, n=5, bias=True):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_convolutions(dtype, bias, monkeypatch):
-    monkeypatch.setattr(ConvSite, "chunk_size", 2)
+    monkeypatch.setattr(ConvGradients, "chunk_size", 2)
     _, layers, oracle = conv_case(dtype, bias=bias)
     factors = torch.rand(5, dtype=torch.float64)
-    assert [type(layer) for layer in layers] == [ConvSite] * 3
+    assert [type(layer) for layer in layers] == [ConvGradients] * 3
     for layer in layers:
         rows = {p: torch.stack([row[p] for row in oracle]) for p in layer.parameters}
         for p, g in zip(layer.parameters, layer.per_example(), strict=True):
@@ -290,7 +290,7 @@ def test_other_convolutions_go_the_general_way(layer):
     with record(model) as calls:
         loss = layer(x).square().sum()
     (site,) = sites(model, calls, loss)
-    assert type(site) is GenericSite
+    assert type(site) is GenericGradients
     for i, row in enumerate(x):
         loss = layer(row[None]).square().sum()
         for g, e in zip(

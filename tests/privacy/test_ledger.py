@@ -12,12 +12,13 @@ from sklearn.base import clone
 
 from dpgenerative import DPHFlowSynthesizer, DPVAESynthesizer, PrivateSearchCV
 from dpgenerative.exceptions import LedgerError
+from dpgenerative.fitting.loop import LoopState
+from dpgenerative.persistence import checkpoint
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms, threshold_for
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.sampling import poisson_indices
-from dpgenerative.synthesizers import base, checkpoint
-from dpgenerative.training import LoopState
+from dpgenerative.synthesizers import base
 from tests.privacy import test_replay as replay
 
 KEPT = ["automatic norm", "public", "vae mixture", "vae term-wise", "vae micro"]

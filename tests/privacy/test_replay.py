@@ -26,17 +26,18 @@ from dpgenerative import (
     Column,
     DPHFlowSynthesizer,
     DPVAESynthesizer,
+    Impossible,
+    LessEqual,
     PrivateSearchCV,
     Schema,
     SyntheticClassifier,
     SyntheticRegressor,
-    search,
 )
 from dpgenerative._random import Streams
-from dpgenerative.constraints import Impossible, LessEqual
 from dpgenerative.exceptions import InfeasibleBudgetError
+from dpgenerative.meta import search
+from dpgenerative.persistence import checkpoint
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.synthesizers import checkpoint
 from dpgenerative.synthesizers.base import Synthesizer
 from tests.privacy.canaries import traces
 
@@ -218,7 +219,7 @@ CONFIGURATIONS = {
     "per-unit": {"clipping": "per-unit"},
     "sparsified": {"clipping": "sparsified"},
     "vae": {"estimator": DPVAESynthesizer},
-    "vae mixture": {"estimator": DPVAESynthesizer, "latent_law": "mixture"},
+    "vae mixture": {"estimator": DPVAESynthesizer, "latent_distribution": "mixture"},
     "vae draws": {"estimator": DPVAESynthesizer, "n_draws": 3, "prior": "sparse"},
     "vae term-wise": {"estimator": DPVAESynthesizer, "divergence": "kl"},
     "vae label": {"estimator": DPVAESynthesizer, "conditional": "smokes"},
@@ -465,7 +466,7 @@ def test_many_neighbours_leave_no_trace(example):
 
 def test_the_replay_has_teeth(monkeypatch):
     # A column's maximum kept as an attribute is what the test must catch.
-    from dpgenerative.transform import TableTransformer
+    from dpgenerative.encoding.transformer import TableTransformer
 
     original = TableTransformer.fit.__func__
 

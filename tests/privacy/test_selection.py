@@ -14,12 +14,13 @@ from scipy.stats import beta, norm
 from sklearn.dummy import DummyClassifier
 
 from dpgenerative import DPHFlowSynthesizer, PrivateSearchCV, SyntheticClassifier
+from dpgenerative.meta.search import SCORE_SENSITIVITY, _Budget
 from dpgenerative.privacy.accounting import GaussianRelease, gaussian_epsilon
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import make_plan
 from dpgenerative.privacy.selection import (
     ORDERS,
-    TrialLaw,
+    TrialDistribution,
     best_of,
     epsilon_of_curve,
     key_share,
@@ -27,7 +28,6 @@ from dpgenerative.privacy.selection import (
     selected_curve,
     selection_epsilon,
 )
-from dpgenerative.search import SCORE_SENSITIVITY, _Budget
 
 Z = 1.5  # noise multiplier of the toy trial: N(0, Z^2) without the row, N(1, Z^2) with
 DELTA = 1e-3
@@ -63,7 +63,7 @@ def exact_delta(epsilon, law):
 
 @pytest.mark.parametrize("mean", [1.01, 2.0, 8.0, 100.0])
 def test_the_law_has_its_mean_and_the_logarithmic_probabilities(mean):
-    law = TrialLaw(mean)
+    law = TrialDistribution(mean)
     p = 1 - law.gamma
     k = np.arange(1, 100_000)
     probabilities = -(p**k) / (k * math.log(law.gamma))
@@ -81,7 +81,7 @@ def test_the_law_has_its_mean_and_the_logarithmic_probabilities(mean):
 @pytest.mark.parametrize("mean", [2.0, 8.0, 40.0])
 @pytest.mark.parametrize("order_at", [4, 20, 60, 100])
 def test_the_theorem_bounds_the_exact_divergence(mean, order_at):
-    law = TrialLaw(mean)
+    law = TrialDistribution(mean)
     order = ORDERS[order_at]
     bound = selected_curve(renyi_curve([GaussianRelease(Z)]), law)[order_at]
     for pair in ((1, 0), (0, 1)):
@@ -99,7 +99,7 @@ def test_the_theorem_bounds_the_exact_divergence(mean, order_at):
 def test_the_bound_is_the_one_of_an_independent_accountant(mean):
     accounting = pytest.importorskip("dp_accounting")
     rdp = pytest.importorskip("dp_accounting.rdp")
-    law = TrialLaw(mean)
+    law = TrialDistribution(mean)
     gaussian = accounting.GaussianDpEvent(4.0)
     steps = accounting.SelfComposedDpEvent(
         accounting.PoissonSampledDpEvent(0.02, accounting.GaussianDpEvent(1.1)), 200
@@ -116,7 +116,7 @@ def test_the_bound_is_the_one_of_an_independent_accountant(mean):
 
 @pytest.mark.parametrize("mean", [2.0, 8.0, 40.0])
 def test_the_guarantee_holds_exactly_and_naive_ones_do_not(mean):
-    law = TrialLaw(mean)
+    law = TrialDistribution(mean)
     curve = selected_curve(renyi_curve([GaussianRelease(Z)]), law)
     claimed = epsilon_of_curve(curve, DELTA)
     assert exact_delta(claimed, law) <= DELTA
@@ -153,7 +153,7 @@ def simulate(shift, law, n, rng):
 
 def test_monte_carlo():
     """Attack the selection; false alarms 2e-5, by the two confidence bounds."""
-    law, n, rng = TrialLaw(8.0), 40_000, np.random.default_rng(2)
+    law, n, rng = TrialDistribution(8.0), 40_000, np.random.default_rng(2)
     without, with_row = (simulate(shift, law, n, rng) for shift in (0, 1))
     found = lower_bound(without, with_row)
     claimed = epsilon_of_curve(
@@ -170,7 +170,7 @@ def test_monte_carlo_sees_trials_that_are_all_released():
     """What twenty trials say together passes the bound of the best of them."""
     rng, n = np.random.default_rng(3), 40_000
     without, with_row = (rng.normal(s, Z, (n, 20)).mean(1) for s in (0, 1))
-    curve = selected_curve(renyi_curve([GaussianRelease(Z)]), TrialLaw(20.0))
+    curve = selected_curve(renyi_curve([GaussianRelease(Z)]), TrialDistribution(20.0))
     assert lower_bound(without, with_row) > epsilon_of_curve(curve, DELTA)
 
 
@@ -194,7 +194,7 @@ def test_a_row_in_one_of_two_parts_costs_the_larger_of_both(order, share):
 
 
 def test_released_keys_cost_their_share_of_delta():
-    law = TrialLaw(8.0)
+    law = TrialDistribution(8.0)
     arguments = {
         "epsilon": 0.5, "n_rows": 2000, "sampling_rate": 0.1, "n_steps": 20,
         "marginal_budget": 0.3,
@@ -215,7 +215,7 @@ def test_released_keys_cost_their_share_of_delta():
 
 
 def test_the_dearest_candidate_and_the_score_count():
-    law = TrialLaw(4.0)
+    law = TrialDistribution(4.0)
     arguments = {
         "delta": 1e-6, "n_rows": 2000, "sampling_rate": 0.1, "n_steps": 20,
         "marginal_budget": 0.3, "has_open_keys": False,

@@ -14,7 +14,7 @@ from dpgenerative import DPHFlowSynthesizer
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy import clipping, steps
 from dpgenerative.privacy.clipping import STRATEGIES, sparsify
-from dpgenerative.privacy.gradients import LinearSite, record, sites
+from dpgenerative.privacy.gradients import LinearGradients, record, sites
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.sampling import capacity, padded_chunks
 from dpgenerative.privacy.steps import (
@@ -357,7 +357,7 @@ def test_a_row_moves_a_chunk_of_any_size_by_its_own_gradient():
     e = torch.tensor([[0.8, 0.6]]).repeat(n, 1)
     whole, without, alone = (
         Clipper("flat", BOUND).clipped_sums(
-            [LinearSite(layer, [(x[rows],)], [(e[rows],)])],
+            [LinearGradients(layer, [(x[rows],)], [(e[rows],)])],
             torch.ones(len(x[rows]), dtype=torch.bool),
             torch.Generator(),
         )

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from dpgenerative import training
 from dpgenerative._random import Streams
+from dpgenerative.fitting import loop
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
@@ -26,7 +26,7 @@ def plan_of(n, q, steps):
 def drawn(n, q, steps):
     """Return the rows of every batch of a training."""
     rng = np.random.default_rng()
-    stream = training.batches(
+    stream = loop.batches(
         plan_of(n, q, steps), n, rng, "cpu", whole=False, ledger=Ledger()
     )
     for chunks in stream:
@@ -57,7 +57,7 @@ def test_the_rate_is_that_of_the_released_count(n):
     trials = 1000
     plan, ledger = plan_of(100, 0.2, trials), Ledger()
     rng = np.random.default_rng()
-    stream = training.batches(plan, n, rng, "cpu", whole=True, ledger=ledger)
+    stream = loop.batches(plan, n, rng, "cpu", whole=True, ledger=ledger)
     sizes = []
     for ((_, present),) in stream:
         ledger.gradient([1.0], [1.0], plan.batch_size)
@@ -69,7 +69,7 @@ def test_the_rate_is_that_of_the_released_count(n):
 
 
 def test_no_row_of_a_large_batch_is_lost():
-    n = 2 * training.LARGEST_CHUNK + 5
+    n = 2 * loop.LARGEST_CHUNK + 5
     for rows in drawn(n, 1.0, 2):
         assert sorted(rows) == list(range(n))
 
@@ -91,9 +91,9 @@ def test_partitions_are_drawn_not_cut():
         Clipper("flat", 1.0, group_bound=1.0), 1.0, 16.0, PARTITIONS
     )
     streams = Streams.create(None, False, "cpu")
-    training.train(
+    loop.train(
         model, objective, 16, plan_of(16, 1.0, 200), gradient,
-        training.TrainingOptions("sgd", 0.01, 0.0),
+        loop.TrainingOptions("sgd", 0.01, 0.0),
         Mechanisms(streams.counts, streams.gradients), streams, "cpu", divergence,
     )  # fmt: skip
     # Of 16 rows drawn into 4 partitions: E[size^2] = 16 + 3, and 16 if they are cut.

@@ -27,8 +27,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpgenerative._temporal import temporal_kind
-from dpgenerative.schema import Column, Schema, decimal_scale, is_real_dtype
+from dpgenerative.tables.schema import Column, Schema, decimal_scale, is_real_dtype
+from dpgenerative.tables.times import temporal_kind
 
 TRUE = frozenset({"true", "t", "yes", "y", "1"})
 FALSE = frozenset({"false", "f", "no", "n", "0"})

@@ -43,15 +43,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from dpgenerative._random import RandomSource
-from dpgenerative._temporal import (
-    PER_DAY,
-    from_units,
-    to_units,
-    year_starts,
-)
-from dpgenerative._validation import holds_objects, labels, plain
-from dpgenerative.constraints import alternatives, is_missing, satisfies
-from dpgenerative.increments import (
+from dpgenerative.encoding.increments import (
     LONGEST_DAYS,
     increments_of,
     learned_columns,
@@ -59,7 +51,15 @@ from dpgenerative.increments import (
     scale,
 )
 from dpgenerative.privacy.noise import Key, Mechanisms, threshold_for
-from dpgenerative.schema import Column, Schema, decimal_scale, is_real_dtype
+from dpgenerative.tables.constraints import alternatives, is_missing, satisfies
+from dpgenerative.tables.containers import holds_objects, labels, plain
+from dpgenerative.tables.schema import Column, Schema, decimal_scale, is_real_dtype
+from dpgenerative.tables.times import (
+    PER_DAY,
+    from_units,
+    to_units,
+    year_starts,
+)
 
 RELEASE = "marginals"
 """What the plan calls all that is released here."""
@@ -350,8 +350,8 @@ class LevelCodec(Codec):
             members = np.flatnonzero(self.level_cells == cell)
             rows = codes == cell
             steps = np.cumsum(self.level_masses[members])
-            picked = np.searchsorted(steps, positions[rows] * steps[-1], side="right")
-            levels[rows] = members[np.minimum(picked, len(members) - 1)]
+            drawn = np.searchsorted(steps, positions[rows] * steps[-1], side="right")
+            levels[rows] = members[np.minimum(drawn, len(members) - 1)]
         table = np.empty(len(self.level_cells), dtype=object)
         table[: len(self.column.levels or ())] = self.column.levels
         if self.column.nullable:

@@ -32,15 +32,15 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from dpgenerative._arrow import in_pandas
 from dpgenerative._random import RandomSource, SecureGenerator
-from dpgenerative._validation import check_number, plain, refuse
+from dpgenerative._validation import check_number, refuse
+from dpgenerative.encoding.transformer import level_codes
 from dpgenerative.exceptions import (
     InfeasibleBudgetError,
     LedgerError,
     SamplingError,
 )
-from dpgenerative.predictors import (
+from dpgenerative.meta.predictors import (
     SyntheticClassifier,
     SyntheticRegressor,
     as_container,
@@ -59,15 +59,16 @@ from dpgenerative.privacy.plan import (
     within,
 )
 from dpgenerative.privacy.selection import (
-    TrialLaw,
+    TrialDistribution,
     best_of,
     key_share,
     selection_epsilon,
 )
-from dpgenerative.schema import Schema
 from dpgenerative.synthesizers import DPHFlowSynthesizer
 from dpgenerative.synthesizers.base import Synthesizer
-from dpgenerative.transform import level_codes
+from dpgenerative.tables.arrow import in_pandas
+from dpgenerative.tables.containers import plain
+from dpgenerative.tables.schema import Schema
 
 _SPLITTERS = (KFold, StratifiedKFold, GroupKFold, StratifiedGroupKFold, PredefinedSplit)
 """Splitters that hold every row out in one fold, unless a PredefinedSplit says -1."""
@@ -420,7 +421,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
                 warnings.simplefilter("ignore")
                 return self._trial(candidates, budget, X, y, rng, mechanisms, public)
 
-        n_trials = TrialLaw(self.mean_trials).draw(rng)
+        n_trials = TrialDistribution(self.mean_trials).draw(rng)
         with trials(budget.n_train, mechanisms.ledger):
             best = best_of(run, lambda t: t.score, n_trials)
             found = self._found(best, candidates, budget, pure)
@@ -554,7 +555,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         self, fits: Sequence[tuple[Synthesizer, Schema]], n_rows: int, epsilon: float
     ) -> _Budget:
         """Return the largest budget of one trial that keeps the search within its."""
-        law = TrialLaw(self.mean_trials)
+        law = TrialDistribution(self.mean_trials)
         n_train = max(1, round((1 - self.holdout) * n_rows))
         n_test = max(1.0, self.holdout * n_rows)
         share = key_share(law, epsilon)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpgenerative._validation import TableFormat, as_table, picked
-from dpgenerative.schema import Column, Schema
-from dpgenerative.transform import as_numbers, distinct_values
+from dpgenerative.encoding.transformer import as_numbers, distinct_values
+from dpgenerative.tables.containers import TableFormat, as_table, select_columns
+from dpgenerative.tables.schema import Column, Schema
 
 
 def public_table(
@@ -58,7 +58,7 @@ def public_table(
             f"{owner}: public must have the columns of the private rows; only one of "
             f"them has {', '.join(unlike)}."
         )
-    table = picked(table, list(frame.columns))
+    table = select_columns(table, list(frame.columns))
     return pd.DataFrame(
         {
             j: _cast(owner, table.iloc[:, j], frame.dtypes.iloc[j])

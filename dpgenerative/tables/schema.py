@@ -16,16 +16,9 @@ from typing import Any, NoReturn
 import numpy as np
 import pandas as pd
 
-from dpgenerative._arrow import in_pandas
-from dpgenerative._temporal import (
-    PER_DAY,
-    count_of,
-    holds_days,
-    spelled,
-    temporal_kind,
-    to_units,
-)
-from dpgenerative.constraints import (
+from dpgenerative.exceptions import UnsupportedColumnError
+from dpgenerative.tables.arrow import in_pandas
+from dpgenerative.tables.constraints import (
     Constraint,
     Impossible,
     LessEqual,
@@ -33,7 +26,14 @@ from dpgenerative.constraints import (
     constraint_from_dict,
     is_missing,
 )
-from dpgenerative.exceptions import UnsupportedColumnError
+from dpgenerative.tables.times import (
+    PER_DAY,
+    count_of,
+    holds_days,
+    spelled,
+    temporal_kind,
+    to_units,
+)
 
 KINDS = ("continuous", "integer", "categorical", "boolean", "datetime", "timedelta")
 TEMPORAL = ("datetime", "timedelta")
@@ -330,7 +330,7 @@ class Schema:
     columns : iterable of Column
         In any order; names must be distinct.
     constraints : iterable of Constraint, optional
-        Facts about several columns at once (`dpgenerative.constraints`), which every
+        Facts about several columns at once (`tables.constraints`), which every
         sampled row satisfies.
 
     Examples
@@ -537,7 +537,7 @@ class Schema:
 
 
 def check_condition(column: Column, condition: Any) -> None:
-    """Require that a condition (`dpgenerative.constraints`) can hold for a column.
+    """Require that a condition (`tables.constraints`) can hold for a column.
 
     Raises
     ------

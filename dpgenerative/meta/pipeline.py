@@ -17,9 +17,9 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from dpgenerative._arrow import in_pandas
 from dpgenerative._validation import check_number
 from dpgenerative.exceptions import PrivacyWarning
+from dpgenerative.tables.arrow import in_pandas
 
 
 def sample_from(
@@ -212,8 +212,8 @@ def _undone_columns(name: str, step: ColumnTransformer, rows: Any) -> Any:
     for part_name, part, places in _parts(step):
         if not places:
             continue
-        picked = rows if isinstance(rows, np.ndarray) else rows.iloc
-        out = picked[:, step.output_indices_[part_name]]
+        select_columns = rows if isinstance(rows, np.ndarray) else rows.iloc
+        out = select_columns[:, step.output_indices_[part_name]]
         label = f"{name}__{part_name}"
         if part == "drop":
             _refuse_step(label, step, f"drops {len(places)} columns")

@@ -31,24 +31,24 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from dpgenerative import constraints
-from dpgenerative._files import written_whole
-from dpgenerative._validation import TableFormat
+from dpgenerative._files import atomic_write
+from dpgenerative.encoding.pixels import Pixels
+from dpgenerative.encoding.transformer import (
+    Increment,
+    IntervalCodec,
+    LevelCodec,
+    TableTransformer,
+)
 from dpgenerative.exceptions import FileFormatError
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
 from dpgenerative.models import images, priors
 from dpgenerative.models.cells import Cells
 from dpgenerative.models.flow import AnchoredBlock, Dequantizer, HFlow, SplineNetwork
 from dpgenerative.models.vae import VAE, Decoder, Encoder
-from dpgenerative.pixels import Pixels
 from dpgenerative.privacy.plan import PrivacyPlan, PrivacyReport
-from dpgenerative.schema import Column, Schema, decimal_scale
-from dpgenerative.transform import (
-    Increment,
-    IntervalCodec,
-    LevelCodec,
-    TableTransformer,
-)
+from dpgenerative.tables import constraints
+from dpgenerative.tables.containers import TableFormat
+from dpgenerative.tables.schema import Column, Schema, decimal_scale
 
 FORMAT = 1
 """Version of the files that are written; older ones are read too."""
@@ -128,7 +128,7 @@ def write(
         "manifest": manifest,
         "sha256": _checksum(manifest, tensors),
     }
-    with written_whole(path, private=kind == CHECKPOINT) as draft:
+    with atomic_write(path, private=kind == CHECKPOINT) as draft:
         save_file(tensors, draft, strings)
 
 

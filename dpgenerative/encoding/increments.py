@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import replace
 
-from dpgenerative._temporal import PER_DAY
-from dpgenerative.constraints import LessEqual
-from dpgenerative.schema import Column, Schema
+from dpgenerative.tables.constraints import LessEqual
+from dpgenerative.tables.schema import Column, Schema
+from dpgenerative.tables.times import PER_DAY
 
 LONGEST_DAYS = 100_000.0
 """No duration is longer, where nothing states its bounds."""

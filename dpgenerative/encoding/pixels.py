@@ -15,7 +15,7 @@ import numpy as np
 
 from dpgenerative._validation import check_number, refuse
 from dpgenerative.exceptions import UnsupportedColumnError
-from dpgenerative.schema import Schema
+from dpgenerative.tables.schema import Schema
 
 
 @dataclass(frozen=True)

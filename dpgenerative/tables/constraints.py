@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pandas as pd
 
-from dpgenerative._temporal import count_of, temporal_kind, to_units
+from dpgenerative.tables.times import count_of, temporal_kind, to_units
 
 
 def is_missing(value: Any) -> bool:

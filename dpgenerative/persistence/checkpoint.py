@@ -23,7 +23,6 @@ import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,10 @@ import torch
 from torch import Tensor
 
 from dpgenerative._random import Streams
+from dpgenerative._version import __version__
 from dpgenerative.exceptions import FileFormatError
-from dpgenerative.persistence import (
+from dpgenerative.fitting.loop import LoopState, tensors_of
+from dpgenerative.persistence.manifest import (
     CHECKPOINT,
     CONTENT_ERRORS,
     damaged,
@@ -42,7 +43,6 @@ from dpgenerative.persistence import (
     write,
 )
 from dpgenerative.privacy.ledger import Ledger
-from dpgenerative.training import LoopState, tensors_of
 
 EVERY = 10.0
 """Seconds of training between two states of one checkpoint."""
@@ -95,8 +95,7 @@ class Checkpoint:
         if not os.access(folder, os.W_OK):
             raise PermissionError(f"Nothing can be written to the folder {folder}.")
         fixed = {k: v for k, v in parameters.items() if k not in _FREE}
-        version = import_module("dpgenerative").__version__
-        settings = _stated([owner, version, sorted(fixed.items()), _held(domain)])
+        settings = _stated([owner, __version__, sorted(fixed.items()), _held(domain)])
         self._parts = self._read() if self._path.exists() else {}
         self._saved = -EVERY
         if not self._parts:

@@ -28,20 +28,14 @@ from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from dpgenerative._arrow import in_pandas
-from dpgenerative._validation import (
-    check_number,
-    holds_objects,
-    objects,
-    plain,
-    refuse,
-    require_array,
-)
+from dpgenerative._validation import check_number, refuse
+from dpgenerative.encoding.transformer import NO_LEVELS, floats, level_indices
 from dpgenerative.privacy.plan import PrivacyReport
-from dpgenerative.schema import Schema, is_real_dtype
 from dpgenerative.synthesizers import DPHFlowSynthesizer
 from dpgenerative.synthesizers.base import Synthesizer, as_seed
-from dpgenerative.transform import NO_LEVELS, floats, level_indices
+from dpgenerative.tables.arrow import in_pandas
+from dpgenerative.tables.containers import holds_objects, objects, plain, require_array
+from dpgenerative.tables.schema import Schema, is_real_dtype
 
 LEAST_ROWS = 1000
 """Rows that are sampled at least, where the user names no number: they cost nothing."""

@@ -1,0 +1,1 @@
+"""From tables to cells and back."""

@@ -1,0 +1,1 @@
+"""One private fit, from rows to a released model."""

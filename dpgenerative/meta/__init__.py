@@ -1,0 +1,1 @@
+"""Estimators around synthesizers: predictors, searches, pipelines."""

@@ -1,0 +1,1 @@
+"""Files of fitted estimators and of interrupted fits."""

@@ -1,0 +1,1 @@
+"""Tables and what is public of them: schema, constraints, times, files."""

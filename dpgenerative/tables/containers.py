@@ -1,0 +1,258 @@
+"""Containers of tables: what comes in, in pandas, and goes out as it came."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+
+from dpgenerative.exceptions import UnsupportedColumnError
+from dpgenerative.tables.arrow import Written, is_foreign, received, sent
+
+
+def plain(value: Any) -> str | bool | int | float | None:
+    """Return a text, a truth value or a number as Python's own; None for all else.
+
+    By the type that an object has, whatever it says of its class, and by the methods of
+    the types that it derives from: objects of private rows may lie, and methods of
+    their own may raise.
+    """
+    kind = type(value)
+    if issubclass(kind, str):
+        return str.__str__(value)
+    if kind is bool:
+        return bool(value)
+    if issubclass(kind, int):
+        return int.__int__(value)
+    if issubclass(kind, float):
+        return float.__float__(value)
+    if issubclass(kind, np.longdouble):
+        with np.errstate(over="ignore"):
+            return float(np.longdouble.__float__(value))
+    is_time = issubclass(kind, np.timedelta64)  # an integer, by numpy's account
+    if issubclass(kind, (np.bool_, np.integer, np.floating)) and not is_time:
+        return plain(np.generic.item(value))
+    return None
+
+
+def holds_objects(dtype: Any) -> bool:
+    """Return whether a column of this dtype holds Python objects, as they came."""
+    return (
+        pd.api.types.is_object_dtype(dtype)
+        or getattr(dtype, "storage", None) == "python"
+    )
+
+
+def objects(values: Iterable[Any]) -> np.ndarray:
+    """Return an array that holds objects as they are, and asks them nothing."""
+    held = list(values)
+    return np.fromiter(held, dtype=object, count=len(held))
+
+
+COARSE = ("Y", "M", "W", "D", "h", "m")
+"""Units of numpy's times that are longer than those of pandas."""
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """The public shape of what was fitted, so that samples come back in it.
+
+    Attributes
+    ----------
+    x_names : tuple of hashable
+        Columns of X inside the joint table.
+    y_name : hashable or None
+        Column of y; None where there is none.
+    x_kind, y_kind : str
+        Container of X and of y: "frame", "array" or "series", of another library than
+        pandas after its name ("polars frame").
+    x_dtype : dtype or None
+        Common dtype of an array (object for strings, whatever their width).
+    y_label : hashable
+        Name of a series or of the one column of a frame.
+    ids : tuple of (name, dtype)
+        Columns of identifiers, which are made anew.
+    written : tuple of (name, str)
+        Types of text that other libraries have and pandas has not.
+    """
+
+    x_names: tuple[Hashable, ...]
+    y_name: Hashable | None
+    x_kind: str
+    y_kind: str
+    x_dtype: Any = None
+    y_label: Hashable = None
+    ids: tuple[tuple[Hashable, Any], ...] = ()
+    written: Written = ()
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the columns of X had names of their own."""
+        return self.x_kind != "array"
+
+    def restore(self, frame: pd.DataFrame) -> Any:
+        """Return sampled rows in the containers that were fitted."""
+        x: Any = select_columns(frame, self.x_names)
+        if self.is_named:
+            x = sent(x, self.x_kind, self.written)
+        else:
+            x = x.to_numpy(dtype=self.x_dtype)
+        if self.y_name is None:
+            return x
+        y: Any = frame[self.y_name].rename(self.y_label)
+        if self.y_kind == "array":
+            return x, y.to_numpy()
+        written = [(self.y_label, text) for n, text in self.written if n == self.y_name]
+        y = y if self.y_kind.endswith("series") else y.to_frame()
+        return x, sent(y, self.y_kind, tuple(written))
+
+
+def labels(names: Sequence[Hashable]) -> pd.Index:
+    """Return column labels as they are: no name is turned into another's type."""
+    index = pd.Index(objects(names), dtype=object, tupleize_cols=False)
+    is_mixed = pd.api.types.infer_dtype(index, skipna=False).startswith("mixed")
+    return index if is_mixed else index.infer_objects()
+
+
+def select_columns(frame: pd.DataFrame, names: Sequence[Hashable]) -> pd.DataFrame:
+    """Return the columns of these names: no name is taken for a mask."""
+    return frame.iloc[:, frame.columns.get_indexer(labels(names))]
+
+
+def as_table(
+    owner: str, X: Any, y: Any = None, *, allow_empty: bool = False
+) -> tuple[pd.DataFrame, TableFormat]:
+    """Join X and y into one frame and remember their containers.
+
+    Tables that speak Arrow (pyarrow, polars) become frames of Arrow's dtypes, whatever
+    their values are.
+
+    Raises
+    ------
+    TypeError
+        For sparse or complex input, or containers other than these and arrays.
+    ValueError
+        For anything but two dimensions, no rows, no columns, or repeated names.
+    """
+    if sparse.issparse(X):
+        raise TypeError(
+            f"{owner} takes dense tables; got a sparse one. Call X.toarray() first."
+        )
+    kind, written = "frame" if isinstance(X, pd.DataFrame) else "array", Written()
+    if is_foreign(X):
+        X, kind, written = received(owner, X)
+    frame = X if isinstance(X, pd.DataFrame) else _array_frame(owner, X)
+    _check_names(owner, frame)
+    if frame.shape[1] == 0:
+        raise ValueError(
+            f"0 feature(s) (shape=(, 0)) while a minimum of 1 is required by {owner}."
+        )
+    if len(frame) == 0 and not allow_empty:
+        raise ValueError(
+            f"Found array with 0 sample(s) (shape={frame.shape}) while a minimum of 1 "
+            f"is required by {owner}."
+        )
+    names = tuple(frame.columns)
+    dtype = _array_dtype(X) if kind == "array" else None
+    if y is None:
+        return frame, TableFormat(names, None, kind, "", dtype, written=written)
+    series, y_kind, label, y_written = _target(owner, y, len(frame))
+    y_name: Hashable = "target" if label is None else label
+    while y_name in names:
+        y_name = f"{y_name}_"
+    joint = frame.copy(deep=False)
+    joint[y_name] = series.set_axis(frame.index)
+    written += tuple((y_name, text) for _, text in y_written)
+    return joint, TableFormat(names, y_name, kind, y_kind, dtype, label, (), written)
+
+
+def require_array(owner: str, name: str, value: Any) -> None:
+    """Require a numpy array, whose dtype does not depend on its values."""
+    if isinstance(value, np.ma.MaskedArray) or not isinstance(value, np.ndarray):
+        kind = "DataFrame" if name == "X" else "Series"
+        raise TypeError(
+            f"{owner} takes {name} as a {kind} or numpy array; got "
+            f"{type(value).__name__}. Make it one of dtypes that you state (of a "
+            "Series by to_frame(), of lists and records by DataFrame(..., dtype=...)): "
+            "which ones it would get depends on its values, which are private."
+        )
+
+
+def _array_dtype(array: np.ndarray) -> np.dtype:
+    # Fixed-width strings cannot hold a missing value, and the width is the length of
+    # the longest private one.
+    return np.dtype(object) if array.dtype.kind in "US" else array.dtype
+
+
+def _array_frame(owner: str, X: Any) -> pd.DataFrame:
+    require_array(owner, "X", X)
+    array = X
+    if array.ndim != 2:
+        raise ValueError(
+            f"Expected 2D array, got {array.ndim}D array instead. Reshape your data: "
+            f"{owner} takes a table of shape (n_samples, n_features)."
+        )
+    if array.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported by {owner}.")
+    array = array.astype(_array_dtype(array), copy=False)
+    if array.dtype.kind not in "biufOmM" or array.dtype in ("m8[Y]", "m8[M]"):
+        raise UnsupportedColumnError(f"{owner} cannot read arrays of {array.dtype}.")
+    # With its dtype: pandas would turn objects that all are dates into dates.
+    array = _in_known_unit(array)
+    names = [f"x{j}" for j in range(array.shape[1])]
+    return pd.DataFrame(array, columns=names, dtype=array.dtype)
+
+
+def _in_known_unit(array: np.ndarray) -> np.ndarray:
+    """Return times of units coarser than pandas has in seconds.
+
+    pandas would turn them itself, and name a time that is too far away in an error.
+    """
+    kind = array.dtype.kind
+    if kind not in "mM" or np.datetime_data(array.dtype)[0] not in COARSE:
+        return array
+    ends = ["0001-01-01", "9999-12-31"] if kind == "M" else [-(10**9), 10**9]
+    inside = np.clip(array, *np.array(ends, dtype=f"{kind}8[D]").astype(array.dtype))
+    return inside.astype(f"{kind}8[s]")
+
+
+def _check_names(owner: str, frame: pd.DataFrame) -> None:
+    if isinstance(frame.columns, pd.MultiIndex):
+        raise ValueError(f"{owner} takes one level of column names; got a MultiIndex.")
+    if frame.columns.hasnans:
+        raise ValueError(f"{owner} needs a name for every column; one is missing.")
+    repeated = frame.columns[frame.columns.duplicated()].unique().tolist()
+    if repeated:
+        raise ValueError(f"{owner} needs distinct column names; repeated: {repeated}.")
+
+
+def _target(owner: str, y: Any, n: int) -> tuple[pd.Series, str, Hashable, Written]:
+    container, written = "", Written()
+    if is_foreign(y):
+        y, container, written = received(owner, y)
+    if isinstance(y, pd.Series):
+        series, kind, label = y, "series", y.name
+    elif isinstance(y, pd.DataFrame):
+        if y.shape[1] != 1:
+            raise ValueError(f"{owner}: y must have one column; got {y.shape[1]}.")
+        series, kind, label = y.iloc[:, 0], "frame", y.columns[0]
+    elif isinstance(y, (pd.Index, pd.api.extensions.ExtensionArray)):
+        series, kind, label = pd.Series(y, dtype=y.dtype), "series", None
+    else:
+        require_array(owner, "y", y)
+        array = y
+        if array.ndim == 2 and array.shape[1] == 1:
+            array = array[:, 0]
+        if array.ndim != 1:
+            shape = f"{array.ndim} dimensions of sizes (n, {str(array.shape[1:])[1:]}"
+            raise ValueError(f"{owner}: y must be one column; got {shape}.")
+        array = array.astype(_array_dtype(array), copy=False)
+        series, kind, label = pd.Series(array, dtype=array.dtype), "array", None
+    if len(series) != n:
+        # How many they have is private.
+        raise ValueError(f"{owner}: X and y must have the same number of rows.")
+    return series, container or kind, label, written
