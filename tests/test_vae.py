@@ -36,6 +36,7 @@ from dpgenerative.models.vae import (
     mixture_of_moments,
 )
 from dpgenerative.privacy.accounting import joint_multiplier
+from dpgenerative.privacy.latents import ReleasedMoments, cell_moments, moments
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.tables.schema import Column, Schema
 
@@ -374,23 +375,19 @@ def test_divergences_grow_with_the_distance_and_pull_back(name):
 # The law of the latents -----------------------------------------------------------
 
 
+def wide_latents():
+    return make_vae(3, scale=5.0).latents(CODES, noise(1, 3)).draws[:, 0].detach()
+
+
 def test_moments_of_one_record_have_norm_at_most_root_three():
-    model = make_vae(3, scale=5.0)
-    draws = noise(1, 3)
-    alone = np.stack(
-        [
-            model.moments(CODES[i : i + 1], draws[i : i + 1], 0.8)
-            for i in range(len(CODES))
-        ]
-    )
+    z = wide_latents()
+    alone = np.stack([moments(each, 0.8) for each in z.split(1)])
     norms = np.linalg.norm(alone, axis=1)
     assert (norms <= math.sqrt(3) * (1 + 1e-9)).all()
     assert norms.max() > 0.999 * math.sqrt(3)
-    assert np.allclose(model.moments(CODES, draws, 0.8), alone.sum(0))
-    with torch.no_grad():
-        model.encoder.output.bias.fill_(math.nan)
-    broken = model.moments(CODES, draws, 0.8)
-    assert broken[0] == len(CODES)
+    assert np.allclose(moments(z, 0.8), alone.sum(0))
+    broken = moments(z * math.nan, 0.8)
+    assert broken[0] == len(z)
     assert not broken[1:].any()
 
 
@@ -398,10 +395,8 @@ def test_the_gaussian_of_moments():
     radius = 50.0
     root = np.array([[1.0, 0.0], [0.8, 0.5]])
     z = np.array([1.0, -2.0]) + np.random.default_rng(0).normal(size=(5000, 2)) @ root.T
-    moments = np.concatenate(
-        [[len(z)], z.sum(0) / radius, (z.T @ z).ravel() / radius**2]
-    )
-    law = gaussian_of_moments(moments, radius, 0.0)
+    exact = moments(torch.from_numpy(z), radius)
+    law = gaussian_of_moments(ReleasedMoments(exact, radius, 0.0, len(z)))
     assert np.allclose(law.mean, z.mean(0), atol=1e-4)
     covariance = (law.root @ law.root.T).numpy()
     assert np.allclose(covariance, np.cov(z.T, bias=True), atol=1e-3)
@@ -413,7 +408,7 @@ def test_moments_of_mostly_noise_give_way_to_the_normal_law():
 
     def gap(std):
         noisy = exact + rng.normal(0, std, exact.shape)
-        law = gaussian_of_moments(noisy, 4.0, std)
+        law = gaussian_of_moments(ReleasedMoments(noisy, 4.0, std, 200))
         off = (law.root @ law.root.T - torch.eye(3)).abs().max()
         return float(law.mean.abs().max()), float(off)
 
@@ -425,8 +420,8 @@ def test_moments_of_mostly_noise_give_way_to_the_normal_law():
 @pytest.mark.parametrize("seed", range(5))
 def test_any_release_gives_a_gaussian(seed):
     # Few rows and much noise: negative counts and indefinite matrices.
-    moments = np.random.default_rng(seed).normal(0, 100, 1 + 3 + 9)
-    law = gaussian_of_moments(moments, 4.0, 0.0)
+    noise = np.random.default_rng(seed).normal(0, 100, 1 + 3 + 9)
+    law = gaussian_of_moments(ReleasedMoments(noise, 4.0, 0.0, 1))
     assert torch.isfinite(law.sample(10, generator())).all()
     variances = torch.linalg.eigvalsh(law.root @ law.root.T)
     assert variances.min() >= 0.009
@@ -450,26 +445,17 @@ def test_cells_are_the_orthants_of_the_main_axes():
 
 
 def test_one_record_is_in_one_cell_by_at_most_root_two():
-    model = make_vae(3, scale=5.0)
-    draws, cells = noise(1, 3), LatentCells.of_law(STANDARD)
-    alone = np.stack(
-        [
-            model.cell_moments(CODES[i : i + 1], draws[i : i + 1], 0.8, cells)
-            for i in range(len(CODES))
-        ]
-    )
+    z, cells = wide_latents(), LatentCells.of_law(STANDARD)
+    alone = np.stack([cell_moments(each, 0.8, cells) for each in z.split(1)])
     norms = np.sqrt((alone**2).sum((1, 2)))
     assert (norms <= math.sqrt(2) * (1 + 1e-9)).all()
     assert norms.max() > 0.999 * math.sqrt(2)
     assert (alone.any(2).sum(1) == 1).all()
-    whole = model.cell_moments(CODES, draws, 0.8, cells)
+    whole = cell_moments(z, 0.8, cells)
     assert np.allclose(whole, alone.sum(0))
-    total = model.moments(CODES, draws, 0.8)
-    assert np.allclose(whole.sum(0), total[:4])
-    with torch.no_grad():
-        model.encoder.output.bias.fill_(math.nan)
-    broken = model.cell_moments(CODES, draws, 0.8, cells)
-    assert broken[:, 0].sum() == len(CODES)
+    assert np.allclose(whole.sum(0), moments(z, 0.8)[:4])
+    broken = cell_moments(z * math.nan, 0.8, cells)
+    assert broken[:, 0].sum() == len(z)
     assert not broken[:, 1:].any()
 
 
@@ -479,18 +465,17 @@ def two_clouds(n=4000):
 
 
 def released(z, radius, std=0.0, seed=0):
-    """Return the laws of points, as a release with this noise would give them."""
+    """Return what is fitted to points, as a release with this noise would have it."""
     rng = np.random.default_rng(seed)
-    moments = np.concatenate(
-        [[len(z)], z.sum(0) / radius, (z.T @ z).ravel() / radius**2]
-    )
-    law = gaussian_of_moments(moments + rng.normal(0, std, moments.shape), radius, std)
+    points = torch.from_numpy(z)
+
+    def noisy(exact):
+        values = exact + rng.normal(0, std, exact.shape)
+        return ReleasedMoments(values, radius, std, len(z))
+
+    law = gaussian_of_moments(noisy(moments(points, radius)))
     cells = LatentCells.of_law(law)
-    of = cells.of(torch.from_numpy(z)).numpy()
-    parts = np.column_stack([np.ones(len(z)), z / radius])
-    sums = np.stack([parts[of == c].sum(0) for c in range(cells.count)])
-    noisy = sums + rng.normal(0, std, sums.shape)
-    return law, mixture_of_moments(law, noisy, radius, std, len(z))
+    return law, mixture_of_moments(law, noisy(cell_moments(points, radius, cells)))
 
 
 def test_the_mixture_of_moments_finds_clouds():

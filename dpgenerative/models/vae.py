@@ -33,6 +33,7 @@ from dpgenerative.models.priors import (
     Prior,
     log_normal,
 )
+from dpgenerative.privacy.latents import ReleasedMoments
 
 LOG_VARIANCE_BOUND = 5.0
 """Log-variances of the posterior lie within this distance of 0."""
@@ -202,57 +203,6 @@ class Autoencoder(nn.Module):
     def _drawn(self, n: int, generator: torch.Generator) -> Tensor:
         """Draw latents from the law."""
         return self.law.sample(n, generator).to(next(self.parameters()))
-
-    @torch.no_grad()
-    def moments(self, rows: Tensor, noise: Tensor, radius: float) -> np.ndarray:
-        """Return the sum over rows of (1, z / R, z z^T / R^2), |z| cut to R; private.
-
-        One row moves it by at most sqrt(3), whatever its latents are.
-
-        Parameters
-        ----------
-        rows : Tensor of shape (n, ...)
-        noise : Tensor of shape (n, 1, k)
-            Standard normals: z is a draw from the posterior.
-        radius : float
-
-        Returns
-        -------
-        ndarray of shape (1 + k + k^2,)
-        """
-        z = self._inside(rows, noise, radius)
-        parts = [z.new_tensor([len(z)]), z.sum(0), (z.T @ z).flatten()]
-        return torch.cat(parts).cpu().numpy()
-
-    @torch.no_grad()
-    def cell_moments(
-        self, rows: Tensor, noise: Tensor, radius: float, cells: LatentCells
-    ) -> np.ndarray:
-        """Return the sums over the rows of every cell of (1, z / R); private.
-
-        One row moves them by at most sqrt(2): it is in one cell.
-
-        Parameters
-        ----------
-        rows, noise, radius
-            As for `moments`.
-        cells : LatentCells
-
-        Returns
-        -------
-        ndarray of shape (c, 1 + k)
-        """
-        z = self._inside(rows, noise, radius)
-        sums = z.new_zeros(cells.count, 1 + z.shape[1])
-        parts = torch.cat([torch.ones_like(z[:, :1]), z], 1)
-        return sums.index_add_(0, cells.of(radius * z), parts).cpu().numpy()
-
-    def _inside(self, rows: Tensor, noise: Tensor, radius: float) -> Tensor:
-        """Return latents over the radius, cut to norm 1, in float64; zero for NaN."""
-        z = self.latents(rows, noise).draws[:, 0].double() / radius
-        length = z.norm(dim=1, keepdim=True)
-        inside = z / length.clamp(min=1)
-        return torch.where(length.isfinite(), inside, torch.zeros_like(z))
 
 
 class VAE(Autoencoder):
@@ -459,9 +409,7 @@ def _log_posterior(latents: Latents) -> Tensor:
     return log_normal(latents.draws, mean, log_variance)
 
 
-def gaussian_of_moments(
-    moments: np.ndarray, radius: float, std: float
-) -> GaussianPrior:
+def gaussian_of_moments(released: ReleasedMoments) -> GaussianPrior:
     """Return the Gaussian of released moments, nearer to N(0, I) the more noise.
 
     Mean and covariance are drawn towards 0 and I by the factor ``1 / (1 + s^2)``, s the
@@ -470,12 +418,10 @@ def gaussian_of_moments(
 
     Parameters
     ----------
-    moments : ndarray of shape (1 + k + k^2,)
-        Noisy `Autoencoder.moments`.
-    radius : float
-    std : float
-        Standard deviation of the noise of every moment.
+    released : ReleasedMoments
+        Of all rows.
     """
+    moments, radius, std = released.values, released.radius, released.std
     k = math.isqrt(len(moments))
     count = max(moments[0], 1.0)
     noise = std / count
@@ -487,7 +433,7 @@ def gaussian_of_moments(
 
 
 def mixture_of_moments(
-    law: GaussianPrior, moments: np.ndarray, radius: float, std: float, n_rows: int
+    law: GaussianPrior, released: ReleasedMoments
 ) -> GaussianMixture:
     """Return one Gaussian per cell, of the released means and one covariance.
 
@@ -499,15 +445,11 @@ def mixture_of_moments(
     ----------
     law : GaussianPrior
         `gaussian_of_moments` of all rows.
-    moments : ndarray of shape (c, 1 + k)
-        Noisy `Autoencoder.cell_moments`.
-    radius : float
-    std : float
-        Standard deviation of the noise of every moment.
-    n_rows : int
-        The released row count: no cell has more.
+    released : ReleasedMoments
+        By cell of the law; none has more rows than the released row count.
     """
-    counts = np.clip(moments[:, :1], 1.0, n_rows)
+    moments, radius, std = released.values, released.radius, released.std
+    counts = np.clip(moments[:, :1], 1.0, released.n_rows)
     centre, root = law.mean.double().numpy(), law.root.double().numpy()
     drawn = 1 + (std * radius / counts) ** 2
     offsets = (radius * moments[:, 1:] / counts - centre) / drawn

@@ -46,6 +46,7 @@ from dpgenerative.models.vae import (
     gaussian_of_moments,
     mixture_of_moments,
 )
+from dpgenerative.privacy.latents import Refinement, release_distribution
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import FEW, PrivacyPlan
 from dpgenerative.privacy.sampling import capacity
@@ -64,10 +65,6 @@ PRIORS: dict[str, Callable[[int], Prior]] = {
     "mixture": MixturePrior.on_axes,
     "sparse": SparsePrior,
 }
-MOMENT_SENSITIVITY = math.sqrt(3)
-"""Of (1, z / R, z z^T / R^2): three parts of norm at most 1."""
-CELL_SENSITIVITY = math.sqrt(2)
-"""Of (1, z / R) in the one cell that a row is in."""
 LATENT_DISTRIBUTIONS = ("gaussian", "mixture")
 SCORE_CELLS = 2**23
 """Logits that scoring holds at a time."""
@@ -770,47 +767,20 @@ class DPVAESynthesizer(Synthesizer):
         mechanisms: Mechanisms,
         streams: Streams,
     ) -> Prior:
-        """Release moments of the latents; return the law that is fitted to them.
+        """Release moments of the latents; return the distribution fitted to them."""
+        k, device = model.latent_dim, streams.draws.device
 
-        Two releases of multiplier sqrt(2) z, whatever the second asks for after the
-        first, are one of multiplier z.
-        """
-        k = model.latent_dim
-        radius = math.sqrt(k) + 2
-        is_mixture = self.latent_distribution == "mixture"
-        multiplier = plan.prior_multiplier * (math.sqrt(2) if is_mixture else 1.0)
-        std = multiplier * MOMENT_SENSITIVITY
-        exact = self._summed(partial(model.moments, radius=radius), codes, k, streams)
-        noisy = mechanisms.gaussian(
-            exact, std, release="latents", sensitivity=MOMENT_SENSITIVITY
-        )
-        law = gaussian_of_moments(noisy, radius, std)
-        if not is_mixture:
-            return law
-        std = multiplier * CELL_SENSITIVITY
-        cells = LatentCells.of_law(law)
-        moments = partial(model.cell_moments, radius=radius, cells=cells)
-        exact = self._summed(moments, codes, k, streams)
-        noisy = mechanisms.gaussian(
-            exact, std, release="latents", sensitivity=CELL_SENSITIVITY
-        )
-        return mixture_of_moments(law, noisy, radius, std, plan.n_rows)
-
-    def _summed(
-        self,
-        moments: Callable[[Tensor, Tensor], np.ndarray],
-        codes: Tensor,
-        latent_dim: int,
-        streams: Streams,
-    ) -> np.ndarray:
-        """Return moments of one draw of the latents of every row, added up: private."""
-        device = streams.draws.device
-        parts = []
-        for part in codes.split(4096):
-            shape = (len(part), 1, latent_dim)
+        def draw(rows: Tensor) -> Tensor:
+            shape = (len(rows), 1, k)
             noise = torch.randn(shape, generator=streams.draws, device=device)
-            parts.append(moments(part.to(device), noise))
-        return np.sum(parts, axis=0)
+            return model.latents(rows.to(device), noise).draws[:, 0]
+
+        is_mixture = self.latent_distribution == "mixture"
+        refinement = Refinement(LatentCells.of_law, mixture_of_moments)
+        return release_distribution(
+            draw, codes, k, plan, mechanisms, gaussian_of_moments,
+            refinement if is_mixture else None,
+        )  # fmt: skip
 
     def _draw(
         self, n: int, generator: torch.Generator, rng: np.random.Generator

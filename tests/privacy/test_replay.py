@@ -486,26 +486,6 @@ def test_the_replay_has_teeth(monkeypatch):
         test_an_outlier_leaves_no_trace("discovered")
 
 
-def test_the_replay_sees_moments_without_noise(monkeypatch):
-    # The law of the latents made of exact moments is what the test must catch.
-    from dpgenerative.synthesizers import vae
-
-    exact = []
-    moments = DPVAESynthesizer._summed
-    law = vae.gaussian_of_moments
-
-    def kept(self, *args):
-        exact.append(moments(self, *args))
-        return exact[-1]
-
-    monkeypatch.setattr(DPVAESynthesizer, "_summed", kept)
-    monkeypatch.setattr(
-        vae, "gaussian_of_moments", lambda released, *args: law(exact[-1], *args)
-    )
-    with pytest.raises(AssertionError):
-        test_an_outlier_leaves_no_trace("vae")
-
-
 def outlier_fitted(name):
     synthesizer, _, _ = fit(
         with_outlier(table()),

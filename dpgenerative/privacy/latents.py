@@ -1,0 +1,188 @@
+"""Latents: a release of their moments, and the distribution fitted to them.
+
+Formal guarantee: every row has one draw z of its latents, cut to norm R (and 0 where it
+is not finite). One row moves the sum of ``(1, z / R, z z^T / R^2)`` by at most sqrt(3):
+three parts of norm at most 1. It moves the sums of ``(1, z / R)`` over the rows of
+every cell by at most sqrt(2), as it is in one cell; cells depend on the rows through
+what has been released alone. One release has the plan's noise multiplier. So have two
+together, each of sqrt(2) times that, whatever the second asks for after the first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.plan import PrivacyPlan
+
+MOMENT_SENSITIVITY = math.sqrt(3)
+CELL_SENSITIVITY = math.sqrt(2)
+CHUNK = 4096
+"""Rows whose latents are drawn at a time."""
+
+Distribution = Any
+"""What is fitted to moments: the caller's concern."""
+
+
+class LatentCells(Protocol):
+    """A partition of the latent space."""
+
+    @property
+    def count(self) -> int:
+        """Number of cells."""
+
+    def of(self, z: Tensor) -> Tensor:
+        """Return the cell of every point of (n, k)."""
+
+
+@dataclass(frozen=True)
+class ReleasedMoments:
+    """Noisy sums over all rows.
+
+    Attributes
+    ----------
+    values : ndarray of shape (1 + k + k^2,), or (n_cells, 1 + k)
+        Of ``(1, z / R, z z^T / R^2)``, or of ``(1, z / R)`` by cell.
+    radius : float
+        R, to which latents were cut.
+    std : float
+        Standard deviation of the noise of every value.
+    n_rows : int
+        The released row count.
+    """
+
+    values: np.ndarray
+    radius: float
+    std: float
+    n_rows: int
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """What a second release adds to the distribution fitted to the first.
+
+    Attributes
+    ----------
+    cells : callable
+        From the distribution fitted first to the cells that are asked for.
+    fit : callable
+        From that distribution and the moments of its cells to the refined one.
+    """
+
+    cells: Callable[[Distribution], LatentCells]
+    fit: Callable[[Distribution, ReleasedMoments], Distribution]
+
+
+def release_distribution(
+    draw: Callable[[Tensor], Tensor],
+    codes: Tensor,
+    latent_dim: int,
+    plan: PrivacyPlan,
+    mechanisms: Mechanisms,
+    fit: Callable[[ReleasedMoments], Distribution],
+    refinement: Refinement | None = None,
+) -> Distribution:
+    """Release moments of the latents; return the distribution fitted to them.
+
+    Parameters
+    ----------
+    draw : callable
+        From some rows of `codes` to one draw of the latents of each, (n, latent_dim).
+        A row's draw must not depend on other rows.
+    codes : Tensor of shape (n, ...)
+        All rows.
+    latent_dim : int
+    plan : PrivacyPlan
+    mechanisms : Mechanisms
+    fit : callable
+        From the moments released first to a distribution.
+    refinement : Refinement, optional
+        A second release, of moments by cell.
+    """
+    radius = math.sqrt(latent_dim) + 2
+    n_releases = 1 if refinement is None else 2
+    multiplier = plan.prior_multiplier * math.sqrt(n_releases)
+
+    def release(
+        sums: Callable[[Tensor, float], np.ndarray], sensitivity: float
+    ) -> ReleasedMoments:
+        exact = _summed(sums, draw, codes, radius)
+        std = multiplier * sensitivity
+        noisy = _released(mechanisms, exact, std, sensitivity)
+        return ReleasedMoments(noisy, radius, std, plan.n_rows)
+
+    fitted = fit(release(moments, MOMENT_SENSITIVITY))
+    if refinement is None:
+        return fitted
+    by_cell = partial(cell_moments, cells=refinement.cells(fitted))
+    return refinement.fit(fitted, release(by_cell, CELL_SENSITIVITY))
+
+
+def moments(z: Tensor, radius: float) -> np.ndarray:
+    """Return the sum over rows of ``(1, z / R, z z^T / R^2)``, |z| cut to R; private.
+
+    Parameters
+    ----------
+    z : Tensor of shape (n, k)
+    radius : float
+
+    Returns
+    -------
+    ndarray of shape (1 + k + k^2,)
+    """
+    z = _inside(z, radius)
+    parts = [z.new_tensor([len(z)]), z.sum(0), (z.T @ z).flatten()]
+    return torch.cat(parts).cpu().numpy()
+
+
+def cell_moments(z: Tensor, radius: float, cells: LatentCells) -> np.ndarray:
+    """Return the sums of ``(1, z / R)`` over the rows of every cell; private.
+
+    Parameters
+    ----------
+    z : Tensor of shape (n, k)
+    radius : float
+    cells : LatentCells
+
+    Returns
+    -------
+    ndarray of shape (n_cells, 1 + k)
+    """
+    z = _inside(z, radius)
+    sums = z.new_zeros(cells.count, 1 + z.shape[1])
+    parts = torch.cat([torch.ones_like(z[:, :1]), z], 1)
+    return sums.index_add_(0, cells.of(radius * z), parts).cpu().numpy()
+
+
+def _inside(z: Tensor, radius: float) -> Tensor:
+    """Return latents over the radius, cut to norm 1, in float64; zero for NaN."""
+    z = z.double() / radius
+    length = z.norm(dim=1, keepdim=True)
+    inside = z / length.clamp(min=1)
+    return torch.where(length.isfinite(), inside, torch.zeros_like(z))
+
+
+@torch.no_grad()
+def _summed(
+    sums: Callable[[Tensor, float], np.ndarray],
+    draw: Callable[[Tensor], Tensor],
+    codes: Tensor,
+    radius: float,
+) -> np.ndarray:
+    parts = [sums(draw(rows), radius) for rows in torch.split(codes, CHUNK)]
+    total: np.ndarray = np.sum(parts, axis=0)
+    return total
+
+
+def _released(
+    mechanisms: Mechanisms, exact: np.ndarray, std: float, sensitivity: float
+) -> np.ndarray:
+    return mechanisms.gaussian(exact, std, release="latents", sensitivity=sensitivity)
