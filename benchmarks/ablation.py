@@ -23,9 +23,10 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 from generalization import CASES
+from loaders import fetch_adult, fetch_covertype
 from tabular import machine, public_schema
 
-from dpgenerative import DPHFlowSynthesizer, datasets
+from dpgenerative import DPHFlowSynthesizer
 from dpgenerative.metrics import kendall_tau_distance, marginal_distance
 from dpgenerative.models import cells, flow
 
@@ -65,7 +66,7 @@ def load(table: str, data: str | None) -> tuple[pd.DataFrame, pd.DataFrame]:
     if table == "numeric":
         case = CASES["copula 10,000"]
         return case.make(np.random.default_rng(0)), case.make(np.random.default_rng(1))
-    fetch = {"adult": datasets.fetch_adult, "covertype": datasets.fetch_covertype}
+    fetch = {"adult": fetch_adult, "covertype": fetch_covertype}
     bunch = fetch[table](data_home=data)
     return bunch.train, bunch.test
 

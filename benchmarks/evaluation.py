@@ -22,9 +22,9 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+from loaders import fetch_adult
 
 from dpgenerative import DPHFlowSynthesizer, metrics
-from dpgenerative.datasets import fetch_adult
 
 RESULTS = Path(__file__).parent / "results"
 ATTACKED = 5_000  # members, non-members and reference rows, each

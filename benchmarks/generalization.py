@@ -25,11 +25,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from loaders import make_pinwheel
 from sklearn import datasets as bundled
 from tabular import machine, public_schema
 
 from dpgenerative import DPHFlowSynthesizer, Schema
-from dpgenerative.datasets import load_fair, make_pinwheel
+from dpgenerative.datasets import load_fair
 from dpgenerative.metrics import (
     independence_baseline,
     kendall_tau_distance,

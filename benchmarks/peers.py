@@ -31,11 +31,11 @@ from typing import Any
 
 import pandas as pd
 import torch
+from loaders import fetch_adult
 from sklearn.utils import Bunch
 from tabular import machine, public_schema, read, utility
 
 from dpgenerative import DPHFlowSynthesizer, Schema
-from dpgenerative.datasets import fetch_adult
 from dpgenerative.metrics import marginal_distance
 
 DEFAULT_OUT = Path(__file__).parent / "results" / "peers.jsonl"

@@ -31,11 +31,11 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from loaders import make_pinwheel
 from scipy.stats import ttest_rel
 from torch import Tensor, nn
 
 from dpgenerative._random import Streams
-from dpgenerative.datasets import make_pinwheel
 from dpgenerative.fitting.loop import TrainingOptions, train
 from dpgenerative.models.divergences import Latents, prior_kl
 from dpgenerative.models.priors import MixturePrior, log_normal

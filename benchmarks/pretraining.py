@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from loaders import fetch_adult
 from tabular import ESTIMATORS, machine, public_schema
 
-from dpgenerative import datasets
 from dpgenerative.metrics import default_classifiers, marginal_distance, tstr
 
 OUT = Path(__file__).parent / "results" / "pretraining.jsonl"
@@ -39,7 +39,7 @@ def scores(real: pd.DataFrame, test: pd.DataFrame, fake: pd.DataFrame, target) -
 
 def run(way: str, seed: int, options: argparse.Namespace) -> dict:
     """Fit one way and score it."""
-    bunch = datasets.fetch_adult(data_home=options.data)
+    bunch = fetch_adult(data_home=options.data)
     order = np.random.default_rng(seed).permutation(len(bunch.train))
     n = round(SHARE * len(order))
     public, private = bunch.train.iloc[order[:n]], bunch.train.iloc[order[n:]]

@@ -37,6 +37,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from loaders import fetch_adult, fetch_census, fetch_covertype, fetch_intrusion
 from sklearn.utils import Bunch
 
 from dpgenerative import (
@@ -44,7 +45,6 @@ from dpgenerative import (
     DPHFlowSynthesizer,
     DPVAESynthesizer,
     Schema,
-    datasets,
 )
 from dpgenerative.metrics import (
     independence_baseline,
@@ -87,18 +87,16 @@ def _known(utility: str, marginals: str = "", suffix: str = "") -> dict[str, flo
 
 
 TASKS = {
-    "adult": Task(
-        datasets.fetch_adult, _known(".751 .882 .713", ".004 .012 .027 .079 .183")
-    ),
+    "adult": Task(fetch_adult, _known(".751 .882 .713", ".004 .012 .027 .079 .183")),
     "census": Task(
-        datasets.fetch_census,
+        fetch_census,
         _known(".661 .903 .498", ".002 .006 .011 .074 .167", "_whole"),
         whole="census_kdd_train.parquet",
     ),
     "covertype": Task(
-        datasets.fetch_covertype, _known(".471 .903 .528", ".006 .023 .079 .160 .368")
+        fetch_covertype, _known(".471 .903 .528", ".006 .023 .079 .160 .368")
     ),
-    "intrusion": Task(datasets.fetch_intrusion, _known(".677 .883 .684")),
+    "intrusion": Task(fetch_intrusion, _known(".677 .883 .684")),
 }
 
 

@@ -10,14 +10,12 @@ the same kind: that is what this example draws. Other parameters are then chosen
 
     python examples/grid_search.py --jobs 2 --out grid-search-output
 
-takes 4,000 rows of Adult where DPGENERATIVE_DATA names their folder, and else Fair's
-survey, bundled with statsmodels.
+takes 4,000 rows of Fair's survey, which statsmodels bundles.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -32,7 +30,7 @@ from dpgenerative import (
     SyntheticClassifier,
     search_privacy,
 )
-from dpgenerative.datasets import fetch_adult, load_fair
+from dpgenerative.datasets import load_fair
 
 EPSILONS = [0.1, 0.3, 1.0, 3.0]
 N_FOLDS = 2
@@ -41,16 +39,10 @@ N_ROWS = 4000
 
 def load() -> tuple[pd.DataFrame, pd.Series, Schema]:
     """Return a table, the label to predict, and what is public about the table."""
-    if os.environ.get("DPGENERATIVE_DATA"):
-        adult = fetch_adult()
-        frame, target = adult.train, adult.target
-        facts, label = adult.schema, frame[target]
-    else:
-        fair = load_fair()
-        frame, target = fair.data, fair.target
-        facts, label = fair.schema, (frame[target] > 0).rename("any_affair")
-    schema = Schema(column for column in facts.columns if column.name != target)
-    return frame.drop(columns=target), label, schema
+    fair = load_fair()
+    label = (fair.data[fair.target] > 0).rename("any_affair")
+    columns = [column for column in fair.schema.columns if column.name != fair.target]
+    return fair.data.drop(columns=fair.target), label, Schema(columns)
 
 
 def curve(

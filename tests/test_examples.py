@@ -62,6 +62,7 @@ def test_pipeline(tmp_path):
 
 
 def test_grid_search(tmp_path):
+    pytest.importorskip("statsmodels")
     printed = run("grid_search.py", "--jobs", "2", "--out", "here", cwd=tmp_path)
     # One row is in the training part of one of two folds: 0.1 + 0.3 + 1 + 3, and refit.
     chosen = float(re.search(r"prefers epsilon (\S+),", printed)[1])
