@@ -14,7 +14,8 @@ from dpgenerative._version import __version__
 if TYPE_CHECKING:
     from dpgenerative.meta.pipeline import sample_from
     from dpgenerative.meta.predictors import SyntheticClassifier, SyntheticRegressor
-    from dpgenerative.meta.search import PrivateSearchCV, SearchPrivacy, search_privacy
+    from dpgenerative.meta.search import PrivateSearch
+    from dpgenerative.meta.search_cost import SearchPrivacy, search_privacy
     from dpgenerative.privacy.budget import PrivacyBudget
     from dpgenerative.synthesizers import DPHFlowSynthesizer, DPVAESynthesizer, load
     from dpgenerative.synthesizers.forecast import Forecast, forecast
@@ -36,7 +37,7 @@ __all__ = [
     "Impossible",
     "LessEqual",
     "PrivacyBudget",
-    "PrivateSearchCV",
+    "PrivateSearch",
     "Schema",
     "SearchPrivacy",
     "SyntheticClassifier",
@@ -57,15 +58,15 @@ _HOMES = {
     "Impossible": "tables.constraints",
     "LessEqual": "tables.constraints",
     "PrivacyBudget": "privacy.budget",
-    "PrivateSearchCV": "meta.search",
+    "PrivateSearch": "meta.search",
     "Schema": "tables.schema",
-    "SearchPrivacy": "meta.search",
+    "SearchPrivacy": "meta.search_cost",
     "SyntheticClassifier": "meta.predictors",
     "SyntheticRegressor": "meta.predictors",
     "forecast": "synthesizers.forecast",
     "load": "synthesizers",
     "sample_from": "meta.pipeline",
-    "search_privacy": "meta.search",
+    "search_privacy": "meta.search_cost",
 }
 """Module of every name above."""
 

@@ -6,7 +6,7 @@ budgets, and its scores, read off private rows without noise, are covered by non
 also prefers the largest epsilon, which buys the best score. So what it is good for is
 the curve of utility over privacy, to be drawn on rows that are public, or of a table of
 the same kind: that is what this example draws. Other parameters are then chosen by
-`PrivateSearchCV`, whose total, scores included, is the epsilon that was asked for.
+`PrivateSearch`, whose total, scores included, is the epsilon that was asked for.
 
     python examples/grid_search.py --jobs 2 --out grid-search-output
 
@@ -25,7 +25,7 @@ from sklearn.model_selection import GridSearchCV, PredefinedSplit, train_test_sp
 
 from dpgenerative import (
     DPHFlowSynthesizer,
-    PrivateSearchCV,
+    PrivateSearch,
     Schema,
     SyntheticClassifier,
     search_privacy,
@@ -87,7 +87,7 @@ def main(jobs: int, out: Path) -> None:
         "synthesizer__clipping": ["flat", "per-layer"],
         "n_samples": [2000, 8000],
     }
-    private = PrivateSearchCV(model, grid, epsilon=1.0, mean_trials=3).fit(X, y)
+    private = PrivateSearch(model, grid, epsilon=1.0, mean_trials=3).fit(X, y)
     print(f"\nChosen within epsilon 1: {private.best_params_}")
     print(
         f"Accuracy {private.best_score_:.3f} on rows held out privately (its noise has "

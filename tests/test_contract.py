@@ -27,7 +27,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from dpgenerative import (
     DPHFlowSynthesizer,
     DPVAESynthesizer,
-    PrivateSearchCV,
+    PrivateSearch,
     SyntheticClassifier,
     SyntheticRegressor,
 )
@@ -43,7 +43,7 @@ PREDICTORS = [
     SyntheticClassifier(QUICK, DecisionTreeClassifier(random_state=0), n_samples=300),
     SyntheticRegressor(QUICK, DecisionTreeRegressor(random_state=0), n_samples=300),
 ]
-SEARCH = PrivateSearchCV(
+SEARCH = PrivateSearch(
     DPHFlowSynthesizer(n_steps=5), {"n_bins": [8, 16]}, mean_trials=1.1
 )
 

@@ -28,7 +28,7 @@ from dpgenerative import (
     DPHFlowSynthesizer,
     DPVAESynthesizer,
     Impossible,
-    PrivateSearchCV,
+    PrivateSearch,
     Schema,
     SyntheticClassifier,
     SyntheticRegressor,
@@ -127,7 +127,7 @@ def test_the_bill_of_defaults_of_no_privacy_and_of_private_searches():
     assert search_privacy(search).epsilon == pytest.approx(1.0)
     search = GridSearchCV(flow(), {"epsilon": [None, 1.0]}, cv=2).fit(X)
     assert search_privacy(search).epsilon == math.inf
-    private = PrivateSearchCV(flow(), {"n_bins": [8]}, 0.7, 1e-6, mean_trials=1.2)
+    private = PrivateSearch(flow(), {"n_bins": [8]}, 0.7, 1e-6, mean_trials=1.2)
     search = GridSearchCV(private, {"holdout": [0.1]}, cv=2, refit=False).fit(X)
     assert search_privacy(search).epsilon == pytest.approx(0.7)
 
@@ -193,7 +193,7 @@ GRID = {"n_bins": [8, 32], "clipping": ["flat", "per-layer"]}
 def test_the_search_stays_within_its_budget_and_uses_it(epsilon, kind):
     frame, _ = table()
     inner = {"flow": DPHFlowSynthesizer, "vae": DPVAESynthesizer}[kind](n_steps=20)
-    search = PrivateSearchCV(inner, GRID, epsilon, mean_trials=2).fit(frame)
+    search = PrivateSearch(inner, GRID, epsilon, mean_trials=2).fit(frame)
     assert 0.95 * epsilon < search.epsilon_ <= epsilon
     assert search.best_params_["n_bins"] in (8, 32)
     best = search.best_estimator_
@@ -213,7 +213,7 @@ def test_the_budget_against_an_independent_accountant():
     frame = table()[0][["size"]]
     schema = Schema([Column("size", "continuous", lower=-4, upper=4, resolution=0.1)])
     inner = DPHFlowSynthesizer(n_steps=20, batch_size=64, schema=schema)
-    search = PrivateSearchCV(inner, {"n_bins": [16]}, 1.0, mean_trials=5).fit(frame)
+    search = PrivateSearch(inner, {"n_bins": [16]}, 1.0, mean_trials=5).fit(frame)
     plan = search.best_estimator_.privacy_.plan
     event = accounting.ComposedDpEvent(
         [
@@ -238,7 +238,7 @@ def test_the_budget_against_an_independent_accountant():
 
 def test_nothing_but_the_best_trial_is_left():
     frame, _ = table(400)
-    search = PrivateSearchCV(flow(), GRID, mean_trials=3).fit(frame)
+    search = PrivateSearch(flow(), GRID, mean_trials=3).fit(frame)
     assert {name for name in vars(search) if name.endswith("_")} == {
         "best_estimator_", "best_params_", "best_score_", "score_std_",
         "trial_epsilon_", "trial_delta_", "epsilon_", "delta_", "n_features_in_",
@@ -250,15 +250,15 @@ def test_nothing_but_the_best_trial_is_left():
 def test_trials_differ_though_the_seed_is_one(monkeypatch):
     frame, _ = table(400)
     seen = []
-    original = PrivateSearchCV._trial
+    original = PrivateSearch._trial
 
     def watched(self, *arguments):
         found = original(self, *arguments)
         seen.append(found)
         return found
 
-    monkeypatch.setattr(PrivateSearchCV, "_trial", watched)
-    search = PrivateSearchCV(flow(random_state=0), {"n_bins": [8]}, mean_trials=2)
+    monkeypatch.setattr(PrivateSearch, "_trial", watched)
+    search = PrivateSearch(flow(random_state=0), {"n_bins": [8]}, mean_trials=2)
     while len(seen) < 4:
         search.set_params(random_state=0).fit(frame)
     assert len({found.score for found in seen}) == len(seen)
@@ -272,7 +272,7 @@ def test_a_classifier_is_chosen_by_its_accuracy():
     frame, y = table()
     grid = {"classifier__max_depth": [1, 4], "synthesizer__n_bins": [16]}
     tree = make_tree()
-    search = PrivateSearchCV(
+    search = PrivateSearch(
         SyntheticClassifier(DPHFlowSynthesizer(n_steps=30), tree), grid, 8.0,
         mean_trials=3, holdout=0.3,
     ).fit(frame, y)  # fmt: skip
@@ -307,7 +307,7 @@ def test_the_better_candidate_wins(monkeypatch):
     """A learner that cannot see loses, unless all 16 trials draw it: 2e-5."""
     monkeypatch.setattr(TrialDistribution, "draw", lambda self, rng: 16)
     frame, y = table()
-    search = PrivateSearchCV(
+    search = PrivateSearch(
         SyntheticClassifier(DPHFlowSynthesizer(n_steps=20), make_tree()),
         {"n_samples": [2, 2000]}, 20.0, holdout=0.4,
     ).fit(frame, y)  # fmt: skip
@@ -317,7 +317,7 @@ def test_the_better_candidate_wins(monkeypatch):
 
 def test_candidates_that_are_estimators_stay_as_they_were_given():
     given = [flow(epsilon=5.0, verbose=1), DPVAESynthesizer(5.0, n_steps=3, verbose=1)]
-    search = PrivateSearchCV(SyntheticClassifier(), {"synthesizer": given})
+    search = PrivateSearch(SyntheticClassifier(), {"synthesizer": given})
     search.set_params(mean_trials=1.2).fit(X, Y)
     assert search.best_params_["synthesizer"] in given
     for synthesizer in given:
@@ -332,30 +332,30 @@ def test_own_scores():
     def closeness(estimator, X, y):
         return 1 - np.abs(estimator.predict(X) - y) / 4
 
-    search = PrivateSearchCV(
+    search = PrivateSearch(
         SyntheticRegressor(flow()), {"n_samples": [500]}, 4.0, mean_trials=1.5,
         scoring=closeness,
     ).fit(frame, target)  # fmt: skip
     assert 0 < search.best_score_ < 1.2
-    with pytest.raises(ValueError, match="'scoring' of PrivateSearchCV"):
-        PrivateSearchCV(SyntheticRegressor(), {}).fit(frame, target)
+    with pytest.raises(ValueError, match="'scoring' of PrivateSearch"):
+        PrivateSearch(SyntheticRegressor(), {}).fit(frame, target)
 
 
 def test_distributions_draw_the_number_of_candidates_asked_for():
-    search = PrivateSearchCV(
+    search = PrivateSearch(
         flow(), {"n_bins": randint(4, 64)}, n_candidates=7, random_state=0
     )
     first = search._candidates()
     assert len(first) == 7
     assert first == search._candidates()
-    assert len(PrivateSearchCV(flow(), GRID)._candidates()) == 4
-    assert len(PrivateSearchCV(flow(), [GRID, {"n_bins": [9]}])._candidates()) == 5
+    assert len(PrivateSearch(flow(), GRID)._candidates()) == 4
+    assert len(PrivateSearch(flow(), [GRID, {"n_bins": [9]}])._candidates()) == 5
 
 
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"estimator": Ridge()}, "'estimator' of PrivateSearchCV"),
+        ({"estimator": Ridge()}, "'estimator' of PrivateSearch"),
         (
             {
                 "estimator": SyntheticClassifier(Ridge()),
@@ -363,13 +363,13 @@ def test_distributions_draw_the_number_of_candidates_asked_for():
             },
             "'synthesizer' of Synthetic",
         ),
-        ({"epsilon": None}, "'epsilon' of PrivateSearchCV"),
-        ({"epsilon": 101.0}, "'epsilon' of PrivateSearchCV"),
-        ({"delta": 0.0}, "'delta' of PrivateSearchCV"),
-        ({"mean_trials": 1}, "'mean_trials' of PrivateSearchCV"),
-        ({"holdout": 1.0}, "'holdout' of PrivateSearchCV"),
-        ({"n_candidates": 0}, "'n_candidates' of PrivateSearchCV"),
-        ({"scoring": "accuracy"}, "'scoring' of PrivateSearchCV"),
+        ({"epsilon": None}, "'epsilon' of PrivateSearch"),
+        ({"epsilon": 101.0}, "'epsilon' of PrivateSearch"),
+        ({"delta": 0.0}, "'delta' of PrivateSearch"),
+        ({"mean_trials": 1}, "'mean_trials' of PrivateSearch"),
+        ({"holdout": 1.0}, "'holdout' of PrivateSearch"),
+        ({"n_candidates": 0}, "'n_candidates' of PrivateSearch"),
+        ({"scoring": "accuracy"}, "'scoring' of PrivateSearch"),
         ({"param_distributions": ["n_bins"]}, "must be a dict of lists"),
         ({"param_distributions": "n_bins"}, "must be a dict of lists"),
         ({"param_distributions": {"epsilon": [1]}}, r"cannot have \['epsilon'\]"),
@@ -381,13 +381,13 @@ def test_distributions_draw_the_number_of_candidates_asked_for():
     ],
 )
 def test_refusals(changes, problem):
-    search = PrivateSearchCV(flow(), {"n_bins": [8]}).set_params(**changes)
+    search = PrivateSearch(flow(), {"n_bins": [8]}).set_params(**changes)
     with pytest.raises(ValueError, match=problem):
         search.fit(X)
 
 
 def test_a_budget_too_small_for_any_noise():
-    search = PrivateSearchCV(flow(), {"n_bins": [8]}, 1e-4, 1e-9)
+    search = PrivateSearch(flow(), {"n_bins": [8]}, 1e-4, 1e-9)
     with pytest.raises(InfeasibleBudgetError, match="mean_trials=8"):
         search.fit(X)
 
@@ -397,7 +397,7 @@ def test_a_learner_that_always_fails_says_so_without_a_number():
         def fit(self, X, y):
             raise RuntimeError(f"{len(y)} rows")
 
-    search = PrivateSearchCV(
+    search = PrivateSearch(
         SyntheticClassifier(flow(), Broken()), {"n_samples": [50]}, mean_trials=1.5
     )
     with pytest.raises(RuntimeError, match="learner failed on synthetic rows") as error:
@@ -410,7 +410,7 @@ def test_rows_that_cannot_be_drawn_fail_their_trial():
     column = Column("a", "continuous", lower=0, upper=1, nullable=False)
     schema = Schema([column], constraints=[never])
     frame = pd.DataFrame({"a": np.linspace(0, 1, 200)})
-    search = PrivateSearchCV(flow(schema=schema), {"n_bins": [4, 8]}, mean_trials=1.5)
+    search = PrivateSearch(flow(schema=schema), {"n_bins": [4, 8]}, mean_trials=1.5)
     with pytest.raises(RuntimeError, match="no rows kept the constraints"):
         search.fit(frame)
 
@@ -419,8 +419,8 @@ def test_rows_that_cannot_be_drawn_fail_their_trial():
 def test_very_small_tables_and_empty_parts(n):
     frame, y = table(n)
     for holdout in (0.01, 0.99):
-        PrivateSearchCV(flow(), GRID, mean_trials=1.1, holdout=holdout).fit(frame)
-        PrivateSearchCV(
+        PrivateSearch(flow(), GRID, mean_trials=1.1, holdout=holdout).fit(frame)
+        PrivateSearch(
             SyntheticClassifier(flow(), n_samples=20), {"n_samples": [20]},
             mean_trials=1.1, holdout=holdout,
         ).fit(frame, y)  # fmt: skip
@@ -512,7 +512,7 @@ def test_warnings_of_trials_stay_inside():
 
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        PrivateSearchCV(
+        PrivateSearch(
             SyntheticClassifier(flow(), Loud()), {"n_samples": [50]}, mean_trials=1.5
         ).fit(frame, y)
     assert not seen
@@ -543,7 +543,7 @@ def test_parts_of_rows_keep_the_dtypes_that_were_planned_for(kind):
     if kind == "index":
         y = pd.CategoricalIndex(y)
     schema = Schema([Column("a", "continuous", lower=0, upper=1)] * (kind == "arrow"))
-    search = PrivateSearchCV(
+    search = PrivateSearch(
         flow(schema=schema), {"n_bins": [8]}, 4.0, mean_trials=1.1
     ).fit(x, y)  # fmt: skip
     whole = flow(schema=schema).fit(x, y)
@@ -562,7 +562,7 @@ def test_a_trial_that_was_not_planned_is_an_error(monkeypatch):
 
     monkeypatch.setattr(DPHFlowSynthesizer, "_plan", other)
     with pytest.raises(RuntimeError, match="not what was planned"):
-        PrivateSearchCV(flow(), {"n_bins": [8]}, mean_trials=1.1).fit(X)
+        PrivateSearch(flow(), {"n_bins": [8]}, mean_trials=1.1).fit(X)
 
 
 @pytest.mark.parametrize("secure", [True, False])
@@ -570,9 +570,9 @@ def test_a_search_asks_the_operating_system_alone(secure, monkeypatch):
     def no_other(*args):
         raise AssertionError("a statistical generator was opened by the search")
 
-    search = PrivateSearchCV(flow(secure=secure), {"n_bins": [8]}, 4.0, mean_trials=2)
+    search = PrivateSearch(flow(secure=secure), {"n_bins": [8]}, 4.0, mean_trials=2)
     monkeypatch.setattr("dpgenerative.meta.search.np.random.default_rng", no_other)
-    monkeypatch.setattr(PrivateSearchCV, "_trial", drawn_alone)
+    monkeypatch.setattr(PrivateSearch, "_trial", drawn_alone)
     with pytest.raises(StopIteration):
         search.fit(X)
 
@@ -585,7 +585,7 @@ def drawn_alone(self, candidates, budget, X, y, rng, mechanisms, *_):
 
 def test_public_rows_of_polars():
     frame = pl.DataFrame(X, schema=["a", "b"])
-    search = PrivateSearchCV(flow(), {"n_bins": [8]}, mean_trials=2)
+    search = PrivateSearch(flow(), {"n_bins": [8]}, mean_trials=2)
     search.fit(frame, public=frame[:50])
     assert "50 rows given as public" in str(search.privacy_)
     rest = frame.drop("b")
@@ -598,7 +598,7 @@ def test_public_rows_train_every_trial_and_state_the_domain(estimator):
     frame = pd.DataFrame(X, columns=["a", "b"])
     target = pd.Series(Y, name="c")
     public = (frame[:50] * 2, target[:50])
-    search = PrivateSearchCV(estimator, {"n_bins": [8]}, mean_trials=2)
+    search = PrivateSearch(estimator, {"n_bins": [8]}, mean_trials=2)
     if not isinstance(estimator, DPHFlowSynthesizer):
         search.set_params(param_distributions={"synthesizer__n_bins": [8]})
     search.fit(frame, target, public=public)

@@ -289,7 +289,7 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
     Notes
     -----
     Scores on private rows, in a search too, are not covered: `search_privacy` says
-    what a search spent, `PrivateSearchCV` pays for it all. Labels of a float dtype
+    what a search spent, `PrivateSearch` pays for it all. Labels of a float dtype
     are refused unless something public says that they are labels, since which numbers
     occur is private.
 

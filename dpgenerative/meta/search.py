@@ -1,4 +1,4 @@
-"""What searches cost: the bill of a plain one, and one that stays within a budget."""
+"""A search that stays within a budget, scores included."""
 
 from __future__ import annotations
 
@@ -18,16 +18,7 @@ from sklearn.base import (
     is_classifier,
     is_regressor,
 )
-from sklearn.model_selection import (
-    GroupKFold,
-    KFold,
-    ParameterGrid,
-    ParameterSampler,
-    PredefinedSplit,
-    StratifiedGroupKFold,
-    StratifiedKFold,
-    check_cv,
-)
+from sklearn.model_selection import ParameterGrid, ParameterSampler
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -47,7 +38,7 @@ from dpgenerative.meta.predictors import (
     as_series,
     take_feature_names,
 )
-from dpgenerative.privacy.accounting import epsilon_of_pairs, gaussian_multiplier
+from dpgenerative.privacy.accounting import gaussian_multiplier
 from dpgenerative.privacy.budget import charge, trials
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
@@ -70,8 +61,6 @@ from dpgenerative.tables.arrow import in_pandas
 from dpgenerative.tables.containers import plain
 from dpgenerative.tables.schema import Schema
 
-_SPLITTERS = (KFold, StratifiedKFold, GroupKFold, StratifiedGroupKFold, PredefinedSplit)
-"""Splitters that hold every row out in one fold, unless a PredefinedSplit says -1."""
 _N_BINS = 10
 """Quantile intervals of a number in the default score of a synthesizer."""
 _SCORE_ROWS = 20_000
@@ -82,175 +71,15 @@ _LAST = (0.98, 1.0)
 """Share of the budget that calibrated trials use."""
 
 
-# The bill of a plain search ---------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class SearchPrivacy:
-    """What the fits of a finished search spent together.
-
-    Attributes
-    ----------
-    epsilon, delta : float
-        Total: all fits together are (epsilon, delta)-DP for adding or removing one
-        row. Infinite if one of them had no privacy.
-    fits : tuple of (float, float)
-        Epsilon and delta of every fit that one row took part in, the refit last.
-    n_candidates : int
-    n_folds : int
-        Fits per candidate.
-    folds_per_row : int
-        Fits per candidate that one row took part in.
-    refit : bool
-        Whether the best candidate was fitted again to all rows.
-    notes : tuple of str
-        What the total leaves out, and what it assumes.
-    """
-
-    epsilon: float
-    delta: float
-    fits: tuple[tuple[float, float], ...]
-    n_candidates: int
-    n_folds: int
-    folds_per_row: int
-    refit: bool
-    notes: tuple[str, ...]
-
-    def __str__(self) -> str:
-        added = math.fsum(epsilon for epsilon, _ in self.fits)
-        refit = " and a refit" if self.refit else ""
-        how = "added up" if self.epsilon >= added else "optimal composition"
-        lines = [
-            f"The search spent ({self.epsilon:.4g}, {self.delta:.4g}) in all ({how}): "
-            f"{self.n_candidates} candidates x {self.n_folds} folds{refit}, of which "
-            f"one row took part in {len(self.fits)} fits.",
-            "Please note:",
-        ]
-        return "\n".join([*lines, *(f"  - {note}" for note in self.notes)])
-
-    __repr__ = __str__
-
-
-def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
-    """State what a finished search over a synthesizer spent, all fits together.
-
-    Every candidate was fitted once per fold, and the best perhaps once more. In a
-    k-fold search a row takes part in k - 1 fits per candidate. Their budgets, known
-    before the search began, compose by the optimal theorem for (epsilon, delta) pairs.
-
-    Parameters
-    ----------
-    search : GridSearchCV, RandomizedSearchCV or the like
-        Fitted, over anything that has a synthesizer of this package among its
-        parameters.
-    delta : float in (0, 1), optional
-        Delta at which the total is stated. None adds the deltas of the fits, which
-        leaves next to nothing for a theorem better than adding epsilons; ten times as
-        much shows what that gives.
-
-    Returns
-    -------
-    SearchPrivacy
-        To be printed.
-
-    Raises
-    ------
-    NotFittedError
-        When the search is not finished.
-    TypeError
-        When it fits no synthesizer.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.model_selection import GridSearchCV
-    >>> from dpgenerative import DPHFlowSynthesizer, search_privacy
-    >>> X = np.random.default_rng(0).normal(size=(300, 2))
-    >>> grid = {"epsilon": [0.5, 1.0]}
-    >>> flow = DPHFlowSynthesizer(n_steps=5)
-    >>> search = GridSearchCV(flow, grid, cv=3, refit=False).fit(X)
-    >>> round(search_privacy(search).epsilon, 2)
-    3.0
-    """
-    check_is_fitted(search, "cv_results_")
-    if delta is not None:
-        check_number("search_privacy", "delta", delta, low=0, high=1)
-    candidates = search.cv_results_["params"]
-    cv = check_cv(search.cv, classifier=is_classifier(search.estimator))
-    per_row = int(search.n_splits_) - _holds_out(cv)
-    if not _cost(search.estimator):
-        raise TypeError(
-            f"search_privacy: {type(search.estimator).__name__} fits no synthesizer of "
-            "this package."
-        )
-    fits = []
-    for params in candidates:
-        fits += _cost(clone(search.estimator).set_params(**params)) * per_row
-    if search.refit:
-        fits += _cost(clone(search.estimator).set_params(**search.best_params_))
-    failure = min(1.0, math.fsum(lost for _, lost in fits)) if delta is None else delta
-    epsilon = epsilon_of_pairs(fits, failure)
-    return SearchPrivacy(
-        epsilon, failure, tuple(fits), len(candidates), search.n_splits_, per_row,
-        bool(search.refit), _bill_notes(cv),
-    )  # fmt: skip
-
-
-def _cost(estimator: Any) -> list[tuple[float, float]]:
-    """Return epsilon and delta of every synthesizer that one fit would fit."""
-    if isinstance(estimator, PrivateSearchCV):
-        return [(float(estimator.epsilon), float(estimator.delta))]
-    if isinstance(estimator, (SyntheticClassifier, SyntheticRegressor)):
-        estimator = estimator.synthesizer or DPHFlowSynthesizer()
-    if isinstance(estimator, Synthesizer):
-        return [(estimator._epsilon or math.inf, estimator.delta)]
-    inner = estimator.get_params(deep=False).values()
-    steps = [part for value in inner for part in _parts(value)]
-    return [cost for part in steps for cost in _cost(part)]
-
-
-def _parts(value: Any) -> list[Any]:
-    """Return the estimators in a parameter: itself, or the steps in a list."""
-    if isinstance(value, (list, tuple)):
-        return [part for item in value for part in _parts(item)]
-    return [value] if isinstance(value, BaseEstimator) else []
-
-
-def _holds_out(cv: Any) -> bool:
-    """Whether every row is held out of one of a candidate's fits."""
-    if isinstance(cv, PredefinedSplit) and (np.asarray(cv.test_fold) < 0).any():
-        return False
-    return isinstance(cv, _SPLITTERS)
-
-
-def _bill_notes(cv: Any) -> tuple[str, ...]:
-    notes = [
-        "The scores are computed on private rows without noise, and so is what was "
-        "chosen by them: no total covers them. Do not release cv_results_.",
-        "A search over epsilon prefers the largest: it buys the best scores.",
-    ]
-    if not isinstance(cv, PredefinedSplit):
-        notes.append(
-            f"{type(cv).__name__} assigns rows to folds by their number or values, so "
-            "that one row can move others between folds. The total is for folds that "
-            "are drawn for every row by itself, as in "
-            "PredefinedSplit(rng.integers(k, size=n))."
-        )
-    return tuple(notes)
-
-
-# A search within a budget -----------------------------------------------------------
-
-
 def _best_has(name: str) -> Callable[[Any], bool]:
-    def check(search: PrivateSearchCV) -> bool:
+    def check(search: PrivateSearch) -> bool:
         getattr(getattr(search, "best_estimator_", search.estimator), name)
         return True
 
     return check
 
 
-class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
+class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     """Choose parameters by private scores, all within one (epsilon, delta).
 
     Runs a random number of trials and keeps the best (Papernot and Steinke 2022). A
@@ -339,11 +168,11 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
     Examples
     --------
     >>> import numpy as np
-    >>> from dpgenerative import DPHFlowSynthesizer, PrivateSearchCV
+    >>> from dpgenerative import DPHFlowSynthesizer, PrivateSearch
     >>> X = np.random.default_rng(0).normal(size=(500, 2))
     >>> grid = {"n_bins": [16, 64], "clipping": ["flat", "per-layer"]}
     >>> flow = DPHFlowSynthesizer(n_steps=10)
-    >>> search = PrivateSearchCV(flow, grid, epsilon=2.0, mean_trials=2).fit(X)
+    >>> search = PrivateSearch(flow, grid, epsilon=2.0, mean_trials=2).fit(X)
     >>> search.best_estimator_.epsilon_ <= 2.0
     True
     """
@@ -763,8 +592,8 @@ def _containers(estimator: Any, X: Any, y: Any) -> tuple[Any, Any]:
     if isinstance(y, (list, tuple)):
         y = estimator._of_list(list(y))
     elif y is not None:
-        y = as_series("PrivateSearchCV", y)
-    return as_container("PrivateSearchCV", X), y
+        y = as_series("PrivateSearch", y)
+    return as_container("PrivateSearch", X), y
 
 
 def _public_containers(estimator: Any, public: Any) -> Any:
@@ -802,13 +631,13 @@ def _row_scores(
         parts = [(_rows(X, row), _rows(y, row)) for row in single]
         return np.concatenate([_row_scores(scoring, estimator, *p) for p in parts])
     if found.shape != (n,):
-        raise ValueError("PrivateSearchCV: scoring must return one number per row.")
+        raise ValueError("PrivateSearch: scoring must return one number per row.")
     return np.clip(np.nan_to_num(found, nan=0.0), 0.0, 1.0)
 
 
 def _hits(estimator: Any, X: Any, y: Any) -> list[float]:
     """Tell which labels are predicted."""
-    truth = map(plain, as_series("PrivateSearchCV", y).tolist())
+    truth = map(plain, as_series("PrivateSearch", y).tolist())
     found = map(plain, estimator.predict(X))
     return [float(a is not None and a == b) for a, b in zip(truth, found, strict=True)]
 

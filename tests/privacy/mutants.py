@@ -21,7 +21,7 @@ from scipy.stats import norm
 
 from dpgenerative import (
     DPHFlowSynthesizer,
-    PrivateSearchCV,
+    PrivateSearch,
 )
 from dpgenerative._random import SecureGenerator, Streams
 from dpgenerative.encoding.transformer import TableTransformer, _Fitter
@@ -626,7 +626,7 @@ def score_with_half_its_noise(patch):
 
 
 def winner_refitted(patch):
-    fit, found = PrivateSearchCV.fit, PrivateSearchCV._found
+    fit, found = PrivateSearch.fit, PrivateSearch._found
     rows = []
 
     def watched(self, X, *rest):
@@ -637,12 +637,12 @@ def winner_refitted(patch):
         best.estimator.fit(rows[-1])
         return found(self, best, *rest)
 
-    patch.setattr(PrivateSearchCV, "fit", watched)
-    patch.setattr(PrivateSearchCV, "_found", refitted)
+    patch.setattr(PrivateSearch, "fit", watched)
+    patch.setattr(PrivateSearch, "_found", refitted)
 
 
 def held_out_of_exact_size(patch):
-    whole = PrivateSearchCV._trial
+    whole = PrivateSearch._trial
 
     class Ranks:
         def __init__(self, inner):
@@ -655,7 +655,7 @@ def held_out_of_exact_size(patch):
             return getattr(self.inner, name)
 
     patch.setattr(
-        PrivateSearchCV,
+        PrivateSearch,
         "_trial",
         lambda self, candidates, budget, X, y, rng, *rest: whole(
             self, candidates, budget, X, y, Ranks(rng), *rest
@@ -664,9 +664,9 @@ def held_out_of_exact_size(patch):
 
 
 def score_over_the_true_count(patch):
-    whole = PrivateSearchCV._deviation
+    whole = PrivateSearch._deviation
     patch.setattr(
-        PrivateSearchCV,
+        PrivateSearch,
         "_deviation",
         lambda self, estimator, X, y, n_test: whole(
             self, estimator, X, y, max(1.0, len(X))

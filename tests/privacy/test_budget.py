@@ -17,7 +17,7 @@ from dpgenerative import (
     DPHFlowSynthesizer,
     DPVAESynthesizer,
     PrivacyBudget,
-    PrivateSearchCV,
+    PrivateSearch,
     SyntheticClassifier,
 )
 from dpgenerative.exceptions import BudgetExceededError, InfeasibleBudgetError
@@ -170,10 +170,10 @@ def test_a_search_that_would_exceed_it_stops_in_time():
 
 
 def test_a_private_search_is_charged_once():
-    search = PrivateSearchCV(flow(), {"n_bins": [8, 16]}, 0.9, 1e-6, mean_trials=1.5)
+    search = PrivateSearch(flow(), {"n_bins": [8, 16]}, 0.9, 1e-6, mean_trials=1.5)
     with PrivacyBudget(1.0, 1e-3) as budget:
         search.fit(X)
-        assert budget.fits == [("PrivateSearchCV", 0.9, 1e-6)]
+        assert budget.fits == [("PrivateSearch", 0.9, 1e-6)]
         with pytest.raises(BudgetExceededError):
             search.fit(X)
 

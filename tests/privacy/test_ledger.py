@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from dpgenerative import DPHFlowSynthesizer, DPVAESynthesizer, PrivateSearchCV
+from dpgenerative import DPHFlowSynthesizer, DPVAESynthesizer, PrivateSearch
 from dpgenerative.exceptions import LedgerError
 from dpgenerative.fitting.loop import LoopState
 from dpgenerative.persistence import checkpoint
@@ -191,7 +191,7 @@ TINY = DPHFlowSynthesizer(**FAST)
 def searched():
     """Search among two candidates."""
     frame = replay.table(300)[["age", "smokes"]]
-    return PrivateSearchCV(TINY, GRID, mean_trials=2).fit(frame)
+    return PrivateSearch(TINY, GRID, mean_trials=2).fit(frame)
 
 
 def test_a_search_releases_what_was_planned():
@@ -201,15 +201,15 @@ def test_a_search_releases_what_was_planned():
 
 
 def test_a_search_that_differs_leaves_nothing(monkeypatch):
-    search = PrivateSearchCV(TINY, GRID, mean_trials=2)
-    deviation = PrivateSearchCV._deviation
+    search = PrivateSearch(TINY, GRID, mean_trials=2)
+    deviation = PrivateSearch._deviation
 
     def fitting(self, estimator, X, y, n_test):
         # A scoring function that fits: the rows held out would pay twice.
         clone(TINY).fit(X)
         return deviation(self, estimator, X, y, n_test)
 
-    monkeypatch.setattr(PrivateSearchCV, "_deviation", fitting)
+    monkeypatch.setattr(PrivateSearch, "_deviation", fitting)
     before = dict(vars(search))
     with pytest.raises(LedgerError, match="trials"):
         search.fit(replay.table(300)[["age", "smokes"]])

@@ -28,7 +28,7 @@ from dpgenerative import (
     DPVAESynthesizer,
     Impossible,
     LessEqual,
-    PrivateSearchCV,
+    PrivateSearch,
     Schema,
     SyntheticClassifier,
     SyntheticRegressor,
@@ -373,11 +373,11 @@ DOORS = {
     "regressor": SyntheticRegressor(
         DPVAESynthesizer(**SMALL, conditional="member"), n_samples=200, random_state=0
     ),
-    "search": PrivateSearchCV(
+    "search": PrivateSearch(
         DPHFlowSynthesizer(**SMALL),
         {"n_bins": [4, 8], "max_grad_norm": [1.0, "auto"]}, mean_trials=3.0,
     ),
-    "search of a classifier": PrivateSearchCV(
+    "search of a classifier": PrivateSearch(
         SyntheticClassifier(
             DPVAESynthesizer(**SMALL), LogisticRegression(), n_samples=200,
             random_state=0,

@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 from scipy.stats import beta, norm
 from sklearn.dummy import DummyClassifier
 
-from dpgenerative import DPHFlowSynthesizer, PrivateSearchCV, SyntheticClassifier
+from dpgenerative import DPHFlowSynthesizer, PrivateSearch, SyntheticClassifier
 from dpgenerative.meta.search import SCORE_SENSITIVITY, _Budget
 from dpgenerative.privacy.accounting import GaussianRelease, gaussian_epsilon
 from dpgenerative.privacy.noise import Mechanisms
@@ -238,12 +238,12 @@ def test_every_row_is_held_out_for_itself():
         trained.append(np.isin(np.arange(n), X[:, 0]))
         self.privacy_ = SimpleNamespace(plan=None)
 
-    search = PrivateSearchCV(DPHFlowSynthesizer(), {"n_bins": [4]}, holdout=share)
+    search = PrivateSearch(DPHFlowSynthesizer(), {"n_bins": [4]}, holdout=share)
     budget = _Budget(1.0, 1e-6, n, 24, 6.0, 5.0, 1.0, (None,))
     rng, rows = np.random.default_rng(), np.arange(float(n))[:, None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DPHFlowSynthesizer, "fit", fit)
-        patch.setattr(PrivateSearchCV, "_deviation", lambda *_: 0.0)
+        patch.setattr(PrivateSearch, "_deviation", lambda *_: 0.0)
         for _ in range(n_trials):
             search._trial([{}], budget, rows, None, rng, Mechanisms(rng, rng), None)
     held_out = 1.0 - np.array(trained)
@@ -258,20 +258,20 @@ def of_pairs():
     """Return a search, and a fitted synthesizer to be scored on distances."""
     rows = pd.DataFrame({"a": list("uvvw") * 75, "b": pd.Categorical([0, 1, 1] * 100)})
     fitted = DPHFlowSynthesizer(epsilon=None, n_steps=3, random_state=0).fit(rows)
-    return PrivateSearchCV(fitted, {}), fitted, rows, None
+    return PrivateSearch(fitted, {}), fitted, rows, None
 
 
 def of_labels():
     """Return a search, and a classifier to be scored on its hits."""
     rows, labels = pd.DataFrame({"a": np.arange(300.0)}), pd.Series([0, 1, 1] * 100)
     fitted = DummyClassifier(strategy="constant", constant=1).fit(rows, labels)
-    return PrivateSearchCV(SyntheticClassifier(), {}), fitted, rows, labels
+    return PrivateSearch(SyntheticClassifier(), {}), fitted, rows, labels
 
 
 def of_ones_own():
     """Return a search whose scores lie anywhere."""
     rows = pd.DataFrame({"a": np.linspace(-3, 4, 300)})
-    search = PrivateSearchCV(None, {}, scoring=lambda estimator, X, y: X["a"])
+    search = PrivateSearch(None, {}, scoring=lambda estimator, X, y: X["a"])
     return search, None, rows, None
 
 

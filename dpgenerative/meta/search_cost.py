@@ -1,0 +1,183 @@
+"""The bill of a plain search: what all its fits spent together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.model_selection import (
+    GroupKFold,
+    KFold,
+    PredefinedSplit,
+    StratifiedGroupKFold,
+    StratifiedKFold,
+    check_cv,
+)
+from sklearn.utils.validation import check_is_fitted
+
+from dpgenerative._validation import check_number
+from dpgenerative.meta.predictors import SyntheticClassifier, SyntheticRegressor
+from dpgenerative.meta.search import PrivateSearch
+from dpgenerative.privacy.accounting import epsilon_of_pairs
+from dpgenerative.synthesizers import DPHFlowSynthesizer
+from dpgenerative.synthesizers.base import Synthesizer
+
+_SPLITTERS = (KFold, StratifiedKFold, GroupKFold, StratifiedGroupKFold, PredefinedSplit)
+"""Splitters that hold every row out in one fold, unless a PredefinedSplit says -1."""
+
+
+@dataclass(frozen=True)
+class SearchPrivacy:
+    """What the fits of a finished search spent together.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        Total: all fits together are (epsilon, delta)-DP for adding or removing one
+        row. Infinite if one of them had no privacy.
+    fits : tuple of (float, float)
+        Epsilon and delta of every fit that one row took part in, the refit last.
+    n_candidates : int
+    n_folds : int
+        Fits per candidate.
+    folds_per_row : int
+        Fits per candidate that one row took part in.
+    refit : bool
+        Whether the best candidate was fitted again to all rows.
+    notes : tuple of str
+        What the total leaves out, and what it assumes.
+    """
+
+    epsilon: float
+    delta: float
+    fits: tuple[tuple[float, float], ...]
+    n_candidates: int
+    n_folds: int
+    folds_per_row: int
+    refit: bool
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        added = math.fsum(epsilon for epsilon, _ in self.fits)
+        refit = " and a refit" if self.refit else ""
+        how = "added up" if self.epsilon >= added else "optimal composition"
+        lines = [
+            f"The search spent ({self.epsilon:.4g}, {self.delta:.4g}) in all ({how}): "
+            f"{self.n_candidates} candidates x {self.n_folds} folds{refit}, of which "
+            f"one row took part in {len(self.fits)} fits.",
+            "Please note:",
+        ]
+        return "\n".join([*lines, *(f"  - {note}" for note in self.notes)])
+
+    __repr__ = __str__
+
+
+def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
+    """State what a finished search over a synthesizer spent, all fits together.
+
+    Every candidate was fitted once per fold, and the best perhaps once more. In a
+    k-fold search a row takes part in k - 1 fits per candidate. Their budgets, known
+    before the search began, compose by the optimal theorem for (epsilon, delta) pairs.
+
+    Parameters
+    ----------
+    search : GridSearchCV, RandomizedSearchCV or the like
+        Fitted, over anything that has a synthesizer of this package among its
+        parameters.
+    delta : float in (0, 1), optional
+        Delta at which the total is stated. None adds the deltas of the fits, which
+        leaves next to nothing for a theorem better than adding epsilons; ten times as
+        much shows what that gives.
+
+    Returns
+    -------
+    SearchPrivacy
+        To be printed.
+
+    Raises
+    ------
+    NotFittedError
+        When the search is not finished.
+    TypeError
+        When it fits no synthesizer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> from dpgenerative import DPHFlowSynthesizer, search_privacy
+    >>> X = np.random.default_rng(0).normal(size=(300, 2))
+    >>> grid = {"epsilon": [0.5, 1.0]}
+    >>> flow = DPHFlowSynthesizer(n_steps=5)
+    >>> search = GridSearchCV(flow, grid, cv=3, refit=False).fit(X)
+    >>> round(search_privacy(search).epsilon, 2)
+    3.0
+    """
+    check_is_fitted(search, "cv_results_")
+    if delta is not None:
+        check_number("search_privacy", "delta", delta, low=0, high=1)
+    candidates = search.cv_results_["params"]
+    cv = check_cv(search.cv, classifier=is_classifier(search.estimator))
+    per_row = int(search.n_splits_) - _holds_out(cv)
+    if not _cost(search.estimator):
+        raise TypeError(
+            f"search_privacy: {type(search.estimator).__name__} fits no synthesizer of "
+            "this package."
+        )
+    fits = []
+    for params in candidates:
+        fits += _cost(clone(search.estimator).set_params(**params)) * per_row
+    if search.refit:
+        fits += _cost(clone(search.estimator).set_params(**search.best_params_))
+    failure = min(1.0, math.fsum(lost for _, lost in fits)) if delta is None else delta
+    epsilon = epsilon_of_pairs(fits, failure)
+    return SearchPrivacy(
+        epsilon, failure, tuple(fits), len(candidates), search.n_splits_, per_row,
+        bool(search.refit), _bill_notes(cv),
+    )  # fmt: skip
+
+
+def _cost(estimator: Any) -> list[tuple[float, float]]:
+    """Return epsilon and delta of every synthesizer that one fit would fit."""
+    if isinstance(estimator, PrivateSearch):
+        return [(float(estimator.epsilon), float(estimator.delta))]
+    if isinstance(estimator, (SyntheticClassifier, SyntheticRegressor)):
+        estimator = estimator.synthesizer or DPHFlowSynthesizer()
+    if isinstance(estimator, Synthesizer):
+        return [(estimator._epsilon or math.inf, estimator.delta)]
+    inner = estimator.get_params(deep=False).values()
+    steps = [part for value in inner for part in _parts(value)]
+    return [cost for part in steps for cost in _cost(part)]
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return the estimators in a parameter: itself, or the steps in a list."""
+    if isinstance(value, (list, tuple)):
+        return [part for item in value for part in _parts(item)]
+    return [value] if isinstance(value, BaseEstimator) else []
+
+
+def _holds_out(cv: Any) -> bool:
+    """Whether every row is held out of one of a candidate's fits."""
+    if isinstance(cv, PredefinedSplit) and (np.asarray(cv.test_fold) < 0).any():
+        return False
+    return isinstance(cv, _SPLITTERS)
+
+
+def _bill_notes(cv: Any) -> tuple[str, ...]:
+    notes = [
+        "The scores are computed on private rows without noise, and so is what was "
+        "chosen by them: no total covers them. Do not release cv_results_.",
+        "A search over epsilon prefers the largest: it buys the best scores.",
+    ]
+    if not isinstance(cv, PredefinedSplit):
+        notes.append(
+            f"{type(cv).__name__} assigns rows to folds by their number or values, so "
+            "that one row can move others between folds. The total is for folds that "
+            "are drawn for every row by itself, as in "
+            "PredefinedSplit(rng.integers(k, size=n))."
+        )
+    return tuple(notes)
