@@ -15,7 +15,7 @@ from scipy.optimize import linprog
 from scipy.spatial.distance import jensenshannon
 from sklearn.neighbors import KernelDensity
 
-from dpgenerative.metrics import dependence, fidelity
+from dpgenerative.metrics import columns, dependence, fidelity
 from dpgenerative.metrics.dependence import (
     AssociationDistance,
     KendallDistance,
@@ -364,7 +364,7 @@ def slow_eta(number: pd.Series, level: pd.Series) -> float:
 
 
 def slow_association(first: pd.Series, second: pd.Series) -> float:
-    numeric = [fidelity.is_number(column) for column in (first, second)]
+    numeric = [columns.is_number(column) for column in (first, second)]
     if all(numeric):
         both = first.notna() & second.notna()
         return abs(stats.kendalltau(first[both], second[both]).statistic)

@@ -35,6 +35,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from dpgenerative._progress import watched
 from dpgenerative._validation import check_number, check_option
+from dpgenerative.metrics.columns import aligned, as_floats, is_number, takes_tables
 from dpgenerative.metrics.distances import (
     Embedding,
     Points,
@@ -42,7 +43,6 @@ from dpgenerative.metrics.distances import (
     nearest,
     structural_similarity,
 )
-from dpgenerative.metrics.fidelity import aligned, as_floats, is_number, takes_tables
 from dpgenerative.metrics.membership import (
     AttackResult,
     Privacy,

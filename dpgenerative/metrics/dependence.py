@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import kendalltau
 
-from dpgenerative.metrics.fidelity import (
+from dpgenerative.metrics.columns import (
     aligned,
     as_floats,
     comparable_codes,

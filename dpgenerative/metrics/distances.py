@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.ndimage import uniform_filter
 
-from dpgenerative.metrics.fidelity import as_floats, is_number, level_codes
+from dpgenerative.metrics.columns import as_floats, is_number, level_codes
 
 _BLOCK = 2**20  # distances held at once: as many as stay in a cache
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from dpgenerative.metrics.fidelity import (
+from dpgenerative.metrics.columns import (
     aligned,
     as_floats,
     comparable_codes,

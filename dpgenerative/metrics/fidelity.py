@@ -24,12 +24,11 @@ compared by one of `METRICS`:
 
 from __future__ import annotations
 
-import functools
 import math
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,50 +36,22 @@ from scipy.special import rel_entr
 from scipy.stats import wasserstein_distance
 
 from dpgenerative._validation import check_option
-from dpgenerative.tables.arrow import in_pandas
-from dpgenerative.tables.times import dates_among, temporal_kind, to_units
+from dpgenerative.metrics.columns import (
+    aligned,
+    as_floats,
+    comparable_codes,
+    is_number,
+    takes_tables,
+    warn_if_few,
+)
 
 METRICS = ("tvd", "jsd", "wasserstein")
 N_QUANTILES = 20
 MAX_SETS = {2: 300, 3: 200}  # by size of the sets; larger ones as for triples
-MIN_ROWS = 50  # with fewer in a table, comparisons of tables warn
 
 _MAX_CELLS = 2**22  # counted densely up to here, relabelled to occupied cells beyond
 
 _Sets = Sequence[tuple[int, ...]]
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def takes_tables(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function of pandas' tables take those of other libraries that speak Arrow.
-
-    Columns of objects that all are dates become columns of times.
-    """
-
-    @functools.wraps(function)
-    def taking(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = [_usable(function.__name__, value) for value in args]
-        named = {k: _usable(function.__name__, v) for k, v in kwargs.items()}
-        return function(*given, **named)  # type: ignore[arg-type]
-
-    return taking
-
-
-def _usable(owner: str, data: Any) -> Any:
-    data = in_pandas(owner, data)
-    if not issubclass(type(data), pd.DataFrame):
-        return data
-    columns = [data.iloc[:, j] for j in range(data.shape[1])]
-    parts = [dates_among(each) if _holds_dates(each) else each for each in columns]
-    if all(part is column for part, column in zip(parts, columns, strict=True)):
-        return data
-    return pd.concat(parts, axis=1).set_axis(data.columns, axis=1)
-
-
-def _holds_dates(column: pd.Series) -> bool:
-    held = pd.api.types.infer_dtype(column) if column.dtype == object else ""
-    return held in ("date", "datetime")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -422,138 +393,6 @@ def log_likelihood(score_samples: Callable[[Any], Any], rows: Any) -> LogLikelih
         )
     n_impossible = len(scores) - len(possible)
     return LogLikelihood(*_mean_and_error(possible), len(scores), n_impossible)
-
-
-def aligned(
-    real: pd.DataFrame,
-    other: pd.DataFrame,
-    names: tuple[str, str] = ("real", "synthetic"),
-) -> pd.DataFrame:
-    """Return `other` with its columns in the order of `real`.
-
-    Raises
-    ------
-    TypeError
-        When either is not a DataFrame.
-    ValueError
-        When either has no row, no column or a repeated column, or their columns differ.
-    """
-    for frame, name in zip((real, other), names, strict=True):
-        if not isinstance(frame, pd.DataFrame):
-            raise TypeError(f"{name} must be a DataFrame; got {type(frame).__name__}.")
-        if frame.empty:
-            raise ValueError(f"{name} must have rows and columns; got {frame.shape}.")
-        if not frame.columns.is_unique:
-            repeated = sorted(map(str, frame.columns[frame.columns.duplicated()]))
-            raise ValueError(
-                f"{name} must have distinct columns; repeated: {repeated}."
-            )
-    lacking = [column for column in real.columns if column not in other.columns]
-    extra = [column for column in other.columns if column not in real.columns]
-    if lacking or extra:
-        raise ValueError(
-            f"{names[1]} must have the columns of {names[0]}; it lacks {lacking} and "
-            f"adds {extra}."
-        )
-    return other[list(real.columns)]
-
-
-def is_number(series: pd.Series) -> bool:
-    """Whether a column lies on a line by its dtype: numbers and times, not booleans."""
-    types = pd.api.types
-    is_numeric = types.is_numeric_dtype(series) and not types.is_bool_dtype(series)
-    return is_numeric or temporal_kind(series.dtype) is not None
-
-
-def as_floats(series: pd.Series) -> np.ndarray:
-    """Return a numeric column as float64, missing values as NaN; times in seconds.
-
-    A column in which every value is missing passes as numeric whatever its dtype.
-
-    Raises
-    ------
-    ValueError
-        When the column's dtype is not numeric.
-    """
-    if not is_number(series) and series.isna().all():
-        return np.full(len(series), np.nan)
-    if not is_number(series):
-        raise ValueError(
-            f"Column {series.name!r} must be numeric, as in the other table; its dtype "
-            f"is {series.dtype}."
-        )
-    if temporal_kind(series.dtype) is not None:
-        return to_units(series, "us") / 1e6
-    return series.to_numpy(dtype=np.float64, na_value=np.nan)
-
-
-def level_codes(*columns: pd.Series) -> tuple[list[np.ndarray], pd.Index]:
-    """Number the levels of several columns alike.
-
-    Returns
-    -------
-    codes : list of ndarray of int
-        One per column; -1 where missing.
-    levels : Index
-        The levels that the codes number, those of the first column first.
-    """
-    coded = [_factorize(column) for column in columns]
-    union = coded[0][1]
-    for _, levels in coded[1:]:
-        union = union.append(levels.difference(union, sort=False))
-    renumbered = []
-    for codes, levels in coded:
-        lookup = np.append(union.get_indexer(levels), -1)  # -1 reads the last entry
-        renumbered.append(lookup[codes])
-    return renumbered, union
-
-
-def comparable_codes(
-    real: pd.Series, synthetic: pd.Series
-) -> tuple[list[np.ndarray], pd.Index]:
-    """Number the levels of two columns alike, if they can have levels in common.
-
-    Returns
-    -------
-    codes, levels
-        As in `level_codes`.
-
-    Raises
-    ------
-    ValueError
-        When one column holds only strings and the other none.
-    """
-    codes, levels = level_codes(real, synthetic)
-    is_string = np.array([isinstance(level, str) for level in levels], dtype=bool)
-    held = [is_string[_occupied(each, len(levels))] for each in codes]
-    if all(map(len, held)) and sorted(each.mean() for each in held) == [0.0, 1.0]:
-        raise ValueError(
-            f"Column {real.name!r} holds strings in one table and none in the other; "
-            f"its dtypes are {real.dtype} and {synthetic.dtype}."
-        )
-    return codes, levels
-
-
-def warn_if_few(n_real: int, n_synthetic: int) -> None:
-    """Warn, on behalf of the caller's caller, where a table has fewer than 50 rows."""
-    if min(n_real, n_synthetic) < MIN_ROWS:
-        warnings.warn(
-            f"Tables of fewer than {MIN_ROWS} rows (real {n_real}, synthetic "
-            f"{n_synthetic}): the figure is mostly sampling noise.",
-            stacklevel=4,
-        )
-
-
-def _occupied(codes: np.ndarray, n_levels: int) -> np.ndarray:
-    """Which levels the codes name at least once."""
-    return np.bincount(codes + 1, minlength=n_levels + 1)[1:] > 0
-
-
-def _factorize(column: pd.Series) -> tuple[np.ndarray, pd.Index]:
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        return column.cat.codes.to_numpy(), column.cat.categories.astype(object)
-    codes, levels = pd.factorize(column.astype(object))
-    return codes, pd.Index(levels, dtype=object)
 
 
 def _mean_and_error(values: np.ndarray) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pandas as pd
 
-from dpgenerative.metrics.fidelity import as_floats, is_number, level_codes
+from dpgenerative.metrics.columns import as_floats, is_number, level_codes
 from dpgenerative.metrics.page import percent
 from dpgenerative.tables.times import spelled, temporal_kind
 

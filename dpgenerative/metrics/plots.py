@@ -30,7 +30,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from dpgenerative.metrics.fidelity import (
+from dpgenerative.metrics.columns import (
     aligned,
     as_floats,
     is_number,

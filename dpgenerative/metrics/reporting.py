@@ -23,17 +23,16 @@ import pandas as pd
 
 from dpgenerative._progress import watched
 from dpgenerative.metrics.attacks import monte_carlo_attack
+from dpgenerative.metrics.columns import aligned, takes_tables
 from dpgenerative.metrics.dependence import (
     AssociationDistance,
     association_distance,
     association_matrix,
 )
 from dpgenerative.metrics.fidelity import (
-    aligned,
     independence_baseline,
     marginal_distance,
     sampling_floor,
-    takes_tables,
 )
 from dpgenerative.metrics.losses import changed_ranges, lost_values
 from dpgenerative.metrics.membership import AttackResult

@@ -49,16 +49,16 @@ from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from dpgenerative._validation import check_number, check_option
-from dpgenerative.metrics.dependence import kendall_tau_distance
-from dpgenerative.metrics.fidelity import (
+from dpgenerative.metrics.columns import (
     MIN_ROWS,
     aligned,
     as_floats,
     comparable_codes,
     is_number,
-    marginal_distance,
     takes_tables,
 )
+from dpgenerative.metrics.dependence import kendall_tau_distance
+from dpgenerative.metrics.fidelity import marginal_distance
 from dpgenerative.tables.containers import as_table
 
 TASKS = ("auto", "classification", "regression")

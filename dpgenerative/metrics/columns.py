@@ -1,0 +1,212 @@
+"""Tables and their columns, made comparable: what every metric reads them with."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+import pandas as pd
+from pandas.api.types import (
+    infer_dtype,
+    is_bool_dtype,
+    is_numeric_dtype,
+    union_categoricals,
+)
+
+from dpgenerative.tables.arrow import in_pandas
+from dpgenerative.tables.times import dates_among, temporal_kind, to_units
+
+MIN_ROWS = 50  # tables with fewer rows get a warning: the figures are mostly chance
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+# Tables -------------------------------------------------------------------------------
+
+
+def takes_tables(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function of pandas tables accept those of other libraries, through Arrow.
+
+    Object columns that hold nothing but dates become columns of times.
+    """
+
+    @functools.wraps(function)
+    def taking(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = [_in_pandas(function.__name__, value) for value in args]
+        named = {k: _in_pandas(function.__name__, v) for k, v in kwargs.items()}
+        return function(*given, **named)  # type: ignore[arg-type]
+
+    return taking
+
+
+def _in_pandas(owner: str, data: Any) -> Any:
+    data = in_pandas(owner, data)
+    if not issubclass(type(data), pd.DataFrame):
+        return data
+    dated = [j for j in range(data.shape[1]) if _holds_dates(data.iloc[:, j])]
+    if dated:
+        data = data.copy(deep=False)
+    for j in dated:
+        data.isetitem(j, dates_among(data.iloc[:, j]))
+    return data
+
+
+def _holds_dates(column: pd.Series) -> bool:
+    return column.dtype == object and infer_dtype(column) in ("date", "datetime")
+
+
+def aligned(
+    real: pd.DataFrame,
+    other: pd.DataFrame,
+    names: tuple[str, str] = ("real", "synthetic"),
+) -> pd.DataFrame:
+    """Return `other` with its columns in the order of `real`.
+
+    Raises
+    ------
+    TypeError
+        When either is not a DataFrame.
+    ValueError
+        When either has no row, no column or a repeated column, or their columns differ.
+    """
+    for frame, name in zip((real, other), names, strict=True):
+        _check_table(frame, name)
+    lacking = [column for column in real.columns if column not in other.columns]
+    extra = [column for column in other.columns if column not in real.columns]
+    if lacking or extra:
+        raise ValueError(
+            f"{names[1]} must have the columns of {names[0]}; it lacks {lacking} and "
+            f"adds {extra}."
+        )
+    return other[list(real.columns)]
+
+
+def _check_table(frame: Any, name: str) -> None:
+    if not isinstance(frame, pd.DataFrame):
+        raise TypeError(f"{name} must be a DataFrame; got {type(frame).__name__}.")
+    if frame.empty:
+        raise ValueError(f"{name} must have rows and columns; got {frame.shape}.")
+    if not frame.columns.is_unique:
+        repeated = sorted(map(str, frame.columns[frame.columns.duplicated()]))
+        raise ValueError(f"{name} must have distinct columns; repeated: {repeated}.")
+
+
+def warn_if_few(n_real: int, n_synthetic: int) -> None:
+    """Warn, on behalf of the caller's caller, where a table has fewer than 50 rows."""
+    if min(n_real, n_synthetic) < MIN_ROWS:
+        warnings.warn(
+            f"Tables of fewer than {MIN_ROWS} rows (real {n_real}, synthetic "
+            f"{n_synthetic}): the figure is mostly sampling noise.",
+            stacklevel=4,
+        )
+
+
+# Columns ------------------------------------------------------------------------------
+
+
+def is_number(series: pd.Series) -> bool:
+    """Whether a column lies on a line by its dtype: numbers and times, not booleans."""
+    is_numeric = is_numeric_dtype(series) and not is_bool_dtype(series)
+    return is_numeric or temporal_kind(series.dtype) is not None
+
+
+def as_floats(series: pd.Series) -> np.ndarray:
+    """Return a numeric column as float64, missing values as NaN; times in seconds.
+
+    A column in which every value is missing passes as numeric whatever its dtype.
+
+    Raises
+    ------
+    ValueError
+        When the column's dtype is not numeric.
+    """
+    if not is_number(series) and series.isna().all():
+        return np.full(len(series), np.nan)
+    if not is_number(series):
+        raise ValueError(
+            f"Column {series.name!r} must be numeric, as in the other table; its dtype "
+            f"is {series.dtype}."
+        )
+    if temporal_kind(series.dtype) is not None:
+        return to_units(series, "us") / 1e6
+    return series.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def level_codes(*columns: pd.Series) -> tuple[list[np.ndarray], pd.Index]:
+    """Number the levels of several columns alike.
+
+    Returns
+    -------
+    codes : list of ndarray of int
+        One per column; -1 where missing.
+    levels : Index
+        The levels that the codes number, those of the first column first.
+    """
+    union = union_categoricals(
+        [_categorical(column) for column in columns], ignore_order=True
+    )
+    ends = np.cumsum([len(column) for column in columns])[:-1]
+    # The narrow integers of pandas would overflow in what is computed with them.
+    return np.split(union.codes.astype(np.intp), ends), union.categories
+
+
+def _categorical(column: pd.Series) -> pd.Categorical:
+    """Return a column as a categorical whose levels are plain objects."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        codes, levels = column.cat.codes, column.cat.categories
+    else:
+        codes, levels = pd.factorize(column.astype(object))
+    return pd.Categorical.from_codes(codes, pd.Index(levels, dtype=object))
+
+
+def comparable_codes(
+    real: pd.Series, synthetic: pd.Series
+) -> tuple[list[np.ndarray], pd.Index]:
+    """Number the levels of two columns alike, if they can have levels in common.
+
+    Returns
+    -------
+    codes, levels
+        As in `level_codes`.
+
+    Raises
+    ------
+    ValueError
+        When one column holds only strings and the other none.
+    """
+    codes, levels = level_codes(real, synthetic)
+    is_string = np.array([isinstance(level, str) for level in levels], dtype=bool)
+    held = [is_string[each[each >= 0]] for each in codes]
+    if all(map(len, held)) and sorted(each.mean() for each in held) == [0.0, 1.0]:
+        raise ValueError(
+            f"Column {real.name!r} holds strings in one table and none in the other; "
+            f"its dtypes are {real.dtype} and {synthetic.dtype}."
+        )
+    return codes, levels
+
+
+def comparable(
+    real: pd.Series, synthetic: pd.Series
+) -> tuple[list[np.ndarray], pd.Index | None]:
+    """Read a column of two tables: as numbers if the real one is numeric, or by level.
+
+    Returns
+    -------
+    values : list of two ndarrays
+        As of `as_floats` where `levels` is None, else as of `comparable_codes`.
+    levels : Index or None
+        Levels of a nominal column.
+
+    Raises
+    ------
+    ValueError
+        When one column holds numbers and the other does not, or one only strings and
+        the other none.
+    """
+    if is_number(real):
+        return [as_floats(real), as_floats(synthetic)], None
+    return comparable_codes(real, synthetic)
