@@ -19,7 +19,7 @@ from dpgenerative.exceptions import HopelessBudgetWarning, UnsupportedColumnErro
 from dpgenerative.models.divergences import mmd
 from dpgenerative.models.images import ImageVAE, convolutions, perceptrons
 from dpgenerative.models.priors import NormalPrior
-from dpgenerative.privacy.gradients import GenericGradients, record, sites
+from dpgenerative.privacy.gradients import GenericGradients, layer_gradients, record
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from tests.privacy.oracle import norm, per_example_gradients
@@ -141,7 +141,7 @@ def test_clipped_sums_are_those_of_one_image_at_a_time(make, n_draws):
     bound = sorted(norm(row) for row in rows)[2]
     with record(model) as calls:
         losses, _ = model(x)
-    layers = sites(model, calls, losses.sum())
+    layers = layer_gradients(model, calls, losses.sum())
     assert not any(type(layer) is GenericGradients for layer in layers)
     found = Clipper("flat", bound).clipped_sums(
         layers, torch.ones(6, dtype=torch.bool), generator()

@@ -8,7 +8,12 @@ from torch import nn
 
 from dpgenerative.models.divergences import mmd
 from dpgenerative.models.images import ConvDecoder, ConvEncoder
-from dpgenerative.privacy.gradients import ConvGradients, LinearGradients, record, sites
+from dpgenerative.privacy.gradients import (
+    ConvGradients,
+    LinearGradients,
+    layer_gradients,
+    record,
+)
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from tests.privacy.oracle import norm, per_example_gradients
 
@@ -41,7 +46,7 @@ def images(n, seed=3):
 def layers_of(model, x):
     with record(model) as calls:
         losses, _ = model(x)
-    return sites(model, calls, losses.sum())
+    return layer_gradients(model, calls, losses.sum())
 
 
 @pytest.mark.parametrize(
@@ -124,7 +129,7 @@ def test_partition_sums_are_those_of_one_partition_at_a_time():
     with record(model) as calls:
         z = model(x)[1]
     terms = [mmd(z[groups == g]) for g in (0, 2, 3)]
-    layers = sites(model, calls, torch.stack(terms).sum())
+    layers = layer_gradients(model, calls, torch.stack(terms).sum())
     for site in layers:
         expected = torch.autograd.grad(
             mmd(model(x[groups == 2])[1]), site.parameters, allow_unused=True

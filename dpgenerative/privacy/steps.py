@@ -43,8 +43,8 @@ from dpgenerative.privacy.gradients import (
     Call,
     LayerGradients,
     free_coordinates,
+    layer_gradients,
     record,
-    sites,
 )
 from dpgenerative.privacy.noise import Mechanisms
 
@@ -379,7 +379,9 @@ class PrivateGradient:
             with record(model) as calls:
                 losses, images = objective(indices)
             loss = torch.where(present, losses, torch.zeros_like(losses)).sum()
-            layers = sites(model, calls, loss, retain_graph=divergence is not None)
+            layers = layer_gradients(
+                model, calls, loss, retain_graph=divergence is not None
+            )
             sums = self.clipper.clipped_sums(layers, present, generator)
             _accumulate(total, sums, 1 / self.batch_size)
             if divergence is not None and images is not None and partition is not None:
@@ -400,7 +402,9 @@ class PrivateGradient:
         """Return the sites of the batch-wise term: within `reach` and nowhere else."""
         part = model.get_submodule(self.reach)
         within = set(part.modules())
-        return sites(part, {m: c for m, c in calls.items() if m in within}, loss)
+        return layer_gradients(
+            part, {m: c for m, c in calls.items() if m in within}, loss
+        )
 
     def _group_sums(
         self, layers: Sequence[LayerGradients], rows: Tensor
@@ -427,10 +431,12 @@ class PrivateGradient:
         term = None
         if divergence is not None and images is not None and bool(present.any()):
             term = divergence(images[present])
-        layers = sites(model, calls, loss, retain_graph=term is not None)
+        layers = layer_gradients(model, calls, loss, retain_graph=term is not None)
         shared = _zeros(model)
         if term is not None:
-            _accumulate(shared, _whole_sum(sites(model, calls, term), present), 1.0)
+            _accumulate(
+                shared, _whole_sum(layer_gradients(model, calls, term), present), 1.0
+            )
         if self.aggregation == "batch":
             _accumulate(shared, _whole_sum(layers, present), 1 / self.batch_size)
             return _clipped(shared, self.clipper.bound)
@@ -545,7 +551,7 @@ def estimate_norm(
             with record(model) as calls:
                 losses, _ = objective(indices)
             loss = torch.where(present, losses, torch.zeros_like(losses)).sum()
-            layers = sites(model, calls, loss)
+            layers = layer_gradients(model, calls, loss)
             usable = present & _without_unusable(layers)
             squares = torch.stack([layer.squared_norms()[0] for layer in layers]).sum(0)
         cells = np.searchsorted(edges, squares.sqrt()[usable].cpu().numpy())

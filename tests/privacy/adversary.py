@@ -30,20 +30,20 @@ Rows = list[tuple[Tensor, ...]]
 
 
 def linear(rows: Rows) -> LayerGradients:
-    """Return the site of a dense layer."""
+    """Return the gradients of a dense layer."""
     layer = MaskedLinear.dense(WIDTH, WIDTH)
     return LinearGradients(layer, [(x,) for x, _ in rows], [(e,) for _, e in rows])
 
 
 def masked(rows: Rows) -> LayerGradients:
-    """Return the site of a layer of two groups."""
+    """Return the gradients of a layer of two groups."""
     groups = torch.arange(WIDTH) % 2
     layer = MaskedLinear(groups, groups, torch.ones(2, 2).tril().bool())
     return LinearGradients(layer, [(x,) for x, _ in rows], [(e,) for _, e in rows])
 
 
 def low_rank(rows: Rows) -> LayerGradients:
-    """Return the site of a linear flow of rank one."""
+    """Return the gradients of a linear flow of rank one."""
     layer = LowRankLinear(WIDTH, 1, torch.Generator().manual_seed(0))
     return LowRankGradients(
         layer, [(x,) for x, _ in rows], [(e, torch.zeros(len(e))) for _, e in rows]
@@ -51,7 +51,7 @@ def low_rank(rows: Rows) -> LayerGradients:
 
 
 def triangular(rows: Rows) -> LayerGradients:
-    """Return the site of a linear flow of triangular factors."""
+    """Return the gradients of a linear flow of triangular factors."""
     layer = LULinear(WIDTH, torch.Generator().manual_seed(0))
     return LUGradients(
         layer, [(x,) for x, _ in rows], [(e, torch.zeros(len(e))) for _, e in rows]
@@ -59,7 +59,7 @@ def triangular(rows: Rows) -> LayerGradients:
 
 
 def convolution(rows: Rows) -> LayerGradients:
-    """Return the site of a convolution of two channels and three positions each."""
+    """Return the gradients of a convolution, of two channels and three positions."""
     layer = nn.Conv2d(2, 2, 1)
     return ConvGradients(
         layer,
@@ -69,7 +69,7 @@ def convolution(rows: Rows) -> LayerGradients:
 
 
 def generic(rows: Rows) -> LayerGradients:
-    """Return the site of a layer that no rule knows."""
+    """Return the gradients of a layer that no rule knows."""
     layer = nn.Linear(WIDTH, WIDTH)
     return GenericGradients(layer, [(x,) for x, _ in rows], [(e,) for _, e in rows])
 

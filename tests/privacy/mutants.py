@@ -29,13 +29,12 @@ from dpgenerative.fitting import loop
 from dpgenerative.privacy import (
     accounting,
     clipping,
-    gradients,
     latents,
     plan,
     steps,
 )
 from dpgenerative.privacy.accounting import GaussianRelease
-from dpgenerative.privacy.gradients import LinearGradients
+from dpgenerative.privacy.gradients import LinearGradients, core
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from dpgenerative.synthesizers import base, flow, vae
@@ -145,7 +144,7 @@ def sums_in_single_precision(patch):
 
 
 def unbounded_parts(patch):
-    patch.setattr(gradients, "LARGEST_SUM", math.inf)
+    patch.setattr(core, "LARGEST_SUM", math.inf)
 
 
 def single_precision_and_unbounded_parts(patch):

@@ -16,7 +16,7 @@ from dpgenerative.models.divergences import LATENT_DIVERGENCES, Latents
 from dpgenerative.models.priors import NormalPrior
 from dpgenerative.models.vae import VAE
 from dpgenerative.privacy import clipping, steps
-from dpgenerative.privacy.gradients import record, sites
+from dpgenerative.privacy.gradients import layer_gradients, record
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import (
     AGGREGATIONS,
@@ -387,7 +387,7 @@ def test_the_draws_of_a_record_are_one_unit(n_draws):
         oracle.append(dict(zip(params, grads, strict=True)))
     with record(model) as calls:
         losses, _ = objective(torch.arange(6))
-    layers = sites(model, calls, losses.sum())
+    layers = layer_gradients(model, calls, losses.sum())
     for layer in layers:
         for p, g in zip(layer.parameters, layer.per_example(), strict=True):
             expected = torch.stack([row[p] for row in oracle])

@@ -7,14 +7,20 @@ import torch
 from torch import nn
 
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
-from dpgenerative.privacy import gradients
+from dpgenerative.privacy.clipping import STRATEGIES
 from dpgenerative.privacy.gradients import (
     ConvGradients,
     GenericGradients,
+    LayerGradients,
     LinearGradients,
+    core,
+    free_coordinates,
+    layer_gradients,
     record,
-    sites,
+    register_rule,
 )
+from dpgenerative.privacy.gradients.core import rule_of
+from dpgenerative.privacy.steps import Clipper
 from tests.privacy.oracle import Net, norm, per_example_gradients
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
@@ -23,7 +29,7 @@ TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
 def layers_of(model, x):
     with record(model) as calls:
         losses, _ = model(x)
-    return sites(model, calls, losses.sum())
+    return layer_gradients(model, calls, losses.sum())
 
 
 def case(uses, dtype, n=7):
@@ -136,7 +142,7 @@ def test_the_log_determinant_takes_part():
         x = torch.randn(5, 3)
         with record(model) as calls:
             _, log_det = layer(x)
-        (site,) = sites(model, calls, -log_det.sum())
+        (site,) = layer_gradients(model, calls, -log_det.sum())
         matrix = layer.matrix()
         expected = torch.autograd.grad(
             -torch.linalg.slogdet(matrix)[1], layer.parameters()
@@ -202,16 +208,105 @@ def test_a_parameter_outside_every_called_layer_is_refused():
     with record(model) as calls:
         losses = model(torch.ones(3, 2))
     with pytest.raises(ValueError, match="stray"):
-        sites(model, calls, losses.sum())
+        layer_gradients(model, calls, losses.sum())
 
 
 def test_the_generic_path_agrees_with_the_closed_form(monkeypatch):
     model, x, layers, _ = case(2, torch.float64)
-    monkeypatch.setattr(gradients, "RULES", {})
+    monkeypatch.setattr(core, "RULES", {nn.Module: GenericGradients})
     for closed, generic in zip(layers, layers_of(model, x), strict=True):
         assert isinstance(generic, GenericGradients)
         for a, b in zip(closed.per_example(), generic.per_example(), strict=True):
             assert torch.allclose(a, b, rtol=1e-9, atol=1e-11)
+
+
+# Rules of one's own ---------------------------------------------------------------
+
+
+class Triangle(nn.Module):
+    """A layer that uses half of its weight, and that no rule of the package knows."""
+
+    def __init__(self, n_features):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(n_features, n_features))
+        self.shift = nn.Parameter(torch.zeros(n_features))
+
+    def forward(self, x):
+        return x @ self.weight.tril().T + self.shift
+
+
+class TriangleGradients(LayerGradients):
+    @staticmethod
+    def free_coordinates(module):
+        return {module.weight: torch.ones_like(module.weight).tril()}
+
+    def of_call(self, inputs, grads):
+        (x,), (e,) = inputs, grads
+        return [torch.einsum("nu,nv->nuv", e, x).tril(), e]
+
+
+class TwoTriangles(nn.Module):
+    """A layer with a user's rule, used twice, and one with the package's."""
+
+    def __init__(self):
+        super().__init__()
+        self.own = Triangle(4)
+        self.head = MaskedLinear.dense(4, 2, torch.Generator().manual_seed(0))
+
+    def forward(self, x):
+        h = self.own(torch.tanh(self.own(x)))
+        return self.head(h).square().sum(1), h
+
+
+@pytest.fixture
+def own_rule(monkeypatch):
+    monkeypatch.setattr(core, "RULES", dict(core.RULES))
+    register_rule(Triangle)(TriangleGradients)
+
+
+@pytest.mark.usefixtures("own_rule")
+def test_a_rule_of_ones_own_agrees_with_one_example_autograd():
+    torch.manual_seed(0)
+    model, x = TwoTriangles().double(), torch.randn(6, 4).double()
+    own, _ = layers = layers_of(model, x)
+    assert type(own) is TriangleGradients
+    oracle = per_example_gradients(model, x)
+    factors = torch.rand(6).double()
+    for layer in layers:
+        rows = {p: torch.stack([row[p] for row in oracle]) for p in layer.parameters}
+        for p, g in zip(layer.parameters, layer.per_example(), strict=True):
+            close(g, rows[p], torch.float64)
+        expected = sum(g.flatten(1).square().sum(1) for g in rows.values())
+        close(layer.squared_norms()[0], expected, torch.float64)
+        for p, total in layer.weighted_sum(factors).items():
+            scale = factors.view((-1,) + (1,) * (rows[p].ndim - 1))
+            close(total, (scale * rows[p]).sum(0), torch.float64)
+    assert own.n_coordinates == 10 + 4
+    assert free_coordinates(model)[model.own.weight].sum() == 10
+
+
+@pytest.mark.usefixtures("own_rule")
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_rule_of_ones_own_is_clipped_like_any_other(strategy):
+    torch.manual_seed(0)
+    model, x = TwoTriangles(), 1e3 * torch.randn(1, 4)
+    present = torch.ones(1, dtype=torch.bool)
+    clipper = Clipper(strategy, 0.5)
+    sums = clipper.clipped_sums(layers_of(model, x), present, torch.Generator())
+    assert set(sums) == set(model.parameters())
+    assert 0.25 < norm(sums) <= 0.5
+
+
+@pytest.mark.usefixtures("own_rule")
+def test_a_subclass_has_no_rule_by_its_parents():
+    class Other(Triangle):
+        def forward(self, x):
+            return super().forward(x) + self.shift
+
+    layer = Other(4)
+    assert rule_of(layer) is GenericGradients
+    # What its parent does not use of the weight gets no noise all the same.
+    assert set(free_coordinates(layer)) == {layer.weight}
 
 
 # Convolutions ---------------------------------------------------------------------
@@ -289,7 +384,7 @@ def test_other_convolutions_go_the_general_way(layer):
     model, x = nn.ModuleList([layer]), torch.randn(4, 2, 5, 5)
     with record(model) as calls:
         loss = layer(x).square().sum()
-    (site,) = sites(model, calls, loss)
+    (site,) = layer_gradients(model, calls, loss)
     assert type(site) is GenericGradients
     for i, row in enumerate(x):
         loss = layer(row[None]).square().sum()

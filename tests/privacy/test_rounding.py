@@ -11,7 +11,7 @@ from dpgenerative.models.priors import NormalPrior
 from dpgenerative.models.vae import VAE
 from dpgenerative.privacy import clipping
 from dpgenerative.privacy.clipping import STRATEGIES
-from dpgenerative.privacy.gradients import LARGEST_SUM, record, sites
+from dpgenerative.privacy.gradients import LARGEST_SUM, layer_gradients, record
 from dpgenerative.privacy.steps import Clipper
 from tests.privacy import adversary
 from tests.privacy.oracle import Net
@@ -19,16 +19,16 @@ from tests.privacy.oracle import Net
 BOUND = 0.7
 
 
-def check(strategy, site, uses, n_rows, n_tried, seed=0):
+def check(strategy, layer, uses, n_rows, n_tried, seed=0):
     # Without sparsity the strategy draws nothing: its draws depend on a row's place.
     clipper = Clipper(strategy, BOUND, sparsity=0.0)
-    found = adversary.search(clipper, site, uses, n_rows, n_tried, seed)
+    found = adversary.search(clipper, layer, uses, n_rows, n_tried, seed)
     assert 0.5 * BOUND < found <= BOUND
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(
-    "site",
+    "layer",
     [
         adversary.linear,
         adversary.masked,
@@ -37,10 +37,10 @@ def check(strategy, site, uses, n_rows, n_tried, seed=0):
         adversary.convolution,
         adversary.generic,
     ],
-    ids=lambda site: site.__name__,
+    ids=lambda layer: layer.__name__,
 )
-def test_rows_whose_uses_cancel(strategy, site):
-    check(strategy, site, uses=2, n_rows=30, n_tried=3)
+def test_rows_whose_uses_cancel(strategy, layer):
+    check(strategy, layer, uses=2, n_rows=30, n_tried=3)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -52,18 +52,18 @@ def test_rows_that_push_the_same_way(strategy):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(
-    "site", [adversary.linear, adversary.masked], ids=lambda site: site.__name__
+    "layer", [adversary.linear, adversary.masked], ids=lambda layer: layer.__name__
 )
-def test_a_long_search(strategy, site, seed):
-    check(strategy, site, uses=1, n_rows=2048, n_tried=3, seed=seed)
-    check(strategy, site, uses=2, n_rows=400, n_tried=6, seed=seed)
-    check(strategy, site, uses=4, n_rows=200, n_tried=6, seed=seed)
+def test_a_long_search(strategy, layer, seed):
+    check(strategy, layer, uses=1, n_rows=2048, n_tried=3, seed=seed)
+    check(strategy, layer, uses=2, n_rows=400, n_tried=6, seed=seed)
+    check(strategy, layer, uses=4, n_rows=200, n_tried=6, seed=seed)
 
 
 def cancelling(strategy):
     """Return clipped sizes of the parts of every row, and of their sum."""
     rows = adversary.candidates(100, 3, seed=0)
-    site = adversary.linear(rows)
+    layer = adversary.linear(rows)
     parts = torch.stack(
         [
             (e.unsqueeze(2) * torch.cat([x, torch.ones(100, 1)], 1).unsqueeze(1))
@@ -71,11 +71,11 @@ def cancelling(strategy):
         ]
     ).double()
     if strategy == "flat":
-        squares, margins = site.squared_norms()
+        squares, margins = layer.squared_norms()
         scale = clipping.factors(squares.sqrt(), BOUND, margins).unsqueeze(1)
     else:
         everyone = torch.ones(100, dtype=torch.bool)
-        scale = clipping.unit_factors(*site.unit_norms()[0], BOUND, everyone)
+        scale = clipping.unit_factors(*layer.unit_norms()[0], BOUND, everyone)
     clipped = parts * scale.unsqueeze(2)
     sizes = clipped.norm(dim=3).sum(0).norm(dim=1)
     return sizes, clipped.sum(0).norm(dim=(1, 2))
@@ -131,7 +131,8 @@ def test_a_row_at_its_place_is_the_same_in_any_company(case):
     def gradients(rows):
         with record(model) as calls:
             total = losses(rows).sum()
-        return [g for site in sites(model, calls, total) for g in site.per_example()]
+        layers = layer_gradients(model, calls, total)
+        return [g for layer in layers for g in layer.per_example()]
 
     batch, others = data[:64].clone(), data[64:128].clone()
     others[7] = batch[7]

@@ -14,7 +14,7 @@ from dpgenerative import DPHFlowSynthesizer
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy import clipping, steps
 from dpgenerative.privacy.clipping import STRATEGIES, sparsify
-from dpgenerative.privacy.gradients import LinearGradients, record, sites
+from dpgenerative.privacy.gradients import LinearGradients, layer_gradients, record
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.sampling import capacity, padded_chunks
 from dpgenerative.privacy.steps import (
@@ -36,7 +36,7 @@ def clipped(clipper, model, x, present=None):
     with record(model) as calls:
         losses, _ = model(x)
     losses = torch.where(present, losses, torch.zeros_like(losses))
-    layers = sites(model, calls, losses.sum())
+    layers = layer_gradients(model, calls, losses.sum())
     generator = torch.Generator().manual_seed(3)
     return clipper.clipped_sums(layers, present, generator)
 
@@ -244,7 +244,7 @@ def test_groups_of_huge_gradients_stay_within_their_bound():
     x = torch.full((1, 64), 1e19)
     with record(nn.ModuleList([layer])) as calls:
         loss = (layer(x) * 3e19).sum()
-    layers = sites(nn.ModuleList([layer]), calls, loss)
+    layers = layer_gradients(nn.ModuleList([layer]), calls, loss)
     clipper = Clipper("flat", 1.0, group_bound=5e-5)
     sums = clipper.group_sums(layers, torch.zeros(1, dtype=torch.long), 1)
     assert norm(sums) <= 5e-5
@@ -264,9 +264,9 @@ def test_wide_layers_swallow_nothing(strategy, n_groups):
     model = nn.ModuleList([layer])
     with record(model) as calls:
         loss = (layer(x) * 100).sum()
-    sums = Clipper(strategy, BOUND).clipped_sums(
-        sites(model, calls, loss), torch.ones(1, dtype=torch.bool), torch.Generator()
-    )
+    layers = layer_gradients(model, calls, loss)
+    one = torch.ones(1, dtype=torch.bool)
+    sums = Clipper(strategy, BOUND).clipped_sums(layers, one, torch.Generator())
     assert 0.99 * BOUND < norm(sums) <= BOUND * (1 + 1e-6)
 
 

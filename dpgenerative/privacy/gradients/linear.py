@@ -1,0 +1,237 @@
+"""Rules of linear layers: masked ones, and the flows made of one matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
+from dpgenerative.privacy.gradients.core import (
+    ADDENDS,
+    LARGEST,
+    ROUNDING,
+    LayerGradients,
+    Sums,
+    Tensors,
+    by_group,
+    kept,
+    margin,
+    parts,
+    register_rule,
+    with_ratio,
+)
+
+
+@register_rule(MaskedLinear)
+class LinearGradients(LayerGradients):
+    """Closed forms for `MaskedLinear`, used once (T = 1) or in T positions.
+
+    With e_t, a_t the output gradient and input at position t, the weight's gradient is
+    ``M o sum_t e_t a_t^T`` and its squared norm ``sum_{t,s} (e_t o e_s)^T M (a_t o
+    a_s)``; the bias is one more input, of value 1, that every output sees.
+
+    No gradient of a single example is formed: it has as many entries as the weight,
+    its factors as many as a row and a column. M is constant on groups of inputs and
+    outputs, so that the norm needs sums by group alone (`_group_squares`).
+    """
+
+    module: MaskedLinear
+
+    def __init__(
+        self, module: nn.Module, inputs: Sequence[Tensors], grads: Sequence[Tensors]
+    ) -> None:
+        super().__init__(module, inputs, grads)
+        layer = self.module
+        self.a = _positions([call[0] for call in self.inputs])
+        self.e = _positions([call[0] for call in self.grads])
+        self.single = self.a.shape[1] == 1
+        # Sums of squares per group: they serve the norms, and tell unusable rows.
+        self.a2 = _group_squares(self.a, layer.in_membership)
+        self.e2 = _group_squares(self.e, layer.out_membership)
+
+    @staticmethod
+    def free_coordinates(module: nn.Module) -> dict[nn.Parameter, Tensor]:
+        assert isinstance(module, MaskedLinear)
+        return {} if module.is_dense else {module.weight: module.mask}
+
+    @property
+    def n_coordinates(self) -> int:
+        return self.module.n_free + self.module.bias.numel()
+
+    def finite(self) -> Tensor:
+        sizes = torch.maximum(self.a2.sum((1, 2)), self.e2.sum((1, 2)))
+        return sizes <= LARGEST**2
+
+    def keep(self, rows: Tensor) -> None:
+        self.a, self.e = kept(self.a, rows), kept(self.e, rows)
+        self.a2, self.e2 = kept(self.a2, rows), kept(self.e2, rows)
+
+    @property
+    def _slack(self) -> float:
+        """What float32 sums over inputs and outputs can lose, relative to them."""
+        return float(sum(self.module.weight.shape)) * 2.0**-24
+
+    def _overlaps(self) -> Tensor:
+        """Return sum over inputs of a_t o a_s, by group, (n, T, T, groups)."""
+        return _group_products(self.a.double(), self.module.in_membership)
+
+    def squared_norms(self) -> tuple[Tensor, Tensor]:
+        layer = self.module
+        if self.single:
+            # Nothing cancels: float32 loses no more than one digit per addend.
+            seen = self.a2 @ layer.visible.T + 1
+            total = (self.e2 * seen).sum((1, 2)).double()
+            return total, total.sqrt() * (ROUNDING + self._slack)
+        # Positions may cancel: products of pairs in float64, and a margin of the size
+        # of what was added up.
+        seen = _group_products(self.e.double(), layer.out_membership)
+        weight = ((seen @ layer.visible.double()) * self._overlaps()).sum((1, 2, 3))
+        total = (weight + seen.sum((1, 2, 3))).clamp(min=0)
+        sizes = self.e2.double().sum(2) * (self.a2.double().sum(2) + 1)
+        return total, margin(total.sqrt(), sizes.sqrt().sum(1))
+
+    def unit_norms(self) -> list[tuple[Tensor, Tensor]]:
+        # Row u of the gradient is e_u times the inputs that u sees and 1: its norms are
+        # |e_u| times a number of u's group. With several positions the L1 norm is that
+        # of the parts, an upper bound, and the L2 norm comes from products of pairs.
+        layer = self.module
+        seen = _group_sizes(self.a, layer.in_membership) @ layer.visible.T + 1
+        l1 = self.e.abs() * self._by_unit(seen)
+        if self.single:
+            ratio = (self.a2 @ layer.visible.T + 1).sqrt() / seen
+            ratio *= 1 + self._slack
+            return [(l1[:, 0], self._by_unit(ratio)[:, 0])]
+        l1 = l1.sum(1)
+        e = self.e.double()
+        given = self._overlaps() @ layer.visible.double().T + 1
+        cross = torch.einsum("ntu,nsu,ntsu->nu", e, e, self._by_unit(given))
+        l2 = cross.clamp(min=0).sqrt()
+        lengths = (self.a2 @ layer.visible.T + 1).double().sqrt()
+        sizes = (e.abs() * self._by_unit(lengths)).sum(1)
+        return [with_ratio(l1, l2 + margin(l2, sizes) + l1 * ROUNDING)]
+
+    def _by_unit(self, by_group: Tensor) -> Tensor:
+        """Spread values per output group over the units of each group."""
+        if by_group.shape[-1] == 1:
+            return by_group
+        return by_group @ self.module.out_membership.T.to(by_group.dtype)
+
+    def weighted_sum(self, factors: Tensor | list[Tensor]) -> Sums:
+        layer = self.module
+        s = factors.unsqueeze(1) if isinstance(factors, Tensor) else factors[0]
+        weight = torch.zeros_like(layer.weight, dtype=torch.float64)
+        bias = torch.zeros_like(layer.bias, dtype=torch.float64)
+        for rows in parts(len(self.e), ADDENDS // max(1, self.e.shape[1])):
+            e = (self.e[rows] * s[rows].double().unsqueeze(1)).flatten(0, 1)
+            weight += e.T @ self.a[rows].double().flatten(0, 1)
+            bias += e.sum(0)
+        if not layer.is_dense:
+            weight *= layer.mask
+        return {layer.weight: weight, layer.bias: bias}
+
+    def per_example(self, rows: slice = slice(None)) -> list[Tensor]:
+        a, e = self.a[rows], self.e[rows]
+        return [torch.einsum("ntu,ntv->nuv", e, a) * self.module.mask, e.sum(1)]
+
+    def grouped(self, groups: Tensor, n_groups: int) -> list[Tensor]:
+        return by_group(self._sum, groups, n_groups)
+
+    def _sum(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sum of some examples' gradients."""
+        a, e = self.a[rows].flatten(0, 1), self.e[rows].flatten(0, 1)
+        return (e.T @ a) * self.module.mask, e.sum(0)
+
+
+@register_rule(LowRankLinear)
+class LowRankGradients(LayerGradients):
+    """``ds = e o x, dA = e (Bx)^T, dB = (A^T e) x^T``, log-determinant included.
+
+    That of the log-determinant is the transposed inverse W^-T, through ``W = diag(s) +
+    A B``. In float64, as gradients of several calls can cancel.
+    """
+
+    module: LowRankLinear
+
+    @cached_property
+    def _factors(self) -> list[Tensor]:
+        """Return W^-T, A and B."""
+        layer = self.module
+        inverse = torch.linalg.inv(layer.matrix().detach().double()).T
+        return [inverse, layer.left.detach().double(), layer.right.detach().double()]
+
+    def of_call(self, inputs: Tensors, grads: Tensors) -> list[Tensor]:
+        inverse, left, right = self._factors
+        x, e, e_det = (part.double() for part in (*inputs, *grads))
+        k = e_det[:, None]
+        return [
+            e * x + k * inverse.diagonal(),
+            _outer(e, x @ right.T) + k[:, None] * (inverse @ right.T),
+            _outer(e @ left, x) + k[:, None] * (left.T @ inverse),
+        ]
+
+
+@register_rule(LULinear)
+class LUGradients(LayerGradients):
+    """``dL = tril_-1((P^T e)(Ux)^T), dU = triu((P L)^T e x^T) + K``.
+
+    K, of the log-determinant ``sum log|U_kk|``, is diagonal: ``1 / U_kk``. In float64,
+    as gradients of several calls can cancel.
+    """
+
+    module: LULinear
+
+    @staticmethod
+    def free_coordinates(module: nn.Module) -> dict[nn.Parameter, Tensor]:
+        assert isinstance(module, LULinear)
+        ones = torch.ones_like(module.lower)
+        return {module.lower: ones.tril(-1), module.upper: ones.triu()}
+
+    @cached_property
+    def _factors(self) -> list[Tensor]:
+        """Return P L and U."""
+        return [factor.detach().double() for factor in self.module.factors()]
+
+    def of_call(self, inputs: Tensors, grads: Tensors) -> list[Tensor]:
+        left, upper = self._factors
+        order = self.module.permutation.double()
+        x, e, e_det = (part.double() for part in (*inputs, *grads))
+        inverse = torch.diag(1 / upper.diagonal())
+        return [
+            _outer(e @ order, x @ upper.T).tril(-1),
+            _outer(e @ left, x).triu() + e_det[:, None, None] * inverse,
+        ]
+
+
+def _positions(calls: Sequence[Tensor]) -> Tensor:
+    """Return the positions of all calls, (n, T, width)."""
+    deep = [x.unsqueeze(1) if x.ndim == 2 else x for x in calls]
+    return deep[0] if len(deep) == 1 else torch.cat(deep, 1)
+
+
+def _group_products(x: Tensor, membership: Tensor) -> Tensor:
+    """Return inner products of positions by group, (n, T, T, groups)."""
+    if membership.shape[1] == 1:
+        return (x @ x.transpose(1, 2)).unsqueeze(3)
+    return torch.einsum("ntv,nsv,vg->ntsg", x, x, membership.to(x.dtype))
+
+
+def _group_squares(x: Tensor, membership: Tensor) -> Tensor:
+    """Return sums of squares by group, (n, T, groups)."""
+    if membership.shape[1] == 1:
+        norms: Tensor = torch.linalg.vector_norm(x, dim=2, keepdim=True)
+        return norms.square()
+    return x.square() @ membership
+
+
+def _group_sizes(x: Tensor, membership: Tensor) -> Tensor:
+    """Return sums of magnitudes by group, (n, T, groups)."""
+    sizes = x.abs()
+    one = membership.shape[1] == 1
+    return sizes.sum(2, keepdim=True) if one else sizes @ membership
+
+
+def _outer(e: Tensor, x: Tensor) -> Tensor:
+    return e.unsqueeze(2) * x.unsqueeze(1)
