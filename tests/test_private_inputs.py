@@ -29,10 +29,15 @@ from dpgenerative.encoding.transformer import (
     level_indices,
 )
 from dpgenerative.exceptions import UnsupportedColumnError
-from dpgenerative.meta.predictors import as_container, as_series
 from dpgenerative.meta.search import _hits
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.tables.containers import as_table, objects, plain
+from dpgenerative.tables.containers import (
+    as_container,
+    as_series,
+    as_table,
+    objects,
+    plain,
+)
 from dpgenerative.tables.files import _READERS, CsvFormat, _instants, read_table
 from dpgenerative.tables.times import to_units
 

@@ -8,7 +8,6 @@ private as the synthesizer: (epsilon, delta)-DP for adding or removing one row.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable
 from typing import Any, Self
@@ -33,8 +32,14 @@ from dpgenerative.encoding.transformer import NO_LEVELS, floats, level_indices
 from dpgenerative.privacy.plan import PrivacyReport
 from dpgenerative.synthesizers import DPHFlowSynthesizer
 from dpgenerative.synthesizers.base import Synthesizer, as_seed
-from dpgenerative.tables.arrow import in_pandas
-from dpgenerative.tables.containers import holds_objects, objects, plain, require_array
+from dpgenerative.tables.containers import (
+    as_container,
+    as_number,
+    as_series,
+    holds_objects,
+    objects,
+    plain,
+)
 from dpgenerative.tables.schema import Schema, is_real_dtype
 
 LEAST_ROWS = 1000
@@ -170,10 +175,17 @@ class _SyntheticPredictor(BaseEstimator):
 
     def _converted(self, X: Any, y: Any) -> tuple[Any, pd.Series]:
         """Return rows and targets as the synthesizer is to read them."""
+        X, y = self._in_containers(X, y)
+        return X, self._target(y)
+
+    def _in_containers(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Return rows and targets in containers of dtypes that no value decides."""
         if isinstance(y, (list, tuple)):
             y = self._of_list(list(y))
-        X = as_container(self._owner, X)
-        return X, self._target(as_series(self._owner, y))
+        elif y is not None:
+            _warn_of_a_table(y)
+            y = as_series(self._owner, y)
+        return as_container(self._owner, X), y
 
     def _new_synthesizer(self) -> Synthesizer:
         if self.synthesizer is None:
@@ -484,7 +496,7 @@ class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
         self.random_state = random_state
 
     def _of_list(self, y: list[Any]) -> pd.Series:
-        return pd.Series([_as_number(value) for value in y], dtype=float)
+        return pd.Series([as_number(value) for value in y], dtype=float)
 
     def _target(self, y: pd.Series) -> pd.Series:
         if not is_real_dtype(y.dtype):
@@ -512,71 +524,14 @@ def take_feature_names(fitted: Any, inner: Any) -> None:
         del fitted.feature_names_in_
 
 
-def as_container(owner: str, X: Any) -> Any:
-    """Return pandas objects as they are, Arrow's tables as frames, others as arrays.
-
-    The dtype of a list would depend on its values, which are private; so it is always
-    read as floats, and what is not a number as missing.
-    """
-    if isinstance(X, (list, tuple)):
-        rows = [_entries(row) for row in X]
-        if any(len(row) != len(rows[0]) for row in rows):
-            raise ValueError("Expected 2D array, got rows of different lengths.")
-        return np.array([[_as_number(x) for x in row] for row in rows], dtype=float)
-    # As an array it would get the dtype that its missing values need.
-    X = in_pandas(owner, X)
-    if isinstance(X, (pd.DataFrame, pd.Series, np.ndarray)):
-        return X
-    return np.asarray(X) if hasattr(X, "__array__") else X
-
-
-def _entries(row: Any) -> list[Any] | tuple[Any, ...]:
-    """Return the entries of a list or tuple, by its type as with `plain`."""
-    if issubclass(type(row), list):
-        return list.copy(row)
-    return tuple.__add__(row, ()) if issubclass(type(row), tuple) else ()
-
-
-def _as_number(value: Any) -> float:
-    own = plain(value)
-    if own is None or type(own) is str:
-        return math.nan
-    try:
-        return float(own)
-    except OverflowError:
-        return math.inf
-
-
-def as_series(owner: str, y: Any) -> pd.Series:
-    """Return a target as a series of the dtype that it has."""
-    y = in_pandas(owner, y)
-    if isinstance(y, pd.Series):
-        return y
-    if isinstance(y, pd.DataFrame) and y.shape[1] == 1:
-        return y.iloc[:, 0]
-    if isinstance(y, (pd.Index, pd.api.extensions.ExtensionArray)):
-        return pd.Series(y, dtype=y.dtype)
-    if isinstance(y, np.ma.MaskedArray):
-        require_array(owner, "y", y)
-    array = np.asarray(y)
-    if array.ndim == 2 and array.shape[1] == 1:
+def _warn_of_a_table(y: Any) -> None:
+    if isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1:
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected. Please change "
             "the shape of y to (n_samples,), for example using ravel().",
             DataConversionWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
-        array = array[:, 0]
-    if array.ndim != 1:
-        # How many rows there are is private.
-        shape = f"{array.ndim} dimensions of sizes (n, {str(array.shape[1:])[1:]}"
-        raise ValueError(
-            f"bad input shape: {owner} takes y as one column; got {shape}."
-        )
-    if array.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported by {owner}.")
-    # With its dtype: pandas would turn objects that all are dates into dates.
-    return pd.Series(array, dtype=object if array.dtype.kind in "US" else array.dtype)
 
 
 def _default_learner(rows: Any, boosting: Any) -> Any:

@@ -34,8 +34,6 @@ from dpgenerative.exceptions import (
 from dpgenerative.meta.predictors import (
     SyntheticClassifier,
     SyntheticRegressor,
-    as_container,
-    as_series,
     take_feature_names,
 )
 from dpgenerative.privacy.accounting import gaussian_multiplier
@@ -58,7 +56,7 @@ from dpgenerative.privacy.selection import (
 from dpgenerative.synthesizers import DPHFlowSynthesizer
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.tables.arrow import in_pandas
-from dpgenerative.tables.containers import plain
+from dpgenerative.tables.containers import as_series, plain
 from dpgenerative.tables.schema import Schema
 
 _N_BINS = 10
@@ -589,11 +587,7 @@ def _containers(estimator: Any, X: Any, y: Any) -> tuple[Any, Any]:
     if isinstance(estimator, Synthesizer):
         owner = type(estimator).__name__
         return in_pandas(owner, X), in_pandas(owner, y)
-    if isinstance(y, (list, tuple)):
-        y = estimator._of_list(list(y))
-    elif y is not None:
-        y = as_series("PrivateSearch", y)
-    return as_container("PrivateSearch", X), y
+    return estimator._in_containers(X, y)
 
 
 def _public_containers(estimator: Any, public: Any) -> Any:

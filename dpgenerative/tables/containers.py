@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import pandas as pd
 from scipy import sparse
 
 from dpgenerative.exceptions import UnsupportedColumnError
-from dpgenerative.tables.arrow import Written, is_foreign, received, sent
+from dpgenerative.tables.arrow import Written, in_pandas, is_foreign, received, sent
 
 
 def plain(value: Any) -> str | bool | int | float | None:
@@ -234,25 +235,80 @@ def _target(owner: str, y: Any, n: int) -> tuple[pd.Series, str, Hashable, Writt
     container, written = "", Written()
     if is_foreign(y):
         y, container, written = received(owner, y)
-    if isinstance(y, pd.Series):
-        series, kind, label = y, "series", y.name
-    elif isinstance(y, pd.DataFrame):
-        if y.shape[1] != 1:
-            raise ValueError(f"{owner}: y must have one column; got {y.shape[1]}.")
-        series, kind, label = y.iloc[:, 0], "frame", y.columns[0]
-    elif isinstance(y, (pd.Index, pd.api.extensions.ExtensionArray)):
-        series, kind, label = pd.Series(y, dtype=y.dtype), "series", None
-    else:
+    if not isinstance(y, _COLUMNS):
         require_array(owner, "y", y)
-        array = y
-        if array.ndim == 2 and array.shape[1] == 1:
-            array = array[:, 0]
-        if array.ndim != 1:
-            shape = f"{array.ndim} dimensions of sizes (n, {str(array.shape[1:])[1:]}"
-            raise ValueError(f"{owner}: y must be one column; got {shape}.")
-        array = array.astype(_array_dtype(array), copy=False)
-        series, kind, label = pd.Series(array, dtype=array.dtype), "array", None
+    series = as_series(owner, y)
     if len(series) != n:
         # How many they have is private.
         raise ValueError(f"{owner}: X and y must have the same number of rows.")
+    kind = "array" if isinstance(y, np.ndarray) else "series"
+    kind = "frame" if isinstance(y, pd.DataFrame) else kind
+    label = series.name if isinstance(y, (pd.DataFrame, pd.Series)) else None
     return series, container or kind, label, written
+
+
+_COLUMNS = (pd.DataFrame, pd.Series, pd.Index, pd.api.extensions.ExtensionArray)
+"""What holds a column whose dtype is its own."""
+
+
+def as_series(owner: str, y: Any) -> pd.Series:
+    """Return a target as a series of the dtype that it has."""
+    y = in_pandas(owner, y)
+    if isinstance(y, pd.Series):
+        return y
+    if isinstance(y, pd.DataFrame):
+        if y.shape[1] != 1:
+            raise ValueError(f"{owner}: y must have one column; got {y.shape[1]}.")
+        return y.iloc[:, 0]
+    if isinstance(y, _COLUMNS):
+        return pd.Series(y, dtype=y.dtype)
+    if isinstance(y, np.ma.MaskedArray):
+        require_array(owner, "y", y)
+    array = np.asarray(y)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        # How many rows there are is private.
+        shape = f"{array.ndim} dimensions of sizes (n, {str(array.shape[1:])[1:]}"
+        raise ValueError(f"{owner}: y must be one column; got {shape}.")
+    if array.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported by {owner}.")
+    # With its dtype: pandas would turn objects that all are dates into dates.
+    return pd.Series(array, dtype=_array_dtype(array))
+
+
+def as_container(owner: str, X: Any) -> Any:
+    """Return pandas objects as they are, Arrow's tables as frames, others as arrays.
+
+    The dtype of a list would depend on its values, which are private; so it is always
+    read as floats, and what is not a number as missing.
+    """
+    if isinstance(X, (list, tuple)):
+        rows = [_entries(row) for row in X]
+        if any(len(row) != len(rows[0]) for row in rows):
+            raise ValueError("Expected 2D array, got rows of different lengths.")
+        return np.array([[as_number(x) for x in row] for row in rows], dtype=float)
+    # As an array it would get the dtype that its missing values need.
+    X = in_pandas(owner, X)
+    if isinstance(X, (pd.DataFrame, pd.Series, np.ndarray)):
+        return X
+    return np.asarray(X) if hasattr(X, "__array__") else X
+
+
+def _entries(row: Any) -> list[Any]:
+    """Return the entries of a list or tuple, by its type as with `plain`."""
+    for kind in (list, tuple):
+        if issubclass(type(row), kind):
+            return list(kind.__iter__(row))
+    return []
+
+
+def as_number(value: Any) -> float:
+    """Return a number in floating point, NaN for all that is none."""
+    own = plain(value)
+    if own is None or type(own) is str:
+        return math.nan
+    try:
+        return float(own)
+    except OverflowError:
+        return math.inf
