@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from dpgenerative.metrics.columns import as_floats, is_number, level_codes
-from dpgenerative.metrics.page import percent
+from dpgenerative.metrics.words import percent
 from dpgenerative.tables.times import spelled, temporal_kind
 
 LEAST_LOSS = 0.05

@@ -99,7 +99,7 @@ _MODELS = {
     "mlp": "neural network",
     "ridge": "ridge regression",
 }
-METRICS = {
+SCORES = {
     "macro_f1": "macro F1",
     "auroc": "area under the ROC curve",
     "average_precision": "average precision",
@@ -107,6 +107,7 @@ METRICS = {
     "rmse": "root mean square error",
     "mae": "mean absolute error",
 }
+"""What to call the scores of `tstr`."""
 
 
 @takes_tables
@@ -283,7 +284,7 @@ def plot_utility(
         When `scores` lacks the column `metric`.
     """
     if metric is None:
-        metric = "auroc" if "auroc" in scores else "r2"
+        metric = main_score(scores)
     if metric not in scores:
         raise ValueError(f"metric must be one of {list(scores)}; got {metric!r}.")
     means = scores.groupby(["model", "trained_on"])[metric].mean().unstack()
@@ -364,6 +365,11 @@ def model_name(name: str) -> str:
     return _MODELS.get(name, name.replace("_", " "))
 
 
+def main_score(scores: pd.DataFrame) -> str:
+    """Return the score that counts most among those of a task."""
+    return "auroc" if "auroc" in scores else "r2"
+
+
 def _own_axes(size: tuple[float, float]) -> Axes:
     figure = Figure(figsize=size, dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
@@ -389,7 +395,7 @@ def _finish_dots(axes: Axes, names: list[str], metric: str) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.grid(axis="x", color="#ececec", linewidth=0.6)
     axes.set_axisbelow(True)
-    axes.set_title(METRICS.get(metric, metric))
+    axes.set_title(SCORES.get(metric, metric))
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, frameon=False)
 
 

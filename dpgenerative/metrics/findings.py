@@ -1,0 +1,270 @@
+"""Grades: what the measurements of a report mean.
+
+A value is placed between what chance alone explains (the floor) and what a useless
+table would score (the baseline), and `LIMITS` cuts that way into good, fair and weak.
+The page prints this rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from dpgenerative.metrics import words
+from dpgenerative.metrics.dependence import AssociationDistance
+from dpgenerative.metrics.measuring import CHANCE, Measured, mean_change
+from dpgenerative.metrics.membership import AttackResult
+from dpgenerative.metrics.plots import SCORES, main_score, model_name
+
+if TYPE_CHECKING:
+    from dpgenerative.privacy.plan import PrivacyReport
+
+LIMITS = {
+    "lost": (0.05, 0.20),
+    "range": (0.001, 0.01),
+    "columns": (0.02, 0.10),
+    "worst column": (0.05, 0.20),
+    "pairs": (1 / 3, 2 / 3),
+    "worst pair": (0.10, 0.30),
+    "associations": (1 / 3, 2 / 3),
+    "models": (0.10, 1 / 3),
+    "attack": (0.05, 0.15),
+    "privacy": (1.0, 10.0),
+}
+"""Good up to the first number, weak beyond the second; the page says of what."""
+GRADES = ("good", "fair", "weak")
+TAIL = 0.01
+"""False positive rate at which the attack is read."""
+
+_TAIL_LIMITS = (2.0, 10.0)
+_LOST = 0.8  # of the way to the baseline from which dependence counts as lost
+_VISIBLE = 0.02  # least span between floor and baseline that a share can be taken of
+_LEAST_SKILL = 0.05  # beyond guessing, of models that there is something to lose of
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was measured, and what it means.
+
+    Attributes
+    ----------
+    topic : str
+        Key of `LIMITS`.
+    measure : str
+        What the value is, in a few words.
+    value, redrawn, failed : float
+        The measurement; what rows redrawn from the real ones score, and what a table
+        that fails altogether, NaN where there is no such thing.
+    severity : float
+        0 for perfect; good up to 1, fair up to 2, weak beyond.
+    text : str
+        The finding in plain words.
+    percent : bool
+        Whether the values read best as percentages.
+    about : tuple of hashable
+        Columns that it is about; empty for all of them.
+    """
+
+    topic: str
+    measure: str
+    value: float
+    redrawn: float
+    failed: float
+    severity: float
+    text: str
+    percent: bool = True
+    about: tuple[Hashable, ...] = ()
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        """Key that sorts what weighs most first: lost values, then by severity."""
+        return self.topic != "lost", -self.severity
+
+    @property
+    def grade(self) -> str:
+        """One of good, fair and weak."""
+        return grade(self.severity)
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a fit guarantees to the unit of its privacy: one row, or a person."""
+
+    report: PrivacyReport
+
+    @property
+    def epsilon(self) -> float:
+        """The guaranteed epsilon; inf without privacy."""
+        return self.report.plan.promise[0]
+
+    @property
+    def delta(self) -> float:
+        return self.report.plan.promise[1]
+
+    @property
+    def private(self) -> bool:
+        return self.report.plan.private
+
+    @property
+    def most_rows(self) -> int:
+        """Rows that are protected together."""
+        return self.report.plan.rows_per_unit
+
+    @property
+    def strength(self) -> str:
+        names = dict(zip(GRADES, ("strong", "moderate", "weak"), strict=True))
+        return names[grade(severity(self.epsilon, LIMITS["privacy"]))]
+
+    @property
+    def best_guess(self) -> float:
+        """Most that a test of the unit's presence is right, both being as likely."""
+        # (1 + (e - 1 + 2 delta) / (e + 1)) / 2, written so that exp cannot overflow.
+        shrunk = math.exp(-self.epsilon)
+        return min((1 + self.delta * shrunk) / (1 + shrunk), 1.0)
+
+
+def severity(value: float, limits: tuple[float, float]) -> float:
+    """Place a value: 0 is perfect, 1 the end of good, 2 the end of fair."""
+    good, weak = limits
+    if value <= good:
+        return max(value, 0.0) / good
+    return 1 + (value - good) / (weak - good)
+
+
+def grade(severity: float) -> str:
+    """Return the grade of a severity."""
+    return GRADES[min(max(math.ceil(severity) - 1, 0), 2)]
+
+
+def judge(measured: Measured, target: Hashable | None) -> Iterator[Finding]:
+    """Yield what was measured and can be graded, in the order of the page."""
+    if measured.lost is not None and len(measured.lost):
+        what = "rows that lost a value, worst column"
+        yield _judge_listed("lost", what, words.LOST, measured.lost)
+    if measured.ranges is not None and len(measured.ranges):
+        what = "rows beyond the other's range"
+        yield _judge_listed("range", what, words.RANGES, measured.ranges)
+    if measured.columns is not None:
+        yield _judge_columns(measured.columns)
+        yield _judge_worst(measured.columns, "column")
+    if measured.pairs is not None:
+        yield _judge_pairs(measured.pairs)
+        yield _judge_worst(measured.pairs, "pair")
+    if measured.associations is not None and measured.reference_changes is not None:
+        yield _judge_associations(measured.associations, *measured.reference_changes)
+    if measured.utility is not None:
+        yield from _judge_models(measured.utility, target)
+    if measured.attack is not None:
+        yield _judge_attack(measured.attack)
+
+
+def _judge_listed(topic: str, what: str, title: str, found: pd.DataFrame) -> Finding:
+    value = float(found["share"].iloc[0])
+    return Finding(
+        topic, what, value, 0.0, math.nan, severity(value, LIMITS[topic]),
+        f"{title}: {'; '.join(words.losses(found))}.", about=tuple(found["column"]),
+    )  # fmt: skip
+
+
+def _judge_columns(off: pd.DataFrame) -> Finding:
+    value, floor = off[["distance", "floor"]].mean()
+    return Finding(
+        "columns", "rows off, mean of columns", value, floor, math.nan,
+        severity(value - CHANCE * floor, LIMITS["columns"]),
+        words.rows_off(value, floor),
+    )  # fmt: skip
+
+
+def _judge_pairs(off: pd.DataFrame) -> Finding:
+    value, floor, baseline = off[["distance", "floor", "baseline"]].mean()
+    useless = value >= baseline > floor + _VISIBLE
+    return Finding(
+        "pairs", "rows off, mean of pairs", value, floor, baseline,
+        severity(_way(value, floor, baseline), LIMITS["pairs"]),
+        words.rows_off_in_pairs(value, floor, baseline, useless),
+    )  # fmt: skip
+
+
+def _judge_worst(off: pd.DataFrame, kind: str) -> Finding:
+    worst = off.iloc[0]
+    topic, excess = f"worst {kind}", worst.distance - CHANCE * worst.floor
+    failed = worst.baseline if kind == "pair" else math.nan
+    return Finding(
+        topic, f"rows off, {topic}", worst.distance, worst.floor, failed,
+        severity(excess, LIMITS[topic]),
+        words.furthest_off(worst["columns"], worst.distance, worst.floor),
+        about=worst["columns"],
+    )  # fmt: skip
+
+
+def _way(value: float, floor: float, baseline: float) -> float:
+    """Return how far from chance to the baseline a value lies, 0 if below."""
+    chance = CHANCE * floor
+    return max(value - chance, 0.0) / max(baseline - chance, _VISIBLE)
+
+
+def _judge_associations(
+    found: AssociationDistance, floor: float, baseline: float
+) -> Finding:
+    value = mean_change(found)
+    way = _way(value, floor, baseline)
+    severe = severity(way, LIMITS["associations"])
+    kept = "lost" if way > _LOST else grade(severe)
+    if baseline < floor + _VISIBLE:
+        kept = "none to keep"
+    text = words.dependence(kept, value, floor, baseline)
+    return Finding(
+        "associations", "change of association, mean of pairs", value, floor, baseline,
+        severe, f"{text} {_most_changed(found)}", percent=False,
+    )  # fmt: skip
+
+
+def _most_changed(found: AssociationDistance) -> str:
+    change = np.triu(np.abs(found.difference.to_numpy()), 1)
+    i, j = np.unravel_index(int(change.argmax()), change.shape)
+    before, after = found.real.iloc[i, j], found.synthetic.iloc[i, j]
+    return words.most_changed(found.real.columns[[i, j]], before, after)
+
+
+def _judge_models(utility: pd.DataFrame, target: Hashable) -> Iterator[Finding]:
+    metric = main_score(utility)
+    chance = 0.5 if metric == "auroc" else 0.0
+    # One model: an average would hide a loss behind models that real rows mislead, and
+    # the best on synthetic rows may be so by luck.
+    means = utility.groupby(["model", "trained_on"])[metric].mean().unstack()
+    model = means["real"].idxmax()
+    real, made = float(means.loc[model, "real"]), float(means.loc[model, "synthetic"])
+    if real - chance < _LEAST_SKILL:
+        return
+    loss = (real - made) / (real - chance)
+    name = SCORES[metric]
+    yield Finding(
+        "models", f"{name}, best model", made, real, chance,
+        severity(loss, LIMITS["models"]),
+        words.skill(model_name(str(model)), name, target, real, made, chance),
+        percent=False,
+    )  # fmt: skip
+
+
+def _judge_attack(attack: AttackResult) -> Finding:
+    auc, tail = attack.auc.value, attack.tpr_at(TAIL)
+    severe = severity(auc - 0.5, LIMITS["attack"])
+    if tail.low > TAIL:
+        severe = max(severe, severity(tail.low / TAIL, _TAIL_LIMITS))
+    hits = (tail.value, tail.low, tail.high)
+    text = words.attacked(grade(severe), auc, TAIL, hits)
+    if attack.privacy is not None:
+        epsilon, delta = attack.privacy[0]
+        bound = attack.epsilon_lower_bound(delta)
+        if bound > epsilon:
+            severe = max(severe, 3.0)
+            text += words.beyond_guarantee(bound, epsilon)
+    return Finding(
+        "attack", "area under the attack's ROC curve", auc, 0.5, 1.0, severe, text,
+        percent=False,
+    )  # fmt: skip

@@ -1,0 +1,154 @@
+"""What a report measures: distances, associations, models and an attack."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from dpgenerative._progress import watched
+from dpgenerative.metrics.attacks import monte_carlo_attack
+from dpgenerative.metrics.dependence import (
+    AssociationDistance,
+    association_distance,
+    association_matrix,
+)
+from dpgenerative.metrics.fidelity import (
+    independence_baseline,
+    marginal_distance,
+    sampling_floor,
+)
+from dpgenerative.metrics.losses import changed_ranges, lost_values
+from dpgenerative.metrics.membership import AttackResult
+from dpgenerative.metrics.utility import tstr
+
+if TYPE_CHECKING:
+    from dpgenerative.privacy.plan import PrivacyReport
+
+ATTACK_ROWS = 2_000
+"""Members and non-members attacked, each, at most."""
+ATTACK_SYNTHETIC_ROWS = 20_000
+"""Synthetic rows that the attack looks at, at most."""
+UTILITY_ROWS = 10_000
+"""Rows that each model is trained on, at most."""
+CHANCE = 1.5
+"""Floors that pass as chance: two draws of one population are 1.41 apart."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What is read; without `real`, a public page is made."""
+
+    real: pd.DataFrame | None
+    synthetic: pd.DataFrame
+    holdout: pd.DataFrame | None
+    target: Hashable | None
+    seed: int
+
+    @property
+    def n_attacked(self) -> int:
+        """Synthetic rows that the attack looks at."""
+        return min(ATTACK_SYNTHETIC_ROWS, len(self.synthetic))
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Measured:
+    """The measurements of a report; `Report` describes them."""
+
+    lost: pd.DataFrame | None = None
+    ranges: pd.DataFrame | None = None
+    columns: pd.DataFrame | None = None
+    pairs: pd.DataFrame | None = None
+    synthetic_associations: pd.DataFrame
+    associations: AssociationDistance | None = None
+    reference_changes: tuple[float, float] | None = None
+    utility: pd.DataFrame | None = None
+    attack: AttackResult | None = None
+
+
+def measure(tables: Tables, privacy: PrivacyReport | None, verbose: bool) -> Measured:
+    """Measure what the given tables allow; without real rows, next to nothing."""
+    real, synthetic, seed = tables.real, tables.synthetic, tables.seed
+    if real is None:
+        return Measured(synthetic_associations=association_matrix(synthetic))
+    stages = {
+        "lost": partial(lost_values, real, synthetic),
+        "ranges": partial(changed_ranges, real, synthetic),
+        "columns": partial(_distances, real, synthetic, 1, seed),
+        "associations": partial(association_distance, real, synthetic),
+    }
+    if real.shape[1] > 1:
+        stages["pairs"] = partial(_distances, real, synthetic, 2, seed)
+        stages["reference_changes"] = partial(_reference_changes, real, seed)
+    holdout, target = tables.holdout, tables.target
+    if holdout is not None:
+        stages["attack"] = partial(_attack, tables, real, holdout, privacy)
+        if target is not None:
+            stages["utility"] = partial(
+                tstr, real, holdout, synthetic, target,
+                n_rows=UTILITY_ROWS, random_state=seed,
+            )  # fmt: skip
+    found = {
+        name: stage() for name, stage in watched(stages.items(), "report", verbose)
+    }
+    return Measured(synthetic_associations=found["associations"].synthetic, **found)
+
+
+def mean_change(distance: AssociationDistance) -> float:
+    """Return the mean absolute difference over pairs of different columns."""
+    n = len(distance.difference)
+    return distance.mae * n / (n - 1)
+
+
+def _distances(
+    real: pd.DataFrame, synthetic: pd.DataFrame, k: int, seed: int
+) -> pd.DataFrame:
+    """Return the distances of k-way marginals, the furthest beyond chance first."""
+    found = marginal_distance(real, synthetic, k, references=False, random_state=seed)
+    off = pd.DataFrame(
+        {
+            "columns": list(found.sets),
+            "distance": found.values,
+            "floor": sampling_floor(real, k, random_state=seed).values,
+            "baseline": independence_baseline(real, k, random_state=seed).values,
+        }
+    )
+    excess = off["distance"] - CHANCE * off["floor"]
+    order = excess.sort_values(ascending=False, kind="stable").index
+    return off.loc[order].reset_index(drop=True)
+
+
+def _reference_changes(real: pd.DataFrame, seed: int) -> tuple[float, float]:
+    """Return the mean change of association by chance alone, and if all is lost."""
+    rng = np.random.default_rng(seed)
+    bootstrap = real.iloc[rng.integers(0, len(real), len(real))]
+    permuted = pd.DataFrame(
+        {name: real[name].array.take(rng.permutation(len(real))) for name in real}
+    )
+    floor, baseline = (
+        association_distance(real, each) for each in (bootstrap, permuted)
+    )
+    return mean_change(floor), mean_change(baseline)
+
+
+def _attack(
+    tables: Tables,
+    real: pd.DataFrame,
+    holdout: pd.DataFrame,
+    privacy: PrivacyReport | None,
+) -> AttackResult:
+    n, seed = min(ATTACK_ROWS, len(real), len(holdout)), tables.seed
+    return monte_carlo_attack(
+        _drawn(tables.synthetic, tables.n_attacked, seed),
+        _drawn(real, n, seed),
+        _drawn(holdout, n, seed),
+        privacy=None if privacy is None else privacy.curve(),
+    )
+
+
+def _drawn(frame: pd.DataFrame, n: int, seed: int) -> pd.DataFrame:
+    return frame if n >= len(frame) else frame.sample(n, random_state=seed)
