@@ -30,11 +30,6 @@ _LEAST = torch.finfo(torch.float32).tiny
 STRATEGIES = ("flat", "per-layer", "per-unit", "sparsified")
 
 
-def sensitivity(bounds: Sequence[float]) -> float:
-    """Return the sensitivity of a sum clipped to these bounds, group by group."""
-    return math.sqrt(math.fsum(bound * bound for bound in bounds))
-
-
 def group_sensitivity(bound: float) -> float:
     """Return the sensitivity of a sum of clipped *group* gradients.
 

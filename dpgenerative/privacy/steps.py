@@ -31,7 +31,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,9 +49,13 @@ from dpgenerative.privacy.gradients import (
 from dpgenerative.privacy.noise import Mechanisms
 
 Objective = Callable[[Tensor], tuple[Tensor, Tensor | None]]
-"""From row indices to losses of shape (n,) and images of shape (n, k), if needed."""
+"""From row indices to losses of shape (n,) and latents of shape (n, ...), if needed: of
+a flow, its points in the base space."""
 Divergence = Callable[[Tensor], Tensor]
-"""From the images of one partition, shape (m, k), m >= 1, to a scalar."""
+"""From the latents of one partition, shape (m, ...), m >= 1, to a scalar."""
+Chunk = tuple[Tensor, Tensor]
+"""Row indices, and which of them are present: the others are padding."""
+Gradients = dict[nn.Parameter, Tensor]
 AGGREGATIONS = ("term-wise", "micro", "batch")
 LARGEST_CHUNK = 4096
 """Rows whose losses are computed at a time."""
@@ -61,28 +65,32 @@ its caches hold."""
 
 
 class _FullPrecision:
-    """The one setting of matrix products that all threads share, and who needs it."""
+    """The one setting of matrix products that all threads share, and who needs it.
+
+    The first thread to enter changes it, and the last to leave changes it back: one
+    that leaves earlier must not take it from the others.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
         self._before = "highest"
 
-    def enter(self) -> None:
+    def __enter__(self) -> None:
         with self._lock:
             if self._users == 0:
-                try:
+                # A mix of torch's interfaces has no one answer.
+                with suppress(RuntimeError):
                     self._before = torch.get_float32_matmul_precision()
-                except RuntimeError:  # a mix of torch's interfaces has no one answer
-                    self._before = "highest"
                 torch.set_float32_matmul_precision("highest")
             self._users += 1
 
-    def leave(self) -> None:
+    def __exit__(self, *details: object) -> None:
         with self._lock:
             self._users -= 1
             if self._users == 0:
                 torch.set_float32_matmul_precision(self._before)
+                self._before = "highest"
 
 
 _FULL_PRECISION = _FullPrecision()
@@ -92,12 +100,8 @@ _FULL_PRECISION = _FullPrecision()
 def full_precision(model: nn.Module) -> Iterator[None]:
     """Keep autocast, TF32 and bfloat16 away: the margins of norms cover float32."""
     device = next(model.parameters()).device.type
-    _FULL_PRECISION.enter()
-    try:
-        with torch.autocast(device, enabled=False):
-            yield
-    finally:
-        _FULL_PRECISION.leave()
+    with _FULL_PRECISION, torch.autocast(device, enabled=False):
+        yield
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,7 @@ class Clipper:
         layers: Sequence[LayerGradients],
         present: Tensor,
         generator: torch.Generator,
-    ) -> dict[nn.Parameter, Tensor]:
+    ) -> Gradients:
         """Return the sum of the present rows' clipped gradients, in float64.
 
         The sensitivity of all sums together is `bound`.
@@ -135,8 +139,12 @@ class Clipper:
             self.bound, [layer.n_coordinates for layer in layers]
         )
         if self.strategy == "sparsified":
+
+            def thin(grads: Tensor) -> Tensor:
+                return clipping.sparsify(grads, self.sparsity, generator)
+
             parts = [
-                _sparsified_sum(layer, rows, bound, self.sparsity, generator)
+                _materialised_sum([layer], rows, bound, thin, 16)
                 for layer, bound in zip(layers, bounds, strict=True)
             ]
         else:
@@ -145,29 +153,31 @@ class Clipper:
                 layer.weighted_sum(scale)
                 for layer, scale in zip(layers, factors, strict=True)
             ]
-        return {p: x for part in parts for p, x in part.items()}
+        return _merged(parts)
 
     def _factors(
         self, layers: Sequence[LayerGradients], bounds: Sequence[float], rows: Tensor
     ) -> Sequence[Tensor | list[Tensor]]:
+        """Return the factors of every layer's rows, or of the units of every row."""
         if self.strategy == "per-unit":
             return [
                 _layer_unit_factors(layer.unit_norms(), bound, rows)
                 for layer, bound in zip(layers, bounds, strict=True)
             ]
         norms = [layer.squared_norms() for layer in layers]
+        squares, margins = zip(*norms, strict=True)
         if self.strategy == "flat":
-            total = torch.stack([square for square, _ in norms]).sum(0).sqrt()
-            margin = torch.stack([margin for _, margin in norms]).sum(0)
+            total = torch.stack(squares).sum(0).sqrt()
+            margin = torch.stack(margins).sum(0)
             return [clipping.factors(total, self.bound, margin) * rows] * len(layers)
         return [
             clipping.factors(square.sqrt(), bound, margin) * rows
-            for (square, margin), bound in zip(norms, bounds, strict=True)
+            for square, margin, bound in zip(squares, margins, bounds, strict=True)
         ]
 
     def group_sums(
         self, layers: Sequence[LayerGradients], groups: Tensor, n_groups: int
-    ) -> dict[nn.Parameter, Tensor]:
+    ) -> Gradients:
         """Return the sum of clipped partition gradients, per parameter.
 
         One record touches one partition, and can turn its clipped gradient round: the
@@ -177,12 +187,11 @@ class Clipper:
         squares = [g.double().flatten(1).square().sum(1) for p in parts for g in p]
         norms = torch.stack(squares).sum(0).sqrt()
         scale = clipping.factors(norms, self.group_bound, norms * 1e-6)
-        sums = {}
-        for layer, part in zip(layers, parts, strict=True):
-            for p, g in zip(layer.parameters, part, strict=True):
-                s = scale.view((-1,) + (1,) * (g.ndim - 1))
-                sums[p] = torch.where(s > 0, s * g, 0.0).sum(0)
-        return sums
+        return {
+            p: _scaled(g, scale).sum(0)
+            for layer, part in zip(layers, parts, strict=True)
+            for p, g in zip(layer.parameters, part, strict=True)
+        }
 
 
 def _without_unusable(layers: Sequence[LayerGradients]) -> Tensor:
@@ -210,27 +219,30 @@ def _layer_unit_factors(
     return list(torch.split(clipping.unit_factors(l1, ratio, bound, rows), widths, 1))
 
 
-def _sparsified_sum(
-    layer: LayerGradients,
+def _materialised_sum(
+    layers: Sequence[LayerGradients],
     rows: Tensor,
     bound: float,
-    sparsity: float,
-    generator: torch.Generator,
-) -> dict[nn.Parameter, Tensor]:
-    sums = {p: torch.zeros_like(p, dtype=torch.float64) for p in layer.parameters}
-    width = sum(p.numel() for p in layer.parameters)
-    for chunk in _chunks(rows, 16 * width):
-        grads = layer.per_example(chunk)
-        flat = torch.cat([g.flatten(1) for g in grads], 1)
-        thin = clipping.sparsify(flat, sparsity, generator)
-        norms = torch.linalg.vector_norm(thin, dim=1, dtype=torch.float64)
+    change: Callable[[Tensor], Tensor],
+    n_bytes: int,
+) -> Gradients:
+    """Return the sum of gradients that are changed and then clipped, one by one.
+
+    They are formed for a few rows at a time: an entry takes `n_bytes` on the way.
+    """
+    params = [p for layer in layers for p in layer.parameters]
+    sizes = [p.numel() for p in params]
+    total = torch.zeros(sum(sizes), dtype=torch.float64, device=rows.device)
+    for chunk in _chunks(rows, n_bytes * sum(sizes)):
+        grads = [g.flatten(1) for layer in layers for g in layer.per_example(chunk)]
+        changed = change(torch.cat(grads, 1))
+        norms = torch.linalg.vector_norm(changed, dim=1, dtype=torch.float64)
         scale = clipping.factors(norms, bound, norms * 1e-6) * rows[chunk]
-        thin = torch.where(scale.unsqueeze(1) > 0, thin, torch.zeros_like(thin))
-        total = scale @ thin.double()
-        pieces = torch.split(total, [p.numel() for p in layer.parameters])
-        for p, piece in zip(layer.parameters, pieces, strict=True):
-            sums[p] += piece.view_as(p)
-    return sums
+        # 0 x inf is not 0: rows without weight are left out, not multiplied.
+        changed = torch.where(scale.unsqueeze(1) > 0, changed, 0.0)
+        total += scale @ changed.double()
+    pieces = torch.split(total, sizes)
+    return {p: x.view_as(p) for p, x in zip(params, pieces, strict=True)}
 
 
 def _chunks(rows: Tensor, n_bytes: int) -> Iterator[slice]:
@@ -319,12 +331,12 @@ class PrivateGradient:
         self,
         model: nn.Module,
         objective: Objective,
-        chunks: Iterable[tuple[Tensor, Tensor]],
+        chunks: Iterable[Chunk],
         mechanisms: Mechanisms,
         generator: torch.Generator,
         divergence: Divergence | None = None,
         partition: Callable[[int], np.ndarray] | None = None,
-    ) -> dict[nn.Parameter, Tensor]:
+    ) -> Gradients:
         """Return the noisy mean gradient, per parameter.
 
         Parameters
@@ -350,8 +362,8 @@ class PrivateGradient:
                 )
             else:
                 total = self._coupled_total(model, objective, chunks, divergence)
-        stds = self.stds(model, divergence is not None)
         units = self.sensitivities(model, divergence is not None)
+        stds = self.stds(model, divergence is not None)
         noisy = mechanisms.gradient(
             list(total.values()),
             [stds[p] for p in total],
@@ -368,50 +380,49 @@ class PrivateGradient:
         self,
         model: nn.Module,
         objective: Objective,
-        chunks: Iterable[tuple[Tensor, Tensor]],
+        chunks: Iterable[Chunk],
         generator: torch.Generator,
         divergence: Divergence | None,
         partition: Callable[[int], np.ndarray] | None,
-    ) -> dict[nn.Parameter, Tensor]:
+    ) -> Gradients:
         """Return the clipped mean gradient before noise, in float64."""
         total = _zeros(model)
-        for indices, present in chunks:
-            with record(model) as calls:
-                losses, images = objective(indices)
-            loss = torch.where(present, losses, torch.zeros_like(losses)).sum()
-            layers = layer_gradients(
-                model, calls, loss, retain_graph=divergence is not None
-            )
-            sums = self.clipper.clipped_sums(layers, present, generator)
+        for chunk in chunks:
+            calls, loss, latents = _recorded(model, objective, chunk)
+            layers = layer_gradients(model, calls, loss, divergence is not None)
+            sums = self.clipper.clipped_sums(layers, chunk[1], generator)
             _accumulate(total, sums, 1 / self.batch_size)
-            if divergence is not None and images is not None and partition is not None:
-                rows = torch.from_numpy(partition(len(present))).to(images.device)
+            if divergence is not None and latents is not None and partition is not None:
+                rows = torch.from_numpy(partition(len(latents))).to(latents.device)
                 # Padding goes to a partition of its own, which is left out.
-                rows = torch.where(present, rows, self.n_partitions)
-                groups = [images[rows == g] for g in range(self.n_partitions)]
-                terms = [divergence(members) for members in groups if len(members)]
-                if terms:
-                    layers = self._reached_sites(model, calls, torch.stack(terms).sum())
-                    sums = self._group_sums(layers, rows)
-                    _accumulate(total, sums, 1 / self.n_partitions)
+                rows = torch.where(chunk[1], rows, self.n_partitions)
+                sums = self._batch_wise_sums(model, calls, latents, rows, divergence)
+                _accumulate(total, sums, 1 / self.n_partitions)
         return total
 
-    def _reached_sites(
-        self, model: nn.Module, calls: dict[nn.Module, list[Call]], loss: Tensor
-    ) -> list[LayerGradients]:
-        """Return the sites of the batch-wise term: within `reach` and nowhere else."""
+    def _batch_wise_sums(
+        self,
+        model: nn.Module,
+        calls: dict[nn.Module, list[Call]],
+        latents: Tensor,
+        rows: Tensor,
+        divergence: Divergence,
+    ) -> Gradients:
+        """Return the sum of clipped partition gradients, of `reach` and nothing else.
+
+        A partition's term depends on its own rows alone: one backward pass of the sum
+        of all terms leaves at every row the gradient of its partition's.
+        """
+        groups = [latents[rows == g] for g in range(self.n_partitions)]
+        terms = [divergence(members) for members in groups if len(members)]
+        if not terms:
+            return {}
         part = model.get_submodule(self.reach)
         within = set(part.modules())
-        return layer_gradients(
-            part, {m: c for m, c in calls.items() if m in within}, loss
-        )
-
-    def _group_sums(
-        self, layers: Sequence[LayerGradients], rows: Tensor
-    ) -> dict[nn.Parameter, Tensor]:
-        present = rows < self.n_partitions
+        calls = {module: found for module, found in calls.items() if module in within}
+        layers = layer_gradients(part, calls, torch.stack(terms).sum())
         for layer in layers:
-            layer.keep(present)
+            layer.keep(rows < self.n_partitions)
         return self.clipper.group_sums(
             layers, rows.clamp(max=self.n_partitions - 1), self.n_partitions
         )
@@ -420,51 +431,67 @@ class PrivateGradient:
         self,
         model: nn.Module,
         objective: Objective,
-        chunks: Iterable[tuple[Tensor, Tensor]],
+        chunks: Iterable[Chunk],
         divergence: Divergence | None,
-    ) -> dict[nn.Parameter, Tensor]:
+    ) -> Gradients:
         """Return the clipped gradient of a baseline before noise, in float64."""
-        ((indices, present),) = chunks
-        with record(model) as calls:
-            losses, images = objective(indices)
-        loss = torch.where(present, losses, torch.zeros_like(losses)).sum()
-        term = None
-        if divergence is not None and images is not None and bool(present.any()):
-            term = divergence(images[present])
-        layers = layer_gradients(model, calls, loss, retain_graph=term is not None)
+        (chunk,) = chunks
+        present, bound = chunk[1], self.clipper.bound
+        calls, loss, latents = _recorded(model, objective, chunk)
+        term = _whole_term(divergence, latents, present)
+        layers = layer_gradients(model, calls, loss, term is not None)
         shared = _zeros(model)
         if term is not None:
-            _accumulate(
-                shared, _whole_sum(layer_gradients(model, calls, term), present), 1.0
-            )
+            coupled = layer_gradients(model, calls, term)
+            _accumulate(shared, _whole_sum(coupled, present), 1.0)
         if self.aggregation == "batch":
             _accumulate(shared, _whole_sum(layers, present), 1 / self.batch_size)
-            return _clipped(shared, self.clipper.bound)
+            return _clipped(shared, bound)
         total = _zeros(model)
         if int(present.sum()) <= self.batch_cap:
-            sums = _shifted_sums(layers, present, shared, self.clipper.bound)
+            sums = _shifted_sums(layers, present, shared, bound)
             _accumulate(total, sums, 1 / self.batch_size)
         return total
 
 
-def _zeros(model: nn.Module) -> dict[nn.Parameter, Tensor]:
+def _recorded(
+    model: nn.Module, objective: Objective, chunk: Chunk
+) -> tuple[dict[nn.Module, list[Call]], Tensor, Tensor | None]:
+    """Return what a model did with a chunk, the loss of its rows, and their latents."""
+    with record(model) as calls:
+        loss, latents = _loss(objective, chunk)
+    return calls, loss, latents
+
+
+def _loss(objective: Objective, chunk: Chunk) -> tuple[Tensor, Tensor | None]:
+    """Return the summed loss of the rows present, and the latents of all."""
+    indices, present = chunk
+    losses, latents = objective(indices)
+    return torch.where(present, losses, torch.zeros_like(losses)).sum(), latents
+
+
+def _whole_term(
+    divergence: Divergence | None, latents: Tensor | None, present: Tensor
+) -> Tensor | None:
+    """Return the batch-wise term of all rows present, if there is one."""
+    if divergence is None or latents is None or not bool(present.any()):
+        return None
+    return divergence(latents[present])
+
+
+def _zeros(model: nn.Module) -> Gradients:
     # In float64: one row must not change how the other rows' sum is rounded.
     params = [p for p in model.parameters() if p.requires_grad]
     return {p: torch.zeros_like(p, dtype=torch.float64) for p in params}
 
 
-def _whole_sum(
-    layers: Sequence[LayerGradients], present: Tensor
-) -> dict[nn.Parameter, Tensor]:
+def _whole_sum(layers: Sequence[LayerGradients], present: Tensor) -> Gradients:
     """Return the sum of the present rows' gradients, unclipped."""
     rows = (present & _without_unusable(layers)).double()
-    parts = [layer.weighted_sum(rows) for layer in layers]
-    return {p: x for part in parts for p, x in part.items()}
+    return _merged([layer.weighted_sum(rows) for layer in layers])
 
 
-def _clipped(
-    total: dict[nn.Parameter, Tensor], bound: float
-) -> dict[nn.Parameter, Tensor]:
+def _clipped(total: Gradients, bound: float) -> Gradients:
     """Return one gradient, clipped as a whole."""
     norm = torch.stack([x.square().sum() for x in total.values()]).sum().sqrt()
     scale = clipping.factors(norm, bound, norm * 1e-6)
@@ -472,29 +499,26 @@ def _clipped(
 
 
 def _shifted_sums(
-    layers: Sequence[LayerGradients],
-    present: Tensor,
-    shared: dict[nn.Parameter, Tensor],
-    bound: float,
-) -> dict[nn.Parameter, Tensor]:
+    layers: Sequence[LayerGradients], present: Tensor, shared: Gradients, bound: float
+) -> Gradients:
     """Return the sum of clipped ``g_i + K``, K one gradient that all rows share."""
     rows = present & _without_unusable(layers)
     params = [p for layer in layers for p in layer.parameters]
     shift = torch.cat([shared[p].flatten() for p in params])
-    total = torch.zeros_like(shift)
-    for chunk in _chunks(rows, 32 * len(shift)):
-        grads = [g.flatten(1) for layer in layers for g in layer.per_example(chunk)]
-        flat = torch.cat(grads, 1).double() + shift
-        norms = flat.norm(dim=1)
-        scale = clipping.factors(norms, bound, norms * 1e-6) * rows[chunk]
-        total += scale @ torch.where(scale.unsqueeze(1) > 0, flat, 0.0)
-    pieces = torch.split(total, [p.numel() for p in params])
-    return {p: x.view_as(p) for p, x in zip(params, pieces, strict=True)}
+    return _materialised_sum(layers, rows, bound, lambda g: g.double() + shift, 32)
 
 
-def _accumulate(
-    total: dict[nn.Parameter, Tensor], sums: dict[nn.Parameter, Tensor], scale: float
-) -> None:
+def _merged(parts: Iterable[Gradients]) -> Gradients:
+    return {p: x for part in parts for p, x in part.items()}
+
+
+def _scaled(gradients: Tensor, factors: Tensor) -> Tensor:
+    """Return every gradient times its factor; 0 x inf is 0 here."""
+    s = factors.view((-1,) + (1,) * (gradients.ndim - 1))
+    return torch.where(s > 0, s * gradients, 0.0)
+
+
+def _accumulate(total: Gradients, sums: Gradients, scale: float) -> None:
     for p, x in sums.items():
         total[p].add_(x, alpha=scale)
 
@@ -502,18 +526,19 @@ def _accumulate(
 def plain_gradient(
     model: nn.Module,
     objective: Objective,
-    chunks: Iterable[tuple[Tensor, Tensor]],
+    chunks: Iterable[Chunk],
     batch_size: float,
     divergence: Divergence | None = None,
-) -> dict[nn.Parameter, Tensor]:
+) -> Gradients:
     """Return the mean gradient without clipping or noise, for `epsilon=None`."""
     params = [p for p in model.parameters() if p.requires_grad]
     total = {p: torch.zeros_like(p) for p in params}
-    for indices, present in chunks:
-        losses, images = objective(indices)
-        loss = torch.where(present, losses, torch.zeros_like(losses)).sum() / batch_size
-        if divergence is not None and images is not None and bool(present.any()):
-            loss = loss + divergence(images[present])
+    for chunk in chunks:
+        loss, latents = _loss(objective, chunk)
+        loss = loss / batch_size
+        term = _whole_term(divergence, latents, chunk[1])
+        if term is not None:
+            loss = loss + term
         grads = torch.autograd.grad(loss, params)
         _accumulate(total, dict(zip(params, grads, strict=True)), 1.0)
     return total
@@ -522,7 +547,7 @@ def plain_gradient(
 def estimate_norm(
     model: nn.Module,
     objective: Objective,
-    chunks: Iterable[tuple[Tensor, Tensor]],
+    chunks: Iterable[Chunk],
     mechanisms: Mechanisms,
     noise_multiplier: float,
     quantile: float = 0.5,
@@ -546,13 +571,11 @@ def estimate_norm(
     """
     edges = np.geomspace(1e-4, 1e4, 81)
     counts = np.zeros(len(edges) + 1, dtype=int)
-    for indices, present in chunks:
+    for chunk in chunks:
         with full_precision(model):
-            with record(model) as calls:
-                losses, _ = objective(indices)
-            loss = torch.where(present, losses, torch.zeros_like(losses)).sum()
+            calls, loss, _ = _recorded(model, objective, chunk)
             layers = layer_gradients(model, calls, loss)
-            usable = present & _without_unusable(layers)
+            usable = chunk[1] & _without_unusable(layers)
             squares = torch.stack([layer.squared_norms()[0] for layer in layers]).sum(0)
         cells = np.searchsorted(edges, squares.sqrt()[usable].cpu().numpy())
         counts += np.bincount(cells, minlength=len(counts))
