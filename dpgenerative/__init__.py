@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from dpgenerative.privacy.budget import PrivacyBudget
     from dpgenerative.synthesizers import DPHFlowSynthesizer, DPVAESynthesizer, load
     from dpgenerative.synthesizers.forecast import Forecast, forecast
+    from dpgenerative.tables.column import Column
     from dpgenerative.tables.constraints import (
         Determines,
         FixedCombinations,
         Impossible,
         LessEqual,
     )
-    from dpgenerative.tables.schema import Column, Schema
+    from dpgenerative.tables.schema import Schema
 
 __all__ = [
     "Column",
@@ -49,7 +50,7 @@ __all__ = [
     "search_privacy",
 ]
 _HOMES = {
-    "Column": "tables.schema",
+    "Column": "tables.column",
     "DPHFlowSynthesizer": "synthesizers",
     "DPVAESynthesizer": "synthesizers",
     "Forecast": "synthesizers.forecast",

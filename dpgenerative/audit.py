@@ -53,7 +53,9 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan, row_budget
 from dpgenerative.privacy.steps import Divergence, Objective, PrivateGradient
 from dpgenerative.synthesizers.base import Synthesizer
-from dpgenerative.tables.schema import Column, Schema, can_hold_missing, is_real_dtype
+from dpgenerative.tables.column import Column
+from dpgenerative.tables.dtypes import can_hold_missing, is_real_dtype
+from dpgenerative.tables.schema import Schema
 
 PAIRS = ("outlier", "category", "missing")
 CANARY = "\N{SNOWMAN} a string that no other row holds"

@@ -267,8 +267,9 @@ def _read_raw(path: str, schema: Schema, form: CsvFormat) -> pd.DataFrame:
     They are what the fit did not find, or was not told of: as missing ones they would
     seem to have been missing all along.
     """
+    from dpgenerative.tables.column import Column
     from dpgenerative.tables.files import read_table
-    from dpgenerative.tables.schema import Column, Schema
+    from dpgenerative.tables.schema import Schema
 
     as_written = Schema(replace(column, other=None) for column in schema.columns)
     frame = read_table(path, as_written, False, form)

@@ -32,7 +32,8 @@ from __future__ import annotations
 
 from sklearn.utils import Bunch
 
-from dpgenerative.tables.schema import Column, Schema
+from dpgenerative.tables.column import Column
+from dpgenerative.tables.schema import Schema
 
 _ORDERED_CODES = {
     "rate_marriage": (1.0, 2.0, 3.0, 4.0, 5.0),

@@ -21,7 +21,7 @@ import pandas as pd
 
 from dpgenerative import Column, DPHFlowSynthesizer, Impossible, Schema
 from dpgenerative.datasets import load_fair
-from dpgenerative.tables.constraints import satisfies
+from dpgenerative.tables.conditions import satisfies
 
 CONDITIONS = {
     "first in the flow's order": {"affairs": (0.01, None)},

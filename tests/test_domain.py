@@ -23,8 +23,8 @@ from dpgenerative.encoding.transformer import (
 )
 from dpgenerative.exceptions import SamplingError
 from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.tables.column import OTHER
 from dpgenerative.tables.files import read_table
-from dpgenerative.tables.schema import OTHER
 
 both = pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
 FAST = {"n_steps": 3, "batch_size": 64, "random_state": 0}

@@ -16,13 +16,9 @@ from hypothesis import strategies as st
 
 from dpgenerative import LessEqual
 from dpgenerative.exceptions import UnsupportedColumnError
-from dpgenerative.tables.schema import (
-    KINDS,
-    Column,
-    Schema,
-    can_hold_missing,
-    is_real_dtype,
-)
+from dpgenerative.tables.column import KINDS, Column
+from dpgenerative.tables.dtypes import can_hold_missing, is_real_dtype
+from dpgenerative.tables.schema import Schema
 
 AGE = Column("age", "integer", lower=0, upper=120)
 SHARE = Column("share", "continuous", lower=0.0, upper=1.0, resolution=0.01)
@@ -204,7 +200,7 @@ def test_one_fact_is_no_list_of_facts():
 
 @pytest.mark.parametrize("wrong", ["age", {"name": "age"}, None])
 def test_only_columns_are_taken(wrong):
-    with pytest.raises(ValueError, match="takes Column objects") as caught:
+    with pytest.raises(ValueError, match="columns as Column objects") as caught:
         Schema([AGE, wrong])
     assert repr(wrong) in str(caught.value)
 

@@ -32,7 +32,8 @@ from dpgenerative.encoding.transformer import (
     supposed_counts,
 )
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.tables.schema import Column, Schema
+from dpgenerative.tables.column import Column
+from dpgenerative.tables.schema import Schema
 
 DELTA = 1e-5
 TOP = 1 - 2.0**-24

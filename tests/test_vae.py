@@ -38,7 +38,8 @@ from dpgenerative.models.vae import (
 from dpgenerative.privacy.accounting import joint_multiplier
 from dpgenerative.privacy.latents import ReleasedMoments, cell_moments, moments
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.tables.schema import Column, Schema
+from dpgenerative.tables.column import Column
+from dpgenerative.tables.schema import Schema
 
 FAST = {"n_steps": 20, "batch_size": 64, "random_state": 0}
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import replace
 
+from dpgenerative.tables.column import Column
 from dpgenerative.tables.constraints import LessEqual
-from dpgenerative.tables.schema import Column, Schema
+from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.times import PER_DAY
 
 LONGEST_DAYS = 100_000.0

@@ -51,15 +51,18 @@ from dpgenerative.encoding.increments import (
     scale,
 )
 from dpgenerative.privacy.noise import Key, Mechanisms, threshold_for
-from dpgenerative.tables.constraints import alternatives, is_missing, satisfies
+from dpgenerative.tables.column import Column
+from dpgenerative.tables.conditions import alternatives, satisfies
 from dpgenerative.tables.containers import holds_objects, labels, plain
-from dpgenerative.tables.schema import Column, Schema, decimal_scale, is_real_dtype
+from dpgenerative.tables.dtypes import decimal_scale, is_real_dtype
+from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.times import (
     PER_DAY,
     from_units,
     to_units,
     year_starts,
 )
+from dpgenerative.tables.values import is_missing
 
 RELEASE = "marginals"
 """What the plan calls all that is released here."""

@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 
 from dpgenerative.encoding.transformer import as_numbers, distinct_values
+from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import TableFormat, as_table, select_columns
-from dpgenerative.tables.schema import Column, Schema
+from dpgenerative.tables.schema import Schema
 
 
 def public_table(

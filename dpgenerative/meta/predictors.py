@@ -40,7 +40,8 @@ from dpgenerative.tables.containers import (
     objects,
     plain,
 )
-from dpgenerative.tables.schema import Schema, is_real_dtype
+from dpgenerative.tables.dtypes import is_real_dtype
+from dpgenerative.tables.schema import Schema
 
 LEAST_ROWS = 1000
 """Rows that are sampled at least, where the user names no number: they cost nothing."""

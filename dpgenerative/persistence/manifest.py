@@ -47,8 +47,10 @@ from dpgenerative.models.flow import AnchoredBlock, Dequantizer, HFlow, SplineNe
 from dpgenerative.models.vae import VAE, Decoder, Encoder
 from dpgenerative.privacy.plan import PrivacyPlan, PrivacyReport
 from dpgenerative.tables import constraints
+from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import TableFormat
-from dpgenerative.tables.schema import Column, Schema, decimal_scale
+from dpgenerative.tables.dtypes import decimal_scale
+from dpgenerative.tables.schema import Schema
 
 FORMAT = 1
 """Version of the files that are written; older ones are read too."""

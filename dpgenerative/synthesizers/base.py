@@ -240,7 +240,7 @@ class Synthesizer(BaseEstimator):
         random_state : int, RandomState instance or None, default=None
             None gives fresh rows at every call; an int the same rows.
         given : mapping or DataFrame, optional
-            Conditions by column name (`tables.constraints`): a value, a list of
+            Conditions by column name (`tables.conditions`): a value, a list of
             values, an interval ``(low, high)`` with its ends, or None for missing. A
             table instead asks for one completion of every row: columns that it lacks
             are drawn given those that it has; values beyond its bounds, and levels

@@ -43,10 +43,12 @@ from dpgenerative.encoding.transformer import (
     TableTransformer,
 )
 from dpgenerative.exceptions import SamplingError
-from dpgenerative.tables.constraints import alternatives, is_missing, satisfies
+from dpgenerative.tables.column import Column
+from dpgenerative.tables.conditions import alternatives, check_condition, satisfies
 from dpgenerative.tables.containers import labels
-from dpgenerative.tables.schema import Column, Schema, check_condition
+from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.times import from_units, temporal_kind, time_zone, to_units
+from dpgenerative.tables.values import is_missing
 
 LEAST_ROWS = 500
 """So many candidates are kept at least where the largest weight is not known."""

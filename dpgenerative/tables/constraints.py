@@ -5,114 +5,36 @@ book, never read off the private rows. Nothing is spent on them. The second colu
 an order is learned as its distance from the first where that can be (`increments`).
 Models do not learn the others; `sample` draws anew what breaks them, or repairs it
 where only one value fits, and both are post-processing of what was released.
-
-A *condition* on one column, here and in ``sample(given=...)``, is
-
-- a value: equal to it, as Python has it (1, 1.0 and True are equal), and as the column
-  holds it (.1 is the nearest number of 32 bits where the column has such);
-- a list (or set) of values: equal to one of them;
-- a tuple ``(low, high)``: between them, both included, None for no limit;
-- None (or NaN): missing.
+What a condition on a column can say stands in `tables.conditions`.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import pandas as pd
 
-from dpgenerative.tables.times import count_of, temporal_kind, to_units
-
-
-def is_missing(value: Any) -> bool:
-    """Return whether one value is None or a NaN of some kind."""
-    return value is None or bool(np.ndim(value) == 0 and pd.isna(value))
-
-
-def alternatives(condition: Any) -> list[Any]:
-    """Return the values, intervals and missing values that a condition lists."""
-    if isinstance(condition, (list, set, frozenset, np.ndarray, pd.Series, pd.Index)):
-        return list(condition)
-    return [condition]
-
-
-def satisfies(series: pd.Series, condition: Any) -> np.ndarray:
-    """Return which values of a column satisfy a condition.
-
-    Parameters
-    ----------
-    series : Series of length n
-    condition : object
-        See the module's text.
-
-    Returns
-    -------
-    ndarray of bool of shape (n,)
-    """
-    found = np.zeros(len(series), dtype=bool)
-    values = []
-    for part in alternatives(condition):
-        if isinstance(part, tuple):
-            found |= _between(series, part)
-        elif is_missing(part):
-            found |= series.isna().to_numpy(bool)
-        else:
-            values.append(part)
-    return found | _equal(series, values) if values else found
-
-
-def _equal(series: pd.Series, values: list[Any]) -> np.ndarray:
-    kind = temporal_kind(series.dtype)
-    if kind is not None:
-        times = [count_of(value, kind, "us") for value in values]
-        return np.isin(to_units(series, "us"), times)
-    held = [_as_held(value, series.dtype) for value in values]
-    found = series.isin(held).to_numpy(bool)
-    if series.dtype == object and any(isinstance(each, dt.date) for each in series):
-        asked = to_units(pd.Series(values, dtype=object), "us")
-        found |= np.isin(to_units(series, "us"), asked)
-    return found
-
-
-def _between(series: pd.Series, interval: tuple[Any, ...]) -> np.ndarray:
-    kind, values = _line_of(series), _on_line(series)
-    found = ~np.isnan(values)
-    for end, reaches in zip(interval, (np.greater_equal, np.less_equal), strict=True):
-        if not is_missing(end):
-            limit = count_of(end, kind, "us") if kind else _as_held(end, series.dtype)
-            found &= reaches(values, limit)
-    return found
-
-
-def _as_held(value: Any, dtype: Any) -> Any:
-    """Return a number as a column of floats holds it, all else as it is."""
-    if not (isinstance(value, (int, float)) and pd.api.types.is_float_dtype(dtype)):
-        return value
-    with np.errstate(over="ignore"):
-        return getattr(dtype, "numpy_dtype", dtype).type(value).item()
-
-
-def _line_of(series: pd.Series) -> str | None:
-    """Return the kind of times of an ordered column, None for numbers.
-
-    Numbers have dtypes of their own: what is ordered among objects are dates.
-    """
-    return "datetime" if series.dtype == object else temporal_kind(series.dtype)
-
-
-def _on_line(series: pd.Series) -> np.ndarray:
-    if _line_of(series) is not None:
-        return to_units(series, "us")
-    return pd.to_numeric(series).to_numpy(float, na_value=np.nan)
+from dpgenerative.tables.column import Column
+from dpgenerative.tables.conditions import (
+    alternatives,
+    check_condition,
+    on_line,
+    refuse_condition,
+    satisfies,
+)
+from dpgenerative.tables.dtypes import can_hold
+from dpgenerative.tables.times import count_of
+from dpgenerative.tables.values import as_held, as_json, is_missing
 
 
 class Constraint(ABC):
     """A fact about rows: `holds` says which rows satisfy it."""
+
+    takes_times: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -135,6 +57,31 @@ class Constraint(ABC):
     def conditions_on(self) -> Iterator[tuple[Hashable, Any]]:
         """Yield the conditions on single columns that it names, to be checked."""
         yield from ()
+
+    def check(
+        self, facts: Mapping[Hashable, Column], dtypes: Mapping[Hashable, Any]
+    ) -> None:
+        """Require that its columns and values are those of a table.
+
+        Parameters
+        ----------
+        facts, dtypes : mapping
+            What is public of each column of the table, and its dtype.
+
+        Raises
+        ------
+        ValueError
+            For columns that it cannot speak of, or values that they cannot have.
+        """
+        for name in self.columns:
+            if facts[name].role == "id":
+                raise ValueError(f"{self!r} speaks of the identifiers {name!r}.")
+            if facts[name].temporal and not self.takes_times:
+                raise ValueError(f"{self!r} takes no column of times; got {name!r}.")
+        for name, condition in self.conditions_on():
+            check_condition(facts[name], condition)
+            if name in self.repairs and facts[name].numeric:
+                _check_storable(facts[name], condition, dtypes[name])
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists, strings and numbers, fit for JSON."""
@@ -163,6 +110,8 @@ class LessEqual(Constraint):
     [True, False]
     """
 
+    takes_times: ClassVar[bool] = True
+
     low: Hashable
     high: Hashable
     strict: bool = False
@@ -171,8 +120,30 @@ class LessEqual(Constraint):
     def columns(self) -> tuple[Hashable, ...]:
         return (self.low, self.high)
 
+    def check(
+        self, facts: Mapping[Hashable, Column], dtypes: Mapping[Hashable, Any]
+    ) -> None:
+        super().check(facts, dtypes)
+        low, high = (facts[name] for name in self.columns)
+        for column in (low, high):
+            if not column.numeric:
+                raise ValueError(f"{self!r} needs numbers or times in {column.name!r}.")
+        kinds = {column.kind if column.temporal else "" for column in (low, high)}
+        if len(kinds) > 1:
+            raise ValueError(f"{self!r} compares {sorted(kinds)}.")
+        if low.lower is None or high.lower is None:
+            return
+        first, last = low.lower, high.upper
+        if low.temporal:
+            first, last = (count_of(end, low.kind, "us") for end in (first, last))
+        if first > last or self.strict and first == last:
+            raise ValueError(
+                f"{self!r} can never hold: {low.name!r} is at least {low.lower}, "
+                f"{high.name!r} at most {high.upper}."
+            )
+
     def holds(self, frame: pd.DataFrame) -> np.ndarray:
-        low, high = (_on_line(frame[name]) for name in self.columns)
+        low, high = (on_line(frame[name]) for name in self.columns)
         missing = np.isnan(low) | np.isnan(high)
         return missing | (low < high if self.strict else low <= high)
 
@@ -202,7 +173,7 @@ class FixedCombinations(Constraint):
 
     def __post_init__(self) -> None:
         names = _names(self, self.names)
-        listed = tuple(tuple(map(_plain, row)) for row in self.combinations)
+        listed = tuple(tuple(map(as_json, row)) for row in self.combinations)
         if not listed or any(len(row) != len(names) for row in listed):
             _refuse(self, "combinations", f"must hold a value of each of {names}")
         object.__setattr__(self, "names", names)
@@ -238,6 +209,8 @@ class Impossible(Constraint):
     >>> Impossible({"age": (None, 15), "licence": "yes"}).holds(frame).tolist()
     [False, True]
     """
+
+    takes_times: ClassVar[bool] = True
 
     conditions: Any
 
@@ -306,7 +279,7 @@ class Determines(Constraint):
         names = _names(self, self.names)
         given = self.mapping
         pairs = tuple(given.items() if isinstance(given, Mapping) else given)
-        read = tuple((_key(key), _plain(value)) for key, value in pairs)
+        read = tuple((_key(key), as_json(value)) for key, value in pairs)
         if not read or any(len(key) != len(names) for key, _ in read):
             _refuse(self, "mapping", f"must map a value of each of {names}")
         if self.determined in names:
@@ -374,11 +347,6 @@ def constraint_from_dict(facts: Mapping[str, Any]) -> Constraint:
             f"constraint_from_dict: the key 'constraint' must be one of {list(KINDS)}; "
             f"got {dict(facts)}."
         )
-    if name == "Impossible":
-        rest["conditions"] = [
-            (column, _part_from_json(part))
-            for column, part in rest.get("conditions", ())
-        ]
     try:
         return KINDS[name](**rest)
     except TypeError as error:
@@ -402,24 +370,15 @@ def _names(constraint: Constraint, names: Any) -> tuple[Hashable, ...]:
     return found
 
 
-def _plain(value: Any) -> Any:
-    """Return one value as JSON can hold it, None where it is missing."""
-    if is_missing(value):
-        return None
-    if isinstance(value, (dt.datetime, dt.date, np.datetime64)):
-        return pd.Timestamp(value).isoformat()
-    if isinstance(value, (dt.timedelta, np.timedelta64)):
-        return str(pd.Timedelta(value))
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _key(values: Any) -> tuple[Any, ...]:
-    return tuple(map(_plain, values if isinstance(values, (tuple, list)) else [values]))
+    """Return one or several values as a tuple, as JSON can hold them."""
+    several = values if isinstance(values, (tuple, list)) else (values,)
+    return tuple(map(as_json, several))
 
 
 def _keys(frame: pd.DataFrame, names: Sequence[Hashable]) -> Iterator[tuple[Any, ...]]:
     """Yield the values of some columns row by row, None where they are missing."""
-    columns = [map(_plain, frame[name].astype(object)) for name in names]
+    columns = [map(as_json, frame[name].astype(object)) for name in names]
     return zip(*columns, strict=True)
 
 
@@ -428,16 +387,22 @@ def _held(
 ) -> tuple[Any, ...]:
     """Return values as the columns of a table hold them."""
     pairs = zip(values, names, strict=True)
-    return tuple(_as_held(value, frame[name].dtype) for value, name in pairs)
+    return tuple(as_held(value, frame[name].dtype) for value, name in pairs)
 
 
 def _part(part: Any) -> Any:
-    return tuple(map(_plain, part)) if isinstance(part, tuple) else _plain(part)
+    """Return a value or an interval, also one from JSON, where values are plain."""
+    if isinstance(part, Mapping):
+        part = tuple(part["between"])
+    return _key(part) if isinstance(part, tuple) else as_json(part)
 
 
 def _part_to_json(part: Any) -> Any:
     return {"between": list(part)} if isinstance(part, tuple) else part
 
 
-def _part_from_json(part: Any) -> Any:
-    return tuple(part["between"]) if isinstance(part, Mapping) else part
+def _check_storable(column: Column, value: Any, dtype: Any) -> None:
+    """Require that a column of integers can hold what it is set to."""
+    is_whole = pd.api.types.is_integer_dtype(dtype)
+    if is_whole and not is_missing(value) and not can_hold(dtype, value):
+        refuse_condition(column, value, f"its dtype {dtype} cannot hold it")

@@ -27,7 +27,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpgenerative.tables.schema import Column, Schema, decimal_scale, is_real_dtype
+from dpgenerative.tables.column import Column
+from dpgenerative.tables.dtypes import decimal_scale, is_real_dtype
+from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.times import temporal_kind
 
 TRUE = frozenset({"true", "t", "yes", "y", "1"})

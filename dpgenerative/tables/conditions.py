@@ -1,0 +1,159 @@
+"""Conditions on one column: what they say, which values satisfy them.
+
+A *condition*, in a constraint and in ``sample(given=...)``, is
+
+- a value: equal to it, as Python has it (1, 1.0 and True are equal), and as the column
+  holds it (.1 is the nearest number of 32 bits where the column has such);
+- a list (or set) of values: equal to one of them;
+- a tuple ``(low, high)``: between them, both included, None for no limit;
+- None (or NaN): missing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from typing import Any, NoReturn
+
+import numpy as np
+import pandas as pd
+
+from dpgenerative.tables.column import EXAMPLES, Column
+from dpgenerative.tables.times import count_of, temporal_kind, to_units
+from dpgenerative.tables.values import as_held, is_missing
+
+
+def alternatives(condition: Any) -> list[Any]:
+    """Return the values, intervals and missing values that a condition lists."""
+    if isinstance(condition, (list, set, frozenset, np.ndarray, pd.Series, pd.Index)):
+        return list(condition)
+    return [condition]
+
+
+def satisfies(series: pd.Series, condition: Any) -> np.ndarray:
+    """Return which values of a column satisfy a condition.
+
+    Parameters
+    ----------
+    series : Series of length n
+    condition : object
+        See the module's text.
+
+    Returns
+    -------
+    ndarray of bool of shape (n,)
+    """
+    found = np.zeros(len(series), dtype=bool)
+    values = []
+    for part in alternatives(condition):
+        if isinstance(part, tuple):
+            found |= _between(series, part)
+        elif is_missing(part):
+            found |= series.isna().to_numpy(bool)
+        else:
+            values.append(part)
+    return found | _equal(series, values) if values else found
+
+
+def _equal(series: pd.Series, values: list[Any]) -> np.ndarray:
+    kind = temporal_kind(series.dtype)
+    if kind is not None:
+        times = [count_of(value, kind, "us") for value in values]
+        return np.isin(to_units(series, "us"), times)
+    held = [as_held(value, series.dtype) for value in values]
+    found = series.isin(held).to_numpy(bool)
+    if series.dtype == object and any(isinstance(each, dt.date) for each in series):
+        asked = to_units(pd.Series(values, dtype=object), "us")
+        found |= np.isin(to_units(series, "us"), asked)
+    return found
+
+
+def _between(series: pd.Series, interval: tuple[Any, ...]) -> np.ndarray:
+    kind, values = _line_of(series), on_line(series)
+    found = ~np.isnan(values)
+    for end, reaches in zip(interval, (np.greater_equal, np.less_equal), strict=True):
+        if not is_missing(end):
+            limit = count_of(end, kind, "us") if kind else as_held(end, series.dtype)
+            found &= reaches(values, limit)
+    return found
+
+
+def _line_of(series: pd.Series) -> str | None:
+    """Return the kind of times of an ordered column, None for numbers.
+
+    Numbers have dtypes of their own: what is ordered among objects are dates.
+    """
+    return "datetime" if series.dtype == object else temporal_kind(series.dtype)
+
+
+def on_line(series: pd.Series) -> np.ndarray:
+    """Return an ordered column as floats, times in microseconds; NaN where missing."""
+    if _line_of(series) is not None:
+        return to_units(series, "us")
+    return pd.to_numeric(series).to_numpy(float, na_value=np.nan)
+
+
+def check_condition(column: Column, condition: Any) -> None:
+    """Require that a condition can hold for a column.
+
+    Raises
+    ------
+    ValueError
+        For what is no level or value of the column, an interval of levels or an empty
+        one, an empty list, or missing values where there are none.
+    """
+    parts = alternatives(condition)
+    if not parts:
+        refuse_condition(column, condition, "it lists no value")
+    for part in parts:
+        why = _why_never(column, part)
+        if why is not None:
+            refuse_condition(column, part, why)
+
+
+def refuse_condition(column: Column, condition: object, why: str) -> NoReturn:
+    """Raise the error of a condition that no value of a column satisfies."""
+    raise ValueError(
+        f"The condition {condition!r} on the column {column.name!r} can never hold: "
+        f"{why}."
+    )
+
+
+def _why_never(column: Column, part: Any) -> str | None:
+    """Return why no value of a column can satisfy a condition, None where some can."""
+    if isinstance(part, tuple):
+        return _why_empty(column, part)
+    if is_missing(part):
+        return "the column has no missing values" if column.nullable is False else None
+    if column.numeric:
+        why = _why_empty(column, (part, part))
+        if why is None and column.misses_step(column.count(part)):
+            why = f"it is no multiple of the resolution {column.step:g}"
+        return why
+    if column.levels is None or part in column.levels:
+        return None
+    more = " and others" if len(column.levels) > 20 else ""
+    return f"it is none of its levels {list(column.levels[:20])}{more}"
+
+
+def _why_empty(column: Column, interval: tuple[Any, ...]) -> str | None:
+    if not column.numeric:
+        return "the column has levels, not intervals; list them"
+    if len(interval) != 2:
+        return "an interval is a pair (low, high)"
+    try:
+        low, high = (
+            math.copysign(math.inf, sign) if is_missing(end) else column.count(end)
+            for sign, end in zip((-1, 1), interval, strict=True)
+        )
+    except (ValueError, TypeError, OverflowError):
+        if not column.temporal:
+            return "the column holds numbers only"
+        example = EXAMPLES[column.kind]
+        return f"the column holds {column.kind}s only, such as {example!r}"
+    if not low <= high:
+        return "the interval is empty"
+    bounds = column.numbers
+    if bounds.lower is not None and (high < bounds.lower or low > bounds.upper):
+        return f"it is outside the bounds [{column.lower}, {column.upper}]"
+    return None

@@ -1,0 +1,38 @@
+"""Single values as a schema states them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether one value is None or a NaN of some kind."""
+    return value is None or bool(np.ndim(value) == 0 and pd.isna(value))
+
+
+def as_python(value: Any) -> Any:
+    """Return a scalar of numpy as Python's own, all else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def as_json(value: Any) -> Any:
+    """Return one value as JSON can hold it, None where it is missing."""
+    if is_missing(value):
+        return None
+    if isinstance(value, (dt.datetime, dt.date, np.datetime64)):
+        return pd.Timestamp(value).isoformat()
+    if isinstance(value, (dt.timedelta, np.timedelta64)):
+        return str(pd.Timedelta(value))
+    return as_python(value)
+
+
+def as_held(value: Any, dtype: Any) -> Any:
+    """Return a number as a column of floats holds it, all else as it is."""
+    if not (isinstance(value, (int, float)) and pd.api.types.is_float_dtype(dtype)):
+        return value
+    with np.errstate(over="ignore"):
+        return getattr(dtype, "numpy_dtype", dtype).type(value).item()
