@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.base import clone, is_classifier
 from sklearn.model_selection import (
     GroupKFold,
     KFold,
@@ -19,6 +19,7 @@ from sklearn.model_selection import (
 from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._validation import check_number
+from dpgenerative.meta.pipeline import parts
 from dpgenerative.meta.predictors import SyntheticClassifier, SyntheticRegressor
 from dpgenerative.meta.search import PrivateSearch
 from dpgenerative.privacy.accounting import epsilon_of_pairs
@@ -148,16 +149,7 @@ def _cost(estimator: Any) -> list[tuple[float, float]]:
         estimator = estimator.synthesizer or DPHFlowSynthesizer()
     if isinstance(estimator, Synthesizer):
         return [(estimator._epsilon or math.inf, estimator.delta)]
-    inner = estimator.get_params(deep=False).values()
-    steps = [part for value in inner for part in _parts(value)]
-    return [cost for part in steps for cost in _cost(part)]
-
-
-def _parts(value: Any) -> list[Any]:
-    """Return the estimators in a parameter: itself, or the steps in a list."""
-    if isinstance(value, (list, tuple)):
-        return [part for item in value for part in _parts(item)]
-    return [value] if isinstance(value, BaseEstimator) else []
+    return [cost for part in parts(estimator) for cost in _cost(part)]
 
 
 def _holds_out(cv: Any) -> bool:
