@@ -35,10 +35,11 @@ import pandas as pd
 import torch
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
-from scipy.stats import beta, binom
+from scipy.stats import binom
 from sklearn.base import clone
 from torch import Tensor, nn
 
+from dpgenerative._intervals import epsilon_of_rates, least_share
 from dpgenerative._random import Streams
 from dpgenerative._validation import check_number, check_option, refuse
 from dpgenerative.fitting.loop import train
@@ -125,11 +126,6 @@ class AuditResult:
 
 
 # Bounds ---------------------------------------------------------------------------
-
-
-def _least_share(k: int, n: int, confidence: float) -> float:
-    """Return the one-sided lower bound of a share (Clopper and Pearson 1934)."""
-    return float(beta.ppf(1 - confidence, k, n - k + 1)) if k > 0 else 0.0
 
 
 def _least_mu(accuracy: float) -> float:
@@ -381,7 +377,7 @@ def audit_mechanism(
     middle = line @ (with_row + without) / 2
     correct = int((noisy_with_row @ line > middle).sum())
     correct += int((noisy_without @ line <= middle).sum())
-    accuracy = _least_share(correct, 2 * n_trials, confidence)
+    accuracy = least_share(correct, 2 * n_trials, confidence)
     return AuditResult(
         "One step",
         _steps_epsilon(_least_mu(accuracy), plan),
@@ -557,9 +553,9 @@ def audit_training(
     plan = runs.plan
     if n_canaries == 1:
         correct = int(((scores > 0) == included).sum())
-        bound = _run_epsilon(_least_share(correct, n_runs, confidence), plan)
+        bound = _run_epsilon(least_share(correct, n_runs, confidence), plan)
         ideal = ndtr(0.5 / gaussian_multiplier(plan.epsilon, plan.delta))
-        least = _least_share(int(n_runs * ideal), n_runs, confidence)
+        least = least_share(int(n_runs * ideal), n_runs, confidence)
         mu = _least_mu(least)
         best = gaussian_epsilon(1 / mu, plan.delta) if mu > 0 else 0.0
         name = "Repeated trainings"
@@ -760,7 +756,7 @@ def audit_release(
     )
     bound = _split_bound(frame, worlds, claim[1], confidence)
     half = n_runs // 2
-    best = _rates_bound(half, half, 0, half, claim[1], confidence)
+    best = epsilon_of_rates((half, half), (0, half), claim[1], confidence)
     return AuditResult(
         f"Whole fits ({pair})", bound, float(confidence), *claim, best, 2 * n_runs
     )
@@ -834,18 +830,8 @@ def _split_bound(
         name, threshold, above, exchanged = region
         inside = (frame[name][half].to_numpy() >= threshold) == above
         likely = worlds[half] != exchanged
-        often, seldom = int(inside[likely].sum()), int(inside[~likely].sum())
-        n, m = int(likely.sum()), int((~likely).sum())
-        return _rates_bound(often, n, seldom, m, delta, confidence)
+        often = int(inside[likely].sum()), int(likely.sum())
+        seldom = int(inside[~likely].sum()), int((~likely).sum())
+        return epsilon_of_rates(often, seldom, delta, confidence)
 
     return bound(max(regions, key=lambda region: bound(region, first)), ~first)
-
-
-def _rates_bound(
-    k: int, n: int, j: int, m: int, delta: float, confidence: float
-) -> float:
-    """Return the epsilon that rates k of n and j of m need, at least 0."""
-    # Two one-sided intervals hold together with the confidence asked for.
-    each = (1 + confidence) / 2
-    low, high = _least_share(k, n, each), 1 - _least_share(m - j, m, each)
-    return math.log((low - delta) / high) if low - delta > high else 0.0

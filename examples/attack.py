@@ -38,9 +38,9 @@ def main(epsilon: float, out: Path) -> None:
         synth = DPHFlowSynthesizer(
             epsilon=budget, schema=fair.schema, hidden_units=256, n_steps=800
         ).fit(members)
-        promise = None if budget is None else synth.privacy_.curve()
+        guarantee = None if budget is None else synth.privacy_.curve()
         attack = likelihood_attack(
-            synth.score_samples, members, others, privacy=promise
+            synth.score_samples, members, others, privacy=guarantee
         )
         attack = dataclasses.replace(attack, name=name)
         attacks.append(attack)

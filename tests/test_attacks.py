@@ -14,6 +14,7 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 from torch.nn import functional as F
 
+from dpgenerative._intervals import clopper_pearson
 from dpgenerative._random import Streams
 from dpgenerative.fitting.loop import TrainingOptions, train
 from dpgenerative.layers import MaskedLinear
@@ -35,7 +36,6 @@ from dpgenerative.metrics.membership import (
     attack_result,
     auc_cap,
     average_precision_cap,
-    clopper_pearson,
     roc_cap,
 )
 from dpgenerative.metrics.tradeoff import phi

@@ -20,6 +20,7 @@ from dpgenerative.cli import main
 from dpgenerative.exceptions import HopelessBudgetWarning
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import make_plan
+from dpgenerative.privacy.report import cautions
 
 SCHEMA = Schema(
     [
@@ -114,13 +115,13 @@ def test_others_are_not(stds):
         ({"epsilon": 20.0}, "next to"),
     ],
 )
-def test_weak_promises_are_noted(changes, words):
+def test_weak_guarantees_are_noted(changes, words):
     facts = {
         "epsilon": 1.0, "delta": 1e-5, "n_rows": 50_000, "sampling_rate": 1.0,
         "n_steps": 10, "marginal_budget": 0.5, "has_open_keys": False,
     }  # fmt: skip
-    assert make_plan(**facts).cautions(5) == ()
-    (caution,) = make_plan(**{**facts, **changes}).cautions(5)
+    assert cautions(make_plan(**facts), 5) == ()
+    (caution,) = cautions(make_plan(**{**facts, **changes}), 5)
     assert words in caution
 
 

@@ -21,6 +21,7 @@ ORDER = (
     "_files",
     "_progress",
     "_validation",
+    "_intervals",
     "tables",
     "datasets",
     "layers",

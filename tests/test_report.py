@@ -24,7 +24,8 @@ from dpgenerative.metrics.losses import changed_ranges, lost_values
 from dpgenerative.metrics.membership import attack_result, auc_cap, roc_cap
 from dpgenerative.metrics.reporting import report
 from dpgenerative.metrics.utility import tstr
-from dpgenerative.privacy.plan import PrivacyPlan, PrivacyReport, row_budget
+from dpgenerative.privacy.plan import PrivacyPlan, row_budget
+from dpgenerative.privacy.report import PrivacyReport
 
 BANNER = "Contains private statistics: not for release"
 SENTINEL = "onlyreal"
@@ -53,7 +54,7 @@ class Guaranteed(PrivacyReport):
     """A report whose curve is at hand: accounting takes seconds."""
 
     def curve(self):
-        epsilon, delta = self.plan.promise
+        epsilon, delta = self.plan.guarantee
         return ((epsilon, delta), (epsilon / 2, 0.01)) if self.plan.private else ()
 
 
@@ -66,7 +67,7 @@ def fitted(epsilon=1.0, public=("column names",), k=1):
         sampling_rate=0.1, n_steps=10, rows_per_unit=k,
     )  # fmt: skip
     notes = ("The privacy unit is one row.",)
-    spent = plan.promise[0]
+    spent = plan.guarantee[0]
     privacy = Guaranteed(plan, spent, "flat clipping to norm 1", public, notes)
     return SimpleNamespace(privacy_=privacy)
 
@@ -191,7 +192,7 @@ def test_report_holds_the_numbers(full):
     assert set(full.utility["trained_on"]) == {"real", "synthetic"}
     assert full.attack.members.sum() == 300 == (~full.attack.members).sum()
     assert full.attack.privacy == fitted().privacy_.curve()
-    assert full.privacy.plan.promise == (1.0, 1e-5)
+    assert full.privacy.plan.guarantee == (1.0, 1e-5)
     assert len(full.findings) == 7
 
 

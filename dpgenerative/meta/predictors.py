@@ -29,7 +29,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._validation import check_number, refuse
 from dpgenerative.encoding.transformer import NO_LEVELS, floats, level_indices
-from dpgenerative.privacy.plan import PrivacyReport
+from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.synthesizers import DPHFlowSynthesizer
 from dpgenerative.synthesizers.base import Synthesizer, as_seed
 from dpgenerative.tables.containers import (

@@ -42,11 +42,11 @@ from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import (
     PrivacyPlan,
-    PrivacyReport,
     count_epsilon,
     refuse_difference,
     within,
 )
+from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.privacy.selection import (
     TrialDistribution,
     best_of,

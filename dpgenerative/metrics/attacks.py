@@ -33,6 +33,7 @@ from sklearn.base import ClassifierMixin, clone
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.preprocessing import OneHotEncoder
 
+from dpgenerative._intervals import clopper_pearson
 from dpgenerative._progress import watched
 from dpgenerative._validation import check_number, check_option
 from dpgenerative.metrics.columns import aligned, as_floats, is_number, takes_tables
@@ -47,7 +48,6 @@ from dpgenerative.metrics.membership import (
     AttackResult,
     Privacy,
     attack_result,
-    clopper_pearson,
 )
 
 MIN_ROWS = 50

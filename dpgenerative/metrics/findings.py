@@ -22,7 +22,7 @@ from dpgenerative.metrics.membership import AttackResult
 from dpgenerative.metrics.plots import SCORES, main_score, model_name
 
 if TYPE_CHECKING:
-    from dpgenerative.privacy.plan import PrivacyReport
+    from dpgenerative.privacy.report import PrivacyReport
 
 LIMITS = {
     "lost": (0.05, 0.20),
@@ -100,11 +100,11 @@ class Guarantee:
     @property
     def epsilon(self) -> float:
         """The guaranteed epsilon; inf without privacy."""
-        return self.report.plan.promise[0]
+        return self.report.plan.guarantee[0]
 
     @property
     def delta(self) -> float:
-        return self.report.plan.promise[1]
+        return self.report.plan.guarantee[1]
 
     @property
     def private(self) -> bool:

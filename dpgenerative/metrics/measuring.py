@@ -27,7 +27,7 @@ from dpgenerative.metrics.membership import AttackResult
 from dpgenerative.metrics.utility import tstr
 
 if TYPE_CHECKING:
-    from dpgenerative.privacy.plan import PrivacyReport
+    from dpgenerative.privacy.report import PrivacyReport
 
 ATTACK_ROWS = 2_000
 """Members and non-members attacked, each, at most."""

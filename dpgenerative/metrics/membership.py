@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy.integrate import trapezoid
-from scipy.stats import beta, norm, rankdata
+from scipy.stats import norm, rankdata
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
+from dpgenerative._intervals import clopper_pearson, epsilon_of_rates
 from dpgenerative._validation import check_number
 
 Privacy = Sequence[tuple[float, float]]
@@ -183,10 +184,7 @@ class AttackResult:
         members = self.members[rows] == above
         often = int(inside[members].sum()), int(members.sum())
         seldom = int(inside[~members].sum()), int((~members).sum())
-        # Two one-sided intervals hold together with the confidence asked for.
-        low = clopper_pearson(*often, self.confidence)[0]
-        high = clopper_pearson(*seldom, self.confidence)[1]
-        return math.log((low - delta) / high) if low - delta > high else 0.0
+        return epsilon_of_rates(often, seldom, delta, self.confidence)
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per figure, with columns value, low, high and cap."""
@@ -331,14 +329,6 @@ def average_precision_cap(privacy: Privacy, share: float) -> float:
     precision[1:] = share * tpr[1:] / (share * tpr[1:] + (1 - share) * fpr[1:])
     # Precision falls along the curve: its value at the left end bounds each piece.
     return float(tpr[0] + (np.diff(tpr) * precision[:-1]).sum())
-
-
-def clopper_pearson(k: int, n: int, confidence: float) -> tuple[float, float]:
-    """Return the exact interval of a share, k of n (Clopper and Pearson 1934)."""
-    tail = (1 - confidence) / 2
-    low = float(beta.ppf(tail, k, n - k + 1)) if k > 0 else 0.0
-    high = float(beta.ppf(1 - tail, k + 1, n - k)) if k < n else 1.0
-    return low, high
 
 
 def _guessed_precision(n: int, share: float) -> float:

@@ -25,7 +25,7 @@ from dpgenerative.metrics.measuring import Measured, Tables, measure
 from dpgenerative.metrics.page import write_page
 
 if TYPE_CHECKING:
-    from dpgenerative.privacy.plan import PrivacyReport
+    from dpgenerative.privacy.report import PrivacyReport
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -45,7 +45,8 @@ from dpgenerative.models import images, priors
 from dpgenerative.models.cells import Cells
 from dpgenerative.models.flow import AnchoredBlock, Dequantizer, HFlow, SplineNetwork
 from dpgenerative.models.vae import VAE, Decoder, Encoder
-from dpgenerative.privacy.plan import PrivacyPlan, PrivacyReport
+from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.tables import constraints
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import TableFormat

@@ -14,10 +14,8 @@ are fixed by that value, are (epsilon - epsilon_c, delta)-DP together; so the wh
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from html import escape
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from dpgenerative.exceptions import InfeasibleBudgetError, LedgerError
 from dpgenerative.privacy.accounting import (
@@ -38,11 +36,6 @@ _LARGEST_EXPONENT = 600.0
 """Beyond it the growth of delta with the rows of a person overflows."""
 _ROUNDING = 1e-9
 """Share by which sums of what was spent may miss what was planned."""
-HOPELESS = 20.0
-"""Rows times epsilon per column below which even single columns are mostly noise."""
-FEW = 150
-"""Rows times epsilon per column up to which there is little beyond marginals, which
-then get the larger share."""
 _CURVE = tuple(10.0**-k for k in range(1, 10))
 """Values of delta at which a run's privacy curve is read."""
 
@@ -54,7 +47,7 @@ class PrivacyPlan:
     Attributes
     ----------
     epsilon, delta : float
-        The promise for one row; epsilon is inf without privacy.
+        The guarantee for one row; epsilon is inf without privacy.
     count_epsilon : float
         Pure epsilon of the released row count.
     n_rows : int
@@ -96,13 +89,13 @@ class PrivacyPlan:
     mean_trials: float = 0.0
 
     @property
-    def promise(self) -> tuple[float, float]:
-        """The promised (epsilon, delta) for a person."""
+    def guarantee(self) -> tuple[float, float]:
+        """The guaranteed (epsilon, delta) for a person."""
         return group_privacy(self.epsilon, self.delta, self.rows_per_unit)
 
     @property
     def private(self) -> bool:
-        """Whether anything is promised."""
+        """Whether anything is guaranteed."""
         return math.isfinite(self.epsilon)
 
     @property
@@ -120,9 +113,9 @@ class PrivacyPlan:
         return (*fixed, steps)
 
     def spent(self) -> float:
-        """Return what all releases cost a person, at the promised delta.
+        """Return what all releases cost a person, at the guaranteed delta.
 
-        Given the released count, as `curve`: whatever the count, it is the promised
+        Given the released count, as `curve`: whatever the count, it is the guaranteed
         epsilon at most.
         """
         if not self.private:
@@ -133,59 +126,10 @@ class PrivacyPlan:
         rest = epsilon_of(self.releases, delta, self.epsilon - self.count_epsilon)
         return self.rows_per_unit * (self.count_epsilon + rest)
 
-    def outlook(self, n_columns: int) -> str:
-        """Return what a table of so many columns can be expected to show.
-
-        A rule of public and released numbers: "hopeless" below `HOPELESS` rows times
-        epsilon per column, or where the row count is within twice the standard
-        deviation of its own noise; "marginals only" up to `FEW`; else "good".
-        """
-        if not self.private:
-            return "good"
-        rows = self.n_rows * self.epsilon / max(1, n_columns)
-        if rows < HOPELESS or self.n_rows < 2 * count_std(self.count_epsilon):
-            return "hopeless"
-        return "marginals only" if rows <= FEW else "good"
-
-    def cautions(self, n_columns: int) -> tuple[str, ...]:
-        """Return what is weak about a budget, by public and released numbers alone."""
-        if not self.private:
-            return ()
-        found = []
-        outlook = self.outlook(n_columns)
-        numbers = (
-            f"{self.n_rows} rows (released, with noise of standard deviation "
-            f"{count_std(self.count_epsilon):.3g}), epsilon {self.epsilon:.3g} and "
-            f"{n_columns or 'no'} columns"
-        )
-        if outlook == "hopeless":
-            found.append(
-                f"Little but noise can be learned from {numbers}: even single columns "
-                "are mostly noise. Use more rows, fewer columns or a larger epsilon; "
-                "dpgenerative.forecast says beforehand what to expect."
-            )
-        if outlook == "marginals only":
-            found.append(
-                f"Few relations between columns can be learned from {numbers}: expect "
-                "single columns to be right, and little more."
-            )
-        epsilon, delta = self.promise
-        if delta * self.n_rows > 1:
-            found.append(
-                f"delta {delta:g} is above one over the released row count: rows shown "
-                "as they are, one of so many, would satisfy it. Choose a smaller one."
-            )
-        if epsilon > 10:
-            found.append(
-                f"epsilon {epsilon:g} promises next to nothing by itself: an attacker "
-                "can be all but certain. Below 10 is usual, about 1 is strong."
-            )
-        return tuple(found)
-
     def curve(self) -> tuple[tuple[float, float], ...]:
-        """Return pairs (epsilon, delta) for a person, the promised first.
+        """Return pairs (epsilon, delta) for a person, the guaranteed first.
 
-        The promised pair holds for all sets of outcomes. The others depend on the
+        The guaranteed pair holds for all sets of outcomes. The others depend on the
         released row count and hold for the sets whose outcomes have this count::
 
             P(fit(D) in S) <= e^epsilon P(fit(D') in S) + delta
@@ -196,12 +140,12 @@ class PrivacyPlan:
         the rest costs at delta and c the count's epsilon. Given the count and all other
         rows, they bound the rates of every attack on the fit, too.
 
-        Empty without privacy: nothing is promised. After a private search the promised
-        pair is all that is known.
+        Empty without privacy. After a private search the guaranteed pair is all that is
+        known.
         """
         if not self.private:
             return ()
-        pairs = [self.promise]
+        pairs = [self.guarantee]
         if self.mean_trials:
             return tuple(pairs)
         for delta in _CURVE:
@@ -217,7 +161,7 @@ class PrivacyPlan:
         """Raise unless what a fit released is what was planned, release by release.
 
         Marginals may cost less: halvings that no count asked for are not made. Without
-        privacy nothing was promised.
+        privacy nothing was guaranteed.
 
         Raises
         ------
@@ -246,19 +190,6 @@ class PrivacyPlan:
         }
         refuse_difference(agrees)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, numbers: dict[str, Any]) -> PrivacyPlan:
-        """Build a plan from the output of `to_dict`."""
-        known = {f.name for f in fields(cls)}
-        unknown = set(numbers) - known | known - set(numbers) - {"rows_per_unit"}
-        if unknown:
-            raise ValueError(f"PrivacyPlan: unknown or missing numbers {unknown}.")
-        return cls(**numbers)
-
 
 def within(spent: float, planned: float) -> bool:
     """Tell whether a cost is at most what was planned, but for rounding."""
@@ -275,7 +206,7 @@ def refuse_difference(agrees: Mapping[str, bool]) -> None:
     if wrong:
         raise LedgerError(
             f"What was released ({', '.join(wrong)}) is not what was planned: nothing "
-            "is promised, and nothing was kept. This is an error of the package; "
+            "is guaranteed, and nothing was kept. This is an error of the package; "
             "please report it."
         )
 
@@ -402,7 +333,7 @@ def make_plan(
             prior_multiplier=0.0 if prior_budget else math.inf,
             rows_per_unit=rows_per_unit,
         )  # fmt: skip
-    promised = epsilon
+    total = epsilon
     spent = count_epsilon(epsilon, rows_per_unit)
     epsilon, delta = row_budget(epsilon, delta, rows_per_unit)
     threshold_delta = THRESHOLD_SHARE * delta if has_open_keys else 0.0
@@ -425,128 +356,12 @@ def make_plan(
         epsilon, delta, spent, n_rows, marginal, threshold_delta, norm, noise,
         sampling_rate, n_steps, prior, rows_per_unit,
     )  # fmt: skip
-    if plan.spent() > promised:
+    if plan.spent() > total:
         raise InfeasibleBudgetError(
-            f"The releases cost {plan.spent():.4g}, more than epsilon={promised:.4g}."
+            f"The releases cost {plan.spent():.4g}, more than epsilon={total:.4g}."
         )
     return plan
 
 
 def _multiplier_of_share(whole: float, share: float) -> float:
     return whole / math.sqrt(share) if share > 0 else math.inf
-
-
-@dataclass(frozen=True)
-class PrivacyReport:
-    """What one fit released, with which noise, and what was taken as public.
-
-    Attributes
-    ----------
-    plan : PrivacyPlan
-    epsilon_spent : float
-        Upper bound of what the releases cost at delta, given the released row count;
-        the promised epsilon at most, whatever the count. Inf without privacy.
-    clipping : str
-        Strategy and norm.
-    public : tuple of str
-        Facts taken as public.
-    notes : tuple of str
-        What weakens or limits the statement.
-    """
-
-    plan: PrivacyPlan
-    epsilon_spent: float
-    clipping: str
-    public: tuple[str, ...]
-    notes: tuple[str, ...] = field(default=())
-
-    def curve(self) -> tuple[tuple[float, float], ...]:
-        """Return the promised pair (epsilon, delta), then those of the released count.
-
-        The promised pair holds for all outcomes, the others for those with the row
-        count that was released (`PrivacyPlan.curve` has the proof). An attack on one
-        fit knows its count, and is held against the least of their bounds. Empty
-        without privacy.
-        """
-        return self.plan.curve()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain data, with the pair promised as "promise"."""
-        return {"promise": self.plan.promise, **asdict(self)}
-
-    def __str__(self) -> str:
-        lines = [self._headline(), ""]
-        for title, items in self._lists().items():
-            lines += [f"{title}:", *(f"  - {item}" for item in items)]
-        return "\n".join(lines)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        lists = "".join(
-            f"<p>{title}:</p><ul>{''.join(f'<li>{escape(i)}</li>' for i in items)}</ul>"
-            for title, items in self._lists().items()
-        )
-        return f"<p><strong>{escape(self._headline())}</strong></p>{lists}"
-
-    def _lists(self) -> dict[str, Sequence[str]]:
-        return {
-            "Released": self._releases(),
-            "Taken as public (nothing spent on them)": self.public,
-            "Please note": self.notes,
-        }
-
-    def _headline(self) -> str:
-        plan = self.plan
-        if not plan.private:
-            return "NO PRIVACY: fitted without noise (epsilon=None). Do not release."
-        epsilon, delta = plan.promise
-        return (
-            f"({epsilon:g}, {delta:g})-differential privacy for adding or removing "
-            f"{self._unit()}; accounted: epsilon {self.epsilon_spent:.4f} at delta "
-            f"{delta:g}."
-        )
-
-    def _unit(self) -> str:
-        plan = self.plan
-        if plan.rows_per_unit == 1:
-            return "one row"
-        return (
-            f"all rows of one person, at most {plan.rows_per_unit} "
-            f"(group privacy from ({plan.epsilon:.4g}, {plan.delta:.4g}) for one row)"
-        )
-
-    def _releases(self) -> list[str]:
-        plan = self.plan
-        lines = [f"row count {plan.n_rows} (geometric, epsilon {plan.count_epsilon:g})"]
-        if plan.mean_trials:
-            lines.append(
-                f"the best by noisy score of a random number of trials (logarithmic, "
-                f"mean {plan.mean_trials:g}), each on its own part of the rows, with:"
-            )
-        if math.isfinite(plan.marginal_multiplier):
-            lines.append(
-                "one-way marginals, domains included (Gaussian, noise multiplier "
-                f"{plan.marginal_multiplier:.4g} for all together)"
-            )
-        if plan.threshold_delta:
-            lines.append(
-                "unknown levels and frequent values (thresholded, "
-                f"{plan.threshold_delta:g} of delta)"
-            )
-        if math.isfinite(plan.norm_multiplier):
-            lines.append(
-                "clipping norm (quantile of a noisy histogram, noise multiplier "
-                f"{plan.norm_multiplier:.4g})"
-            )
-        lines.append(
-            f"{plan.n_steps} gradient steps (Poisson sampling rate "
-            f"{plan.sampling_rate:.4g}, noise multiplier {plan.noise_multiplier:.4g}, "
-            f"{self.clipping})"
-        )
-        if math.isfinite(plan.prior_multiplier):
-            lines.append(
-                "moments of clipped latents (Gaussian, noise multiplier "
-                f"{plan.prior_multiplier:.4g} for all together)"
-            )
-        return lines

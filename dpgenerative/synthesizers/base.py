@@ -51,10 +51,10 @@ from dpgenerative.privacy.clipping import STRATEGIES
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import (
     PrivacyPlan,
-    PrivacyReport,
     count_epsilon,
     make_plan,
 )
+from dpgenerative.privacy.report import PrivacyReport, cautions, outlook
 from dpgenerative.privacy.sampling import capacity, padded_chunks
 from dpgenerative.privacy.steps import (
     LARGEST_CHUNK,
@@ -386,8 +386,8 @@ class Synthesizer(BaseEstimator):
         if lost:
             warnings.warn(lost, LostColumnWarning, stacklevel=3)
         plan, n_columns = self.privacy_.plan, len(schema.modelled)
-        if plan.outlook(n_columns) == "hopeless":
-            caution = plan.cautions(n_columns)[0]
+        if outlook(plan, n_columns) == "hopeless":
+            caution = cautions(plan, n_columns)[0]
             warnings.warn(caution, HopelessBudgetWarning, stacklevel=3)
 
     # Steps of a fit -------------------------------------------------------------
@@ -981,7 +981,7 @@ class Synthesizer(BaseEstimator):
             facts = (*facts, f"{rows}, and bounds and levels that were open are theirs")
         notes = (
             *filter(None, [_lost_columns(schema, codecs)]),
-            *plan.cautions(len(schema)),
+            *cautions(plan, len(schema)),
             *_domain_notes(schema, codecs),
             *_notes(self.reproducible, self.secure, self.max_rows_per_unit),
         )

@@ -20,7 +20,8 @@ from dpgenerative.models.divergences import DIVERGENCES
 from dpgenerative.models.flow import HFlow
 from dpgenerative.models.probing import check_memory
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import FEW, PrivacyPlan
+from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.report import FEW
 from dpgenerative.privacy.steps import Divergence, Objective
 from dpgenerative.synthesizers.base import (
     RAKING_ROWS,
@@ -48,7 +49,7 @@ class DPHFlowSynthesizer(Synthesizer):
     epsilon : float or None, default=1.0
         Total privacy budget, > 0. None (or inf) fits without privacy.
     delta : float, default=1e-5
-        Probability in (0, 1) with which the promise may fail: a constant, never 1/n.
+        Probability in (0, 1) with which the guarantee may fail: a constant, never 1/n.
     max_rows_per_unit : int, default=1
         Most rows that one person has; (epsilon, delta) then holds for adding or
         removing all of them. Whoever prepares the table must see to it.

@@ -13,6 +13,7 @@ from dpgenerative._validation import check_number, check_option, refuse
 from dpgenerative.encoding.transformer import POOL_NOISE, column_stds, expected_cells
 from dpgenerative.encoding.transformer import count_std as cell_std
 from dpgenerative.privacy.plan import PrivacyPlan, count_std
+from dpgenerative.privacy.report import cautions, outlook
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.synthesizers.flow import DPHFlowSynthesizer
 from dpgenerative.synthesizers.vae import DPVAESynthesizer
@@ -62,7 +63,7 @@ class Forecast:
         return "\n".join(
             [
                 f"Outlook: {self.outlook}. {EXPECT[self.outlook]}",
-                *plan.cautions(len(self.columns))[self.outlook != "good" :],
+                *cautions(plan, len(self.columns))[self.outlook != "good" :],
                 f"Row count: {plan.n_rows}, with noise of {self.count_std:.3g} rows.",
                 f"Training: {plan.n_steps} steps, sampling rate "
                 f"{plan.sampling_rate:.4g}, noise multiplier "
@@ -135,7 +136,7 @@ def forecast(
     n_bins = synthesizer._resolved("n_bins", plan.n_rows, whole)
     return Forecast(
         plan,
-        plan.outlook(len(whole)),
+        outlook(plan, len(whole)),
         count_std(plan.count_epsilon),
         _columns(whole, plan, n_bins),
     )

@@ -48,7 +48,8 @@ from dpgenerative.models.vae import (
 )
 from dpgenerative.privacy.latents import Refinement, release_distribution
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import FEW, PrivacyPlan
+from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.report import FEW
 from dpgenerative.privacy.sampling import capacity
 from dpgenerative.privacy.steps import AGGREGATIONS, Divergence, Objective
 from dpgenerative.synthesizers.base import (
@@ -99,7 +100,7 @@ class DPVAESynthesizer(Synthesizer):
     epsilon : float or None, default=1.0
         Total privacy budget, > 0. None (or inf) fits without privacy.
     delta : float, default=1e-5
-        Probability in (0, 1) with which the promise may fail: a constant, never 1/n.
+        Probability in (0, 1) with which the guarantee may fail: a constant, never 1/n.
     max_rows_per_unit : int, default=1
         Most rows that one person has; (epsilon, delta) then holds for adding or
         removing all of them. Whoever prepares the table must see to it.

@@ -1,0 +1,55 @@
+"""Exact bounds of shares, and of the epsilon that two shares need."""
+
+from __future__ import annotations
+
+import math
+
+from scipy.stats import beta
+
+
+def least_share(k: int, n: int, confidence: float) -> float:
+    """Return the one-sided lower bound of a share, k of n (Clopper and Pearson 1934).
+
+    Parameters
+    ----------
+    k, n : int
+    confidence : float in (0, 1)
+        Probability with which the bound holds.
+    """
+    return float(beta.ppf(1 - confidence, k, n - k + 1)) if k > 0 else 0.0
+
+
+def clopper_pearson(k: int, n: int, confidence: float) -> tuple[float, float]:
+    """Return the exact two-sided interval of a share, k of n.
+
+    Parameters
+    ----------
+    k, n : int
+    confidence : float in (0, 1)
+        Probability with which both ends hold.
+    """
+    each = (1 + confidence) / 2
+    return least_share(k, n, each), 1 - least_share(n - k, n, each)
+
+
+def epsilon_of_rates(
+    often: tuple[int, int], seldom: tuple[int, int], delta: float, confidence: float
+) -> float:
+    """Return the epsilon that an event of these two rates needs, at least 0.
+
+    (epsilon, delta)-DP has ``P <= e^epsilon P' + delta`` for the probabilities of an
+    event on neighbours. The event must be chosen on other observations than these.
+
+    Parameters
+    ----------
+    often, seldom : tuple of (int, int)
+        How often the event was seen, and in how many trials, where it is likely and
+        where not.
+    delta : float
+    confidence : float in (0, 1)
+        Probability with which the bound holds.
+    """
+    # Two one-sided bounds hold together with the confidence asked for.
+    low = clopper_pearson(*often, confidence)[0]
+    high = clopper_pearson(*seldom, confidence)[1]
+    return math.log((low - delta) / high) if low - delta > high else 0.0

@@ -1,0 +1,191 @@
+"""The report of a fit: what was released, with which noise, and what to expect of it.
+
+Everything is said of public and released numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from html import escape
+from typing import Any
+
+from dpgenerative.privacy.plan import PrivacyPlan, count_std
+
+HOPELESS = 20.0
+"""Rows times epsilon per column below which even single columns are mostly noise."""
+FEW = 150
+"""Rows times epsilon per column up to which there is little beyond marginals, which
+then get the larger share."""
+
+
+@dataclass(frozen=True)
+class PrivacyReport:
+    """What one fit released, with which noise, and what was taken as public.
+
+    Attributes
+    ----------
+    plan : PrivacyPlan
+    epsilon_spent : float
+        Upper bound of what the releases cost at delta, given the released row count;
+        the guaranteed epsilon at most, whatever the count. Inf without privacy.
+    clipping : str
+        Strategy and norm.
+    public : tuple of str
+        Facts taken as public.
+    notes : tuple of str
+        What weakens or limits the statement.
+    """
+
+    plan: PrivacyPlan
+    epsilon_spent: float
+    clipping: str
+    public: tuple[str, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    def curve(self) -> tuple[tuple[float, float], ...]:
+        """Return the guaranteed (epsilon, delta), then pairs of the released count.
+
+        The guaranteed pair holds for all outcomes, the others for those with the row
+        count that was released (`PrivacyPlan.curve` has the proof). An attack on one
+        fit knows its count, and is held against the least of their bounds. Empty
+        without privacy.
+        """
+        return self.plan.curve()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data, with the guaranteed pair as "guarantee"."""
+        return {"guarantee": self.plan.guarantee, **asdict(self)}
+
+    def __str__(self) -> str:
+        lines = [self._headline(), ""]
+        for title, items in self._lists().items():
+            lines += [f"{title}:", *(f"  - {item}" for item in items)]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        lists = "".join(
+            f"<p>{title}:</p><ul>{''.join(f'<li>{escape(i)}</li>' for i in items)}</ul>"
+            for title, items in self._lists().items()
+        )
+        return f"<p><strong>{escape(self._headline())}</strong></p>{lists}"
+
+    def _lists(self) -> dict[str, Sequence[str]]:
+        return {
+            "Released": self._releases(),
+            "Taken as public (nothing spent on them)": self.public,
+            "Please note": self.notes,
+        }
+
+    def _headline(self) -> str:
+        plan = self.plan
+        if not plan.private:
+            return "NO PRIVACY: fitted without noise (epsilon=None). Do not release."
+        epsilon, delta = plan.guarantee
+        return (
+            f"({epsilon:g}, {delta:g})-differential privacy for adding or removing "
+            f"{self._unit()}; accounted: epsilon {self.epsilon_spent:.4f} at delta "
+            f"{delta:g}."
+        )
+
+    def _unit(self) -> str:
+        plan = self.plan
+        if plan.rows_per_unit == 1:
+            return "one row"
+        return (
+            f"all rows of one person, at most {plan.rows_per_unit} "
+            f"(group privacy from ({plan.epsilon:.4g}, {plan.delta:.4g}) for one row)"
+        )
+
+    def _releases(self) -> list[str]:
+        plan = self.plan
+        lines = [f"row count {plan.n_rows} (geometric, epsilon {plan.count_epsilon:g})"]
+        if plan.mean_trials:
+            lines.append(
+                f"the best by noisy score of a random number of trials (logarithmic, "
+                f"mean {plan.mean_trials:g}), each on its own part of the rows, with:"
+            )
+        if math.isfinite(plan.marginal_multiplier):
+            lines.append(
+                "one-way marginals, domains included (Gaussian, noise multiplier "
+                f"{plan.marginal_multiplier:.4g} for all together)"
+            )
+        if plan.threshold_delta:
+            lines.append(
+                "unknown levels and frequent values (thresholded, "
+                f"{plan.threshold_delta:g} of delta)"
+            )
+        if math.isfinite(plan.norm_multiplier):
+            lines.append(
+                "clipping norm (quantile of a noisy histogram, noise multiplier "
+                f"{plan.norm_multiplier:.4g})"
+            )
+        lines.append(
+            f"{plan.n_steps} gradient steps (Poisson sampling rate "
+            f"{plan.sampling_rate:.4g}, noise multiplier {plan.noise_multiplier:.4g}, "
+            f"{self.clipping})"
+        )
+        if math.isfinite(plan.prior_multiplier):
+            lines.append(
+                "moments of clipped latents (Gaussian, noise multiplier "
+                f"{plan.prior_multiplier:.4g} for all together)"
+            )
+        return lines
+
+
+def outlook(plan: PrivacyPlan, n_columns: int) -> str:
+    """Return what a table of so many columns can be expected to show.
+
+    A rule of public and released numbers: "hopeless" below `HOPELESS` rows times
+    epsilon per column, or where the row count is within twice the standard deviation of
+    its own noise; "marginals only" up to `FEW`; else "good".
+    """
+    if not plan.private:
+        return "good"
+    rows = plan.n_rows * plan.epsilon / max(1, n_columns)
+    if rows < HOPELESS or plan.n_rows < 2 * count_std(plan.count_epsilon):
+        return "hopeless"
+    return "marginals only" if rows <= FEW else "good"
+
+
+def cautions(plan: PrivacyPlan, n_columns: int) -> tuple[str, ...]:
+    """Return what is weak about a budget, by public and released numbers alone."""
+    if not plan.private:
+        return ()
+    return (*_weak_outlook(plan, n_columns), *_weak_guarantee(plan))
+
+
+def _weak_outlook(plan: PrivacyPlan, n_columns: int) -> list[str]:
+    numbers = (
+        f"{plan.n_rows} rows (released, with noise of standard deviation "
+        f"{count_std(plan.count_epsilon):.3g}), epsilon {plan.epsilon:.3g} and "
+        f"{n_columns or 'no'} columns"
+    )
+    words = {
+        "hopeless": f"Little but noise can be learned from {numbers}: even single "
+        "columns are mostly noise. Use more rows, fewer columns or a larger epsilon; "
+        "dpgenerative.forecast says beforehand what to expect.",
+        "marginals only": f"Few relations between columns can be learned from "
+        f"{numbers}: expect single columns to be right, and little more.",
+    }
+    found = outlook(plan, n_columns)
+    return [words[found]] if found in words else []
+
+
+def _weak_guarantee(plan: PrivacyPlan) -> list[str]:
+    epsilon, delta = plan.guarantee
+    found = []
+    if delta * plan.n_rows > 1:
+        found.append(
+            f"delta {delta:g} is above one over the released row count: rows shown "
+            "as they are, one of so many, would satisfy it. Choose a smaller one."
+        )
+    if epsilon > 10:
+        found.append(
+            f"epsilon {epsilon:g} promises next to nothing by itself: an attacker "
+            "can be all but certain. Below 10 is usual, about 1 is strong."
+        )
+    return found
