@@ -28,7 +28,7 @@ from tabular import machine, public_schema
 
 from dpgenerative import DPHFlowSynthesizer
 from dpgenerative.metrics import kendall_tau_distance, marginal_distance
-from dpgenerative.models import cells, flow
+from dpgenerative.models import cells, hflow
 
 DEFAULT_OUT = Path(__file__).parent / "results" / "ablation.jsonl"
 
@@ -80,7 +80,7 @@ def run(
     if params.pop("inputs", None):
         patches.append(mock.patch.object(cells, "standardised", lambda table, _: table))
     if params.pop("raking", None):
-        patches.append(mock.patch.object(flow.HFlow, "rake"))
+        patches.append(mock.patch.object(hflow.HFlow, "rake"))
     model = DPHFlowSynthesizer(schema=public_schema(train), random_state=seed, **params)
     start = time.perf_counter()
     for patch in patches:

@@ -38,8 +38,8 @@ from torch import Tensor, nn
 from dpgenerative._random import Streams
 from dpgenerative.fitting.loop import TrainingOptions, train
 from dpgenerative.models.divergences import Latents, prior_kl
+from dpgenerative.models.networks import Decoder, Encoder
 from dpgenerative.models.priors import MixturePrior, log_normal
-from dpgenerative.models.vae import Decoder, Encoder
 from dpgenerative.privacy.accounting import GaussianRelease, epsilon_of
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan

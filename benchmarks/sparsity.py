@@ -84,7 +84,7 @@ from torch.nn import functional as F
 from dpgenerative._random import Streams
 from dpgenerative.fitting.loop import OPTIMIZERS, TrainingOptions, train
 from dpgenerative.models.divergences import unbiased_mmd
-from dpgenerative.models.images import ConvDecoder, ConvEncoder
+from dpgenerative.models.networks import ConvDecoder, ConvEncoder
 from dpgenerative.models.priors import SparsePrior, log_normal
 from dpgenerative.privacy.accounting import (
     GaussianRelease,

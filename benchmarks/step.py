@@ -26,7 +26,7 @@ from dpgenerative._random import Streams
 from dpgenerative.fitting.loop import keep_freed_memory, make_optimizer
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.models.cells import CellFacts
-from dpgenerative.models.flow import HFlow
+from dpgenerative.models.hflow import HFlow
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import Clipper, PrivateGradient, plain_gradient
 

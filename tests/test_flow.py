@@ -16,11 +16,6 @@ from scipy.stats import chi2
 from torch.func import jacrev, vmap
 
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
-from dpgenerative.models.bijections import (
-    logistic_mixture,
-    n_spline_parameters,
-    rational_quadratic_spline,
-)
 from dpgenerative.models.cells import (
     DECLINE,
     HEAVY,
@@ -30,7 +25,14 @@ from dpgenerative.models.cells import (
     standardised,
 )
 from dpgenerative.models.divergences import CAUCHY_SCALES, DIVERGENCES, mmd
-from dpgenerative.models.flow import Dequantizer, HFlow, SplineNetwork
+from dpgenerative.models.hflow import (
+    Dequantizer,
+    HFlow,
+    SplineNetwork,
+    logistic_mixture,
+    n_spline_parameters,
+    rational_quadratic_spline,
+)
 
 ANCHORED = (True, False)
 BLOCKS = (1, 2, 3)

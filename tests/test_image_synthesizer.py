@@ -17,8 +17,9 @@ from dpgenerative import DPVAESynthesizer, Schema
 from dpgenerative.encoding.pixels import Pixels
 from dpgenerative.exceptions import HopelessBudgetWarning, UnsupportedColumnError
 from dpgenerative.models.divergences import mmd
-from dpgenerative.models.images import ImageVAE, convolutions, perceptrons
+from dpgenerative.models.networks import convolutions, perceptrons
 from dpgenerative.models.priors import NormalPrior
+from dpgenerative.models.vae import ImageVAE
 from dpgenerative.privacy.gradients import GenericGradients, layer_gradients, record
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
@@ -89,7 +90,9 @@ def test_probabilities_of_all_images_add_up():
     images = torch.tensor(list(product([0.0, 1.0], repeat=4))).view(-1, 1, 2, 2)
     line = torch.linspace(-9, 9, 2001, dtype=torch.float64)
     z = line.view(1, -1, 1).expand(len(images), -1, -1)
-    log_joint = model._log_decoded(images.double(), z) + model.law.log_prob(z)
+    log_joint = model._log_decoded(
+        images.double(), z
+    ) + model.latent_distribution.log_prob(z)
     exact = torch.logsumexp(log_joint, 1) + math.log(line[1] - line[0])
     assert float(exact.exp().sum()) == pytest.approx(1, abs=1e-6)
     draws = torch.randn(len(images), 2000, 1, generator=generator(4)).double()
@@ -102,10 +105,10 @@ def test_probabilities_of_all_images_add_up():
 
 @pytest.mark.parametrize("two_valued", [False, True])
 def test_decoded_pixels_are_means_or_draws(two_valued, monkeypatch):
-    from dpgenerative.models import images
+    from dpgenerative.models import vae
 
     model = make_vae(two_valued=two_valued).float()
-    monkeypatch.setattr(images, "DECODED", 4 * 1000)
+    monkeypatch.setattr(vae, "DECODED", 4 * 1000)
     z = torch.full((5000, 1), 0.4)
     decoded = model.decode(z, generator())
     means = model.decoder(z[:1]).sigmoid()[0]

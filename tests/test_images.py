@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from dpgenerative.models.divergences import mmd
-from dpgenerative.models.images import ConvDecoder, ConvEncoder
+from dpgenerative.models.networks import ConvDecoder, ConvEncoder
 from dpgenerative.privacy.gradients import (
     ConvGradients,
     LinearGradients,

@@ -168,7 +168,7 @@ def test_the_rule_finds_what_it_should(importer, statement, imported):
     [
         ("privacy.noise", "layers"),
         ("privacy.plan", "privacy.noise"),
-        ("models.flow", "models.bijections"),
+        ("models.hflow", "models.flow"),
         ("models.flow", "privacy.plan"),
         ("synthesizers", "tables.schema"),
         ("metrics.plots", "metrics.fidelity"),

@@ -28,7 +28,7 @@ from dpgenerative import (
 )
 from dpgenerative.encoding import transformer
 from dpgenerative.exceptions import FileFormatError
-from dpgenerative.models import cells, flow, images, vae
+from dpgenerative.models import cells, flow, hflow, networks, vae
 from dpgenerative.models.priors import MixturePrior
 from dpgenerative.persistence import manifest
 from dpgenerative.persistence.manifest import MODULES, RECORDS, read, write
@@ -332,11 +332,11 @@ def test_files_can_hold_every_part_of_a_fitted_estimator():
     """A codec or network that is added must be named, or it could not be saved."""
     codecs = subclasses(transformer.Codec) - {transformer.Codec}
     assert codecs <= set(RECORDS.values())
-    built = (cells, flow, images, vae, layers)
-    networks = {
+    built = (cells, flow, hflow, networks, vae, layers)
+    modules = {
         c for c in subclasses(nn.Module) if c.__module__ in {m.__name__ for m in built}
     } - {vae.Autoencoder}
-    assert networks <= set(MODULES.values())
+    assert modules <= set(MODULES.values())
 
 
 # What a file must not hold ------------------------------------------------------------

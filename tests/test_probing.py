@@ -18,7 +18,7 @@ from dpgenerative.models.priors import (
     NormalPrior,
     SparsePrior,
 )
-from dpgenerative.models.probing import check_prior, held
+from dpgenerative.models.probing import check_prior, snapshot
 
 FAST = {"n_steps": 3, "batch_size": 20, "random_state": 0}
 
@@ -193,10 +193,10 @@ def test_every_change_shows(change):
         "of itself": [],
     }
     things["of itself"].append(things)
-    before = held(things)
-    assert held(things) == before
+    before = snapshot(things)
+    assert snapshot(things) == before
     change(things)
-    assert held(things) != before
+    assert snapshot(things) != before
 
 
 def keeping(seen):

@@ -25,16 +25,14 @@ from dpgenerative.models.divergences import (
 from dpgenerative.models.priors import (
     GaussianMixture,
     GaussianPrior,
+    LatentCells,
     MixturePrior,
     NormalPrior,
     SparsePrior,
-)
-from dpgenerative.models.vae import (
-    VAE,
-    LatentCells,
     gaussian_of_moments,
     mixture_of_moments,
 )
+from dpgenerative.models.vae import VAE
 from dpgenerative.privacy.accounting import joint_multiplier
 from dpgenerative.privacy.latents import ReleasedMoments, cell_moments, moments
 from dpgenerative.privacy.noise import Mechanisms
@@ -87,7 +85,7 @@ def log_decoded(model, z):
 def exact(model, law=None):
     """Return log p(x) of all rows of cells, by quadrature over one latent."""
     z, step = grid()
-    law = law or model.law
+    law = law or model.latent_distribution
     log_joint = log_decoded(model, z) + law.log_prob(z)
     return torch.logsumexp(log_joint, 1) + math.log(step)
 
@@ -151,7 +149,7 @@ def test_importance_weights_follow_the_fitted_law():
     model = make_vae(scale=0.5)
     law = GaussianPrior(torch.tensor([0.7]), torch.tensor([[0.5]]))
     before = exact(model)
-    model.law = law
+    model.latent_distribution = law
     target = exact(model)
     assert (before - target).abs().max() > 0.1
     assert torch.allclose(model.log_likelihood(CODES, noise(50_000)), target, atol=0.05)
@@ -433,7 +431,7 @@ STANDARD = GaussianPrior(torch.zeros(3), torch.diag(torch.tensor([2.0, 1.0, 1.5]
 
 
 def test_cells_are_the_orthants_of_the_main_axes():
-    cells = LatentCells.of_law(STANDARD)
+    cells = LatentCells.of_gaussian(STANDARD)
     assert cells.count == 8
     assert torch.allclose(cells.axes.abs(), torch.eye(3).double()[[0, 2, 1]].T)
     z = torch.randn(50, 3, generator=generator())
@@ -442,11 +440,11 @@ def test_cells_are_the_orthants_of_the_main_axes():
     assert same.all()
     assert set(of.tolist()) == set(range(8))
     wide = GaussianPrior(torch.zeros(6), torch.eye(6))
-    assert LatentCells.of_law(wide).count == 16
+    assert LatentCells.of_gaussian(wide).count == 16
 
 
 def test_one_record_is_in_one_cell_by_at_most_root_two():
-    z, cells = wide_latents(), LatentCells.of_law(STANDARD)
+    z, cells = wide_latents(), LatentCells.of_gaussian(STANDARD)
     alone = np.stack([cell_moments(each, 0.8, cells) for each in z.split(1)])
     norms = np.sqrt((alone**2).sum((1, 2)))
     assert (norms <= math.sqrt(2) * (1 + 1e-9)).all()
@@ -475,7 +473,7 @@ def released(z, radius, std=0.0, seed=0):
         return ReleasedMoments(values, radius, std, len(z))
 
     law = gaussian_of_moments(noisy(moments(points, radius)))
-    cells = LatentCells.of_law(law)
+    cells = LatentCells.of_gaussian(law)
     return law, mixture_of_moments(law, noisy(cell_moments(points, radius, cells)))
 
 
@@ -594,8 +592,8 @@ def test_the_moments_of_the_latents_are_reported_and_used():
     plan = with_law.privacy_.to_dict()["plan"]
     assert math.isfinite(plan["prior_multiplier"])
     assert without.privacy_.to_dict()["plan"]["prior_multiplier"] == math.inf
-    assert isinstance(with_law._model.law, GaussianPrior)
-    assert isinstance(without._model.law, NormalPrior)
+    assert isinstance(with_law._model.latent_distribution, GaussianPrior)
+    assert isinstance(without._model.latent_distribution, NormalPrior)
     assert 0.99 < with_law.epsilon_ <= 1
     assert with_law.noise_multiplier_ > without.noise_multiplier_
 
@@ -613,7 +611,7 @@ def test_a_mixture_is_paid_for_by_two_releases(monkeypatch):
         DPVAESynthesizer, "_mechanisms", lambda self, s: Door(s.counts, s.gradients)
     )
     fit = fitted(latent_distribution="mixture")
-    assert isinstance(fit._model.law, GaussianMixture)
+    assert isinstance(fit._model.latent_distribution, GaussianMixture)
     multipliers = [stds[0] / math.sqrt(3), stds[1] / math.sqrt(2)]
     plan = fit.privacy_.plan
     assert joint_multiplier(multipliers) == pytest.approx(plan.prior_multiplier)
@@ -626,10 +624,10 @@ def test_a_mixture_is_paid_for_by_two_releases(monkeypatch):
 
 
 def test_other_priors_stay_unless_asked():
-    assert isinstance(fitted(prior="sparse")._model.law, SparsePrior)
-    assert isinstance(fitted(prior="mixture")._model.law, MixturePrior)
+    assert isinstance(fitted(prior="sparse")._model.latent_distribution, SparsePrior)
+    assert isinstance(fitted(prior="mixture")._model.latent_distribution, MixturePrior)
     fit = fitted(prior="sparse", prior_budget=0.05)
-    assert isinstance(fit._model.law, GaussianPrior)
+    assert isinstance(fit._model.latent_distribution, GaussianPrior)
 
 
 def test_a_prior_of_ones_own():
@@ -778,7 +776,9 @@ def test_a_condition_keeps_its_marginal_and_the_rest_adds_up():
     joint = []
     for i, k in CODES.tolist():
         first, second = model.log_probs(z, told[k])
-        density = (first[:, i] + second[:, k] + model.law.log_prob(z)).exp()
+        density = (
+            first[:, i] + second[:, k] + model.latent_distribution.log_prob(z)
+        ).exp()
         joint.append(float(density.detach().sum()) * step)
     joint = torch.tensor(joint).double()
     assert float(joint.sum()) == pytest.approx(1, abs=1e-6)

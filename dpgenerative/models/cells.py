@@ -1,8 +1,9 @@
 """Cells of a table as models see them: functions of cells, log-probabilities of rows.
 
 A model that starts at the private marginals adds offsets to the log-masses of cells.
-Offsets of a column lie in the span of a few functions of its cells; the same functions,
-centred and scaled, are what conditioners and encoders see of a row.
+The offsets of a column lie in the span of a few functions of its cells. The same
+functions, centred and scaled, are the features of a row that conditioners and encoders
+take.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from torch.nn import functional as F
 HEAVY = 0.25
 """A cell of an ordered column with more mass than this gets an indicator of its own."""
 DECLINE = 0.5
-"""Power of the degree with which the functions of an ordered column get smaller."""
+"""Functions of an ordered column are scaled by their degree to minus this power."""
 LARGEST_OFFSET = 40.0
 LEAST_SPREAD = 0.3
-"""Least root mean square by which a column's inputs are divided."""
+"""Least root mean square by which the features of a column are divided."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,11 @@ class CellFacts:
     masses : Tensor of shape (n_cells,)
         Released masses, or uniform ones.
     ordered : bool
-        Whether cells come in an order.
+        Whether the cells have an order.
     nullable : bool
         Whether the last cell is 'missing'.
     atoms : BoolTensor of shape (n_cells,)
-        Cells within which a position means nothing and is drawn.
+        Cells within which positions have no meaning and are drawn uniformly.
     """
 
     masses: Tensor
@@ -55,17 +56,18 @@ class CellFacts:
 
     @property
     def plain_mass(self) -> float:
-        """Mass of the cells that are not special: what smooth functions tell apart."""
+        """Mass of all other cells, which only the smooth functions tell apart."""
         return 1 - float(self.masses[self.special].sum())
 
 
 def cell_basis(facts: CellFacts, n_basis: int) -> Tensor | None:
-    """Return functions of the cell that stand for it, shape (n_cells, m).
+    """Return the functions of the cells of a column, shape (n_cells, m).
 
-    Indicators of heavy cells and of 'missing', and for the others Legendre polynomials
-    of 2 u - 1, u the middle of the cell on the line of their cumulative masses, smaller
-    with the degree (what is smooth is learned first). None stands for one indicator per
-    cell, used for nominal columns and wherever it is no larger.
+    Indicators of heavy cells and of 'missing'; for the others Legendre polynomials of
+    ``2 u - 1``, where u is the middle of the cell on the scale of cumulative masses.
+    Higher degrees are scaled down, so that smooth dependence is learned first. None
+    stands for one indicator per cell: for nominal columns, and wherever the basis would
+    not be smaller than that.
     """
     k, special = len(facts.masses), facts.special
     if not facts.ordered or k <= n_basis + max(len(special), 1):
@@ -73,29 +75,59 @@ def cell_basis(facts: CellFacts, n_basis: int) -> Tensor | None:
     plain = facts.masses.double().clone()
     plain[special] = 0
     plain /= plain.sum()
-    x = 2 * plain.cumsum(0) - plain - 1
-    powers = [torch.ones_like(x), x]
-    for degree in range(1, n_basis):
-        nxt = ((2 * degree + 1) * x * powers[-1] - degree * powers[-2]) / (degree + 1)
-        powers.append(nxt)
-    columns = [p * math.sqrt(2 * i + 1) for i, p in enumerate(powers)][1 : n_basis + 1]
+    polynomials = _legendre(2 * plain.cumsum(0) - plain - 1, n_basis)
     weights = torch.arange(1, n_basis + 1, dtype=torch.float64) ** -DECLINE
-    basis = torch.stack(columns, 1) * (weights / weights.norm())
-    basis[special] = 0
-    marks = F.one_hot(torch.tensor(special, dtype=torch.long), k).T
-    return torch.cat([basis, marks], 1).float()
+    smooth = polynomials * (weights / weights.norm())
+    smooth[special] = 0
+    indicators = F.one_hot(torch.tensor(special, dtype=torch.long), k).T
+    return torch.cat([smooth, indicators], 1).float()
+
+
+def _legendre(x: Tensor, n: int) -> Tensor:
+    """Return the polynomials of degrees 1 to n at x, orthonormal on [-1, 1]."""
+    powers = [torch.ones_like(x), x]
+    for degree in range(1, n):
+        following = (2 * degree + 1) * x * powers[-1] - degree * powers[-2]
+        powers.append(following / (degree + 1))
+    scaled = [p * math.sqrt(2 * i + 1) for i, p in enumerate(powers)]
+    return torch.stack(scaled[1 : n + 1], 1)
 
 
 def standardised(table: Tensor, masses: Tensor) -> Tensor:
     """Return functions of the cells with mean 0 and, together, mean square 1.
 
-    Centred, they leave the bias alone and the gradient of a common value small, so that
-    less of a record's clipped gradient says what the marginals say already.
+    Centred features do not move the bias, and a common value has a small gradient: less
+    of a record's clipped gradient repeats what the marginals say already.
     """
     masses = masses.to(table.dtype)
     centred = table - masses @ table
     spread = (masses @ centred.square()).sum().sqrt()
     return centred / spread.clamp(min=LEAST_SPREAD)
+
+
+def invert_cdf(masses: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the cells that uniform numbers fall into, and their positions there.
+
+    Parameters
+    ----------
+    masses : Tensor of shape (n, k)
+        Masses of the cells of every row, in any unit.
+    u : Tensor of shape (n,)
+        Numbers in [0, 1).
+
+    Returns
+    -------
+    cells : LongTensor of shape (n,)
+    positions : Tensor of shape (n,)
+        In [0, 1).
+    """
+    steps = masses.cumsum(1)
+    target = u.unsqueeze(1) * steps[:, -1:]
+    cells = (target >= steps[:, :-1]).sum(1, keepdim=True)
+    lower = F.pad(steps, (1, 0)).gather(1, cells)
+    width = steps.gather(1, cells) - lower
+    positions = (target - lower) / width.clamp(min=1e-12)
+    return cells[:, 0], positions[:, 0].clamp(0, 1 - 2.0**-24)
 
 
 class Cells(nn.Module):
@@ -104,6 +136,7 @@ class Cells(nn.Module):
     Parameters
     ----------
     facts : sequence of CellFacts
+        One per column.
     n_basis : int or sequence of int
         Number of smooth functions of an ordered column, of all or of each.
     """
@@ -139,16 +172,22 @@ class Cells(nn.Module):
 
     def table(self, j: int) -> Tensor:
         """Return the functions of column j's cells, (n_cells, m_j)."""
-        table: Tensor = getattr(self, f"table_{j}")
-        return table
+        return self.get_buffer(f"table_{j}")
 
     def inputs(self, j: int) -> Tensor:
-        """Return what later columns see of column j's cells, (n_cells, m_j)."""
-        inputs: Tensor = getattr(self, f"inputs_{j}")
-        return inputs
+        """Return the features that stand for column j's cells, (n_cells, m_j)."""
+        return self.get_buffer(f"inputs_{j}")
+
+    def columns(self, j: int) -> slice:
+        """Return where column j stands among the features and coefficients."""
+        return slice(self.starts[j], self.starts[j] + self.widths[j])
+
+    def cells(self, j: int) -> slice:
+        """Return where column j stands among the cells of all columns."""
+        return slice(self.cell_starts[j], self.cell_starts[j] + self.n_cells[j])
 
     def features(self, codes: Tensor) -> Tensor:
-        """Return what the conditioner sees of every row, (n, sum m_j)."""
+        """Return the features of every row, (n, sum m_j)."""
         return torch.cat(
             [self.inputs(j)[codes[:, j]] for j in range(self.n_columns)], dim=1
         )
@@ -163,9 +202,8 @@ class Cells(nn.Module):
         return offsets.clamp(-LARGEST_OFFSET, LARGEST_OFFSET)
 
     def base(self, j: int) -> Tensor:
-        """Return what column j's offsets are added to, (n_cells,)."""
-        cells = slice(self.cell_starts[j], self.cell_starts[j] + self.n_cells[j])
-        return self.log_masses[cells] + self.raking[cells]
+        """Return the logits that column j's offsets are added to, (n_cells,)."""
+        return self.log_masses[self.cells(j)] + self.raking[self.cells(j)]
 
     def log_prob(self, coefficients: Tensor, codes: Tensor) -> Tensor:
         """Return the log-probability of every row's cells, (n,)."""
@@ -185,8 +223,8 @@ class _CellLogProb(torch.autograd.Function):
     """Log-probability of rows of cells, and its gradient in the same pass.
 
     With ``p`` the probabilities of a column's cells and ``t_k`` the functions of cell
-    k, the gradient in the column's coefficients is ``t_k - sum_l p_l t_l``. Column by
-    column nothing leaves the cache.
+    k, the gradient in the column's coefficients is ``t_k - sum_l p_l t_l``. Computed
+    column by column, nothing leaves the processor's cache.
     """
 
     @staticmethod
@@ -194,8 +232,9 @@ class _CellLogProb(torch.autograd.Function):
         ctx: Any, coefficients: Tensor, codes: Tensor, block: Cells
     ) -> Tensor:
         total, slopes = _log_prob_and_slopes(coefficients, codes, block, False)
-        # The bounded way is always right, and serves models of files that do not hold
-        # the reach. Of all rows: in an array of some, rounding depends on how many.
+        # The bounded formula is right for all rows, and the only one for models of
+        # files without `reach`. It is computed for all rows where one needs it: how
+        # floating point rounds would otherwise depend on how many rows need it.
         reach = getattr(block, "reach", math.inf)
         near = coefficients.abs().amax(1) * reach < LARGEST_OFFSET
         if not near.all():
@@ -217,8 +256,8 @@ def _log_prob_and_slopes(
 ) -> tuple[Tensor, Tensor]:
     """Return log-probabilities of rows, (n,), and their slopes in the coefficients.
 
-    `bounded` tells whether offsets can be at their bound, where they do not move.
-    Bounded offsets need no maximum taken out before they are exponentiated.
+    `bounded` states whether offsets can be at their bound, where their slope is 0. Even
+    unbounded ones are small here, so that no maximum is taken out before `exp`.
     """
     total = coefficients.new_zeros(len(codes))
     slopes = torch.empty_like(coefficients)
@@ -234,7 +273,7 @@ def _log_prob_and_slopes(
             moves = offsets.abs() < LARGEST_OFFSET
             pull *= moves
             push *= moves.gather(1, k)
-        columns = slice(block.starts[j], block.starts[j] + block.widths[j])
+        columns = block.columns(j)
         if block.smooth[j]:
             table = block.table(j)
             slopes[:, columns] = push * table[k[:, 0]] - pull @ table / mass
@@ -248,6 +287,12 @@ class Rake:
     """Bring the model's own marginals back to the released ones, column by column.
 
     The correction is estimated on rows drawn from the model, never on real ones.
+
+    Parameters
+    ----------
+    soft : bool
+        Whether a marginal is the mean of the cells' probabilities over the rows, or the
+        share of rows drawn in each cell.
     """
 
     n_rounds = 8
@@ -255,45 +300,48 @@ class Rake:
     def __init__(self, soft: bool) -> None:
         self.soft = soft
 
-    def __call__(
-        self, block: Cells, j: int, logits: Tensor, images: Tensor | None = None
-    ) -> Tensor:
+    def __call__(self, block: Cells, j: int, logits: Tensor, u: Tensor) -> Tensor:
         """Update column j's correction and return its corrected logits.
 
-        `images` place every row in its column; softly, probabilities count instead.
+        `u` holds the uniform number of every row from which its cell is drawn.
         """
-        cells = slice(block.cell_starts[j], block.cell_starts[j] + block.n_cells[j])
-        target = block.log_masses[cells]
+        target = block.log_masses[block.cells(j)]
         weights = (logits - logits.amax(1, keepdim=True)).exp()
         correction = torch.zeros_like(target)
         for _ in range(self.n_rounds):
-            factors = correction.exp()
-            if self.soft or images is None:
-                masses = factors * ((1 / (weights @ factors)) @ weights) / len(logits)
-            else:
-                steps = (weights * factors).cumsum(1)
-                k = (images.unsqueeze(1) * steps[:, -1:] >= steps[:, :-1]).sum(1)
-                masses = torch.bincount(k, minlength=block.n_cells[j]) / len(k)
+            masses = self._marginal(weights, correction.exp(), u)
             gap = target - masses.clamp(min=0.1 / len(logits)).log()
             correction += gap.clamp(-2, 2)
-        block.raking[cells] += correction
+        block.raking[block.cells(j)] += correction
         return logits + correction
+
+    def _marginal(self, weights: Tensor, factors: Tensor, u: Tensor) -> Tensor:
+        """Return the masses of the cells under corrected weights."""
+        if self.soft:
+            return factors * ((1 / (weights @ factors)) @ weights) / len(weights)
+        cells, _ = invert_cdf(weights * factors, u)
+        return torch.bincount(cells, minlength=len(factors)) / len(cells)
 
 
 class Clamp:
     """Draw only rows whose given columns lie in allowed parts of their cells.
 
-    Attributes
+    Parameters
     ----------
     given : mapping from column to Tensor of shape (n or 1, n_cells)
-        Log of the part of every cell that is allowed; -inf for none.
-    log_weights : Tensor of shape (n,)
-        By what rows drawn so are to be weighed to follow the model given what is
-        allowed, up to a constant.
+        Log of the share of every cell that is allowed; -inf for none.
     is_constant : bool
-        Whether the weight of the column that comes next is the same for all rows: so
-        far, every column was given a single cell. False from the start for a model
-        whose columns depend on more than each other.
+        Whether the columns of the model depend on each other alone, so that the weight
+        of the first column is the same for all rows.
+
+    Attributes
+    ----------
+    log_weights : Tensor of shape (n,)
+        Log of the importance weights, up to a constant: weighted by them, the rows
+        drawn follow the model given what is allowed.
+    is_constant : bool
+        Whether the weight of the next column is the same for all rows: so far, every
+        column was given a single cell.
     """
 
     def __init__(self, given: Mapping[int, Tensor], is_constant: bool) -> None:
@@ -301,9 +349,7 @@ class Clamp:
         self.is_constant = is_constant
         self.log_weights = torch.zeros(())
 
-    def __call__(
-        self, block: Cells, j: int, logits: Tensor, images: Tensor | None = None
-    ) -> Tensor:
+    def __call__(self, block: Cells, j: int, logits: Tensor, u: Tensor) -> Tensor:
         """Return the logits of column j's cells, given what is allowed."""
         shares = self.given.get(j)
         if shares is None:

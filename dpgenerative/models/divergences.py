@@ -1,10 +1,10 @@
-"""Batch-wise divergences: between what a partition becomes and what it should be.
+"""Batch-wise divergences: of the latents of a partition from their distribution.
 
-For the flow they are functions of the images of a partition in the base space, compared
-with N(0, I) (`DIVERGENCES`). For the autoencoder they are functions of a partition's
-`Latents`, the prior, and a generator for draws (`LATENT_DIVERGENCES`); a callable of
-the same three arguments serves as well. Each returns a scalar that autograd can follow
-back to the images or latents.
+For the flow they are functions of a partition's latents, the points of the base space,
+which are compared with N(0, I) (`DIVERGENCES`). For the autoencoder they are functions
+of a partition's `Latents`, the prior, and a generator for draws (`LATENT_DIVERGENCES`).
+A callable of the same arguments can take their place. Each returns a scalar that
+autograd can differentiate with respect to the latents.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _N_DRAWS = 256
 
 @dataclass(frozen=True)
 class Latents:
-    """What the encoder makes of m records: their posteriors, and draws from them.
+    """Posteriors of m records, as the encoder returns them, and draws from them.
 
     Attributes
     ----------
@@ -39,9 +39,14 @@ class Latents:
     mean: Tensor
     log_variance: Tensor
 
+    def log_posterior(self) -> Tensor:
+        """Return log q(z | x) of every draw, (m, L)."""
+        mean, log_variance = self.mean.unsqueeze(1), self.log_variance.unsqueeze(1)
+        return log_normal(self.draws, mean, log_variance)
+
 
 def mmd(z: Tensor, nodes: Tensor | None = None) -> Tensor:
-    """Squared maximum mean discrepancy to a law, dimension by dimension, added up.
+    """Squared maximum mean discrepancy, summed over dimensions.
 
     Kernel: a sum of Cauchy kernels ``s / (s + (x - y)^2)`` over six scales (the scales
     of Takahashi et al. 2020, section 5.1).
@@ -49,10 +54,10 @@ def mmd(z: Tensor, nodes: Tensor | None = None) -> Tensor:
     Parameters
     ----------
     z : Tensor of shape (m, d)
-        Images of one partition, m >= 1.
+        Latents of one partition, m >= 1.
     nodes : Tensor of shape (n, d), optional
-        Draws from the other law. None is N(0, 1), represented by its quantiles at 64
-        equal masses, so that the value is deterministic.
+        Draws from the distribution to compare with. None is N(0, 1), represented by
+        its quantiles at 64 equal masses, so that the value is deterministic.
 
     Returns
     -------
@@ -71,15 +76,16 @@ def mmd(z: Tensor, nodes: Tensor | None = None) -> Tensor:
 def unbiased_mmd(draws: Tensor, nodes: Tensor) -> Tensor:
     """Estimate `mmd` without pairs of a record with itself.
 
-    The mean over partitions of any size, from two records on, is then that of the laws
-    themselves; a value can be below 0. One record alone is compared with the nodes.
+    For partitions of two records or more, of whatever size, the expectation is the
+    discrepancy of the distributions themselves; a single value can be negative. One
+    record alone is compared with the nodes only.
 
     Parameters
     ----------
     draws : Tensor of shape (m, L, d)
         L draws of every record of one partition, m >= 1.
     nodes : Tensor of shape (n, d)
-        Draws from the other law, n >= 2.
+        Draws from the distribution to compare with, n >= 2.
 
     Returns
     -------

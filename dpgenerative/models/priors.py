@@ -1,19 +1,20 @@
-"""Laws of the latent space: objects with a log-density and a sampler.
+"""Distributions of the latents: objects with a log-density and a sampler.
 
-A prior is any object that satisfies `Prior`: two methods, no base class, no registry.
-Its numbers are public: nothing in it may be computed from private rows. The log-density
-of a point depends on this point alone, and nothing is kept of it: `probing` tries. ::
+A prior is any object with the two methods of `Prior`: no base class, no registry. Its
+numbers are public: nothing in it may be computed from private rows. The log-density of
+a point must depend on this point alone, and the object must keep nothing of it; `fit`
+tests both on made-up points. ::
 
     class Laplace:
         def __init__(self, dim):
-            self.law = torch.distributions.Laplace(torch.zeros(dim), torch.ones(dim))
+            self.base = torch.distributions.Laplace(torch.zeros(dim), torch.ones(dim))
 
         def log_prob(self, z):
-            return self.law.log_prob(z).sum(-1)
+            return self.base.log_prob(z).sum(-1)
 
         def sample(self, n, generator=None):
-            u = torch.rand(n, len(self.law.mean), generator=generator)
-            return self.law.icdf(u)
+            u = torch.rand(n, len(self.base.mean), generator=generator)
+            return self.base.icdf(u)
 """
 
 from __future__ import annotations
@@ -22,16 +23,23 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from dpgenerative.privacy.latents import ReleasedMoments
+
 _LOG_2PI = math.log(2 * math.pi)
+LEAST_VARIANCE = 0.01
+"""Least variance of a fitted distribution in any direction."""
+MAIN_AXES = 4
+"""Axes of the latent space whose orthants have a Gaussian each, in a mixture."""
 _SPREAD = 0.2
 """Variance of a Gaussian of `MixturePrior.on_axes`, along the axes that have some."""
 
 
 class Prior(Protocol):
-    """What a law of the latent space must be able to do."""
+    """Interface of a distribution of the latents."""
 
     def log_prob(self, z: Tensor) -> Tensor:
         """Return the log-density of every point, shape (...) for (..., k)."""
@@ -49,6 +57,11 @@ def log_normal(z: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
 def _normals(n: int, k: int, generator: torch.Generator | None) -> Tensor:
     device = "cpu" if generator is None else generator.device
     return torch.randn(n, k, generator=generator, device=device)
+
+
+def _components(weights: Tensor, n: int, generator: torch.Generator | None) -> Tensor:
+    """Draw a component for each of n points."""
+    return torch.multinomial(weights, n, replacement=True, generator=generator)
 
 
 @dataclass(frozen=True)
@@ -125,7 +138,7 @@ class MixturePrior:
     means : Tensor of shape (c, k)
     variances : Tensor of shape (c, k) or float
     weights : Tensor of shape (c,), optional
-        None weighs all components alike.
+        None gives all components the same weight.
 
     Examples
     --------
@@ -173,13 +186,13 @@ class MixturePrior:
         """Draw n points, shape (n, k)."""
         z = _normals(n, self.means.shape[1], generator)
         means, variances, weights = (x.to(z.device) for x in self._components())
-        which = torch.multinomial(weights, n, replacement=True, generator=generator)
+        which = _components(weights, n, generator)
         return means[which] + variances[which].sqrt() * z
 
 
 @dataclass(frozen=True, eq=False)
 class GaussianPrior:
-    """Gaussian of any mean and covariance: what is fitted to released moments.
+    """Gaussian of any mean and covariance, as fitted to released moments.
 
     Parameters
     ----------
@@ -214,7 +227,7 @@ class GaussianPrior:
 
 @dataclass(frozen=True, eq=False)
 class GaussianMixture:
-    """Mixture of Gaussians of one covariance: fitted to released moments of cells.
+    """Mixture of Gaussians of one covariance, as fitted to released moments of cells.
 
     Parameters
     ----------
@@ -238,6 +251,101 @@ class GaussianMixture:
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Draw n points, shape (n, k)."""
         z = _normals(n, self.means.shape[1], generator)
-        weights = self.weights.to(z.device)
-        which = torch.multinomial(weights, n, replacement=True, generator=generator)
+        which = _components(self.weights.to(z.device), n, generator)
         return self.means.to(z)[which] + z @ self.root.to(z).T
+
+
+# Fitted to released moments ---------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LatentCells:
+    """Cells of the latent space: the orthants of the main axes of a released Gaussian.
+
+    Attributes
+    ----------
+    centre : Tensor of shape (k,)
+    axes : Tensor of shape (k, a)
+        The directions of largest variance.
+    """
+
+    centre: Tensor
+    axes: Tensor
+
+    @classmethod
+    def of_gaussian(cls, gaussian: GaussianPrior) -> LatentCells:
+        """Return the orthants of the first `MAIN_AXES` axes, or of all of fewer."""
+        root = gaussian.root.double()
+        _, vectors = torch.linalg.eigh(root @ root.T)
+        return cls(gaussian.mean.double(), vectors.flip(1)[:, :MAIN_AXES])
+
+    @property
+    def count(self) -> int:
+        """Number of cells."""
+        return 2 ** int(self.axes.shape[1])
+
+    def of(self, z: Tensor) -> Tensor:
+        """Return the cell of every point of (n, k)."""
+        sides = (z - self.centre.to(z)) @ self.axes.to(z) > 0
+        places = 2 ** torch.arange(sides.shape[1], device=z.device)
+        return (sides * places).sum(1)
+
+
+def gaussian_of_moments(released: ReleasedMoments) -> GaussianPrior:
+    """Return the Gaussian of released moments, nearer to N(0, I) the more noise.
+
+    Mean and covariance are shrunk towards 0 and I by the factor ``1 / (1 + s^2)``, s
+    the standard deviation of the noise of their entries; no variance is below
+    `LEAST_VARIANCE`.
+
+    Parameters
+    ----------
+    released : ReleasedMoments
+        Of all rows.
+    """
+    moments, radius, std = released.values, released.radius, released.std
+    k = math.isqrt(len(moments))
+    count = max(moments[0], 1.0)
+    noise = std / count
+    mean = radius * moments[1 : k + 1] / count / (1 + (noise * radius) ** 2)
+    second = radius**2 * moments[k + 1 :].reshape(k, k) / count
+    covariance = (second + second.T) / 2 - np.outer(mean, mean)
+    covariance += (np.eye(k) - covariance) * (1 - 1 / (1 + (noise * radius**2) ** 2))
+    return GaussianPrior(torch.from_numpy(mean).float(), _root(covariance, radius))
+
+
+def mixture_of_moments(
+    gaussian: GaussianPrior, released: ReleasedMoments
+) -> GaussianMixture:
+    """Return one Gaussian per cell, of the released means and one covariance.
+
+    The cells share what their means leave of the Gaussian's covariance. A mean is
+    shrunk towards the Gaussian's by the factor ``1 / (1 + s^2)``, s the standard
+    deviation of its noise, so that cells of mostly noise leave the Gaussian as it is.
+
+    Parameters
+    ----------
+    gaussian : GaussianPrior
+        `gaussian_of_moments` of all rows.
+    released : ReleasedMoments
+        By cell of that Gaussian; none has more rows than the released row count.
+    """
+    moments, radius, std = released.values, released.radius, released.std
+    counts = np.clip(moments[:, :1], 1.0, released.n_rows)
+    centre, root = gaussian.mean.double().numpy(), gaussian.root.double().numpy()
+    drawn = 1 + (std * radius / counts) ** 2
+    offsets = (radius * moments[:, 1:] / counts - centre) / drawn
+    weights = counts[:, 0] / counts.sum()
+    around = offsets - weights @ offsets
+    covariance = root @ root.T - (weights[:, None] * around).T @ around
+    shared = _root(covariance, radius)
+    means = torch.from_numpy(centre + offsets).float()
+    return GaussianMixture(means, shared, torch.from_numpy(weights).float())
+
+
+def _root(covariance: np.ndarray, radius: float) -> Tensor:
+    """Return the Cholesky factor of a covariance of bounded spreads."""
+    values, vectors = np.linalg.eigh(covariance)
+    values = np.clip(values, LEAST_VARIANCE, radius**2)
+    root = np.linalg.cholesky((vectors * values) @ vectors.T)
+    return torch.from_numpy(root).float()

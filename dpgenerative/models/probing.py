@@ -1,30 +1,181 @@
-"""What code of the user's does with made-up numbers, before it sees private rows.
+"""Tests of users' code on made-up numbers, before it is given private rows.
 
-The guarantee needs more of such code than a type can say: that it treats rows apart,
-where their gradients are clipped one by one, and that it keeps nothing of them.
+Priors, divergences and architectures can be the user's own. The guarantee needs more of
+them than a type can state: that they keep nothing of the rows they are given, and that
+priors and architectures treat rows independently, as gradients are clipped row by row.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from dpgenerative.models.networks import Shape
 from dpgenerative.models.priors import Prior
 
 SIZES = (1, 2, 7, 100, 1000)
-"""Points that a prior is tried on at a time."""
+"""Numbers of points that a prior is tried on."""
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), np.generic)
 
 
-def held(value: Any) -> list[Any]:
-    """Return all that can be reached from an object, to compare it with later.
+def check_memory(owner: str, name: str, value: Any, use: Callable[[int], Any]) -> None:
+    """Require code that keeps nothing of the rows it is given.
+
+    What it prepares at its first use, it may keep.
+
+    Parameters
+    ----------
+    owner, name : str
+        For the message.
+    value : object
+        The code.
+    use : callable
+        Runs it on a number of made-up rows.
+
+    Raises
+    ------
+    ValueError
+        Where the state that can be reached from it changes from use to use.
+    """
+    use(5)
+    before = snapshot(value)
+    use(3)
+    use(8)
+    if snapshot(value) != before:
+        raise ValueError(
+            f"{owner}: {name!r} must not remember what it saw: an attribute, a list or "
+            "a generator of its own that changes from call to call would release rows "
+            f"without noise; got {value!r}."
+        )
+
+
+def check_prior(owner: str, prior: Prior) -> int:
+    """Require a prior that treats points independently; return its width.
+
+    Raises
+    ------
+    ValueError
+        Where the log-density of a point, or its gradient, changes with the other
+        points given, or from call to call; and see `check_memory`.
+    """
+    generator = torch.Generator().manual_seed(0)
+    width = int(prior.sample(1, generator).shape[1])
+
+    def points(n: int) -> Tensor:
+        sizes = 10 ** (3 * torch.rand(n, 1, 1, generator=generator) - 1)
+        return sizes * torch.randn(n, 2, width, generator=generator)
+
+    def log_prob(z: Tensor) -> Sequence[Tensor]:
+        z = z.clone().requires_grad_()
+        found = prior.log_prob(z)
+        (slope,) = torch.autograd.grad(found.sum() + 0 * z.sum(), z)
+        return found.detach(), slope
+
+    def is_fine(z: Tensor) -> bool:
+        return log_prob(z)[0].shape == z.shape[:-1] and _is_independent(log_prob, z)
+
+    check_memory(owner, "prior", prior, lambda n: log_prob(points(n)))
+    if not all(is_fine(points(n)) for n in SIZES):
+        raise ValueError(
+            f"{owner}: log_prob of 'prior' must return, for points of shape (n, L, "
+            f"{width}), one number each, (n, L), that depends on this point alone: no "
+            "bound of the gradient of one row would cover a number that changes with "
+            f"the others, or from call to call; got {prior!r}."
+        )
+    return width
+
+
+def check_architecture(owner: str, modules: Any, shape: Shape, k: int) -> None:
+    """Require an encoder and a decoder that treat images independently.
+
+    Raises
+    ------
+    ValueError
+        For other numbers or shapes; for modules that draw random numbers, or couple the
+        images of a batch: no bound of the gradient of one image would cover that; and
+        see `check_memory`.
+    """
+    given = f"{owner}: the encoder and decoder of 'architecture'"
+    is_pair = isinstance(modules, tuple) and len(modules) == 2
+    if not is_pair or not all(isinstance(m, nn.Module) for m in modules):
+        raise ValueError(f"{given} must be a tuple of two modules; got {modules!r}.")
+    encoder, decoder = modules
+    generator = torch.Generator().manual_seed(0)
+
+    @torch.no_grad()
+    def use(images: Tensor, latents: Tensor) -> Sequence[Tensor]:
+        return [*encoder(images), decoder(latents)]
+
+    def made_up(n: int) -> tuple[Tensor, Tensor]:
+        images = torch.rand(n, *shape, generator=generator)
+        return images, torch.randn(n, k, generator=generator)
+
+    rows = made_up(3)
+    shapes = [tuple(x.shape) for x in use(*rows)]
+    if shapes != [(3, k), (3, k), (3, *shape)]:
+        raise ValueError(
+            f"{given} must return a mean and a log-variance of shape (n, {k}), and "
+            f"logits of shape (n, {', '.join(map(str, shape))}); got {shapes} for n=3."
+        )
+    independent = _is_independent(use, *rows)
+    # Weights that start at zero hide what comes before them.
+    with _moved(modules, generator):
+        independent = _is_independent(use, *rows) and independent
+    if not independent:
+        raise ValueError(
+            f"{given} must treat every image apart and draw nothing: what they return "
+            "for an image changes with the others in its batch, as by batch "
+            "normalisation, or from call to call, as by dropout. torch.nn.GroupNorm "
+            "does not."
+        )
+    check_memory(owner, "architecture", modules, lambda n: use(*made_up(n)))
+
+
+def _is_independent(use: Callable[..., Sequence[Tensor]], *rows: Tensor) -> bool:
+    """Whether the results of a row are the same in other company, and again."""
+    n = len(rows[0])
+    whole = use(*rows)
+
+    def is_same(i: int) -> bool:
+        twice = use(*(x[[i, i]] for x in rows))
+        return all(
+            torch.allclose(x[i], y[0], rtol=1e-3, atol=1e-4, equal_nan=True)
+            for x, y in zip(whole, twice, strict=True)
+        )
+
+    return all(is_same(i) for i in {0, n // 2, n - 1})
+
+
+@contextmanager
+def _moved(
+    modules: tuple[nn.Module, nn.Module], generator: torch.Generator
+) -> Iterator[None]:
+    """Add noise to all parameters for a while."""
+    parameters = [p for module in modules for p in module.parameters()]
+    before = [p.detach().clone() for p in parameters]
+    with torch.no_grad():
+        for p in parameters:
+            p.add_(0.1 * torch.randn(p.shape, generator=generator))
+        try:
+            yield
+        finally:
+            for p, x in zip(parameters, before, strict=True):
+                p.copy_(x)
+
+
+# What an object holds -----------------------------------------------------------------
+
+
+def snapshot(value: Any) -> list[Any]:
+    """Return all state that can be reached from an object, for comparison.
 
     Followed are attributes (of its class too, if that is not one of torch's), items,
     what functions close over, and the states of generators; not global names.
@@ -38,17 +189,13 @@ def _leaves(value: Any, seen: dict[int, Any]) -> Iterator[Any]:
         return
     if id(value) in seen:
         return
-    # Kept, so that no other object gets this identity.
+    # Kept alive, so that no other object gets the same identity.
     seen[id(value)] = value
     if isinstance(value, Tensor):
         flat = value.detach().cpu().contiguous().view(-1)
         yield tuple(value.shape), flat.view(torch.uint8).numpy().tobytes()
     elif isinstance(value, np.ndarray) and value.dtype != object:
         yield value.shape, value.tobytes()
-    elif isinstance(value, torch.Generator):
-        yield value.get_state().numpy().tobytes()
-    elif isinstance(value, np.random.Generator):
-        yield repr(value.bit_generator.state)
     for part in _parts(value):
         yield from _leaves(part, seen)
 
@@ -64,13 +211,17 @@ def _parts(value: Any) -> Iterator[Any]:
         yield from value
     elif isinstance(value, np.ndarray) and value.dtype == object:
         yield from value.flat
+    elif isinstance(value, torch.Generator):
+        yield value.get_state()
+    elif isinstance(value, np.random.Generator):
+        yield value.bit_generator.state
     elif isinstance(value, MethodType):
         yield from (value.__self__, value.__func__)
     elif isinstance(value, partial):
         yield from (value.func, value.args, value.keywords)
     elif isinstance(value, FunctionType):
         yield from (value.__defaults__, value.__kwdefaults__)
-        yield from (_content(cell) for cell in value.__closure__ or ())
+        yield from map(_content, value.__closure__ or ())
     if not isinstance(value, type):
         yield from getattr(value, "__dict__", {}).items()
         yield from _own_classes(type(value))
@@ -88,81 +239,3 @@ def _own_classes(kind: type) -> Iterator[Any]:
     for part in kind.__mro__:
         if part.__module__.partition(".")[0] not in ("builtins", "torch", "typing"):
             yield from dict(vars(part)).values()
-
-
-def check_memory(owner: str, name: str, value: Any, use: Callable[[int], Any]) -> None:
-    """Require code that keeps nothing of the rows it is given.
-
-    Parameters
-    ----------
-    owner, name : str
-        For the message.
-    value : object
-        The code.
-    use : callable
-        Runs it on a number of made-up rows.
-
-    Raises
-    ------
-    ValueError
-        Where what is reached from it differs between two uses. What it prepares at
-        its first use, it may keep.
-    """
-    use(5)
-    before = held(value)
-    use(3)
-    use(8)
-    if held(value) != before:
-        raise ValueError(
-            f"{owner}: {name!r} must not remember what it saw: an attribute, a list or "
-            "a generator of its own that changes from call to call would release rows "
-            f"without noise; got {value!r}."
-        )
-
-
-def check_prior(owner: str, prior: Prior) -> int:
-    """Require a prior that treats points apart and keeps none; return its width.
-
-    Raises
-    ------
-    ValueError
-        Where the log-density of a point, or its gradient, changes with the other
-        points given, or from call to call; and see `check_memory`.
-    """
-    generator = torch.Generator().manual_seed(0)
-    width = int(prior.sample(1, generator).shape[1])
-
-    def points(n: int) -> Tensor:
-        sizes = 10 ** (3 * torch.rand(n, 1, 1, generator=generator) - 1)
-        return sizes * torch.randn(n, 2, width, generator=generator)
-
-    check_memory(owner, "prior", prior, lambda n: _log_prob(prior, points(n)))
-    if not all(_is_apart(prior, points(n)) for n in SIZES):
-        raise ValueError(
-            f"{owner}: log_prob of 'prior' must return, for points of shape (n, L, "
-            f"{width}), one number each, (n, L), that depends on this point alone: no "
-            "bound of the gradient of one row would cover a number that changes with "
-            f"the others, or from call to call; got {prior!r}."
-        )
-    return width
-
-
-def _log_prob(prior: Prior, points: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log-densities, and the gradient of their sum."""
-    points = points.clone().requires_grad_()
-    found = prior.log_prob(points)
-    (slope,) = torch.autograd.grad(found.sum() + 0 * points.sum(), points)
-    return found.detach(), slope
-
-
-def _is_apart(prior: Prior, points: Tensor) -> bool:
-    whole = _log_prob(prior, points)
-    if whole[0].shape != points.shape[:-1]:
-        return False
-    places = {0, len(points) // 2, len(points) - 1}
-    alone = {i: _log_prob(prior, points[i : i + 1]) for i in places}
-    return all(
-        torch.allclose(x[i], y[0], rtol=1e-3, atol=1e-4, equal_nan=True)
-        for i, found in alone.items()
-        for x, y in zip(whole, found, strict=True)
-    )

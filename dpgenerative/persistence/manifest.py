@@ -41,10 +41,11 @@ from dpgenerative.encoding.transformer import (
 )
 from dpgenerative.exceptions import FileFormatError
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
-from dpgenerative.models import images, priors
+from dpgenerative.models import networks, priors
 from dpgenerative.models.cells import Cells
-from dpgenerative.models.flow import AnchoredBlock, Dequantizer, HFlow, SplineNetwork
-from dpgenerative.models.vae import VAE, Decoder, Encoder
+from dpgenerative.models.flow import AnchoredBlock
+from dpgenerative.models.hflow import Dequantizer, HFlow, SplineNetwork
+from dpgenerative.models.vae import VAE, ImageVAE
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.tables import constraints
@@ -74,12 +75,14 @@ RECORDS = _named(
 )  # fmt: skip
 """Dataclasses that a file may hold."""
 MODULES = _named(
-    HFlow, AnchoredBlock, SplineNetwork, Dequantizer, VAE, Encoder, Decoder, Cells,
-    MaskedLinear, LowRankLinear, LULinear, nn.ModuleList, images.ImageVAE,
-    images.PixelEncoder, images.PixelDecoder, images.ConvEncoder, images.ConvDecoder,
-    nn.Conv2d, nn.ConvTranspose2d,
+    HFlow, AnchoredBlock, SplineNetwork, Dequantizer, VAE, ImageVAE, Cells,
+    networks.Encoder, networks.Decoder, networks.PixelEncoder, networks.PixelDecoder,
+    networks.ConvEncoder, networks.ConvDecoder, MaskedLinear, LowRankLinear, LULinear,
+    nn.ModuleList, nn.Conv2d, nn.ConvTranspose2d,
 )  # fmt: skip
 """Networks that a file may hold."""
+RENAMED = {"law": "latent_distribution"}
+"""Attributes of networks that older files hold under another name."""
 _COMMON = frozenset(vars(nn.Module()))
 """What every module has; networks here use none of it but their tensors and parts."""
 _STRINGS = ("dpgenerative", "manifest", "sha256")
@@ -408,7 +411,8 @@ class _Reader:
     def _module(self, cls: type[nn.Module], groups: Mapping[str, Any]) -> nn.Module:
         module = cls.__new__(cls)
         nn.Module.__init__(module)
-        plain = self.items(groups["plain"])
+        named = {RENAMED.get(name, name): v for name, v in groups["plain"].items()}
+        plain = self.items(named)
         if any(name in _COMMON or hasattr(cls, name) for name in plain):
             raise ValueError(f"{cls.__name__} holds names that are not its own")
         vars(module).update(plain)

@@ -15,9 +15,9 @@ from torch import Tensor
 from dpgenerative._random import Streams
 from dpgenerative._validation import check_option
 from dpgenerative.encoding.transformer import TableTransformer
-from dpgenerative.models.cells import CellFacts, Clamp
+from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.divergences import DIVERGENCES
-from dpgenerative.models.flow import HFlow
+from dpgenerative.models.hflow import HFlow
 from dpgenerative.models.probing import check_memory
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
@@ -378,10 +378,9 @@ class DPHFlowSynthesizer(Synthesizer):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if not self._model.exact:
             return super()._draw_given(n, log_shares, generator, rng)
-        clamp = Clamp(log_shares, is_constant=True)
-        codes, _ = self._model.sample(n, generator, clamp)
-        weights = clamp.log_weights.double().numpy()
-        return codes.numpy(), rng.random(codes.shape), weights
+        codes, weights = self._model.sample_given(n, generator, log_shares)
+        inside = rng.random(codes.shape)
+        return codes.numpy(), inside, weights.double().numpy()
 
 
 def _log_likelihood(

@@ -24,28 +24,18 @@ from dpgenerative.encoding.pixels import (
     full_shape,
 )
 from dpgenerative.models.divergences import LATENT_DIVERGENCES, Latents
-from dpgenerative.models.images import (
-    HEADS,
-    Architecture,
-    ImageVAE,
-    check_architecture,
-    convolutions,
-    perceptrons,
-)
+from dpgenerative.models.networks import Architecture, convolutions, perceptrons
 from dpgenerative.models.priors import (
+    LatentCells,
     MixturePrior,
     NormalPrior,
     Prior,
     SparsePrior,
-)
-from dpgenerative.models.probing import check_memory, check_prior
-from dpgenerative.models.vae import (
-    VAE,
-    Autoencoder,
-    LatentCells,
     gaussian_of_moments,
     mixture_of_moments,
 )
+from dpgenerative.models.probing import check_architecture, check_memory, check_prior
+from dpgenerative.models.vae import HEADS, VAE, Autoencoder, ImageVAE
 from dpgenerative.privacy.latents import Refinement, release_distribution
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
@@ -158,7 +148,7 @@ class DPVAESynthesizer(Synthesizer):
         Parameters that speak of columns must keep their defaults, and y cannot be
         fitted.
     architecture : {"mlp", "conv"} or callable, default="mlp"
-        Encoder and decoder of images (`models.images`): one hidden layer each; three
+        Encoder and decoder of images (`models.networks`): one hidden layer each; three
         convolutions of 32, 64 and 128 channels (Mathieu et al. 2019); or a function of
         (c, h, w), the number of latents and a torch generator that returns two modules.
     likelihood : {"bernoulli", "gaussian"}, default="bernoulli"
@@ -756,7 +746,9 @@ class DPVAESynthesizer(Synthesizer):
     ) -> None:
         if math.isfinite(plan.prior_multiplier):
             codes = torch.from_numpy(transformer.encode(frame))
-            model.law = self._law(model, codes, plan, mechanisms, streams)
+            model.latent_distribution = self._law(
+                model, codes, plan, mechanisms, streams
+            )
         if isinstance(model, VAE):
             model.rake(RAKING_ROWS, streams.rows)
 
@@ -777,7 +769,7 @@ class DPVAESynthesizer(Synthesizer):
             return model.latents(rows.to(device), noise).draws[:, 0]
 
         is_mixture = self.latent_distribution == "mixture"
-        refinement = Refinement(LatentCells.of_law, mixture_of_moments)
+        refinement = Refinement(LatentCells.of_gaussian, mixture_of_moments)
         return release_distribution(
             draw, codes, k, plan, mechanisms, gaussian_of_moments,
             refinement if is_mixture else None,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dpgenerative.models.cells import CellFacts, Cells, _CellLogProb
-from dpgenerative.models.flow import HFlow
+from dpgenerative.models.hflow import HFlow
 from dpgenerative.models.priors import NormalPrior
 from dpgenerative.models.vae import VAE
 from dpgenerative.privacy import clipping

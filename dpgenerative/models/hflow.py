@@ -1,0 +1,422 @@
+"""The paper's flow: blocks of splines, linear flows and reversals of the columns.
+
+The first block is the `AnchoredBlock`. Further blocks act on the points of the unit
+cube that it returns, mapped through the normal quantile function: rational-quadratic
+splines with parameters from one masked network that all blocks share, a linear flow,
+and a reversal of the columns. They see dequantized cells, and the log-likelihood is
+then the lower bound of variational dequantization.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.quasirandom import SobolEngine
+
+from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
+from dpgenerative.models.cells import CellFacts, Clamp, Rake
+from dpgenerative.models.flow import AnchoredBlock
+
+SPLINE_BOUND = 4.0
+SPLINE_BINS = 8
+MIN_BIN = 1e-3
+MIN_SLOPE = 1e-3
+N_LOGISTICS = 4
+_EDGE = 1e-6
+_LOG_NORMAL = -0.5 * math.log(2 * math.pi)
+_UNIT_SLOPE = math.log(math.expm1(1 - MIN_SLOPE))
+
+
+class SplineNetwork(nn.Module):
+    """One masked network for the splines of all blocks, which it takes as an input.
+
+    Parameters
+    ----------
+    n_columns, n_blocks, hidden_units : int
+    generator : torch.Generator
+        Source of the initial weights.
+    """
+
+    def __init__(
+        self,
+        n_columns: int,
+        n_blocks: int,
+        hidden_units: int,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.n_blocks = n_blocks
+        d = n_columns
+        degree = torch.arange(hidden_units) % d
+        in_groups = torch.cat([torch.arange(d), torch.full((n_blocks,), d)])
+        sees = torch.cat([torch.ones(d, d).tril(-1), torch.ones(d, 1)], 1).bool()
+        self.hidden = MaskedLinear(in_groups, degree, sees, generator)
+        outputs = torch.arange(d).repeat_interleave(n_spline_parameters(SPLINE_BINS))
+        self.output = MaskedLinear(degree, outputs, torch.ones(d, d).tril().bool())
+
+    def forward(self, z: Tensor, block: int) -> Tensor:
+        """Return spline parameters, (n, d, p)."""
+        tag = F.one_hot(torch.tensor(block), self.n_blocks).to(z).expand(len(z), -1)
+        out = self.output(F.relu(self.hidden(torch.cat([z, tag], 1))))
+        return out.view(len(z), z.shape[1], -1)
+
+
+class Dequantizer(nn.Module):
+    """q(position | row): a coupling flow of logistic mixtures, then a sigmoid.
+
+    Parameters
+    ----------
+    n_columns, n_features, hidden_units : int
+    generator : torch.Generator
+        Source of the initial weights.
+    """
+
+    def __init__(
+        self,
+        n_columns: int,
+        n_features: int,
+        hidden_units: int,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.n_first = (n_columns + 1) // 2
+        n_second = n_columns - self.n_first
+        widths = [(n_features, self.n_first), (n_features + self.n_first, n_second)]
+        self.hidden = nn.ModuleList(
+            MaskedLinear.dense(n_in, hidden_units, generator) for n_in, _ in widths
+        )
+        self.output = nn.ModuleList(
+            MaskedLinear.dense(hidden_units, 3 * N_LOGISTICS * n) for _, n in widths
+        )
+
+    def forward(self, features: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
+        """Return positions in (0, 1) and log q of each, both (n, d)."""
+        x = torch.logit(draws, eps=_EDGE)
+        first, second = x[:, : self.n_first], x[:, self.n_first :]
+        y1, slope1 = self._couple(0, features, first)
+        y2, slope2 = self._couple(1, torch.cat([features, y1], 1), second)
+        y, slopes = torch.cat([y1, y2], 1), torch.cat([slope1, slope2], 1)
+        log_base = F.logsigmoid(x) + F.logsigmoid(-x)
+        log_sigmoid = F.logsigmoid(y) + F.logsigmoid(-y)
+        return y.sigmoid(), log_base - slopes - log_sigmoid
+
+    def _couple(self, k: int, context: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        params = self.output[k](F.relu(self.hidden[k](context)))
+        return logistic_mixture(x, params.view(*x.shape, 3 * N_LOGISTICS))
+
+
+class HFlow(nn.Module):
+    """Density and sampler of rows of cells.
+
+    Parameters
+    ----------
+    facts : sequence of CellFacts
+        One per column, in the order of the flow.
+    n_basis, hidden_units
+        See `AnchoredBlock`.
+    n_blocks : int
+        Number of blocks, the first included.
+    linear : {"none", "low-rank", "lu"}
+        Linear flow at the end of every block.
+    dequantization : {"uniform", "variational"}
+        How cells become points, where later blocks need points.
+    anchored : bool
+        Whether the first block learns. Otherwise the model is the paper's: the first
+        block only places cells under the masses given, and all blocks are
+        rational-quadratic splines on the unit cube scaled to [-3, 3].
+    generator : torch.Generator
+        Source of the initial weights.
+
+    Attributes
+    ----------
+    exact : bool
+        Whether the model is the anchored block alone, whose log-likelihood is exact.
+    """
+
+    atoms: Tensor
+
+    def __init__(
+        self,
+        facts: Sequence[CellFacts],
+        *,
+        n_basis: int | Sequence[int],
+        hidden_units: int,
+        n_blocks: int,
+        linear: str,
+        dequantization: str,
+        anchored: bool,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        d = len(facts)
+        self.anchored = anchored
+        self.n_blocks = n_blocks
+        units = hidden_units if anchored else 0
+        self.first = AnchoredBlock(facts, n_basis, units, generator)
+        self.first.requires_grad_(anchored)
+        n_splines = n_blocks - anchored
+        width = hidden_units or 64
+        self.splines = (
+            SplineNetwork(d, n_splines, width, generator) if n_splines else None
+        )
+        n_linears = 0 if linear == "none" else n_blocks
+        kind = LowRankLinear if linear == "low-rank" else LULinear
+        self.linears = nn.ModuleList(
+            kind(d, generator=generator) for _ in range(n_linears)
+        )
+        self.exact = anchored and n_blocks == 1 and linear == "none"
+        self.dequantizer = None
+        if dequantization == "variational" and not self.exact:
+            n_features = sum(self.first.widths)
+            self.dequantizer = Dequantizer(d, n_features, width, generator)
+        most = max(len(f.masses) for f in facts)
+        atoms = torch.stack([F.pad(f.atoms, (0, most - len(f.atoms))) for f in facts])
+        self.register_buffer("atoms", atoms)
+
+    def forward(
+        self,
+        codes: Tensor,
+        positions: Tensor | None = None,
+        draws: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the log-likelihood of every row, and its latents.
+
+        Parameters
+        ----------
+        codes : LongTensor of shape (n, d)
+        positions : Tensor of shape (n, d), optional
+            Positions within intervals. Without them the model must be `exact`, and no
+            latents are returned.
+        draws : Tensor of shape (n, d), optional
+            Uniform draws that dequantize atoms.
+
+        Returns
+        -------
+        log_likelihood : Tensor of shape (n,)
+            Log-probability of the cells (a lower bound of it unless `exact`).
+        latents : Tensor of shape (n, d) or None
+            Points of the base space, whose distribution is N(0, I).
+        """
+        if positions is None or draws is None:
+            return self.first(codes), None
+        log_probs = self.first.log_probs(codes)
+        inside, log_q = self._dequantize(codes, positions, draws)
+        z, log_density = self._push(self.first.place(codes, inside, log_probs))
+        chosen = [p.gather(1, codes[:, [j]]) for j, p in enumerate(log_probs)]
+        return torch.cat(chosen, 1).sum(1) + log_density - log_q, z
+
+    def _dequantize(
+        self, codes: Tensor, positions: Tensor, draws: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return positions within all cells, and log q of those within atoms."""
+        log_q = torch.zeros_like(draws)
+        if self.dequantizer is not None:
+            draws, log_q = self.dequantizer(self.first.features(codes), draws)
+        columns = torch.arange(codes.shape[1], device=codes.device)
+        is_atom = self.atoms[columns, codes]
+        return torch.where(is_atom, draws, positions), (log_q * is_atom).sum(1)
+
+    def _push(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Return latents of points of the unit cube, and the log-density at v."""
+        if self.anchored:
+            z = torch.special.ndtri(v.clamp(_EDGE, 1 - _EDGE))
+            log_density = -_standard_normal(z)
+        else:
+            z = 6 * v - 3
+            log_density = z.new_full((len(z),), z.shape[1] * math.log(6))
+        for block in range(self.n_blocks):
+            spline = block - self.anchored
+            if spline >= 0 and self.splines is not None:
+                z, slope = _spline(z, self.splines(z, spline))
+                log_density = log_density + slope.sum(1)
+            if len(self.linears):
+                z, log_det = self.linears[block](z)
+                log_density = log_density + log_det
+            z = z.flip(1)
+        return z, log_density + _standard_normal(z)
+
+    @torch.no_grad()
+    def _pull(self, z: Tensor) -> Tensor:
+        """Return the points of the unit cube that have given latents."""
+        for block in reversed(range(self.n_blocks)):
+            z = z.flip(1)
+            if len(self.linears):
+                z = self.linears[block].inverse(z)  # type: ignore[operator]
+            if block >= self.anchored:
+                z = self._invert_spline(z, block - self.anchored)
+        if self.anchored:
+            return torch.special.ndtr(z)
+        return ((z + 3) / 6).clamp(0, 1 - _EDGE)
+
+    def _invert_spline(self, y: Tensor, block: int) -> Tensor:
+        # Column by column: the spline of each depends on the columns before it.
+        assert self.splines is not None
+        x = torch.zeros_like(y)
+        for j in range(y.shape[1]):
+            x[:, j], _ = _spline(y[:, j], self.splines(x, block)[:, j], inverse=True)
+        return x
+
+    @torch.no_grad()
+    def sample(
+        self, n: int, generator: torch.Generator, adjust: Rake | Clamp | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Draw rows: codes and positions, both of shape (n, d).
+
+        Every row follows the model. Together they fill the base space more evenly than
+        independent ones (a scrambled Sobol sequence, in random order), so that shares
+        in a sample lie closer to the model's. A `Clamp` needs an `exact` model.
+        """
+        device = self.first.log_masses.device
+        seed = torch.randint(2**31, (1,), generator=generator, device=device)
+        sobol = SobolEngine(self.first.n_columns, scramble=True, seed=int(seed))
+        order = torch.randperm(n, generator=generator, device=device)
+        points = sobol.draw(n, dtype=torch.float64).clamp(max=1 - 2.0**-24)
+        v = points.to(self.first.log_masses)[order]
+        if not self.exact:
+            v = self._pull(torch.special.ndtri(v.clamp(_EDGE, 1 - _EDGE)))
+        return self.first.invert(v, adjust)
+
+    def sample_given(
+        self, n: int, generator: torch.Generator, given: Mapping[int, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Draw the cells of n rows of which some columns are given; see `Clamp`.
+
+        Parameters
+        ----------
+        n : int
+        generator : torch.Generator
+        given : mapping from column to Tensor of shape (n or 1, n_cells)
+            Log of the share of every cell that is allowed.
+
+        Returns
+        -------
+        codes : LongTensor of shape (n, d)
+        log_weights : Tensor of shape (n,)
+            Log of the rows' importance weights.
+        """
+        clamp = Clamp(given, is_constant=True)
+        codes, _ = self.sample(n, generator, clamp)
+        return codes, clamp.log_weights
+
+    def rake(self, n: int, generator: torch.Generator) -> None:
+        """Correct the first block on `n` rows drawn from the model."""
+        self.sample(n, generator, Rake(soft=self.exact))
+
+
+def _standard_normal(z: Tensor) -> Tensor:
+    """Return the log-density of N(0, I), (n,)."""
+    return (_LOG_NORMAL - 0.5 * z.square()).sum(1)
+
+
+def _spline(x: Tensor, params: Tensor, inverse: bool = False) -> tuple[Tensor, Tensor]:
+    return rational_quadratic_spline(x, params, SPLINE_BINS, SPLINE_BOUND, inverse)
+
+
+# Elementwise monotone maps, with their log-derivatives ----------------------------
+
+
+def n_spline_parameters(n_bins: int) -> int:
+    """Return how many numbers describe one spline: widths, heights, inner slopes."""
+    return 3 * n_bins - 1
+
+
+def _knots(params: Tensor, n_bins: int, bound: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the arguments, values and slopes of a spline at its knots."""
+    widths, heights, slopes = params.split([n_bins, n_bins, n_bins - 1], dim=-1)
+
+    def positions(raw: Tensor) -> Tensor:
+        shares = MIN_BIN + (1 - MIN_BIN * n_bins) * raw.softmax(-1)
+        inner = F.pad(shares.cumsum(-1)[..., :-1], (1, 0))
+        return F.pad(2 * bound * inner - bound, (0, 1), value=bound)
+
+    slopes = F.pad(MIN_SLOPE + F.softplus(slopes + _UNIT_SLOPE), (1, 1), value=1.0)
+    return positions(widths), positions(heights), slopes
+
+
+def rational_quadratic_spline(
+    x: Tensor, params: Tensor, n_bins: int, bound: float, inverse: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Monotone rational-quadratic spline with identity tails (Durkan et al. 2019).
+
+    Parameters
+    ----------
+    x : Tensor of shape (...)
+        Arguments of the spline, or its values when `inverse`.
+    params : Tensor of shape (..., 3 n_bins - 1)
+        Unconstrained widths, heights and inner slopes; zeros give the identity.
+    n_bins : int
+    bound : float
+        The spline acts on [-bound, bound] and is the identity elsewhere.
+    inverse : bool, default=False
+
+    Returns
+    -------
+    y, log_slope : Tensor of shape (...)
+        Results, and log-derivatives of the map applied.
+    """
+    xs, ys, slopes = _knots(params, n_bins, bound)
+    inside = (x > -bound) & (x < bound)
+    safe = torch.where(inside, x, torch.zeros_like(x))
+    edges = ys if inverse else xs
+    k = (safe.unsqueeze(-1) >= edges[..., 1:-1]).sum(-1, keepdim=True)
+
+    def at(values: Tensor, shift: int = 0) -> Tensor:
+        return values.gather(-1, k + shift).squeeze(-1)
+
+    x0, y0 = at(xs), at(ys)
+    width, height = at(xs, 1) - x0, at(ys, 1) - y0
+    d0, d1, slope = at(slopes), at(slopes, 1), height / width
+    t = (safe - x0) / width
+    t = _solve_bin(safe - y0, height, d0, d1, slope) if inverse else t
+    curve = t * (1 - t)
+    base = slope + (d0 + d1 - 2 * slope) * curve
+    rise = d1 * t.square() + 2 * slope * curve + d0 * (1 - t).square()
+    log_slope = 2 * slope.log() + rise.log() - 2 * base.log()
+    y = y0 + height * (slope * t.square() + d0 * curve) / base
+    out = x0 + width * t if inverse else y
+    log_slope = -log_slope if inverse else log_slope
+    zeros = torch.zeros_like(log_slope)
+    return torch.where(inside, out, x), torch.where(inside, log_slope, zeros)
+
+
+def _solve_bin(
+    dy: Tensor, height: Tensor, d0: Tensor, d1: Tensor, slope: Tensor
+) -> Tensor:
+    """Return the position in its bin at which the spline has risen by `dy`.
+
+    A root of a quadratic equation, in the form that does not cancel.
+    """
+    s = d0 + d1 - 2 * slope
+    a = height * (slope - d0) + dy * s
+    b = height * d0 - dy * s
+    c = -slope * dy
+    root = (b.square() - 4 * a * c).clamp(min=0).sqrt()
+    position: Tensor = 2 * c / (-b - root)
+    return position
+
+
+def logistic_mixture(x: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
+    """Map x to logit(CDF of a mixture of M logistics) (Ho et al. 2019).
+
+    Parameters
+    ----------
+    x : Tensor of shape (...)
+    params : Tensor of shape (..., 3 M)
+        Unconstrained weights, locations and log-scales; zeros give the identity.
+
+    Returns
+    -------
+    y, log_slope : Tensor of shape (...)
+    """
+    weights, locations, log_scales = params.chunk(3, dim=-1)
+    log_weights = weights.log_softmax(-1)
+    z = (x.unsqueeze(-1) - locations) * (-log_scales).exp()
+    log_cdf = torch.logsumexp(log_weights + F.logsigmoid(z), -1)
+    log_survival = torch.logsumexp(log_weights + F.logsigmoid(-z), -1)
+    log_densities = log_weights - log_scales + F.logsigmoid(z) + F.logsigmoid(-z)
+    log_pdf = torch.logsumexp(log_densities, -1)
+    return log_cdf - log_survival, log_pdf - log_cdf - log_survival

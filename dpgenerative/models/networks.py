@@ -1,0 +1,310 @@
+"""Encoders and decoders: of the cells of a table, and of images.
+
+The convolutional networks are those of Mathieu et al. (2019, "Disentangling
+disentanglement in variational autoencoders") for Fashion-MNIST: convolutions of 4 x 4
+with stride 2 and padding 1, each of which halves the sides, leaky rectifiers, one dense
+layer to the latents, and the reverse of all that. Group normalisation stands in for
+their batch normalisation, which would make the gradient of one image depend on the
+others; it has no parameters of its own, so that every layer with parameters has a
+closed form in `privacy.gradients`. Sides that cannot be halved are padded by zeros, and
+what is decoded there is cut off.
+
+An architecture is a function of the image shape (c, h, w), the number of latents k and
+a torch generator. It returns two modules: an encoder, from images (n, c, h, w) in
+[0, 1] to mean and log-variance, both (n, k), and a decoder, from (n, k) to logits of
+the pixels, (n, c, h, w). They must treat images independently, draw nothing, and keep
+their parameters inside layers that they call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dpgenerative.layers import MaskedLinear
+
+Shape = tuple[int, int, int]
+Architecture = Callable[[Shape, int, torch.Generator], tuple[nn.Module, nn.Module]]
+
+LOG_VARIANCE_BOUND = 5.0
+"""Log-variances of the posterior lie within this distance of 0."""
+FEATURE_GAIN = 2.0
+"""Size of the inputs of the encoder."""
+HIDDEN_GAIN = 2.0
+"""Size of the hidden activations of a row."""
+INITIAL_MEAN = 1.5
+"""Largest size of posterior means before training."""
+WIDTHS = (32, 64, 128)
+_KERNEL, _STRIDE, _PADDING = 4, 2, 1
+_GROUP = 8
+"""Channels that are normalised together."""
+_SLOPE = 0.2
+"""Slope of the leaky rectifiers below zero."""
+
+
+def _posterior(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and bounded log-variance, both (n, k), of the encoder's (n, 2 k)."""
+    mean, raw = numbers.chunk(2, dim=1)
+    return mean, LOG_VARIANCE_BOUND * (raw / LOG_VARIANCE_BOUND).tanh()
+
+
+class Encoder(nn.Module):
+    """From functions of the cells to mean and log-variance of the latents.
+
+    Parameters
+    ----------
+    n_columns, n_features, hidden_units, latent_dim : int
+    generator : torch.Generator
+        Source of the initial weights.
+    """
+
+    def __init__(
+        self,
+        n_columns: int,
+        n_features: int,
+        hidden_units: int,
+        latent_dim: int,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.hidden = MaskedLinear.dense(n_features, hidden_units)
+        self.output = MaskedLinear.dense(hidden_units, 2 * latent_dim)
+        self.scale = FEATURE_GAIN / math.sqrt(n_columns)
+        self.gain = HIDDEN_GAIN / math.sqrt(hidden_units)
+        with torch.no_grad():
+            # The features of a column have size 1, and so have the sums and the means.
+            self.hidden.weight.normal_(0, 1 / FEATURE_GAIN, generator=generator)
+            means = self.output.weight[:latent_dim]
+            means.normal_(0, INITIAL_MEAN / HIDDEN_GAIN, generator=generator)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and log-variance, both (n, k)."""
+        hidden = self.gain * self.hidden(self.scale * features).tanh()
+        return _posterior(self.output(hidden))
+
+
+class Decoder(nn.Module):
+    """From latents to coefficients of the functions of the cells.
+
+    Parameters
+    ----------
+    latent_dim, hidden_units, n_features : int
+    generator : torch.Generator
+        Source of the initial weights.
+    """
+
+    def __init__(
+        self,
+        latent_dim: int,
+        hidden_units: int,
+        n_features: int,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.skip = MaskedLinear.dense(latent_dim, n_features)
+        self.hidden = MaskedLinear.dense(latent_dim, hidden_units)
+        self.output = MaskedLinear.dense(hidden_units, n_features)
+        self.gain = HIDDEN_GAIN / math.sqrt(hidden_units)
+        with torch.no_grad():
+            scale = 1 / math.sqrt(latent_dim)
+            self.hidden.weight.normal_(0, scale, generator=generator)
+            self.hidden.bias.normal_(0, 0.5, generator=generator)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Return coefficients, (..., sum m_j)."""
+        hidden = self.gain * self.hidden(z).tanh()
+        out: Tensor = self.skip(z) + self.output(hidden)
+        return out
+
+
+# Images ------------------------------------------------------------------------
+
+
+class ConvEncoder(nn.Module):
+    """From images to mean and log-variance of the latents.
+
+    Parameters
+    ----------
+    image_shape : tuple of int
+        Channels, height and width.
+    latent_dim : int
+    generator : torch.Generator
+        Source of the initial weights.
+    widths : sequence of int, default=(32, 64, 128)
+        Channels after every convolution, multiples of 8.
+    """
+
+    def __init__(
+        self,
+        image_shape: Shape,
+        latent_dim: int,
+        generator: torch.Generator,
+        widths: Sequence[int] = WIDTHS,
+    ) -> None:
+        super().__init__()
+        self.margins = _margins(image_shape, widths)
+        channels = (image_shape[0], *widths)
+        self.convolutions = nn.ModuleList(_layers(nn.Conv2d, channels, generator))
+        n_features = math.prod(_core_shape(image_shape, widths))
+        self.output = MaskedLinear.dense(n_features, 2 * latent_dim)
+        with torch.no_grad():
+            means = self.output.weight[:latent_dim]
+            means.normal_(0, 1 / math.sqrt(n_features), generator=generator)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and log-variance, both (n, k), of images (n, c, h, w)."""
+        images = F.pad(images, self.margins)
+        for layer in self.convolutions:
+            images = _activated(layer(images))
+        return _posterior(self.output(images.flatten(1)))
+
+
+class ConvDecoder(nn.Module):
+    """From latents to one logit per channel and pixel.
+
+    Parameters
+    ----------
+    image_shape : tuple of int
+        Channels, height and width.
+    latent_dim : int
+    generator : torch.Generator
+        Source of the initial weights.
+    widths : sequence of int, default=(32, 64, 128)
+        Those of the encoder: channels before every transposed convolution, last first.
+    """
+
+    def __init__(
+        self,
+        image_shape: Shape,
+        latent_dim: int,
+        generator: torch.Generator,
+        widths: Sequence[int] = WIDTHS,
+    ) -> None:
+        super().__init__()
+        self.margins = _margins(image_shape, widths)
+        self.core_shape = _core_shape(image_shape, widths)
+        self.input = MaskedLinear.dense(
+            latent_dim, math.prod(self.core_shape), generator
+        )
+        channels = (*reversed(widths), image_shape[0])
+        layers = _layers(nn.ConvTranspose2d, channels, generator)
+        self.convolutions = nn.ModuleList(layers)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Return (n, c, h, w) for z of (n, k)."""
+        x: Tensor = self.input(z).view(-1, *self.core_shape)
+        for layer in self.convolutions:
+            x = layer(_activated(x))
+        return F.pad(x, [-margin for margin in self.margins])
+
+
+def _core_shape(image_shape: Shape, widths: Sequence[int]) -> Shape:
+    """Return the shape of a padded image after all convolutions."""
+    _, height, width = image_shape
+    shrink = _STRIDE ** len(widths)
+    return widths[-1], math.ceil(height / shrink), math.ceil(width / shrink)
+
+
+def _margins(image_shape: Shape, widths: Sequence[int]) -> list[int]:
+    """Return how many pixels to pad left, right, above and below."""
+    _, height, width = image_shape
+    missing = [-side % _STRIDE ** len(widths) for side in (width, height)]
+    return [part for m in missing for part in (m // 2, m - m // 2)]
+
+
+def _layers(
+    kind: type[nn.Conv2d] | type[nn.ConvTranspose2d],
+    channels: Sequence[int],
+    generator: torch.Generator,
+) -> Iterator[nn.Module]:
+    """Yield convolutions, initialised to keep the size of their inputs."""
+    for n_in, n_out in pairwise(channels):
+        layer = nn.utils.skip_init(kind, n_in, n_out, _KERNEL, _STRIDE, _PADDING)
+        # An output of the transposed layer sees only a part of the kernel.
+        seen = (_KERNEL if kind is nn.Conv2d else _KERNEL // _STRIDE) ** 2
+        nn.init.normal_(layer.weight, 0, (n_in * seen) ** -0.5, generator)
+        nn.init.zeros_(layer.bias)
+        yield layer
+
+
+def _activated(x: Tensor) -> Tensor:
+    return F.leaky_relu(F.group_norm(x, x.shape[1] // _GROUP), _SLOPE)
+
+
+class PixelEncoder(Encoder):
+    """The encoder of tables, applied to pixels: one hidden layer.
+
+    Parameters
+    ----------
+    image_shape : tuple of int
+        Channels, height and width.
+    hidden_units, latent_dim : int
+    generator : torch.Generator
+        Source of the initial weights.
+    """
+
+    def __init__(
+        self,
+        image_shape: Shape,
+        hidden_units: int,
+        latent_dim: int,
+        generator: torch.Generator,
+    ) -> None:
+        n_pixels = math.prod(image_shape)
+        super().__init__(n_pixels, n_pixels, hidden_units, latent_dim, generator)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and log-variance, both (n, k), of images (n, c, h, w)."""
+        return super().forward(2 * images.flatten(1) - 1)
+
+
+class PixelDecoder(Decoder):
+    """The decoder of tables, applied to pixels: a linear map beside one hidden layer.
+
+    Parameters
+    ----------
+    image_shape : tuple of int
+        Channels, height and width.
+    hidden_units, latent_dim : int
+    generator : torch.Generator
+        Source of the initial weights.
+    """
+
+    def __init__(
+        self,
+        image_shape: Shape,
+        hidden_units: int,
+        latent_dim: int,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__(latent_dim, hidden_units, math.prod(image_shape), generator)
+        self.image_shape = image_shape
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Return (n, c, h, w) for z of (n, k)."""
+        return super().forward(z).view(-1, *self.image_shape)
+
+
+def perceptrons(
+    image_shape: Shape, latent_dim: int, generator: torch.Generator, hidden_units: int
+) -> tuple[nn.Module, nn.Module]:
+    """Return an encoder and a decoder of one hidden layer each."""
+    return (
+        PixelEncoder(image_shape, hidden_units, latent_dim, generator),
+        PixelDecoder(image_shape, hidden_units, latent_dim, generator),
+    )
+
+
+def convolutions(
+    image_shape: Shape, latent_dim: int, generator: torch.Generator
+) -> tuple[nn.Module, nn.Module]:
+    """Return the convolutional encoder and decoder."""
+    return (
+        ConvEncoder(image_shape, latent_dim, generator),
+        ConvDecoder(image_shape, latent_dim, generator),
+    )
