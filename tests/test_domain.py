@@ -14,13 +14,9 @@ from dpgenerative import (
     DPVAESynthesizer,
     Schema,
 )
-from dpgenerative.encoding.transformer import (
-    EMPTY_NOISE,
-    NEXT_NOISE,
-    TableTransformer,
-    n_beyond,
-    outermost,
-)
+from dpgenerative.encoding.estimates import NEXT_NOISE, n_beyond, outermost
+from dpgenerative.encoding.marginals import EMPTY_NOISE
+from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.exceptions import SamplingError
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.tables.column import OTHER

@@ -19,8 +19,7 @@ from dpgenerative import (
     LessEqual,
     Schema,
 )
-from dpgenerative.encoding.increments import increments_of
-from dpgenerative.encoding.transformer import Increment
+from dpgenerative.encoding.increments import Increment, increments_of
 from dpgenerative.exceptions import SamplingError
 from tests.test_transform import Table, compare_neighbours, fit
 

@@ -12,7 +12,8 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier
 
 from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
-from dpgenerative.encoding.transformer import TableTransformer, identifiers
+from dpgenerative.encoding.transformer import TableTransformer
+from dpgenerative.encoding.values import identifiers
 from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.metrics import kendall_tau_distance, marginal_distance, tstr
 from dpgenerative.privacy.noise import Mechanisms

@@ -23,11 +23,8 @@ from dpgenerative import (
     SyntheticClassifier,
     SyntheticRegressor,
 )
-from dpgenerative.encoding.transformer import (
-    TableTransformer,
-    distinct_values,
-    level_indices,
-)
+from dpgenerative.encoding.transformer import TableTransformer
+from dpgenerative.encoding.values import distinct_values, level_indices
 from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.meta.search import _hits
 from dpgenerative.privacy.noise import Mechanisms

@@ -18,19 +18,21 @@ from scipy.integrate import trapezoid
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from dpgenerative.encoding.transformer import (
-    POOL_NOISE,
+from dpgenerative.encoding.codecs import IntervalCodec
+from dpgenerative.encoding.estimates import (
     SEEN_NOISE,
+    Interval,
+    posterior_mean_counts,
+    project_to_simplex,
+)
+from dpgenerative.encoding.grid import roundest
+from dpgenerative.encoding.marginals import (
+    POOL_NOISE,
     SEEN_SHARE,
     SPLIT_SIZE,
     STRUCTURE_SHARE,
-    IntervalCodec,
-    TableTransformer,
-    _Interval,
-    project_to_simplex,
-    roundest,
-    supposed_counts,
 )
+from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.schema import Schema
@@ -501,8 +503,8 @@ def check_round_trip(table, fitted):
 
 @steady
 @given(tables, multipliers, st.booleans(), st.integers(0, 99))
-def test_rows_come_back(table, multiplier, informed, seed):
-    options = {"informed": informed, "n_bins": 8, "seed": seed}
+def test_rows_come_back(table, multiplier, anchored, seed):
+    options = {"anchored": anchored, "n_bins": 8, "seed": seed}
     fitted = fit(table, multiplier=multiplier, **options)
     check_round_trip(table, fitted)
     for codec in fitted.codecs:
@@ -631,8 +633,8 @@ def test_levels_that_are_well_counted_stay_in_large_tables():
 
 
 @pytest.mark.parametrize("noisy", [-1e3, 0.0, 1e3])
-def test_supposed_counts_are_positive(noisy):
-    found = supposed_counts(np.full(3, noisy), 10.0, np.zeros(3))
+def test_posterior_mean_counts_are_positive(noisy):
+    found = posterior_mean_counts(np.full(3, noisy), 10.0, np.zeros(3))
     assert (found >= 0).all()
     assert (found <= max(noisy, 10.0)).all()
 
@@ -705,11 +707,11 @@ def test_probabilities_within_cells_sum_to_one(name, multiplier):
         assert codec.log_within(pd.Series([None], dtype=dtype))[0] == 0
 
 
-@pytest.mark.parametrize("informed", [True, False])
-def test_public_bounds_that_leave_one_number(informed):
+@pytest.mark.parametrize("anchored", [True, False])
+def test_public_bounds_that_leave_one_number(anchored):
     column = Column("x", "continuous", lower=5.0, upper=5.0)
     table = one([5.0, 4.0, 6.0, np.nan, np.inf], column)
-    fitted = fit(table, informed=informed)
+    fitted = fit(table, anchored=anchored)
     assert round_trip(table, fitted)[1][0].tolist()[:3] == [5.0, 5.0, 5.0]
     assert np.isfinite(fitted.positions(table.frame, np.random.default_rng(0))).all()
     assert np.isfinite(fitted.log_within(table.frame)).all()
@@ -778,7 +780,7 @@ def test_intervals_that_noise_leaves_wide_are_cut_evenly(kind):
     assert 15 <= len(share) <= 40
     assert share.max() < 1.4 / 20
     # Pieces have one density on the line: fewer densities than pieces, none counted.
-    density = share / np.diff(codec._line.to(codec.edges))
+    density = share / np.diff(codec.line.to(codec.edges))
     assert len(np.unique(density.round(6))) < len(share) / 2
 
 
@@ -813,7 +815,7 @@ def grown_tree(rng, depth=4):
 
     def grow(level):
         variance = rng.uniform(0.5, 4)
-        node = _Interval(0, 0, 0.0, variance=variance)
+        node = Interval(0, 0, 0.0, variance=variance)
         first = len(leaves)
         if level == depth or (level and rng.random() < 0.8):
             node.halves = [grow(level - 1), grow(level - 1)]
@@ -890,7 +892,7 @@ def test_the_budget_goes_where_the_cells_are():
 
 def test_domains_only():
     table = everything(100)
-    fitted = fit(table, multiplier=1.0, informed=False)
+    fitted = fit(table, multiplier=1.0, anchored=False)
     for codec in fitted.codecs:
         np.testing.assert_allclose(codec.masses, 1 / codec.n_cells)
         if isinstance(codec, IntervalCodec):
@@ -1279,7 +1281,7 @@ BRANCHES = {
     ),
     "durations": Case(pd.Series(pd.to_timedelta(range(200), "h"))),
 }
-# Branches that spend all of their budget whatever the noise: (informed, not informed).
+# Branches that spend all of their budget whatever the noise: (anchored, not anchored).
 SATURATED = {
     "strings": (True, True),
     "nominal integers": (True, True),
@@ -1297,36 +1299,36 @@ SATURATED = {
 }
 
 
-@pytest.mark.parametrize("informed", [True, False])
+@pytest.mark.parametrize("anchored", [True, False])
 @pytest.mark.parametrize("multiplier", [0.02, 1.0, 30.0])
 @pytest.mark.parametrize("branch", BRANCHES)
-def test_one_column_spends_no_more_than_its_budget(branch, multiplier, informed):
+def test_one_column_spends_no_more_than_its_budget(branch, multiplier, anchored):
     for seed in range(3):
         recorder = Recorder(seed)
         table = Table.of({"x": BRANCHES[branch]})
-        fit(table, multiplier=multiplier, mechanisms=recorder, informed=informed)
+        fit(table, multiplier=multiplier, mechanisms=recorder, anchored=anchored)
         assert recorder.spent <= (1 + 1e-9) / multiplier**2
         assert all(r.std > 0 for r in recorder.releases)
     column = table.schema.columns[0]
     known = column.lower is not None if column.numeric else column.levels is not None
-    if known and not informed:
+    if known and not anchored:
         assert not recorder.releases
-    saturated = SATURATED.get(branch, (False, False))[not informed]
+    saturated = SATURATED.get(branch, (False, False))[not anchored]
     if saturated and (multiplier < 1 or not column.numeric or not known):
         assert recorder.spent == pytest.approx(1 / multiplier**2)
 
 
-@pytest.mark.parametrize("informed", [True, False])
+@pytest.mark.parametrize("anchored", [True, False])
 @pytest.mark.parametrize("multiplier", [0.5, 10.0])
-def test_a_table_spends_no_more_than_its_budget(multiplier, informed):
+def test_a_table_spends_no_more_than_its_budget(multiplier, anchored):
     recorder = Recorder()
     table = Table.of(BRANCHES)
-    fit(table, multiplier=multiplier, mechanisms=recorder, informed=informed)
+    fit(table, multiplier=multiplier, mechanisms=recorder, anchored=anchored)
     assert 0.2 / multiplier**2 < recorder.spent <= (1 + 1e-9) / multiplier**2
     open_columns = [r for r in recorder.releases if r.threshold is not None]
     continua = sum(c.numeric and c.step is None for c in table.schema.columns)
     assert continua >= 2
-    assert len(open_columns) == 2 + informed * continua
+    assert len(open_columns) == 2 + anchored * continua
     tails, higher = (
         np.array([norm.sf((r.threshold - k) / r.std) for r in open_columns])
         for k in (0.5, 1.5)
@@ -1335,10 +1337,10 @@ def test_a_table_spends_no_more_than_its_budget(multiplier, informed):
     assert 1 - np.prod(1 - tails) <= DELTA < 1 - np.prod(1 - higher)
 
 
-@pytest.mark.parametrize("informed", [True, False])
-def test_without_privacy_nothing_is_noisy(informed):
+@pytest.mark.parametrize("anchored", [True, False])
+def test_without_privacy_nothing_is_noisy(anchored):
     recorder = Recorder()
-    fit(Table.of(BRANCHES), mechanisms=recorder, informed=informed)
+    fit(Table.of(BRANCHES), mechanisms=recorder, anchored=anchored)
     assert all(r.std == 0 for r in recorder.releases)
 
 
@@ -1377,7 +1379,7 @@ def compare_neighbours(table, row, multiplier, *, seed=0, **options):
 @steady
 @given(tables, st.sampled_from([0.1, 1.0, 8.0]), st.booleans(), st.data())
 def test_one_row_moves_all_releases_by_no_more_than_the_budget(
-    table, multiplier, informed, data
+    table, multiplier, anchored, data
 ):
     n = len(table.frame)
     if n == 1:
@@ -1386,7 +1388,7 @@ def test_one_row_moves_all_releases_by_no_more_than_the_budget(
     seed = data.draw(st.integers(0, 99))
     with_missing = data.draw(st.sampled_from([(), table.schema.names]))
     loss = compare_neighbours(
-        table, row, multiplier, seed=seed, informed=informed, with_missing=with_missing
+        table, row, multiplier, seed=seed, anchored=anchored, with_missing=with_missing
     )
     assert loss <= (1 + 1e-9) / multiplier**2
 

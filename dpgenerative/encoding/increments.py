@@ -1,31 +1,43 @@
-"""Columns that are never below another, as its distance from them: public rules.
+"""Columns that are never below another one, learned as their distance from it.
 
 What `LessEqual` says of two columns of one grid is kept by learning the second as the
 first plus an increment that is not negative: a stay of three days between two dates of
 which each is known by its month. Which columns are learned so, and the bounds of the
-increments, follow from the schema alone.
+increments, follow from the schema alone. Nothing is released here; the increments of
+private rows are private.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
-from dpgenerative.tables.column import Column
+import numpy as np
+import pandas as pd
+
+from dpgenerative.encoding.codecs import IntervalCodec
+from dpgenerative.encoding.grid import (
+    grid_ends,
+    in_steps,
+    nearest_values,
+    within_type,
+)
+from dpgenerative.encoding.values import as_numbers
 from dpgenerative.tables.constraints import LessEqual
+from dpgenerative.tables.column import Column
 from dpgenerative.tables.schema import Schema
-from dpgenerative.tables.times import PER_DAY
+from dpgenerative.tables.times import PER_DAY, from_units
 
-LONGEST_DAYS = 100_000.0
-"""No duration is longer, where nothing states its bounds."""
+# Which columns ------------------------------------------------------------------------
 
 
 def increments_of(schema: Schema) -> dict[Hashable, LessEqual]:
     """Return the constraints that hold by increments, by name of the second column.
 
-    One per second column, the first that is stated, where every value of the first
-    column's grid plus one of the second's is on the second's. None makes a circle, and
-    none has a column that another constraint repairs.
+    One per second column, the first that is stated, where a value of the first column's
+    grid plus one of the second's is always on the second's. None closes a circle, and
+    none involves a column that another constraint repairs.
 
     Parameters
     ----------
@@ -53,7 +65,7 @@ def increments_of(schema: Schema) -> dict[Hashable, LessEqual]:
 
 
 def _below(name: Hashable, found: dict[Hashable, LessEqual]) -> list[Hashable]:
-    """Return a column and those that it is built on."""
+    """Return a column and those that it is learned from."""
     names = [name]
     while names[-1] in found:
         names.append(found[names[-1]].low)
@@ -75,7 +87,7 @@ def scale(low: Column, high: Column) -> float:
 
 
 def learned_columns(schema: Schema) -> dict[Hashable, Column]:
-    """Return every column by name as it is learned: increments where they are."""
+    """Return every column by name as it is learned: some by their increments."""
     columns = {column.name: column for column in schema.columns}
     for name, rule in increments_of(schema).items():
         columns[name] = _increments(schema[rule.low], schema[name], rule.strict)
@@ -99,3 +111,104 @@ def _increments(low: Column, high: Column, strict: bool) -> Column:
 def least(high: Column, strict: bool) -> float:
     """Return the smallest increment."""
     return float(high.step or 0.0) if strict else 0.0
+
+
+# The columns of a table ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Increment:
+    """A column that is learned as another one plus an increment.
+
+    Where the other is missing, increments count from its lower bound.
+
+    Attributes
+    ----------
+    low : Column
+        The column below, completed by released bounds.
+    whole : IntervalCodec
+        The column itself, in one cell.
+    least : float
+        The smallest increment.
+    """
+
+    low: Column
+    whole: IntervalCodec
+    least: float
+
+    @classmethod
+    def fitted(cls, low: Column, high: Column, dtype: Any, strict: bool) -> Increment:
+        """Return the rule for columns of which the second may have open bounds."""
+        lower, upper = (0.0, 0.0) if high.lower is None else grid_ends(high)
+        half = 0.0 if high.step is None else 0.5
+        edges = np.array([lower - half, upper + half])
+        whole = IntervalCodec(high, dtype, np.ones(1), edges, np.full(1, np.nan))
+        return cls(low, whole, least(high, strict))
+
+    @property
+    def name(self) -> Hashable:
+        """Name of the column."""
+        return self.whole.column.name
+
+    @property
+    def invertible(self) -> bool:
+        """Whether the column less an increment is on the grid of the one below."""
+        high = self.whole.column
+        return scale(self.low, high) == 1 and self.low.step == high.step
+
+    def completed(self, increments: Column) -> Increment:
+        """Return the rule with what follows from the increments that were released."""
+        dtype = self.whole.dtype
+        high = replace(self.whole.column, nullable=increments.nullable)
+        if high.lower is not None:
+            return replace(self, whole=replace(self.whole, column=high))
+        first, added = self.low.numbers, increments.numbers
+        factor = scale(self.low, high)
+        ends = [factor * first.lower + added.lower, factor * first.upper + added.upper]
+        bounded = high.bounded(*within_type(high, dtype, ends))
+        rule = Increment.fitted(self.low, bounded, dtype, False)
+        return replace(rule, least=self.least)
+
+    def apart(self, frame: pd.DataFrame) -> pd.Series:
+        """Return the increments of a table: private."""
+        column = self.whole.column
+        steps = in_steps(self.low, frame[self.low.name])
+        numbers = as_numbers(column, frame[column.name])
+        numbers = np.where(np.isinf(numbers), np.nan, numbers)
+        if column.lower is not None:
+            facts = column.numbers
+            numbers = np.clip(numbers, facts.lower, facts.upper)
+        step = self.low.numbers.step or 1.0
+        with np.errstate(over="ignore"):
+            added = numbers - self._base(steps * step)
+        added = np.clip(added, self.least, np.finfo(float).max)
+        if not column.temporal:
+            return pd.Series(added)
+        missing = np.isnan(added)
+        counts = np.where(missing, 0.0, added)
+        return from_units(counts, missing, column.unit, np.dtype("m8[us]"))
+
+    def joined(self, low: pd.Series, added: pd.Series) -> tuple[pd.Series, np.ndarray]:
+        """Return the column, and which of its values lie within its bounds."""
+        column = self.whole.column
+        numbers = as_numbers(column, added) + self._base(as_numbers(self.low, low))
+        return nearest_values(column, self.whole.dtype, numbers)
+
+    def below(
+        self, dtype: Any, high: pd.Series, added: pd.Series
+    ) -> tuple[pd.Series, np.ndarray]:
+        """Return the column below in its dtype, and which values are in its bounds.
+
+        Where the others are missing, nothing follows: a value outside the bounds.
+        """
+        column = self.whole.column
+        numbers = as_numbers(column, high) - as_numbers(column, added)
+        unknown = np.isnan(numbers)
+        numbers = np.where(unknown, self.low.numbers.lower, numbers)
+        values, inside = nearest_values(self.low, dtype, numbers)
+        return values, inside & ~unknown
+
+    def _base(self, values: np.ndarray) -> np.ndarray:
+        """Return numbers of the column below in those of the column."""
+        present = np.where(np.isnan(values), self.low.numbers.lower, values)
+        return scale(self.low, self.whole.column) * present

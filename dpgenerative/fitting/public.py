@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpgenerative.encoding.transformer import as_numbers, distinct_values
+from dpgenerative.encoding.values import as_numbers, distinct_values
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import TableFormat, as_table, select_columns
 from dpgenerative.tables.schema import Schema

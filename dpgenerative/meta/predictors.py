@@ -28,7 +28,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._validation import check_number, refuse
-from dpgenerative.encoding.transformer import NO_LEVELS, floats, level_indices
+from dpgenerative.encoding.values import NO_LEVELS, floats, level_indices
 from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.synthesizers import DPHFlowSynthesizer
 from dpgenerative.synthesizers.base import Synthesizer, as_seed

@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._random import RandomSource, SecureGenerator
 from dpgenerative._validation import check_number, refuse
-from dpgenerative.encoding.transformer import level_codes
+from dpgenerative.encoding.values import level_codes
 from dpgenerative.exceptions import (
     InfeasibleBudgetError,
     LedgerError,

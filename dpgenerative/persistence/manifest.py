@@ -32,13 +32,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from dpgenerative._files import atomic_write
+from dpgenerative.encoding.codecs import IntervalCodec, LevelCodec
+from dpgenerative.encoding.increments import Increment
 from dpgenerative.encoding.pixels import Pixels
-from dpgenerative.encoding.transformer import (
-    Increment,
-    IntervalCodec,
-    LevelCodec,
-    TableTransformer,
-)
+from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.exceptions import FileFormatError
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
 from dpgenerative.models import networks, priors

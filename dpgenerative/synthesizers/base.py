@@ -22,15 +22,11 @@ from torch import Tensor, nn
 
 from dpgenerative._random import Streams, torch_generator
 from dpgenerative._validation import check_number, check_option, refuse
+from dpgenerative.encoding.codecs import Codec
 from dpgenerative.encoding.increments import learned_columns
-from dpgenerative.encoding.transformer import (
-    NO_LEVELS,
-    NO_NUMBERS,
-    Codec,
-    TableTransformer,
-    has_open_keys,
-    identifiers,
-)
+from dpgenerative.encoding.marginals import has_open_keys
+from dpgenerative.encoding.transformer import TableTransformer
+from dpgenerative.encoding.values import NO_LEVELS, NO_NUMBERS, identifiers
 from dpgenerative.exceptions import (
     HopelessBudgetWarning,
     LostColumnWarning,
@@ -429,7 +425,7 @@ class Synthesizer(BaseEstimator):
             frame, schema, mechanisms, n_rows=plan.n_rows,
             multiplier=plan.marginal_multiplier, delta=plan.threshold_delta,
             n_bins=self._resolved("n_bins", plan.n_rows, schema),
-            informed=self._informed, with_missing=self._stated().with_missing,
+            anchored=self._informed, with_missing=self._stated().with_missing,
         )  # fmt: skip
 
     def _fit(

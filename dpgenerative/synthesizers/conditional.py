@@ -36,12 +36,9 @@ import torch
 from torch import Tensor
 
 from dpgenerative._validation import refuse
-from dpgenerative.encoding.transformer import (
-    Codec,
-    Increment,
-    Segments,
-    TableTransformer,
-)
+from dpgenerative.encoding.codecs import Codec, Segments
+from dpgenerative.encoding.increments import Increment
+from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.exceptions import SamplingError
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives, check_condition, satisfies

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from dpgenerative._validation import check_number, check_option, refuse
-from dpgenerative.encoding.transformer import POOL_NOISE, column_stds, expected_cells
-from dpgenerative.encoding.transformer import count_std as cell_std
+from dpgenerative.encoding.marginals import POOL_NOISE, column_stds, expected_cells
+from dpgenerative.encoding.marginals import count_std as cell_std
 from dpgenerative.privacy.plan import PrivacyPlan, count_std
 from dpgenerative.privacy.report import cautions, outlook
 from dpgenerative.synthesizers.base import Synthesizer

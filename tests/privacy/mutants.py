@@ -24,7 +24,8 @@ from dpgenerative import (
     PrivateSearch,
 )
 from dpgenerative._random import SecureGenerator, Streams
-from dpgenerative.encoding.transformer import TableTransformer, _Fitter
+from dpgenerative.encoding.marginals import MarginalRelease
+from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting import loop
 from dpgenerative.privacy import (
     accounting,
@@ -418,7 +419,7 @@ def bounds_from_rows(patch):
 
 
 def increments_from_rows(patch):
-    whole = _Fitter.fit
+    whole = MarginalRelease.fit
 
     def bounded(self, column, dtype, series):
         if column.name == "income":
@@ -426,7 +427,7 @@ def increments_from_rows(patch):
             column = dataclasses.replace(column, lower=ends[0], upper=ends[1])
         return whole(self, column, dtype, series)
 
-    patch.setattr(_Fitter, "fit", bounded)
+    patch.setattr(MarginalRelease, "fit", bounded)
 
 
 def levels_from_rows(patch):
@@ -458,14 +459,14 @@ def missing_cells_from_rows(patch):
 
 
 def ends_from_rows(patch):
-    whole = _Fitter._split
+    whole = MarginalRelease._split
 
     def leaky(self, grid, steps, nullable, may_end):
         present = steps[~np.isnan(steps)]
         ends = may_end and present.max(initial=0) < grid[-1] - 1
         return whole(self, grid, steps, nullable, ends)
 
-    patch.setattr(_Fitter, "_split", leaky)
+    patch.setattr(MarginalRelease, "_split", leaky)
 
 
 def rows_counted_exactly(patch):
@@ -732,19 +733,15 @@ def size_of_the_model_from_the_rows(patch):
 
 
 def heavy_by_exact_counts(patch):
-    whole = _Fitter._split
+    whole = MarginalRelease._split
 
     def exact(self, grid, steps, nullable, may_end):
-        counts, starts, _, stop = whole(self, grid, steps, nullable, may_end)
-        present = steps[~np.isnan(steps)]
-        cells = np.searchsorted(grid[1:-1], present, side="right")
-        places = np.searchsorted(starts, cells, side="right") - 1
-        found = np.bincount(places, minlength=len(starts))
-        widths = np.diff(np.append(starts, len(grid) - 1))
-        heavy = (widths == 1) & (found > len(steps) / self.n_bins)
-        return counts, starts, heavy, stop
+        parts = whole(self, grid, steps, nullable, may_end)
+        found, _ = np.histogram(steps[~np.isnan(steps)], grid[parts.places])
+        heavy = (np.diff(parts.places) == 1) & (found > len(steps) / self.n_bins)
+        return dataclasses.replace(parts, heavy=heavy)
 
-    patch.setattr(_Fitter, "_split", exact)
+    patch.setattr(MarginalRelease, "_split", exact)
 
 
 # The list -------------------------------------------------------------------------

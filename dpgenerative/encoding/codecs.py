@@ -1,0 +1,299 @@
+"""Cells of single columns: values become cells and positions within them, and back.
+
+A codec holds released masses and public facts alone. What `encode` and `positions`
+return of private rows is private.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dpgenerative._random import RandomSource
+from dpgenerative.encoding.grid import Line, from_steps, in_steps
+from dpgenerative.encoding.values import level_codes, restored_levels
+from dpgenerative.tables.conditions import alternatives, satisfies
+from dpgenerative.tables.values import is_missing
+from dpgenerative.tables.column import Column
+
+LARGEST_POSITION = 1 - 2.0**-24
+"""The largest number of 32 bits below 1."""
+
+
+def draw_parts(
+    cells: np.ndarray, lengths: np.ndarray, chosen: np.ndarray, uniforms: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw one part of each chosen cell by inverting its distribution function.
+
+    Parameters
+    ----------
+    cells : ndarray of int of shape (m,)
+        Cell of every part, ascending.
+    lengths : ndarray of shape (m,)
+        Weight of every part.
+    chosen : ndarray of int of shape (n,)
+        The cells of which a part is drawn.
+    uniforms : ndarray of shape (n,)
+        Numbers in [0, 1).
+
+    Returns
+    -------
+    part : ndarray of int of shape (n,)
+    inside : ndarray of shape (n,)
+        How far into the part the uniform reaches.
+    """
+    ends = np.cumsum(lengths)
+    totals = np.bincount(cells, lengths, minlength=chosen.max(initial=0) + 1)
+    first = np.searchsorted(cells, chosen)
+    last = np.searchsorted(cells, chosen, side="right") - 1
+    # The parts of all cells lie on one line, on which cells follow each other.
+    target = np.append(0.0, ends)[first] + uniforms * totals[chosen]
+    part = np.clip(np.searchsorted(ends, target, side="right"), first, last)
+    inside = target - (ends - lengths)[part]
+    return part, np.clip(inside, 0, lengths[part])
+
+
+@dataclass(frozen=True)
+class Segments:
+    """The parts of a column's cells whose values satisfy a condition.
+
+    Attributes
+    ----------
+    cells : ndarray of int of shape (m,)
+        Cell of every part, ascending.
+    low, high : ndarray of shape (m,)
+        Positions between which it lies in its cell.
+    """
+
+    cells: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    def shares(self, n_cells: int) -> np.ndarray:
+        """Return the part of every cell that satisfies the condition."""
+        return np.bincount(self.cells, self.high - self.low, minlength=n_cells)
+
+    def place(self, codes: np.ndarray, draws: np.ndarray) -> np.ndarray:
+        """Return positions in the parts of the cells given, from uniform draws."""
+        part, inside = draw_parts(self.cells, self.high - self.low, codes, draws)
+        return self.low[part] + inside
+
+
+@dataclass(frozen=True)
+class Codec(ABC):
+    """Cells of one column: released masses, and how values become cells and back.
+
+    Attributes
+    ----------
+    column : Column
+        Public facts, completed by released bounds or levels.
+    dtype : object
+        The column's dtype.
+    masses : ndarray of shape (n_cells,)
+        Released probability of every cell, 'missing' last where there is one.
+    """
+
+    column: Column
+    dtype: Any
+    masses: np.ndarray
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells, 'missing' included."""
+        return len(self.masses)
+
+    @property
+    def unnamed_mass(self) -> float:
+        """Released probability of 'missing', and of values that are no level."""
+        return float(self.masses[-1]) * bool(self.column.nullable)
+
+    @property
+    def atoms(self) -> np.ndarray:
+        """Which cells hold one value or unordered values, with nothing inside."""
+        return np.ones(self.n_cells, dtype=bool)
+
+    @abstractmethod
+    def encode(self, series: pd.Series) -> np.ndarray:
+        """Return the cell of every value."""
+
+    def positions(self, series: pd.Series, rng: RandomSource) -> np.ndarray:
+        """Return the position in [0, 1) of every value within its cell."""
+        return rng.random(len(series))
+
+    @abstractmethod
+    def decode(self, codes: np.ndarray, positions: np.ndarray) -> pd.Series:
+        """Return a value for every cell and position, in the column's dtype."""
+
+    @abstractmethod
+    def log_within(self, series: pd.Series) -> np.ndarray:
+        """Return the log-density of every value given its cell.
+
+        A probability for levels and grids, a density in data units for a continuum.
+        """
+
+    @abstractmethod
+    def segments(self, condition: Any) -> Segments:
+        """Return where the values lie that satisfy a condition on the column.
+
+        A value of a continuum has probability 0: it stands for its whole cell.
+        """
+
+
+@dataclass(frozen=True)
+class LevelCodec(Codec):
+    """Cells of a categorical column.
+
+    Attributes
+    ----------
+    level_cells : ndarray of shape (n_levels,)
+        Cell of every level.
+    level_masses : ndarray of shape (n_levels,)
+        Released probability of every level, given its cell.
+    """
+
+    level_cells: np.ndarray
+    level_masses: np.ndarray
+
+    @property
+    def unnamed_mass(self) -> float:
+        column, missing = self.column, super().unnamed_mass
+        if column.other is None or column.levels is None:
+            return missing
+        place = column.levels.index(column.other)
+        cell = self.masses[self.level_cells[place]]
+        return missing + float(cell * self.level_masses[place])
+
+    def encode(self, series: pd.Series) -> np.ndarray:
+        return self.level_cells[level_codes(series, self.column)]
+
+    def decode(self, codes: np.ndarray, positions: np.ndarray) -> pd.Series:
+        order, cells, masses = self._by_cell()
+        part, _ = draw_parts(cells, masses, codes, positions)
+        return restored_levels(self.column, self.dtype, order[part])
+
+    def log_within(self, series: pd.Series) -> np.ndarray:
+        return np.log(self.level_masses[level_codes(series, self.column)])
+
+    def segments(self, condition: Any) -> Segments:
+        order, cells, masses = self._by_cell()
+        ends = np.cumsum(masses)
+        starts = ends - masses
+        first = np.searchsorted(cells, cells)
+        last = np.searchsorted(cells, cells, side="right") - 1
+        whole = ends[last] - starts[first]
+        low, high = (starts - starts[first]) / whole, (ends - starts[first]) / whole
+        levels = [*(self.column.levels or ()), *[None] * bool(self.column.nullable)]
+        met = satisfies(pd.Series(levels, dtype=object), condition)[order]
+        return Segments(cells[met], low[met], high[met])
+
+    def _by_cell(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the order of the levels by cell; cells and masses in that order."""
+        order = np.argsort(self.level_cells, kind="stable")
+        return order, self.level_cells[order], self.level_masses[order]
+
+
+@dataclass(frozen=True)
+class IntervalCodec(Codec):
+    """Cells of a numeric column.
+
+    Attributes
+    ----------
+    edges : ndarray of shape (n_intervals + 1,)
+        Ends of the intervals, in steps of the column (data units for a continuum).
+    values : ndarray of shape (n_intervals,)
+        The one value of an interval that stands for a single number, else NaN.
+    """
+
+    edges: np.ndarray
+    values: np.ndarray
+
+    @property
+    def atoms(self) -> np.ndarray:
+        flags = ~np.isnan(self.values)
+        return np.append(flags, True) if self.column.nullable else flags
+
+    @property
+    def line(self) -> Line:
+        """The scale on which values are uniform within an interval."""
+        return Line.of(self.column)
+
+    def encode(self, series: pd.Series) -> np.ndarray:
+        return self._located(series)[1]
+
+    def _located(self, series: pd.Series) -> tuple[np.ndarray, ...]:
+        """Return numbers in steps, their cells, and the ends of these on the line."""
+        steps = in_steps(self.column, series)
+        cells = np.searchsorted(self.edges[1:-1], steps, side="right")
+        ends = self.line.to(self.edges)
+        codes = np.where(np.isnan(steps), len(self.values), cells)
+        return steps, codes, ends[cells], ends[cells + 1]
+
+    def positions(self, series: pd.Series, rng: RandomSource) -> np.ndarray:
+        steps, cells, low, high = self._located(series)
+        draws = rng.random(len(steps))
+        if self.column.step is not None:
+            steps = steps + draws - 0.5
+        within = (self.line.to(steps) - low) / (high - low)
+        return np.where(self.atoms[cells], draws, within.clip(0, LARGEST_POSITION))
+
+    def decode(self, codes: np.ndarray, positions: np.ndarray) -> pd.Series:
+        missing = codes >= len(self.values)
+        inside = np.where(missing, 0, codes)
+        low, high = self.edges[inside], self.edges[inside + 1]
+        ends = self.line.to(low), self.line.to(high)
+        steps = self.line.back(ends[0] + positions * (ends[1] - ends[0]))
+        steps = np.clip(steps, low, high)
+        if self.column.step is not None:
+            steps = np.clip(np.round(steps), np.ceil(low), np.floor(high))
+        value = self.values[inside]
+        steps = np.where(np.isnan(value), steps, value)
+        return from_steps(self.column, self.dtype, steps, missing)
+
+    def log_within(self, series: pd.Series) -> np.ndarray:
+        steps, _, low, high = self._located(series)
+        log_mass = self.line.log_slope(steps)
+        if self.column.step is not None:
+            span = self.line.to(steps + 0.5) - self.line.to(steps - 0.5)
+            # Far from 0 the difference of two large numbers gives way to the slope.
+            far = np.abs(steps) > 1e6
+            log_mass = np.where(far, log_mass, np.log(np.where(far, 1.0, span)))
+        return np.where(np.isnan(steps), 0.0, log_mass - np.log(high - low))
+
+    def segments(self, condition: Any) -> Segments:
+        found: set[tuple[int, float, float]] = set()
+        for part in alternatives(condition):
+            if is_missing(part):
+                found.add((len(self.values), 0.0, 1.0))
+            else:
+                ends = part if isinstance(part, tuple) else (part, part)
+                found.update(self._parts_between(*ends))
+        cells, low, high = np.array(sorted(found), float).reshape(-1, 3).T
+        return Segments(cells.astype(np.int64), low, high)
+
+    def _parts_between(self, first: Any, last: Any) -> list[tuple[int, float, float]]:
+        """Return (cell, low, high) of the parts of cells between two values."""
+        column = self.column.numbers
+        low = column.lower if is_missing(first) else self.column.count(first)
+        high = column.upper if is_missing(last) else self.column.count(last)
+        if column.step is None and low == high:
+            cell = np.searchsorted(self.edges[1:-1], low, side="right")
+            return [(int(cell), 0.0, 1.0)]
+        low, high = max(low, column.lower), min(high, column.upper)
+        if column.step is not None:
+            low = math.ceil(low / column.step - 1e-6) - 0.5
+            high = math.floor(high / column.step + 1e-6) + 0.5
+        ends = self.line.to(self.edges)
+        cut = self.line.to(np.clip(self.edges, low, high))
+        start, stop = ((c - ends[:-1]) / np.diff(ends) for c in (cut[:-1], cut[1:]))
+        # A cell that stands for a single number lies inside as a whole or not at all.
+        is_single = ~np.isnan(self.values)
+        start[is_single] = 0.0
+        stop[is_single] = ((low <= self.values) & (self.values <= high))[is_single]
+        cells = np.flatnonzero(stop > start)
+        parts = cells, start[cells], stop[cells]
+        return list(zip(*(each.tolist() for each in parts), strict=True))

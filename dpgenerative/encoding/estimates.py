@@ -1,0 +1,235 @@
+"""Estimates made of noisy counts: post-processing, which costs nothing.
+
+Counts of a tree of intervals are joined by weighted least squares (Hay et al. 2010).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.stats import norm
+
+SEEN_NOISE = 2.0
+"""Counts below this many standard deviations of their noise count as absent."""
+NEXT_NOISE = 2.5
+"""Magnitudes next to occupied ones are so too with more than this many standard
+deviations."""
+UNSEEN = 1e-3
+"""Rows of what counts as absent, since no value is impossible."""
+
+
+def project_to_simplex(values: np.ndarray, total: float) -> np.ndarray:
+    """Return the non-negative vector of a given sum nearest to `values`.
+
+    Parameters
+    ----------
+    values : ndarray of shape (k,)
+    total : float
+        Sum of the result; at most 0 gives zeros.
+    """
+    if total <= 0:
+        return np.zeros_like(values)
+    ordered = np.sort(values)[::-1]
+    shifts = (np.cumsum(ordered) - total) / np.arange(1, len(values) + 1)
+    active = np.flatnonzero(ordered > shifts)[-1]
+    return np.maximum(values - shifts[active], 0)
+
+
+def posterior_mean_counts(
+    noisy: np.ndarray, std: float, before: np.ndarray
+) -> np.ndarray:
+    """Return the posterior means of the counts of rare levels.
+
+    Their prior is exponential, with the mean of all of them.
+
+    Parameters
+    ----------
+    noisy : ndarray of shape (n,)
+        Counts with normal noise.
+    std : float
+        Standard deviation of the noise, > 0.
+    before : ndarray of shape (n,)
+        Estimates whose mean is that of the prior.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        Means of normal distributions truncated at 0.
+    """
+    place = noisy / std - std / max(before.mean(), UNSEEN)
+    means = place + np.exp(norm.logpdf(place) - norm.logcdf(place))
+    return np.maximum(std * means, 0.0)
+
+
+def outermost(noisy: np.ndarray, std: float) -> tuple[int, int]:
+    """Return the first and the last of the magnitudes that hold rows; 0, -1 for none.
+
+    With 99.9 % probability no empty magnitude passes for an occupied one. Next to
+    occupied ones, as there are few, a lower threshold will do. Rounding of the noise
+    adds a half at most.
+
+    Parameters
+    ----------
+    noisy : ndarray of shape (n,)
+        Counts with normal noise.
+    std : float
+        Standard deviation of the noise.
+    """
+    occupied = np.flatnonzero(noisy > std * norm.isf(1e-3 / len(noisy)) + 0.5)
+    if not len(occupied):
+        return 0, -1
+    first, last = occupied[[0, -1]]
+    gaps = np.flatnonzero(noisy <= NEXT_NOISE * std + 0.5)
+    first = gaps[gaps < first].max(initial=-1) + 1
+    last = gaps[gaps > last].min(initial=len(noisy)) - 1
+    return int(first), int(last)
+
+
+def n_beyond(counts: np.ndarray, stds: np.ndarray, widths: np.ndarray) -> int:
+    """Return how many intervals at the end lie beyond the last row.
+
+    That is where rows end abruptly: what was counted beyond is within the noise, and
+    surely less than half of what it would be if rows went on to decline as between the
+    two intervals before. A tail that fades out is left alone.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (n,)
+        Noisy rows per interval.
+    stds : ndarray of shape (n,)
+        Standard deviations of their noise.
+    widths : ndarray of shape (n,)
+    """
+    for k in range(len(counts) - 2, 0, -1):
+        (before, near), (far, size) = counts[-k - 2 : -k], widths[-k - 2 : -k]
+        std = math.hypot(*stds[-k:])
+        most = counts[-k:].sum() + SEEN_NOISE * std
+        if near <= 0 or before <= 0 or most > 2 * SEEN_NOISE * std:
+            continue
+        decline = min(1.0, near / size * far / before) ** (2 * size / (size + far))
+        if most < near * decline * min(1.0, widths[-k:].sum() / size) / 2:
+            return k
+    return 0
+
+
+@dataclass(eq=False)
+class Interval:
+    """Grid cells from `start` to `stop` in the tree of halvings, and their noisy count.
+
+    `supposed` is the estimate that decides on halving: not negative, and in line with
+    that of the interval above. `count` joins all that was counted, with the variance
+    given.
+    """
+
+    start: int
+    stop: int
+    supposed: float
+    count: float = 0.0
+    variance: float = math.inf
+    halves: list[Interval] = field(default_factory=list)
+
+    @property
+    def width(self) -> int:
+        """Number of grid cells."""
+        return self.stop - self.start
+
+    @property
+    def cuts(self) -> tuple[int, int, int]:
+        """Where it starts, is halved and stops."""
+        return self.start, (self.start + self.stop) // 2, self.stop
+
+    def halve(self, noisy: np.ndarray, variance: float) -> None:
+        """Grow two halves with their noisy counts."""
+        supposed = project_to_simplex(noisy, self.supposed)
+        start, middle, stop = self.cuts
+        self.halves = [
+            Interval(start, middle, supposed[0], noisy[0], variance),
+            Interval(middle, stop, supposed[1], noisy[1], variance),
+        ]
+
+    def leaves(self) -> list[Interval]:
+        """Return the intervals that were not halved, in order."""
+        if not self.halves:
+            return [self]
+        return [leaf for half in self.halves for leaf in half.leaves()]
+
+    def add(self, count: float, variance: float) -> None:
+        """Join a second, independent count by inverse variance."""
+        own = variance / (variance + self.variance)
+        self.count = own * self.count + (1 - own) * count
+        self.variance = (1 - own) * variance
+
+    def gather(self) -> float:
+        """Join every count with those below it; return the count of the whole."""
+        if self.halves:
+            counts = [half.gather() for half in self.halves]
+            self.add(sum(counts), sum(half.variance for half in self.halves))
+        return self.count
+
+    def spread(self, total: float) -> None:
+        """Set the count to `total` and bring those below into line, none negative."""
+        if self.halves:
+            counts = np.array([half.count for half in self.halves])
+            variances = np.array([half.variance for half in self.halves])
+            counts += (total - counts.sum()) * variances / variances.sum()
+            for half, count in zip(
+                self.halves, project_to_simplex(counts, total), strict=True
+            ):
+                half.spread(count)
+        self.count = float(total)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Intervals of a grid, and how many rows each of them holds by noisy counts.
+
+    Attributes
+    ----------
+    places : ndarray of int of shape (n + 1,)
+        Edges of the grid at which the intervals end.
+    counts : ndarray of shape (n,)
+        Rows per interval.
+    heavy : ndarray of bool of shape (n,)
+        Intervals that would have been halved, had they more than one grid cell.
+    missing : ndarray of shape (1,) or (0,)
+        Rows without a value; none where there is no cell for them.
+    """
+
+    places: np.ndarray
+    counts: np.ndarray
+    heavy: np.ndarray
+    missing: np.ndarray
+
+    def cut_evenly(self, ends: np.ndarray, most: float) -> Partition:
+        """Cut intervals of more than `most` rows into even pieces.
+
+        Nothing is counted: pieces share the rows as positions inside the interval did.
+        But the model can tell them apart, and where noise leaves room for five counts
+        the numbers still say more than five cells about another column.
+
+        Parameters
+        ----------
+        ends : ndarray
+            Edges of the grid, on the line where intervals are even.
+        most : float
+        """
+        cuts, counts = [], []
+        for start, stop, count in zip(
+            self.places[:-1], self.places[1:], self.counts, strict=True
+        ):
+            cut = _even_cuts(ends, start, stop, math.ceil(count / most - 1e-9))
+            lengths = np.diff(ends[np.append(cut, stop)])
+            cuts.append(cut)
+            counts.append(count * lengths / lengths.sum() if len(cut) > 1 else [count])
+        places = np.concatenate([*cuts, self.places[-1:]])
+        heavy = np.repeat(self.heavy, [len(cut) for cut in cuts])
+        return Partition(places, np.concatenate(counts), heavy, self.missing)
+
+
+def _even_cuts(ends: np.ndarray, start: int, stop: int, n_pieces: int) -> np.ndarray:
+    """Return the edges of a grid nearest above those of even pieces, without `stop`."""
+    even = np.linspace(ends[start], ends[stop], max(n_pieces, 1) + 1)[:-1]
+    found = start + np.unique(np.searchsorted(ends[start:stop], even))
+    return found[found < stop]

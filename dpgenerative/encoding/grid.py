@@ -1,0 +1,279 @@
+"""The public grids on which numeric columns are cut, and numbers in steps of them.
+
+Edges follow from the bounds of a column alone. Where bounds are unknown, they are
+sought among public ends: signed powers of two for numbers, years for instants.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dpgenerative.encoding.values import as_numbers, limits, rounded_to_integers
+from dpgenerative.tables.column import Column
+from dpgenerative.tables.times import PER_DAY, from_units, year_starts
+
+CONTINUOUS_DEPTH = 12
+"""Number of halvings of a continuum."""
+LATTICE_DEPTH = 16
+"""Number of halvings of a grid of more than `FINE_GRID` values."""
+FINE_GRID = 1_100_000
+"""Up to this many values every one has a grid cell: codes like -1 and 999999 too."""
+LINEAR_RATIO = 10.0
+"""Bounds of one sign and a smaller ratio are cut on a linear scale, others in asinh."""
+LONGEST_DAYS = 100_000.0
+"""No duration is longer, where nothing states its bounds."""
+
+# Signed powers of two between which bounds are sought: |x| < 2^-32, then up to 2^128.
+_EXPONENTS = np.arange(-32, 129)
+_MAGNITUDES = np.concatenate([-(2.0 ** _EXPONENTS[::-1]), 2.0**_EXPONENTS])
+
+
+@dataclass(frozen=True)
+class Line:
+    """The scale on which intervals are even: asinh, or linear from an origin.
+
+    Bounds far from 0 next to their distance have no decades between them, and their
+    asinh would cancel.
+    """
+
+    origin: float | None
+
+    @classmethod
+    def of(cls, column: Column) -> Line:
+        """Return the scale of a column with bounds."""
+        low, high = grid_ends(column)
+        if column.kind == "datetime":
+            return cls(low)
+        same_sign = low > 0 or high < 0
+        near, far = sorted([abs(low), abs(high)])
+        return cls(low if same_sign and far < LINEAR_RATIO * near else None)
+
+    def to(self, steps: np.ndarray) -> np.ndarray:
+        """Return places on the line."""
+        return np.arcsinh(steps) if self.origin is None else steps - self.origin
+
+    def back(self, places: np.ndarray) -> np.ndarray:
+        """Return the numbers at places on the line."""
+        return np.sinh(places) if self.origin is None else places + self.origin
+
+    def log_slope(self, steps: np.ndarray) -> np.ndarray:
+        """Return the logarithm of the derivative of `to`."""
+        flat = np.zeros_like(steps)
+        return -np.log(np.hypot(1, steps)) if self.origin is None else flat
+
+
+# Edges --------------------------------------------------------------------------------
+
+
+def grid_ends(column: Column) -> tuple[float, float]:
+    """Return the bounds in steps, on the grid where there is one."""
+    column = column.numbers
+    assert column.lower is not None
+    assert column.upper is not None
+    if column.step is None:
+        return column.lower, column.upper
+    low, high = column.lower / column.step, column.upper / column.step
+    return float(math.ceil(low - 1e-6)), float(math.floor(high + 1e-6))
+
+
+def grid_edges(column: Column) -> np.ndarray:
+    """Return the public edges between which cells are cut."""
+    low, high = grid_ends(column)
+    if column.step is None:
+        return _even_edges(column, low, high, CONTINUOUS_DEPTH)
+    # Beyond 2^52 there are no halves between whole numbers of float64.
+    if high - low < FINE_GRID and max(-low, high) < 2.0**52:
+        return np.arange(low, high + 2) - 0.5
+    edges = _even_edges(column, low - 0.5, high + 0.5, LATTICE_DEPTH)
+    edges[1:-1] = np.floor(edges[1:-1]) + 0.5
+    return np.unique(np.clip(edges, edges[0], edges[-1]))
+
+
+def _even_edges(column: Column, low: float, high: float, depth: int) -> np.ndarray:
+    if low == high:
+        low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
+    line = Line.of(column)
+    ends = line.to(np.array([low, high]))
+    with np.errstate(over="ignore"):  # the ends themselves take the place of inf
+        edges = line.back(np.linspace(ends[0], ends[1], 2**depth + 1))
+    edges = np.clip(edges, low, high)
+    edges[[0, -1]] = low, high
+    return np.unique(edges)
+
+
+def single_values(column: Column, edges: np.ndarray, heavy: np.ndarray) -> np.ndarray:
+    """Return the one number that every interval stands for, NaN if it has more.
+
+    Parameters
+    ----------
+    column : Column
+        With a step.
+    edges : ndarray of shape (n + 1,)
+        Ends of the intervals, halfway between steps.
+    heavy : ndarray of bool of shape (n,)
+        Intervals of several numbers that stand for one of them all the same.
+    """
+    values = (edges[:-1] + edges[1:]) / 2
+    values[np.diff(edges) > 1] = np.nan
+    low, high = grid_ends(column)
+    for k in np.flatnonzero(heavy & np.isnan(values)):
+        first = math.ceil(max(edges[k], low))
+        last = math.floor(min(edges[k + 1], high))
+        if column.temporal:
+            values[k] = _roundest_time(column, first, last)
+        else:
+            values[k] = roundest(first, last)
+    return values
+
+
+def roundest(low: float, high: float) -> float:
+    """Return the number with the fewest significant digits in [low, high]."""
+    if low <= 0 <= high:
+        return 0.0
+    first, last = Decimal(repr(float(low))), Decimal(repr(float(high)))
+    top = max(abs(first), abs(last)).adjusted()
+    for digits in range(20):
+        unit = Decimal(1).scaleb(top + 1 - digits)
+        candidate = (first / unit).to_integral_value(ROUND_CEILING) * unit
+        if candidate <= last:
+            return float(candidate)
+    return low
+
+
+def _roundest_time(column: Column, first: int, last: int) -> float:
+    """Return the first whole day, hour, minute or second between two counts."""
+    for unit in ("D", "h", "min", "s"):
+        length = max(1, PER_DAY[column.unit] // PER_DAY[unit])
+        if (whole := -(-first // length) * length) <= last:
+            return float(whole)
+    return float(first)
+
+
+# Steps --------------------------------------------------------------------------------
+
+
+def in_steps(column: Column, series: pd.Series) -> np.ndarray:
+    """Return a numeric column in steps, inside its bounds; NaN where missing.
+
+    Values off the grid go to the nearest grid point, infinite ones count as missing,
+    and missing ones become the lower bound where the column is not nullable.
+    """
+    values = as_numbers(column, series)
+    column = column.numbers
+    assert column.lower is not None
+    values = np.where(np.isinf(values), np.nan, values)
+    values = np.clip(values, column.lower, column.upper)
+    if not column.nullable:
+        values = np.where(np.isnan(values), column.lower, values)
+    if column.step is None:
+        return values
+    return np.clip(np.round(values / column.step), *grid_ends(column))
+
+
+def from_steps(
+    column: Column, dtype: Any, steps: np.ndarray, missing: np.ndarray
+) -> pd.Series:
+    """Return steps as values of a column, in its dtype and within its bounds."""
+    if column.temporal:
+        return from_units(steps, missing, column.unit, dtype)
+    # No -0.0, which rounding makes of small negative numbers.
+    values = np.clip(_in_data_units(column, steps), column.lower, column.upper) + 0.0
+    info = limits(dtype)
+    values = np.clip(values, float(info.min), float(info.max))
+    if pd.api.types.is_integer_dtype(dtype):
+        return rounded_to_integers(values, missing, dtype)
+    return pd.Series(np.where(missing, np.nan, values)).astype(dtype)
+
+
+def _in_data_units(column: Column, steps: np.ndarray) -> np.ndarray:
+    step = column.step
+    if step is None:
+        return steps
+    if abs(step * round(1 / step) - 1) < 1e-9:
+        # 3 / 10, not 3 * 0.1: the number that people write.
+        return steps / round(1 / step)
+    return steps * step
+
+
+def nearest_values(
+    column: Column, dtype: Any, numbers: np.ndarray
+) -> tuple[pd.Series, np.ndarray]:
+    """Return the nearest values of a column, and which numbers are in its bounds.
+
+    NaN becomes missing, which counts as within the bounds.
+    """
+    missing = np.isnan(numbers)
+    step = column.step
+    steps = numbers if step is None else np.round(numbers / step)
+    ends = grid_ends(column)
+    inside = np.clip(steps, *ends)
+    values = from_steps(column, dtype, np.where(missing, ends[0], inside), missing)
+    return values, missing | (inside == steps)
+
+
+# Bounds -------------------------------------------------------------------------------
+
+
+def bounded_by_edges(column: Column, low: float, high: float) -> Column:
+    """Return a column of a grid with the bounds that two edges of it imply."""
+    assert column.step is not None
+    first, last = math.ceil(low), math.floor(high)
+    return column.bounded(first * column.step, last * column.step)
+
+
+def sought_ends(column: Column) -> np.ndarray:
+    """Return the years, or signed powers of two, between which bounds are sought."""
+    return year_starts(column.unit) if column.kind == "datetime" else _MAGNITUDES
+
+
+def has_values_between(column: Column, dtype: Any, ends: np.ndarray) -> np.ndarray:
+    """Return between which of the ends sought a column of this dtype has values."""
+    info = limits(dtype)
+    possible = (ends[1:] > float(info.min)) & (ends[:-1] < float(info.max))
+    if column.step is not None:
+        first = _first_step(ends, column.step)
+        possible &= first[:-1] < first[1:]
+    return possible
+
+
+def bounds_between(
+    column: Column, dtype: Any, lower: float, upper: float
+) -> list[float]:
+    """Return bounds of the values between two of the ends sought, in units."""
+    if column.kind == "datetime":
+        return [float(lower), float(upper) - 1]
+    # The innermost magnitude stands for 0.
+    innermost = _MAGNITUDES[len(_EXPONENTS)]
+    lower = 0.0 if lower == -innermost else lower
+    upper = 0.0 if upper == innermost else upper
+    if column.step is not None:
+        lower = _first_step(lower, column.step) * column.step
+        # A magnitude does not hold its upper end.
+        inside = (_first_step(upper, column.step) - 1) * column.step
+        upper = max(lower, inside if upper else 0.0)
+    return within_type(column, dtype, [lower, upper])
+
+
+def within_type(column: Column, dtype: Any, ends: list[float]) -> list[float]:
+    """Return bounds moved inside what calendars, durations and dtypes hold."""
+    if column.kind == "datetime":
+        first, last = year_starts(column.unit)[[0, -1]]
+    elif column.temporal:
+        last = LONGEST_DAYS * PER_DAY[column.unit]
+        first = -last
+    else:
+        first, last = float(limits(dtype).min), float(limits(dtype).max)
+    inside: list[float] = np.clip(ends, first, last).tolist()
+    return inside
+
+
+def _first_step(ends: Any, step: float) -> Any:
+    """Return the first steps whose multiples are not below the numbers given."""
+    steps = ends / step
+    return np.ceil(steps - 1e-9 * np.abs(steps))

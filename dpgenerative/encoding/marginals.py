@@ -1,0 +1,456 @@
+"""The private release of one-way marginals: everything the cells of a table cost.
+
+Every column is cut into *cells*: one per level or value that is frequent enough, one
+for the rare levels of a nominal column together, intervals of a numeric column, one for
+'missing'.
+
+Formal guarantee: the releases of all columns together are one Gaussian mechanism of the
+noise multiplier given: a row is counted once in every histogram, so that histograms
+with standard deviations s_1, s_2, ... have multiplier ``(sum 1 / s_k^2)^(-1/2)``. Their
+number and their standard deviations are fixed before the first count. (Keys - strings
+without known levels, values that many rows of a continuum share - cost a delta besides:
+`noise.threshold_for`.)
+
+How the budget is shared: the expected distance of a released histogram of K cells with
+noise s grows as K s, the cost as 1 / s^2, so that the sum over columns is least with
+1 / s^2 in proportion to K^(2/3). A numeric column spends `STRUCTURE_SHARE` on finding
+its cells, one release per level of halving, and the rest on counting them; all counts
+of the tree are then joined by weighted least squares (`estimates`). Intervals that hold
+many numbers still are then cut into even pieces, uncounted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dpgenerative.encoding.codecs import Codec, IntervalCodec, LevelCodec
+from dpgenerative.encoding.estimates import (
+    SEEN_NOISE,
+    UNSEEN,
+    Interval,
+    Partition,
+    n_beyond,
+    outermost,
+    posterior_mean_counts,
+    project_to_simplex,
+)
+from dpgenerative.encoding.grid import (
+    Line,
+    bounded_by_edges,
+    bounds_between,
+    grid_edges,
+    grid_ends,
+    has_values_between,
+    in_steps,
+    single_values,
+    sought_ends,
+)
+from dpgenerative.encoding.increments import learned_columns
+from dpgenerative.encoding.values import (
+    NO_LEVELS,
+    NO_NUMBERS,
+    as_numbers,
+    keys,
+    level_codes,
+)
+from dpgenerative.privacy.noise import Key, Mechanisms, threshold_for
+from dpgenerative.tables.column import Column
+from dpgenerative.tables.dtypes import is_real_dtype
+from dpgenerative.tables.schema import Schema
+
+RELEASE = "marginals"
+"""What the plan calls all that is released here."""
+DOMAIN_SHARE = 0.25
+"""Part of a column's budget that finds its bounds or levels, where they are unknown."""
+SPLIT_SIZE = 1.3
+"""A cell may be halved while it holds more than this many times numbers / n_bins..."""
+SPLIT_NOISE = 2.5
+"""... and more than this many standard deviations of the noise of halving."""
+STRUCTURE_SHARE = 0.4
+"""Part of a numeric column's budget that finds its cells."""
+SPIKE_SHARE = 0.1
+"""Part of a continuum's budget that releases the exact values many rows share."""
+OPEN_LEVELS = 64
+"""Number of levels reckoned with where they are unknown: finding them costs most."""
+POOL_NOISE = 5.0
+"""Levels with fewer rows than this many standard deviations share a cell..."""
+SEEN_SHARE = 1.5e-3
+"""... and count as absent with fewer than `SEEN_NOISE` standard deviations that are
+fewer than this share of all rows: a level that a sample holds a few times, in one class
+only, misleads classifiers more than its absence."""
+EMPTY_NOISE = 3.0
+"""What nobody states may not occur at all: missing values, and `other` of levels found.
+With a noisy count below this many standard deviations they have no cell."""
+
+
+# What is planned ----------------------------------------------------------------------
+
+
+def has_open_domain(column: Column) -> bool:
+    """Return whether a column's bounds or levels are unknown."""
+    return column.lower is None if column.numeric else column.levels is None
+
+
+def has_open_keys(column: Column, anchored: bool = True) -> bool:
+    """Return whether fitting a column releases keys by a threshold, paid by delta."""
+    if column.numeric:
+        return anchored and column.step is None
+    return column.levels is None
+
+
+def expected_cells(column: Column, n_bins: int) -> float:
+    """Return how many cells a column may get, by what is public."""
+    if not column.numeric:
+        n_levels = OPEN_LEVELS if column.levels is None else len(column.levels)
+        return n_levels + bool(column.nullable)
+    if column.lower is None or column.step is None:
+        return n_bins
+    low, high = grid_ends(column)
+    return min(n_bins, high - low + 1)
+
+
+def column_stds(schema: Schema, multiplier: float, n_bins: int) -> list[float]:
+    """Return the noise of every column's budget, as the deviation of one count."""
+    columns = learned_columns(schema).values()
+    weights = [expected_cells(c, n_bins) ** (2 / 3) for c in columns]
+    return [multiplier * math.sqrt(sum(weights) / weight) for weight in weights]
+
+
+def count_std(column: Column, std: float) -> float:
+    """Return the standard deviation of the counts of a column's cells.
+
+    Parameters
+    ----------
+    column : Column
+        As stated: what finds its bounds or levels is taken out of its budget.
+    std : float
+        Of its whole budget (`column_stds`).
+    """
+    share = 1 - DOMAIN_SHARE if has_open_domain(column) else 1.0
+    if column.numeric:
+        share *= 1 - STRUCTURE_SHARE
+        share *= 1 - SPIKE_SHARE if column.step is None else 1.0
+    return std / math.sqrt(share)
+
+
+# What is released ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MarginalRelease:
+    """Releases the marginal of one column.
+
+    Attributes
+    ----------
+    mechanisms : Mechanisms
+        The door through which every count is released.
+    n_rows : int
+        The released row count.
+    std : float
+        Noise of the column's budget, were it spent on one count (`column_stds`).
+    delta : float
+        Paid for the keys of all columns that `has_open_keys`.
+    n_open : int
+        How many columns these are.
+    n_bins : int
+        Number of intervals aimed at.
+    anchored : bool
+        Whether cells are counted; else only bounds and levels are found.
+    may_lose_missing : bool
+        Whether 'missing' has no cell where its count is within the noise.
+    """
+
+    mechanisms: Mechanisms
+    n_rows: int
+    std: float
+    delta: float
+    n_open: int
+    n_bins: int
+    anchored: bool
+    may_lose_missing: bool
+
+    def fit(self, column: Column, dtype: Any, series: pd.Series) -> Codec:
+        """Return the codec of a column of private values."""
+        is_open = has_open_domain(column)
+        release = self
+        if is_open:
+            share = DOMAIN_SHARE if self.anchored else 1.0
+            finder = self._with(share)
+            find = finder._bounded if column.numeric else finder._with_levels
+            column = find(column, dtype, series)
+            release = self._with(1 - share) if self.anchored else self
+        if column.numeric:
+            return release._intervals(column, dtype, series, is_open)
+        return release._levels(column, dtype, series, is_open)
+
+    def _with(self, share: float) -> MarginalRelease:
+        """Return a release that spends a share of the budget."""
+        return replace(self, std=self.std / math.sqrt(share))
+
+    def _counted(self, exact: np.ndarray, std: float) -> np.ndarray:
+        """Release counts of cells, of which a row is in one."""
+        return self.mechanisms.gaussian(exact, std, release=RELEASE, sensitivity=1.0)
+
+    def _keys(self, counts: dict[Key, int]) -> dict[Key, float]:
+        """Release the keys that many rows have, and their counts."""
+        threshold = (
+            threshold_for(self.std, self.delta, self.n_open) if self.std else 0.0
+        )
+        return self.mechanisms.thresholded(counts, self.std, threshold, release=RELEASE)
+
+    # Levels ---------------------------------------------------------------------
+
+    def _with_levels(self, column: Column, dtype: Any, series: pd.Series) -> Column:
+        """Return the column with the levels that many rows have."""
+        released = self._keys(Counter(key for key in keys(series) if key is not None))
+        levels: tuple[Any, ...] = tuple(key[1] for key in released)
+        if not levels and column.other is None:
+            levels = NO_NUMBERS if is_real_dtype(dtype) else NO_LEVELS
+        return replace(column, levels=levels)
+
+    def _levels(
+        self, column: Column, dtype: Any, series: pd.Series, may_lose_other: bool
+    ) -> Codec:
+        assert column.levels is not None
+        n_levels = len(column.levels) + bool(column.nullable)
+        if not self.anchored:
+            masses, cells = np.full(n_levels, 1 / n_levels), np.arange(n_levels)
+            return LevelCodec(column, dtype, masses, cells, np.ones(n_levels))
+        exact = np.bincount(level_codes(series, column), minlength=n_levels)
+        noisy = self._counted(exact, self.std)
+        column, noisy = self._without_empty(column, noisy, may_lose_other)
+        counts = project_to_simplex(noisy, self.n_rows)
+        cells = self._pooled(column, counts)
+        totals = np.bincount(cells, weights=counts)
+        shared = np.bincount(cells)[cells] > 1
+        if self.std and shared.any():
+            counts[shared] = posterior_mean_counts(
+                noisy[shared], self.std, counts[shared]
+            )
+        absent = self._absent(column, counts, shared)
+        shares = np.where(absent, UNSEEN, np.maximum(counts, UNSEEN))
+        shares /= np.bincount(cells, weights=shares)[cells]
+        # A shared cell keeps the rows of its absent levels; so do levels in an order.
+        if not column.ordered:
+            totals[cells[absent & ~shared]] = 0.0
+        return LevelCodec(column, dtype, _masses(column, totals), cells, shares)
+
+    def _without_empty(
+        self, column: Column, noisy: np.ndarray, may_lose_other: bool
+    ) -> tuple[Column, np.ndarray]:
+        """Return the column without 'missing' and `other` where none were counted."""
+        levels = column.levels or ()
+        empty = noisy <= EMPTY_NOISE * self.std
+        # A category dtype without any level has nothing else.
+        may_lose_missing = self.may_lose_missing and levels != NO_LEVELS
+        if column.nullable and may_lose_missing and empty[-1]:
+            column, noisy = replace(column, nullable=False), noisy[:-1]
+        if may_lose_other and column.other is not None and len(levels) > 1:
+            place = levels.index(column.other)
+            if empty[place]:
+                rest = (*levels[:place], *levels[place + 1 :])
+                column = replace(column, levels=rest, other=None)
+                noisy = np.delete(noisy, place)
+        return column, noisy
+
+    def _pooled(self, column: Column, counts: np.ndarray) -> np.ndarray:
+        """Give every frequent level a cell of its own, and all others one together."""
+        rare = counts < max(POOL_NOISE * self.std, 1.0)
+        if column.nullable:
+            rare[-1] = False
+        if column.ordered or rare.sum() < 2:
+            return np.arange(len(counts))
+        cells = np.zeros(len(counts), dtype=np.int64)
+        cells[~rare] = np.arange(1, (~rare).sum() + 1)
+        return cells
+
+    def _absent(
+        self, column: Column, counts: np.ndarray, shared: np.ndarray
+    ) -> np.ndarray:
+        """Return which levels count as absent, by what they have and where."""
+        least = SEEN_NOISE * self.std
+        absent = counts < np.where(shared, min(least, SEEN_SHARE * self.n_rows), least)
+        absent[-1] &= not column.nullable  # missing values that have a cell occur
+        return absent
+
+    # Bounds ---------------------------------------------------------------------
+
+    def _bounded(self, column: Column, dtype: Any, series: pd.Series) -> Column:
+        """Return the column with the outermost magnitudes, or years, that hold rows."""
+        values = as_numbers(column, series)
+        values = values[np.isfinite(values)]
+        if column.step is not None:
+            with np.errstate(over="ignore"):  # huge ones are in the outermost cells
+                values = np.round(values / column.step) * column.step
+        ends = sought_ends(column)
+        cells = np.searchsorted(ends[1:-1], values, side="right")
+        noisy = self._counted(np.bincount(cells, minlength=len(ends) - 1), self.std)
+        places = np.flatnonzero(has_values_between(column, dtype, ends))
+        first, last = outermost(noisy[places], self.std)
+        if last < 0:
+            return column.bounded(0.0, 1.0)
+        found = ends[places[first]], ends[places[last] + 1]
+        return column.bounded(*bounds_between(column, dtype, *found))
+
+    # Numbers --------------------------------------------------------------------
+
+    def _intervals(
+        self, column: Column, dtype: Any, series: pd.Series, is_found: bool
+    ) -> Codec:
+        grid = grid_edges(column)
+        if not self.anchored:
+            return _one_interval(column, dtype, grid[[0, -1]])
+        steps = in_steps(column, series)
+        is_continuum = column.step is None
+        spared = 1 - SPIKE_SHARE if is_continuum else 1.0
+        may_end = is_found and not is_continuum and not column.temporal
+        parts = self._with(spared)._split(grid, steps, bool(column.nullable), may_end)
+        column = replace(column, nullable=len(parts.missing) > 0)
+        if parts.places[-1] - parts.places[0] < len(grid) - 1:
+            grid = grid[parts.places[0] : parts.places[-1] + 1]
+            parts = replace(parts, places=parts.places - parts.places[0])
+            column = bounded_by_edges(column, grid[0], grid[-1])
+        most = SPLIT_SIZE * max(parts.counts.sum(), 1.0) / self.n_bins
+        parts = parts.cut_evenly(Line.of(column).to(grid), most)
+        edges = grid[parts.places]
+        if is_continuum:
+            values = self._with(SPIKE_SHARE)._spikes(steps, edges, parts)
+        else:
+            values = single_values(column, edges, parts.heavy)
+        masses = _masses(column, np.append(parts.counts, parts.missing))
+        return IntervalCodec(column, dtype, masses, edges, values)
+
+    def _spikes(
+        self, steps: np.ndarray, edges: np.ndarray, parts: Partition
+    ) -> np.ndarray:
+        """Release the value of every heavy interval that most of its rows share."""
+        steps = steps[~np.isnan(steps)] + 0.0  # one zero
+        cells = np.searchsorted(edges[1:-1], steps, side="right")
+        found = np.unique(steps[parts.heavy[cells]], return_counts=True)
+        pairs = zip(*(each.tolist() for each in found), strict=True)
+        released = self._keys({("float", value): count for value, count in pairs})
+        values = np.full(len(parts.counts), np.nan)
+        for (_, value), count in released.items():
+            cell = np.searchsorted(edges[1:-1], value, side="right")
+            if count > parts.counts[cell] / 2:
+                values[cell] = value
+        return values
+
+    def _split(
+        self, grid: np.ndarray, steps: np.ndarray, nullable: bool, may_end: bool
+    ) -> Partition:
+        """Halve the grid where noisy counts say so, then count what came of it.
+
+        With `may_end`, intervals at the ends are left out where rows end before them.
+        """
+        rows = np.sort(steps[~np.isnan(steps)])
+        below = np.searchsorted(rows, grid)
+        below[[0, -1]] = 0, len(rows)
+        n_missing = len(steps) - len(rows)
+        n_levels = (len(grid) - 2).bit_length()
+        # Variances in units of that of the column's budget as one count.
+        rough = max(n_levels + nullable, 1) / STRUCTURE_SHARE
+        fair = 1 / (1 - STRUCTURE_SHARE)
+        # Every level of halving counts each row once, and so does the first look at
+        # how many are missing: with the noise of `rough` they share one budget.
+        root = Interval(0, len(grid) - 1, float(self.n_rows))
+        missing = Interval(0, 0, 0.0)
+        if nullable:
+            self._first_look([root, missing], [len(rows), n_missing], rough)
+        std = self.std * math.sqrt(rough)
+        least = max(SPLIT_SIZE * root.supposed / self.n_bins, SPLIT_NOISE * std)
+        self._grow(root, n_levels, below, least, rough)
+
+        leaves = root.leaves()
+        places = np.array([leaf.start for leaf in leaves] + [root.stop])
+        exact = np.append(np.diff(below[places]), n_missing)
+        counted = [*leaves, missing] if nullable else leaves
+        noisy = self._counted(exact[: len(counted)], self.std * math.sqrt(fair))
+        for interval, count in zip(counted, noisy, strict=True):
+            interval.add(count, fair)
+        return self._joined(root, missing, least, nullable, may_end)
+
+    def _first_look(
+        self, intervals: list[Interval], rows: list[int], variance: float
+    ) -> None:
+        """Count those that have a number and those missing, before any halving."""
+        noisy = self._counted(np.array(rows), self.std * math.sqrt(variance))
+        supposed = project_to_simplex(noisy, self.n_rows)
+        for interval, count, likely in zip(intervals, noisy, supposed, strict=True):
+            interval.supposed = likely
+            interval.add(count, variance)
+
+    def _grow(
+        self, root: Interval, n_levels: int, below: np.ndarray, least: float,
+        variance: float,
+    ) -> None:  # fmt: skip
+        """Halve intervals of more than `least` rows, at most as often as is paid for.
+
+        `below` holds the number of rows below every edge of the grid. The intervals of
+        one level are disjoint, so that their halves are counted in one release.
+        """
+        level = [root]
+        for _ in range(n_levels):
+            chosen = [i for i in level if i.width > 1 and i.supposed > least]
+            if not chosen:
+                return
+            exact = np.diff(below[np.array([i.cuts for i in chosen])], axis=1)
+            noisy = self._counted(exact, self.std * math.sqrt(variance))
+            for interval, pair in zip(chosen, noisy, strict=True):
+                interval.halve(pair, variance)
+            level = [half for interval in chosen for half in interval.halves]
+
+    def _joined(
+        self,
+        root: Interval,
+        missing: Interval,
+        least: float,
+        nullable: bool,
+        may_end: bool,
+    ) -> Partition:
+        """Join all counts of a tree; leave out what holds no rows."""
+        both = np.array([root.gather(), missing.count])
+        whole = project_to_simplex(both[: 1 + nullable], self.n_rows)
+        if nullable and self.may_lose_missing:
+            std = self.std * math.sqrt(missing.variance)
+            if missing.count <= EMPTY_NOISE * std:
+                whole = np.array([self.n_rows], dtype=float)
+        leaves = self._occupied(root.leaves()) if may_end else root.leaves()
+        root.spread(whole[0])
+        places = np.array([leaf.start for leaf in leaves] + [leaves[-1].stop])
+        counts = np.array([leaf.count for leaf in leaves])
+        heavy = (np.diff(places) == 1) & (counts > least)
+        return Partition(places, counts, heavy, whole[1:])
+
+    def _occupied(self, leaves: list[Interval]) -> list[Interval]:
+        """Return the intervals between the ends of the rows."""
+        counts = np.array([leaf.count for leaf in leaves])
+        stds = self.std * np.sqrt([leaf.variance for leaf in leaves])
+        widths = np.array([leaf.width for leaf in leaves])
+        first = n_beyond(counts[::-1], stds[::-1], widths[::-1])
+        n_last = n_beyond(counts[first:], stds[first:], widths[first:])
+        return leaves[first : len(leaves) - n_last]
+
+
+def _masses(column: Column, counts: np.ndarray) -> np.ndarray:
+    """Return probabilities of cells: none is 0, and 'missing' may be the rarest."""
+    least = np.full(len(counts), 0.1)
+    if column.nullable:
+        least[-1] = UNSEEN
+    floored = np.maximum(counts, least)
+    return floored / floored.sum()
+
+
+def _one_interval(column: Column, dtype: Any, edges: np.ndarray) -> Codec:
+    """Return the codec of a numeric column of which nothing is counted."""
+    n_cells = 1 + bool(column.nullable)
+    values = np.full(1, np.nan)
+    if column.step is not None:
+        values = single_values(column, edges, np.zeros(1, dtype=bool))
+    return IntervalCodec(column, dtype, np.full(n_cells, 1 / n_cells), edges, values)
