@@ -26,7 +26,7 @@ from dpgenerative import (
     layers,
     load,
 )
-from dpgenerative.encoding import transformer
+from dpgenerative.encoding.codecs import Codec
 from dpgenerative.exceptions import FileFormatError
 from dpgenerative.models import cells, flow, hflow, networks, vae
 from dpgenerative.models.priors import MixturePrior
@@ -330,7 +330,7 @@ def subclasses(cls):
 
 def test_files_can_hold_every_part_of_a_fitted_estimator():
     """A codec or network that is added must be named, or it could not be saved."""
-    codecs = subclasses(transformer.Codec) - {transformer.Codec}
+    codecs = subclasses(Codec) - {Codec}
     assert codecs <= set(RECORDS.values())
     built = (cells, flow, hflow, networks, vae, layers)
     modules = {

@@ -199,9 +199,9 @@ class MarginalRelease:
 
     def _keys(self, counts: dict[Key, int]) -> dict[Key, float]:
         """Release the keys that many rows have, and their counts."""
-        threshold = (
-            threshold_for(self.std, self.delta, self.n_open) if self.std else 0.0
-        )
+        threshold = 0.0
+        if self.std:
+            threshold = threshold_for(self.std, self.delta, self.n_open)
         return self.mechanisms.thresholded(counts, self.std, threshold, release=RELEASE)
 
     # Levels ---------------------------------------------------------------------

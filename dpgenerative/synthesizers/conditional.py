@@ -450,7 +450,7 @@ class Known:
             chosen &= (codes[:, k] < codec.n_cells - 1) | (not codec.column.nullable)
             added = self.transformer.codecs[j].decode(codes[:, j], positions[:, j])
             values, inside = each.below(
-                codec, self.values[each.name].reindex(rows), added
+                codec.dtype, self.values[each.name].reindex(rows), added
             )
             lows[low] = values, chosen & inside
             matched[j], matched[k] = matched[j] & ~(chosen & inside), chosen
