@@ -17,9 +17,9 @@ import pandas as pd
 from dpgenerative._random import RandomSource
 from dpgenerative.encoding.grid import Line, from_steps, in_steps
 from dpgenerative.encoding.values import level_codes, restored_levels
+from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives, satisfies
 from dpgenerative.tables.values import is_missing
-from dpgenerative.tables.column import Column
 
 LARGEST_POSITION = 1 - 2.0**-24
 """The largest number of 32 bits below 1."""

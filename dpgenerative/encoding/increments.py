@@ -24,8 +24,8 @@ from dpgenerative.encoding.grid import (
     within_type,
 )
 from dpgenerative.encoding.values import as_numbers
-from dpgenerative.tables.constraints import LessEqual
 from dpgenerative.tables.column import Column
+from dpgenerative.tables.constraints import LessEqual
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.times import PER_DAY, from_units
 

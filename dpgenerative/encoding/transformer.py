@@ -34,8 +34,8 @@ from dpgenerative.encoding.marginals import (
 )
 from dpgenerative.encoding.values import dtype_with_levels
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.tables.containers import labels
 from dpgenerative.tables.column import Column
+from dpgenerative.tables.containers import labels
 from dpgenerative.tables.schema import Schema
 
 Settle = Callable[[Hashable, pd.Series], tuple[pd.Series, np.ndarray]]

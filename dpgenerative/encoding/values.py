@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from dpgenerative.privacy.noise import Key
-from dpgenerative.tables.containers import holds_objects, labels, plain
 from dpgenerative.tables.column import Column
+from dpgenerative.tables.containers import holds_objects, labels, plain
 from dpgenerative.tables.dtypes import decimal_scale
 from dpgenerative.tables.times import to_units
 
