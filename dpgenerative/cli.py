@@ -11,7 +11,6 @@ import os
 import secrets
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -145,12 +144,12 @@ def report(options: argparse.Namespace) -> None:
         return
     _check_output(options)
     from dpgenerative.metrics import report as evaluate
+    from dpgenerative.tables.files import read_as_written
 
-    form = _csv_format(options)
-    real = _read_raw(options.real, synthesizer.schema_, form)
-    holdout = None
+    facts, form = synthesizer.schema_, _csv_format(options)
+    real, holdout = read_as_written(options.real, facts, form), None
     if options.holdout is not None:
-        holdout = _read_raw(options.holdout, synthesizer.schema_, form)
+        holdout = read_as_written(options.holdout, facts, form)
     page = evaluate(
         real,
         _joined(synthesizer, len(real), options.random_state),
@@ -167,7 +166,7 @@ def report(options: argparse.Namespace) -> None:
 
 def schema(options: argparse.Namespace) -> None:
     """Draft a schema for a person to edit."""
-    from dpgenerative.tables.files import draft_schema
+    from dpgenerative.tables.drafts import draft_schema
 
     _check_output(options)
     draft = draft_schema(options.data, _csv_format(options))
@@ -252,7 +251,7 @@ def _csv_format(options: argparse.Namespace) -> CsvFormat:
 
 
 def _read_schema(path: str) -> Schema:
-    from dpgenerative.tables.files import unmarked_schema
+    from dpgenerative.tables.drafts import unmarked_schema
 
     try:
         facts = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -261,45 +260,15 @@ def _read_schema(path: str) -> Schema:
     return unmarked_schema(facts, path)
 
 
-def _read_raw(path: str, schema: Schema, form: CsvFormat) -> pd.DataFrame:
-    """Read rows by a fitted schema, but levels that it lacks as they are written.
-
-    They are what the fit did not find, or was not told of: as missing ones they would
-    seem to have been missing all along.
-    """
-    from dpgenerative.tables.column import Column
-    from dpgenerative.tables.files import read_table
-    from dpgenerative.tables.schema import Schema
-
-    as_written = Schema(replace(column, other=None) for column in schema.columns)
-    frame = read_table(path, as_written, False, form)
-    absent = [name for name in schema.names if name not in frame.columns]
-    if absent:
-        raise ValueError(f"{path} lacks columns that were fitted: {absent}.")
-    levelled = [column for column in schema.columns if column.levels is not None]
-    as_text = Schema(Column(c.name, "categorical") for c in levelled)
-    written = read_table(path, as_text, False, form)
-    for name in written.columns:
-        unread = frame[name].isna() & written[name].notna()
-        if unread.any():
-            frame[name] = frame[name].astype(object).where(~unread, written[name])
-    return frame[list(schema.names)]
-
-
 def _joined(
     synthesizer: Any, n: int, random_state: int, given: Any = None
 ) -> pd.DataFrame:
     """Return a sample as one frame, y last."""
-    import pandas as pd
-
-    from dpgenerative.tables.arrow import in_pandas
+    from dpgenerative.tables.containers import as_table
 
     rows = synthesizer.sample(n, random_state=random_state, given=given)
     pair = rows if isinstance(rows, tuple) else (rows,)
-    parts = [in_pandas("sample", part) for part in pair]
-    names = [c.name for c in synthesizer.schema_.columns]
-    frame = pd.concat([pd.DataFrame(part) for part in parts], axis=1)
-    return frame.set_axis(names, axis=1)
+    return as_table("sample", *pair)[0]
 
 
 def _sampled(

@@ -30,16 +30,8 @@ from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.metrics.losses import lost_values
 from dpgenerative.synthesizers import base
 from dpgenerative.tables import files
-from dpgenerative.tables.files import (
-    ASK,
-    MARK,
-    NOTE,
-    CsvFormat,
-    draft_schema,
-    read_table,
-    unmarked_schema,
-    write_table,
-)
+from dpgenerative.tables.drafts import ASK, MARK, NOTE, draft_schema, unmarked_schema
+from dpgenerative.tables.files import CsvFormat, read_table, write_table
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = Schema(

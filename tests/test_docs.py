@@ -13,7 +13,7 @@ import pytest
 from dpgenerative import Impossible, LessEqual
 from dpgenerative.cli import _parser
 from dpgenerative.tables.constraints import constraint_from_dict
-from dpgenerative.tables.files import MARK, unmarked_schema
+from dpgenerative.tables.drafts import MARK, unmarked_schema
 
 ROOT = Path(__file__).parents[1]
 DOC = ROOT / "doc"

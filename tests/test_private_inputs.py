@@ -35,7 +35,13 @@ from dpgenerative.tables.containers import (
     objects,
     plain,
 )
-from dpgenerative.tables.files import _READERS, CsvFormat, _instants, read_table
+from dpgenerative.tables.files import (
+    _READERS,
+    PLAIN,
+    CsvFormat,
+    instants_of,
+    read_table,
+)
 from dpgenerative.tables.times import to_units
 
 
@@ -188,15 +194,15 @@ INTRUDERS = [
 @pytest.mark.parametrize("text", INTRUDERS)
 def test_a_text_does_not_change_how_others_are_read(kind, text):
     column, others = Column("a", kind), TEXTS[kind] * 20
-    alone = _READERS[kind](pd.Series(others, dtype=object), column)
-    among = _READERS[kind](pd.Series([text, *others], dtype=object), column)
+    alone = _READERS[kind](pd.Series(others, dtype=object), column, PLAIN)
+    among = _READERS[kind](pd.Series([text, *others], dtype=object), column, PLAIN)
     assert alone.equals(among[1:].reset_index(drop=True))
 
 
 def test_instants_of_a_stated_form_are_read_row_by_row():
     form = CsvFormat(date_format="%d.%m.%Y %H:%M%z")
     texts = ["1.2.2020 05:00+0000", "1.2.2020 05:00+0100", "1.2.9000 05:00-0100", "a"]
-    found = _instants(pd.Series(texts, dtype=object), form.date_format)
+    found = instants_of(pd.Series(texts, dtype=object), form.date_format)
     hours = ["2020-02-01T05", "2020-02-01T04", "9000-02-01T06", "NaT"]
     assert found.to_numpy().tolist() == np.array(hours, "M8[us]").tolist()
     assert found.dtype == "M8[us]"

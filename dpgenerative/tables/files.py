@@ -9,16 +9,13 @@ What cannot be read as the schema says counts as missing. Values raise no error.
 
 from __future__ import annotations
 
-import bz2
-import csv
 import datetime as dt
-import gzip
 import lzma
 import math
 import os
 import warnings
-from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,32 +31,29 @@ from dpgenerative.tables.times import temporal_kind
 
 TRUE = frozenset({"true", "t", "yes", "y", "1"})
 FALSE = frozenset({"false", "f", "no", "n", "0"})
-_NULLABLE = {
-    pa.bool_(): pd.BooleanDtype(),
-    pa.int8(): pd.Int8Dtype(),
-    pa.int16(): pd.Int16Dtype(),
-    pa.int32(): pd.Int32Dtype(),
-    pa.int64(): pd.Int64Dtype(),
-    pa.uint8(): pd.UInt8Dtype(),
-    pa.uint16(): pd.UInt16Dtype(),
-    pa.uint32(): pd.UInt32Dtype(),
-    pa.uint64(): pd.UInt64Dtype(),
-    pa.float32(): pd.Float32Dtype(),
-    pa.float64(): pd.Float64Dtype(),
-    pa.string(): pd.StringDtype(),
-    pa.large_string(): pd.StringDtype(),
-}
-"""Dtypes that hold missing values, by a file's types."""
+COMMA_NUMBER = (
+    r"\s*[-+]?(?=,?\d)(?:\d{1,3}(?:\.\d{3})+|\d*)(?:,\d*)?(?:[eE][-+]?\d+)?\s*"
+)
+"""Numbers with a decimal comma, and points between groups of three digits."""
 CERTAIN = 2.0**53
 """Up to here every integer is a float64."""
-
-
-_OPENERS: dict[str, Callable[..., Any]] = {
-    ".gz": gzip.open,
-    ".bz2": bz2.open,
-    ".xz": lzma.open,
+_COMPRESSED = (".gz", ".bz2", ".xz")
+_DAMAGED = (ValueError, EOFError, OSError, lzma.LZMAError, pd.errors.ParserWarning)
+"""What reading a file raises that is no table, or not of the form stated."""
+_NUMBERS = (
+    "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64",
+    "Float32", "Float64",
+)  # fmt: skip
+_NULLABLE = {
+    pa.bool_(): pd.BooleanDtype(),
+    pa.string(): pd.StringDtype(),
+    pa.large_string(): pd.StringDtype(),
+    **{
+        pa.from_numpy_dtype(np.dtype(name.lower())): pd.api.types.pandas_dtype(name)
+        for name in _NUMBERS
+    },
 }
-"""What opens a compressed CSV file, by the end of its name."""
+"""Dtypes that hold missing values, by a file's types."""
 
 
 @dataclass(frozen=True)
@@ -103,12 +97,16 @@ def suffix_of(path: str | os.PathLike[str], compressed: bool = False) -> str:
 
     With `compressed`, a CSV file that is read may have been compressed.
     """
-    suffix = Path(path).suffix.lower()
-    if compressed and suffix in _OPENERS and Path(path).stem.lower().endswith(".csv"):
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if compressed and suffix in _COMPRESSED and path.stem.lower().endswith(".csv"):
         return ".csv"
     if suffix not in (".csv", ".parquet"):
         raise ValueError(f"{path} must end in .csv or .parquet.")
     return suffix
+
+
+# Reading ------------------------------------------------------------------------------
 
 
 def read_table(
@@ -144,96 +142,93 @@ def read_table(
     """
     if suffix_of(path, compressed=True) == ".csv":
         if others:
-            _require_named(path, schema, form)
-        frame = _chosen(read_text(path, form), schema, others)
-        return _typed(_normalized(frame, schema, form), schema)
-    try:
-        table = pq.read_table(path)
-    except pa.ArrowInvalid:
-        raise ValueError(f"{path} is no Parquet file, or a damaged one.") from None
-    # As objects, dates beyond the year 9999 would raise an error that names it.
-    frame = table.to_pandas(types_mapper=_dtype_of, date_as_object=False)
-    return _typed(_chosen(frame, schema, others), schema)
+            _require_named(_names_in(path, form), schema)
+        frame = read_text(path, form)
+    else:
+        frame, form = _read_parquet(path), PLAIN
+    if not others:
+        frame = frame[[name for name in frame.columns if name in schema]]
+    facts = {column.name: column for column in schema.columns}
+    parts = {
+        j: _typed(frame.iloc[:, j], facts.get(name), form)
+        for j, name in enumerate(frame.columns)
+    }
+    return pd.DataFrame(parts).set_axis(frame.columns, axis=1)
 
 
-def _dtype_of(held: pa.DataType) -> Any:
-    """Return the dtype of a file's type, None for instants and dictionaries.
+def read_as_written(
+    path: str | os.PathLike[str], schema: Schema, form: CsvFormat = PLAIN
+) -> pd.DataFrame:
+    """Read rows by a fitted schema, but levels that it lacks as they are written.
 
-    As objects, decimals, times of day and lists would pass for text.
+    They are what the fit did not find, or was not told of: as missing ones they would
+    seem to have been missing all along.
+
+    Raises
+    ------
+    ValueError
+        For columns that were fitted and that the file lacks.
     """
-    is_arrows = (
-        pa.types.is_decimal(held) or pa.types.is_time(held) or pa.types.is_nested(held)
-    )
-    return pd.ArrowDtype(held) if is_arrows else _NULLABLE.get(held)
+    without_other = Schema(replace(column, other=None) for column in schema.columns)
+    frame = read_table(path, without_other, False, form)
+    absent = [name for name in schema.names if name not in frame.columns]
+    if absent:
+        raise ValueError(f"{path} lacks columns that were fitted: {absent}.")
+    levelled = [column for column in schema.columns if column.levels is not None]
+    as_text = Schema(Column(c.name, "categorical") for c in levelled)
+    written = read_table(path, as_text, False, form)
+    for name in written.columns:
+        unread = frame[name].isna() & written[name].notna()
+        if unread.any():
+            frame[name] = frame[name].astype(object).where(~unread, written[name])
+    return frame[list(schema.names)]
 
 
-def _normalized(frame: pd.DataFrame, schema: Schema, form: CsvFormat) -> pd.DataFrame:
-    """Return texts with numbers and instants as everybody writes them."""
-    parts = {}
-    for name in frame.columns:
-        series, column = frame[name], schema[name]
-        if column.kind == "datetime" and form.date_format is not None:
-            series = _instants(series, form.date_format)
-        elif column.numeric and not column.temporal and form.decimal != ".":
-            series = _with_point(series, form.decimal)
-        parts[name] = series
-    return pd.DataFrame(parts, columns=frame.columns)
+def read_text(path: str | os.PathLike[str], form: CsvFormat = PLAIN) -> pd.DataFrame:
+    """Read a CSV file as text, with empty entries missing."""
+    names = _names_in(path, form)
+    why = ": every line must have as many entries as the first, which names "
+    return _parsed(
+        path, form, f"{why}{len(names)} columns",
+        names=names, header=0, na_values=["", *form.na],
+    )  # fmt: skip
 
 
-def _with_point(texts: pd.Series, decimal: str) -> pd.Series:
-    # Without points in other places: those of 31.12.2014 or 484.20 are no thousands.
-    plain = texts.where(texts.str.fullmatch(_COMMA_NUMBER, na=False))
-    plain = plain.str.replace(".", "", regex=False)
-    return plain.str.replace(decimal, ".", regex=False)
-
-
-def column_names(path: str | os.PathLike[str], form: CsvFormat = PLAIN) -> list[str]:
+def _names_in(path: str | os.PathLike[str], form: CsvFormat) -> list[str]:
     """Return the names in the first line of a CSV file."""
-    opened = _OPENERS.get(Path(path).suffix.lower(), open)
-    try:
-        with opened(path, "rt", encoding=form.encoding, newline="") as file:
-            names = next(csv.reader(file, delimiter=form.sep), [])
-    except (UnicodeError, csv.Error, EOFError, lzma.LZMAError, gzip.BadGzipFile):
-        raise _no_table(path, form, "") from None
+    first = _parsed(path, form, header=None, nrows=1, skip_blank_lines=False)
+    names = [name for row in first.to_numpy().tolist() for name in row]
     repeated = sorted({name for name in names if names.count(name) > 1})
-    if not names or repeated:
+    if names in ([], [""]) or repeated:
         what = f"names columns twice: {repeated}" if repeated else "is empty"
         raise ValueError(f"{path} {what}; its first line must hold distinct names.")
     return names
 
 
-def _no_table(path: str | os.PathLike[str], form: CsvFormat, why: str) -> ValueError:
-    encoding = "UTF-8" if form.encoding == PLAIN.encoding else form.encoding
-    return ValueError(
-        f"{path} is no CSV table in {encoding}{why}. (--sep and --encoding say how a "
-        "file is written.)"
-    )
-
-
-def read_text(path: str | os.PathLike[str], form: CsvFormat = PLAIN) -> pd.DataFrame:
-    """Read a CSV file as text, with empty entries missing."""
-    names = column_names(path, form)
+def _parsed(
+    path: str | os.PathLike[str], form: CsvFormat, why: str = "", **options: Any
+) -> pd.DataFrame:
+    """Return the entries of a CSV file as text."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
             return pd.read_csv(
-                path, names=names, header=0, index_col=False, dtype=object,
-                keep_default_na=False, na_values=["", *form.na],
-                encoding=form.encoding, sep=form.sep,
+                path, dtype=object, keep_default_na=False, index_col=False,
+                encoding=form.encoding, sep=form.sep, **options,
             )  # fmt: skip
-    except (ValueError, EOFError, OSError, pd.errors.ParserWarning):
-        why = ": every line must have as many entries as the first, which names "
-        raise _no_table(path, form, f"{why}{len(names)} columns") from None
+    except pd.errors.EmptyDataError:
+        return pd.DataFrame()
+    except _DAMAGED as error:
+        if getattr(error, "errno", None) is not None:
+            raise  # by the file system: what damaged files raise has no number
+        encoding = "UTF-8" if form.encoding == PLAIN.encoding else form.encoding
+        raise ValueError(
+            f"{path} is no CSV table in {encoding}{why}. (--sep and --encoding say how "
+            "a file is written.)"
+        ) from None
 
 
-def _chosen(frame: pd.DataFrame, schema: Schema, others: bool) -> pd.DataFrame:
-    return frame if others else frame[[n for n in frame.columns if n in schema]]
-
-
-def _require_named(
-    path: str | os.PathLike[str], schema: Schema, form: CsvFormat
-) -> None:
-    names = column_names(path, form)
+def _require_named(names: Sequence[str], schema: Schema) -> None:
     unnamed = [name for name in names if name not in schema]
     if unnamed and len(names) == 1 and any(mark in names[0] for mark in ",;\t|"):
         raise ValueError(
@@ -249,47 +244,77 @@ def _require_named(
         )
 
 
-def _typed(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
-    """Return the columns in the dtypes that the schema asks for."""
-    parts = {}
-    for j, name in enumerate(frame.columns):
-        series = frame.iloc[:, j]
-        if name in schema and not _is_of_its_own(series.dtype):
-            series = _READERS[schema[name].kind](series, schema[name])
-        elif isinstance(series.dtype, pd.CategoricalDtype):
-            # A file's dictionary holds what happened to occur.
-            series = _texts(series)
-        parts[j] = series
-    return pd.DataFrame(parts).set_axis(frame.columns, axis=1)
+def _read_parquet(path: str | os.PathLike[str]) -> pd.DataFrame:
+    try:
+        table = pq.read_table(path)
+    except pa.ArrowInvalid:
+        raise ValueError(f"{path} is no Parquet file, or a damaged one.") from None
+    # As objects, dates beyond the year 9999 would raise an error that names it.
+    return table.to_pandas(types_mapper=_dtype_of, date_as_object=False)
 
 
-def _is_of_its_own(dtype: Any) -> bool:
+def _dtype_of(held: pa.DataType) -> Any:
+    """Return the dtype of a file's type, None for instants and dictionaries.
+
+    As objects, decimals, times of day and lists would pass for text.
+    """
+    is_arrows = (
+        pa.types.is_decimal(held) or pa.types.is_time(held) or pa.types.is_nested(held)
+    )
+    return pd.ArrowDtype(held) if is_arrows else _NULLABLE.get(held)
+
+
+# Entries of a column ------------------------------------------------------------------
+
+
+def _typed(series: pd.Series, column: Column | None, form: CsvFormat) -> pd.Series:
+    """Return a column in the dtype that the schema asks for."""
+    if _is_of_its_own(series.dtype, column):
+        return series
+    if column is not None:
+        return _READERS[column.kind](series, column, form)
+    # A file's dictionary holds what happened to occur.
+    is_dictionary = isinstance(series.dtype, pd.CategoricalDtype)
+    return _texts(series) if is_dictionary else series
+
+
+def _is_of_its_own(dtype: Any, column: Column | None) -> bool:
     """Return whether a file's type is read as what it is, or refused by the schema."""
-    is_arrows = isinstance(dtype, pd.ArrowDtype) and decimal_scale(dtype) is None
-    return is_arrows or temporal_kind(dtype) is not None
+    if temporal_kind(dtype) is not None:
+        return True
+    if decimal_scale(dtype) is not None:
+        return column is None or column.numeric
+    return isinstance(dtype, pd.ArrowDtype)
 
 
-def _numbers(series: pd.Series) -> np.ndarray:
-    # One by one: how pandas reads a number depends on the others.
-    values = np.array([_number_of(text) for text in _texts(series)], dtype=float)
-    return np.where(np.isfinite(values), values, np.nan)
+def _as_continuous(series: pd.Series, column: Column, form: CsvFormat) -> pd.Series:
+    return pd.Series(numbers_of(series, form), index=series.index, dtype="Float64")
 
 
-def _as_continuous(series: pd.Series, column: Column) -> pd.Series:
-    if decimal_scale(series.dtype) is not None:
+def _as_integer(series: pd.Series, column: Column, form: CsvFormat) -> pd.Series:
+    if pd.api.types.is_integer_dtype(series.dtype):
         return series
-    return pd.Series(_numbers(series), index=series.index, dtype="Float64")
-
-
-def _as_integer(series: pd.Series, column: Column) -> pd.Series:
-    is_decimal = decimal_scale(series.dtype) is not None
-    if is_decimal or pd.api.types.is_integer_dtype(series.dtype):
-        return series
-    values = np.round(np.clip(_numbers(series), -CERTAIN, CERTAIN))
+    values = np.round(np.clip(numbers_of(series, form), -CERTAIN, CERTAIN))
     return pd.Series(values, index=series.index).astype("Int64")
 
 
-def _as_boolean(series: pd.Series, column: Column) -> pd.Series:
+def numbers_of(series: pd.Series, form: CsvFormat = PLAIN) -> np.ndarray:
+    """Return entries as finite numbers, NaN for all others."""
+    texts = _texts(series if form.decimal == "." else with_point(series, form.decimal))
+    # One by one: how pandas reads a number depends on the others.
+    values = np.array([_number_of(text) for text in texts], dtype=float)
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def with_point(texts: pd.Series, decimal: str) -> pd.Series:
+    """Return numbers with a decimal point in place of another sign."""
+    # Without points in other places: those of 31.12.2014 or 484.20 are no thousands.
+    plain = texts.where(texts.str.fullmatch(COMMA_NUMBER, na=False))
+    plain = plain.str.replace(".", "", regex=False)
+    return plain.str.replace(decimal, ".", regex=False)
+
+
+def _as_boolean(series: pd.Series, column: Column, form: CsvFormat) -> pd.Series:
     found = _texts(series).map(_truth_of, na_action="ignore")
     return found.astype("boolean")
 
@@ -299,7 +324,7 @@ def _truth_of(text: Any) -> bool | None:
     return True if word in TRUE else False if word in FALSE else None
 
 
-def _as_levels(series: pd.Series, column: Column) -> pd.Series:
+def _as_levels(series: pd.Series, column: Column, form: CsvFormat) -> pd.Series:
     texts = _texts(series)
     if column.levels is None:
         return texts
@@ -333,16 +358,18 @@ def _texts(series: pd.Series) -> pd.Series:
     return entries.where(entries.notna(), None)
 
 
-def _as_instants(series: pd.Series, column: Column) -> pd.Series:
+def _as_instants(series: pd.Series, column: Column, form: CsvFormat) -> pd.Series:
     """Read ISO 8601; where texts have time zones, on the clock of Greenwich."""
-    return series if _is_of_numbers(series.dtype) else _instants(series)
+    is_text = not _is_of_numbers(series.dtype)
+    return instants_of(series, form.date_format) if is_text else series
 
 
 def _is_of_numbers(dtype: Any) -> bool:
     return is_real_dtype(dtype) or pd.api.types.is_bool_dtype(dtype)
 
 
-def _instants(series: pd.Series, form: str | None = None) -> pd.Series:
+def instants_of(series: pd.Series, form: str | None = None) -> pd.Series:
+    """Return texts as instants, by a format of `strptime` or by ISO 8601."""
     # One by one: pandas lends the zone of a text to those after it.
     values = np.array([_instant_of(text, form) for text in _texts(series)], "M8[us]")
     return pd.Series(values, index=series.index)
@@ -359,7 +386,7 @@ def _instant_of(text: Any, form: str | None) -> dt.datetime | None:
     return found.replace(tzinfo=None)
 
 
-def _as_durations(series: pd.Series, column: Column) -> pd.Series:
+def _as_durations(series: pd.Series, column: Column, form: CsvFormat) -> pd.Series:
     if _is_of_numbers(series.dtype):
         return series
     texts = [text if isinstance(text, str) else None for text in _texts(series)]
@@ -370,7 +397,7 @@ def _as_durations(series: pd.Series, column: Column) -> pd.Series:
     return found.dt.as_unit("us")
 
 
-_READERS: dict[str, Callable[[pd.Series, Column], pd.Series]] = {
+_READERS: dict[str, Callable[[pd.Series, Column, CsvFormat], pd.Series]] = {
     "continuous": _as_continuous,
     "integer": _as_integer,
     "boolean": _as_boolean,
@@ -378,6 +405,9 @@ _READERS: dict[str, Callable[[pd.Series, Column], pd.Series]] = {
     "datetime": _as_instants,
     "timedelta": _as_durations,
 }
+
+
+# Writing ------------------------------------------------------------------------------
 
 
 def write_table(
@@ -414,196 +444,8 @@ def write_table(
 def _arrow_schema(frame: pd.DataFrame) -> pa.Schema:
     """Return the types of a frame; a column without any value yet is one of text."""
     schema = pa.Schema.from_pandas(frame, preserve_index=False)
-    for i, column in enumerate(schema):
-        if pa.types.is_null(column.type):
-            schema = schema.set(i, column.with_type(pa.string()))
-    return schema
-
-
-# Drafts of a schema -------------------------------------------------------------------
-
-MARK = "from data, replace before use"
-"""In a draft's column: names of the facts that were read off the rows."""
-ASK = "question, delete when answered"
-"""In a draft's column: what only a person can know of it."""
-NOTE = "read me"
-ADVICE = (
-    "This draft holds values of the rows: keep it as closely as the rows themselves. "
-    f"Under '{MARK}' every column names the facts that were read off the rows. Replace "
-    "each by what a stranger to the rows could know (a code book, a form, a law), or "
-    "delete it (but not the kind): bounds and levels are then found privately, and a "
-    f'column without "role": "id" is learned. Answer what stands under \'{ASK}\'. Then '
-    "delete the mark and the question, and at last this note. Files with any of them "
-    "are refused. Free text cannot be learned: leave it out of the table."
-)
-MOST_DIGITS = 6
-"""Numbers of more decimals are drafted without a resolution."""
-_COMMA_NUMBER = (
-    r"\s*[-+]?(?=,?\d)(?:\d{1,3}(?:\.\d{3})+|\d*)(?:,\d*)?(?:[eE][-+]?\d+)?\s*"
-)
-_MONEY = (
-    r"[\s(]*[-+]?\s*[$€£¥]\s*[-+]?\d[\d,.' ]*[\s)]*|\s*[-+]?\d[\d,.' ]*[$€£¥]\s*|"
-    r"\s*[-+]?[1-9]\d{0,2}(?:[,' ]\d{3})*(?:\.\d+)?\s*"
-)
-_DATE_FORMATS = (
-    "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d",
-    "%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d %b %Y", "%b %d, %Y", "%d.%m.%Y %H:%M",
-)  # fmt: skip
-"""Forms of dates that a draft tries."""
-MOST_LEVELS = 50
-"""Text with more different values is drafted without levels."""
-
-
-def draft_schema(
-    path: str | os.PathLike[str], form: CsvFormat = PLAIN
-) -> dict[str, Any]:
-    """Draft a schema from the rows themselves, every such fact marked.
-
-    Parameters
-    ----------
-    path : path-like
-        A CSV or Parquet file.
-    form : CsvFormat, optional
-        How a CSV file is written.
-
-    Returns
-    -------
-    dict
-        As `Schema.to_dict`, with marks that `unmarked_schema` refuses.
-    """
-    if suffix_of(path, compressed=True) == ".csv":
-        frame = read_text(path, form)
-        columns = [_guessed(name, frame[name], form) for name in frame.columns]
-    else:
-        frame = read_table(path, Schema([]))
-        known = Schema.from_dtypes(frame).columns
-        columns = [_bounded(column, frame[column.name], []) for column in known]
-    return {NOTE: ADVICE, "columns": columns}
-
-
-def _guessed(name: Hashable, texts: pd.Series, form: CsvFormat) -> dict[str, Any]:
-    """Return the facts of a column of text, and what to ask of it."""
-    present = texts.dropna()
-    plain = present if form.decimal == "." else _with_point(present, form.decimal)
-    numbers = pd.to_numeric(plain, errors="coerce").to_numpy(float)
-    if len(present) and np.isfinite(numbers).all():
-        return _guessed_number(name, texts, plain, numbers)
-    words = {str(text).strip().lower() for text in present.unique()}
-    if words and words <= {"true", "false"}:
-        return _bounded(Column(name, "boolean"), texts, ["kind"])
-    instants = _instants(present, form.date_format)
-    if words and instants.notna().all():
-        unit = "D" if (instants == instants.dt.normalize()).all() else "s"
-        marked = ["kind", "resolution"]
-        return {"name": name, "kind": "datetime", "resolution": unit, MARK: marked}
-    asked = _asked_of_text(present, words)
-    if asked is None and _is_key(texts):
-        return _identifier(name, "categorical")
-    facts = _bounded(Column(name, "categorical"), texts, ["kind"])
-    return facts if asked is None else {**facts, ASK: asked}
-
-
-def _is_key(texts: pd.Series) -> bool:
-    return len(texts) > MOST_LEVELS and texts.is_unique
-
-
-def _identifier(name: Hashable, kind: str) -> dict[str, Any]:
-    return {"name": name, "kind": kind, "role": "id", MARK: ["kind", "role"]}
-
-
-def _guessed_number(
-    name: Hashable, texts: pd.Series, plain: pd.Series, numbers: np.ndarray
-) -> dict[str, Any]:
-    """Return the facts of a column of numbers."""
-    digits = plain.str.extract(r"\.(\d*?)0*$", expand=False).str.len().max()
-    whole = bool((numbers == np.round(numbers)).all())
-    if whole and _is_key(texts):
-        return _identifier(name, "integer")
-    column = Column(name, "integer" if whole else "continuous")
-    facts = _bounded(column, pd.Series(numbers), ["kind"])
-    if whole and plain.str.contains(".", regex=False).any():
-        facts[ASK] = "Whole numbers written with decimals: are they integers?"
-    elif not whole and digits <= MOST_DIGITS:
-        marked = [*facts.pop(MARK), "resolution"]
-        facts |= {"resolution": float(f"1e-{int(digits)}"), MARK: marked}
-    elif not whole:
-        facts[ASK] = (
-            f"Numbers of more than {MOST_DIGITS} decimals: to which resolution are "
-            "they known? Without one, synthetic numbers have all digits of a float."
-        )
-    return facts
-
-
-def _asked_of_text(present: pd.Series, words: set[str]) -> str | None:
-    """Return what to ask where texts look like something that can be learned."""
-    if words and words <= TRUE | FALSE:
-        return (
-            'Yes or no? The kind "boolean" takes these words and gives True and False; '
-            "as levels they come back as they are written."
-        )
-    if not words:
-        return None
-    fitting = [form for form in _DATE_FORMATS if _instants(present, form).notna().all()]
-    if fitting:
-        which = " or ".join(f'"{form}"' for form in fitting)
-        return f"Dates? Then draft again, and fit, with --date-format {which}."
-    if present.str.fullmatch(_MONEY).all():
-        return (
-            "Numbers with signs of money or separators of thousands? Write them as "
-            "plain numbers (538000), or they are levels that come back as text."
-        )
-    if present.str.fullmatch(_COMMA_NUMBER).all():
-        return (
-            "Numbers with a decimal comma? Then draft again, and fit, with --decimal ,"
-        )
-    return None
-
-
-def _bounded(column: Column, series: pd.Series, marked: list[str]) -> dict[str, Any]:
-    """Return the facts of a column, with bounds or levels read off its values."""
-    facts: dict[str, Any] = {"name": column.name, "kind": column.kind}
-    if column.numeric:
-        values = _numbers(series)
-        values = values[~np.isnan(values)]
-        if len(values):
-            number = int if column.kind == "integer" else float
-            facts |= {"lower": number(values.min()), "upper": number(values.max())}
-            marked = [*marked, "lower", "upper"]
-    elif column.kind == "categorical":
-        levels = sorted(series.dropna().astype(str).unique())
-        if 0 < len(levels) <= MOST_LEVELS:
-            facts["levels"] = levels
-            marked = [*marked, "levels"]
-    return {**facts, MARK: marked} if marked else facts
-
-
-def unmarked_schema(facts: Any, source: str) -> Schema:
-    """Return the schema that a person has been through.
-
-    Parameters
-    ----------
-    facts : dict
-        As `Schema.to_dict` or `draft_schema` gave it, edited.
-    source : str
-        What errors call it.
-
-    Raises
-    ------
-    ValueError
-        Where marks or the note of a draft are left, or the facts are no schema.
-    """
-    columns = facts.get("columns") if isinstance(facts, dict) else None
-    if not isinstance(columns, list) or not all(isinstance(c, dict) for c in columns):
-        raise ValueError(
-            f'{source} is no schema: it must be {{"columns": [{{"name": ..., "kind": '
-            "...}, ...]}."
-        )
-    marked = [c.get("name") for c in columns if MARK in c or ASK in c]
-    if marked or NOTE in facts:
-        where = f"in the columns {marked}" if marked else f"but for its '{NOTE}'"
-        raise ValueError(
-            f"{source} is a draft, {where}: what was read off the rows would be "
-            "released without noise. Replace or delete the facts that are named under "
-            f"'{MARK}', answer the questions, then delete both and the '{NOTE}'."
-        )
-    return Schema.from_dict(facts)
+    fields = [
+        field.with_type(pa.string()) if pa.types.is_null(field.type) else field
+        for field in schema
+    ]
+    return pa.schema(fields, schema.metadata)
