@@ -1,22 +1,49 @@
-"""A pipeline with the synthesizer last, sampled in the columns that went in.
+"""
+A pipeline, sampled in the columns that went in
+===============================================
 
 Steps before the synthesizer see the private rows as they are. One that learns nothing
 from them (a function, a choice of columns) changes no guarantee; a scaler or encoder
 that is fitted to them releases what it learned, without noise. So the order is: public
 steps, then the synthesizer, then, on synthetic rows, whatever you like.
-
-    python examples/pipeline.py
 """
 
-from __future__ import annotations
-
-import warnings
-
+# %%
+# Public steps
+# ------------
+# Take logarithms of one column and leave the others: nothing is learned.
+# ``check_inverse=False``, because the check would warn of values of private rows.
 import numpy as np
 import pandas as pd
 from sklearn.compose import make_column_transformer
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer
+
+from dpgenerative.datasets import load_fair
+
+pd.set_option("display.precision", 2)
+
+COLUMNS = ["age", "yrs_married", "religious", "affairs"]
+
+fair = load_fair()
+frame = fair.data[COLUMNS]
+logarithm = FunctionTransformer(
+    np.log1p,
+    inverse_func=np.expm1,
+    check_inverse=False,
+    feature_names_out="one-to-one",
+)
+public_steps = make_column_transformer(
+    (logarithm, ["affairs"]),
+    remainder="passthrough",
+    verbose_feature_names_out=False,
+).set_output(transform="pandas")
+
+# %%
+# The synthesizer last
+# --------------------
+# The schema says what is public about the columns as the synthesizer sees them, after
+# the steps. The budget refuses the fit that would exceed a total.
+from sklearn.pipeline import make_pipeline
 
 from dpgenerative import (
     Column,
@@ -26,62 +53,38 @@ from dpgenerative import (
     SyntheticRegressor,
     sample_from,
 )
-from dpgenerative.datasets import load_fair
 from dpgenerative.exceptions import BudgetExceededError
 
-COLUMNS = ["age", "yrs_married", "religious", "affairs"]
+stated = [fair.schema[name] for name in COLUMNS[:-1]]
+upper = float(np.log1p(144 / 0.5))
+schema = Schema([*stated, Column("affairs", "continuous", lower=0, upper=upper)])
 
+with PrivacyBudget(epsilon=2.0, delta=2e-5) as budget:
+    flow = DPHFlowSynthesizer(epsilon=1.0, schema=schema)
+    pipeline = make_pipeline(public_steps, flow).fit(frame)
+    print("A sample of the pipeline, undone to the columns that went in:\n")
+    print(sample_from(pipeline, 5).to_string())
 
-def public_steps() -> Pipeline:
-    """Take logarithms of one column and leave the others: nothing is learned.
+    model = SyntheticRegressor(DPHFlowSynthesizer(epsilon=1.0, schema=fair.schema))
+    X, y = fair.data.drop(columns="rate_marriage"), fair.data["rate_marriage"]
+    model.fit(X, y)
+    print(f"\nPredictions by synthetic rows: {model.predict(X[:3]).round(2)}")
+    print(budget)
+    try:
+        flow.fit(frame)
+    except BudgetExceededError as error:
+        print(f"Refused: {error}")
 
-    ``check_inverse=False``: the check would warn of values of private rows.
-    """
-    logarithm = FunctionTransformer(
-        np.log1p,
-        inverse_func=np.expm1,
-        check_inverse=False,
-        feature_names_out="one-to-one",
-    )
-    columns = make_column_transformer(
-        (logarithm, ["affairs"]),
-        remainder="passthrough",
-        verbose_feature_names_out=False,
-    )
-    return columns.set_output(transform="pandas")
+# %%
+# A step that learns
+# ------------------
+# With a scaler that is fitted to private rows, a warning names what no noise covers.
+import warnings
 
+from sklearn.preprocessing import StandardScaler
 
-def main() -> None:
-    fair = load_fair()
-    frame = fair.data[COLUMNS]
-    # What is public about the columns that the synthesizer sees, after the steps.
-    stated = [fair.schema[name] for name in COLUMNS[:-1]]
-    upper = float(np.log1p(144 / 0.5))
-    schema = Schema([*stated, Column("affairs", "continuous", lower=0, upper=upper)])
-
-    with PrivacyBudget(epsilon=2.0, delta=2e-5) as budget:
-        flow = DPHFlowSynthesizer(epsilon=1.0, schema=schema)
-        pipeline = make_pipeline(public_steps(), flow).fit(frame)
-        print("A sample of the pipeline, undone to the columns that went in:\n")
-        print(sample_from(pipeline, 5).to_string())
-
-        model = SyntheticRegressor(DPHFlowSynthesizer(epsilon=1.0, schema=fair.schema))
-        X, y = fair.data.drop(columns="rate_marriage"), fair.data["rate_marriage"]
-        model.fit(X, y)
-        print(f"\nPredictions by synthetic rows: {model.predict(X[:3]).round(2)}")
-        print(budget)
-        try:
-            flow.fit(frame)
-        except BudgetExceededError as error:
-            print(f"Refused: {error}")
-
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        unsafe = make_pipeline(StandardScaler(), DPHFlowSynthesizer(n_steps=20))
-        sample_from(unsafe.fit(frame), 5)
-    print(f"\nWith a scaler that was fitted to private rows:\n{seen[-1].message}")
-
-
-if __name__ == "__main__":
-    pd.set_option("display.precision", 2)
-    main()
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    unsafe = make_pipeline(StandardScaler(), DPHFlowSynthesizer(n_steps=20))
+    sample_from(unsafe.fit(frame), 5)
+print(seen[-1].message)
