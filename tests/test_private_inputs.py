@@ -26,7 +26,7 @@ from dpgenerative import (
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.encoding.values import distinct_values, level_indices
 from dpgenerative.exceptions import UnsupportedColumnError
-from dpgenerative.meta.search import _hits
+from dpgenerative.meta.scores import hits
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.tables.containers import (
     as_container,
@@ -442,7 +442,7 @@ def test_lying_objects_are_asked_nothing(name):
     model.fit(frame[["open", "x"]], labels)
     model.predict(frame[["open", "x"]])
     held_out = frame[["open", "x"]].tail(1), labels.tail(1)
-    assert _hits(model, *held_out)[0] in (0.0, 1.0)
+    assert hits(model, *held_out)[0] in (0.0, 1.0)
     model = SyntheticRegressor(small, n_samples=50)
     rows = [[1.0, value] for value in values]
     model.fit(rows, list(values))

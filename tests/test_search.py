@@ -36,7 +36,8 @@ from dpgenerative import (
 )
 from dpgenerative._random import SecureGenerator
 from dpgenerative.exceptions import InfeasibleBudgetError
-from dpgenerative.meta.search import _containers, _hits, _pairs_deviation, _row_scores
+from dpgenerative.meta.scores import hits, pairs_deviation, row_scores
+from dpgenerative.meta.search import _containers
 from dpgenerative.privacy.accounting import epsilon_of_pairs
 from dpgenerative.privacy.budget import known_count, trials
 from dpgenerative.privacy.ledger import Ledger
@@ -460,17 +461,17 @@ def test_one_row_moves_the_distance_of_pairs_by_half_at_most():
     for i in rng.integers(300, size=40):
         # The sample must be one: what changes is the held-out part.
         synthesizer._n_sampled = 0
-        whole = _pairs_deviation(synthesizer, frame, y, 60.0)
+        whole = pairs_deviation(synthesizer, frame, y, 60.0)
         rest = np.arange(300) != i
         synthesizer._n_sampled = 0
-        less = _pairs_deviation(synthesizer, frame[rest], y[rest], 60.0)
+        less = pairs_deviation(synthesizer, frame[rest], y[rest], 60.0)
         moves.append(abs(whole - less))
     assert max(moves) <= 0.5 + 1e-9
     assert max(moves) > 0.45
     synthesizer._n_sampled = 0
     strange = pd.DataFrame({"size": [np.inf, np.nan], "kind": ["never", None]})
-    assert math.isfinite(_pairs_deviation(synthesizer, strange, y[:2], 60.0))
-    nothing = _pairs_deviation(synthesizer, frame[:0], y[:0], 60.0)
+    assert math.isfinite(pairs_deviation(synthesizer, strange, y[:2], 60.0))
+    nothing = pairs_deviation(synthesizer, frame[:0], y[:0], 60.0)
     assert nothing == pytest.approx(0.0)
 
 
@@ -478,7 +479,7 @@ def test_a_better_copy_has_a_smaller_distance():
     frame, y, _ = fitted()
     good = DPHFlowSynthesizer(epsilon=None, n_steps=300).fit(frame, y)
     noisy = DPHFlowSynthesizer(epsilon=0.01, n_steps=5).fit(frame, y)
-    scores = [_pairs_deviation(s, frame, y, 300.0) for s in (good, noisy)]
+    scores = [pairs_deviation(s, frame, y, 300.0) for s in (good, noisy)]
     assert scores[0] > scores[1] + 10
 
 
@@ -490,12 +491,12 @@ def test_rows_that_raise_count_for_themselves_only():
         return values
 
     rows = np.array([[0.25], [13.0], [2.0], [-1.0], [np.nan]])
-    found = _row_scores(scoring, None, rows, None)
+    found = row_scores(scoring, None, rows, None)
     assert found.tolist() == [0.25, 0.0, 1.0, 0.0, 0.0]
     others = rows[[0, 2, 3, 4]]
-    assert _row_scores(scoring, None, others, None).tolist() == [0.25, 1.0, 0.0, 0.0]
+    assert row_scores(scoring, None, others, None).tolist() == [0.25, 1.0, 0.0, 0.0]
     with pytest.raises(ValueError, match="one number per row"):
-        _row_scores(lambda *_: np.ones(2), None, rows, None)
+        row_scores(lambda *_: np.ones(2), None, rows, None)
 
 
 def test_warnings_of_trials_stay_inside():
@@ -525,11 +526,11 @@ class Zero:
 
 def test_one_label_of_a_list_does_not_change_how_the_others_are_read():
     classifier = SyntheticClassifier()
-    hits = []
+    found = []
     for labels in ([0] * 50, [0] * 50 + ["a"]):
         rows, y = _containers(classifier, [[0.0]] * len(labels), labels)
-        hits.append(_row_scores(_hits, Zero(), rows, y).sum())
-    assert hits == [50, 50]
+        found.append(row_scores(hits, Zero(), rows, y).sum())
+    assert found == [50, 50]
 
 
 @pytest.mark.parametrize("kind", ["arrow", "categorical", "index"])

@@ -6,11 +6,9 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import Any, Self
 
 import numpy as np
-import pandas as pd
 from sklearn.base import (
     BaseEstimator,
     MetaEstimatorMixin,
@@ -25,7 +23,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._random import RandomSource, SecureGenerator
 from dpgenerative._validation import check_number, refuse
-from dpgenerative.encoding.values import level_codes
 from dpgenerative.exceptions import (
     InfeasibleBudgetError,
     LedgerError,
@@ -35,6 +32,13 @@ from dpgenerative.meta.predictors import (
     SyntheticClassifier,
     SyntheticRegressor,
     take_feature_names,
+)
+from dpgenerative.meta.scores import (
+    SCORE_SENSITIVITY,
+    hits,
+    pairs_deviation,
+    row_scores,
+    rows,
 )
 from dpgenerative.privacy.accounting import gaussian_multiplier
 from dpgenerative.privacy.budget import charge, trials
@@ -56,17 +60,14 @@ from dpgenerative.privacy.selection import (
 from dpgenerative.synthesizers import DPHFlowSynthesizer
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.tables.arrow import in_pandas
-from dpgenerative.tables.containers import as_series, plain
 from dpgenerative.tables.schema import Schema
 
-_N_BINS = 10
-"""Quantile intervals of a number in the default score of a synthesizer."""
-_SCORE_ROWS = 20_000
-"""Synthetic rows that such a score samples at most."""
-SCORE_SENSITIVITY = 0.5
-"""How far one row moves the sum of scores, less 1/2 each, or of a distance."""
-_LAST = (0.98, 1.0)
-"""Share of the budget that calibrated trials use."""
+_ENOUGH = 0.98
+"""Share of the budget at which calibration of the trials stops."""
+_SEARCHED = (
+    "Chosen by a private search. Its parameters and its score are covered; how "
+    "many trials there were, and how long they took, must stay secret."
+)
 
 
 def _best_has(name: str) -> Callable[[Any], bool]:
@@ -244,18 +245,15 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         budget = self._calibrated(fits, n_rows, self.epsilon - pure)
 
         def run() -> _Trial:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return self._trial(candidates, budget, X, y, rng, mechanisms, public)
+            return self._trial(candidates, budget, X, y, rng, mechanisms, public)
 
         n_trials = TrialDistribution(self.mean_trials).draw(rng)
-        with trials(budget.n_train, mechanisms.ledger):
-            best = best_of(run, lambda t: t.score, n_trials)
-            found = self._found(best, candidates, budget, pure)
+        with trials(budget.n_train, mechanisms.ledger), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            best = best_of(run, lambda trial: trial.score, n_trials)
+            self._state_cost(best, pure + budget.bound, pure)
         budget.check(mechanisms.ledger, pure, n_trials)
-        for name, value in found.items():
-            setattr(self, name, value)
-        take_feature_names(self, best.estimator)
+        self._keep(best, candidates[best.index], budget)
         return self
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -353,7 +351,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         if inner.reproducible:
             raise ValueError(
                 f"{type(self).__name__} takes no reproducible=True: trials with one "
-                "seed would not be independent, and nothing would be promised."
+                "seed would not be independent, and no guarantee would hold."
             )
         if inner.max_rows_per_unit != 1 or getattr(inner, "image_shape", None):
             raise ValueError(
@@ -382,48 +380,17 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         self, fits: Sequence[tuple[Synthesizer, Schema]], n_rows: int, epsilon: float
     ) -> _Budget:
         """Return the largest budget of one trial that keeps the search within its."""
-        law = TrialDistribution(self.mean_trials)
-        n_train = max(1, round((1 - self.holdout) * n_rows))
-        n_test = max(1.0, self.holdout * n_rows)
-        share = key_share(law, epsilon)
-
-        def total(log_trial: float) -> _Budget:
-            at = math.exp(log_trial)
-            # Where keys are released, a trial's delta must leave room for all of them.
-            for delta in (self.delta, self.delta * share):
-                try:
-                    plans = [_plan(*fit, at, delta, n_train) for fit in fits]
-                    z = gaussian_multiplier(at, delta)
-                except InfeasibleBudgetError:
-                    return _Budget(
-                        at, delta, n_rows, n_train, n_test, math.inf, math.inf, ()
-                    )
-                if not any(plan.threshold_delta for plan in plans):
-                    break
-            bound = selection_epsilon(plans, z, law, epsilon, self.delta)
-            return _Budget(at, delta, n_rows, n_train, n_test, z, bound, tuple(plans))
-
-        low, high = math.log(epsilon) - 5, math.log(epsilon) + 2
-        guess = math.log(epsilon / 2)
-        fitting: _Budget | None = None
-        for _ in range(14):
-            budget = total(guess)
-            bound = budget.bound
-            if bound <= epsilon:
-                low, fitting = guess, budget
-            else:
-                high = guess
-            if _LAST[0] * epsilon < bound <= epsilon or high - low < 0.01:
-                break
-            step = guess + math.log(0.99 * epsilon / bound) if bound < math.inf else low
-            guess = step if low < step < high else (low + high) / 2
-        if fitting is None:
+        distribution = TrialDistribution(self.mean_trials)
+        found = _Calibration(
+            fits, distribution, n_rows, self.holdout, epsilon, self.delta
+        ).largest()
+        if found is None:
             raise InfeasibleBudgetError(
                 f"{type(self).__name__}: no noise keeps a search of mean_trials="
                 f"{self.mean_trials:g} within epsilon={self.epsilon:g}, "
                 f"delta={self.delta:g}. Raise epsilon or delta, or lower mean_trials."
             )
-        return fitting
+        return found
 
     def _trial(
         self,
@@ -440,14 +407,14 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         estimator = self._clone(candidates[index], budget)
         held_out = rng.random(len(X)) < self.holdout
         try:
-            estimator.fit(_rows(X, ~held_out), _rows(y, ~held_out), public=public)
+            estimator.fit(rows(X, ~held_out), rows(y, ~held_out), public=public)
         except LedgerError:
             raise
         except Exception:
             return _FAILED
         plan = _fitted(estimator).privacy_.plan
         refuse_difference({"a trial": plan == budget.plans[index]})
-        parts = _rows(X, held_out), _rows(y, held_out)
+        parts = rows(X, held_out), rows(y, held_out)
         try:
             score = self._deviation(estimator, *parts, budget.n_test)
         except SamplingError:
@@ -462,54 +429,118 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
 
     def _deviation(self, estimator: Any, X: Any, y: Any, n_test: float) -> float:
         """Return what one row moves by 1/2 at most: `n_test` times (score - 1/2)."""
-        scoring = self.scoring
-        if scoring is None and not is_classifier(estimator):
-            return _pairs_deviation(estimator, X, y, n_test)
-        scores = _row_scores(_hits if scoring is None else scoring, estimator, X, y)
-        return float(np.sum(scores - 0.5))
+        scoring = self.scoring or (hits if is_classifier(estimator) else None)
+        if scoring is None:
+            return pairs_deviation(estimator, X, y, n_test)
+        return float(np.sum(row_scores(scoring, estimator, X, y) - 0.5))
 
-    def _found(
-        self,
-        best: _Trial,
-        candidates: Sequence[Mapping[str, Any]],
-        budget: _Budget,
-        pure: float,
-    ) -> dict[str, Any]:
-        """Return every attribute that a search leaves behind."""
+    def _state_cost(self, best: _Trial, spent: float, pure: float) -> None:
+        """Let the best trial's report state what the search cost."""
         if best is _FAILED:
             raise RuntimeError(
                 f"{type(self).__name__}: the learner failed on synthetic rows, or no "
                 "rows kept the constraints. The budget is spent. Fit the estimator to "
                 "public rows to see why."
             )
-        estimator = best.estimator
-        spent = pure + budget.bound
-        inner = _fitted(estimator)
+        inner = _fitted(best.estimator)
         plan = replace(
             inner.privacy_.plan,
             epsilon=float(self.epsilon), delta=float(self.delta), count_epsilon=pure,
             mean_trials=float(self.mean_trials),
         )  # fmt: skip
-        note = (
-            "Chosen by a private search. Its parameters and its score are covered; how "
-            "many trials there were, and how long they took, must stay secret."
-        )
-        notes = (note, *inner.privacy_.notes)
+        notes = (_SEARCHED, *inner.privacy_.notes)
         inner.privacy_ = replace(
             inner.privacy_, plan=plan, epsilon_spent=spent, notes=notes
         )
         inner.epsilon_, inner.delta_ = spent, float(self.delta)
-        return {
-            "best_estimator_": estimator,
-            "best_params_": dict(candidates[best.index]),
-            "best_score_": best.score,
-            "score_std_": SCORE_SENSITIVITY * budget.score_multiplier / budget.n_test,
-            "trial_epsilon_": budget.epsilon,
-            "trial_delta_": budget.delta,
-            "epsilon_": spent,
-            "delta_": float(self.delta),
-            "n_features_in_": estimator.n_features_in_,
-        }
+
+    def _keep(self, best: _Trial, params: Mapping[str, Any], budget: _Budget) -> None:
+        """Set what a search leaves behind: all of it is the best trial's."""
+        inner = _fitted(best.estimator)
+        self.best_estimator_ = best.estimator
+        self.best_params_ = dict(params)
+        self.best_score_ = best.score
+        self.score_std_ = SCORE_SENSITIVITY * budget.score_multiplier / budget.n_test
+        self.trial_epsilon_ = budget.epsilon
+        self.trial_delta_ = budget.delta
+        self.epsilon_ = inner.epsilon_
+        self.delta_ = inner.delta_
+        self.n_features_in_ = inner.n_features_in_
+        take_feature_names(self, best.estimator)
+
+
+@dataclass(frozen=True)
+class _Calibration:
+    """What is public about all trials: it decides what one of them may spend.
+
+    Attributes
+    ----------
+    fits : sequence of (Synthesizer, Schema)
+        A candidate's synthesizer and table each.
+    trials : TrialDistribution
+    n_rows : int
+        As released.
+    holdout : float
+    epsilon, delta : float
+        Of the search, without the count of the rows.
+    """
+
+    fits: Sequence[tuple[Synthesizer, Schema]]
+    trials: TrialDistribution
+    n_rows: int
+    holdout: float
+    epsilon: float
+    delta: float
+
+    def largest(self) -> _Budget | None:
+        """Return the largest budget of a trial; None where not even a small one fits.
+
+        The search's epsilon grows about in proportion to a trial's, so that a step in
+        proportion usually lands within 2 % below the target; bisection catches the
+        rest. A budget is kept only if its own bound is within the target.
+        """
+        low, high = math.log(self.epsilon) - 5, math.log(self.epsilon) + 2
+        guess = math.log(self.epsilon / 2)
+        best = None
+        for _ in range(14):
+            budget = self.budget(math.exp(guess))
+            used = math.inf if budget is None else budget.bound / self.epsilon
+            if used <= 1:
+                low, best = guess, budget
+            else:
+                high = guess
+            if _ENOUGH < used <= 1 or high - low < 0.01:
+                break
+            step = guess - math.log(used / 0.99)
+            guess = step if low < step < high else (low + high) / 2
+        return best
+
+    def budget(self, epsilon: float) -> _Budget | None:
+        """Return a trial's budget of this epsilon; None where no noise keeps it.
+
+        Keys that trials release cost the search their delta many times over
+        (`privacy.selection`): a trial's delta is then a share of the search's.
+        """
+        try:
+            budget = self._budget(epsilon, self.delta)
+            if budget.releases_keys:
+                share = key_share(self.trials, self.epsilon)
+                budget = self._budget(epsilon, self.delta * share)
+        except InfeasibleBudgetError:
+            return None
+        return budget
+
+    def _budget(self, epsilon: float, delta: float) -> _Budget:
+        n_train = max(1, round((1 - self.holdout) * self.n_rows))
+        n_test = max(1.0, self.holdout * self.n_rows)
+        plans = tuple(_plan(*fit, epsilon, delta, n_train) for fit in self.fits)
+        multiplier = gaussian_multiplier(epsilon, delta)
+        bound = selection_epsilon(
+            plans, multiplier, self.trials, self.epsilon, self.delta
+        )
+        return _Budget(
+            epsilon, delta, self.n_rows, n_train, n_test, multiplier, bound, plans
+        )
 
 
 @dataclass(frozen=True)
@@ -524,6 +555,10 @@ class _Budget:
     score_multiplier: float
     bound: float
     plans: tuple[PrivacyPlan, ...]
+
+    @property
+    def releases_keys(self) -> bool:
+        return any(plan.threshold_delta for plan in self.plans)
 
     def check(self, ledger: Ledger, pure: float, n_trials: int) -> None:
         """Raise `LedgerError` unless the search did what was planned.
@@ -595,100 +630,3 @@ def _public_containers(estimator: Any, public: Any) -> Any:
     if isinstance(public, tuple) and len(public) == 2:
         return _containers(estimator, *public)
     return _containers(estimator, public, None)[0] if public is not None else None
-
-
-def _rows(data: Any, chosen: np.ndarray) -> Any:
-    """Return chosen rows of a table, a column or None, of the dtypes that it has."""
-    return None if data is None else data[chosen]
-
-
-# Scores that one row can hardly move ------------------------------------------------
-
-
-def _row_scores(
-    scoring: Callable[..., Any], estimator: Any, X: Any, y: Any
-) -> np.ndarray:
-    """Return one score in [0, 1] per row; rows on which scoring raises get 0.
-
-    A row that raises must not change the others' scores, so that these are then
-    computed one by one.
-    """
-    n = len(X)
-    if n == 0:
-        return np.zeros(0)
-    try:
-        found = np.asarray(scoring(estimator, X, y), dtype=float)
-    except Exception:
-        if n == 1:
-            return np.zeros(1)
-        single = (np.arange(n) == i for i in range(n))
-        parts = [(_rows(X, row), _rows(y, row)) for row in single]
-        return np.concatenate([_row_scores(scoring, estimator, *p) for p in parts])
-    if found.shape != (n,):
-        raise ValueError("PrivateSearch: scoring must return one number per row.")
-    return np.clip(np.nan_to_num(found, nan=0.0), 0.0, 1.0)
-
-
-def _hits(estimator: Any, X: Any, y: Any) -> list[float]:
-    """Tell which labels are predicted."""
-    truth = map(plain, as_series("PrivateSearch", y).tolist())
-    found = map(plain, estimator.predict(X))
-    return [float(a is not None and a == b) for a, b in zip(truth, found, strict=True)]
-
-
-def _pairs_deviation(synthesizer: Synthesizer, X: Any, y: Any, n_test: float) -> float:
-    """Return `n_test` times (1/2 - distance of pairs of columns).
-
-    The distance is the mean over pairs of columns of the total variation distance
-    between synthetic shares and held-out counts divided by `n_test`, which does not
-    depend on the rows. One row moves one count per pair by one, so every distance by at
-    most ``1 / (2 n_test)``, and the result by at most 1/2.
-    """
-    size = min(_SCORE_ROWS, synthesizer.privacy_.plan.n_rows)
-    synthetic = _joined(synthesizer, synthesizer.sample(size))
-    held_out = _joined(synthesizer, (X, y)) if len(X) else synthetic.iloc[:0]
-    tables = synthetic, held_out
-    codes = [_score_cells(synthesizer, name, *tables) for name in synthetic.columns]
-    chosen = list(combinations(range(len(codes)), 2)) or [(0, 0)]
-    distances = []
-    for first, second in chosen:
-        (fake, real), (fake_2, real_2) = codes[first], codes[second]
-        width = 1 + max(fake_2.max(), real_2.max(initial=0))
-        pairs = [fake * width + fake_2, real * width + real_2]
-        n_cells = 1 + max(pair.max(initial=0) for pair in pairs)
-        counts = [np.bincount(pair, minlength=n_cells) for pair in pairs]
-        distances.append(np.abs(counts[0] / size - counts[1] / n_test).sum() / 2)
-    return n_test * (0.5 - float(np.mean(distances)))
-
-
-def _joined(synthesizer: Synthesizer, rows: Any) -> pd.DataFrame:
-    """Return rows, or a pair of rows and target, as the fitted joint table."""
-    pair = rows if isinstance(rows, tuple) else (rows, None)
-    return synthesizer._joined(*pair)
-
-
-def _score_cells(
-    synthesizer: Synthesizer, name: Any, synthetic: pd.DataFrame, held_out: pd.DataFrame
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return cells of synthetic and held-out values that no candidate can choose.
-
-    Deciles of synthetic numbers, 0 where there is none, and levels.
-    """
-    column = synthesizer.schema_[name]
-    both = [frame[name] for frame in (synthetic, held_out)]
-    if column.levels is not None:
-        facts = replace(column, nullable=True)  # whatever the candidate found
-        fake, real = (level_codes(series, facts) for series in both)
-        return fake, real
-    numbers = [
-        pd.to_numeric(series, errors="coerce").to_numpy(float, na_value=np.nan)
-        for series in both
-    ]
-    finite = numbers[0][np.isfinite(numbers[0])]
-    shares = np.arange(1, _N_BINS) / _N_BINS
-    edges = np.unique(np.quantile(finite, shares)) if len(finite) else np.zeros(0)
-    fake, real = (
-        np.where(np.isnan(x), 0, 1 + np.searchsorted(edges, x, side="right"))
-        for x in numbers
-    )
-    return fake, real

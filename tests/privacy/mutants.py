@@ -626,7 +626,7 @@ def score_with_half_its_noise(patch):
 
 
 def winner_refitted(patch):
-    fit, found = PrivateSearch.fit, PrivateSearch._found
+    fit, stated = PrivateSearch.fit, PrivateSearch._state_cost
     rows = []
 
     def watched(self, X, *rest):
@@ -635,10 +635,10 @@ def winner_refitted(patch):
 
     def refitted(self, best, *rest):
         best.estimator.fit(rows[-1])
-        return found(self, best, *rest)
+        return stated(self, best, *rest)
 
     patch.setattr(PrivateSearch, "fit", watched)
-    patch.setattr(PrivateSearch, "_found", refitted)
+    patch.setattr(PrivateSearch, "_state_cost", refitted)
 
 
 def held_out_of_exact_size(patch):

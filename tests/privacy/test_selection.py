@@ -14,7 +14,8 @@ from scipy.stats import beta, norm
 from sklearn.dummy import DummyClassifier
 
 from dpgenerative import DPHFlowSynthesizer, PrivateSearch, SyntheticClassifier
-from dpgenerative.meta.search import SCORE_SENSITIVITY, _Budget
+from dpgenerative.meta.scores import SCORE_SENSITIVITY
+from dpgenerative.meta.search import _Budget
 from dpgenerative.privacy.accounting import GaussianRelease, gaussian_epsilon
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import make_plan

@@ -1,0 +1,115 @@
+"""Scores of a private search, which one row can hardly move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dpgenerative.encoding.values import level_codes
+from dpgenerative.synthesizers.base import Synthesizer
+from dpgenerative.tables.containers import as_series, plain
+from dpgenerative.tables.schema import Column
+
+SCORE_SENSITIVITY = 0.5
+"""How far one row moves the sum of scores, less 1/2 each, or of a distance."""
+_N_BINS = 10
+"""Quantile intervals of a number in the distance of pairs."""
+_SCORE_ROWS = 20_000
+"""Synthetic rows that this distance samples at most."""
+Cells = tuple[np.ndarray, np.ndarray]
+"""Cells of synthetic and of held-out values of one column."""
+
+
+def row_scores(
+    scoring: Callable[..., Any], estimator: Any, X: Any, y: Any
+) -> np.ndarray:
+    """Return one score in [0, 1] per row; rows on which scoring raises get 0.
+
+    A row that raises must not change the others' scores, so that these are then
+    computed one by one.
+    """
+    n = len(X)
+    if n == 0:
+        return np.zeros(0)
+    try:
+        found = np.asarray(scoring(estimator, X, y), dtype=float)
+    except Exception:
+        if n == 1:
+            return np.zeros(1)
+        single = (np.arange(n) == i for i in range(n))
+        parts = [(rows(X, row), rows(y, row)) for row in single]
+        return np.concatenate([row_scores(scoring, estimator, *p) for p in parts])
+    if found.shape != (n,):
+        raise ValueError("PrivateSearch: scoring must return one number per row.")
+    return np.clip(np.nan_to_num(found, nan=0.0), 0.0, 1.0)
+
+
+def rows(data: Any, chosen: np.ndarray) -> Any:
+    """Return chosen rows of a table, a column or None, of the dtypes that it has."""
+    return None if data is None else data[chosen]
+
+
+def hits(estimator: Any, X: Any, y: Any) -> list[float]:
+    """Tell which labels are predicted."""
+    truth = map(plain, as_series("PrivateSearch", y).tolist())
+    found = map(plain, estimator.predict(X))
+    return [float(a is not None and a == b) for a, b in zip(truth, found, strict=True)]
+
+
+def pairs_deviation(synthesizer: Synthesizer, X: Any, y: Any, n_test: float) -> float:
+    """Return `n_test` times (1/2 - distance of pairs of columns).
+
+    The distance is the mean over pairs of columns of the total variation distance
+    between synthetic shares and held-out counts divided by `n_test`, which does not
+    depend on the rows. One row moves one count per pair by one, so every distance by at
+    most ``1 / (2 n_test)``, and the result by at most 1/2.
+    """
+    sample = synthesizer.sample(min(_SCORE_ROWS, synthesizer.privacy_.plan.n_rows))
+    drawn = sample if isinstance(sample, tuple) else (sample, None)
+    synthetic = synthesizer._joined(*drawn)
+    held_out = synthesizer._joined(X, y) if len(X) else synthetic.iloc[:0]
+    cells = [
+        _cells(synthesizer.schema_[name], synthetic[name], held_out[name])
+        for name in synthetic.columns
+    ]
+    pairs = list(combinations(cells, 2)) or [(cells[0], cells[0])]
+    distances = [_distance(*pair, n_test) for pair in pairs]
+    return n_test * (0.5 - float(np.mean(distances)))
+
+
+def _distance(first: Cells, second: Cells, n_test: float) -> float:
+    """Return the distance of a pair of columns."""
+    n_second = 1 + max(cells.max(initial=0) for cells in second)
+    fake, real = (a * n_second + b for a, b in zip(first, second, strict=True))
+    n_cells = 1 + max(fake.max(), real.max(initial=0))
+    shares = np.bincount(fake, minlength=n_cells) / len(fake)
+    counts = np.bincount(real, minlength=n_cells)
+    return float(np.abs(shares - counts / n_test).sum() / 2)
+
+
+def _cells(column: Column, synthetic: pd.Series, held_out: pd.Series) -> Cells:
+    """Return cells of synthetic and held-out values that no candidate can choose.
+
+    Deciles of synthetic numbers, 0 where there is none, and levels.
+    """
+    if column.levels is not None:
+        facts = replace(column, nullable=True)  # whatever the candidate found
+        return level_codes(synthetic, facts), level_codes(held_out, facts)
+    drawn, real = (
+        pd.to_numeric(series, errors="coerce").to_numpy(float, na_value=np.nan)
+        for series in (synthetic, held_out)
+    )
+    finite = drawn[np.isfinite(drawn)]
+    shares = np.arange(1, _N_BINS) / _N_BINS
+    edges = np.unique(np.quantile(finite, shares)) if len(finite) else np.zeros(0)
+    return _intervals(drawn, edges), _intervals(real, edges)
+
+
+def _intervals(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    found: np.ndarray = 1 + np.searchsorted(edges, values, side="right")
+    return np.where(np.isnan(values), 0, found)
