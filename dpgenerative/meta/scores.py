@@ -12,8 +12,8 @@ import pandas as pd
 
 from dpgenerative.encoding.values import level_codes
 from dpgenerative.synthesizers.base import Synthesizer
+from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import as_series, plain
-from dpgenerative.tables.schema import Column
 
 SCORE_SENSITIVITY = 0.5
 """How far one row moves the sum of scores, less 1/2 each, or of a distance."""
