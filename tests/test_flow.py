@@ -30,7 +30,6 @@ from dpgenerative.models.hflow import (
     HFlow,
     SplineNetwork,
     logistic_mixture,
-    n_spline_parameters,
     rational_quadratic_spline,
 )
 
@@ -609,7 +608,7 @@ def test_small_and_nominal_columns_have_one_indicator_per_cell(k, ordered):
 
 def spline_inputs(n_bins, scale, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    shape = (60, n_spline_parameters(n_bins))
+    shape = (60, 3 * n_bins - 1)
     params = scale * torch.randn(shape, generator=generator, dtype=torch.float64)
     x = torch.linspace(-2.99, 2.99, 60, dtype=torch.float64)
     return x, params

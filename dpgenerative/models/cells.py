@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from numpy.polynomial.legendre import legvander
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -50,9 +51,9 @@ class CellFacts:
     @property
     def special(self) -> list[int]:
         """Cells of an ordered column with an indicator: heavy ones and 'missing'."""
-        last = len(self.masses) - 1
-        heavy = (self.masses > HEAVY).nonzero()[:, 0].tolist()
-        return heavy if not self.nullable or last in heavy else [*heavy, last]
+        marked = self.masses > HEAVY
+        marked[-1] |= self.nullable
+        return [int(cell) for cell in marked.nonzero()]
 
     @property
     def plain_mass(self) -> float:
@@ -75,22 +76,14 @@ def cell_basis(facts: CellFacts, n_basis: int) -> Tensor | None:
     plain = facts.masses.double().clone()
     plain[special] = 0
     plain /= plain.sum()
-    polynomials = _legendre(2 * plain.cumsum(0) - plain - 1, n_basis)
-    weights = torch.arange(1, n_basis + 1, dtype=torch.float64) ** -DECLINE
-    smooth = polynomials * (weights / weights.norm())
+    x = 2 * plain.cumsum(0) - plain - 1
+    polynomials = torch.from_numpy(legvander(x.numpy(), n_basis)[:, 1:])
+    degrees = torch.arange(1, n_basis + 1, dtype=torch.float64)
+    weights = degrees**-DECLINE
+    smooth = polynomials * (2 * degrees + 1).sqrt() * (weights / weights.norm())
     smooth[special] = 0
     indicators = F.one_hot(torch.tensor(special, dtype=torch.long), k).T
     return torch.cat([smooth, indicators], 1).float()
-
-
-def _legendre(x: Tensor, n: int) -> Tensor:
-    """Return the polynomials of degrees 1 to n at x, orthonormal on [-1, 1]."""
-    powers = [torch.ones_like(x), x]
-    for degree in range(1, n):
-        following = (2 * degree + 1) * x * powers[-1] - degree * powers[-2]
-        powers.append(following / (degree + 1))
-    scaled = [p * math.sqrt(2 * i + 1) for i, p in enumerate(powers)]
-    return torch.stack(scaled[1 : n + 1], 1)
 
 
 def standardised(table: Tensor, masses: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ class SplineNetwork(nn.Module):
         in_groups = torch.cat([torch.arange(d), torch.full((n_blocks,), d)])
         sees = torch.cat([torch.ones(d, d).tril(-1), torch.ones(d, 1)], 1).bool()
         self.hidden = MaskedLinear(in_groups, degree, sees, generator)
-        outputs = torch.arange(d).repeat_interleave(n_spline_parameters(SPLINE_BINS))
+        outputs = torch.arange(d).repeat_interleave(3 * SPLINE_BINS - 1)
         self.output = MaskedLinear(degree, outputs, torch.ones(d, d).tril().bool())
 
     def forward(self, z: Tensor, block: int) -> Tensor:
@@ -317,11 +317,6 @@ def _spline(x: Tensor, params: Tensor, inverse: bool = False) -> tuple[Tensor, T
 
 
 # Elementwise monotone maps, with their log-derivatives ----------------------------
-
-
-def n_spline_parameters(n_bins: int) -> int:
-    """Return how many numbers describe one spline: widths, heights, inner slopes."""
-    return 3 * n_bins - 1
 
 
 def _knots(params: Tensor, n_bins: int, bound: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -237,26 +237,7 @@ def _activated(x: Tensor) -> Tensor:
 
 
 class PixelEncoder(Encoder):
-    """The encoder of tables, applied to pixels: one hidden layer.
-
-    Parameters
-    ----------
-    image_shape : tuple of int
-        Channels, height and width.
-    hidden_units, latent_dim : int
-    generator : torch.Generator
-        Source of the initial weights.
-    """
-
-    def __init__(
-        self,
-        image_shape: Shape,
-        hidden_units: int,
-        latent_dim: int,
-        generator: torch.Generator,
-    ) -> None:
-        n_pixels = math.prod(image_shape)
-        super().__init__(n_pixels, n_pixels, hidden_units, latent_dim, generator)
+    """The encoder of tables, with pixels as features: one hidden layer."""
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and log-variance, both (n, k), of images (n, c, h, w)."""
@@ -264,7 +245,7 @@ class PixelEncoder(Encoder):
 
 
 class PixelDecoder(Decoder):
-    """The decoder of tables, applied to pixels: a linear map beside one hidden layer.
+    """The decoder of tables, for pixels: a linear map beside one hidden layer.
 
     Parameters
     ----------
@@ -294,8 +275,9 @@ def perceptrons(
     image_shape: Shape, latent_dim: int, generator: torch.Generator, hidden_units: int
 ) -> tuple[nn.Module, nn.Module]:
     """Return an encoder and a decoder of one hidden layer each."""
+    n = math.prod(image_shape)
     return (
-        PixelEncoder(image_shape, hidden_units, latent_dim, generator),
+        PixelEncoder(n, n, hidden_units, latent_dim, generator),
         PixelDecoder(image_shape, hidden_units, latent_dim, generator),
     )
 

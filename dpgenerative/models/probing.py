@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from dpgenerative.models.networks import Shape
 from dpgenerative.models.priors import Prior
@@ -110,13 +110,22 @@ def check_architecture(owner: str, modules: Any, shape: Shape, k: int) -> None:
     encoder, decoder = modules
     generator = torch.Generator().manual_seed(0)
 
-    @torch.no_grad()
-    def use(images: Tensor, latents: Tensor) -> Sequence[Tensor]:
-        return [*encoder(images), decoder(latents)]
+    def moved(module: nn.Module) -> dict[str, Tensor]:
+        return {
+            name: p + 0.1 * torch.randn(p.shape, generator=generator)
+            for name, p in module.named_parameters()
+        }
 
     def made_up(n: int) -> tuple[Tensor, Tensor]:
         images = torch.rand(n, *shape, generator=generator)
         return images, torch.randn(n, k, generator=generator)
+
+    @torch.no_grad()
+    def use(
+        images: Tensor, latents: Tensor, weights: Sequence[dict[str, Tensor]] = ({}, {})
+    ) -> Sequence[Tensor]:
+        posterior = functional_call(encoder, weights[0], images)
+        return [*posterior, functional_call(decoder, weights[1], latents)]
 
     rows = made_up(3)
     shapes = [tuple(x.shape) for x in use(*rows)]
@@ -125,11 +134,9 @@ def check_architecture(owner: str, modules: Any, shape: Shape, k: int) -> None:
             f"{given} must return a mean and a log-variance of shape (n, {k}), and "
             f"logits of shape (n, {', '.join(map(str, shape))}); got {shapes} for n=3."
         )
-    independent = _is_independent(use, *rows)
     # Weights that start at zero hide what comes before them.
-    with _moved(modules, generator):
-        independent = _is_independent(use, *rows) and independent
-    if not independent:
+    elsewhere = partial(use, weights=(moved(encoder), moved(decoder)))
+    if not all(_is_independent(each, *rows) for each in (use, elsewhere)):
         raise ValueError(
             f"{given} must treat every image apart and draw nothing: what they return "
             "for an image changes with the others in its batch, as by batch "
@@ -152,23 +159,6 @@ def _is_independent(use: Callable[..., Sequence[Tensor]], *rows: Tensor) -> bool
         )
 
     return all(is_same(i) for i in {0, n // 2, n - 1})
-
-
-@contextmanager
-def _moved(
-    modules: tuple[nn.Module, nn.Module], generator: torch.Generator
-) -> Iterator[None]:
-    """Add noise to all parameters for a while."""
-    parameters = [p for module in modules for p in module.parameters()]
-    before = [p.detach().clone() for p in parameters]
-    with torch.no_grad():
-        for p in parameters:
-            p.add_(0.1 * torch.randn(p.shape, generator=generator))
-        try:
-            yield
-        finally:
-            for p, x in zip(parameters, before, strict=True):
-                p.copy_(x)
 
 
 # What an object holds -----------------------------------------------------------------

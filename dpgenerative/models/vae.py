@@ -287,10 +287,7 @@ class VAE(Autoencoder):
         return self.decode(z, generator, labels, clamp), clamp.log_weights
 
     def _sample_labels(
-        self,
-        n: int,
-        generator: torch.Generator,
-        log_shares: Tensor | None = None,
+        self, n: int, generator: torch.Generator, log_shares: Tensor | None = None
     ) -> Tensor | None:
         """Draw cells of the condition from its released marginal, or allowed shares."""
         if self.condition is None:
