@@ -23,10 +23,10 @@ from dpgenerative import DPHFlowSynthesizer
 from dpgenerative.metrics import utility
 from dpgenerative.metrics.dependence import kendall_tau_distance
 from dpgenerative.metrics.fidelity import marginal_distance
+from dpgenerative.metrics.scorer import make_synthesis_scorer
 from dpgenerative.metrics.utility import (
     default_classifiers,
     default_regressors,
-    make_synthesis_scorer,
     tstr,
 )
 

@@ -89,11 +89,11 @@ from dpgenerative.metrics.fidelity import (
 )
 from dpgenerative.metrics.membership import AttackResult
 from dpgenerative.metrics.reporting import Report, report
+from dpgenerative.metrics.scorer import make_synthesis_scorer
 from dpgenerative.metrics.tradeoff import phi
 from dpgenerative.metrics.utility import (
     default_classifiers,
     default_regressors,
-    make_synthesis_scorer,
     tstr,
 )
 

@@ -1,12 +1,12 @@
 """Membership inference attacks on generative models and on synthetic tables.
 
-An attacker holds records and asks of each: was it among the training rows? Records
-that were (``members``) and records of the same population that were not
-(``non_members``) get a score each; `AttackResult` says how well the scores tell them
-apart, and what the guarantee of the attacked run allows at most.
+The adversary holds records and asks of each whether it was among the training rows.
+Every attack gives a score to records that were (``members``) and to records of the same
+population that were not (``non_members``); `AttackResult` tells how well the scores
+separate the two, and what the guarantee of the attacked run allows at most.
 
 =========================== ======================================= ==================
-attack                      what it sees                            source
+attack                      the adversary sees                      source
 =========================== ======================================= ==================
 `reconstruction_attack`     encoder and decoder, as one callable    Hilprecht 2019
 `likelihood_attack`         (log-)likelihoods or ELBOs, a callable  Hayes 2019
@@ -15,9 +15,9 @@ attack                      what it sees                            source
 `logan_attack`              that and reference rows                 Hayes 2019
 =========================== ======================================= ==================
 
-Members, non-members and reference rows must be three disjoint draws from one
-population; tables that share rows are refused. A failed attack proves nothing: other
-attacks may succeed. Only the guarantee bounds them all.
+Members, non-members and reference rows must be disjoint samples of one population;
+tables that share rows are refused. An attack that fails proves nothing, since others
+may succeed: only the guarantee bounds them all.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,13 @@ from sklearn.preprocessing import OneHotEncoder
 from dpgenerative._intervals import clopper_pearson
 from dpgenerative._progress import watched
 from dpgenerative._validation import check_number, check_option
-from dpgenerative.metrics.columns import aligned, as_floats, is_number, takes_tables
+from dpgenerative.metrics.columns import (
+    MIN_ROWS,
+    aligned,
+    as_floats,
+    is_number,
+    takes_tables,
+)
 from dpgenerative.metrics.distances import (
     Embedding,
     Points,
@@ -50,8 +57,6 @@ from dpgenerative.metrics.membership import (
     attack_result,
 )
 
-MIN_ROWS = 50
-"""Tables with fewer rows get a warning: any figure is mostly chance."""
 _TINY = 1e-12
 _OVERLAP_CONFIDENCE = 1 - 1e-6
 
@@ -74,22 +79,23 @@ def reconstruction_attack(
     """Score records by how closely the model reconstructs them.
 
     A record's score is minus its mean distance to `n_draws` reconstructions, each
-    decoded from a fresh draw of its own latent distribution.
+    decoded from a fresh sample of the record's latent distribution.
 
     Parameters
     ----------
     reconstruct : callable
-        From rows to one reconstruction of each, of the same shape and columns; draws a
-        fresh latent value per row and call.
+        Takes rows and returns one reconstruction of each, with the same shape and
+        columns, from latents sampled anew at every call.
     members, non_members : DataFrame or ndarray of shape (n, p)
         Rows of the training table, and rows that were held out.
     n_draws : int, default=300
         Number N of reconstructions per record.
     distance : {"mse", "ssim", "mixed"} or callable, default="mse"
-        "mse": mean squared difference of numbers. "ssim": one minus structural
-        similarity of grey images in [0, 1], of shape `image_shape`. "mixed": number of
-        differing levels plus squared differences of ranks, for tables. A callable takes
-        rows and reconstructions and returns one distance per row.
+        "mse": mean squared difference of numbers. "ssim": one minus the structural
+        similarity of grey images with values in [0, 1] and shape `image_shape`.
+        "mixed", for tables: number of differing levels plus squared differences of
+        ranks. A callable takes rows and reconstructions and returns one distance per
+        row.
     image_shape : (int, int), optional
         Height and width, for "ssim".
     privacy : sequence of (epsilon, delta), optional
@@ -156,12 +162,12 @@ def likelihood_attack(
     *,
     privacy: Privacy | None = None,
 ) -> AttackResult:
-    """Score records by the model's own log-likelihood, or a bound of it.
+    """Score records by the model's own log-likelihood, or a bound on it.
 
     Parameters
     ----------
     log_likelihood : callable
-        From rows to one number each: `score_samples` of a flow (the exact
+        Takes rows and returns one number each: `score_samples` of a flow (the exact
         log-likelihood), the ELBO of a VAE, or a classifier's log-probability.
     members, non_members : DataFrame or ndarray of shape (n, p)
         Rows of the training table, and rows that were held out.
@@ -203,9 +209,9 @@ def monte_carlo_attack(
 ) -> AttackResult:
     """Score records by how many synthetic rows lie close to them, and how close.
 
-    A record's score is the mean over synthetic rows of ``log(r / distance)`` where the
-    distance is below r, 0 elsewhere; r is the median over records of the distance to
-    the closest synthetic row (the median heuristic). Distances are those of "mixed" in
+    A record's score is the mean over synthetic rows of ``log(r / distance)`` for
+    distances below r, and 0 for others; r is the median over records of the distance to
+    the closest synthetic row (the median heuristic). Distances are "mixed" as in
     `reconstruction_attack`.
 
     Parameters
@@ -239,7 +245,7 @@ def monte_carlo_attack(
     1.0
     """
     members, non_members = _disjoint(members=members, non_members=non_members)
-    points, fake = _embedded([members, non_members], aligned(members, synthetic))
+    points, fake = _embedded([members, non_members], synthetic)
     closest = np.concatenate([nearest(each, fake)[:, 0] for each in points])
     radius = max(float(np.median(closest)), _TINY)
     scores = [_closeness(each, fake, radius) for each in points]
@@ -252,7 +258,7 @@ def _closeness(points: Points, fake: Points, radius: float) -> np.ndarray:
         rows, columns = np.nonzero(distances < radius)
         close = np.log(radius / np.maximum(distances[rows, columns], _TINY * radius))
         parts.append(np.bincount(rows, weights=close, minlength=len(distances)))
-    # Half: distances are squares.
+    # Half of it, since the distances are squared.
     return 0.5 * np.concatenate(parts) / len(fake)
 
 
@@ -268,10 +274,10 @@ def domias_attack(
 ) -> AttackResult:
     """Score records by the density of synthetic rows over that of reference rows.
 
-    Where synthetic rows crowd more than the population does, the model has overfitted.
-    Both densities are those of nearest neighbours (Loftsgaarden and Quesenberry 1965):
-    the score is the log-ratio of a record's distances to its `n_neighbors`-th reference
-    row and to its `n_neighbors`-th synthetic row.
+    Where synthetic rows are denser than the population, the model has overfitted. Both
+    densities are nearest-neighbour estimates (Loftsgaarden and Quesenberry 1965): the
+    score is the log-ratio of a record's distances to its `n_neighbors`-th nearest
+    reference row and to its `n_neighbors`-th nearest synthetic row.
 
     Parameters
     ----------
@@ -282,7 +288,7 @@ def domias_attack(
     reference : DataFrame of shape (n_reference, p)
         Further rows of the population that the attacker owns.
     n_neighbors : int, default=1
-        One finds copies of single rows, more find regions.
+        1 finds copies of single rows, more find regions that are too dense.
     privacy : sequence of (epsilon, delta), optional
         Guarantee of the release.
 
@@ -311,7 +317,6 @@ def domias_attack(
     members, non_members, reference = _disjoint(
         members=members, non_members=non_members, reference=reference
     )
-    synthetic = aligned(members, synthetic)
     most = min(len(synthetic), len(reference))
     check_number(
         "domias_attack", "n_neighbors", n_neighbors, low=1, high=most, closed="both",
@@ -348,9 +353,9 @@ def logan_attack(
     reference : DataFrame of shape (n_reference, p)
         Further rows of the population that the attacker owns.
     classifier : classifier with `predict_proba`, optional
-        None: a random forest of 200 full trees, which can remember single rows.
+        None: a random forest of 200 fully grown trees, which can memorize single rows.
     random_state : int, default=0
-        Seed of that forest, and of the draw that makes both tables equally long.
+        Seed of that forest, and of the draw of equally many rows from both tables.
     privacy : sequence of (epsilon, delta), optional
         Guarantee of the release.
 
@@ -372,9 +377,8 @@ def logan_attack(
     members, non_members, reference = _disjoint(
         members=members, non_members=non_members, reference=reference
     )
-    synthetic = aligned(members, synthetic)
     points, fake = _embedded([members, non_members, reference], synthetic)
-    *known, others, made = _indicated([*points, fake])
+    *known, others, made = _one_hot([*points, fake])
     rng = np.random.default_rng(random_state)
     n = min(len(made), len(others))
     sides = [side[rng.permutation(len(side))[:n]] for side in (others, made)]
@@ -388,10 +392,10 @@ def logan_attack(
 
 @dataclass(frozen=True)
 class ClosestRecord:
-    """Distances from synthetic rows to the closest real ones: a sanity statistic.
+    """Distances from synthetic rows to the closest real ones: a sanity check.
 
-    **It measures no privacy.** A table can leak without a single close row, and rows
-    can be close because the population is dense there. It finds gross copying.
+    **It does not measure privacy.** A table can leak without a single close row, and
+    rows can be close because the population is dense there. It finds gross copying.
 
     Attributes
     ----------
@@ -399,11 +403,11 @@ class ClosestRecord:
         Share of synthetic rows that equal a training row, and a held-out row.
     closer_to_training : float
         Share of synthetic rows closer to a training row than to a held-out one, ties
-        counting half; 1/2 is what rows of the population would give.
+        counting half; fresh rows of the population would give 1/2.
     median_to_training, median_to_holdout : float
         Median squared distance ("mixed") to the closest row of each.
     n : int
-        Rows drawn from both real tables, so that neither is denser.
+        Rows drawn from each of the two real tables, so that neither is denser.
     """
 
     copies: float
@@ -440,8 +444,8 @@ def closest_record(
     ----------
     synthetic : DataFrame of shape (n_synthetic, p)
     training, holdout : DataFrame of shape (n, p)
-        Rows of the training table, and rows that were held out; as many are drawn from
-        the longer one as the shorter one has.
+        Rows of the training table, and rows that were held out. As many rows are drawn
+        from the longer one as the shorter one has.
     random_state : int, default=0
         Seed of that draw.
 
@@ -461,10 +465,10 @@ def closest_record(
     >>> found.copies, found.closer_to_training
     (1.0, 1.0)
     """
-    training, holdout = _disjoint(members=training, non_members=holdout)
+    tables = _disjoint(training=training, holdout=holdout)
     synthetic = aligned(training, synthetic)
-    n = min(len(training), len(holdout))
-    real = [frame.sample(n, random_state=random_state) for frame in (training, holdout)]
+    n = min(map(len, tables))
+    real = [frame.sample(n, random_state=random_state) for frame in tables]
     points, fake = _embedded(real, synthetic)
     near, far = (nearest(fake, each)[:, 0] for each in points)
     copies = [np.isin(_row_keys(synthetic), _row_keys(each)) for each in real]
@@ -482,12 +486,13 @@ def _embedded(
     real: Sequence[pd.DataFrame], synthetic: pd.DataFrame
 ) -> tuple[list[Points], Points]:
     """Return the points of real tables and of the synthetic one, ranks by the real."""
-    embed = Embedding(pd.concat(list(real)), [synthetic])
+    synthetic = aligned(real[0], synthetic)
+    embed = Embedding(pd.concat(real), [synthetic])
     return [embed(frame) for frame in real], embed(synthetic)
 
 
-def _indicated(tables: Sequence[Points]) -> list[np.ndarray]:
-    """Return what classifiers take: numbers alone, with an indicator per level."""
+def _one_hot(tables: Sequence[Points]) -> list[np.ndarray]:
+    """Return points as arrays for a classifier, with an indicator per level."""
     if not tables[0].levels.shape[1]:
         return [points.numbers for points in tables]
     encoder = OneHotEncoder(sparse_output=False)
@@ -505,10 +510,9 @@ def _array(rows: Rows) -> np.ndarray:
 def _disjoint(**tables: Rows) -> list[Rows]:
     """Align real tables and refuse those that share more rows than chance explains."""
     first, *others = tables
-    frames = {first: tables[first]}
     for name in others:
-        frames[name] = _alike(tables[first], tables[name], (first, name))
-    keys = {name: _row_keys(frame) for name, frame in frames.items()}
+        tables[name] = _alike(tables[first], tables[name], (first, name))
+    keys = {name: _row_keys(rows) for name, rows in tables.items()}
     for name, rows in keys.items():
         if len(rows) < MIN_ROWS:
             warnings.warn(
@@ -516,11 +520,9 @@ def _disjoint(**tables: Rows) -> list[Rows]:
                 "of an attack are mostly chance.",
                 stacklevel=4,
             )
-    names = list(keys)
-    for i, one in enumerate(names):
-        for other in names[i + 1 :]:
-            _refuse_overlap(one, keys[one], other, keys[other])
-    return list(frames.values())
+    for one, other in combinations(keys, 2):
+        _refuse_overlap(one, keys[one], other, keys[other])
+    return list(tables.values())
 
 
 def _alike(first: Rows, other: Rows, names: tuple[str, str]) -> Rows:
@@ -536,11 +538,11 @@ def _alike(first: Rows, other: Rows, names: tuple[str, str]) -> Rows:
 
 
 def _row_keys(rows: Rows) -> np.ndarray:
+    """Return a hash of each row: equal for equal rows, whatever their dtypes."""
     frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(np.asarray(rows))
-    columns = [frame.iloc[:, i] for i in range(frame.shape[1])]
     plain = {
-        i: as_floats(column) if is_number(column) else column.astype(object).astype(str)
-        for i, column in enumerate(columns)
+        j: as_floats(column) if is_number(column) else column.astype(object).astype(str)
+        for j, (_, column) in enumerate(frame.items())
     }
     keys = pd.util.hash_pandas_object(pd.DataFrame(plain), index=False)
     return np.asarray(keys)

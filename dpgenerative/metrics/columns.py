@@ -9,12 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import (
-    infer_dtype,
-    is_bool_dtype,
-    is_numeric_dtype,
-    union_categoricals,
-)
+from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype
 
 from dpgenerative.tables.arrow import in_pandas
 from dpgenerative.tables.times import dates_among, temporal_kind, to_units
@@ -146,21 +141,21 @@ def level_codes(*columns: pd.Series) -> tuple[list[np.ndarray], pd.Index]:
     levels : Index
         The levels that the codes number, those of the first column first.
     """
-    union = union_categoricals(
-        [_categorical(column) for column in columns], ignore_order=True
-    )
-    ends = np.cumsum([len(column) for column in columns])[:-1]
-    # The narrow integers of pandas would overflow in what is computed with them.
-    return np.split(union.codes.astype(np.intp), ends), union.categories
+    # Not by union_categoricals of pandas, to which the levels 1 and "1" are the same.
+    coded = [_factorize(column) for column in columns]
+    union = coded[0][1]
+    for _, levels in coded[1:]:
+        union = union.append(levels.difference(union, sort=False))
+    # A code of -1 reads the last entry.
+    found = [np.append(union.get_indexer(levels), -1)[codes] for codes, levels in coded]
+    return found, union
 
 
-def _categorical(column: pd.Series) -> pd.Categorical:
-    """Return a column as a categorical whose levels are plain objects."""
+def _factorize(column: pd.Series) -> tuple[np.ndarray, pd.Index]:
     if isinstance(column.dtype, pd.CategoricalDtype):
-        codes, levels = column.cat.codes, column.cat.categories
-    else:
-        codes, levels = pd.factorize(column.astype(object))
-    return pd.Categorical.from_codes(codes, pd.Index(levels, dtype=object))
+        return column.cat.codes.to_numpy(), column.cat.categories.astype(object)
+    codes, levels = pd.factorize(column.astype(object))
+    return codes, pd.Index(levels, dtype=object)
 
 
 def comparable_codes(

@@ -14,13 +14,11 @@ from scipy.stats import kendalltau
 from dpgenerative.metrics.columns import (
     aligned,
     as_floats,
-    comparable_codes,
+    comparable,
     is_number,
     takes_tables,
     warn_if_few,
 )
-
-_MAX_CELLS = 2**22  # counted densely up to here, by sorting beyond
 
 
 class _MatrixDistance:
@@ -294,29 +292,29 @@ def association_distance(
 
 
 @dataclass(frozen=True, eq=False)
-class _Numeric:
-    """A numeric column: NaN and rank -1 where missing."""
+class _Column:
+    """A column by codes, -1 where missing: of levels, or the dense ranks of numbers."""
 
-    values: np.ndarray
-    ranks: np.ndarray
-
-
-def _read(real: pd.Series, synthetic: pd.Series) -> list[_Numeric | np.ndarray]:
-    """Read a column of two tables: numbers if the real ones are, or codes from 0 on."""
-    if not is_number(real):
-        return [codes + 1 for codes in comparable_codes(real, synthetic)[0]]
-    both = as_floats(real), as_floats(synthetic)
-    return [_Numeric(values, _dense_ranks(values)) for values in both]
+    codes: np.ndarray
+    numbers: np.ndarray | None = None
 
 
-def _association(first: _Numeric | np.ndarray, second: _Numeric | np.ndarray) -> float:
-    if isinstance(first, _Numeric):
-        if isinstance(second, _Numeric):
-            return abs(_tau(first.ranks, second.ranks))
-        return _correlation_ratio(first.values, second)
-    if isinstance(second, _Numeric):
-        return _correlation_ratio(second.values, first)
-    return _cramers_v(first, second)
+def _read(real: pd.Series, synthetic: pd.Series) -> list[_Column]:
+    """Read a column of two tables: as numbers if the real ones are, or by level."""
+    pair, levels = comparable(real, synthetic)
+    if levels is None:
+        return [_Column(_dense_ranks(values), values) for values in pair]
+    return [_Column(codes) for codes in pair]
+
+
+def _association(first: _Column, second: _Column) -> float:
+    if first.numbers is not None and second.numbers is not None:
+        return abs(_tau(first.codes, second.codes))
+    if first.numbers is not None:
+        return _correlation_ratio(first.numbers, second.codes + 1)
+    if second.numbers is not None:
+        return _correlation_ratio(second.numbers, first.codes + 1)
+    return _cramers_v(first.codes + 1, second.codes + 1)
 
 
 def _cramers_v(first: np.ndarray, second: np.ndarray) -> float:
@@ -326,26 +324,12 @@ def _cramers_v(first: np.ndarray, second: np.ndarray) -> float:
     fewer, more = sorted((n_rows - 1, n_columns - 1))
     if fewer == 0 or more >= n - 1:
         return 0.0
-    i, j, counts = _cells(first, second, len(rows), len(columns))
-    expected = rows[i] / n * columns[j]
+    cells, counts = np.unique(first * len(columns) + second, return_counts=True)
+    expected = rows[cells // len(columns)] / n * columns[cells % len(columns)]
     phi = (counts * (counts / expected)).sum() / n - 1  # chi-squared over n
     phi = max(0.0, phi - fewer * more / (n - 1))
     widths = [levels - levels**2 / (n - 1) for levels in (fewer, more)]
     return float(np.sqrt(min(1.0, phi / min(widths))))
-
-
-def _cells(
-    first: np.ndarray, second: np.ndarray, n_first: int, n_second: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the codes of the occupied cells of a contingency table, and the counts."""
-    joint = first.astype(np.int64) * n_second + second
-    if n_first * n_second <= _MAX_CELLS:
-        table = np.bincount(joint)
-        cells = np.flatnonzero(table)
-        counts = table[cells]
-    else:
-        cells, counts = np.unique(joint, return_counts=True)
-    return cells // n_second, cells % n_second, counts
 
 
 def _correlation_ratio(values: np.ndarray, codes: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""Distances between records: of mixed tables, and of images."""
+"""Distances between rows of mixed tables, and between images."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy.ndimage import uniform_filter
+from sklearn.metrics.pairwise import euclidean_distances
+from sklearn.utils import gen_batches
 
 from dpgenerative.metrics.columns import as_floats, is_number, level_codes
 
@@ -17,10 +19,11 @@ _BLOCK = 2**20  # distances held at once: as many as stay in a cache
 
 @dataclass(frozen=True)
 class Points:
-    """Rows of mixed tables as points, nominal columns by the numbers of their levels.
+    """Rows of mixed tables as points, with nominal columns as integer codes.
 
-    Squared distances are those of `numbers` and one for every column of `levels` that
-    differs. An indicator per level would say the same, in thousands of dimensions.
+    The squared distance of two points is that of their `numbers`, plus one for every
+    column of `levels` in which they differ. One indicator per level would give the
+    same, in thousands of dimensions.
 
     Attributes
     ----------
@@ -38,7 +41,7 @@ class Points:
         return Points(self.numbers[rows], self.levels[rows])
 
     def squares(self, others: Points) -> np.ndarray:
-        """Return squared distances of each row to the one in its place."""
+        """Return squared distances of each row to the corresponding one."""
         apart = ((self.numbers - others.numbers) ** 2).sum(1)
         return np.asarray(apart + (self.levels != others.levels).sum(1))
 
@@ -47,17 +50,17 @@ class Embedding:
     """Rows of mixed tables as points, so that distances count differing columns.
 
     A numeric value becomes its rank among the known rows, from 0 to 1; a missing number
-    an indicator beside the rank 1/2. The squared distance of two rows is the number of
-    nominal columns in which they differ plus the squared differences of ranks, and 0
-    for equal rows: a variant of Gower (1971) that no scale and no heavy tail can
-    dominate.
+    gets the rank 1/2 and a second coordinate of 1. The squared distance of two rows is
+    the number of nominal columns in which they differ plus the squared differences of
+    ranks, and 0 for equal rows: a variant of Gower's distance (1971) that no scale and
+    no heavy tail can dominate.
 
     Parameters
     ----------
     known : DataFrame
         Rows whose values define the ranks.
     others : sequence of DataFrame
-        Further tables with the same columns, whose levels count too.
+        Further tables with the same columns, whose levels are known too.
     """
 
     def __init__(
@@ -94,15 +97,12 @@ class Embedding:
     def _codes(self, column: pd.Series) -> np.ndarray:
         levels = self._levels[column.name]
         codes = level_codes(pd.Series(levels, dtype=object), column)[0][1]
-        # Levels that no table had share one; missing is a level of its own.
+        # Unknown levels share one code; missing is a level of its own.
         return np.minimum(codes, len(levels)).astype(np.int32)
 
 
 def nearest(points: Points, others: Points, k: int = 1) -> np.ndarray:
     """Return squared distances to the k nearest of `others`, ascending, (n, k)."""
-    if k == 1:
-        least = [d.min(axis=1, keepdims=True) for d in blocks(points, others)]
-        return np.concatenate(least)
     parts = [np.partition(d, k - 1, axis=1)[:, :k] for d in blocks(points, others)]
     return np.sort(np.concatenate(parts), axis=1)
 
@@ -112,17 +112,14 @@ def blocks(points: Points, others: Points) -> Iterator[np.ndarray]:
 
     What rounding leaves of equal numbers, up to 1e-12, is 0.
     """
-    sizes = np.einsum("ij,ij->i", others.numbers, others.numbers)
-    theirs = np.ascontiguousarray(others.levels.T)
-    step = max(1, _BLOCK // len(others))
-    for start in range(0, len(points), step):
-        block = points[start : start + step]
-        distances = (-2 * block.numbers) @ others.numbers.T
-        distances += np.einsum("ij,ij->i", block.numbers, block.numbers)[:, None]
-        distances += sizes
+    # A constant coordinate, since scikit-learn takes no points without any.
+    numbers, known = (np.pad(p.numbers, ((0, 0), (0, 1))) for p in (points, others))
+    levels = np.ascontiguousarray(others.levels.T)
+    for rows in gen_batches(len(points), max(1, _BLOCK // len(others))):
+        distances = euclidean_distances(numbers[rows], known, squared=True)
         distances *= distances >= 1e-12
-        for own, levels in zip(block.levels.T, theirs, strict=True):
-            distances += own[:, None] != levels
+        for own, other in zip(points.levels[rows].T, levels, strict=True):
+            distances += own[:, None] != other
         yield distances
 
 

@@ -1,10 +1,10 @@
 """Distances between the marginals of two tables, and likelihoods of rows.
 
-Every column is first turned into a few cells: a numeric column is cut at the
-20-quantile edges of the *real* column (at its distinct values when it has at most 20),
-any other column has one cell per level, and a missing value is a cell of its own. A
+Every column is first discretized into cells: a numeric column is cut at the 20-quantile
+edges of the *real* column (at its distinct values if there are at most 20), any other
+column has one cell per level, and missing values form a cell of their own. A
 k-way marginal is the table of cell frequencies of k columns. Two of them, p and q, are
-compared by one of `METRICS`:
+compared by one of three distances:
 
 ``"tvd"``
     Total variation distance, half the sum of ``|p - q|``; in [0, 1].
@@ -14,41 +14,33 @@ compared by one of `METRICS`:
 ``"wasserstein"``
     Single columns only, and without cells: the Wasserstein-1 distance of the numbers
     divided by the range of the real ones, so that 1 is the width of the real column
-    (synthetic numbers beyond it can exceed 1). Where only a share s or t of the rows
-    has a number, the distance of the numbers counts by min(s, t) and ``|s - t|`` is
-    added: missing lies one real width away from every number. Where all real numbers
-    are equal, their range gives no scale and the distance is the share of other
-    numbers. Columns that are not numeric have the total variation distance, which is
-    Wasserstein-1 where any two levels are 1 apart.
+    (numbers beyond its range can make it exceed 1). Where only a share s or t of rows
+    has a number, the distance of the numbers is weighted by min(s, t) and ``|s - t|``
+    is added: a missing value lies one real width away from every number. Where all
+    real numbers are equal, their range gives no scale, and the distance is the share
+    of synthetic numbers that differ. Columns that are not numeric have the total
+    variation distance, which is Wasserstein-1 for levels that are all 1 apart.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import rel_entr
-from scipy.stats import wasserstein_distance
+from scipy.stats import sem, wasserstein_distance
 
-from dpgenerative._validation import check_option
-from dpgenerative.metrics.columns import (
-    aligned,
-    as_floats,
-    comparable_codes,
-    is_number,
-    takes_tables,
-    warn_if_few,
-)
+from dpgenerative._validation import check_number, check_option
+from dpgenerative.metrics.columns import aligned, comparable, takes_tables, warn_if_few
 
-METRICS = ("tvd", "jsd", "wasserstein")
+DISTANCES = ("tvd", "jsd", "wasserstein")
 N_QUANTILES = 20
 MAX_SETS = {2: 300, 3: 200}  # by size of the sets; larger ones as for triples
-
 _MAX_CELLS = 2**22  # counted densely up to here, relabelled to occupied cells beyond
 
 _Sets = Sequence[tuple[int, ...]]
@@ -63,17 +55,18 @@ class MarginalDistance:
     sets : tuple of tuple of hashable
         The sets of column names compared, all of size k.
     values : ndarray of shape (n_sets,)
-        Distance of each set's marginal, at least 0; at most 1 but for "wasserstein".
+        Distance of each set's marginal, at least 0; at most 1 except for
+        "wasserstein".
     metric : {"tvd", "jsd", "wasserstein"}
         What `values` measure.
     floor : float or None
-        Mean distance, over the same sets, of a bootstrap of the real table: what
-        sampling as many rows accounts for. None where it was not asked for.
+        Mean distance, over the same sets, of a bootstrap sample of the real table: what
+        sampling that many rows accounts for. None where it was not asked for.
     baseline : float or None
-        Mean distance, over the same sets, of the real columns permuted each alone: what
-        perfect single columns reach without dependence. Always 0 for k = 1, since a
-        permutation leaves a single column's marginal as it is. None where it was not
-        asked for.
+        Mean distance, over the same sets, of the real table with each column permuted
+        independently: what perfect single columns reach without any dependence. Always
+        0 for k = 1, since a permutation leaves a single column's marginal unchanged.
+        None where it was not asked for.
     """
 
     sets: tuple[tuple[Hashable, ...], ...]
@@ -138,23 +131,22 @@ def marginal_distance(
     Parameters
     ----------
     real, synthetic : DataFrame of shape (n_real, p) and (n_synthetic, p)
-        Same columns, in any order; row counts may differ. Columns may be missing
-        altogether.
+        Same columns, in any order; row counts may differ. Columns may consist of
+        missing values only.
     k : int, default=1
         Size of the sets of columns: 1 for single columns, 2 for pairs, ...
     metric : {"tvd", "jsd", "wasserstein"}, default="tvd"
         Total variation distance, Jensen-Shannon divergence, or for k = 1 Wasserstein-1
         distance in units of the real range. The module's docstring defines them.
     references : bool, default=True
-        Whether to measure `floor` and `baseline` too, on the same sets: about three
-        times the work. Without them, small tables pass without a warning.
+        Whether to compute `floor` and `baseline` too, on the same sets: about three
+        times the work. Without them, small tables do not trigger a warning.
     max_sets : int, optional
         Compare at most this many sets. None: all columns, 300 pairs, 200 triples
         (or larger sets).
     random_state : int, default=0
-        Seed of the draw of sets, where there are more than `max_sets`, and of both
-        references. Sets of growing size, up to k, are drawn one after the other from
-        one generator.
+        Seed of the draw of sets, if there are more than `max_sets`, and of both
+        references. Sets of sizes 1 to k are drawn in turn from one generator.
 
     Returns
     -------
@@ -168,7 +160,7 @@ def marginal_distance(
         When a table is not a DataFrame.
     ValueError
         When the columns of the tables differ, a table is empty, a column holds numbers
-        in one table and strings in the other, `metric` is none of the three,
+        in one table and strings in the other, `metric` is unknown,
         `metric="wasserstein"` meets infinite numbers or k > 1, or `k` or `max_sets` is
         out of range.
 
@@ -195,17 +187,14 @@ def marginal_distance(
     MarginalDistance('wasserstein', k=1, n_sets=2, mean=0.2500, max=0.2500)
     """
     synthetic = aligned(real, synthetic)
-    sets = _checked_sets(real, k, metric, max_sets, random_state)
-    columns = _columns(real, synthetic, sets, metric)
-    values = _distances(columns, sets, len(real), metric)
-    floor = baseline = None
-    if references:
-        warn_if_few(len(real), len(synthetic))
-        resampled = _resampled(columns, len(real), random_state)
-        floor = float(np.mean(_distances(resampled, sets, len(real), metric)))
-        permuted = _permuted(columns, real.shape, random_state)
-        baseline = float(np.mean(_distances(permuted, sets, len(real), metric)))
-    return MarginalDistance(_named(real, sets), values, metric, floor, baseline)
+    sets = _draw_sets(real.shape[1], k, metric, max_sets, random_state)
+    result = _compared(real, synthetic, sets, metric)
+    if not references:
+        return result
+    warn_if_few(len(real), len(synthetic))
+    others = _resampled(real, random_state), _permuted(real, random_state)
+    floor, baseline = (_compared(real, other, sets, metric).mean for other in others)
+    return replace(result, floor=floor, baseline=baseline)
 
 
 @takes_tables
@@ -217,7 +206,7 @@ def sampling_floor(
     max_sets: int | None = None,
     random_state: int = 0,
 ) -> MarginalDistance:
-    """Distance of a bootstrap of the real table: what sampling alone accounts for.
+    """Distance of a bootstrap sample of the real table: what sampling accounts for.
 
     Parameters
     ----------
@@ -230,7 +219,7 @@ def sampling_floor(
     Returns
     -------
     MarginalDistance
-        Distances between `real` and the bootstrap; their mean is the `floor` of
+        Distances between `real` and the bootstrap sample; their mean is the `floor` of
         `marginal_distance`.
 
     Raises
@@ -245,11 +234,8 @@ def sampling_floor(
     True
     """
     aligned(real, real)
-    sets = _checked_sets(real, k, metric, max_sets, random_state)
-    columns = _columns(real, real.iloc[:0], sets, metric)
-    resampled = _resampled(columns, len(real), random_state)
-    values = _distances(resampled, sets, len(real), metric)
-    return MarginalDistance(_named(real, sets), values, metric)
+    sets = _draw_sets(real.shape[1], k, metric, max_sets, random_state)
+    return _compared(real, _resampled(real, random_state), sets, metric)
 
 
 @takes_tables
@@ -261,7 +247,7 @@ def independence_baseline(
     max_sets: int | None = None,
     random_state: int = 0,
 ) -> MarginalDistance:
-    """Distance of the real columns, each permuted alone: perfect marginals, no more.
+    """Distance of the real table with its columns permuted: no dependence is left.
 
     Parameters
     ----------
@@ -289,11 +275,8 @@ def independence_baseline(
     0.5
     """
     aligned(real, real)
-    sets = _checked_sets(real, k, metric, max_sets, random_state)
-    columns = _columns(real, real.iloc[:0], sets, metric)
-    permuted = _permuted(columns, real.shape, random_state)
-    values = _distances(permuted, sets, len(real), metric)
-    return MarginalDistance(_named(real, sets), values, metric)
+    sets = _draw_sets(real.shape[1], k, metric, max_sets, random_state)
+    return _compared(real, _permuted(real, random_state), sets, metric)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -342,9 +325,9 @@ class LogLikelihood:
 def log_likelihood(score_samples: Callable[[Any], Any], rows: Any) -> LogLikelihood:
     """Mean log-density of rows under a fitted model, such as a flow.
 
-    Of synthetic rows under a flow fitted to real ones it tells how likely the rows are;
-    of real test rows under a fitted synthesizer, how well it covers them. Densities
-    change with the units of the columns: compare only models of the same table.
+    For synthetic rows under a flow fitted to real ones, it tells how likely the rows
+    are; for real test rows under a fitted synthesizer, how well it covers them.
+    Densities depend on the units of the columns: compare only models of the same table.
 
     Parameters
     ----------
@@ -362,7 +345,7 @@ def log_likelihood(score_samples: Callable[[Any], Any], rows: Any) -> LogLikelih
     Raises
     ------
     ValueError
-        When there are no rows, or `score_samples` returns another shape, NaN or plus
+        When there are no rows, or `score_samples` returns the wrong shape, NaN or plus
         infinity.
 
     Warns
@@ -391,128 +374,110 @@ def log_likelihood(score_samples: Callable[[Any], Any], rows: Any) -> LogLikelih
         warnings.warn(
             "All rows have density 0: the mean log-density is NaN.", stacklevel=2
         )
-    n_impossible = len(scores) - len(possible)
-    return LogLikelihood(*_mean_and_error(possible), len(scores), n_impossible)
+    return LogLikelihood(
+        mean=float(possible.mean()) if len(possible) else math.nan,
+        standard_error=float(sem(possible)) if len(possible) > 1 else math.nan,
+        n=len(scores),
+        n_impossible=len(scores) - len(possible),
+    )
 
 
-def _mean_and_error(values: np.ndarray) -> tuple[float, float]:
-    """Return the mean and its standard error, NaN where they are not defined."""
-    mean = float(values.mean()) if len(values) else math.nan
-    if len(values) < 2:
-        return mean, math.nan
-    return mean, float(values.std(ddof=1) / math.sqrt(len(values)))
+# Marginals and the distances between them ---------------------------------------------
+
+
+def _resampled(real: pd.DataFrame, random_state: int) -> pd.DataFrame:
+    """Return as many rows of a table, drawn with replacement."""
+    rng = np.random.default_rng(random_state)
+    return real.iloc[rng.integers(0, len(real), len(real))]
+
+
+def _permuted(real: pd.DataFrame, random_state: int) -> pd.DataFrame:
+    """Return a table with each column permuted alone."""
+    rng = np.random.default_rng(random_state)
+    orders = [rng.permutation(len(real)) for _ in real]
+    columns = [real.iloc[o, j].reset_index(drop=True) for j, o in enumerate(orders)]
+    return pd.concat(columns, axis=1).set_axis(real.columns, axis=1)
+
+
+def _compared(
+    real: pd.DataFrame, other: pd.DataFrame, sets: _Sets, metric: str
+) -> MarginalDistance:
+    """Compare the marginals of all sets; every column is read once."""
+    columns = {
+        j: _read(real.iloc[:, j], other.iloc[:, j], metric)
+        for j in sorted({j for members in sets for j in members})
+    }
+    values = [_distance([columns[j] for j in members], metric) for members in sets]
+    names = tuple(tuple(real.columns[j] for j in members) for members in sets)
+    return MarginalDistance(names, np.array(values), metric)
 
 
 @dataclass(frozen=True, eq=False)
 class _Column:
-    """One column of two tables, real rows first; numbers where `n_cells` is 0."""
+    """One column of two tables: cells, or numbers where `n_cells` is 0."""
 
-    entries: np.ndarray
-    n_cells: int
-
-    def against(self, n_real: int, rows: np.ndarray) -> _Column:
-        """Replace the second table by some rows of the first."""
-        real = self.entries[:n_real]
-        return _Column(np.concatenate([real, real[rows]]), self.n_cells)
+    real: np.ndarray
+    other: np.ndarray
+    n_cells: int = 0
 
 
-def _columns(
-    real: pd.DataFrame, synthetic: pd.DataFrame, sets: _Sets, metric: str
-) -> dict[int, _Column]:
-    """Return the columns that the sets use, by position."""
-    used = sorted({position for members in sets for position in members})
-    read = _numbers_or_cells if metric == "wasserstein" else _cells
-    return {j: read(real.iloc[:, j], synthetic.iloc[:, j]) for j in used}
-
-
-def _resampled(
-    columns: Mapping[int, _Column], n_real: int, random_state: int
-) -> dict[int, _Column]:
-    """Compare the real rows with as many of them, drawn with replacement."""
-    rows = np.random.default_rng(random_state).integers(0, n_real, n_real)
-    return {j: column.against(n_real, rows) for j, column in columns.items()}
-
-
-def _permuted(
-    columns: Mapping[int, _Column], shape: tuple[int, int], random_state: int
-) -> dict[int, _Column]:
-    """Compare the real rows with themselves, every column permuted alone."""
-    rng = np.random.default_rng(random_state)
-    # One permutation per column of the table, so that they do not depend on the sets.
-    orders = ((j, rng.permutation(shape[0])) for j in range(shape[1]))
-    return {j: columns[j].against(shape[0], o) for j, o in orders if j in columns}
-
-
-def _numbers_or_cells(real: pd.Series, synthetic: pd.Series) -> _Column:
-    if not is_number(real):
-        return _cells(real, synthetic)
-    numbers = np.concatenate(_numbers(real, synthetic))
-    if np.isinf(numbers).any():
-        raise ValueError(
-            f"Column {real.name!r} has infinite values, whose Wasserstein distance is "
-            "not defined; use metric='tvd' or 'jsd'."
-        )
-    return _Column(numbers, 0)
-
-
-def _cells(real: pd.Series, synthetic: pd.Series) -> _Column:
-    if not is_number(real):
-        codes, levels = comparable_codes(real, synthetic)
-        cells = np.concatenate(codes) + 1
-        return _Column(cells.astype(np.int32), len(levels) + 1)
-    values = _numbers(real, synthetic)
-    edges = _edges(values[0])
-    joined = np.concatenate(values)
-    cells = np.searchsorted(edges, joined, side="right") + 1
-    cells[np.isnan(joined)] = 0
-    return _Column(cells.astype(np.int32), len(edges) + 2)
-
-
-def _numbers(real: pd.Series, synthetic: pd.Series) -> tuple[np.ndarray, np.ndarray]:
-    values = as_floats(real), as_floats(synthetic)
+def _read(real: pd.Series, other: pd.Series, metric: str) -> _Column:
+    """Return the numbers of a column, or the cells of its numbers or levels."""
+    pair, levels = comparable(real, other)
+    if levels is not None:
+        return _Column(pair[0] + 1, pair[1] + 1, len(levels) + 1)
     if pd.api.types.is_integer_dtype(real):
-        return values[0], np.rint(values[1])
-    return values
+        pair[1] = np.rint(pair[1])
+    if metric == "wasserstein":
+        _check_finite(pair, real.name)
+        return _Column(pair[0], pair[1])
+    edges = _edges(pair[0])
+    cells = [_cells(values, edges) for values in pair]
+    return _Column(cells[0], cells[1], len(edges) + 2)
+
+
+def _cells(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    cells = np.searchsorted(edges, values, side="right") + 1
+    return np.where(np.isnan(values), 0, cells)
+
+
+def _check_finite(pair: Sequence[np.ndarray], name: Hashable) -> None:
+    if any(np.isinf(values).any() for values in pair):
+        raise ValueError(
+            f"Column {name!r} has infinite values, whose Wasserstein distance is not "
+            "defined; use metric='tvd' or 'jsd'."
+        )
 
 
 def _edges(values: np.ndarray) -> np.ndarray:
     """Inner edges of a numeric column's cells [edge, next edge)."""
-    distinct, counts = np.unique(values[np.isfinite(values)], return_counts=True)
+    finite = values[np.isfinite(values)]
+    distinct = np.unique(finite)
     if len(distinct) <= N_QUANTILES:
         return distinct[1:]
-    ordered = np.repeat(distinct, counts)
-    return np.unique(np.quantile(ordered, np.arange(1, N_QUANTILES) / N_QUANTILES))
+    return np.unique(np.quantile(finite, np.arange(1, N_QUANTILES) / N_QUANTILES))
 
 
-def _distances(
-    columns: Mapping[int, _Column], sets: _Sets, n_real: int, metric: str
-) -> np.ndarray:
-    """Return the distance of every set's marginals."""
-    return np.array(
-        [_distance([columns[j] for j in members], n_real, metric) for members in sets]
-    )
-
-
-def _distance(columns: Sequence[_Column], n_real: int, metric: str) -> float:
+def _distance(columns: Sequence[_Column], metric: str) -> float:
     if not columns[0].n_cells:
-        entries = columns[0].entries
-        return _wasserstein(entries[:n_real], entries[n_real:])
+        return _wasserstein(columns[0].real, columns[0].other)
     measure = _jensen_shannon if metric == "jsd" else _total_variation
-    return measure(*_frequencies(columns, n_real))
+    return measure(*_frequencies(columns))
 
 
-def _frequencies(
-    columns: Sequence[_Column], n_real: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Joint frequencies of cells in the first `n_real` rows and in the others."""
-    joint, size = np.zeros(1, np.int64), 1
+def _frequencies(columns: Sequence[_Column]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the shares of the joint cells in the real table and in the other."""
+    n_real, n_cells = len(columns[0].real), 1
+    joint = np.zeros(n_real + len(columns[0].other), np.int64)
     for column in columns:
-        joint, size = joint * column.n_cells + column.entries, size * column.n_cells
-        if size > _MAX_CELLS:
+        cells = np.concatenate([column.real, column.other])
+        joint, n_cells = joint * column.n_cells + cells, n_cells * column.n_cells
+        if n_cells > _MAX_CELLS:
             occupied, joint = np.unique(joint, return_inverse=True)
-            size = len(occupied)
-    real = np.bincount(joint[:n_real], minlength=size) / n_real
-    return real, np.bincount(joint[n_real:], minlength=size) / (len(joint) - n_real)
+            n_cells = len(occupied)
+    parts = np.split(joint, [n_real])
+    p, q = (np.bincount(part, minlength=n_cells) / len(part) for part in parts)
+    return p, q
 
 
 def _total_variation(p: np.ndarray, q: np.ndarray) -> float:
@@ -545,32 +510,16 @@ def _shift(real: np.ndarray, other: np.ndarray) -> float:
     return float(wasserstein_distance(real, other) / width)
 
 
-def _checked_sets(
-    real: pd.DataFrame, k: int, metric: str, max_sets: int | None, random_state: int
-) -> list[tuple[int, ...]]:
-    """Return the sets of column positions to compare."""
-    check_option("marginal_distance", "metric", metric, METRICS)
-    if metric == "wasserstein" and k != 1:
-        raise ValueError(
-            f"metric='wasserstein' compares single columns, k=1; got k={k}. Use "
-            "metric='tvd' or 'jsd' for larger sets."
-        )
-    return _draw_sets(real.shape[1], k, max_sets, random_state)
-
-
-def _named(real: pd.DataFrame, sets: _Sets) -> tuple[tuple[Hashable, ...], ...]:
-    return tuple(tuple(real.columns[j] for j in members) for members in sets)
+# Sets of columns ----------------------------------------------------------------------
 
 
 def _draw_sets(
-    n_columns: int, k: int, max_sets: int | None, random_state: int
+    n_columns: int, k: int, metric: str, max_sets: int | None, random_state: int
 ) -> list[tuple[int, ...]]:
     """Return sets of k column positions: all of them, or a draw without replacement."""
-    _check_range("k", k, 1, n_columns)
-    if max_sets is not None:
-        _check_range("max_sets", max_sets, 1, None)
+    _check_sets(n_columns, k, metric, max_sets)
     rng = np.random.default_rng(random_state)
-    for size in range(1, k + 1):
+    for size in range(1, k + 1):  # smaller sets are drawn first, from one generator
         total = math.comb(n_columns, size)
         limit = max_sets or (total if size == 1 else MAX_SETS.get(size, MAX_SETS[3]))
         if total > limit:
@@ -578,6 +527,19 @@ def _draw_sets(
         else:
             ranks = np.arange(total)
     return [_unrank(int(rank), n_columns, k) for rank in ranks]
+
+
+def _check_sets(n_columns: int, k: int, metric: str, max_sets: int | None) -> None:
+    owner = "marginal_distance"
+    rule: Any = {"low": 1, "integer": True}
+    check_option(owner, "metric", metric, DISTANCES)
+    if metric == "wasserstein" and k != 1:
+        raise ValueError(
+            f"metric='wasserstein' compares single columns, k=1; got k={k}. Use "
+            "metric='tvd' or 'jsd' for larger sets."
+        )
+    check_number(owner, "k", k, high=n_columns, closed="both", **rule)
+    check_number(owner, "max_sets", max_sets, closed="left", also=(None,), **rule)
 
 
 def _unrank(rank: int, n_columns: int, k: int) -> tuple[int, ...]:
@@ -591,11 +553,3 @@ def _unrank(rank: int, n_columns: int, k: int) -> tuple[int, ...]:
         members.append(position)
         position += 1
     return tuple(members)
-
-
-def _check_range(name: str, value: Any, lower: int, upper: int | None) -> None:
-    if value != int(value) or value < lower or (upper is not None and value > upper):
-        most = "" if upper is None else f" and at most {upper}, the number of columns"
-        raise ValueError(
-            f"{name} must be an integer, at least {lower}{most}; got {value}."
-        )

@@ -1,17 +1,19 @@
-"""Train on synthetic rows, test on real ones; choose a synthesizer by such scores."""
+"""Train on synthetic rows, test on real ones."""
 
 from __future__ import annotations
 
 import math
 import numbers
 import warnings
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn import ensemble, linear_model, naive_bayes, neural_network, tree
+from sklearn import metrics as figures
 from sklearn.base import (
     BaseEstimator,
     ClassifierMixin,
@@ -23,28 +25,9 @@ from sklearn.base import (
 from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.dummy import DummyClassifier, DummyRegressor
-from sklearn.ensemble import (
-    AdaBoostClassifier,
-    HistGradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-    RandomForestClassifier,
-    RandomForestRegressor,
-)
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import (
-    average_precision_score,
-    f1_score,
-    mean_absolute_error,
-    r2_score,
-    roc_auc_score,
-    root_mean_squared_error,
-)
-from sklearn.naive_bayes import BernoulliNB, GaussianNB
-from sklearn.neural_network import MLPClassifier, MLPRegressor
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
@@ -53,24 +36,24 @@ from dpgenerative.metrics.columns import (
     MIN_ROWS,
     aligned,
     as_floats,
+    comparable,
     comparable_codes,
     is_number,
     takes_tables,
 )
-from dpgenerative.metrics.dependence import kendall_tau_distance
-from dpgenerative.metrics.fidelity import marginal_distance
-from dpgenerative.tables.containers import as_table
 
 TASKS = ("auto", "classification", "regression")
-METRICS = ("tvd", "kendall", "tstr")
 
 MIN_LEVEL_COUNT = 5  # levels with fewer training rows share one indicator
-MAX_INDICATORS = 100  # of a column; levels beyond those of most rows share the last
+MAX_INDICATORS = 100  # of a column; levels beyond the most frequent share the last
 MIN_CLASS_COUNT = 2  # stratified early stopping cannot split a class of one row
 EARLY_STOPPING_SHARE = 0.1  # of the training rows, scikit-learn's default
 MAX_CLASSES_OF_INTEGERS = 20  # an integer target with more values is a quantity
 LARGEST_RAW = 1e100  # whose square is finite
 LARGEST_SCALED = 1e15  # whose square is a finite float32
+_SMALL_NETWORK: Mapping[str, Any] = {
+    "hidden_layer_sizes": (64,), "early_stopping": True, "max_iter": 30
+}  # fmt: skip
 
 
 def default_classifiers(random_state: int = 0) -> dict[str, ClassifierMixin]:
@@ -93,15 +76,15 @@ def default_classifiers(random_state: int = 0) -> dict[str, ClassifierMixin]:
     """
     seed = {"random_state": random_state}
     return {
-        "logistic_regression": LogisticRegression(max_iter=300, **seed),
-        "gaussian_nb": GaussianNB(),
-        "bernoulli_nb": BernoulliNB(),
+        "logistic_regression": linear_model.LogisticRegression(max_iter=300, **seed),
+        "gaussian_nb": naive_bayes.GaussianNB(),
+        "bernoulli_nb": naive_bayes.BernoulliNB(),
         "lda": LinearDiscriminantAnalysis(),
-        "decision_tree": DecisionTreeClassifier(max_depth=10, **seed),
-        "random_forest": RandomForestClassifier(100, max_depth=12, **seed),
-        "adaboost": AdaBoostClassifier(**seed),
-        "hist_gradient_boosting": HistGradientBoostingClassifier(**seed),
-        "mlp": MLPClassifier((64,), early_stopping=True, max_iter=30, **seed),
+        "decision_tree": tree.DecisionTreeClassifier(max_depth=10, **seed),
+        "random_forest": ensemble.RandomForestClassifier(100, max_depth=12, **seed),
+        "adaboost": ensemble.AdaBoostClassifier(**seed),
+        "hist_gradient_boosting": ensemble.HistGradientBoostingClassifier(**seed),
+        "mlp": neural_network.MLPClassifier(**_SMALL_NETWORK, **seed),
     }
 
 
@@ -126,15 +109,13 @@ def default_regressors(random_state: int = 0) -> dict[str, RegressorMixin]:
     """
     seed = {"random_state": random_state}
     models = {
-        "ridge": Ridge(),
-        "decision_tree": DecisionTreeRegressor(max_depth=10, **seed),
-        "random_forest": RandomForestRegressor(
+        "ridge": linear_model.Ridge(),
+        "decision_tree": tree.DecisionTreeRegressor(max_depth=10, **seed),
+        "random_forest": ensemble.RandomForestRegressor(
             100, max_depth=12, max_features=1 / 3, **seed
         ),
-        "hist_gradient_boosting": HistGradientBoostingRegressor(**seed),
-        "mlp": MLPRegressor(
-            hidden_layer_sizes=(64,), early_stopping=True, max_iter=30, **seed
-        ),
+        "hist_gradient_boosting": ensemble.HistGradientBoostingRegressor(**seed),
+        "mlp": neural_network.MLPRegressor(**_SMALL_NETWORK, **seed),
     }
     return {
         name: TransformedTargetRegressor(model, transformer=StandardScaler())
@@ -249,12 +230,13 @@ def tstr(
 
     Examples
     --------
+    >>> from sklearn.naive_bayes import GaussianNB
     >>> rng = np.random.default_rng(0)
     >>> real = pd.DataFrame({"x": rng.normal(size=300), "z": rng.normal(size=300)})
     >>> real["y"] = real["x"] + rng.normal(size=300) > 0
     >>> train, test = real[:200], real[200:]
     >>> shuffled = train.assign(x=rng.permutation(train["x"]))
-    >>> models = {"tree": DecisionTreeClassifier(max_depth=2), "bayes": GaussianNB()}
+    >>> models = {"bayes": GaussianNB(), "lda": LinearDiscriminantAnalysis()}
     >>> scores = tstr(
     ...     train, test, shuffled, "y", classifiers=models, n_rows=150, n_repeats=3
     ... )
@@ -277,14 +259,18 @@ def tstr(
     chosen = _choose_task(real_test, target, task)
     models = chosen.models(random_state) if classifiers is None else classifiers
     _check_models(models, chosen, real_test[target])
-    real_test = _with_target(real_test, target, chosen)
-    tables = {on: _with_target(frame, target, chosen) for on, frame in tables.items()}
+    test = real_test[chosen.has_target(real_test[target])]
+    tables = {
+        on: frame[chosen.has_target(frame[target])] for on, frame in tables.items()
+    }
     rows = []
     for repeat, trained_on in product(range(n_repeats), tables):
-        drawn = _draw_rows(tables[trained_on], n_rows, random_state + repeat)
-        split = _split(drawn, real_test, target, chosen, trained_on)
+        train = tables[trained_on]
+        if n_rows is not None and n_rows < len(train):
+            train = train.sample(n_rows, random_state=random_state + repeat)
+        split = _split(train, test, target, chosen, trained_on)
         if repeat == 0:
-            _warn_of_few_rows(len(split.y_train), trained_on)
+            _warn_if_few(len(split.y_train), trained_on)
         scores = Parallel(n_jobs=n_jobs)(
             delayed(_fit_and_score)(name, model, split, chosen, trained_on, repeat)
             for name, model in models.items()
@@ -296,120 +282,84 @@ def tstr(
     return pd.DataFrame(rows)
 
 
-# What the two tasks do differently ----------------------------------------------------
+# The two tasks ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Task:
-    """How a task reads targets, and trains and scores models."""
+class _Classification:
+    """How classes are read, learned and scored."""
 
-    name: str
-    has_classes: bool
-    values: str
-    least_rows: str
-    models: Callable[[int], Mapping[str, BaseEstimator]]
-    suits: Callable[[Any], bool]
-    has_target: Callable[[pd.Series], np.ndarray]
-    read: Callable[[pd.Series, pd.Series], tuple[np.ndarray, np.ndarray, np.ndarray]]
-    baseline: BaseEstimator
-    score: Callable[[Any, np.ndarray, np.ndarray], dict[str, float]]
+    name, values = "classification", "classes"
+    least_rows = f"{MIN_CLASS_COUNT} training rows of some class"
+    baseline = DummyClassifier(strategy="prior")
+    models = staticmethod(default_classifiers)
+    suits = staticmethod(is_classifier)
 
+    def has_target(self, column: pd.Series) -> np.ndarray:
+        return column.notna().to_numpy()
 
-def _is_present(column: pd.Series) -> np.ndarray:
-    return column.notna().to_numpy()
+    def read(
+        self, test: pd.Series, train: pd.Series
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Number the classes alike; mark training rows of classes with enough rows."""
+        (y_test, y_train), levels = comparable_codes(test, train)
+        common = np.bincount(y_train, minlength=len(levels)) >= MIN_CLASS_COUNT
+        return y_test, y_train, common[y_train]
 
+    def n_classes(self, y: np.ndarray) -> int:
+        return len(np.unique(y))
 
-def _is_finite(column: pd.Series) -> np.ndarray:
-    return np.isfinite(as_floats(column))
-
-
-def _read_classes(
-    test: pd.Series, train: pd.Series
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Number the classes alike; keep training rows of classes large enough to learn."""
-    (y_test, y_train), levels = comparable_codes(test, train)
-    common = np.bincount(y_train, minlength=len(levels)) >= MIN_CLASS_COUNT
-    return y_test, y_train, common[y_train]
-
-
-def _read_numbers(
-    test: pd.Series, train: pd.Series
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return as_floats(test), as_floats(train), np.ones(len(train), dtype=bool)
-
-
-def _score_classes(
-    fitted: Any, x_test: np.ndarray, y_test: np.ndarray
-) -> dict[str, float]:
-    n_classes = 1 + max(fitted.classes_.max(), y_test.max())
-    # Zero for classes absent from training.
-    probabilities = np.zeros((len(x_test), n_classes))
-    probabilities[:, fitted.classes_] = fitted.predict_proba(x_test)
-    present, counts = np.unique(y_test, return_counts=True)
-    positives = [present[counts.argmin()]] if len(present) == 2 else present
-    one_vs_rest = [(y_test == label, probabilities[:, label]) for label in positives]
-    predicted = probabilities.argmax(axis=1)
-    macro_f1 = f1_score(
-        y_test, predicted, labels=present, average="macro", zero_division=0
-    )
-    aurocs = [roc_auc_score(*pair) for pair in one_vs_rest]
-    precisions = [average_precision_score(*pair) for pair in one_vs_rest]
-    return {
-        "macro_f1": float(macro_f1),
-        "auroc": float(np.mean(aurocs)),
-        "average_precision": float(np.mean(precisions)),
-    }
+    def score(self, fitted: Any, x: np.ndarray, y: np.ndarray) -> dict[str, float]:
+        shares = np.zeros((len(x), 1 + max(fitted.classes_.max(), y.max())))
+        shares[:, fitted.classes_] = fitted.predict_proba(x)  # 0 for absent classes
+        present, counts = np.unique(y, return_counts=True)
+        positives = [present[counts.argmin()]] if len(present) == 2 else present
+        one_vs_rest = [(y == label, shares[:, label]) for label in positives]
+        f1 = figures.f1_score(
+            y, shares.argmax(axis=1), labels=present, average="macro", zero_division=0
+        )
+        aurocs = [figures.roc_auc_score(*pair) for pair in one_vs_rest]
+        precisions = [figures.average_precision_score(*pair) for pair in one_vs_rest]
+        return {
+            "macro_f1": float(f1),
+            "auroc": float(np.mean(aurocs)),
+            "average_precision": float(np.mean(precisions)),
+        }
 
 
-def _score_numbers(
-    fitted: Any, x_test: np.ndarray, y_test: np.ndarray
-) -> dict[str, float]:
-    predicted = fitted.predict(x_test)
-    return {
-        "r2": float(r2_score(y_test, predicted)),
-        "rmse": float(root_mean_squared_error(y_test, predicted)),
-        "mae": float(mean_absolute_error(y_test, predicted)),
-    }
+class _Regression:
+    """How quantities are read, learned and scored."""
+
+    name, values = "regression", "values"
+    least_rows = "training rows with a finite target"
+    baseline = DummyRegressor()
+    models = staticmethod(default_regressors)
+    suits = staticmethod(is_regressor)
+
+    def has_target(self, column: pd.Series) -> np.ndarray:
+        return np.isfinite(as_floats(column))
+
+    def read(
+        self, test: pd.Series, train: pd.Series
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return as_floats(test), as_floats(train), np.ones(len(train), dtype=bool)
+
+    def n_classes(self, y: np.ndarray) -> int:
+        return 0
+
+    def score(self, fitted: Any, x: np.ndarray, y: np.ndarray) -> dict[str, float]:
+        predicted = fitted.predict(x)
+        return {
+            "r2": float(figures.r2_score(y, predicted)),
+            "rmse": float(figures.root_mean_squared_error(y, predicted)),
+            "mae": float(figures.mean_absolute_error(y, predicted)),
+        }
 
 
-_CLASSIFICATION = _Task(
-    name="classification",
-    has_classes=True,
-    values="classes",
-    least_rows=f"{MIN_CLASS_COUNT} training rows of some class",
-    models=default_classifiers,
-    suits=is_classifier,
-    has_target=_is_present,
-    read=_read_classes,
-    baseline=DummyClassifier(strategy="prior"),
-    score=_score_classes,
-)
-_REGRESSION = _Task(
-    name="regression",
-    has_classes=False,
-    values="values",
-    least_rows="training rows with a finite target",
-    models=default_regressors,
-    suits=is_regressor,
-    has_target=_is_finite,
-    read=_read_numbers,
-    baseline=DummyRegressor(),
-    score=_score_numbers,
-)
-
-
-# Checks -------------------------------------------------------------------------------
-
-
-def _check_numbers(n_repeats: Any, n_rows: Any, random_state: Any) -> None:
-    rule: Any = {"closed": "left", "integer": True}
-    check_number("tstr", "n_repeats", n_repeats, low=1, **rule)
-    check_number("tstr", "n_rows", n_rows, low=1, also=(None,), **rule)
-    check_number("tstr", "random_state", random_state, low=0, **rule)
+_Task = _Classification | _Regression
 
 
 def _choose_task(real_test: pd.DataFrame, target: Hashable, task: str) -> _Task:
-    """Check target and task against the test table; settle "auto"."""
+    """Check target and task against the test table; resolve "auto"."""
     check_option("tstr", "task", task, TASKS)
     if target not in real_test.columns:
         raise ValueError(
@@ -424,14 +374,24 @@ def _choose_task(real_test: pd.DataFrame, target: Hashable, task: str) -> _Task:
             f"{column.dtype} in real_test."
         )
     if task == "auto":
-        return _REGRESSION if _is_quantity(column) else _CLASSIFICATION
-    return _CLASSIFICATION if task == "classification" else _REGRESSION
+        return _Regression() if _is_quantity(column) else _Classification()
+    return _Classification() if task == "classification" else _Regression()
 
 
 def _is_quantity(column: pd.Series) -> bool:
     if pd.api.types.is_integer_dtype(column):
         return column.nunique() > MAX_CLASSES_OF_INTEGERS
     return pd.api.types.is_float_dtype(column)
+
+
+# Checks -------------------------------------------------------------------------------
+
+
+def _check_numbers(n_repeats: Any, n_rows: Any, random_state: Any) -> None:
+    rule: Any = {"closed": "left", "integer": True}
+    check_number("tstr", "n_repeats", n_repeats, low=1, **rule)
+    check_number("tstr", "n_rows", n_rows, low=1, also=(None,), **rule)
+    check_number("tstr", "random_state", random_state, low=0, **rule)
 
 
 def _check_models(
@@ -444,7 +404,7 @@ def _check_models(
             raise ValueError(
                 f"classifiers[{name!r}] is a {type(model).__name__}, which does not "
                 f"suit the task: a {task.name} of target {target.name!r} (dtype "
-                f"{target.dtype}). Pass `task` where the other one is meant."
+                f"{target.dtype}). Pass `task` to choose the other one."
             )
 
 
@@ -467,14 +427,14 @@ def _check_targets(
             f"A {task.name} needs {task.least_rows}; target {target!r} leaves 0 "
             f"{trained_on} training rows."
         )
-    if task.has_classes and not np.isin(y_train, y_test).any():
+    if task.n_classes(y_train) and not np.isin(y_train, y_test).any():
         raise ValueError(
             f"No class of target {target!r} in the {trained_on} training rows occurs "
-            "in real_test: are they written alike?"
+            "in real_test: are they spelled alike?"
         )
 
 
-def _warn_of_few_rows(n_rows: int, trained_on: str) -> None:
+def _warn_if_few(n_rows: int, trained_on: str) -> None:
     if n_rows < MIN_ROWS:
         warnings.warn(
             f"tstr trains on {n_rows} {trained_on} rows; with fewer than "
@@ -483,7 +443,7 @@ def _warn_of_few_rows(n_rows: int, trained_on: str) -> None:
         )
 
 
-# Rows and features --------------------------------------------------------------------
+# Features -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -496,18 +456,6 @@ class _Split:
     y_test: np.ndarray
 
 
-def _with_target(frame: pd.DataFrame, target: Hashable, task: _Task) -> pd.DataFrame:
-    return frame[task.has_target(frame[target])]
-
-
-def _draw_rows(
-    frame: pd.DataFrame, n_rows: int | None, random_state: int
-) -> pd.DataFrame:
-    if n_rows is None or n_rows >= len(frame):
-        return frame
-    return frame.sample(n_rows, random_state=random_state)
-
-
 def _split(
     train: pd.DataFrame,
     test: pd.DataFrame,
@@ -515,7 +463,7 @@ def _split(
     task: _Task,
     trained_on: str,
 ) -> _Split:
-    """Check the targets, leave out what cannot be learned, encode the rest."""
+    """Check the targets, leave out rows that cannot be learned, encode the rest."""
     y_test, y_train, kept = task.read(test[target], train[target])
     _check_targets(y_test, y_train[kept], target, task, trained_on)
     x_train, x_test = _encode(train[kept], test, target)
@@ -526,24 +474,14 @@ def _encode(
     train: pd.DataFrame, test: pd.DataFrame, target: Hashable
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return dense features of both tables, fitted on the training table."""
-    numeric, nominal, columns = [], [], []
-    for position, name in enumerate(test.columns.drop(target)):
-        pair = test[name], train[name]
-        if is_number(test[name]):
-            numeric.append(position)
-            columns.append([_finite(as_floats(column)) for column in pair])
-        else:
-            nominal.append(position)
-            columns.append(comparable_codes(*pair)[0])
-    raw_test, raw_train = map(np.column_stack, zip(*columns, strict=True))
-    imputer = SimpleImputer(strategy="median", keep_empty_features=True)
-    indicators = OneHotEncoder(
-        handle_unknown="ignore", min_frequency=MIN_LEVEL_COUNT,
-        max_categories=MAX_INDICATORS, sparse_output=False,
-    )  # fmt: skip
-    encoder = make_column_transformer(
-        (make_pipeline(imputer, StandardScaler()), numeric), (indicators, nominal)
+    names = test.columns.drop(target)
+    pairs = [comparable(test[name], train[name]) for name in names]
+    numeric = [j for j, (_, levels) in enumerate(pairs) if levels is None]
+    nominal = [j for j, (_, levels) in enumerate(pairs) if levels is not None]
+    raw_test, raw_train = map(
+        np.column_stack, zip(*(values for values, _ in pairs), strict=True)
     )
+    encoder = _encoder(numeric, nominal)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Found unknown categories")
         encoded = encoder.fit_transform(raw_train), encoder.transform(raw_test)
@@ -551,7 +489,21 @@ def _encode(
     return x_train, x_test
 
 
+def _encoder(numeric: list[int], nominal: list[int]) -> Any:
+    scaled = make_pipeline(
+        FunctionTransformer(_finite),
+        SimpleImputer(strategy="median", keep_empty_features=True),
+        StandardScaler(),
+    )
+    indicators = OneHotEncoder(
+        handle_unknown="ignore", min_frequency=MIN_LEVEL_COUNT,
+        max_categories=MAX_INDICATORS, sparse_output=False,
+    )  # fmt: skip
+    return make_column_transformer((scaled, numeric), (indicators, nominal))
+
+
 def _finite(values: np.ndarray) -> np.ndarray:
+    """Clip numbers so that their squares are finite; infinite ones become missing."""
     cut = np.clip(values, -LARGEST_RAW, LARGEST_RAW)
     return np.where(np.isfinite(values), cut, np.nan)
 
@@ -570,7 +522,7 @@ def _fit_and_score(
     x_train, y_train = split.x_train, split.y_train
     if (y_train == y_train[0]).all() or (x_train == x_train[0]).all():
         model = task.baseline
-    model = _prepared(model, split, task, repeat)
+    model = _prepared(model, y_train, task, repeat)
     # One thread each: the same scores on any machine, and small loops run faster so.
     with threadpool_limits(1), warnings.catch_warnings():
         # Short training and collinear indicators are part of the comparison.
@@ -585,207 +537,17 @@ def _fit_and_score(
             ) from error
 
 
-def _prepared(model: Any, split: _Split, task: _Task, repeat: int) -> Any:
+def _prepared(model: Any, y_train: np.ndarray, task: _Task, repeat: int) -> Any:
     """Clone a model, shift its seeds, and make its early stopping possible."""
     model = clone(model)
+    # The rows that scikit-learn holds out by default have to be scored.
+    held_out = math.ceil(len(y_train) * EARLY_STOPPING_SHARE)
+    can_stop = held_out >= max(2, task.n_classes(y_train))
     changes: dict[str, Any] = {}
     for name, value in model.get_params().items():
         last = name.rpartition("__")[-1]
         if last == "random_state" and isinstance(value, numbers.Integral):
             changes[name] = value + repeat
-        elif last == "early_stopping" and value is True and not _can_stop(split, task):
+        elif last == "early_stopping" and value is True and not can_stop:
             changes[name] = False
     return model.set_params(**changes)
-
-
-def _can_stop(split: _Split, task: _Task) -> bool:
-    """Whether the rows that scikit-learn holds out by default can be scored."""
-    n_classes = len(np.unique(split.y_train)) if task.has_classes else 0
-    return math.ceil(len(split.y_train) * EARLY_STOPPING_SHARE) >= max(2, n_classes)
-
-
-# Scores for a search ------------------------------------------------------------------
-
-
-def make_synthesis_scorer(
-    metric: str = "tvd",
-    *,
-    k: int = 2,
-    target: Hashable = None,
-    classifiers: Mapping[str, BaseEstimator] | None = None,
-    task: str = "auto",
-    n_samples: int | None = None,
-    random_state: int = 0,
-) -> SynthesisScorer:
-    """Make a scikit-learn scorer of synthesizers out of a metric of this package.
-
-    The scorer draws rows from a fitted synthesizer and compares them with the rows
-    held out. Use it as ``scoring`` of `GridSearchCV`, `cross_val_score` and the like.
-
-    .. warning::
-       A score is not covered by any privacy guarantee: it is read off the held-out
-       rows without noise. And a search spends one budget per fit, that is, candidates
-       x folds of them, and one more for the refit. Search on rows that are public, and
-       fit the private ones once.
-
-    Parameters
-    ----------
-    metric : {"tvd", "kendall", "tstr"}, default="tvd"
-        "tvd" is minus the mean of `marginal_distance` for `k`, in [-1, 0]; "kendall"
-        minus the RMSE of `kendall_tau_distance`, in [-2, 0]; "tstr" the mean over
-        models of the AUROC, in [0, 1], or of R2, at most 1, of `tstr`. Higher is
-        better for all of them.
-    k : int, default=2
-        For "tvd": size of the sets of columns, at least 1.
-    target : hashable, optional
-        For "tstr": the column to predict. None: the column of y.
-    classifiers : mapping of str to estimator, optional
-        For "tstr": models to train, as in `tstr`. One or two quick ones will often do.
-    task : {"auto", "classification", "regression"}, default="auto"
-        For "tstr": as in `tstr`. "auto" looks at each fold: state it for an integer
-        target with about 20 distinct values.
-    n_samples : int, optional
-        Rows to draw, at least 1. None: as many as are held out. With more the score
-        varies less.
-    random_state : int, default=0
-        Seed, >= 0, handed to `sample` and to the metric.
-
-    Returns
-    -------
-    SynthesisScorer
-        ``scorer(estimator, X, y=None)`` returns a float. It can be pickled where the
-        classifiers can.
-
-    Raises
-    ------
-    ValueError
-        When a parameter is out of its range. The scorer itself raises what the metric
-        raises, which `GridSearchCV` turns into `error_score`.
-
-    See Also
-    --------
-    marginal_distance, kendall_tau_distance, tstr : The metrics.
-
-    Notes
-    -----
-    The estimator, or the last step of a `Pipeline`, must have
-    ``sample(n_samples, random_state=...)`` that returns a table like X, or ``(X, y)``
-    where y is given; then y is one more column in the comparison. The other steps of a
-    pipeline transform the held-out rows before. Arrays are read as frames with columns
-    ``x0``, ``x1``, ..., and an unnamed y as column ``target``.
-
-    Examples
-    --------
-    >>> from sklearn.model_selection import GridSearchCV
-    >>> from dpgenerative import DPHFlowSynthesizer
-    >>> rng = np.random.default_rng(0)
-    >>> public = pd.DataFrame({"a": rng.integers(0, 3, 200), "b": rng.random(200)})
-    >>> search = GridSearchCV(
-    ...     DPHFlowSynthesizer(n_steps=2, random_state=0),
-    ...     {"epsilon": [0.5, 2.0]},
-    ...     scoring=make_synthesis_scorer("tvd", k=1, n_samples=1000),
-    ...     cv=2,
-    ... )
-    >>> bool(search.fit(public).best_score_ < 0)
-    True
-    """
-    return SynthesisScorer(
-        metric, k, target, classifiers, task, n_samples, random_state
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class SynthesisScorer:
-    """What `make_synthesis_scorer` returns, which documents the fields."""
-
-    metric: str
-    k: int
-    target: Hashable
-    classifiers: Mapping[str, BaseEstimator] | None
-    task: str
-    n_samples: int | None
-    random_state: int
-
-    def __post_init__(self) -> None:
-        owner = "make_synthesis_scorer"
-        rule: Any = {"closed": "left", "integer": True}
-        check_option(owner, "metric", self.metric, METRICS)
-        check_option(owner, "task", self.task, TASKS)
-        check_number(owner, "k", self.k, low=1, **rule)
-        check_number(owner, "n_samples", self.n_samples, low=1, also=(None,), **rule)
-        check_number(owner, "random_state", self.random_state, low=0, **rule)
-
-    def __call__(self, estimator: Any, X: Any, y: Any = None) -> float:
-        """Score a fitted synthesizer, or a pipeline that ends in one.
-
-        Parameters
-        ----------
-        estimator : estimator
-            Fitted, with `sample`.
-        X : DataFrame or ndarray of shape (n_samples, n_features)
-            Held-out rows.
-        y : Series, one-column DataFrame or ndarray of shape (n_samples,), optional
-            One more column of them.
-
-        Returns
-        -------
-        float
-            Higher is better.
-        """
-        if isinstance(estimator, Pipeline):
-            X, estimator = _last_step(estimator, X)
-        real, layout = as_table("make_synthesis_scorer", X, y)
-        synthetic = self._draw(estimator, len(real), layout.y_name)
-        if self.metric == "tvd":
-            distance = marginal_distance(
-                real,
-                synthetic,
-                self.k,
-                references=False,
-                random_state=self.random_state,
-            )
-            return -distance.mean
-        if self.metric == "kendall":
-            return -kendall_tau_distance(real, synthetic).rmse
-        target = layout.y_name if self.target is None else self.target
-        return self._utility(real, synthetic, target)
-
-    def _draw(self, estimator: Any, n_rows: int, y_name: Hashable) -> pd.DataFrame:
-        """Return drawn rows as one table, with the column of y called `y_name`."""
-        n_samples = n_rows if self.n_samples is None else self.n_samples
-        drawn = estimator.sample(n_samples, random_state=self.random_state)
-        pair = drawn if isinstance(drawn, tuple) else (drawn,)
-        wanted = "X" if y_name is None else "(X, y)"
-        if len(pair) != wanted.count(",") + 1:
-            raise ValueError(
-                f"make_synthesis_scorer needs an estimator whose `sample` returns "
-                f"{wanted}, like the rows held out; {type(estimator).__name__} "
-                f"returned {len(pair)} object(s)."
-            )
-        frame, layout = as_table("make_synthesis_scorer", *pair)
-        return frame.rename(columns={layout.y_name: y_name})
-
-    def _utility(
-        self, real: pd.DataFrame, synthetic: pd.DataFrame, target: Hashable
-    ) -> float:
-        if target is None:
-            raise ValueError(
-                "make_synthesis_scorer('tstr') needs `target`, the column to predict, "
-                "or rows with y."
-            )
-        scores = tstr(
-            None,
-            real,
-            synthetic,
-            target,
-            classifiers=self.classifiers,
-            task=self.task,
-            random_state=self.random_state,
-        )
-        headline = "auroc" if "auroc" in scores else "r2"
-        return float(scores[headline].mean())
-
-
-def _last_step(pipeline: Pipeline, X: Any) -> tuple[Any, Any]:
-    """Return rows as the last step of a fitted pipeline sees them, and that step."""
-    return pipeline[:-1].transform(X) if len(pipeline) > 1 else X, pipeline[-1]
