@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -84,7 +84,7 @@ def _failed(
 
 def fit(options: argparse.Namespace) -> None:
     """Fit a synthesizer to a table and save it."""
-    from dpgenerative import synthesizers
+    from dpgenerative.tables.drafts import read_schema
     from dpgenerative.tables.files import read_table
     from dpgenerative.tables.schema import Schema
 
@@ -93,9 +93,8 @@ def fit(options: argparse.Namespace) -> None:
         options.output
     ):
         raise ValueError("--checkpoint and --output must name two files.")
-    model = getattr(synthesizers, MODELS[options.model])
-    parameters = _parameters(model, options.set)
-    schema = Schema([]) if options.schema is None else _read_schema(options.schema)
+    model, parameters = _model(options)
+    schema = Schema([]) if options.schema is None else read_schema(options.schema)
     form = _csv_format(options)
     frame = read_table(options.data, schema, form=form)
     public = None
@@ -178,16 +177,12 @@ def schema(options: argparse.Namespace) -> None:
 
 def forecast(options: argparse.Namespace) -> None:
     """Say what a fit would release, and with which noise; spends nothing."""
-    from dpgenerative import synthesizers
     from dpgenerative.synthesizers.forecast import forecast as look_ahead
+    from dpgenerative.tables.drafts import read_schema
 
-    model = getattr(synthesizers, MODELS[options.model])
-    _say(
-        look_ahead(
-            _read_schema(options.schema), options.rows, options.epsilon, options.delta,
-            model=options.model, **_parameters(model, options.set),
-        )
-    )  # fmt: skip
+    facts, (_, parameters) = read_schema(options.schema), _model(options)
+    budget = (options.epsilon, options.delta)
+    _say(look_ahead(facts, options.rows, *budget, model=options.model, **parameters))
 
 
 # Parts of commands --------------------------------------------------------------------
@@ -206,10 +201,13 @@ def _check_output(options: argparse.Namespace) -> None:
         )
 
 
-def _parameters(model: type, settings: Sequence[str]) -> dict[str, Any]:
-    """Return constructor parameters from name=value."""
+def _model(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    """Return a synthesizer's class, and parameters of it from name=value."""
+    from dpgenerative import synthesizers
+
+    model = getattr(synthesizers, MODELS[options.model])
     allowed = set(inspect.signature(model).parameters) - set(OWN_OPTIONS)
-    return _settings("--set", settings, allowed)
+    return model, _settings("--set", options.set, allowed)
 
 
 def _settings(
@@ -244,20 +242,8 @@ def _given(schema: Schema, settings: Sequence[str]) -> dict[Any, Any] | None:
 def _csv_format(options: argparse.Namespace) -> CsvFormat:
     from dpgenerative.tables.files import CsvFormat
 
-    return CsvFormat(
-        options.sep, options.encoding, options.decimal, tuple(options.na),
-        options.date_format,
-    )  # fmt: skip
-
-
-def _read_schema(path: str) -> Schema:
-    from dpgenerative.tables.drafts import unmarked_schema
-
-    try:
-        facts = json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON file: {error}.") from None
-    return unmarked_schema(facts, path)
+    names = CsvFormat.__dataclass_fields__
+    return CsvFormat(**{name: getattr(options, name) for name in names})
 
 
 def _joined(
@@ -294,6 +280,119 @@ def _say(what: object) -> None:
 # Options ------------------------------------------------------------------------------
 
 
+def number(text: str) -> float | None:
+    """Read a budget."""
+    return None if text.lower() == "none" else float(text)
+
+
+def separator(text: str) -> str:
+    """Read the one character between entries."""
+    found = {"tab": "\t", "\\t": "\t"}.get(text, text)
+    if len(found) != 1:
+        raise ValueError
+    return found
+
+
+def encoding(text: str) -> str:
+    """Read the name of an encoding that Python has."""
+    try:
+        return "utf-8-sig" if codecs.lookup(text).name == "utf-8" else text
+    except LookupError:
+        raise ValueError from None
+
+
+def seed(text: str) -> int:
+    """Read a seed of numpy's generators."""
+    found = int(text)
+    if not 0 <= found < 2**32:
+        raise ValueError
+    return found
+
+
+Option = tuple[tuple[str, ...], dict[str, Any]]
+
+
+def _option(*names: str, **settings: Any) -> Option:
+    """Return what `add_argument` takes."""
+    return names, settings
+
+
+def _output(what: str, required: bool = True) -> tuple[Option, Option]:
+    return (
+        _option("-o", "--output", required=required, help=what),
+        _option("--force", action="store_true", help="replace what is there"),
+    )
+
+
+_CSV = (
+    _option("--sep", type=separator, default=",", help="of CSV files; default ,"),
+    _option("--encoding", type=encoding, default="utf-8-sig", help="default utf-8"),
+    _option("--decimal", choices=[".", ","], default=".", help="default a point"),
+    _option("--na", action="append", default=[], help="entry that is missing"),
+    _option("--date-format", help='such as "%%d.%%m.%%Y"; default ISO 8601'),
+)
+_DELTA = _option("--delta", type=float, default=1e-5, help="default 1e-5")
+_MODEL_FILE = _option("model", help="a model file")
+_QUIET = _option("--quiet", action="store_true", help="no progress bar")
+_MODEL = (
+    _option("--model", choices=list(MODELS), default="flow"),
+    _option(
+        "--set", action="append", default=[], metavar="NAME=VALUE",
+        help="any other parameter of the synthesizer; may be repeated",
+    ),
+)  # fmt: skip
+COMMANDS: dict[Callable[[argparse.Namespace], None], tuple[Option, ...]] = {
+    fit: (
+        *_output("the model file to write"),
+        _option("data", help="private rows, .csv (also .gz, .bz2, .xz) or .parquet"),
+        *_CSV,
+        _option("--epsilon", type=number, required=True, help="none for no privacy"),
+        _DELTA,
+        _option("--schema", help="JSON file of public facts; see schema"),
+        _option("--public", help="rows that nobody has to protect"),
+        *_MODEL,
+        _option(
+            "--checkpoint", metavar="FILE",
+            help="go on from FILE after an interruption; as private as the rows",
+        ),
+        _QUIET,
+    ),
+    sample: (
+        *_output("the table to write, .csv or .parquet"),
+        _MODEL_FILE,
+        _option("-n", "--n-samples", type=int, required=True, help="number of rows"),
+        _option("--random-state", type=seed, help="for the same rows again"),
+        _option(
+            "--given", action="append", default=[], metavar="NAME=VALUE",
+            help="only rows of this value, [values], (low, high) or None; repeatable",
+        ),
+    ),
+    report: (
+        *_output("the page to write, with --real", required=False),
+        _MODEL_FILE,
+        _option("--real", help="the rows that were fitted"),
+        *_CSV,
+        _option("--holdout", help="real rows that were not"),
+        _option("--target", help="column that models are to predict"),
+        _option("--random-state", type=seed, default=0, help="default 0"),
+        _QUIET,
+    ),
+    schema: (
+        *_output("the JSON file to write"),
+        _option("data", help="rows, .csv (also .gz, .bz2, .xz) or .parquet"),
+        *_CSV,
+    ),
+    forecast: (
+        _option("schema", help="JSON file of public facts; see schema"),
+        _option("--rows", type=int, required=True, help="about how many"),
+        _option("--epsilon", type=float, required=True, help="budget"),
+        _DELTA,
+        *_MODEL,
+    ),
+}  # fmt: skip
+"""Commands and their options."""
+
+
 def _parser() -> Parser:
     parser = Parser(
         prog="dpgenerative",
@@ -303,129 +402,10 @@ def _parser() -> Parser:
         "--debug", action="store_true", help="show where an error came from"
     )
     commands = parser.add_subparsers(metavar="command", required=True)
-    _add_fit(commands)
-    _add_sample(commands)
-    _add_report(commands)
-    _add_schema(commands)
-    _add_forecast(commands)
+    for run, options in COMMANDS.items():
+        text = inspect.getdoc(run)
+        command = commands.add_parser(run.__name__, help=text, description=text)
+        command.set_defaults(run=run)
+        for names, settings in options:
+            command.add_argument(*names, **settings)
     return parser
-
-
-def _command(
-    commands: Any, run: Any, output: str | None = None, needed: bool = True
-) -> Parser:
-    text = inspect.getdoc(run)
-    command: Parser = commands.add_parser(run.__name__, help=text, description=text)
-    command.set_defaults(run=run)
-    if output is not None:
-        add = command.add_argument
-        add("-o", "--output", required=needed, help=output)
-        add("--force", action="store_true", help="replace what is there")
-    return command
-
-
-def _add_model(command: Parser) -> None:
-    command.add_argument("--model", choices=list(MODELS), default="flow")
-    command.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE",
-        help="any other parameter of the synthesizer; may be repeated",
-    )  # fmt: skip
-
-
-def _add_fit(commands: Any) -> None:
-    command = _command(commands, fit, "the model file to write")
-    command.add_argument("data", help="private rows, .csv or .parquet")
-    _add_csv(command)
-    command.add_argument(
-        "--epsilon", type=_epsilon, required=True, help="budget; none for no privacy"
-    )
-    command.add_argument("--delta", type=float, default=1e-5, help="default 1e-5")
-    command.add_argument("--schema", help="JSON file of public facts; see schema")
-    command.add_argument("--public", help="rows that nobody has to protect")
-    _add_model(command)
-    command.add_argument(
-        "--checkpoint", metavar="FILE",
-        help="go on from FILE after an interruption; as private as the rows",
-    )  # fmt: skip
-    command.add_argument("--quiet", action="store_true", help="no progress bar")
-
-
-def _add_sample(commands: Any) -> None:
-    command = _command(commands, sample, "the table to write, .csv or .parquet")
-    command.add_argument("model", help="a model file")
-    command.add_argument(
-        "-n", "--n-samples", type=int, required=True, help="number of rows"
-    )
-    command.add_argument("--random-state", type=_seed, help="for the same rows again")
-    command.add_argument(
-        "--given", action="append", default=[], metavar="NAME=VALUE",
-        help="only rows of this value, [values], (low, high) or None; repeatable",
-    )  # fmt: skip
-
-
-def _add_report(commands: Any) -> None:
-    command = _command(commands, report, "the page to write, with --real", False)
-    command.add_argument("model", help="a model file")
-    command.add_argument("--real", help="the rows that were fitted")
-    _add_csv(command)
-    command.add_argument("--holdout", help="real rows that were not")
-    command.add_argument("--target", help="column that models are to predict")
-    command.add_argument("--random-state", type=_seed, default=0, help="default 0")
-    command.add_argument("--quiet", action="store_true", help="no progress bar")
-
-
-def _add_schema(commands: Any) -> None:
-    command = _command(commands, schema, "the JSON file to write")
-    command.add_argument("data", help="rows, .csv or .parquet")
-    _add_csv(command)
-
-
-def _add_csv(command: Parser) -> None:
-    """Add how CSV files that are read are written."""
-    add = command.add_argument_group("CSV files, also .gz, .bz2 and .xz").add_argument
-    add("--sep", type=_separator, default=",", help="default a comma; tab for tabs")
-    add("--encoding", type=_encoding, default="utf-8-sig", help="default utf-8")
-    add("--decimal", choices=[".", ","], default=".", help="default a point")
-    add("--na", action="append", default=[], help="missing entry, beside empty ones")
-    add("--date-format", help='such as "%%d.%%m.%%Y"; default ISO 8601')
-
-
-def _add_forecast(commands: Any) -> None:
-    command = _command(commands, forecast)
-    command.add_argument("schema", help="JSON file of public facts; see schema")
-    command.add_argument("--rows", type=int, required=True, help="about how many")
-    command.add_argument("--epsilon", type=float, required=True, help="budget")
-    command.add_argument("--delta", type=float, default=1e-5, help="default 1e-5")
-    _add_model(command)
-
-
-def _epsilon(text: str) -> float | None:
-    return None if text.lower() == "none" else float(text)
-
-
-def _separator(text: str) -> str:
-    found = {"tab": "\t", "\\t": "\t"}.get(text, text)
-    if len(found) != 1:
-        raise ValueError
-    return found
-
-
-def _encoding(text: str) -> str:
-    try:
-        return "utf-8-sig" if codecs.lookup(text).name == "utf-8" else text
-    except LookupError:
-        raise ValueError from None
-
-
-def _seed(text: str) -> int:
-    seed = int(text)
-    if not 0 <= seed < 2**32:
-        raise ValueError
-    return seed
-
-
-# What errors call them.
-_epsilon.__name__ = "number"
-_seed.__name__ = "seed"
-_separator.__name__ = "separator"
-_encoding.__name__ = "encoding"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -180,6 +182,21 @@ def _range(kind: str, series: pd.Series) -> dict[str, Any]:
         return {}
     levels = sorted(series.dropna().astype(str).unique())
     return {"levels": levels} if 0 < len(levels) <= MOST_LEVELS else {}
+
+
+def read_schema(path: str) -> Schema:
+    """Read the JSON file of a schema that a person has been through.
+
+    Raises
+    ------
+    ValueError
+        As `unmarked_schema`, and for what is no JSON.
+    """
+    try:
+        facts = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON file: {error}.") from None
+    return unmarked_schema(facts, path)
 
 
 def unmarked_schema(facts: Any, source: str) -> Schema:
