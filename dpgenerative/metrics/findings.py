@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -19,10 +18,7 @@ from dpgenerative.metrics import words
 from dpgenerative.metrics.dependence import AssociationDistance
 from dpgenerative.metrics.measuring import CHANCE, Measured, mean_change
 from dpgenerative.metrics.membership import AttackResult
-from dpgenerative.metrics.plots import SCORES, main_score, model_name
-
-if TYPE_CHECKING:
-    from dpgenerative.privacy.report import PrivacyReport
+from dpgenerative.metrics.plots import SCORES, main_score, mean_scores, model_name
 
 LIMITS = {
     "lost": (0.05, 0.20),
@@ -91,41 +87,17 @@ class Finding:
         return grade(self.severity)
 
 
-@dataclass(frozen=True)
-class Guarantee:
-    """What a fit guarantees to the unit of its privacy: one row, or a person."""
+def strength(epsilon: float) -> str:
+    """Return what to call a guarantee: strong, moderate or weak."""
+    names = {"good": "strong", "fair": "moderate", "weak": "weak"}
+    return names[grade(severity(epsilon, LIMITS["privacy"]))]
 
-    report: PrivacyReport
 
-    @property
-    def epsilon(self) -> float:
-        """The guaranteed epsilon; inf without privacy."""
-        return self.report.plan.guarantee[0]
-
-    @property
-    def delta(self) -> float:
-        return self.report.plan.guarantee[1]
-
-    @property
-    def private(self) -> bool:
-        return self.report.plan.private
-
-    @property
-    def most_rows(self) -> int:
-        """Rows that are protected together."""
-        return self.report.plan.rows_per_unit
-
-    @property
-    def strength(self) -> str:
-        names = dict(zip(GRADES, ("strong", "moderate", "weak"), strict=True))
-        return names[grade(severity(self.epsilon, LIMITS["privacy"]))]
-
-    @property
-    def best_guess(self) -> float:
-        """Most that a test of the unit's presence is right, both being as likely."""
-        # (1 + (e - 1 + 2 delta) / (e + 1)) / 2, written so that exp cannot overflow.
-        shrunk = math.exp(-self.epsilon)
-        return min((1 + self.delta * shrunk) / (1 + shrunk), 1.0)
+def best_guess(epsilon: float, delta: float) -> float:
+    """Return how often a test of presence is right at most, both being as likely."""
+    # (1 + (e - 1 + 2 delta) / (e + 1)) / 2, written so that exp cannot overflow.
+    shrunk = math.exp(-epsilon)
+    return min((1 + delta * shrunk) / (1 + shrunk), 1.0)
 
 
 def severity(value: float, limits: tuple[float, float]) -> float:
@@ -236,7 +208,7 @@ def _judge_models(utility: pd.DataFrame, target: Hashable) -> Iterator[Finding]:
     chance = 0.5 if metric == "auroc" else 0.0
     # One model: an average would hide a loss behind models that real rows mislead, and
     # the best on synthetic rows may be so by luck.
-    means = utility.groupby(["model", "trained_on"])[metric].mean().unstack()
+    means = mean_scores(utility, [metric])[metric]
     model = means["real"].idxmax()
     real, made = float(means.loc[model, "real"]), float(means.loc[model, "synthetic"])
     if real - chance < _LEAST_SKILL:

@@ -1,7 +1,7 @@
-"""What a release lost of single columns, judged on the rows themselves.
+"""Which columns of a synthetic table lost values, judged on the rows themselves.
 
-A schema that a fit has completed does not know of levels that were not found: rows read
-through it have lost the same ones, and nothing seems amiss.
+A schema that a fit has completed does not know the levels that were not found: real
+rows read through it have lost the same ones, and nothing seems amiss.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def lost_values(real: pd.DataFrame, synthetic: pd.DataFrame) -> pd.DataFrame:
 
 
 def changed_ranges(real: pd.DataFrame, synthetic: pd.DataFrame) -> pd.DataFrame:
-    """List columns of numbers or times that end far from where the real ones end.
+    """List columns of numbers or times whose range differs visibly from the real one.
 
     Parameters
     ----------
@@ -113,30 +113,28 @@ def _ranges(real: pd.Series, synthetic: pd.Series) -> Iterator[tuple[float, str]
     values, made = (_known(column) for column in (real, synthetic))
     if len(values) == 0 or len(made) == 0 or np.ptp(made) == 0:
         return
-    for sign in (1, -1):
-        found = _end(sign * values, sign * made)
+    for verb, sign, end in (("ends", 1, np.max), ("begins", -1, np.min)):
+        found = _beyond(sign * values, sign * made)
         if found is not None:
-            cut, share = found
-            ends = [_written(sign * (sign * x).max(), real) for x in (made, values)]
-            way = "ends" if sign > 0 else "begins"
-            whose = "real" if cut else "synthetic"
+            share, whose = found
+            place, wanted = (_written(end(each), real) for each in (made, values))
             between = f"{percent(share)} of the {whose} values lie between"
-            yield share, f"{way} at {ends[0]}, not {ends[1]} ({between})"
+            yield share, f"{verb} at {place}, not {wanted} ({between})"
 
 
-def _end(values: np.ndarray, made: np.ndarray) -> tuple[bool, float] | None:
-    """Return whether the upper end is cut, and the share of rows beyond; or None."""
+def _beyond(values: np.ndarray, made: np.ndarray) -> tuple[float, str] | None:
+    """Return which table reaches visibly higher, after the share of its rows there."""
     top, reached = values.max(), made.max()
     if abs(top - reached) <= LEAST_GAP * max(np.ptp(values), 1e-300):
         return None
-    cut = bool(top > reached)
-    longer, shorter = (values, made) if cut else (made, values)
-    beyond = int((longer > shorter.max()).sum())
-    share_of_draws = len(longer) / (len(longer) + len(shorter))
+    whose, longer, end = "synthetic", made, top
+    if top > reached:
+        whose, longer, end = "real", values, reached
+    n_beyond = int((longer > end).sum())
     # How often the largest values are all its own if both are of one population.
-    if share_of_draws**beyond > _LUCK:
+    if (len(longer) / (len(values) + len(made))) ** n_beyond > _LUCK:
         return None
-    return cut, beyond / len(longer)
+    return n_beyond / len(longer), whose
 
 
 def _known(column: pd.Series) -> np.ndarray:

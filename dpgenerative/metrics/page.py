@@ -12,7 +12,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -21,17 +21,21 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from matplotlib.axes import Axes
 
 from dpgenerative.metrics import words
-from dpgenerative.metrics.findings import LIMITS, Finding, Guarantee
+from dpgenerative.metrics.findings import LIMITS, Finding, best_guess, strength
 from dpgenerative.metrics.measuring import UTILITY_ROWS, Measured, Tables
 from dpgenerative.metrics.membership import FALSE_POSITIVE_RATES
 from dpgenerative.metrics.plots import (
     SCORES,
+    mean_scores,
     model_name,
     plot_association,
     plot_marginal,
     plot_roc,
     plot_utility,
 )
+
+if TYPE_CHECKING:
+    from dpgenerative.privacy.report import PrivacyReport
 
 MAX_PICTURES = 60
 """Columns drawn one by one, at most: those furthest off."""
@@ -43,7 +47,7 @@ def write_page(
     tables: Tables,
     measured: Measured,
     findings: Sequence[Finding],
-    guarantee: Guarantee | None,
+    privacy: PrivacyReport | None,
 ) -> str:
     """Return one HTML document without references to anything outside it."""
     ranked = sorted(findings, key=lambda each: each.order)
@@ -53,7 +57,7 @@ def write_page(
     return _template().render(
         tables=tables,
         measured=measured,
-        guarantee=guarantee,
+        privacy=privacy,
         findings=findings,
         ranked=ranked,
         weakest=kept[:n_weakest],
@@ -84,6 +88,8 @@ def _template() -> Template:
         "exact": words.exact,
         "joined": words.joined,
         "figure": _figure,
+        "strength": strength,
+        "best_guess": best_guess,
         "capitalised": lambda text: text[:1].upper() + text[1:],
     }
     return environment.get_template("page.html.jinja")
@@ -143,7 +149,7 @@ def _draw_scores(utility: pd.DataFrame) -> dict[str, str]:
 def _means(utility: pd.DataFrame) -> pd.DataFrame:
     """Return a row per model, and their mean; each score on real rows first."""
     names = [name for name in SCORES if name in utility]
-    means = utility.groupby(["model", "trained_on"], sort=False)[names].mean().unstack()
+    means = mean_scores(utility, names)
     means.loc["mean"] = means.mean()
     cells = [(name, source) for name in names for source in ("real", "synthetic")]
     return means[cells].rename(index=lambda model: model_name(str(model)))

@@ -1,18 +1,21 @@
 """Pictures of two tables: marginals, associations, utility, attacks.
 
 None of them touches pyplot or opens a window: each function draws on the axes it is
-given, or on a figure of its own.
+given, or on a figure of its own. Their look is matplotlib's style sheet
+``dpgenerative.metrics.pictures``.
 
 ==================== ===============================================================
 name                 draws
 ==================== ===============================================================
 `plot_marginals`     the share of every level or bin of every column
+`plot_marginal`      the same of one column
 `plot_association`   a heat map of the associations between columns
 `plot_utility`       scores of models trained on real and on synthetic rows
 `plot_roc`           ROC curves of attacks on log axes, and what the guarantee rules out
 ==================== ===============================================================
 
-All but an association matrix of the synthetic table alone show facts about real rows.
+Pictures of the synthetic table alone are as public as it is; all others show facts
+about real rows.
 """
 
 from __future__ import annotations
@@ -234,7 +237,7 @@ def plot_utility(
         metric = main_score(scores)
     if metric not in scores:
         raise ValueError(f"metric must be one of {list(scores)}; got {metric!r}.")
-    means = scores.groupby(["model", "trained_on"])[metric].mean().unstack()
+    means = mean_scores(scores, [metric])[metric]
     best_last = means.get("real", means["synthetic"])
     means = means.loc[best_last.sort_values(ascending=metric not in _ERRORS).index]
     place = {model: row for row, model in enumerate(means.index)}
@@ -316,6 +319,12 @@ def model_name(name: str) -> str:
 def main_score(scores: pd.DataFrame) -> str:
     """Return the score that counts most among those of a task."""
     return "auroc" if "auroc" in scores else "r2"
+
+
+def mean_scores(scores: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """Return a row per model, and a column per score and table trained on."""
+    by = ["model", "trained_on"]
+    return scores.groupby(by, sort=False)[names].mean().unstack()
 
 
 def _own_axes(size: tuple[float, float]) -> Axes:

@@ -20,7 +20,7 @@ import pandas as pd
 
 from dpgenerative.metrics import words
 from dpgenerative.metrics.columns import aligned, takes_tables
-from dpgenerative.metrics.findings import GRADES, Finding, Guarantee, judge
+from dpgenerative.metrics.findings import GRADES, Finding, judge
 from dpgenerative.metrics.measuring import Measured, Tables, measure
 from dpgenerative.metrics.page import write_page
 
@@ -171,7 +171,7 @@ def report(
     >>> report(None, real, public=True)
     Report(public=True)
     """
-    guarantee = _guarantee(synthesizer)
+    privacy = _privacy(synthesizer)
     if public:
         real = holdout = target = None
     elif real is None:
@@ -183,29 +183,27 @@ def report(
         raise ValueError(
             f"target must be one of {list(tables.synthetic.columns)}; got {target!r}."
         )
-    privacy = None if guarantee is None else guarantee.report
     measured = measure(tables, privacy, verbose)
     findings = tuple(judge(measured, target))
     return Report(
         public=public,
         findings=findings,
         privacy=privacy,
-        html=write_page(tables, measured, findings, guarantee),
+        html=write_page(tables, measured, findings, privacy),
         **vars(measured),
     )
 
 
-def _guarantee(synthesizer: Any) -> Guarantee | None:
+def _privacy(synthesizer: Any) -> PrivacyReport | None:
     if synthesizer is None:
         return None
     try:
-        privacy = synthesizer.privacy_
+        return synthesizer.privacy_
     except AttributeError:
         raise ValueError(
             f"synthesizer must be fitted, with an attribute privacy_; this "
             f"{type(synthesizer).__name__} has none."
         ) from None
-    return Guarantee(privacy)
 
 
 def _comparable(
