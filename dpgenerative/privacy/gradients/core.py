@@ -92,12 +92,12 @@ class LayerGradients:
         Returns
         -------
         list of Tensor
-            One of shape (n, *shape) per parameter, in the order of `parameters`.
+            One of shape ``(n, *shape)`` per parameter, in the order of `parameters`.
         """
         raise NotImplementedError
 
     def per_example(self, rows: slice = slice(None)) -> list[Tensor]:
-        """Return the gradients of some examples, (n, *shape) per parameter."""
+        """Return the gradients of some examples, ``(n, *shape)`` per parameter."""
         return added(self.of_call(*call) for call in self.calls(rows))
 
     def calls(self, rows: slice | Tensor) -> Iterator[tuple[Tensors, Tensors]]:
@@ -161,7 +161,7 @@ class LayerGradients:
         return sums
 
     def grouped(self, groups: Tensor, n_groups: int) -> list[Tensor]:
-        """Return sum of g_i over every group, one (n_groups, *shape) per parameter."""
+        """Return sum of g_i over every group, ``(n_groups, *shape)`` per parameter."""
         sums = []
         for g in self.per_example():
             zeros = g.new_zeros((n_groups, *g.shape[1:]))
