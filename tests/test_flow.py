@@ -123,7 +123,7 @@ def quadrature(n):
     """Return points of the unit square and their weights, dense at its border.
 
     The trapezoidal rule on a grid of normal quantiles: a flow that narrows the normal
-    law has a density without bound at the border of the square.
+    distribution has an unbounded density at the border of the square.
     """
     t = torch.linspace(-5.5, 5.5, n, dtype=torch.float64)
     points = torch.special.ndtr(t)
@@ -183,11 +183,11 @@ def largest_tvd(facts, found):
 def test_shapes(config):
     model = make_flow(THREE, config, scale=0.3)
     codes, positions, draws = random_rows(THREE, 7, dtype=torch.float32)
-    log_likelihood, image = model(codes, positions, draws)
+    log_likelihood, z = model(codes, positions, draws)
     assert log_likelihood.shape == (7,)
-    assert image.shape == (7, 3)
+    assert z.shape == (7, 3)
     assert log_likelihood.isfinite().all()
-    assert image.isfinite().all()
+    assert z.isfinite().all()
     sampled, inside = model.sample(11, torch.Generator().manual_seed(1))
     assert sampled.shape == inside.shape == (11, 3)
     assert sampled.dtype == torch.long
@@ -237,7 +237,7 @@ def test_density_integrates_to_one_over_the_unit_square(config):
     total = probabilities.sum().item()
     z = torch.randn(40_000, 2, generator=torch.Generator().manual_seed(3))
     v = model._pull(z)
-    # Without the anchor the base space is larger than the image of the unit square.
+    # Without the anchor the base space is larger than what the unit square maps to.
     inside = ((v > 0) & (v < 1 - 2e-6)).all(1).double().mean().item()
     assert total == pytest.approx(1 if config[0] else inside, abs=6e-3)
     assert config[0] or 0.5 < inside < 1
@@ -256,7 +256,7 @@ def test_sampling_frequencies_agree_with_probabilities(config):
         codes, _ = model.first.invert(v[((v > 0) & (v < 1 - 2e-6)).all(1)])
     seen = torch.bincount(rank_of(TWO, codes), minlength=len(expected))
     assert p_value(seen, expected) > 1e-4
-    # The untrained law has the same marginals at best, and is rejected.
+    # The untrained model has the same marginals at best, and is rejected.
     assert p_value(seen, product_of_masses(TWO, all_codes(TWO))) < 1e-6
 
 
@@ -342,11 +342,11 @@ def test_likelihood_is_the_change_of_variables_from_positions(config):
     codes, positions, draws = random_rows(facts, 5)
     log_likelihood, z = model(codes, positions, draws)
 
-    def image(code, position, draw):
+    def latents(code, position, draw):
         rows = code.unsqueeze(0), position.unsqueeze(0), draw.unsqueeze(0)
         return model(*rows)[1][0]
 
-    jacobian = vmap(jacrev(image, argnums=1))(codes, positions, draws)
+    jacobian = vmap(jacrev(latents, argnums=1))(codes, positions, draws)
     normal = torch.distributions.Normal(0.0, 1.0).log_prob(z).sum(1)
     expected = normal + torch.linalg.slogdet(jacobian)[1]
     assert torch.allclose(log_likelihood, expected, atol=1e-9)

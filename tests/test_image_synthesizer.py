@@ -75,12 +75,12 @@ def test_heads_are_those_of_torch(head):
     z = torch.randn(5, 7, 2, generator=generator(3)).double()
     found = model._log_decoded(images, z)
     logits = torch.stack([model.decoder(part) for part in z.unbind(1)], 1)
-    law = (
+    distribution = (
         torch.distributions.Bernoulli(logits=logits)
         if head == "bernoulli"
         else torch.distributions.Normal(logits.sigmoid(), 0.3)
     )
-    expected = law.log_prob(images.unsqueeze(1)).sum((2, 3, 4))
+    expected = distribution.log_prob(images.unsqueeze(1)).sum((2, 3, 4))
     assert torch.allclose(found, expected)
 
 

@@ -112,14 +112,14 @@ class Generator(Own):
 
 
 class Prepares(Own):
-    """Computes a constant when it is needed first, as laws of torch do."""
+    """Computes a constant when it is needed first, as distributions of torch do."""
 
     def log_prob(self, z):
-        if not hasattr(self, "law"):
-            self.law = torch.distributions.MultivariateNormal(
+        if not hasattr(self, "base"):
+            self.base = torch.distributions.MultivariateNormal(
                 torch.zeros(2), precision_matrix=torch.eye(2)
             )
-        return self.law.log_prob(z)
+        return self.base.log_prob(z)
 
 
 def closing_over():

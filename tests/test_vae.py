@@ -82,11 +82,11 @@ def log_decoded(model, z):
 
 
 @torch.no_grad()
-def exact(model, law=None):
+def exact(model, distribution=None):
     """Return log p(x) of all rows of cells, by quadrature over one latent."""
     z, step = grid()
-    law = law or model.latent_distribution
-    log_joint = log_decoded(model, z) + law.log_prob(z)
+    distribution = distribution or model.latent_distribution
+    log_joint = log_decoded(model, z) + distribution.log_prob(z)
     return torch.logsumexp(log_joint, 1) + math.log(step)
 
 
@@ -145,11 +145,11 @@ def test_importance_weights_close_the_gap():
     assert float(few.mean(0).mean()) < float(target.mean()) - 0.05
 
 
-def test_importance_weights_follow_the_fitted_law():
+def test_importance_weights_follow_the_fitted_distribution():
     model = make_vae(scale=0.5)
-    law = GaussianPrior(torch.tensor([0.7]), torch.tensor([[0.5]]))
+    distribution = GaussianPrior(torch.tensor([0.7]), torch.tensor([[0.5]]))
     before = exact(model)
-    model.latent_distribution = law
+    model.latent_distribution = distribution
     target = exact(model)
     assert (before - target).abs().max() > 0.1
     assert torch.allclose(model.log_likelihood(CODES, noise(50_000)), target, atol=0.05)
@@ -258,7 +258,7 @@ def test_priors_integrate_to_one_and_sample_what_they_say(name):
 
 
 @pytest.mark.parametrize("dim", [1, 3, 6])
-def test_the_mixture_on_axes_has_the_moments_of_the_normal_law(dim):
+def test_the_mixture_on_axes_has_the_moments_of_the_normal_distribution(dim):
     prior = MixturePrior.on_axes(dim)
     assert prior.means.shape == (2 * min(dim, 4), dim)
     assert torch.allclose(prior.means.mean(0), torch.zeros(dim), atol=1e-6)
@@ -270,10 +270,10 @@ def test_the_mixture_on_axes_has_the_moments_of_the_normal_law(dim):
 def test_priors_against_scipy():
     z = torch.randn(5, 2, generator=generator()).double()
     mean, root = torch.tensor([0.5, -0.5]), torch.tensor([[1.0, 0.0], [0.6, 0.7]])
-    law = multivariate_normal(mean.numpy(), (root @ root.T).numpy())
+    distribution = multivariate_normal(mean.numpy(), (root @ root.T).numpy())
     found = GaussianPrior(mean, root).log_prob(z.unsqueeze(0))
     assert found.shape == (1, 5)
-    assert np.allclose(found[0], law.logpdf(z.numpy()), atol=1e-5)
+    assert np.allclose(found[0], distribution.logpdf(z.numpy()), atol=1e-5)
     parts = [
         0.25 * multivariate_normal([0, 1], np.diag([0.3, 1.0])).pdf(z.numpy()),
         0.75 * multivariate_normal([2, -1], np.diag([0.1, 0.5])).pdf(z.numpy()),
@@ -323,7 +323,7 @@ def test_latent_mmd_is_the_sum_over_pairs_of_different_records(m, n_draws):
 
 
 def test_unbiased_mmd_of_pairs_has_the_mean_of_the_whole():
-    # 4000 pairs, and the same points as one partition: what the law's own sample has.
+    # 4000 pairs, and the same points as one partition.
     z = 0.5 * torch.randn(8000, 1, 1, generator=generator(6)).double()
     nodes = torch.randn(64, 1, generator=generator(7)).double()
     by_pairs = torch.stack([unbiased_mmd(pair, nodes) for pair in z.split(2)])
@@ -371,7 +371,7 @@ def test_divergences_grow_with_the_distance_and_pull_back(name):
     assert (pull.sum(0) > 0).all()
 
 
-# The law of the latents -----------------------------------------------------------
+# The distribution of the latents --------------------------------------------------
 
 
 def wide_latents():
@@ -395,21 +395,21 @@ def test_the_gaussian_of_moments():
     root = np.array([[1.0, 0.0], [0.8, 0.5]])
     z = np.array([1.0, -2.0]) + np.random.default_rng(0).normal(size=(5000, 2)) @ root.T
     exact = moments(torch.from_numpy(z), radius)
-    law = gaussian_of_moments(ReleasedMoments(exact, radius, 0.0, len(z)))
-    assert np.allclose(law.mean, z.mean(0), atol=1e-4)
-    covariance = (law.root @ law.root.T).numpy()
+    gaussian = gaussian_of_moments(ReleasedMoments(exact, radius, 0.0, len(z)))
+    assert np.allclose(gaussian.mean, z.mean(0), atol=1e-4)
+    covariance = (gaussian.root @ gaussian.root.T).numpy()
     assert np.allclose(covariance, np.cov(z.T, bias=True), atol=1e-3)
 
 
-def test_moments_of_mostly_noise_give_way_to_the_normal_law():
+def test_moments_of_mostly_noise_give_way_to_the_normal_distribution():
     rng = np.random.default_rng(0)
     exact = np.concatenate([[200.0], np.full(3, 20.0), 100 * np.eye(3).ravel()])
 
     def gap(std):
         noisy = exact + rng.normal(0, std, exact.shape)
-        law = gaussian_of_moments(ReleasedMoments(noisy, 4.0, std, 200))
-        off = (law.root @ law.root.T - torch.eye(3)).abs().max()
-        return float(law.mean.abs().max()), float(off)
+        gaussian = gaussian_of_moments(ReleasedMoments(noisy, 4.0, std, 200))
+        off = (gaussian.root @ gaussian.root.T - torch.eye(3)).abs().max()
+        return float(gaussian.mean.abs().max()), float(off)
 
     assert gap(1e-3)[0] == pytest.approx(0.4, rel=1e-3)
     assert gap(1e-3)[1] == pytest.approx(7 - 0.16, rel=1e-2)
@@ -420,9 +420,9 @@ def test_moments_of_mostly_noise_give_way_to_the_normal_law():
 def test_any_release_gives_a_gaussian(seed):
     # Few rows and much noise: negative counts and indefinite matrices.
     noise = np.random.default_rng(seed).normal(0, 100, 1 + 3 + 9)
-    law = gaussian_of_moments(ReleasedMoments(noise, 4.0, 0.0, 1))
-    assert torch.isfinite(law.sample(10, generator())).all()
-    variances = torch.linalg.eigvalsh(law.root @ law.root.T)
+    gaussian = gaussian_of_moments(ReleasedMoments(noise, 4.0, 0.0, 1))
+    assert torch.isfinite(gaussian.sample(10, generator())).all()
+    variances = torch.linalg.eigvalsh(gaussian.root @ gaussian.root.T)
     assert variances.min() >= 0.009
     assert variances.max() <= 16.1
 
@@ -472,16 +472,18 @@ def released(z, radius, std=0.0, seed=0):
         values = exact + rng.normal(0, std, exact.shape)
         return ReleasedMoments(values, radius, std, len(z))
 
-    law = gaussian_of_moments(noisy(moments(points, radius)))
-    cells = LatentCells.of_gaussian(law)
-    return law, mixture_of_moments(law, noisy(cell_moments(points, radius, cells)))
+    gaussian = gaussian_of_moments(noisy(moments(points, radius)))
+    cells = LatentCells.of_gaussian(gaussian)
+    return gaussian, mixture_of_moments(
+        gaussian, noisy(cell_moments(points, radius, cells))
+    )
 
 
 def test_the_mixture_of_moments_finds_clouds():
     z = two_clouds()
-    law, mixture = released(z, 10.0)
+    gaussian, mixture = released(z, 10.0)
     points = torch.from_numpy(z).float()
-    assert mixture.log_prob(points).mean() > law.log_prob(points).mean() + 0.3
+    assert mixture.log_prob(points).mean() > gaussian.log_prob(points).mean() + 0.3
     draws = mixture.sample(20_000, generator())
     assert np.allclose(draws.mean(0), z.mean(0), atol=0.05)
     assert np.allclose(torch.cov(draws.T), np.cov(z.T), atol=0.1)
@@ -489,11 +491,11 @@ def test_the_mixture_of_moments_finds_clouds():
     assert float(mixture.weights.sum()) == pytest.approx(1)
 
 
-def test_cells_of_mostly_noise_leave_the_law():
-    law, mixture = released(two_clouds(50), 4.0, std=1e4)
-    assert (mixture.means - law.mean).abs().max() < 0.2
+def test_cells_of_mostly_noise_leave_the_gaussian():
+    gaussian, mixture = released(two_clouds(50), 4.0, std=1e4)
+    assert (mixture.means - gaussian.mean).abs().max() < 0.2
     points = torch.randn(50, 2, generator=generator())
-    assert torch.allclose(law.log_prob(points), mixture.log_prob(points), atol=0.3)
+    assert torch.allclose(gaussian.log_prob(points), mixture.log_prob(points), atol=0.3)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -584,18 +586,18 @@ def test_chunks_do_not_change_scores_in_kind(monkeypatch):
 
 
 def test_the_moments_of_the_latents_are_reported_and_used():
-    with_law = fitted(prior_budget=0.1, reproducible=True)
+    with_moments = fitted(prior_budget=0.1, reproducible=True)
     without = fitted(prior_budget=0, reproducible=True)
     words = "moments of clipped latents"
-    assert words in str(with_law.privacy_)
+    assert words in str(with_moments.privacy_)
     assert words not in str(without.privacy_)
-    plan = with_law.privacy_.to_dict()["plan"]
+    plan = with_moments.privacy_.to_dict()["plan"]
     assert math.isfinite(plan["prior_multiplier"])
     assert without.privacy_.to_dict()["plan"]["prior_multiplier"] == math.inf
-    assert isinstance(with_law._model.latent_distribution, GaussianPrior)
+    assert isinstance(with_moments._model.latent_distribution, GaussianPrior)
     assert isinstance(without._model.latent_distribution, NormalPrior)
-    assert 0.99 < with_law.epsilon_ <= 1
-    assert with_law.noise_multiplier_ > without.noise_multiplier_
+    assert 0.99 < with_moments.epsilon_ <= 1
+    assert with_moments.noise_multiplier_ > without.noise_multiplier_
 
 
 def test_a_mixture_is_paid_for_by_two_releases(monkeypatch):
@@ -666,8 +668,8 @@ def test_a_divergence_of_ones_own_reaches_everything():
 
 
 def test_the_divergence_pulls_the_latents_to_the_prior():
-    def far(image, prior, generator):
-        return (image.mean - 3).square().mean()
+    def far(latents, prior, generator):
+        return (latents.mean - 3).square().mean()
 
     frame = table()
     near, moved = (
