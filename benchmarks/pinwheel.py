@@ -99,7 +99,7 @@ def make_plan() -> PrivacyPlan:
 
 def fit(x: Tensor, seed: int, std: float, with_divergence: bool) -> Autoencoder:
     """Train one autoencoder by term-wise DP-SGD."""
-    streams = Streams.create(seed, reproducible=True, device="cpu")
+    streams = Streams.create(seed, "reproducible", "cpu")
     model = Autoencoder(std, 0.0 if with_divergence else 1.0, streams.weights)
 
     def objective(rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -259,7 +259,7 @@ def joint_stds(multiplier: float) -> tuple[float, float]:
 
 def fit(run: Run, x: Tensor) -> Autoencoder:
     """Train one autoencoder."""
-    streams = Streams.create(run.seed, reproducible=True, device="cpu")
+    streams = Streams.create(run.seed, "reproducible", "cpu")
     model = Autoencoder(streams.weights)
 
     def objective(rows: Tensor) -> tuple[Tensor, Tensor]:

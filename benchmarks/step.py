@@ -94,7 +94,7 @@ def our_steps(model: nn.Module, losses, data: Tensor, strategies) -> dict:
     present = torch.ones(batch, dtype=torch.bool, device=device)
     params = list(model.parameters())
     generator = torch.Generator(device=device).manual_seed(0)
-    streams = Streams.create(None, False, device.type)
+    streams = Streams.create(None, "fresh", device.type)
     mechanisms = Mechanisms(streams.counts, streams.gradients)
 
     def objective(indices: Tensor) -> tuple[Tensor, None]:

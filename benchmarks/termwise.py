@@ -47,7 +47,7 @@ def autoencoder(generator: torch.Generator) -> tuple[VAE, list[int]]:
 
 def steps(model: VAE, codes: Tensor, name: str | None) -> dict[str, Callable]:
     """Return the plain and the private step with one divergence, or with none."""
-    streams = Streams.create(None, False, "cpu")
+    streams = Streams.create(None, "fresh", "cpu")
     rows = torch.arange(len(codes))
     present = torch.ones(len(codes), dtype=torch.bool)
     params = list(model.parameters())

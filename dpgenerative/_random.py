@@ -2,10 +2,10 @@
 
 Initial weights and samples follow `random_state`. The noise of counts comes from the
 operating system's cryptographic generator. So do Poisson draws and the noise of
-gradients in secure mode; else they come from statistical generators, each seeded by 128
-bits of the system's entropy of its own (on CUDA, noise of gradients by 64). With
-``reproducible=True`` all of them follow `random_state`, and the guarantee is given up
-towards whoever knows the seed.
+gradients where noise is "secure"; where it is "fresh" they come from statistical
+generators, each seeded by 128 bits of the system's entropy of its own (on CUDA, noise
+of gradients by 64). Where noise is "reproducible" all of them follow `random_state`,
+and the guarantee is given up towards whoever knows the seed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+NOISES = ("fresh", "reproducible", "secure")
+"""Where batches and noise come from."""
 N_GAUSSIANS = 4
 """Number of normals whose sum is one normal of `SecureGenerator`."""
 
@@ -60,7 +62,7 @@ class SecureGenerator:
 
     A normal is the sum of `N_GAUSSIANS` normals over the root of their number, each
     made of two uniforms of its own (Box and Muller; the other normal of the two goes
-    into another sum): to invert the floating-point sum an attacker would have to find
+    into another sum): to invert the floating-point sum an adversary would have to find
     all of them (Holohan and Braghin 2021).
 
     Edge cases: arrays of no entries are empty; a rate of 1 makes every `geometric` 1.
@@ -151,7 +153,7 @@ class Streams:
     counts : RandomSource
         Noise of counts, histograms and other sums over all rows.
     gradients : RandomSource or torch.Generator
-        Noise of gradients: the latter on CUDA (not in secure mode), the former
+        Noise of gradients: the latter on CUDA (unless noise is "secure"), the former
         elsewhere.
     """
 
@@ -177,46 +179,44 @@ class Streams:
                 generator.bit_generator.state = value
 
     @classmethod
-    def create(
-        cls,
-        random_state: int | None,
-        reproducible: bool,
-        device: str,
-        secure: bool = False,
-    ) -> Streams:
+    def create(cls, random_state: int | None, noise: str, device: str) -> Streams:
         """Open all streams of one fit.
 
         Parameters
         ----------
         random_state : int or None
             Seed of the initial weights; None takes fresh entropy.
-        reproducible : bool
-            Whether batches and noise follow `random_state` too.
+        noise : {"fresh", "reproducible", "secure"}
+            Whether batches and noise are seeded by the system's entropy, follow
+            `random_state` too, or come from `SecureGenerator`, as the noise of counts
+            always does unless "reproducible".
         device : str
             Where gradients live.
-        secure : bool, default=False
-            Whether batches and noise of gradients come from `SecureGenerator`, as the
-            noise of counts always does unless `reproducible`.
         """
         public, root = np.random.SeedSequence(random_state).spawn(2)
         weights, rows = public.spawn(2)
+        is_seeded, is_secure = noise == "reproducible", noise == "secure"
         batches, draws, counts, gradients = (
             root.spawn(4)
-            if reproducible
+            if is_seeded
             # Each takes 128 bits of the operating system's entropy of its own.
             else (np.random.SeedSequence() for _ in range(4))
         )
-        on_cuda = device == "cuda"
+        secure = SecureGenerator()
         return cls(
             weights=torch_generator(weights),
             rows=torch_generator(rows, device),
-            batches=SecureGenerator() if secure else np.random.default_rng(batches),
+            batches=secure if is_secure else np.random.default_rng(batches),
             draws=torch_generator(draws, device),
-            counts=np.random.default_rng(counts) if reproducible else SecureGenerator(),
-            gradients=SecureGenerator()
-            if secure
-            else torch_generator(gradients, device)
-            if on_cuda
-            # The fastest of numpy's for normals: noise takes a tenth of a step.
-            else np.random.Generator(np.random.SFC64(gradients)),
+            counts=np.random.default_rng(counts) if is_seeded else secure,
+            gradients=secure if is_secure else _fast_normals(gradients, device),
         )
+
+
+def _fast_normals(
+    seed: np.random.SeedSequence, device: str
+) -> RandomSource | torch.Generator:
+    if device == "cuda":
+        return torch_generator(seed, device)
+    # The fastest of numpy's for normals: noise takes a tenth of a step.
+    return np.random.Generator(np.random.SFC64(seed))

@@ -295,8 +295,9 @@ def _check_counts(owner: str, **counts: Any) -> None:
 
 
 def _streams(estimator: Synthesizer, random_state: int | None, device: str) -> Streams:
-    seeded = random_state is not None
-    return Streams.create(random_state, seeded, device, estimator.secure and not seeded)
+    noise = "secure" if estimator.secure else "fresh"
+    noise = noise if random_state is None else "reproducible"
+    return Streams.create(random_state, noise, device)
 
 
 # One step -------------------------------------------------------------------------

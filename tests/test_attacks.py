@@ -373,7 +373,7 @@ def fitted_vae(rows, epsilon, seed, n_steps):
         epsilon=epsilon, delta=1e-5, n_rows=n, sampling_rate=100 / n, n_steps=n_steps,
         marginal_budget=0.0, has_open_keys=False,
     )  # fmt: skip
-    streams = Streams.create(seed, False, "cpu")
+    streams = Streams.create(seed, "fresh", "cpu")
     data = torch.from_numpy(rows).float()
     train(
         model,

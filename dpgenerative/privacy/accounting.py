@@ -29,9 +29,11 @@ from scipy.special import log_ndtr, ndtr
 
 from dpgenerative.exceptions import InfeasibleBudgetError
 
-# The largest orders matter at epsilon below 0.2, the smallest above 10.
-_ORDERS = [1 + x / 10 for x in range(1, 100)] + list(range(11, 64))
-_ORDERS += [80, 100, 128, 180, 256, 360, 512, 720, 1024, 1448, 2048, 4096]
+RENYI_ORDERS = np.array(
+    [1 + x / 10 for x in range(1, 100)]
+    + [*range(11, 64), 80, 100, 128, 180, 256, 360, 512, 720, 1024, 1448, 2048, 4096]
+)
+"""The largest matter at epsilon below 0.2, the smallest above 10."""
 
 _LEAST_DELTA = 1e-10
 """Below this the rounding of the convolutions shows."""
@@ -137,33 +139,50 @@ def epsilon_of(
     z = joint_multiplier(r.noise_multiplier / math.sqrt(r.steps) for r in full)
     if not sampled:
         return 0.0 if math.isinf(z) else gaussian_epsilon(z, delta)
-    history = [(r.noise_multiplier, r.sampling_rate, r.steps) for r in sampled]
-    if not math.isinf(z):
-        history.append((z, 1.0, 1))
+    joined = [] if math.isinf(z) else [GaussianRelease(z)]
     # Where delta alone covers everything, the bounds fall below 0.
-    return max(0.0, _prv_epsilon(tuple(history), delta, target))
+    return max(0.0, _prv_epsilon((*sampled, *joined), delta, target))
 
 
-def _renyi_epsilon(history: Sequence[tuple[float, float, int]], delta: float) -> float:
-    from opacus.accountants import RDPAccountant  # takes a second
+def renyi_curve(releases: Sequence[GaussianRelease]) -> np.ndarray:
+    """Return the Renyi divergence of a composition at `RENYI_ORDERS`."""
+    from opacus.accountants.analysis.rdp import compute_rdp  # takes a second
 
-    accountant = RDPAccountant()
-    accountant.history = list(history)
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        return float(accountant.get_epsilon(delta=delta, alphas=_ORDERS))
+    curve = np.zeros(len(RENYI_ORDERS))
+    for r in releases:
+        if r.sampling_rate >= 1:
+            curve += r.steps * RENYI_ORDERS / (2 * r.noise_multiplier**2)
+            continue
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            found = compute_rdp(
+                q=r.sampling_rate, noise_multiplier=r.noise_multiplier, steps=r.steps,
+                orders=RENYI_ORDERS.tolist(),
+            )  # fmt: skip
+        curve += np.nan_to_num(np.asarray(found), nan=math.inf, posinf=math.inf)
+    return curve
+
+
+def epsilon_of_curve(curve: np.ndarray, delta: float) -> float:
+    """Return epsilon at delta (Canonne, Kamath and Steinke 2020, Prop. 12)."""
+    terms = np.log1p(-1 / RENYI_ORDERS)
+    terms -= np.log(delta * RENYI_ORDERS) / (RENYI_ORDERS - 1)
+    return max(0.0, float(np.min(curve + terms)))
 
 
 @lru_cache(maxsize=1024)
 def _prv_epsilon(
-    history: tuple[tuple[float, float, int], ...], delta: float, target: float
+    releases: tuple[GaussianRelease, ...], delta: float, target: float
 ) -> float:
-    renyi = _renyi_epsilon(history, delta)
-    eps_error = min(0.01, 0.01 * target)
-    if delta < _LEAST_DELTA or _grid_size(history, delta, eps_error) > _LARGEST_GRID:
+    curve = renyi_curve(releases)
+    renyi = epsilon_of_curve(curve, delta)
+    eps_error, delta_error = min(0.01, 0.01 * target), delta * _DELTA_ERROR
+    reach = epsilon_of_curve(curve, delta_error / 4) + 3
+    n_points = 2 * reach / _mesh(releases, delta_error, eps_error)
+    if delta < _LEAST_DELTA or n_points > _LARGEST_GRID:
         return renyi
     try:
-        both = directed_bounds(history, delta, eps_error)
+        both = directed_bounds(releases, delta, eps_error)
     except (RuntimeError, ValueError, IndexError):
         return renyi
     # A discretisation that breaks down shows as NaN or as a bound below zero.
@@ -191,26 +210,27 @@ class _AddedRow:
 
 
 def directed_bounds(
-    history: Sequence[tuple[float, float, int]], delta: float, eps_error: float
+    releases: Sequence[GaussianRelease], delta: float, eps_error: float
 ) -> tuple[float, float]:
     """Return upper bounds on epsilon where a row is removed, and where one is added.
 
     Parameters
     ----------
-    history : sequence of (noise multiplier, sampling rate, steps)
+    releases : sequence of GaussianRelease
     delta, eps_error : float
     """
     from opacus.accountants.analysis import prv
 
-    counts = [steps for _, _, steps in history]
-    removed = [prv.PoissonSubsampledGaussianPRV(q, z) for z, q, _ in history]
-    added = [_AddedRow(q, z) for z, q, _ in history]
+    counts = [r.steps for r in releases]
+    facts = [(r.sampling_rate, r.noise_multiplier) for r in releases]
+    removed = [prv.PoissonSubsampledGaussianPRV(*each) for each in facts]
+    added = [_AddedRow(*each) for each in facts]
     delta_error = delta * _DELTA_ERROR
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # By Renyi accounting, which bounds the losses of both directions.
         reach = prv.compute_safe_domain_size(removed, counts, eps_error, delta_error)
-    mesh = _mesh(sum(counts), delta_error, eps_error)
+    mesh = _mesh(releases, delta_error, eps_error)
     domain = prv.Domain.create_aligned(-reach, reach, mesh)
 
     def bound(losses: Sequence[Any]) -> float:
@@ -225,20 +245,12 @@ def directed_bounds(
         return bound(removed), bound(added)
 
 
-def _mesh(steps: int, delta_error: float, eps_error: float) -> float:
-    """Return the width of a grid on which losses err by eps_error (their Theorem)."""
-    return eps_error / math.sqrt(steps * math.log(12 / delta_error) / 2)
-
-
-def _grid_size(
-    history: Sequence[tuple[float, float, int]], delta: float, eps_error: float
+def _mesh(
+    releases: Sequence[GaussianRelease], delta_error: float, eps_error: float
 ) -> float:
-    """Return how many points `directed_bounds` would put on its grid."""
-    delta_error = delta * _DELTA_ERROR
-    reach = _renyi_epsilon(history, delta_error / 4) + 3
-    return (
-        2 * reach / _mesh(sum(steps for _, _, steps in history), delta_error, eps_error)
-    )
+    """Return the width of a grid on which losses err by eps_error (their Theorem)."""
+    steps = sum(r.steps for r in releases)
+    return eps_error / math.sqrt(steps * math.log(12 / delta_error) / 2)
 
 
 def calibrate(

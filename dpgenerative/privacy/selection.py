@@ -1,11 +1,11 @@
 """Accounting of a private selection: the best of a random number of trials.
 
 Formal guarantee (Papernot and Steinke, "Hyperparameter Tuning with Renyi Differential
-Privacy", ICLR 2022, Theorem 2, for the logarithmic law, eta = 0): let a trial be
-(lambda, e(lambda))-RDP for every order lambda. Draw K with ``P(K = k) = (1 - gamma)^k /
-(k log(1 / gamma))``, k = 1, 2, ..., run K trials independently, and release the best by
-a total order of what they return - nothing of the others, and not K. That is
-(lambda, e')-RDP with ::
+Privacy", ICLR 2022, Theorem 2, for the logarithmic distribution, eta = 0): let a trial
+be (lambda, e(lambda))-RDP for every order lambda. Draw K with ``P(K = k) = (1 -
+gamma)^k / (k log(1 / gamma))``, k = 1, 2, ..., run K trials independently, and release
+the best by a total order of what they return - nothing of the others, and not K. That
+is (lambda, e')-RDP with ::
 
     e' = e(lambda) + (1 - 1 / l) e(l) + log(1 / gamma) / l + log(E[K]) / (lambda - 1)
 
@@ -20,7 +20,6 @@ E[K] p, in total variation, of one of trials that do not; pay once on either sid
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,18 +29,18 @@ import numpy as np
 from scipy.optimize import brentq
 
 from dpgenerative._random import RandomSource
-from dpgenerative.privacy.accounting import GaussianRelease
+from dpgenerative.privacy.accounting import (
+    RENYI_ORDERS,
+    GaussianRelease,
+    epsilon_of_curve,
+    renyi_curve,
+)
 from dpgenerative.privacy.plan import PrivacyPlan
-
-ORDERS = np.r_[
-    1.1:10.95:0.1, 11:64, 80, 100, 128, 180, 256, 360, 512, 720, 1024, 1448, 2048, 4096
-]
-"""Renyi orders at which curves are kept."""
 
 
 @dataclass(frozen=True)
 class TrialDistribution:
-    """Logarithmic law of the number of trials.
+    """Logarithmic distribution of the number of trials.
 
     Attributes
     ----------
@@ -53,7 +52,7 @@ class TrialDistribution:
 
     @cached_property
     def gamma(self) -> float:
-        """The law's parameter in (0, 1), from its mean ``(1/g - 1) / log(1/g)``."""
+        """The parameter in (0, 1), from its mean ``(1/g - 1) / log(1/g)``."""
 
         def excess(log_gamma: float) -> float:
             return math.log(math.expm1(-log_gamma) / -log_gamma / self.mean)
@@ -82,42 +81,18 @@ def best_of(
     return best
 
 
-def renyi_curve(releases: Sequence[GaussianRelease]) -> np.ndarray:
-    """Return the Renyi divergence of a composition at `ORDERS`."""
-    from opacus.accountants.analysis.rdp import compute_rdp  # takes a second
-
-    curve = np.zeros(len(ORDERS))
-    for release in releases:
-        z, q = release.noise_multiplier, release.sampling_rate
-        if q >= 1:
-            curve += release.steps * ORDERS / (2 * z * z)
-            continue
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            found = compute_rdp(
-                q=q, noise_multiplier=z, steps=release.steps, orders=ORDERS.tolist()
-            )
-        curve += np.nan_to_num(np.asarray(found), nan=math.inf, posinf=math.inf)
-    return curve
-
-
-def selected_curve(curve: np.ndarray, law: TrialDistribution) -> np.ndarray:
+def selected_curve(curve: np.ndarray, trials: TrialDistribution) -> np.ndarray:
     """Return the Renyi divergence of the best trial (Theorem 2, eta = 0)."""
-    other = (1 - 1 / ORDERS) * curve - math.log(law.gamma) / ORDERS
-    result: np.ndarray = curve + np.min(other) + math.log(law.mean) / (ORDERS - 1)
+    orders = RENYI_ORDERS
+    other = (1 - 1 / orders) * curve - math.log(trials.gamma) / orders
+    result: np.ndarray = curve + np.min(other) + math.log(trials.mean) / (orders - 1)
     return result
-
-
-def epsilon_of_curve(curve: np.ndarray, delta: float) -> float:
-    """Return epsilon at delta (Canonne, Kamath and Steinke 2020, Prop. 12)."""
-    terms = np.log1p(-1 / ORDERS) - np.log(delta * ORDERS) / (ORDERS - 1)
-    return max(0.0, float(np.min(curve + terms)))
 
 
 def selection_epsilon(
     plans: Sequence[PrivacyPlan],
     score_multiplier: float,
-    law: TrialDistribution,
+    trials: TrialDistribution,
     epsilon: float,
     delta: float,
 ) -> float:
@@ -126,9 +101,10 @@ def selection_epsilon(
     A trial draws one of the plans, cuts the rows in two at random, each row by itself,
     fits by the plan on one part and scores, by a Gaussian release, on the other. One
     row lies in one part. Given the parts of all other rows and the plan, the trial with
-    that row is a mixture of two laws: in the one it moves the fit, and the score only
-    through it; in the other the score alone. The Renyi divergence from the trial
-    without it is at most the larger of the two, in both directions, by quasi-convexity.
+    that row is a mixture of two distributions: in the one it moves the fit, and the
+    score only through it; in the other the score alone. The Renyi divergence from the
+    trial without it is at most the larger of the two, in both directions, by
+    quasi-convexity.
 
     Parameters
     ----------
@@ -136,7 +112,7 @@ def selection_epsilon(
         Of a trial's fit, one per candidate. Their row counts are not counted here.
     score_multiplier : float
         Noise multiplier of the score.
-    law : TrialDistribution
+    trials : TrialDistribution
     epsilon, delta : float
         Target. Epsilon weighs the cost of released keys, so that the answer holds only
         if it is at most this.
@@ -149,12 +125,12 @@ def selection_epsilon(
     curves = [renyi_curve(plan.releases) for plan in plans]
     curves.append(renyi_curve([GaussianRelease(score_multiplier)]))
     keys = max(plan.threshold_delta for plan in plans)
-    rest = delta - (1 + math.exp(epsilon)) * law.mean * keys
+    rest = delta - (1 + math.exp(epsilon)) * trials.mean * keys
     if rest <= 0:
         return math.inf
-    return epsilon_of_curve(selected_curve(np.max(curves, axis=0), law), rest)
+    return epsilon_of_curve(selected_curve(np.max(curves, axis=0), trials), rest)
 
 
-def key_share(law: TrialDistribution, epsilon: float) -> float:
+def key_share(trials: TrialDistribution, epsilon: float) -> float:
     """Return the part of delta that a trial's delta may be: 1 / (1 + e^eps) E[K]."""
-    return 1 / ((1 + math.exp(epsilon)) * law.mean)
+    return 1 / ((1 + math.exp(epsilon)) * trials.mean)

@@ -197,7 +197,9 @@ class Synthesizer(BaseEstimator):
         charge(self._owner, self._epsilon, self.delta, kept.name if kept else None)
         seed = kept.seed if kept else seed
         device = self._device()
-        streams = Streams.create(seed, self.reproducible, device, self.secure)
+        noise = "secure" if self.secure else "fresh"
+        noise = "reproducible" if self.reproducible else noise
+        streams = Streams.create(seed, noise, device)
         mechanisms = self._mechanisms(streams)
         learned = self._ordered(schema.modelled)
         fitted = self._fit(rows, learned, streams, mechanisms, device, public, kept)

@@ -312,7 +312,7 @@ def noise_that_follows_the_seed(patch):
         Streams,
         "create",
         classmethod(
-            lambda cls, seed, reproducible, device: whole(cls, seed, True, device)
+            lambda cls, seed, noise, device: whole(cls, seed, "reproducible", device)
         ),
     )
 

@@ -69,8 +69,7 @@ SAMPLED = [
 
 @pytest.mark.parametrize("releases", SAMPLED)
 def test_each_direction_has_the_cost_of_connected_dots(releases):
-    history = [(r.noise_multiplier, r.sampling_rate, r.steps) for r in releases]
-    ours = directed_bounds(history, DELTA, 0.01)
+    ours = directed_bounds(releases, DELTA, 0.01)
     total = losses(releases)
     exact = [
         direction.get_epsilon_for_delta(DELTA)
@@ -85,7 +84,7 @@ def test_the_larger_direction_counts(monkeypatch):
     releases = [GaussianRelease(1.3, 0.03, 70)]
     for both in ((2.0, 3.0), (3.0, 2.0), (math.nan, 3.0), (3.0, -0.1)):
         monkeypatch.setattr(accounting, "directed_bounds", lambda *_, b=both: b)
-        monkeypatch.setattr(accounting, "_renyi_epsilon", lambda *_: 4.0)
+        monkeypatch.setattr(accounting, "epsilon_of_curve", lambda *_: 4.0)
         accounting._prv_epsilon.cache_clear()
         found = epsilon_of(releases, DELTA)
         assert found == (3.0 if min(both) > 0 else 4.0)

@@ -22,7 +22,7 @@ from tests.privacy import test_sampling as sampling
 
 
 def mechanisms():
-    streams = Streams.create(None, False, "cpu")
+    streams = Streams.create(None, "fresh", "cpu")
     return Mechanisms(streams.counts, streams.gradients)
 
 
@@ -109,7 +109,7 @@ def test_noise_never_repeats():
 
 def test_noise_does_not_depend_on_the_values():
     def noise(value):
-        streams = Streams.create(1, True, "cpu")
+        streams = Streams.create(1, "reproducible", "cpu")
         door = Mechanisms(streams.counts, streams.gradients)
         values = torch.full((100,), value, dtype=torch.float64)
         (noisy,) = noisy_gradient(door, [values], [1.0])
@@ -264,8 +264,8 @@ def test_thresholded_keys_come_in_an_order_of_their_own():
 
 
 def test_streams_follow_the_seed_only_where_allowed():
-    def private(reproducible):
-        streams = Streams.create(0, reproducible, "cpu")
+    def private(noise):
+        streams = Streams.create(0, noise, "cpu")
         return (
             streams.counts.integers(2**60),
             streams.batches.integers(2**60),
@@ -274,16 +274,17 @@ def test_streams_follow_the_seed_only_where_allowed():
         )
 
     weights = [
-        torch.rand(3, generator=Streams.create(0, False, "cpu").weights) for _ in "ab"
+        torch.rand(3, generator=Streams.create(0, "fresh", "cpu").weights) for _ in "ab"
     ]
     assert torch.equal(*weights)
-    assert not set(private(False)) & set(private(False))
-    assert private(True) == private(True)
-    assert len(set(private(True))) == 4
+    assert not set(private("fresh")) & set(private("fresh"))
+    assert not set(private("secure")) & set(private("secure"))
+    assert private("reproducible") == private("reproducible")
+    assert len(set(private("reproducible"))) == 4
 
 
 def test_every_stream_has_entropy_of_its_own():
-    streams = Streams.create(0, False, "cpu")
+    streams = Streams.create(0, "fresh", "cpu")
     assert isinstance(streams.counts, SecureGenerator)
     seeds = [rng.bit_generator.seed_seq for rng in (streams.batches, streams.gradients)]
     assert seeds[0].entropy != seeds[1].entropy
@@ -307,7 +308,7 @@ def test_noise_keeps_more_of_its_seed_than_32_bits():
         torch.rand(3, generator=torch.Generator().manual_seed(5)),
         torch.rand(3, generator=torch.Generator().manual_seed(5 + 2**32)),
     )
-    streams = Streams.create(None, False, "cpu")
+    streams = Streams.create(None, "fresh", "cpu")
     assert isinstance(streams.gradients, np.random.Generator)
     assert streams.gradients.bit_generator.state["state"]["state"].nbytes >= 16
 

@@ -353,12 +353,14 @@ def behind(door):
         patch.setattr(
             Streams,
             "create",
-            lambda seed, reproducible, device, secure=False: create(0, True, device),
+            lambda seed, noise, device: create(0, "reproducible", device),
         )
         patch.setattr(Synthesizer, "_mechanisms", lambda self, streams: door(streams))
         patch.setattr(search, "SecureGenerator", Coupled)
         patch.setattr(
-            search, "Mechanisms", lambda rng, _: door(Streams.create(0, True, "cpu"))
+            search,
+            "Mechanisms",
+            lambda rng, _: door(Streams.create(0, "reproducible", "cpu")),
         )
         yield
 

@@ -20,7 +20,7 @@ from dpgenerative.privacy.accounting import GaussianRelease, gaussian_epsilon
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import make_plan
 from dpgenerative.privacy.selection import (
-    ORDERS,
+    RENYI_ORDERS,
     TrialDistribution,
     best_of,
     epsilon_of_curve,
@@ -83,7 +83,7 @@ def test_the_law_has_its_mean_and_the_logarithmic_probabilities(mean):
 @pytest.mark.parametrize("order_at", [4, 20, 60, 100])
 def test_the_theorem_bounds_the_exact_divergence(mean, order_at):
     law = TrialDistribution(mean)
-    order = ORDERS[order_at]
+    order = RENYI_ORDERS[order_at]
     bound = selected_curve(renyi_curve([GaussianRelease(Z)]), law)[order_at]
     for pair in ((1, 0), (0, 1)):
         first, second = (lambda y, s=s: density(y, s, law) for s in pair)
@@ -108,7 +108,7 @@ def test_the_bound_is_the_one_of_an_independent_accountant(mean):
     event = accounting.dp_event.RepeatAndSelectDpEvent(
         accounting.ComposedDpEvent([gaussian, steps]), mean, 0
     )
-    accountant = rdp.RdpAccountant(ORDERS.tolist())
+    accountant = rdp.RdpAccountant(RENYI_ORDERS.tolist())
     theirs = accountant.compose(event).get_epsilon(1e-5)
     releases = [GaussianRelease(4.0), GaussianRelease(1.1, 0.02, 200)]
     ours = epsilon_of_curve(selected_curve(renyi_curve(releases), law), 1e-5)

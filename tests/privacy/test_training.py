@@ -90,7 +90,7 @@ def test_partitions_are_drawn_not_cut():
     gradient = PrivateGradient(
         Clipper("flat", 1.0, group_bound=1.0), 1.0, 16.0, PARTITIONS
     )
-    streams = Streams.create(None, False, "cpu")
+    streams = Streams.create(None, "fresh", "cpu")
     loop.train(
         model, objective, 16, plan_of(16, 1.0, 200), gradient,
         loop.TrainingOptions("sgd", 0.01, 0.0),
