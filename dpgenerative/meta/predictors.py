@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_bool_dtype, is_float_dtype
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.compose import make_column_transformer
 from sklearn.dummy import DummyClassifier
@@ -100,11 +101,7 @@ class _SyntheticPredictor(BaseEstimator):
             of this kind.
         """
         synthesizer, X, y, public = self._private_fit(X, y, public)
-        self.synthesizer_ = synthesizer.fit(X, y, public=public)
-        self.learner_ = self._taught(*self._synthetic(synthesizer))
-        self.n_features_in_ = synthesizer.n_features_in_
-        take_feature_names(self, synthesizer)
-        return self
+        return self._learned_from(synthesizer.fit(X, y, public=public))
 
     @available_if(_learner_has("predict"))
     def predict(self, X: Any) -> np.ndarray:
@@ -118,8 +115,13 @@ class _SyntheticPredictor(BaseEstimator):
         -------
         ndarray of shape (n_samples,)
         """
+        return self._asked("predict", X)
+
+    def _asked(self, method: str, X: Any) -> np.ndarray:
+        """Return what a method of the fitted learner says of rows."""
         check_is_fitted(self)
-        return self.learner_.predict(self._rows(X))
+        found: np.ndarray = getattr(self.learner_, method)(as_container(self._owner, X))
+        return found
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
@@ -165,21 +167,13 @@ class _SyntheticPredictor(BaseEstimator):
         if not (self.synthesizer is None or isinstance(self.synthesizer, Synthesizer)):
             rule = "must be a synthesizer of this package or None"
             refuse(self._owner, "synthesizer", rule, self.synthesizer)
-        if public is not None:
-            if not (isinstance(public, tuple) and len(public) == 2):
-                raise ValueError(
-                    f"{self._owner}: public must be a pair (X, y), as the private rows "
-                    "are."
-                )
-            public = self._converted(*public)
-        return self._new_synthesizer(), *self._converted(X, y), public
+        X, y = self._read(X, y)
+        if isinstance(public, tuple) and len(public) == 2:
+            public_X, public_y = self._read(*public)
+            public = public_X, self._target(public_y)
+        return self._new_synthesizer(), X, self._target(y), public
 
-    def _converted(self, X: Any, y: Any) -> tuple[Any, pd.Series]:
-        """Return rows and targets as the synthesizer is to read them."""
-        X, y = self._in_containers(X, y)
-        return X, self._target(y)
-
-    def _in_containers(self, X: Any, y: Any) -> tuple[Any, Any]:
+    def _read(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Return rows and targets in containers of dtypes that no value decides."""
         if isinstance(y, (list, tuple)):
             y = self._of_list(list(y))
@@ -194,10 +188,13 @@ class _SyntheticPredictor(BaseEstimator):
         # As `clone`, which would change what the synthesizer's pickles hold.
         return BaseEstimator.__sklearn_clone__(self.synthesizer)
 
-    def _stated(self, name: Any) -> Any:
-        """Return what the synthesizer's schema says of the target, if anything."""
-        schema = getattr(self.synthesizer, "schema", None)
-        return schema[name] if isinstance(schema, Schema) and name in schema else None
+    def _learned_from(self, synthesizer: Synthesizer) -> Self:
+        """Fit the learner to a sample of the fitted synthesizer."""
+        self.synthesizer_ = synthesizer
+        self.learner_ = self._taught(*self._synthetic(synthesizer))
+        self.n_features_in_ = synthesizer.n_features_in_
+        take_feature_names(self, synthesizer)
+        return self
 
     def _synthetic(self, synthesizer: Synthesizer) -> tuple[Any, np.ndarray]:
         """Return synthetic rows whose target is known, and their targets."""
@@ -238,9 +235,6 @@ class _SyntheticPredictor(BaseEstimator):
     def _boosting(self) -> Any:
         """Return the last step of the default learner."""
         return self._default_class(early_stopping=False, random_state=self._seed())
-
-    def _rows(self, X: Any) -> Any:
-        return as_container(self._owner, X)
 
     # What a subclass states -----------------------------------------------------
 
@@ -338,32 +332,28 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
         self.n_samples = n_samples
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, public: Any = None) -> Self:
-        super().fit(X, y, public)
+    @property
+    def classes_(self) -> np.ndarray:
+        """Labels that are public or were found privately, sorted."""
+        check_is_fitted(self)
         target = self.synthesizer_.schema_.columns[-1]
         levels = [level for level in target.levels or () if level != target.other]
-        self.classes_ = np.unique(self._restored(pd.Series(levels, dtype=object)))
-        return self
-
-    fit.__doc__ = _SyntheticPredictor.fit.__doc__
+        return np.unique(self._restored(pd.Series(levels, dtype=object)))
 
     @available_if(_learner_has("predict_proba"))
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of every class in `classes_`, of shape (n, k)."""
-        check_is_fitted(self)
-        return self._by_class(self.learner_.predict_proba(self._rows(X)), 0.0)
+        return self._by_class(self._asked("predict_proba", X), 0.0)
 
     @available_if(_learner_has("predict_log_proba"))
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithm of `predict_proba`."""
-        check_is_fitted(self)
-        return self._by_class(self.learner_.predict_log_proba(self._rows(X)), -np.inf)
+        return self._by_class(self._asked("predict_log_proba", X), -np.inf)
 
     @available_if(_learner_has("decision_function"))
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the classifier's decision values, of shape (n,) or (n, k)."""
-        check_is_fitted(self)
-        found: np.ndarray = self.learner_.decision_function(self._rows(X))
+        found = self._asked("decision_function", X)
         if found.ndim == 1 and len(self.classes_) > 2:
             found = np.column_stack([-found, found])
         return self._by_class(found, -np.inf)
@@ -393,17 +383,17 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
             codes = level_indices(y, dtype.categories.tolist())
             found = pd.Categorical.from_codes(codes, dtype=dtype)
             return pd.Series(found, index=y.index, name=y.name)
-        if isinstance(y.dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(y):
+        if isinstance(y.dtype, pd.CategoricalDtype) or is_bool_dtype(y):
             return y
-        column = self._stated(y.name)
-        if column is not None:
-            if column.numeric:
+        schema = getattr(self.synthesizer, "schema", None)
+        if isinstance(schema, Schema) and y.name in schema:
+            if schema[y.name].numeric:
                 raise ValueError(
                     f"{self._owner}: the schema says that the target {y.name!r} is "
-                    f"{column.kind}. State it as categorical, with its levels."
+                    f"{schema[y.name].kind}. State it as categorical, with its levels."
                 )
             return y
-        if pd.api.types.is_float_dtype(y.dtype):
+        if is_float_dtype(y.dtype):
             raise ValueError(
                 f"Unknown label type: {y.dtype}. {self._owner} takes labels as "
                 "integers, booleans, strings or categories; if these numbers are "
@@ -539,23 +529,18 @@ def _default_learner(rows: Any, boosting: Any) -> Any:
     """Return a pipeline that handles a table of any dtypes, by dtypes alone."""
     if isinstance(rows, np.ndarray) and rows.dtype.kind in "biuf":
         return boosting
-    dtypes = rows.dtypes if isinstance(rows, pd.DataFrame) else [object] * rows.shape[1]
-    nominal = [
-        place
-        for place, dtype in enumerate(dtypes)
-        if not (is_real_dtype(dtype) or pd.api.types.is_bool_dtype(dtype))
-    ]
-    numeric = [place for place in range(rows.shape[1]) if place not in nominal]
+    dtypes = pd.DataFrame(rows).dtypes
+    numeric = np.array([is_real_dtype(d) or is_bool_dtype(d) for d in dtypes])
     encoder = OrdinalEncoder(
         handle_unknown="use_encoded_value",
         unknown_value=np.nan,
         max_categories=MOST_LEVELS,
     )
     columns = make_column_transformer(
-        (make_pipeline(FunctionTransformer(_as_levels), encoder), nominal),
+        (make_pipeline(FunctionTransformer(_as_levels), encoder), ~numeric),
         (FunctionTransformer(_as_floats), numeric),
     )
-    boosting = boosting.set_params(categorical_features=list(range(len(nominal))))
+    boosting.set_params(categorical_features=list(range(sum(~numeric))))
     return make_pipeline(columns, boosting)
 
 
@@ -563,8 +548,7 @@ def _as_levels(rows: Any) -> np.ndarray:
     """Return a table of any values as strings, None where they are missing."""
     frame = pd.DataFrame(rows)
     texts = np.empty(frame.shape, dtype=object)
-    for j in range(frame.shape[1]):
-        column = frame.iloc[:, j]
+    for j, (_, column) in enumerate(frame.items()):
         # Objects that are no text or number are missing, and asked nothing.
         is_held = holds_objects(column.dtype)
         own = map(plain, column) if is_held else column.astype(object)

@@ -234,7 +234,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         """
         self._check_parameters()
         X, y = _containers(self.estimator, X, y)
-        public = _public_containers(self.estimator, public)
+        public = _in_pandas(public)
         candidates = self._candidates()
         fits = [self._planned(params, X, y, public) for params in candidates]
         charge(type(self).__name__, self.epsilon, self.delta)
@@ -340,7 +340,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             return list(ParameterSampler(given, self.n_candidates, random_state=seed))
         return list(ParameterGrid(given))
 
-    def _clone(self, params: Mapping[str, Any], budget: _Budget | None = None) -> Any:
+    def _clone(self, params: Mapping[str, Any], epsilon: float, delta: float) -> Any:
         """Return an unfitted candidate with a trial's budget."""
         estimator = clone(self.estimator)
         if not isinstance(estimator, Synthesizer) and estimator.synthesizer is None:
@@ -359,22 +359,18 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
                 "max_rows_per_unit, since rows of one person could be fitted and held "
                 "out at once, and no image_shape."
             )
-        inner.set_params(verbose=0)
-        if budget is not None:
-            inner.set_params(epsilon=budget.epsilon, delta=budget.delta)
+        inner.set_params(epsilon=epsilon, delta=delta, verbose=0)
         return estimator
 
     def _planned(
         self, params: Mapping[str, Any], X: Any, y: Any, public: Any
     ) -> tuple[Synthesizer, Schema]:
         """Return a candidate's synthesizer and what is public about its table."""
-        estimator = self._clone(params)
-        inner = _synthesizer(estimator).set_params(epsilon=1.0, delta=1e-5)
-        if inner is not estimator:
-            estimator.set_params(synthesizer=inner)
-            inner, X, y, public = estimator._private_fit(X, y, public)
-        _, _, schema, _ = inner._prepare(X, y, public)
-        return inner, schema.modelled
+        synthesizer = self._clone(params, epsilon=1.0, delta=1e-5)
+        if not isinstance(synthesizer, Synthesizer):
+            synthesizer, X, y, public = synthesizer._private_fit(X, y, public)
+        _, _, schema, _ = synthesizer._prepare(X, y, public)
+        return synthesizer, schema.modelled
 
     def _calibrated(
         self, fits: Sequence[tuple[Synthesizer, Schema]], n_rows: int, epsilon: float
@@ -404,7 +400,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     ) -> _Trial:
         """Fit a random candidate and score it; -inf where it fails."""
         index = int(rng.integers(len(candidates)))
-        estimator = self._clone(candidates[index], budget)
+        estimator = self._clone(candidates[index], budget.epsilon, budget.delta)
         held_out = rng.random(len(X)) < self.holdout
         try:
             estimator.fit(rows(X, ~held_out), rows(y, ~held_out), public=public)
@@ -622,11 +618,11 @@ def _containers(estimator: Any, X: Any, y: Any) -> tuple[Any, Any]:
     if isinstance(estimator, Synthesizer):
         owner = type(estimator).__name__
         return in_pandas(owner, X), in_pandas(owner, y)
-    return estimator._in_containers(X, y)
+    return estimator._read(X, y)
 
 
-def _public_containers(estimator: Any, public: Any) -> Any:
+def _in_pandas(public: Any) -> Any:
     """Return public rows in the containers of the private ones."""
-    if isinstance(public, tuple) and len(public) == 2:
-        return _containers(estimator, *public)
-    return _containers(estimator, public, None)[0] if public is not None else None
+    if isinstance(public, tuple):
+        return tuple(in_pandas("PrivateSearch", part) for part in public)
+    return in_pandas("PrivateSearch", public)
