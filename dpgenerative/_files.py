@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -9,18 +9,26 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-@contextmanager
-def atomic_write(path: str | os.PathLike[str], private: bool = False) -> Iterator[Path]:
-    """Yield a new file beside `path`, which takes its place where all went well.
-
-    What was at `path` stays as it is until then, and for good where an error comes.
-    Only its owner may read a `private` file.
-    """
+def require_place(path: str | os.PathLike[str]) -> Path:
+    """Require that a file can be written at `path`."""
     target = Path(path)
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a folder, not a file.")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"The folder {target.parent} does not exist.")
+    if not os.access(target.parent, os.W_OK):
+        raise PermissionError(f"Nothing can be written to the folder {target.parent}.")
+    return target
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str], private: bool = False) -> Iterator[Path]:
+    """Yield a new file beside `path`, which replaces it if no error is raised.
+
+    Until then, and after an error, whatever was at `path` stays as it is. Only its
+    owner may read a `private` file.
+    """
+    target = require_place(path)
     handle, name = tempfile.mkstemp(
         dir=target.parent, prefix=f".{target.name}.", suffix=".part"
     )

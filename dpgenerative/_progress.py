@@ -1,4 +1,4 @@
-"""Progress bars, where somebody watches."""
+"""Progress bars in terminals and notebooks."""
 
 from __future__ import annotations
 

@@ -11,10 +11,9 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dpgenerative._files import atomic_write
+from dpgenerative._files import atomic_write, require_place
 
 # Commands import what they need, so that --help is there at once.
 if TYPE_CHECKING:
@@ -190,15 +189,9 @@ def forecast(options: argparse.Namespace) -> None:
 
 def _check_output(options: argparse.Namespace) -> None:
     """Refuse a place that cannot be written, before a budget is spent."""
-    target = Path(options.output)
-    if target.is_dir():
-        raise IsADirectoryError(f"{target} is a folder, not a file.")
+    target = require_place(options.output)
     if target.exists() and not options.force:
         raise FileExistsError(f"{target} exists; --force replaces it.")
-    if not os.access(target.absolute().parent, os.W_OK):
-        raise FileNotFoundError(
-            f"{target} cannot be written: no such folder, or no right."
-        )
 
 
 def _model(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
@@ -325,7 +318,7 @@ def _output(what: str, required: bool = True) -> tuple[Option, Option]:
 
 
 _CSV = (
-    _option("--sep", type=separator, default=",", help="of CSV files; default ,"),
+    _option("--sep", type=separator, default=",", help="default a comma; tab for tabs"),
     _option("--encoding", type=encoding, default="utf-8-sig", help="default utf-8"),
     _option("--decimal", choices=[".", ","], default=".", help="default a point"),
     _option("--na", action="append", default=[], help="entry that is missing"),
@@ -346,7 +339,7 @@ COMMANDS: dict[Callable[[argparse.Namespace], None], tuple[Option, ...]] = {
         *_output("the model file to write"),
         _option("data", help="private rows, .csv (also .gz, .bz2, .xz) or .parquet"),
         *_CSV,
-        _option("--epsilon", type=number, required=True, help="none for no privacy"),
+        _option("--epsilon", type=number, required=True, help="budget, or none"),
         _DELTA,
         _option("--schema", help="JSON file of public facts; see schema"),
         _option("--public", help="rows that nobody has to protect"),

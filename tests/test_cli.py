@@ -243,7 +243,7 @@ def test_as_a_module():
         ),
         (["fit", "no.csv", "--epsilon", "1", "-o", "m"], "No such file"),
         (["fit", "data.txt", "--epsilon", "1", "-o", "m"], "must end in .csv or"),
-        (["fit", "data.csv", "--epsilon", "1", "-o", "a/m"], "no such folder"),
+        (["fit", "data.csv", "--epsilon", "1", "-o", "a/m"], "folder a does not exist"),
         (["fit", "data.csv", "--epsilon", "1", "-o", "."], "is a folder"),
         (
             ["fit", "data.csv", "--epsilon", "1", "-o", "data.csv"],

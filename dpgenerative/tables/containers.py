@@ -1,4 +1,4 @@
-"""Containers of tables: what comes in, in pandas, and goes out as it came."""
+"""Tables of any library as pandas frames, and samples in the container fitted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpgenerative.tables.arrow import Written, in_pandas, is_foreign, received, 
 
 
 def plain(value: Any) -> str | bool | int | float | None:
-    """Return a text, a truth value or a number as Python's own; None for all else.
+    """Return text, a truth value or a number as Python's own; None for all else.
 
     By the type that an object has, whatever it says of its class, and by the methods of
     the types that it derives from: objects of private rows may lie, and methods of

@@ -1,12 +1,21 @@
-"""What the dtype of a column makes public: no function here looks at a value."""
+"""What dtypes make public, and whether they can hold what a schema states.
+
+No function here looks at a value of the rows.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+
+from dpgenerative.exceptions import UnsupportedColumnError
+from dpgenerative.tables.column import OTHER, TEMPORAL, Column
+from dpgenerative.tables.times import holds_days, temporal_kind
 
 
 def decimal_scale(dtype: Any) -> int | None:
@@ -44,3 +53,126 @@ def can_hold(dtype: Any, value: Any) -> bool:
         return bool(pd.Series([value]).astype(dtype).iloc[0] == value)
     except (TypeError, ValueError, OverflowError):
         return False
+
+
+def column_from_dtype(name: Hashable, dtype: Any, nominal: bool = False) -> Column:
+    """Return what a dtype makes public of a column.
+
+    Raises
+    ------
+    UnsupportedColumnError
+        For a dtype that no release covers.
+    """
+    facts = None if isinstance(dtype, pd.SparseDtype) else _facts_of(dtype, nominal)
+    if facts is None:
+        raise UnsupportedColumnError(
+            f"Column {name!r} has dtype {dtype}, which no release covers. Supported: "
+            "boolean, integer, float, decimal (not as levels), string, object, "
+            "category, datetime and timedelta. Turn it into one of these before "
+            "fitting."
+        )
+    return Column(name, **facts)
+
+
+def _facts_of(dtype: Any, nominal: bool) -> dict[str, Any] | None:
+    types = pd.api.types
+    if isinstance(dtype, pd.CategoricalDtype):
+        # A level list is public by declaration; an empty one leaves only 'missing'.
+        levels = tuple(dtype.categories) or ("",)
+        return {"kind": "categorical", "levels": levels, "ordered": bool(dtype.ordered)}
+    nullable = None if can_hold_missing(dtype) else False
+    if types.is_bool_dtype(dtype):
+        return {"kind": "boolean", "nullable": nullable}
+    if types.is_object_dtype(dtype) or types.is_string_dtype(dtype):
+        return {"kind": "categorical", "other": OTHER}
+    if nominal:
+        is_number = is_real_dtype(dtype) and decimal_scale(dtype) is None
+        return {"kind": "categorical", "nullable": nullable} if is_number else None
+    if temporal_kind(dtype) is not None:
+        unit = "D" if holds_days(dtype) else None
+        return {"kind": temporal_kind(dtype), "resolution": unit}
+    if not is_real_dtype(dtype):
+        return None
+    scale = decimal_scale(dtype)
+    is_whole = types.is_integer_dtype(dtype) or scale == 0
+    step = float(f"1e{-scale}") if scale else None
+    kind = "integer" if is_whole else "continuous"
+    return {"kind": kind, "nullable": nullable, "resolution": step}
+
+
+def reconcile(stated: Column, by_dtype: Column, dtype: Any) -> Column:
+    """Complete what the schema states with what the dtype makes public.
+
+    Raises
+    ------
+    ValueError
+        Where the dtype cannot hold what is stated.
+    """
+    if stated.role == "id":
+        _require_identifiers(stated, by_dtype, dtype)
+        return replace(stated, nullable=False)
+    _require_kind(stated, dtype)
+    levels, other, step = stated.levels, stated.other, stated.resolution
+    if levels is None and stated.kind == "categorical":
+        levels = by_dtype.levels
+        other = by_dtype.other if other is None else other
+    _require_levels(stated, levels or (() if other is None else (other,)), dtype)
+    if step is None and stated.kind == by_dtype.kind:
+        step = by_dtype.resolution
+    nullable = can_hold_missing(dtype) and stated.nullable is not False
+    return replace(
+        stated, levels=levels, nullable=nullable, resolution=step, other=other
+    )
+
+
+def _refuse(column: Column, why: str) -> NoReturn:
+    raise ValueError(f"Column {column.name!r}: {why}")
+
+
+def _require_identifiers(stated: Column, by_dtype: Column, dtype: Any) -> None:
+    """Require that new identifiers can be written in the dtype."""
+    if stated.kind == "integer":
+        fits, needed = is_real_dtype(dtype), "numbers"
+    else:
+        is_open_text = by_dtype.kind == "categorical" and by_dtype.levels is None
+        fits, needed = is_open_text, "strings"
+    if not fits:
+        _refuse(
+            stated,
+            f"identifiers of kind {stated.kind} need a dtype of {needed}; got {dtype}.",
+        )
+
+
+def _require_kind(stated: Column, dtype: Any) -> None:
+    held = temporal_kind(dtype) or ("numbers" if is_real_dtype(dtype) else "levels")
+    if stated.temporal or held in TEMPORAL:
+        among_objects = pd.api.types.is_object_dtype(dtype)
+        fits = stated.kind == held or stated.kind == "datetime" and among_objects
+    elif decimal_scale(dtype) is not None:
+        fits = stated.numeric
+    else:
+        fits = not stated.numeric or held == "numbers"
+    if not fits:
+        lacks = "numbers" if stated.numeric else "levels"
+        lacks = "such times" if stated.temporal else lacks
+        _refuse(
+            stated,
+            f"the schema says {stated.kind}, but its dtype {dtype} holds no {lacks}. "
+            "Convert the column, or state another kind.",
+        )
+
+
+def _require_levels(stated: Column, levels: tuple[Any, ...], dtype: Any) -> None:
+    unfit = [level for level in levels if not can_hold(dtype, level)]
+    if unfit:
+        _refuse(
+            stated,
+            f"its dtype {dtype} cannot hold the levels {unfit}. Convert the column, or "
+            "state other levels.",
+        )
+    if isinstance(dtype, pd.CategoricalDtype) and len(set(levels)) < len(levels):
+        _refuse(
+            stated,
+            "a category dtype takes equal levels for one, as 1 and True are. Convert "
+            "the column to object, or state other levels.",
+        )

@@ -19,7 +19,7 @@ from dpgenerative.tables.arrow import in_pandas
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives
 from dpgenerative.tables.constraints import Constraint, constraint_from_dict
-from dpgenerative.tables.matching import column_from_dtype, reconcile
+from dpgenerative.tables.dtypes import column_from_dtype, reconcile
 from dpgenerative.tables.times import to_units
 from dpgenerative.tables.values import is_missing
 

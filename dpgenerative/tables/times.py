@@ -81,10 +81,10 @@ def _per_day(numpy_unit: str) -> int:
 
 
 def dates_among(series: pd.Series) -> pd.Series:
-    """Return the dates and instants of a column of objects; what is none is missing.
+    """Return the dates and instants of a column of objects; all else is missing.
 
-    Texts are read as ISO 8601. By their very types: a class of somebody's own could
-    raise, or lie.
+    Texts are read as ISO 8601. Types are compared exactly: a subclass could raise, or
+    lie about what it is.
     """
     values = np.full(len(series), np.datetime64("NaT"), dtype="M8[us]")
     for i, value in enumerate(series.array):
@@ -107,10 +107,10 @@ def _read_iso(text: str) -> dt.datetime | None:
 
 
 def _plain_instant(value: pd.Timestamp) -> Any:
-    """Return what a clock of its own zone shows, at the years 1 to 9999."""
+    """Return what a clock of its own zone shows, within the years 1 to 9999."""
     try:
         local = value.tz_localize(None)
-    except Exception:  # a zone of somebody's own
+    except Exception:  # a time zone of a user's own class
         return np.datetime64("NaT")
     return _between_ends(local.to_numpy())
 
@@ -154,9 +154,9 @@ def from_units(
 ) -> pd.Series:
     """Return a series of times of a dtype from whole units.
 
-    Of an hour that a clock shows twice the first is taken, for one that it skips the
-    next. What the dtype cannot hold becomes the nearest that it can. Among objects they
-    are instants of Python, or its dates where the unit is a day.
+    Ambiguous times take the first occurrence, nonexistent ones move forward. What the
+    dtype cannot hold becomes the nearest that it can. In a column of objects they are
+    instants of Python, or its dates where the unit is a day.
     """
     letter = "m" if temporal_kind(dtype) == "timedelta" else "M"
     length = _DAY // PER_DAY[unit]
