@@ -544,7 +544,7 @@ def test_the_guarantee_is_the_one_to_a_person(quick, public):
     assert "one more row" not in text
     if not public:
         assert result.attack.privacy[0] == pytest.approx((4.0, 1e-5))
-        assert "had a coin decided person by person whose rows were used" in text
+        assert "if a coin had decided person by person whose rows were used" in text
         assert "for all of a person's rows, up to 4;" in text
         assert "a change of two persons" in text
 
@@ -659,6 +659,24 @@ def test_times_are_written_as_times(times, labels):
     shown = [label.get_text() for label in axes.get_xticklabels()]
     assert set(labels) <= set(shown)
     assert len({len(label) for label in shown}) == 1 or " " in shown[0]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_crowded_numbers_stand_on_an_asinh_axis(whole):
+    values = pd.Series(100 * np.random.default_rng(0).pareto(0.7, 500))
+    values = values.astype(int if whole else float).astype("Int64" if whole else float)
+    values[:50] = None
+    axes = plots.plot_marginal(values, values)
+    assert axes.get_xscale() == "asinh"
+    filled, outlined = (patch.get_data() for patch in axes.patches[:2])
+    np.testing.assert_array_equal(filled.values, outlined.values)
+    bars = axes.patches[2:]
+    assert [bar.get_height() for bar in bars] == [0.1, 0.1]
+    assert filled.values.sum() == pytest.approx(0.9)
+    assert filled.edges[-1] < bars[0].get_x()
+    *labels, last = [label.get_text() for label in axes.get_xticklabels()]
+    assert last == "missing"
+    assert {"1000", "100k"} <= set(labels)
 
 
 def test_plot_marginals_of_one_table_draws_it_alone():
