@@ -45,9 +45,9 @@ from dpgenerative.tables.dtypes import is_real_dtype
 from dpgenerative.tables.schema import Schema
 
 LEAST_ROWS = 1000
-"""Rows that are sampled at least, where the user names no number: they cost nothing."""
+"""Smallest default number of synthetic rows, which cost no privacy."""
 MOST_LEVELS = 254
-"""Levels of a column that the default learner tells apart."""
+"""Largest number of levels that the default learner distinguishes in a column."""
 
 
 def _learner_has(name: str) -> Callable[[Any], bool]:
@@ -88,7 +88,7 @@ class _SyntheticPredictor(BaseEstimator):
         y : Series, one-column DataFrame or array-like of shape (n_samples,)
             The target.
         public : (X, y), optional
-            Rows and targets that nobody has to protect, for the synthesizer's fit.
+            Rows and targets that need no protection, for the synthesizer's fit.
 
         Returns
         -------
@@ -97,8 +97,8 @@ class _SyntheticPredictor(BaseEstimator):
         Raises
         ------
         ValueError
-            For a parameter out of its range or a dtype of y that is none of a target
-            of this kind.
+            For a parameter out of its range or a dtype of y that this kind of target
+            does not take.
         """
         synthesizer, X, y, public = self._private_fit(X, y, public)
         return self._learned_from(synthesizer.fit(X, y, public=public))
@@ -127,7 +127,7 @@ class _SyntheticPredictor(BaseEstimator):
         state: dict[str, Any] = dict(super().__getstate__())
         chosen = state["synthesizer"]
         if "synthesizer_" in state and chosen is not None and chosen.reproducible:
-            # The seed of the noise stays with whoever fitted.
+            # Whoever knows the seed can subtract the noise.
             copy = BaseEstimator.__sklearn_clone__(chosen)
             state["synthesizer"] = copy.set_params(random_state=None)
         return state
@@ -217,7 +217,7 @@ class _SyntheticPredictor(BaseEstimator):
         return as_seed(self.random_state)
 
     def _taught(self, rows: Any, targets: np.ndarray) -> Any:
-        """Return the learner fitted to synthetic rows; complete ones if it must."""
+        """Return the learner fitted to synthetic rows, or to the complete ones."""
         try:
             return self._learner(rows).fit(rows, targets)
         except ValueError:
@@ -265,18 +265,19 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
     classifier : classifier, optional
         Unfitted; a clone is fitted to synthetic rows. It sees X in the container and
         with the dtypes that were given, missing values included, so that strings must
-        be encoded by the classifier itself, which may be a pipeline. None is gradient
-        boosting after an encoding of levels, which handles any table. One that refuses
-        missing values is fitted to the synthetic rows that have none.
+        be encoded by the classifier itself, which may be a pipeline. A classifier that
+        refuses missing values is fitted to the synthetic rows without any. None is
+        gradient boosting after an encoding of levels, which handles any table.
     classes : array-like of shape (n_classes,), optional
-        The labels, if they are public. Any other label counts as missing. None: the
-        labels are public where the dtype of y (category, bool) or the synthesizer's
-        schema states them, and are found privately otherwise, which misses rare ones.
-        A level that stands for all others (`Column.other`) is no class.
+        The labels, if they are public; any other label counts as missing. By default
+        they are those of the dtype of y (category, bool) or of the synthesizer's
+        schema, and are otherwise found privately, which misses rare ones. A level
+        that stands for all others (`Column.other`) is no class.
     n_samples : int, optional
         Number of synthetic rows. None takes the released row count, at least 1000.
     random_state : int, RandomState instance or None, default=None
-        Seeds the sample and the default classifier; the noise follows the synthesizer.
+        Seeds the sample and the default classifier. The noise of the fit follows the
+        synthesizer's own parameters.
 
     Attributes
     ----------
@@ -284,9 +285,9 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
     learner_ : classifier
         The classifier fitted to synthetic rows.
     classes_ : ndarray of shape (n_classes,)
-        Labels that are public or were found privately, sorted. Not read off y: the set
-        of labels is private unless something public states it. One that the sample
-        lacks has probability 0.
+        Labels that are public or were found privately, sorted. They are not read off
+        y, whose set of labels is private unless something public states it. A label
+        that the sample lacks has probability 0.
     privacy_ : PrivacyReport
         What the fit released. It covers the classifier.
     n_features_in_ : int
@@ -295,10 +296,10 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
 
     Notes
     -----
-    Scores on private rows, in a search too, are not covered: `search_privacy` says
-    what a search spent, `PrivateSearch` pays for it all. Labels of a float dtype
-    are refused unless something public says that they are labels, since which numbers
-    occur is private.
+    Scores on private rows, also in a search, are not covered by the guarantee:
+    `search_privacy` states what the fits of a search spent, and `PrivateSearch` covers
+    scores too. Labels of a float dtype are refused unless something public says that
+    they are labels, since which numbers occur is private.
 
     Examples
     --------
@@ -432,13 +433,14 @@ class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
     regressor : regressor, optional
         Unfitted; a clone is fitted to synthetic rows. It sees X in the container and
         with the dtypes that were given, missing values included, so that strings must
-        be encoded by the regressor itself, which may be a pipeline. None is gradient
-        boosting after an encoding of levels, which handles any table. One that refuses
-        missing values is fitted to the synthetic rows that have none.
+        be encoded by the regressor itself, which may be a pipeline. A regressor that
+        refuses missing values is fitted to the synthetic rows without any. None is
+        gradient boosting after an encoding of levels, which handles any table.
     n_samples : int, optional
         Number of synthetic rows. None takes the released row count, at least 1000.
     random_state : int, RandomState instance or None, default=None
-        Seeds the sample and the default regressor; the noise follows the synthesizer.
+        Seeds the sample and the default regressor. The noise of the fit follows the
+        synthesizer's own parameters.
 
     Attributes
     ----------
@@ -455,8 +457,8 @@ class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
     -----
     The target is read as floating-point numbers, within the bounds that the
     synthesizer's schema states for a column of its name. Values that are not finite
-    count as missing. Without privacy (``epsilon=None``) they raise, as they do
-    elsewhere in scikit-learn: nothing is to be hidden then.
+    count as missing. Without privacy (``epsilon=None``) they raise, as elsewhere in
+    scikit-learn: there is nothing to hide then.
 
     Examples
     --------

@@ -28,6 +28,7 @@ from dpgenerative.exceptions import (
     LedgerError,
     SamplingError,
 )
+from dpgenerative.meta.calibration import Calibration, TrialBudget
 from dpgenerative.meta.predictors import (
     SyntheticClassifier,
     SyntheticRegressor,
@@ -40,30 +41,16 @@ from dpgenerative.meta.scores import (
     row_scores,
     rows,
 )
-from dpgenerative.privacy.accounting import gaussian_multiplier
 from dpgenerative.privacy.budget import charge, trials
-from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import (
-    PrivacyPlan,
-    count_epsilon,
-    refuse_difference,
-    within,
-)
+from dpgenerative.privacy.plan import count_epsilon, refuse_difference
 from dpgenerative.privacy.report import PrivacyReport
-from dpgenerative.privacy.selection import (
-    TrialDistribution,
-    best_of,
-    key_share,
-    selection_epsilon,
-)
+from dpgenerative.privacy.selection import TrialDistribution, best_of
 from dpgenerative.synthesizers import DPHFlowSynthesizer
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.tables.arrow import in_pandas
 from dpgenerative.tables.schema import Schema
 
-_ENOUGH = 0.98
-"""Share of the budget at which calibration of the trials stops."""
 _SEARCHED = (
     "Chosen by a private search. Its parameters and its score are covered; how "
     "many trials there were, and how long they took, must stay secret."
@@ -82,11 +69,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     """Choose parameters by private scores, all within one (epsilon, delta).
 
     Runs a random number of trials and keeps the best (Papernot and Steinke 2022). A
-    trial draws a candidate, puts every row by a coin of its own into a training or a
-    held-out part, fits the candidate to the one, and scores it on the other with
+    trial draws a candidate, assigns every row independently to a training or a
+    held-out part, fits the candidate to the former, and scores it on the latter with
     noise. What is kept, the best trial's fitted estimator with its parameters and
-    noisy score, is (epsilon, delta)-DP for adding or removing one row, and nothing
-    else leaves: not the other trials, and not their number.
+    noisy score, is (epsilon, delta)-DP for adding or removing one row. Nothing else
+    is released: neither the other trials nor their number.
 
     Parameters
     ----------
@@ -100,23 +87,24 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     delta : float, default=1e-5
         Total delta in (0, 1).
     mean_trials : float, default=8
-        Expected number of trials, above 1. Their number is logarithmic: often 1, now
-        and then many times the mean. More trials cost more noise in each, slowly.
+        Expected number of trials, above 1. Their number follows a logarithmic
+        distribution: often 1, now and then many times the mean. The noise of each
+        trial grows slowly with the mean.
     holdout : float in (0, 1), default=0.2
-        Probability with which a row is held out, in every trial anew.
+        Probability with which a row is held out, drawn anew in every trial.
     scoring : callable, optional
         ``scoring(estimator, X, y)`` returns one number in [0, 1] per row of X, larger
         for better, that depends on this row alone (y is None for a synthesizer fitted
-        to X only). Other numbers are cut to [0, 1], NaN is 0. None takes the accuracy
-        of a classifier and, for a synthesizer, one minus the mean total variation
-        distance of all pairs of columns; a regressor needs one, since what error
-        is large must be public.
+        to X only). Numbers are clipped to [0, 1], and NaN counts as 0. None is the
+        accuracy of a classifier and, for a synthesizer, one minus the mean total
+        variation distance of all pairs of columns; a regressor needs a callable, since
+        the scale of its errors must be public.
     n_candidates : int, default=20
         Number of candidates drawn, where `param_distributions` has distributions.
         Lists alone are searched completely.
     random_state : int, RandomState instance or None, default=None
-        Seeds the draw of candidates. All that must be secret, the choice of trials and
-        parts too, comes from the operating system.
+        Seeds the draw of candidates. All that must be secret, including the choice of
+        candidates in trials and of held-out rows, comes from the operating system.
 
     Attributes
     ----------
@@ -125,12 +113,13 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         states the cost of the search.
     best_params_ : dict
     best_score_ : float
-        Its score on held-out rows, noise included, and selected: expect less.
+        Its score on held-out rows, noise included. It was selected as the largest, so
+        that it is optimistic.
     score_std_ : float
         Standard deviation of that noise.
     trial_epsilon_, trial_delta_ : float
         Budget of one trial's fit. Its delta is far below the total one where keys are
-        released, and its epsilon then not comparable.
+        released, so that its epsilon does not compare with the total one then.
     privacy_ : PrivacyReport
     epsilon_, delta_ : float
         What the search cost: an upper bound of epsilon, at this delta.
@@ -140,20 +129,20 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
 
     Notes
     -----
-    *Proof.* The row count is released once, with a pure guarantee of
-    1.5 % of epsilon, and fixes everything below. Take tables D and D' = D + r, one
-    trial and any fixed assignment of the rows of D to parts. With probability
-    ``1 - holdout`` the row r joins the training part: the fit is
-    as private as its plan, the held-out part is the same, so that the score is
-    post-processing. Otherwise the fits have the same law, and given the fit the score,
-    a sum over rows of numbers in [-1/2, 1/2] (or a distance that one row moves as
-    little) with Gaussian noise, has sensitivity 1/2. A trial on D' is a mixture of the
-    two laws, and the Renyi divergence of a mixture is at most the largest of its
-    parts': rows are not paid for twice. `privacy.selection` turns that bound
-    into one of the best trial, by Theorem 2 of the paper; noise is calibrated so that
-    all candidates stay within it. Then pure epsilon of the count adds up.
+    *Proof.* The row count is released once, with a pure guarantee of 1.5 % of epsilon,
+    and everything below is conditional on it. Take tables D and D' = D + r, one trial
+    and any fixed assignment of the rows of D to parts. With probability ``1 - holdout``
+    the row r joins the training part: the fit is as private as its plan, the held-out
+    part is the same, so that the score is post-processing. Otherwise the fits have the
+    same distribution, and given the fit the score, a sum over rows of numbers in
+    [-1/2, 1/2] (or a distance that one row moves as little) with Gaussian noise, has
+    sensitivity 1/2. A trial on D' is a mixture of the two distributions, and the Renyi
+    divergence of a mixture is at most the largest of its parts': no row is paid for
+    twice. `privacy.selection` turns that bound into one of the best trial, by Theorem 2
+    of the paper; noise is calibrated so that all candidates stay within it. Finally the
+    pure epsilon of the count adds up.
 
-    The number of trials is secret, and so is how long the search takes.
+    The number of trials must stay secret, and so must the time that a search takes.
     ``reproducible=True`` is refused: trials must be independent. A candidate whose
     learner fails on its synthetic rows, or whose rows cannot be drawn within the
     constraints, has the worst score. Scoring functions should not raise; where one
@@ -202,7 +191,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     # Public methods -------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, public: Any = None) -> Self:
-        """Search, and keep the best trial; every call spends the budget again.
+        """Search and keep the best trial. Every call spends the budget again.
 
         Parameters
         ----------
@@ -211,7 +200,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         y : Series, one-column DataFrame or array-like of shape (n_samples,), optional
             The target, or one more column.
         public : DataFrame or array-like, or (X, y), optional
-            Rows that nobody has to protect, for the fit of every trial; they are not
+            Rows that need no protection, for the fit of every trial. They are not
             scored. A pair where y is given.
 
         Returns
@@ -257,7 +246,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         return self
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return the score of the best estimator; not private if the rows are."""
+        """Return the score of the best estimator, without noise: it is not private."""
         check_is_fitted(self)
         return float(self.best_estimator_.score(X, y))
 
@@ -269,19 +258,19 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
 
     @available_if(_best_has("predict"))
     def predict(self, X: Any) -> np.ndarray:
-        """Predict by the best estimator."""
+        """Predict with the best estimator."""
         check_is_fitted(self)
         return self.best_estimator_.predict(X)
 
     @available_if(_best_has("predict_proba"))
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return probabilities of classes by the best estimator."""
+        """Return the best estimator's probabilities of classes."""
         check_is_fitted(self)
         return self.best_estimator_.predict_proba(X)
 
     @available_if(_best_has("decision_function"))
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return decision values of the best estimator."""
+        """Return the best estimator's decision values."""
         check_is_fitted(self)
         return self.best_estimator_.decision_function(X)
 
@@ -374,10 +363,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
 
     def _calibrated(
         self, fits: Sequence[tuple[Synthesizer, Schema]], n_rows: int, epsilon: float
-    ) -> _Budget:
-        """Return the largest budget of one trial that keeps the search within its."""
+    ) -> TrialBudget:
+        """Return the largest budget of a trial that keeps the search within its own."""
         distribution = TrialDistribution(self.mean_trials)
-        found = _Calibration(
+        found = Calibration(
             fits, distribution, n_rows, self.holdout, epsilon, self.delta
         ).largest()
         if found is None:
@@ -391,7 +380,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     def _trial(
         self,
         candidates: Sequence[Mapping[str, Any]],
-        budget: _Budget,
+        budget: TrialBudget,
         X: Any,
         y: Any,
         rng: RandomSource,
@@ -450,7 +439,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         )
         inner.epsilon_, inner.delta_ = spent, float(self.delta)
 
-    def _keep(self, best: _Trial, params: Mapping[str, Any], budget: _Budget) -> None:
+    def _keep(
+        self, best: _Trial, params: Mapping[str, Any], budget: TrialBudget
+    ) -> None:
         """Set what a search leaves behind: all of it is the best trial's."""
         inner = _fitted(best.estimator)
         self.best_estimator_ = best.estimator
@@ -466,120 +457,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
 
 
 @dataclass(frozen=True)
-class _Calibration:
-    """What is public about all trials: it decides what one of them may spend.
-
-    Attributes
-    ----------
-    fits : sequence of (Synthesizer, Schema)
-        A candidate's synthesizer and table each.
-    trials : TrialDistribution
-    n_rows : int
-        As released.
-    holdout : float
-    epsilon, delta : float
-        Of the search, without the count of the rows.
-    """
-
-    fits: Sequence[tuple[Synthesizer, Schema]]
-    trials: TrialDistribution
-    n_rows: int
-    holdout: float
-    epsilon: float
-    delta: float
-
-    def largest(self) -> _Budget | None:
-        """Return the largest budget of a trial; None where not even a small one fits.
-
-        The search's epsilon grows about in proportion to a trial's, so that a step in
-        proportion usually lands within 2 % below the target; bisection catches the
-        rest. A budget is kept only if its own bound is within the target.
-        """
-        low, high = math.log(self.epsilon) - 5, math.log(self.epsilon) + 2
-        guess = math.log(self.epsilon / 2)
-        best = None
-        for _ in range(14):
-            budget = self.budget(math.exp(guess))
-            used = math.inf if budget is None else budget.bound / self.epsilon
-            if used <= 1:
-                low, best = guess, budget
-            else:
-                high = guess
-            if _ENOUGH < used <= 1 or high - low < 0.01:
-                break
-            step = guess - math.log(used / 0.99)
-            guess = step if low < step < high else (low + high) / 2
-        return best
-
-    def budget(self, epsilon: float) -> _Budget | None:
-        """Return a trial's budget of this epsilon; None where no noise keeps it.
-
-        Keys that trials release cost the search their delta many times over
-        (`privacy.selection`): a trial's delta is then a share of the search's.
-        """
-        try:
-            budget = self._budget(epsilon, self.delta)
-            if budget.releases_keys:
-                share = key_share(self.trials, self.epsilon)
-                budget = self._budget(epsilon, self.delta * share)
-        except InfeasibleBudgetError:
-            return None
-        return budget
-
-    def _budget(self, epsilon: float, delta: float) -> _Budget:
-        n_train = max(1, round((1 - self.holdout) * self.n_rows))
-        n_test = max(1.0, self.holdout * self.n_rows)
-        plans = tuple(_plan(*fit, epsilon, delta, n_train) for fit in self.fits)
-        multiplier = gaussian_multiplier(epsilon, delta)
-        bound = selection_epsilon(
-            plans, multiplier, self.trials, self.epsilon, self.delta
-        )
-        return _Budget(
-            epsilon, delta, self.n_rows, n_train, n_test, multiplier, bound, plans
-        )
-
-
-@dataclass(frozen=True)
-class _Budget:
-    """What one trial may spend, and what that makes of the search."""
-
-    epsilon: float
-    delta: float
-    n_rows: int
-    n_train: int
-    n_test: float
-    score_multiplier: float
-    bound: float
-    plans: tuple[PrivacyPlan, ...]
-
-    @property
-    def releases_keys(self) -> bool:
-        return any(plan.threshold_delta for plan in self.plans)
-
-    def check(self, ledger: Ledger, pure: float, n_trials: int) -> None:
-        """Raise `LedgerError` unless the search did what was planned.
-
-        The fits of trials have ledgers of their own; here are their number, the scores
-        and the row count.
-        """
-        scores = ledger.losses.get("score", [])
-        most = self.score_multiplier**-2
-        refuse_difference(
-            {
-                "row count": ledger.n_rows == self.n_rows
-                and within(ledger.count_epsilon, pure),
-                "trials": max(ledger.n_fits, len(scores)) <= n_trials,
-                "scores": bool(scores) and all(within(loss, most) for loss in scores),
-                "others": set(ledger.losses) == {"score"}
-                and not ledger.key_delta
-                and not ledger.steps,
-            }
-        )
-
-
-@dataclass(frozen=True)
 class _Trial:
-    """What one trial returns; all but the best is thrown away."""
+    """What one trial returns. All but the best are discarded."""
 
     index: int
     estimator: Any
@@ -600,13 +479,6 @@ def _synthesizer(estimator: Any) -> Synthesizer:
 def _fitted(estimator: Any) -> Synthesizer:
     """Return the fitted synthesizer of a fitted candidate."""
     return getattr(estimator, "synthesizer_", estimator)
-
-
-def _plan(
-    synthesizer: Synthesizer, schema: Schema, epsilon: float, delta: float, n_rows: int
-) -> PrivacyPlan:
-    synthesizer.set_params(epsilon=epsilon, delta=delta)
-    return synthesizer._plan(n_rows, schema)
 
 
 def _containers(estimator: Any, X: Any, y: Any) -> tuple[Any, Any]:

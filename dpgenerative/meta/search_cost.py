@@ -1,4 +1,4 @@
-"""The bill of a plain search: what all its fits spent together."""
+"""Privacy cost of a plain search: what all its fits spent together."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SearchPrivacy:
     refit : bool
         Whether the best candidate was fitted again to all rows.
     notes : tuple of str
-        What the total leaves out, and what it assumes.
+        What the total leaves out and what it assumes.
     """
 
     epsilon: float
@@ -89,9 +89,9 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
         Fitted, over anything that has a synthesizer of this package among its
         parameters.
     delta : float in (0, 1), optional
-        Delta at which the total is stated. None adds the deltas of the fits, which
-        leaves next to nothing for a theorem better than adding epsilons; ten times as
-        much shows what that gives.
+        Delta at which the total is stated. None is the sum of the fits' deltas, at
+        which optimal composition gains next to nothing over adding epsilons; at ten
+        times that sum it does.
 
     Returns
     -------

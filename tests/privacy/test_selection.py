@@ -14,8 +14,8 @@ from scipy.stats import beta, norm
 from sklearn.dummy import DummyClassifier
 
 from dpgenerative import DPHFlowSynthesizer, PrivateSearch, SyntheticClassifier
+from dpgenerative.meta.calibration import TrialBudget
 from dpgenerative.meta.scores import SCORE_SENSITIVITY
-from dpgenerative.meta.search import _Budget
 from dpgenerative.privacy.accounting import GaussianRelease, gaussian_epsilon
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import make_plan
@@ -240,7 +240,7 @@ def test_every_row_is_held_out_for_itself():
         self.privacy_ = SimpleNamespace(plan=None)
 
     search = PrivateSearch(DPHFlowSynthesizer(), {"n_bins": [4]}, holdout=share)
-    budget = _Budget(1.0, 1e-6, n, 24, 6.0, 5.0, 1.0, (None,))
+    budget = TrialBudget(1.0, 1e-6, n, 24, 6.0, 5.0, 1.0, (None,))
     rng, rows = np.random.default_rng(), np.arange(float(n))[:, None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DPHFlowSynthesizer, "fit", fit)
