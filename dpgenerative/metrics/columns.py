@@ -90,13 +90,13 @@ def _check_table(frame: Any, name: str) -> None:
         raise ValueError(f"{name} must have distinct columns; repeated: {repeated}.")
 
 
-def warn_if_few(n_real: int, n_synthetic: int) -> None:
+def warn_if_few(n_real: int, n_synthetic: int, stacklevel: int = 4) -> None:
     """Warn, on behalf of the caller's caller, where a table has fewer than 50 rows."""
     if min(n_real, n_synthetic) < MIN_ROWS:
         warnings.warn(
             f"Tables of fewer than {MIN_ROWS} rows (real {n_real}, synthetic "
             f"{n_synthetic}): the figure is mostly sampling noise.",
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
 
 

@@ -11,14 +11,11 @@ import pandas as pd
 
 from dpgenerative.metrics.columns import (
     aligned,
-    as_floats,
-    comparable_codes,
-    is_number,
+    comparable,
     takes_tables,
     warn_if_few,
 )
 
-_REPORTS = {"quality": "QualityReport", "diagnostic": "DiagnosticReport"}
 _NAMES = ("Column", "Column 1", "Column 2")  # columns of details that name columns
 
 
@@ -125,9 +122,7 @@ def sdmetrics_quality(
     SDMetricsScore('quality', score=1.0000, Column Shapes=1.0000, \
 Column Pair Trends=1.0000)
     """
-    result = _score("quality", real, synthetic, metadata)
-    warn_if_few(len(real), len(synthetic))
-    return result
+    return _score("quality", real, synthetic, metadata)
 
 
 @takes_tables
@@ -172,9 +167,7 @@ def sdmetrics_diagnostic(
     1   Data Validity    (b,)  CategoryAdherence   1.00
     2  Data Structure      ()     TableStructure   1.00
     """
-    result = _score("diagnostic", real, synthetic, metadata)
-    warn_if_few(len(real), len(synthetic))
-    return result
+    return _score("diagnostic", real, synthetic, metadata)
 
 
 def _score(
@@ -185,21 +178,25 @@ def _score(
 ) -> SDMetricsScore:
     synthetic = aligned(real, synthetic)
     for name in real.columns:
-        _check_column(real[name], synthetic[name])
-    described = _described(real) if metadata is None else _checked(real, metadata)
+        comparable(real[name], synthetic[name])  # refuses those that are not
+    if metadata is None:
+        metadata = {"columns": {n: {"sdtype": _sdtype(real[n])} for n in real.columns}}
+    else:
+        _check_metadata(metadata, real)
     names = _string_names(list(real.columns))
-    columns = {new: described["columns"][old] for new, old in names.items()}
+    columns = {new: metadata["columns"][old] for new, old in names.items()}
     made = _generate(
-        _REPORTS[report],
+        f"{report.title()}Report",
         _plain(real).set_axis(list(names), axis=1),
         _plain(synthetic).set_axis(list(names), axis=1),
-        {**described, "columns": columns},
+        {**metadata, "columns": columns},
     )
     properties = made.get_properties()
     details = {
         name: _renamed(made.get_details(name), names) for name in properties["Property"]
     }
     _warn_unscored(details)
+    warn_if_few(len(real), len(synthetic), stacklevel=5)
     return SDMetricsScore(report, float(made.get_score()), properties, details)
 
 
@@ -219,18 +216,6 @@ def _generate(
     return made
 
 
-def _check_column(real: pd.Series, synthetic: pd.Series) -> None:
-    """Refuse numbers on one side and something else on the other."""
-    if is_number(real):
-        as_floats(synthetic)
-    else:
-        comparable_codes(real, synthetic)
-
-
-def _described(real: pd.DataFrame) -> dict[str, Any]:
-    return {"columns": {name: {"sdtype": _sdtype(real[name])} for name in real.columns}}
-
-
 def _sdtype(column: pd.Series) -> str:
     if pd.api.types.is_datetime64_any_dtype(column):
         return "datetime"
@@ -240,8 +225,8 @@ def _sdtype(column: pd.Series) -> str:
     return "numerical" if is_numeric else "categorical"
 
 
-def _checked(real: pd.DataFrame, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata if they describe exactly the columns of the table."""
+def _check_metadata(metadata: Mapping[str, Any], real: pd.DataFrame) -> None:
+    """Require metadata that describe exactly the columns of the table."""
     described = metadata.get("columns") if isinstance(metadata, Mapping) else None
     if not isinstance(described, Mapping) or set(described) != set(real.columns):
         raise ValueError(
@@ -254,7 +239,6 @@ def _checked(real: pd.DataFrame, metadata: Mapping[str, Any]) -> dict[str, Any]:
             f"metadata can name columns by strings only; got {others}. Rename them in "
             "both tables, or leave metadata at None."
         )
-    return dict(metadata)
 
 
 def _string_names(names: list[Hashable]) -> dict[str, Hashable]:
@@ -272,8 +256,6 @@ def _plain(table: pd.DataFrame) -> pd.DataFrame:
 
 def _renamed(detail: pd.DataFrame, names: Mapping[str, Hashable]) -> pd.DataFrame:
     """Give columns their own names again."""
-    if all(isinstance(name, str) for name in names.values()):
-        return detail
     naming = [each for each in _NAMES if each in detail]
     return detail.assign(**{each: detail[each].map(names) for each in naming})
 
@@ -295,17 +277,14 @@ def _warn_unscored(details: Mapping[str, pd.DataFrame]) -> None:
     """Name the columns, and count the pairs, that SDMetrics leaves out of the mean."""
     for name, detail in details.items():
         failed = detail["Score"].isna()
-        if "Column" not in detail:
+        if "Column" in detail:
+            which = f"the columns {list(detail.loc[failed, 'Column'])}"
+        else:
             # A pair without a score and without an error is skipped on purpose.
             failed &= detail["Error"].notna() if "Error" in detail else False
-        if not failed.any():
-            continue
-        which = (
-            f"the columns {list(detail.loc[failed, 'Column'])}"
-            if "Column" in detail
-            else f"{failed.sum()} of {len(failed)} entries"
-        )
-        warnings.warn(
-            f"SDMetrics gives no score to {which} and leaves them out of {name!r}.",
-            stacklevel=5,
-        )
+            which = f"{failed.sum()} of {len(failed)} entries"
+        if failed.any():
+            warnings.warn(
+                f"SDMetrics gives no score to {which} and leaves them out of {name!r}.",
+                stacklevel=5,
+            )

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -86,8 +87,8 @@ class AttackResult:
         """Area under the ROC curve, with DeLong's interval; 0.5 for guessing."""
         value = float(roc_auc_score(self.members, self.scores))
         reach = _quantile(self.confidence) * _auc_error(self.scores, self.members)
-        # Where no pair disagrees, the error is not known to be 0 for that.
-        least = min(int(self.members.sum()), int((~self.members).sum()))
+        # Where no pair is out of order, the error is not known to be 0 for that.
+        least = min(self._sizes)
         reach = max(reach, 1 - clopper_pearson(least, least, self.confidence)[0])
         low, high = max(value - reach, 0.0), min(value + reach, 1.0)
         cap = auc_cap(self.privacy) if self.privacy else math.nan
@@ -126,7 +127,7 @@ class AttackResult:
         check_number("tpr_at", "fpr", fpr, low=0, high=1, closed="both")
         false, true = self.roc()
         best = int(np.flatnonzero(false <= fpr)[-1])
-        n, others = int(self.members.sum()), int((~self.members).sum())
+        n, others = self._sizes
         low, high = clopper_pearson(round(true[best] * n), n, self.confidence)
         cap = math.nan
         if self.privacy:
@@ -160,26 +161,20 @@ class AttackResult:
         Jagielski, Ullman and Oprea, "Auditing differentially private machine learning"
         (2020); Nasr et al. (2021).
         """
-        check_number(
-            "epsilon_lower_bound", "delta", delta, low=0, high=1, closed="left"
-        )
-        first = np.random.default_rng(random_state).permutation(len(self.scores)) % 2
-        chosen, bounding = first == 0, first == 1
-        best, region = -1.0, None
+        owner = "epsilon_lower_bound"
+        check_number(owner, "delta", delta, low=0, high=1, closed="left")
+        rng = np.random.default_rng(random_state)
+        half = rng.permutation(len(self.scores)) % 2 == 0
         levels = np.linspace(0, 1, _MAX_THRESHOLDS)
-        for threshold in np.unique(
-            np.quantile(self.scores[chosen], levels, method="nearest")
-        ):
-            for above in (True, False):
-                bound = self._bound(chosen, threshold, above, delta)
-                if bound > best:
-                    best, region = bound, (threshold, above)
-        assert region is not None
-        return self._bound(bounding, *region, delta)
+        thresholds = np.quantile(self.scores[half], levels, method="nearest")
+        regions = product(np.unique(thresholds), (True, False))
+        best = max(regions, key=lambda region: self._bound(half, region, delta))
+        return self._bound(~half, best, delta)
 
     def _bound(
-        self, rows: np.ndarray, threshold: float, above: bool, delta: float
+        self, rows: np.ndarray, region: tuple[float, bool], delta: float
     ) -> float:
+        threshold, above = region
         inside = (self.scores[rows] >= threshold) == above
         members = self.members[rows] == above
         often = int(inside[members].sum()), int(members.sum())
@@ -194,20 +189,20 @@ class AttackResult:
         claim = self.privacy[0] if self.privacy else (math.nan, 0.0)
         bound = self.epsilon_lower_bound(claim[1])
         rates["epsilon, at least"] = Rate(bound, math.nan, math.nan, claim[0])
-        rows = [
-            {"figure": name, **{k: getattr(rate, k) for k in Rate.__annotations__}}
-            for name, rate in rates.items()
-        ]
-        return pd.DataFrame(rows).set_index("figure")
+        rows = {name: vars(rate) for name, rate in rates.items()}
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("figure")
 
     def __repr__(self) -> str:
-        auc, n = self.auc, len(self.scores)
+        auc, (n_members, n_others) = self.auc, self._sizes
         cap = "" if self.privacy is None else f", cap {auc.cap:.3f}"
         return (
-            f"AttackResult({self.name!r}, n_members={int(self.members.sum())}, "
-            f"n_others={n - int(self.members.sum())}, AUC={auc.value:.3f} "
-            f"[{auc.low:.3f}, {auc.high:.3f}]{cap})"
+            f"AttackResult({self.name!r}, n_members={n_members}, n_others={n_others}, "
+            f"AUC={auc.value:.3f} [{auc.low:.3f}, {auc.high:.3f}]{cap})"
         )
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        return int(self.members.sum()), int((~self.members).sum())
 
 
 def attack_result(

@@ -144,18 +144,15 @@ class SynthesisScorer:
             Higher is better.
         """
         if isinstance(estimator, Pipeline):
-            X, estimator = _last_step(estimator, X)
+            X = estimator[:-1].transform(X) if len(estimator) > 1 else X
+            estimator = estimator[-1]
         real, layout = as_table("make_synthesis_scorer", X, y)
         synthetic = self._draw(estimator, len(real), layout.y_name)
         if self.metric == "tvd":
-            distance = marginal_distance(
-                real,
-                synthetic,
-                self.k,
-                references=False,
-                random_state=self.random_state,
-            )
-            return -distance.mean
+            seed = self.random_state
+            return -marginal_distance(
+                real, synthetic, self.k, references=False, random_state=seed
+            ).mean
         if self.metric == "kendall":
             return -kendall_tau_distance(real, synthetic).rmse
         target = layout.y_name if self.target is None else self.target
@@ -184,19 +181,8 @@ class SynthesisScorer:
                 "make_synthesis_scorer('tstr') needs `target`, the column to predict, "
                 "or rows with y."
             )
-        scores = tstr(
-            None,
-            real,
-            synthetic,
-            target,
-            classifiers=self.classifiers,
-            task=self.task,
-            random_state=self.random_state,
-        )
+        models: Any = {"classifiers": self.classifiers, "task": self.task}
+        seed = self.random_state
+        scores = tstr(None, real, synthetic, target, random_state=seed, **models)
         headline = "auroc" if "auroc" in scores else "r2"
         return float(scores[headline].mean())
-
-
-def _last_step(pipeline: Pipeline, X: Any) -> tuple[Any, Any]:
-    """Return rows as the last step of a fitted pipeline sees them, and that step."""
-    return pipeline[:-1].transform(X) if len(pipeline) > 1 else X, pipeline[-1]
