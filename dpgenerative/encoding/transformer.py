@@ -13,7 +13,7 @@ only what was released.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,12 +38,15 @@ from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import labels
 from dpgenerative.tables.schema import Schema
 
-Settle = Callable[[Hashable, pd.Series], tuple[pd.Series, np.ndarray]]
-"""From a column's name and drawn values: its values, and which of them are given."""
+Given = Mapping[Hashable, pd.Series]
+"""Values of some columns by name, each indexed by the rows that have them."""
 
 
-def _as_drawn(name: Hashable, drawn: pd.Series) -> tuple[pd.Series, np.ndarray]:
-    return drawn, np.zeros(len(drawn), dtype=bool)
+def with_given(drawn: pd.Series, values: pd.Series) -> pd.Series:
+    """Return drawn values with those given in their places."""
+    column = drawn.copy()
+    column.iloc[values.index] = values.array
+    return column
 
 
 @dataclass(frozen=True)
@@ -188,16 +191,15 @@ class TableTransformer:
         return self.rows(codes, positions)[0]
 
     def rows(
-        self, codes: np.ndarray, positions: np.ndarray, settle: Settle = _as_drawn
+        self, codes: np.ndarray, positions: np.ndarray, given: Given | None = None
     ) -> tuple[pd.DataFrame, np.ndarray]:
         """Return the table of given cells, and which rows are within all bounds.
 
         Parameters
         ----------
         codes, positions : ndarray of shape (n, d)
-        settle : callable, optional
-            Puts values that are given in place of drawn ones, before others are built
-            on them.
+        given : mapping from name to Series, optional
+            Values that take the place of drawn ones, before others are built on them.
 
         Returns
         -------
@@ -205,18 +207,21 @@ class TableTransformer:
         inside : ndarray of bool of shape (n,)
             Sums with an increment can be beyond the bounds, to which they are moved.
         """
-        cells = codes.astype(np.int64)
+        given, cells = given or {}, codes.astype(np.int64)
         drawn = {
             codec.column.name: codec.decode(cells[:, j], positions[:, j])
             for j, codec in enumerate(self.codecs)
         }
         built = {each.name for each in self.increments}
-        for name in [name for name in drawn if name not in built]:
-            drawn[name], _ = settle(name, drawn[name])
+        for name in given.keys() - built:
+            drawn[name] = with_given(drawn[name], given[name])
         inside = np.ones(len(codes), dtype=bool)
         for each in self.increments:
-            sums, fits = each.joined(drawn[each.low.name], drawn[each.name])
-            drawn[each.name], given = settle(each.name, sums)
-            inside &= fits | given
+            column, fits = each.joined(drawn[each.low.name], drawn[each.name])
+            if each.name in given:
+                column = with_given(column, given[each.name])
+                fits[given[each.name].index] = True
+            drawn[each.name] = column
+            inside &= fits
         frame = pd.DataFrame(dict(enumerate(drawn.values())))
         return frame.set_axis(labels(self.names), axis=1), inside

@@ -1,8 +1,8 @@
 """Rows that satisfy conditions and constraints, chosen among candidates.
 
-A model that can be clamped draws candidates whose given columns satisfy what is asked,
-each with a weight: how probable that was, given the columns drawn before it. Rows
-of the conditional distribution are had from them
+A model that can be clamped draws candidates whose given columns satisfy what is asked.
+Each has an importance weight: how probable that was, given the columns drawn before it.
+Rows of the conditional distribution are obtained from them
 
 - by rejection: a candidate of weight w is kept with probability w / M. With M = 1,
   which no weight exceeds, the rows kept follow the conditional distribution exactly;
@@ -38,7 +38,7 @@ from torch import Tensor
 from dpgenerative._validation import refuse
 from dpgenerative.encoding.codecs import Codec, Segments
 from dpgenerative.encoding.increments import Increment
-from dpgenerative.encoding.transformer import TableTransformer
+from dpgenerative.encoding.transformer import TableTransformer, with_given
 from dpgenerative.exceptions import SamplingError
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives, check_condition, satisfies
@@ -48,13 +48,13 @@ from dpgenerative.tables.times import from_units, temporal_kind, time_zone, to_u
 from dpgenerative.tables.values import is_missing
 
 LEAST_ROWS = 500
-"""So many candidates are kept at least where the largest weight is not known."""
+"""At least so many candidates are kept where no bound on the weights is known."""
 CHUNK = 2**16
 """Candidates drawn at a time."""
 FEW_CANDIDATES = 100
 """Candidates per partial row at first..."""
 EFFECTIVE = 20
-"""... and for all of `max_tries` where they are worth fewer than this many."""
+"""... and `max_tries` of them where the first are worth fewer than this many."""
 POOR = 5
 """Fewer effective candidates than this are warned of."""
 
@@ -107,9 +107,11 @@ class Candidates:
         SamplingError
             When too few candidates do.
         """
-        clamped = self._segments(given)
-        points = self._points(given, clamped)
-        shares = {j: self._log_shares(j, each) for j, each in clamped.items()}
+        clamped, points = self._clamped(given)
+        shares = {
+            j: _logs(segments.shares(self.transformer.codecs[j].n_cells)).unsqueeze(0)
+            for j, segments in clamped.items()
+        }
         found: list[pd.DataFrame] = []
         scores = np.empty(0)
         tried, bound, needed = 0, 0.0, n
@@ -124,8 +126,10 @@ class Candidates:
             # Kept with probability exp(log_weight - bound), whatever bound is later.
             score = log_weights - np.log1p(-self.rng.random(size))
             hopeful = score > bound
-            places = self._placed(codes[hopeful], positions[hopeful], clamped)
-            frame, holds = self._checked(codes[hopeful], places, given, points)
+            codes, positions = codes[hopeful], positions[hopeful]
+            if self.can_clamp:
+                positions = _placed(codes, positions, clamped)
+            frame, holds = self._checked(codes, positions, given, points)
             found.append(frame[holds])
             scores = np.append(scores, score[hopeful][holds])
             n_kept = int((scores > bound).sum())
@@ -150,31 +154,44 @@ class Candidates:
                 f"max_tries={self.max_tries}."
             )
 
-    def _segments(self, given: Mapping[Hashable, Any]) -> dict[int, Segments]:
+    def _clamped(
+        self, given: Mapping[Hashable, Any]
+    ) -> tuple[dict[int, Segments], dict[Hashable, Any]]:
         """Return the parts of cells to which columns are clamped, by place.
 
+        And the single numbers of continua, by name, of which only the cells are drawn.
         What a constraint repairs, or an increment makes, is not known before.
         """
         self._require_names(given)
-        names = [codec.column.name for codec in self.transformer.codecs]
+        names, outer = self.transformer.names, self.transformer.outer
         if ids := [name for name in given if name not in names]:
             owner = f"{self.owner}.sample"
             refuse(owner, "given", "names identifiers, which are made anew", ids)
-        late = {name for c in self.schema.constraints for name in c.repairs}
-        late |= {each.name for each in self.transformer.increments}
-        segments = {}
+        below = {each.name: each.low.name for each in self.transformer.increments}
+        repaired = {name for c in self.schema.constraints for name in c.repairs}
+        clamped, points = {}, {}
         for name, condition in given.items():
             j = names.index(name)
-            found = self._possible(self.transformer.outer[j], condition)
-            if name not in late:
-                segments[j] = found
-        return segments
+            segments = self._possible(outer[j], condition)
+            single = _single_numbers(outer[j].column, condition)
+            if single and name in below:
+                raise ValueError(
+                    f"{self.owner}.sample: one number of the continuum {name!r} has "
+                    f"probability 0, as a sum of {below[name]!r} and an increment; "
+                    "give an interval, or a DataFrame of partial rows."
+                )
+            if name not in below and name not in repaired:
+                clamped[j] = segments
+                if single:
+                    points[name] = single[0]
+        return clamped, points
 
     def _possible(self, codec: Codec, condition: Any) -> Segments:
         """Return where a condition holds; raise an error where it never does."""
         name = codec.column.name
         check_condition(codec.column, condition)
-        if _points(codec.column, condition) and len(alternatives(condition)) > 1:
+        single = _single_numbers(codec.column, condition)
+        if single and len(alternatives(condition)) > 1:
             raise ValueError(
                 f"{self.owner}.sample: one number of the continuum {name!r} has "
                 f"probability 0 beside others; give intervals, not {condition!r}."
@@ -187,41 +204,11 @@ class Candidates:
             )
         return found
 
-    def _points(
-        self, given: Mapping[Hashable, Any], clamped: Mapping[int, Segments]
-    ) -> dict[Hashable, Any]:
-        """Return single numbers of continua, whose cells are drawn."""
-        found = {
-            n: _points(self.schema[n], condition) for n, condition in given.items()
-        }
-        for each in self.transformer.increments:
-            if found.get(each.name):
-                raise ValueError(
-                    f"{self.owner}.sample: one number of the continuum {each.name!r} "
-                    f"has probability 0, as a sum of {each.low.name!r} and an "
-                    "increment; give an interval, or a DataFrame of partial rows."
-                )
-        names = [self.transformer.codecs[j].column.name for j in clamped]
-        return {name: found[name][0] for name in names if found[name]}
-
     def _require_names(self, given: Any) -> None:
         names = list(self.schema.names)
         if unknown := [name for name in given if name not in names]:
             owner = f"{self.owner}.sample"
             refuse(owner, "given", f"must name columns among {names}", unknown)
-
-    def _log_shares(self, j: int, segments: Segments) -> Tensor:
-        shares = segments.shares(self.transformer.codecs[j].n_cells)
-        return torch.from_numpy(shares).log().float().unsqueeze(0)
-
-    def _placed(
-        self, codes: np.ndarray, positions: np.ndarray, clamped: Mapping[int, Segments]
-    ) -> np.ndarray:
-        if self.can_clamp:
-            positions = positions.copy()
-            for j, segments in clamped.items():
-                positions[:, j] = segments.place(codes[:, j], positions[:, j])
-        return positions
 
     def _checked(
         self,
@@ -231,13 +218,12 @@ class Candidates:
         points: Mapping[Hashable, Any],
     ) -> tuple[pd.DataFrame, np.ndarray]:
         """Return repaired rows, and which of them satisfy everything."""
-
-        def settle(name: Hashable, drawn: pd.Series) -> tuple[pd.Series, np.ndarray]:
-            if name in points:
-                drawn = pd.Series(points[name], drawn.index, drawn.dtype)
-            return drawn, np.full(len(drawn), name in points)
-
-        frame, holds = self.transformer.rows(codes, positions, settle)
+        outer = {codec.column.name: codec for codec in self.transformer.outer}
+        fixed = {
+            name: pd.Series(value, range(len(codes)), outer[name].dtype)
+            for name, value in points.items()
+        }
+        frame, holds = self.transformer.rows(codes, positions, fixed)
         frame = self._repaired(frame)
         holds &= self._holds(frame)
         for name, condition in given.items():
@@ -251,10 +237,8 @@ class Candidates:
         return frame
 
     def _holds(self, frame: pd.DataFrame) -> np.ndarray:
-        holds = np.ones(len(frame), dtype=bool)
-        for constraint in self.schema.constraints:
-            holds &= constraint.holds(frame)
-        return holds
+        held = [constraint.holds(frame) for constraint in self.schema.constraints]
+        return np.all([np.ones(len(frame), dtype=bool), *held], axis=0)
 
     # Partial rows ---------------------------------------------------------------
 
@@ -352,7 +336,8 @@ class Known:
     def __init__(self, candidates: Candidates, frame: pd.DataFrame, impute: bool):
         self.transformer = candidates.transformer
         self.values: dict[Hashable, pd.Series] = {}
-        self.given: dict[Hashable, np.ndarray] = {}
+        names = self.transformer.names
+        self.given = {name: np.zeros(len(frame), dtype=bool) for name in names}
         self.codes: dict[int, np.ndarray] = {}
         for j, codec in enumerate(self.transformer.outer):
             name = codec.column.name
@@ -391,15 +376,12 @@ class Known:
         """Return 0 for the cells that the rows may have, else -inf, per column."""
         shares = {}
         for j, codes in self.codes.items():
-            codec = self.transformer.codecs[j]
-            found = torch.full((len(rows), codec.n_cells), -torch.inf)
-            cells = torch.from_numpy(codes[rows])
+            codec, cells = self.transformer.codecs[j], codes[rows]
             is_open = cells < 0
-            found.scatter_(1, cells.clamp(min=0).unsqueeze(1), 0.0)
-            found[is_open] = 0.0
+            allowed = is_open[:, None] | (cells[:, None] == np.arange(codec.n_cells))
             if codec.column.nullable:
-                found[is_open, -1] = -torch.inf
-            shares[j] = found
+                allowed[is_open, -1] = False
+            shares[j] = _logs(allowed)
         return shares
 
     def rows(
@@ -410,14 +392,10 @@ class Known:
         The density is that of what follows from the values given.
         """
         lows, matched = self._below(codes, positions, rows)
-
-        def settle(name: Hashable, drawn: pd.Series) -> tuple[pd.Series, np.ndarray]:
-            if name in lows:
-                low, chosen = lows[name]
-                drawn = drawn.where(~chosen, low)
-            return self._settled(name, drawn, rows)
-
-        frame, inside = self.transformer.rows(codes, positions, settle)
+        given = self.given_in(rows)
+        for name, low in lows.items():
+            given[name] = pd.concat([low, given[name]]) if name in given else low
+        frame, inside = self.transformer.rows(codes, positions, given)
         log_density = np.zeros(len(rows))
         learned = self.transformer.learned(frame) if matched else []
         for j, chosen in matched.items():
@@ -429,12 +407,13 @@ class Known:
 
     def _below(
         self, codes: np.ndarray, positions: np.ndarray, rows: np.ndarray
-    ) -> tuple[dict[Hashable, tuple[pd.Series, np.ndarray]], dict[int, np.ndarray]]:
-        """Return columns that follow from those above them, and in which rows.
+    ) -> tuple[dict[Hashable, pd.Series], dict[int, np.ndarray]]:
+        """Return values of columns that follow from those above them.
 
-        And by place the rows in which what follows has to match the cells drawn.
+        And by place the rows in which what follows has to match the cells drawn: those
+        of the column below where its value was set, else those of the increment.
         """
-        lows: dict[Hashable, tuple[pd.Series, np.ndarray]] = {}
+        lows: dict[Hashable, pd.Series] = {}
         matched: dict[int, np.ndarray] = {}
         built = {each.name for each in self.transformer.increments}
         for each in self.transformer.increments:
@@ -446,35 +425,28 @@ class Known:
                 continue
             k = self.transformer.place(low)
             codec = self.transformer.codecs[k]
-            chosen = matched[j] & ~self._is_given(low, rows)
+            chosen = matched[j] & ~self.given[low][rows]
             chosen &= (codes[:, k] < codec.n_cells - 1) | (not codec.column.nullable)
             added = self.transformer.codecs[j].decode(codes[:, j], positions[:, j])
-            values, inside = each.below(
-                codec.dtype, self.values[each.name].reindex(rows), added
-            )
-            lows[low] = values, chosen & inside
+            high = self.values[each.name].reindex(rows)
+            values, inside = each.below(codec.dtype, high, added)
+            lows[low] = values[chosen & inside]
             matched[j], matched[k] = matched[j] & ~(chosen & inside), chosen
         return lows, matched
 
-    def _is_given(self, name: Hashable, rows: np.ndarray) -> np.ndarray:
-        given = self.given.get(name)
-        return np.zeros(len(rows), dtype=bool) if given is None else given[rows]
+    def given_in(self, rows: np.ndarray) -> dict[Hashable, pd.Series]:
+        """Return the values given in some rows, by name and place among them."""
+        found = {}
+        for name, values in self.values.items():
+            places = np.flatnonzero(self.given[name][rows])
+            found[name] = values.loc[rows[places]].set_axis(places)
+        return found
 
     def put(self, frame: pd.DataFrame, rows: np.ndarray) -> pd.DataFrame:
         """Return drawn rows with the values that are given."""
-        for name in self.values:
-            frame[name], _ = self._settled(name, frame[name], rows)
+        for name, values in self.given_in(rows).items():
+            frame[name] = with_given(frame[name], values)
         return frame
-
-    def _settled(
-        self, name: Hashable, drawn: pd.Series, rows: np.ndarray
-    ) -> tuple[pd.Series, np.ndarray]:
-        if name not in self.values:
-            return drawn, np.zeros(len(rows), dtype=bool)
-        given = self.given[name][rows]
-        column = drawn.copy()
-        column[given] = self.values[name].loc[rows[given]].array
-        return column, given
 
 
 def _require_fit(owner: str, column: Column, values: pd.Series, is_open: bool) -> None:
@@ -526,12 +498,26 @@ def _is_local(dtype: Any) -> bool:
     return temporal_kind(dtype) == "datetime" and time_zone(dtype) is None
 
 
-def _points(column: Column, condition: Any) -> list[Any]:
+def _single_numbers(column: Column, condition: Any) -> list[Any]:
     """Return the single values of a continuum that a condition lists."""
     if not column.numeric or column.step is not None:
         return []
     parts = alternatives(condition)
     return [p for p in parts if not isinstance(p, tuple) and not is_missing(p)]
+
+
+def _placed(
+    codes: np.ndarray, positions: np.ndarray, clamped: Mapping[int, Segments]
+) -> np.ndarray:
+    """Return positions moved to the parts of cells to which columns are clamped."""
+    positions = positions.copy()
+    for j, segments in clamped.items():
+        positions[:, j] = segments.place(codes[:, j], positions[:, j])
+    return positions
+
+
+def _logs(shares: np.ndarray) -> Tensor:
+    return torch.from_numpy(shares.astype(float)).log().float()
 
 
 def _effective(log_weights: np.ndarray) -> np.ndarray:

@@ -467,15 +467,12 @@ class DPVAESynthesizer(Synthesizer):
         self, codes: np.ndarray, rng: np.random.Generator, labels: Any
     ) -> Any:
         """Return rows of given cells, with the labels themselves where told."""
-
-        def settle(name: Hashable, drawn: pd.Series) -> tuple[pd.Series, np.ndarray]:
-            is_told = labels is not None and name == self.conditional
-            if is_told:
-                held = pd.Series(np.asarray(labels)).astype(drawn.dtype)
-                drawn = held.where(held.notna(), drawn)
-            return drawn, np.full(len(drawn), is_told)
-
-        frame, _ = self._transformer.rows(codes, rng.random(codes.shape), settle)
+        told = {}
+        if labels is not None:
+            codec = self._transformer.outer[self._model.condition]
+            held = pd.Series(np.asarray(labels)).astype(codec.dtype)
+            told[self.conditional] = held.dropna()
+        frame, _ = self._transformer.rows(codes, rng.random(codes.shape), told)
         return self._returned(frame, rng, None)
 
     # Images ---------------------------------------------------------------------
