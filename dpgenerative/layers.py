@@ -70,7 +70,19 @@ class MaskedLinear(nn.Module):
         return F.linear(x, weight, self.bias)
 
 
-class LowRankLinear(nn.Module):
+class LinearFlow(nn.Module):
+    """Invertible linear map of rows; a call returns log-determinants, too."""
+
+    def matrix(self) -> Tensor:
+        """Return the d x d matrix of the map."""
+        raise NotImplementedError
+
+    def inverse(self, y: Tensor) -> Tensor:
+        """Return the rows that the map takes to the rows of `y`."""
+        return torch.linalg.solve(self.matrix(), y.T).T
+
+
+class LowRankLinear(LinearFlow):
     """Invertible map ``y = s o x + A (B x)`` (DP-HFlow, linear flow of rank r).
 
     Starts at the identity. The determinant follows from the matrix determinant lemma.
@@ -95,23 +107,18 @@ class LowRankLinear(nn.Module):
         self.right = nn.Parameter(right / n_features**0.5)
 
     def matrix(self) -> Tensor:
-        """Return the d x d matrix of the map."""
         return torch.diag(self.scale) + self.left @ self.right
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the image and the log-determinant of every row."""
+        """Return what every row is mapped to, and the log-determinant for each."""
         y = x * self.scale + (x @ self.right.T) @ self.left.T
         core = (self.right / self.scale) @ self.left
         small = torch.eye(len(core), dtype=x.dtype, device=x.device) + core
         log_det = self.scale.abs().log().sum() + torch.linalg.slogdet(small)[1]
         return y, log_det.expand(len(x))
 
-    def inverse(self, y: Tensor) -> Tensor:
-        """Return the row vectors whose images are the rows of `y`."""
-        return torch.linalg.solve(self.matrix(), y.T).T
 
-
-class LULinear(nn.Module):
+class LULinear(LinearFlow):
     """Invertible map ``y = P L U x`` with a fixed permutation P (Kingma and Dhariwal).
 
     L is unit lower triangular, U upper triangular; both start at the identity.
@@ -141,16 +148,11 @@ class LULinear(nn.Module):
         return self.permutation @ (self.lower.tril(-1) + eye), self.upper.triu()
 
     def matrix(self) -> Tensor:
-        """Return the d x d matrix of the map."""
         left, upper = self.factors()
         return left @ upper
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the image and the log-determinant of every row."""
+        """Return what every row is mapped to, and the log-determinant for each."""
         left, upper = self.factors()
         log_det = self.upper.diagonal().abs().log().sum()
         return (x @ upper.T) @ left.T, log_det.expand(len(x))
-
-    def inverse(self, y: Tensor) -> Tensor:
-        """Return the row vectors whose images are the rows of `y`."""
-        return torch.linalg.solve(self.matrix(), y.T).T

@@ -1,10 +1,10 @@
 """Accounting: what a list of Gaussian releases costs, and the noise a budget buys.
 
 The bound is the upper end of numerical composition (Gopi, Lee and Wutschitz 2021), by
-the parts of Opacus' PRV accountant. That one looks at the removal of a row alone; here
+the parts of Opacus' PRV accountant. Opacus looks at the removal of a row alone; here
 its addition is composed too, and the larger of both counts. Where the discretisation
-fails, Renyi accounting has to do, whose divergence is the larger of both (Mironov,
-Talwar and Zhang 2019, Theorem 5). Releases on all rows (sampling rate 1) are
+fails, Renyi accounting takes its place, whose divergence is the larger of both
+(Mironov, Talwar and Zhang 2019, Theorem 5). Releases on all rows (sampling rate 1) are
 joined in closed form first: noise multipliers z_1, z_2, ... on the same rows are one
 Gaussian mechanism of multiplier ``(sum 1 / z_k^2)^(-1/2)``, whatever was chosen
 adaptively inside them, as long as the multipliers were fixed in advance.
@@ -38,7 +38,7 @@ RENYI_ORDERS = np.array(
 _LEAST_DELTA = 1e-10
 """Below this the rounding of the convolutions shows."""
 _LARGEST_GRID = 2**23
-"""Beyond this many grid points (0.5 GiB and more), Renyi accounting has to do."""
+"""Beyond this many grid points (0.5 GiB and more), Renyi accounting takes over."""
 _DELTA_ERROR = 1e-3
 """Part of delta by which numerical composition may err."""
 _LOSS_CELLS = 100_000
@@ -286,7 +286,10 @@ def calibrate(
         release = GaussianRelease(math.exp(log_z), sampling_rate, steps)
         return epsilon_of([*fixed, release], delta, epsilon)
 
-    # Numerical composition adds this to what it finds.
+    # A bound takes a second or more, so that the search has to be short: it starts from
+    # the central limit theorem, corrects that guess once by how far it was off, and
+    # then follows secants of log epsilon over log z inside a bracket.
+    # Numerical composition adds `slack` to what it finds.
     slack = 0.0 if sampling_rate >= 1 else min(0.01, 0.01 * epsilon)
     aim, most = 0.9975 * epsilon, math.log(1e7)
     low, high = -math.inf, most
@@ -374,13 +377,16 @@ def epsilon_of_pairs(pairs: Sequence[tuple[float, float]], delta: float) -> floa
 
 
 def _responses(epsilons: Sequence[float], mesh: float) -> tuple[int, np.ndarray]:
-    """Return the law of the summed losses of randomized responses, on a grid."""
-    least, law = 0, np.ones(1)
+    """Return the distribution of the sum of losses of randomized responses.
+
+    On a grid of this mesh: its least point, and the probabilities from there on.
+    """
+    least, masses = 0, np.ones(1)
     for epsilon in epsilons:
         up, down = math.ceil(epsilon / mesh), math.floor(epsilon / mesh)
         truth = 1 / (1 + math.exp(-epsilon))
-        both = np.zeros(len(law) + up + down)
-        both[: len(law)] += (1 - truth) * law
-        both[up + down :] += truth * law
-        least, law = least - down, both
-    return least, law
+        both = np.zeros(len(masses) + up + down)
+        both[: len(masses)] += (1 - truth) * masses
+        both[up + down :] += truth * masses
+        least, masses = least - down, both
+    return least, masses

@@ -42,8 +42,8 @@ def group_sensitivity(bound: float) -> float:
 def coupled_sensitivity(bound: float, most: int) -> float:
     """Return the sensitivity of a sum of clipped gradients that all see the batch.
 
-    In a batch of at most `most` records, one that comes adds its own gradient and can
-    turn all others round: (2 M - 1) C.
+    In a batch of at most `most` records, one that is added brings its own gradient and
+    can reverse all others: (2 M - 1) C.
     """
     return (2 * most - 1) * bound
 

@@ -6,7 +6,7 @@ empty batch is released like any other. B is the public expected batch size.
 
 ``term-wise`` (Takahashi et al. 2020): one record moves the per-example part by at most
 a = C / B, and the batch-wise part by at most c = 2 C_2 / b (b partitions: it is in one
-of them, and can turn its clipped gradient round). The batch-wise part is formed for the
+of them, and can reverse its clipped gradient). The batch-wise part is formed for the
 parameters of the submodule `reach` alone; these get noise z (a + c), all others
 z sqrt(a (a + c)). For a part u of the first term on the reached coordinates, and v on
 the others, ``(|u| + c)^2 / (a + c)^2 + |v|^2 / (a (a + c)) <= 1`` whenever
@@ -15,15 +15,15 @@ worse than z_1 = z sqrt((a + c) / a) and z_2 = z sqrt((a + c) / c) on one sample
 
 ``micro`` and ``batch`` are that paper's baselines, in which every gradient sees the
 whole batch. ``micro`` clips every record's gradient of its loss plus the batch-wise
-term: the m - 1 others can turn round when one comes, so that the sum moves by up to
-(2 m - 1) C; with a public cap M on m, beyond which the sum is zero, by (2 M - 1) C.
-``batch`` clips the batch's mean gradient as a whole, which can turn round: 2 C.
+term: a record that is added can reverse the m - 1 others, so that the sum moves by up
+to (2 m - 1) C; with a public cap M on m, beyond which the sum is 0, by (2 M - 1) C.
+``batch`` clips the batch's mean gradient as a whole, which can be reversed: 2 C.
 
 Rounding: sums over rows and noise are taken in float64. Whoever chooses all rows can
 make one more row change how the others are rounded, by less than clipping leaves unused
-of C (`gradients`): one row moves the computed sum by at most C too. What is taken for
-granted is that a layer computes of a row, at one place of an array of one shape, the
-same numbers in any company; `sampling` keeps rows at their places.
+of C (`gradients`): one row moves the computed sum by at most C too. This assumes that a
+layer computes the same numbers of a row, at one place of an array of one shape,
+whatever the other rows are; `sampling` keeps rows at their places.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class Clipper:
     ) -> Gradients:
         """Return the sum of clipped partition gradients, per parameter.
 
-        One record touches one partition, and can turn its clipped gradient round: the
+        One record touches one partition, and can reverse its clipped gradient: the
         sensitivity is ``2 * group_bound``.
         """
         parts = [layer.grouped(groups, n_groups) for layer in layers]

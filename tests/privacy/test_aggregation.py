@@ -72,9 +72,9 @@ def vae_objective(model, n=12, n_draws=2, seed=0):
 
 
 def divergence_of(model, name):
-    def divergence(image):
+    def divergence(stacked):
         generator = torch.Generator().manual_seed(5)
-        latents = Latents(image[:, :-2], image[:, -2], image[:, -1])
+        latents = Latents(stacked[:, :-2], stacked[:, -2], stacked[:, -1])
         return LATENT_DIVERGENCES[name](latents, model.prior, generator)
 
     return divergence
@@ -122,8 +122,8 @@ def test_one_record_moves_the_gradient_by_at_most_its_noise(aggregation, name, n
     places = np.random.default_rng(n).integers(0, PARTITIONS, size=n + 1)
     for scale in (1.0, 1e6):
 
-        def term(image, scale=scale):
-            return scale * divergence(image)
+        def term(latents, scale=scale):
+            return scale * divergence(latents)
 
         more, less = (
             released(gradient, model, objective, range(m), term, places)
@@ -139,8 +139,8 @@ def test_unusable_numbers_stay_within_the_bound(aggregation, broken):
     x = torch.tensor([[1.0], [-2.0], [broken]])
 
     def objective(rows):
-        image = model.encoder(x[rows])
-        return model.decoder(image).sum(1) + image.sum(1), image
+        latents = model.encoder(x[rows])
+        return model.decoder(latents).sum(1) + latents.sum(1), latents
 
     more, less = (
         released(gradient, model, objective, range(m), torch.mean, np.zeros(3, int))
@@ -154,13 +154,13 @@ def turning(model, own=0.0):
     """Return losses and a divergence that one more record turns round."""
 
     def objective(rows):
-        image = model.encoder(torch.zeros(len(rows), 1))
-        losses = own * image.sum(1) + 0 * model.decoder(image).sum(1)
-        return losses, image
+        latents = model.encoder(torch.zeros(len(rows), 1))
+        losses = own * latents.sum(1) + 0 * model.decoder(latents).sum(1)
+        return losses, latents
 
-    def divergence(image):
-        sign = 1.0 if len(image) == 4 else -1.0
-        return sign * 1e3 * image.mean()
+    def divergence(latents):
+        sign = 1.0 if len(latents) == 4 else -1.0
+        return sign * 1e3 * latents.mean()
 
     return objective, divergence
 
@@ -240,8 +240,8 @@ def test_micro_equals_one_record_at_a_time(monkeypatch, chunk_bytes):
     params = list(model.parameters())
     total = {p: torch.zeros_like(p) for p in params}
     for i in range(5):
-        losses, images = objective(torch.arange(5))
-        grads = torch.autograd.grad(losses[i] + divergence(images), params)
+        losses, latents = objective(torch.arange(5))
+        grads = torch.autograd.grad(losses[i] + divergence(latents), params)
         one = dict(zip(params, grads, strict=True))
         for p in params:
             total[p] += min(1, BOUND / norm(one)) * one[p] / BATCH
@@ -317,8 +317,8 @@ def test_what_is_not_declared_is_left_out():
     model = Pair()
 
     def objective(rows):
-        image = model.encoder(torch.ones(len(rows), 1))
-        return 0 * image.sum(1), torch.cat([image, model.decoder(image)], 1)
+        latents = model.encoder(torch.ones(len(rows), 1))
+        return 0 * latents.sum(1), torch.cat([latents, model.decoder(latents)], 1)
 
     def run(reach):
         gradient = make_gradient("term-wise", reach=reach)
@@ -353,8 +353,8 @@ def test_measured_noise_is_that_of_the_formula(aggregation):
     )
 
     def objective(rows):
-        image = model["encoder"](torch.ones(len(rows), side))
-        return model["decoder"](image).sum(1), image
+        latents = model["encoder"](torch.ones(len(rows), side))
+        return model["decoder"](latents).sum(1), latents
 
     gradient = make_gradient(aggregation, noise_multiplier=z)
     out = released(gradient, model, objective, [], torch.mean, np.zeros(1, int))

@@ -64,8 +64,8 @@ def by_hand(latents, prior, generator):
     return latents.draws.square().mean()
 
 
-def squares(image):
-    return image.square().mean()
+def squares(latents):
+    return latents.square().mean()
 
 
 FLOW, VAE = DPHFlowSynthesizer, DPVAESynthesizer
@@ -395,7 +395,7 @@ def test_results_say_what_they_are():
 
 
 def test_claims_are_those_for_one_row(monkeypatch):
-    """One row is what audits put in: of a person's promise it has a share."""
+    """One row is what audits put in: of a person's guarantee it has a share."""
     few_rows_to_rake(monkeypatch)
     several = FLOW(4.0, **TINY, **WHOLE, **DECLARED, max_rows_per_unit=4)
     played = [

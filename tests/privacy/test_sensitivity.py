@@ -119,8 +119,8 @@ def test_one_record_can_turn_its_group_round():
     sign = torch.tensor([1.0, -3.0])
 
     def objective(rows):
-        image = layer(data[rows]) * sign[rows, None]
-        return image.sum(1) * 0, image
+        latents = layer(data[rows]) * sign[rows, None]
+        return latents.sum(1) * 0, latents
 
     gradient = PrivateGradient(Clipper("flat", 1e-9, group_bound=0.3), 0.0, 1.0)
 

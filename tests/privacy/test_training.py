@@ -80,12 +80,12 @@ def test_partitions_are_drawn_not_cut():
     sizes = []
 
     def objective(rows):
-        image = layer(torch.ones(len(rows), 1))
-        return image.sum(1), image
+        latents = layer(torch.ones(len(rows), 1))
+        return latents.sum(1), latents
 
-    def divergence(image):
-        sizes.append(len(image))
-        return image.sum()
+    def divergence(latents):
+        sizes.append(len(latents))
+        return latents.sum()
 
     gradient = PrivateGradient(
         Clipper("flat", 1.0, group_bound=1.0), 1.0, 16.0, PARTITIONS

@@ -1,4 +1,4 @@
-"""The rule of convolutions of images."""
+"""The rule of two-dimensional convolutions."""
 
 from __future__ import annotations
 
