@@ -11,16 +11,14 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 from sklearn.linear_model import Ridge
 from sklearn.naive_bayes import GaussianNB
 
 from dpgenerative import Column, Schema
-from dpgenerative.metrics import findings, measuring, plots
+from dpgenerative.metrics import findings, measuring
 from dpgenerative.metrics import page as page_module
-from dpgenerative.metrics.dependence import association_matrix
 from dpgenerative.metrics.losses import changed_ranges, lost_values
-from dpgenerative.metrics.membership import attack_result, auc_cap, roc_cap
+from dpgenerative.metrics.membership import auc_cap, roc_cap
 from dpgenerative.metrics.reporting import report
 from dpgenerative.metrics.utility import tstr
 from dpgenerative.privacy.plan import PrivacyPlan, row_budget
@@ -571,123 +569,3 @@ def test_unfit_input_is_refused():
         report(rows, rows, holdout=rows[["x"]])
     with pytest.raises(TypeError, match="DataFrame"):
         report(None, rows.to_numpy(), public=True)
-
-
-# Pictures
-
-
-def scores(metric="auroc"):
-    rows = [
-        {"model": model, "trained_on": source, "repeat": 0, metric: value + shift}
-        for model, value in (("bad", 0.6), ("mlp", 0.9), ("so_so", 0.7))
-        for source, shift in (("real", 0.05), ("synthetic", 0.0))
-    ]
-    return pd.DataFrame(rows)
-
-
-def names(axes):
-    return [label.get_text() for label in axes.get_yticklabels()]
-
-
-def test_plot_utility_ranks_models():
-    assert names(plots.plot_utility(scores())) == ["bad", "so so", "neural network"]
-    assert names(plots.plot_utility(scores("rmse"), metric="rmse"))[-1] == "bad"
-    single = scores().query("trained_on == 'synthetic'")
-    axes = plots.plot_utility(single)
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
-        "trained on synthetic rows"
-    ]
-    repeated = pd.concat([scores(), scores().assign(repeat=1)])
-    assert names(plots.plot_utility(repeated)) == names(axes)
-    with pytest.raises(ValueError, match="metric must be one of"):
-        plots.plot_utility(scores(), metric="r2")
-
-
-def test_plot_association_blanks_the_diagonal_and_takes_axes():
-    matrix = association_matrix(table(100, 0))
-    given = Figure().subplots()
-    axes = plots.plot_association(matrix, ax=given, title="$a_b")
-    assert axes is given
-    assert axes.get_title(loc="left") == "$a_b"
-    shown = np.ma.filled(axes.images[0].get_array(), np.nan)
-    assert np.isnan(np.diag(shown)).all()
-    assert axes.images[0].get_clim() == (0.0, 1.0)
-    assert names(axes) == list(matrix)
-    signed = plots.plot_association(matrix - 0.5, signed=True, limit=0.5)
-    assert signed.images[0].get_clim() == (-0.5, 0.5)
-    wide = pd.DataFrame(np.eye(50))
-    assert names(plots.plot_association(wide)) == []
-
-
-def test_plot_roc_draws_curve_diagonal_and_cap():
-    rng = np.random.default_rng(0)
-    pair = rng.normal(0.2, 1, 400), rng.normal(0, 1, 400)
-    bounded = attack_result("one", pair, ((1.0, 1e-5),))
-    axes = plots.plot_roc(bounded)
-    assert axes.get_xscale() == axes.get_yscale() == "log"
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert labels[0] == "guessing"
-    assert labels[1].startswith("ruled out by")
-    assert labels[2].startswith("one (AUC 0.")
-    cap = axes.lines[1].get_xydata()
-    np.testing.assert_allclose(cap[:, 1], roc_cap(cap[:, 0], ((1.0, 1e-5),)))
-    x, y = axes.lines[2].get_data()
-    assert (np.diff(x) >= 0).all()
-    assert (np.diff(y) >= -1e-12).all()
-    free = attack_result("two", pair)
-    assert len(plots.plot_roc([free, free]).lines) == 3
-    assert len(plots.plot_roc([bounded, bounded]).collections) == 1
-    with pytest.raises(ValueError, match="results must hold"):
-        plots.plot_roc([])
-
-
-@pytest.mark.parametrize(
-    ("times", "labels"),
-    [
-        (pd.date_range("2014-03-01", "2019-10-01"), ["2015", "2017", "2019"]),
-        (pd.date_range("2020-01-05", periods=90), ["2020-02", "2020-03", "2020-04"]),
-        (pd.date_range("2020-01-05", periods=4), ["2020-01-05", "2020-01-08"]),
-        (pd.to_timedelta(np.arange(40), unit="D"), ["0 d", "30 d"]),
-        (pd.to_timedelta([0, 90, 150], unit="min"), ["0 h", "1.5 h", "2.5 h"]),
-        (pd.date_range("2020-01-05", periods=2, freq="h"), ["2020-01-05 01:00"]),
-        (np.linspace(-62135596800, 253402214400, 50).astype("M8[s]"), ["2001", "8001"]),
-    ],
-)
-def test_times_are_written_as_times(times, labels):
-    """In seconds since 1970 an axis of dates said 1.395G."""
-    axes = plots.plot_marginal(pd.Series(times), pd.Series(times))
-    shown = [label.get_text() for label in axes.get_xticklabels()]
-    assert set(labels) <= set(shown)
-    assert len({len(label) for label in shown}) == 1 or " " in shown[0]
-
-
-@pytest.mark.parametrize("whole", [False, True])
-def test_crowded_numbers_stand_on_an_asinh_axis(whole):
-    values = pd.Series(100 * np.random.default_rng(0).pareto(0.7, 500))
-    values = values.astype(int if whole else float).astype("Int64" if whole else float)
-    values[:50] = None
-    axes = plots.plot_marginal(values, values)
-    assert axes.get_xscale() == "asinh"
-    filled, outlined = (patch.get_data() for patch in axes.patches[:2])
-    np.testing.assert_array_equal(filled.values, outlined.values)
-    bars = axes.patches[2:]
-    assert [bar.get_height() for bar in bars] == [0.1, 0.1]
-    assert filled.values.sum() == pytest.approx(0.9)
-    assert filled.edges[-1] < bars[0].get_x()
-    *labels, last = [label.get_text() for label in axes.get_xticklabels()]
-    assert last == "missing"
-    assert {"1000", "100k"} <= set(labels)
-
-
-def test_plot_marginals_of_one_table_draws_it_alone():
-    frame = table(200, 0)
-    figure = plots.plot_marginals(None, frame)
-    assert len(figure.axes) == frame.shape[1]
-    legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend == ["synthetic"]
-    both = plots.plot_marginals(frame, frame)
-    legend = [text.get_text() for text in both.legends[0].get_texts()]
-    assert legend == ["real", "synthetic"]
-    greys = {patch.get_facecolor() for axes in figure.axes for patch in axes.patches}
-    real_greys = {patch.get_facecolor() for axes in both.axes for patch in axes.patches}
-    assert greys != real_greys
