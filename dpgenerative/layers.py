@@ -65,9 +65,13 @@ class MaskedLinear(nn.Module):
         zeros_out = torch.zeros(n_out, dtype=torch.long)
         return cls(zeros_in, zeros_out, torch.ones(1, 1, dtype=torch.bool), generator)
 
+    def masked_weight(self) -> Tensor:
+        """Return the weights, zero where an output must not see an input."""
+        return self.weight if self.is_dense else self.weight * self.mask
+
     def forward(self, x: Tensor) -> Tensor:
-        weight = self.weight if self.is_dense else self.weight * self.mask
-        return F.linear(x, weight, self.bias)
+        """Return the outputs, (..., out_features)."""
+        return F.linear(x, self.masked_weight(), self.bias)
 
 
 class LinearFlow(nn.Module):

@@ -748,10 +748,11 @@ def test_the_baselines_clip_flat():
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "units", "latents"), [(0.1, 16, 4), (1.0, 64, 6), (None, 64, 6)]
+    ("n_rows", "epsilon", "units", "latents"),
+    [(100, 1.0, 16, 4), (1000, 1.0, 64, 6), (100, None, 64, 6)],
 )
-def test_the_size_follows_rows_and_epsilon(epsilon, units, latents):
-    model = fitted(table(1000), epsilon=epsilon)._model
+def test_the_size_follows_rows_and_epsilon(n_rows, epsilon, units, latents):
+    model = fitted(table(n_rows), epsilon=epsilon)._model
     assert model.latent_dim == latents
     assert model.encoder.hidden.weight.shape[0] == units
 

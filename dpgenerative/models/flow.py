@@ -123,7 +123,7 @@ class AnchoredBlock(Cells):
             columns, part = self.columns(j), self.inputs(j)[codes[:, j]]
             features[:, columns] = part
             if hidden is not None:
-                hidden += part @ (self.hidden.weight * self.hidden.mask)[:, columns].T
+                hidden += part @ self.hidden.masked_weight()[:, columns].T
         return codes, positions
 
     def _initial_hidden(self, n: int) -> Tensor | None:
@@ -135,6 +135,6 @@ class AnchoredBlock(Cells):
         rows, seen = self.columns(j), slice(0, self.starts[j])
         out = features[:, seen] @ self.skip.weight[rows, seen].T + self.skip.bias[rows]
         if hidden is not None:
-            weight = (self.output.weight * self.output.mask)[rows]
+            weight = self.output.masked_weight()[rows]
             out = out + self.gain * hidden.tanh() @ weight.T + self.output.bias[rows]
         return self.offsets(out, j) + self.base(j)
