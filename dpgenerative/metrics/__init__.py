@@ -1,7 +1,7 @@
 """How good and how safe a synthetic table is, whoever made it.
 
-Everything here compares DataFrames of the same columns (attacks on models take the
-model as a callable). None of it is private: the figures describe real rows.
+All functions compare tables with the same columns (attacks on models take the model as
+a callable). None of the figures is private: they describe real rows.
 
 Fidelity
 
@@ -10,7 +10,7 @@ Fidelity
                             Wasserstein distance of k-way marginals, with floor and
                             baseline
 `sampling_floor`            `MarginalDistance` of a bootstrap of the real table
-`independence_baseline`     `MarginalDistance` of its columns, each permuted alone
+`independence_baseline`     `MarginalDistance` of its columns, permuted independently
 `log_likelihood`            `LogLikelihood` of rows under a fitted model
 `sdmetrics_quality`         `SDMetricsScore` of SDMetrics' quality report
 `sdmetrics_diagnostic`      `SDMetricsScore` of its diagnostic report
@@ -42,7 +42,7 @@ Attacks
 `monte_carlo_attack`        `AttackResult`, on a synthetic table
 `domias_attack`             `AttackResult`, on that and reference rows
 `logan_attack`              `AttackResult`, on that and reference rows
-`closest_record`            `ClosestRecord`, a sanity statistic, no privacy measure
+`closest_record`            `ClosestRecord`, a sanity check, no measure of privacy
 `phi`                       float, relative trade-off of privacy and accuracy
 =========================== ======================================================
 
@@ -52,7 +52,7 @@ All of it on one page
 `report`                    `Report`: a page of HTML with a verdict in plain words
 =========================== ======================================================
 
-Pictures are in `dpgenerative.metrics.plots`.
+Plots are in `dpgenerative.metrics.plots`.
 """
 
 from __future__ import annotations

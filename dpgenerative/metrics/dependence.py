@@ -1,4 +1,4 @@
-"""Association between pairs of columns, and how far a synthetic table moves it."""
+"""Association between pairs of columns, and how much synthesis changes it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dpgenerative.metrics.columns import (
 
 
 class _MatrixDistance:
-    """What both comparisons make of their difference."""
+    """Summaries of a difference between two matrices."""
 
     difference: pd.DataFrame
 
@@ -102,9 +102,9 @@ class AssociationDistance(_MatrixDistance):
 def kendall_tau_matrix(frame: pd.DataFrame) -> pd.DataFrame:
     """Kendall's tau-b of every pair of numeric columns.
 
-    Takes O(p^2 n log n) time for p numeric columns. A row missing in either column is
-    left out of that pair. Where tau-b is undefined (a constant column, or fewer than
-    two complete rows) the entry is 0: no association can be seen.
+    Takes O(p^2 n log n) time for p numeric columns. Rows with a missing value in either
+    column are left out of that pair. Where tau-b is undefined (a constant column, or
+    fewer than two complete rows), the entry is 0: there is no evidence of association.
 
     Parameters
     ----------
@@ -194,15 +194,14 @@ def association_matrix(frame: pd.DataFrame) -> pd.DataFrame:
     =================== ==============================================================
 
     Columns are numeric by dtype; all others are nominal, booleans and dates among them.
-    Missing is a level of a nominal column; a row without a number is left out of the
-    pairs of that numeric column, and one with an infinite number out of eta. Where a
+    Missing is a level of a nominal column. Rows with a missing number are left out of
+    the pairs of that numeric column, those with an infinite number out of eta. Where a
     measure is undefined (a constant column, fewer than two complete rows, for V a level
-    for every row) the entry is 0: no association can be seen.
+    for every row), the entry is 0: there is no evidence of association.
 
     The three measures have no common scale: compare an entry with the same entry of
     another table, not with its neighbours. Eta, unlike V, is biased upwards, by about
-    ``sqrt((levels - 1) / (rows - 1))`` without any association. Takes O(p^2 n log n)
-    time.
+    ``sqrt((levels - 1) / (rows - 1))`` under independence. Takes O(p^2 n log n) time.
 
     Parameters
     ----------
@@ -245,8 +244,8 @@ def association_distance(
 ) -> AssociationDistance:
     """Compare the association matrices of two tables, over all columns.
 
-    Which columns are numeric is read off `real`. Levels are those that each table
-    holds; lists of categories do not matter.
+    Columns are numeric by their dtype in `real`. Levels are those that occur in each
+    table; unused categories do not matter.
 
     Parameters
     ----------

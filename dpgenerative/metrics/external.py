@@ -1,4 +1,4 @@
-"""Scores of the SDMetrics library, computed by its own reports."""
+"""Scores of the SDMetrics library, as its own reports compute them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _NAMES = ("Column", "Column 1", "Column 2")  # columns of details that name colu
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SDMetricsScore:
-    """What a report of SDMetrics says about two tables.
+    """Scores that a report of SDMetrics gives two tables.
 
     Attributes
     ----------
     report : {"quality", "diagnostic"}
         Which report it was.
     score : float
-        Overall score in [0, 1], 1 for the best: the mean over properties that have one.
-        NaN where none has.
+        Overall score in [0, 1], higher is better: the mean over the properties that
+        have a score. NaN if none has.
     properties : DataFrame
         Columns ``Property`` and ``Score``, as SDMetrics returns them.
     details : dict of str to DataFrame
@@ -70,11 +70,11 @@ def sdmetrics_quality(
 ) -> SDMetricsScore:
     """Quality score of SDMetrics: shapes of columns and trends of pairs.
 
-    It is the figure that ``sdmetrics.reports.single_table.QualityReport`` computes,
-    with two differences that keep it from depending on chance and on how a table is
-    stored: contingency tables count all rows, where SDMetrics draws 50,000 of a larger
-    table by the global random state, and categories are handed over as plain objects,
-    since a level without rows would cost the column the scores of its pairs.
+    The score is that of ``sdmetrics.reports.single_table.QualityReport``, with two
+    differences, so that it depends neither on chance nor on how a table is stored:
+    contingency tables count all rows, whereas SDMetrics samples 50,000 rows of a larger
+    table with numpy's global random state; and categorical columns are passed as plain
+    objects, since SDMetrics scores no pair of a column with unused categories.
 
     Versions of SDMetrics differ: recent ones average only over pairs that are
     associated in the real table (the details have a column "Meets Threshold?"), older
@@ -86,9 +86,9 @@ def sdmetrics_quality(
         Same columns, in any order; row counts may differ. Names need not be strings.
     metadata : mapping, optional
         SDMetrics' description of the table, ``{"columns": {name: {"sdtype": ...}}}``,
-        of exactly these columns. None: read off the dtypes of `real`, where booleans
-        are "boolean", other numeric dtypes "numerical", dates "datetime" and all others
-        "categorical".
+        of exactly these columns. None: inferred from the dtypes of `real`, where
+        booleans are "boolean", other numeric dtypes "numerical", dates "datetime" and
+        all others "categorical".
 
     Returns
     -------
@@ -107,8 +107,8 @@ def sdmetrics_quality(
     Warns
     -----
     UserWarning
-        When SDMetrics could not score a column, such as one that is missing throughout,
-        or a pair, such as one with a constant column; it leaves them out of the mean.
+        When SDMetrics cannot score a column, such as one without any value, or a pair,
+        such as one with a constant column; it leaves them out of the mean.
         When a table has fewer than 50 rows.
 
     References
@@ -133,10 +133,10 @@ def sdmetrics_diagnostic(
 ) -> SDMetricsScore:
     """Diagnostic score of SDMetrics: whether synthetic values are valid at all.
 
-    It is the figure that ``sdmetrics.reports.single_table.DiagnosticReport`` computes:
-    the share of synthetic values within the real range or among the real levels, and
-    whether the dtypes agree (categories counting as plain objects). A score below 1
-    is no fault of a private table: its range and levels need not be those of the rows.
+    The score is that of ``sdmetrics.reports.single_table.DiagnosticReport``: the share
+    of synthetic values within the real range or among the real levels, and whether the
+    dtypes agree (categorical columns count as plain objects). A score below 1 is no
+    defect of a private table: its ranges and levels need not be those of the rows.
 
     Parameters
     ----------
@@ -203,9 +203,9 @@ def _score(
 def _generate(
     report: str, real: pd.DataFrame, synthetic: pd.DataFrame, metadata: dict[str, Any]
 ) -> Any:
-    """Let SDMetrics make its report, without a word from it."""
-    # SDMetrics turns exceptions into missing scores, warnings turned into errors among
-    # them: with its warnings left on, scores would depend on the caller's filters.
+    """Let SDMetrics make its report, silently."""
+    # SDMetrics turns exceptions into missing scores, including warnings that a filter
+    # raises as errors: its scores would depend on the caller's warning filters.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from sdmetrics.reports import single_table  # seconds: it loads plotly

@@ -1,4 +1,4 @@
-"""How well an attack tells members from others, and how well any attack could.
+"""How well an attack tells members from non-members, and how well any attack could.
 
 Under (epsilon, delta)-differential privacy a test of "was this record used?" with false
 positive rate f has a true positive rate of at most::
@@ -6,11 +6,11 @@ positive rate f has a true positive rate of at most::
     min(e^epsilon f + delta, 1 - e^-epsilon (1 - delta - f))
 
 (Wasserman and Zhou 2010; Kairouz, Oh and Viswanath 2015). Given the row count that it
-released, a run keeps a whole curve of such pairs, and the least of their bounds is the
-**cap** that stands beside every figure here. It holds for expected rates, over records
-and runs that release this count, all other records given, when a coin of its own
-decided for each record whether it took part; where a fixed number of records was drawn
-instead, one more record differs between the two worlds, and the cap is that of two.
+released, a run satisfies a whole curve of such pairs, and the smallest of their bounds
+is the **cap** shown beside every figure here. It bounds expected rates over records and
+over runs that release this count, given all other records, provided that an independent
+coin decided for each record whether it took part. If a fixed number of records was
+drawn instead, the two worlds differ in one more record, and the cap is that of two.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dpgenerative._validation import check_number
 Privacy = Sequence[tuple[float, float]]
 """Pairs (epsilon, delta) that all hold for one run, given the row count that it
 released, as `privacy_.curve()` returns. With `max_rows_per_unit` they hold for all rows
-of a person together; for a single one of them less would do."""
+of a person together; a single row is protected better."""
 
 FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
 _MAX_THRESHOLDS = 200
@@ -50,7 +50,7 @@ class Rate:
     low, high : float
         Ends of its confidence interval; NaN where none is known.
     cap : float
-        The most that the guarantee allows; NaN without one.
+        Largest value that the guarantee allows; NaN without one.
     """
 
     value: float
@@ -61,7 +61,7 @@ class Rate:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttackResult:
-    """Scores of one membership inference attack, and what they amount to.
+    """Scores of one membership inference attack, and figures computed from them.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class AttackResult:
 
     @property
     def average_precision(self) -> Rate:
-        """Area under the precision-recall curve; the members' share for guessing."""
+        """Average precision; the share of members for guessing."""
         value = float(average_precision_score(self.members, self.scores))
         cap = math.nan
         if self.privacy:
@@ -120,9 +120,9 @@ class AttackResult:
         Returns
         -------
         Rate
-            With the interval of Clopper and Pearson. The cap is that at the upper end
-            of such an interval of the false positive rate, which is only observed: few
-            non-members leave it wide.
+            With a Clopper-Pearson interval. Since the false positive rate is only
+            estimated, the cap is taken at the upper end of its own Clopper-Pearson
+            interval, which is wide for few non-members.
         """
         check_number("tpr_at", "fpr", fpr, low=0, high=1, closed="both")
         false, true = self.roc()
@@ -137,10 +137,10 @@ class AttackResult:
         return Rate(float(true[best]), low, high, cap)
 
     def epsilon_lower_bound(self, delta: float = 0.0, random_state: int = 0) -> float:
-        """Return an epsilon that the attacked mechanism has at least.
+        """Return a lower bound on the epsilon of the attacked mechanism.
 
-        One half of the records, drawn at random, chooses the threshold and the side of
-        it; the other half bounds the two rates by Clopper and Pearson, so that the
+        A threshold and a side of it are chosen on a random half of the records; on the
+        other half, the two rates are bounded by Clopper-Pearson intervals, so that the
         bound holds with probability `confidence` for independent records. For any
         region S of scores, epsilon >= log((P(S | member) - delta) / P(S | other)), and
         the same with the two exchanged.
@@ -221,8 +221,7 @@ def attack_result(
         Of members and of others, larger for records that look like members; infinite
         scores rank above or below all others.
     privacy : sequence of (epsilon, delta), optional
-        What is promised of the attacked run, the main pair first. None or empty:
-        nothing.
+        Guarantee of the attacked run, the main pair first. None or empty: no guarantee.
     confidence : float in (0, 1), default=0.95
 
     Raises
@@ -239,7 +238,7 @@ def attack_result(
             f"{[int(np.isnan(side).sum()) for side in sides]} of them NaN."
         )
     members = np.repeat([True, False], [len(side) for side in sides])
-    # Ranks: whatever is computed here depends on the order of scores alone.
+    # Ranks, since all figures depend on the order of scores alone.
     ranks = rankdata(np.concatenate(sides))
     return AttackResult(name, ranks, members, _pairs(privacy), confidence)
 
@@ -315,19 +314,19 @@ def average_precision_cap(privacy: Privacy, share: float) -> float:
     ----------
     privacy : sequence of (epsilon, delta)
     share : float in (0, 1)
-        Share of members among the records, of which there are many: few records score
-        more by chance (`AttackResult.average_precision` allows for that).
+        Share of members among many records: few records score more by chance
+        (`AttackResult.average_precision` allows for that).
     """
     fpr = np.unique(np.concatenate([_corners(privacy), np.geomspace(1e-12, 1, 4000)]))
     tpr = roc_cap(fpr, privacy)
     precision = np.ones(len(fpr))
     precision[1:] = share * tpr[1:] / (share * tpr[1:] + (1 - share) * fpr[1:])
-    # Precision falls along the curve: its value at the left end bounds each piece.
+    # Precision decreases along the curve: its value at the left end bounds each piece.
     return float(tpr[0] + (np.diff(tpr) * precision[:-1]).sum())
 
 
 def _guessed_precision(n: int, share: float) -> float:
-    """Return the mean average precision of a random order of n records."""
+    """Return the expected average precision of a random order of n records."""
     if n < 2:
         return 1.0
     m, harmonic = n * share, float((1 / np.arange(1, n + 1)).sum())

@@ -27,22 +27,22 @@ def make_synthesis_scorer(
     n_samples: int | None = None,
     random_state: int = 0,
 ) -> SynthesisScorer:
-    """Make a scikit-learn scorer of synthesizers out of a metric of this package.
+    """Make a scikit-learn scorer for synthesizers from a metric of this package.
 
-    The scorer draws rows from a fitted synthesizer and compares them with the rows
-    held out. Use it as ``scoring`` of `GridSearchCV`, `cross_val_score` and the like.
+    The scorer samples rows from a fitted synthesizer and compares them with the
+    held-out rows. Use it as ``scoring`` of `GridSearchCV`, `cross_val_score` etc.
 
     .. warning::
-       A score is not covered by any privacy guarantee: it is read off the held-out
-       rows without noise. And a search spends one budget per fit, that is, candidates
-       x folds of them, and one more for the refit. Search on rows that are public, and
-       fit the private ones once.
+       A score is not covered by any privacy guarantee: it is computed from the held-out
+       rows without noise. Moreover, a search spends one budget per fit, that is,
+       candidates x folds of them, and one more for the refit. Search on public rows,
+       and fit the private ones once.
 
     Parameters
     ----------
     metric : {"tvd", "kendall", "tstr"}, default="tvd"
-        "tvd" is minus the mean of `marginal_distance` for `k`, in [-1, 0]; "kendall"
-        minus the RMSE of `kendall_tau_distance`, in [-2, 0]; "tstr" the mean over
+        "tvd" is minus the mean of `marginal_distance` for `k`, in [-1, 0]; "kendall" is
+        minus the RMSE of `kendall_tau_distance`, in [-2, 0]; "tstr" is the mean over
         models of the AUROC, in [0, 1], or of R2, at most 1, of `tstr`. Higher is
         better for all of them.
     k : int, default=2
@@ -50,15 +50,15 @@ def make_synthesis_scorer(
     target : hashable, optional
         For "tstr": the column to predict. None: the column of y.
     classifiers : mapping of str to estimator, optional
-        For "tstr": models to train, as in `tstr`. One or two quick ones will often do.
+        For "tstr": models to train, as in `tstr`. One or two fast ones often suffice.
     task : {"auto", "classification", "regression"}, default="auto"
-        For "tstr": as in `tstr`. "auto" looks at each fold: state it for an integer
-        target with about 20 distinct values.
+        For "tstr": as in `tstr`. "auto" looks at each fold separately: set it for an
+        integer target with about 20 distinct values.
     n_samples : int, optional
-        Rows to draw, at least 1. None: as many as are held out. With more the score
-        varies less.
+        Rows to sample, at least 1. None: as many as are held out. The score of more
+        rows varies less.
     random_state : int, default=0
-        Seed, >= 0, handed to `sample` and to the metric.
+        Seed, >= 0, passed to `sample` and to the metric.
 
     Returns
     -------
@@ -81,7 +81,7 @@ def make_synthesis_scorer(
     The estimator, or the last step of a `Pipeline`, must have
     ``sample(n_samples, random_state=...)`` that returns a table like X, or ``(X, y)``
     where y is given; then y is one more column in the comparison. The other steps of a
-    pipeline transform the held-out rows before. Arrays are read as frames with columns
+    pipeline transform the held-out rows first. Arrays are read as tables with columns
     ``x0``, ``x1``, ..., and an unnamed y as column ``target``.
 
     Examples
@@ -159,7 +159,7 @@ class SynthesisScorer:
         return self._utility(real, synthetic, target)
 
     def _draw(self, estimator: Any, n_rows: int, y_name: Hashable) -> pd.DataFrame:
-        """Return drawn rows as one table, with the column of y called `y_name`."""
+        """Return sampled rows as one table, with the column of y called `y_name`."""
         n_samples = n_rows if self.n_samples is None else self.n_samples
         drawn = estimator.sample(n_samples, random_state=self.random_state)
         pair = drawn if isinstance(drawn, tuple) else (drawn,)

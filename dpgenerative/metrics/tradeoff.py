@@ -1,4 +1,4 @@
-"""What privacy costs: accuracy lost against attack success prevented."""
+"""What privacy costs: accuracy lost relative to attack success prevented."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def phi(
 
     With the relative gain in privacy ``(atk_orig - atk_eps) / (atk_orig - atk_base)``
     and the relative loss of accuracy ``(acc_orig - acc_eps) / (acc_orig - acc_base)``,
-    both cut to [0, 1], phi is gain over loss, at most 2. Above 1 more of the attack's
-    advantage is gone than of the model's; below 1 it is the other way round.
+    both clipped to [0, 1], phi is gain over loss, at most 2. Above 1, the attack has
+    lost more of its advantage than the model; below 1, less.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def phi(
     acc_base : float in [0, 1]
         Accuracy of guessing, such as 1 / number of classes.
     atk_base : float in [0, 1], default=0.5
-        Success of a guessing attacker: the share of members among the records.
+        Success of guessing: the share of members among the records.
 
     Returns
     -------
@@ -42,10 +42,10 @@ def phi(
 
     Notes
     -----
-    Edge cases. Nothing is lost where accuracy did not fall, or had nothing to lose
-    (``acc_orig <= acc_base``); nothing is gained where the attack did not weaken, or
-    had no advantage (``atk_orig <= atk_base``). Some gain for no loss is 2, no gain for
-    some loss is 0, no gain for no loss is 1.
+    Edge cases: the loss is 0 if accuracy did not fall, or was no better than guessing
+    (``acc_orig <= acc_base``); the gain is 0 if the attack did not weaken, or was no
+    better than guessing (``atk_orig <= atk_base``). Some gain for no loss is 2, no gain
+    for some loss is 0, no gain for no loss is 1.
 
     References
     ----------

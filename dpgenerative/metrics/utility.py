@@ -99,8 +99,8 @@ def default_regressors(random_state: int = 0) -> dict[str, RegressorMixin]:
     Returns
     -------
     dict of str to regressor
-        Fresh scikit-learn estimators. Each standardizes the target and puts its
-        predictions back into the target's units.
+        Fresh scikit-learn estimators. Each standardizes the target and returns
+        predictions in the target's units.
 
     Examples
     --------
@@ -139,16 +139,16 @@ def tstr(
 ) -> pd.DataFrame:
     """Train on synthetic rows and on real ones, test both on other real rows.
 
-    How far the scores of models trained on `synthetic` fall behind those of the same
-    models trained on `real_train` is what the synthetic table costs its user.
+    The gap between the scores of models trained on `synthetic` and those of the same
+    models trained on `real_train` is the utility lost by synthesis.
 
     Parameters
     ----------
     real_train : DataFrame of shape (n_real, p) or None
         The real rows behind the synthetic table. None: train on `synthetic` alone.
     real_test : DataFrame of shape (n_test, p)
-        Real rows that neither training table was made from. Their dtypes decide which
-        columns are numbers.
+        Real rows that neither training table was made from. Their dtypes determine
+        which columns are numeric.
     synthetic : DataFrame of shape (n_synthetic, p)
         The synthetic table. All tables have the same columns, in any order.
     target : hashable
@@ -159,8 +159,8 @@ def tstr(
         a regression, regressors. None: those of `default_classifiers` or
         `default_regressors`.
     task : {"auto", "classification", "regression"}, default="auto"
-        "auto" is a regression where `target` has in `real_test` a float dtype, or an
-        integer one with more than 20 distinct values; else a classification, whose
+        "auto" is a regression if the dtype of `target` in `real_test` is a float, or an
+        integer with more than 20 distinct values; otherwise a classification, whose
         classes are the distinct values, whatever their dtype.
     n_repeats : int, default=1
         How often to draw rows and train, >= 1.
@@ -181,10 +181,10 @@ def tstr(
 
         Classification: ``macro_f1`` (over the classes present in `real_test`),
         ``auroc`` and ``average_precision``, all in [0, 1]; the latter two are those of
-        the rarer class where `real_test` has two, else one-versus-rest averages over
+        the rarer class if `real_test` has two, otherwise one-versus-rest averages over
         the classes present in `real_test`. Regression: ``r2`` (at most 1, negative
-        where the mean of `real_test` predicts better), and ``rmse`` and ``mae`` in
-        units of the target.
+        if the mean of `real_test` predicts better), and ``rmse`` and ``mae`` in units
+        of the target.
 
     Raises
     ------
@@ -201,7 +201,7 @@ def tstr(
     Warns
     -----
     UserWarning
-        Where fewer than 50 rows are trained on: the scores are then mostly noise.
+        When a training table has fewer than 50 rows: the scores are mostly noise.
 
     See Also
     --------
@@ -209,22 +209,22 @@ def tstr(
 
     Notes
     -----
-    Features that are numbers by their dtype in `real_test` get median imputation
-    (infinite values count as missing) and standard scaling; all others one indicator
-    per level, with missing as a level, levels of fewer than 5 training rows and those
-    beyond the 99 most frequent pooled, and unknown levels ignored. All of it is fitted
-    on the training rows. No column is left out: one without any value in training is a
-    constant. A scaled value is cut at 1e15 standard deviations.
+    Features with a numeric dtype in `real_test` are imputed with the median (infinite
+    values count as missing) and standardized; all others are one-hot encoded, with
+    missing as a level of its own. Levels with fewer than 5 training rows and those
+    beyond the 99 most frequent are pooled, unknown levels are ignored. All of it is
+    fitted on the training rows. No column is dropped: one without any training value is
+    a constant. Standardized values are clipped at 1e15.
 
     A class with fewer than 2 training rows counts as absent, and an absent class gets
     probability zero, so a synthesizer that loses a class pays for it in every score.
-    Where one class or one value of the target is left, or no feature varies, every row
-    is predicted the shares of the classes, or the mean, in training. Early stopping is
-    switched off where a tenth of the training rows could not hold every class.
+    If only one class or value of the target is left, or no feature varies, the
+    prediction is the class frequencies, or the mean, of the training rows. Early
+    stopping is disabled if a tenth of the training rows could not contain every class.
 
-    Repeats tell the spread that comes from the draw of rows and from the models' seeds,
-    not the one that comes from fitting the synthesizer again: for that, compare tables
-    of several fits. Where all rows are used, models without a seed do not vary.
+    Repeats show the spread due to the draw of rows and to the models' seeds, but not
+    the one due to fitting the synthesizer again: for that, compare tables of several
+    fits. If all rows are used, models without a seed do not vary.
 
     None of it is private: the scores describe real rows.
 
@@ -523,7 +523,7 @@ def _fit_and_score(
     if (y_train == y_train[0]).all() or (x_train == x_train[0]).all():
         model = task.baseline
     model = _prepared(model, y_train, task, repeat)
-    # One thread each: the same scores on any machine, and small loops run faster so.
+    # One thread each: the scores are the same on any machine, and small fits faster.
     with threadpool_limits(1), warnings.catch_warnings():
         # Short training and collinear indicators are part of the comparison.
         warnings.simplefilter("ignore")
