@@ -50,7 +50,7 @@ from dpgenerative.metrics import marginal_distance
 
 EPSILON = 0.1
 
-found = {}
+found, ages = {}, {}
 for name, schema in {"found privately": None, "stated": code_book}.items():
     synth = DPHFlowSynthesizer(epsilon=EPSILON, delta=1e-5, schema=schema)
     synthetic = synth.fit(private).sample(20_000)
@@ -62,6 +62,7 @@ for name, schema in {"found privately": None, "stated": code_book}.items():
         "1-way distance": f"{marginal_distance(private, synthetic, k=1).mean:.3f}",
         "2-way distance": f"{marginal_distance(private, synthetic, k=2).mean:.3f}",
     }
+    ages[name] = synthetic["age"]
     print(f"Domain {name}. Age as the synthesizer knows it:")
     print(f"  {synth.schema_['age']}\n")
 
@@ -70,3 +71,16 @@ for name, schema in {"found privately": None, "stated": code_book}.items():
 # ----------------------------
 print(f"Synthetic tables at epsilon {EPSILON:g}:\n")
 print(pd.DataFrame(found).to_string())
+
+# %%
+# Ages are codes, of which only the schema can tell. Private rows are grey.
+import matplotlib.pyplot as plt
+
+_, panels = plt.subplots(1, 2, figsize=(8, 3), sharey=True, layout="constrained")
+for axes, (name, values) in zip(panels, ages.items(), strict=True):
+    bins = range(16, 65)
+    axes.hist(private["age"], bins, density=True, color="0.8")
+    axes.hist(values, bins, density=True, histtype="step", color="#b3390a")
+    axes.set(title=f"domain {name}", xlabel="age")
+panels[0].set_ylabel("share of rows")
+plt.show()

@@ -63,6 +63,7 @@ def test_conditional(tmp_path):
     assert "Rows that cannot be, of 200000: 0" in printed
     assert printed.count("2,000 rows in") == 3
     assert printed.count("an older woman") == 3
+    assert "1 shown" in printed
 
 
 def test_pipeline(tmp_path):
@@ -71,6 +72,7 @@ def test_pipeline(tmp_path):
     assert "yrs_married  religious  affairs" in printed
     assert "Refused: DPHFlowSynthesizer.fit asks for epsilon=1" in printed
     assert "['standardscaler']" in printed
+    assert "1 shown" in printed
 
 
 def test_grid_search(tmp_path):
@@ -90,6 +92,7 @@ def test_domains(tmp_path):
     # Measured .353 and .139.
     assert float(stated) < float(private) - 0.05
     assert re.search(r"rows without one .* 0.0%", printed)
+    assert "1 shown" in printed
 
 
 def test_attack(tmp_path):
