@@ -105,7 +105,7 @@ class _SyntheticPredictor(BaseEstimator):
 
     @available_if(_learner_has("predict"))
     def predict(self, X: Any) -> np.ndarray:
-        """Predict the target of every row by the learner.
+        """Predict the target of every row with the learner.
 
         Parameters
         ----------
@@ -167,11 +167,14 @@ class _SyntheticPredictor(BaseEstimator):
         if not (self.synthesizer is None or isinstance(self.synthesizer, Synthesizer)):
             rule = "must be a synthesizer of this package or None"
             refuse(self._owner, "synthesizer", rule, self.synthesizer)
-        X, y = self._read(X, y)
         if isinstance(public, tuple) and len(public) == 2:
-            public_X, public_y = self._read(*public)
-            public = public_X, self._target(public_y)
-        return self._new_synthesizer(), X, self._target(y), public
+            public = self._converted(*public)
+        return self._new_synthesizer(), *self._converted(X, y), public
+
+    def _converted(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Return rows and targets as the synthesizer is to read them."""
+        X, y = self._read(X, y)
+        return X, None if y is None else self._target(y)
 
     def _read(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Return rows and targets in containers of dtypes that no value decides."""

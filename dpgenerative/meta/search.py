@@ -23,11 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._random import RandomSource, SecureGenerator
 from dpgenerative._validation import check_number, refuse
-from dpgenerative.exceptions import (
-    InfeasibleBudgetError,
-    LedgerError,
-    SamplingError,
-)
+from dpgenerative.exceptions import InfeasibleBudgetError, LedgerError, SamplingError
 from dpgenerative.meta.calibration import Calibration, TrialBudget
 from dpgenerative.meta.predictors import (
     SyntheticClassifier,
@@ -306,11 +302,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         check_number(
             owner, "n_candidates", self.n_candidates, low=1, closed="left", integer=True
         )
-        if self.scoring is not None and not callable(self.scoring):
-            refuse(owner, "scoring", "must be callable or None", self.scoring)
-        if self.scoring is None and is_regressor(self.estimator):
-            rule = "must be a callable for a regressor, of scores in [0, 1] per row"
-            refuse(owner, "scoring", rule, None)
+        is_default = self.scoring is None and not is_regressor(self.estimator)
+        if not (is_default or callable(self.scoring)):
+            rule = "must be a callable (or None, unless for a regressor)"
+            refuse(owner, "scoring", rule, self.scoring)
 
     def _candidates(self) -> list[dict[str, Any]]:
         given = self.param_distributions

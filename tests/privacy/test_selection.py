@@ -257,7 +257,13 @@ def test_every_row_is_held_out_for_itself():
 
 def of_pairs():
     """Return a search, and a fitted synthesizer to be scored on distances."""
-    rows = pd.DataFrame({"a": list("uvvw") * 75, "b": pd.Categorical([0, 1, 1] * 100)})
+    rows = pd.DataFrame(
+        {
+            "a": list("uvvw") * 75,
+            "b": pd.Categorical([0, 1, 1] * 100),
+            "c": np.linspace(-1, 1, 300),
+        }
+    )
     fitted = DPHFlowSynthesizer(epsilon=None, n_steps=3, random_state=0).fit(rows)
     return PrivateSearch(fitted, {}), fitted, rows, None
 
