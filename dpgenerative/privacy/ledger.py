@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from scipy.special import ndtr
+
 
 @dataclass
 class Ledger:
@@ -59,12 +61,10 @@ class Ledger:
 
     def keys(self, release: str, std: float, threshold: float) -> None:
         """Note a release of keys, and the risk that the key of one row passes."""
-        from scipy.stats import norm
-
         self.gaussian(release, std, 1.0)
         # Noise is rounded: a single row passes with as much as floor(threshold) - 1/2.
         least = math.floor(threshold) - 0.5
-        risk = float(norm.sf(least / std)) if std else float(least <= 0)
+        risk = float(ndtr(-least / std)) if std else float(least <= 0)
         self.key_delta += (1 - self.key_delta) * risk
 
     def sample(self, rate: float) -> None:

@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
+from scipy.special import ndtri
 from torch import Tensor
 
 from dpgenerative._random import RandomSource
@@ -149,10 +150,8 @@ def threshold_for(std: float, delta: float, n_releases: int) -> float:
     threshold t the noise of a single row has to be t or more, and rounding makes t of
     ``t - 1/2``.
     """
-    from scipy.stats import norm
-
     p = -math.expm1(math.log1p(-delta) / n_releases)
-    return float(math.ceil(0.5 + std * norm.isf(p)))
+    return float(math.ceil(0.5 - std * ndtri(p)))
 
 
 # Exact noise of counts ----------------------------------------------------------------
