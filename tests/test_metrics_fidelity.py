@@ -87,10 +87,11 @@ def test_jensen_shannon_is_the_square_of_scipys_distance(k):
 
 
 @pytest.mark.parametrize(("metric", "k"), CASES)
-def test_equal_tables_have_distance_zero(metric, k):
+def test_the_same_rows_in_another_order_have_distance_zero(metric, k):
     real = mixed_table(300, 0)
     shuffled = real.sample(frac=1, random_state=1)[list(reversed(real.columns))]
-    assert marginal_distance(real, shuffled, k, metric=metric).max < 1e-12
+    allowed = 1e-12 if metric == "jsd" else 0.0
+    assert marginal_distance(real, shuffled, k, metric=metric).max <= allowed
 
 
 @pytest.mark.parametrize(("metric", "k"), CASES)

@@ -323,11 +323,12 @@ def domias_attack(
         integer=True,
     )  # fmt: skip
     points, fake = _embedded([members, non_members, reference], synthetic)
-    scores = [
-        np.log(nearest(each, points[2], n_neighbors)[:, -1] + _TINY)
-        - np.log(nearest(each, fake, n_neighbors)[:, -1] + _TINY)
-        for each in points[:2]
-    ]
+    *known, others = points
+
+    def log_distance(each: Points, table: Points) -> np.ndarray:
+        return np.asarray(np.log(nearest(each, table, n_neighbors)[:, -1] + _TINY))
+
+    scores = [log_distance(each, others) - log_distance(each, fake) for each in known]
     return attack_result("DOMIAS", scores, privacy)
 
 
@@ -497,10 +498,8 @@ def _one_hot(tables: Sequence[Points]) -> list[np.ndarray]:
         return [points.numbers for points in tables]
     encoder = OneHotEncoder(sparse_output=False)
     encoder.fit(np.concatenate([points.levels for points in tables]))
-    return [
-        np.column_stack([points.numbers, encoder.transform(points.levels)])
-        for points in tables
-    ]
+    parts = [(points.numbers, encoder.transform(points.levels)) for points in tables]
+    return [np.column_stack(each) for each in parts]
 
 
 def _array(rows: Rows) -> np.ndarray:

@@ -284,9 +284,9 @@ def association_distance(
     names = list(real.columns)
     pairs = [_read(real[name], synthetic[name]) for name in names]
     warn_if_few(len(real), len(synthetic))
-    tables = zip(*pairs, strict=True)
+    first, second = zip(*pairs, strict=True)
     return AssociationDistance(
-        *(_symmetric(names, columns, _association) for columns in tables)
+        _symmetric(names, first, _association), _symmetric(names, second, _association)
     )
 
 
@@ -363,15 +363,10 @@ def _worst_first(**matrices: pd.DataFrame) -> pd.DataFrame:
     """Put the upper triangles side by side, ordered by the size of `difference`."""
     names = list(matrices["difference"].columns)
     upper = np.triu_indices(len(names), 1)
-    frame = pd.DataFrame(
-        {
-            "columns": list(combinations(names, 2)),
-            **{name: matrix.to_numpy()[upper] for name, matrix in matrices.items()},
-        }
-    )
-    return frame.sort_values(
-        "difference", key=np.abs, ascending=False, ignore_index=True
-    )
+    entries = {name: matrix.to_numpy()[upper] for name, matrix in matrices.items()}
+    frame = pd.DataFrame({"columns": list(combinations(names, 2)), **entries})
+    by_size = frame["difference"].abs().sort_values(ascending=False)
+    return frame.loc[by_size.index].reset_index(drop=True)
 
 
 def _dense_ranks(values: np.ndarray) -> np.ndarray:
@@ -382,9 +377,7 @@ def _dense_ranks(values: np.ndarray) -> np.ndarray:
 
 def _tau(first: np.ndarray, second: np.ndarray) -> float:
     complete = (first >= 0) & (second >= 0)
-    if not complete.all():
-        first, second = first[complete], second[complete]
-    if len(first) < 2:
+    if complete.sum() < 2:
         return 0.0
-    tau = kendalltau(first, second).statistic
+    tau = kendalltau(first[complete], second[complete]).statistic
     return 0.0 if np.isnan(tau) else float(tau)

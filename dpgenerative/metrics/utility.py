@@ -12,16 +12,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn import ensemble, linear_model, naive_bayes, neural_network, tree
+from sklearn import base, ensemble, linear_model, naive_bayes, neural_network, tree
 from sklearn import metrics as figures
-from sklearn.base import (
-    BaseEstimator,
-    ClassifierMixin,
-    RegressorMixin,
-    clone,
-    is_classifier,
-    is_regressor,
-)
 from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.dummy import DummyClassifier, DummyRegressor
@@ -56,7 +48,7 @@ _SMALL_NETWORK: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-def default_classifiers(random_state: int = 0) -> dict[str, ClassifierMixin]:
+def default_classifiers(random_state: int = 0) -> dict[str, base.ClassifierMixin]:
     """Return nine classifiers of different kinds, unfitted.
 
     Parameters
@@ -88,7 +80,7 @@ def default_classifiers(random_state: int = 0) -> dict[str, ClassifierMixin]:
     }
 
 
-def default_regressors(random_state: int = 0) -> dict[str, RegressorMixin]:
+def default_regressors(random_state: int = 0) -> dict[str, base.RegressorMixin]:
     """Return five regressors of different kinds, unfitted.
 
     Parameters
@@ -130,7 +122,7 @@ def tstr(
     synthetic: pd.DataFrame,
     target: Hashable,
     *,
-    classifiers: Mapping[str, BaseEstimator] | None = None,
+    classifiers: Mapping[str, base.BaseEstimator] | None = None,
     task: str = "auto",
     n_repeats: int = 1,
     n_rows: int | None = 20_000,
@@ -292,7 +284,7 @@ class _Classification:
     least_rows = f"{MIN_CLASS_COUNT} training rows of some class"
     baseline = DummyClassifier(strategy="prior")
     models = staticmethod(default_classifiers)
-    suits = staticmethod(is_classifier)
+    suits = staticmethod(base.is_classifier)
 
     def has_target(self, column: pd.Series) -> np.ndarray:
         return column.notna().to_numpy()
@@ -333,7 +325,7 @@ class _Regression:
     least_rows = "training rows with a finite target"
     baseline = DummyRegressor()
     models = staticmethod(default_regressors)
-    suits = staticmethod(is_regressor)
+    suits = staticmethod(base.is_regressor)
 
     def has_target(self, column: pd.Series) -> np.ndarray:
         return np.isfinite(as_floats(column))
@@ -395,7 +387,7 @@ def _check_numbers(n_repeats: Any, n_rows: Any, random_state: Any) -> None:
 
 
 def _check_models(
-    models: Mapping[str, BaseEstimator], task: _Task, target: pd.Series
+    models: Mapping[str, base.BaseEstimator], task: _Task, target: pd.Series
 ) -> None:
     if not models:
         raise ValueError("classifiers must hold at least one model, or be None.")
@@ -406,32 +398,6 @@ def _check_models(
                 f"suit the task: a {task.name} of target {target.name!r} (dtype "
                 f"{target.dtype}). Pass `task` to choose the other one."
             )
-
-
-def _check_targets(
-    y_test: np.ndarray,
-    y_train: np.ndarray,
-    target: Hashable,
-    task: _Task,
-    trained_on: str,
-) -> None:
-    """Refuse targets that nothing can be learned from, or nothing scored on."""
-    n_distinct = len(np.unique(y_test))
-    if n_distinct < 2:
-        raise ValueError(
-            f"A {task.name} needs two {task.values} in real_test; target {target!r} "
-            f"has {n_distinct}."
-        )
-    if len(y_train) == 0:
-        raise ValueError(
-            f"A {task.name} needs {task.least_rows}; target {target!r} leaves 0 "
-            f"{trained_on} training rows."
-        )
-    if task.n_classes(y_train) and not np.isin(y_train, y_test).any():
-        raise ValueError(
-            f"No class of target {target!r} in the {trained_on} training rows occurs "
-            "in real_test: are they spelled alike?"
-        )
 
 
 def _warn_if_few(n_rows: int, trained_on: str) -> None:
@@ -463,11 +429,26 @@ def _split(
     task: _Task,
     trained_on: str,
 ) -> _Split:
-    """Check the targets, leave out rows that cannot be learned, encode the rest."""
+    """Encode the rows to learn from; refuse targets that cannot be scored."""
     y_test, y_train, kept = task.read(test[target], train[target])
-    _check_targets(y_test, y_train[kept], target, task, trained_on)
+    y_train, n_distinct = y_train[kept], len(np.unique(y_test))
+    if n_distinct < 2:
+        raise ValueError(
+            f"A {task.name} needs two {task.values} in real_test; target {target!r} "
+            f"has {n_distinct}."
+        )
+    if len(y_train) == 0:
+        raise ValueError(
+            f"A {task.name} needs {task.least_rows}; target {target!r} leaves 0 "
+            f"{trained_on} training rows."
+        )
+    if task.n_classes(y_train) and not np.isin(y_train, y_test).any():
+        raise ValueError(
+            f"No class of target {target!r} in the {trained_on} training rows occurs "
+            "in real_test: are they spelled alike?"
+        )
     x_train, x_test = _encode(train[kept], test, target)
-    return _Split(x_train, y_train[kept], x_test, y_test)
+    return _Split(x_train, y_train, x_test, y_test)
 
 
 def _encode(
@@ -478,9 +459,8 @@ def _encode(
     pairs = [comparable(test[name], train[name]) for name in names]
     numeric = [j for j, (_, levels) in enumerate(pairs) if levels is None]
     nominal = [j for j, (_, levels) in enumerate(pairs) if levels is not None]
-    raw_test, raw_train = map(
-        np.column_stack, zip(*(values for values, _ in pairs), strict=True)
-    )
+    columns = zip(*(values for values, _ in pairs), strict=True)
+    raw_test, raw_train = map(np.column_stack, columns)
     encoder = _encoder(numeric, nominal)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Found unknown categories")
@@ -513,7 +493,7 @@ def _finite(values: np.ndarray) -> np.ndarray:
 
 def _fit_and_score(
     name: str,
-    model: BaseEstimator,
+    model: base.BaseEstimator,
     split: _Split,
     task: _Task,
     trained_on: str,
@@ -539,7 +519,7 @@ def _fit_and_score(
 
 def _prepared(model: Any, y_train: np.ndarray, task: _Task, repeat: int) -> Any:
     """Clone a model, shift its seeds, and make its early stopping possible."""
-    model = clone(model)
+    model = base.clone(model)
     # The rows that scikit-learn holds out by default have to be scored.
     held_out = math.ceil(len(y_train) * EARLY_STOPPING_SHARE)
     can_stop = held_out >= max(2, task.n_classes(y_train))
