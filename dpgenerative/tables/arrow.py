@@ -61,7 +61,7 @@ def received(owner: str, data: Any) -> tuple[Any, str, Written]:
     written = tuple(
         (field.name, str(field.type))
         for field in table.schema
-        if _is_wrapped(field.type)
+        if field.type != pa.string() and _plain_type(field.type) == pa.string()
     )
     columns = {name: _plain(table[name]) for name in table.column_names}
     frame = pa.table(columns).to_pandas(types_mapper=pd.ArrowDtype)
@@ -82,10 +82,6 @@ def _table(data: Any, is_column: bool) -> Any:
     column = [pa.array(data)] if hasattr(data, "__arrow_c_array__") else data
     name = str(getattr(data, "name", None) or "")
     return pa.table({name: pa.chunked_array(column)})
-
-
-def _is_wrapped(held: Any) -> bool:
-    return _plain_type(held) == pa.string() and held != pa.string()
 
 
 def _plain_type(held: Any) -> Any:

@@ -5,7 +5,7 @@ book, never read off the private rows. Nothing is spent on them. The second colu
 an order is learned as its distance from the first where that can be (`increments`).
 Models do not learn the others; `sample` draws anew what breaks them, or repairs it
 where only one value fits, and both are post-processing of what was released.
-What a condition on a column can say stands in `tables.conditions`.
+Conditions on single columns are explained in `tables.conditions`.
 """
 
 from __future__ import annotations
@@ -312,11 +312,9 @@ class Determines(Constraint):
 
     def repair(self, frame: pd.DataFrame) -> pd.DataFrame:
         column = frame[self.determined]
-        broken = ~self.holds(frame)
         meant = [value for _, value in self._wanted(frame)]
-        values = column.astype(object).mask(
-            broken, pd.Series(meant, column.index, object)
-        )
+        values = pd.Series(meant, column.index, object)
+        values = column.astype(object).where(self.holds(frame), values)
         mended = frame.copy(deep=False)
         mended[self.determined] = values.astype(column.dtype)
         return mended

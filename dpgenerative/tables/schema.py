@@ -51,12 +51,10 @@ class Schema:
     def __init__(
         self, columns: Iterable[Column], constraints: Iterable[Constraint] = ()
     ) -> None:
-        given = (
-            ("columns", columns, Column),
-            ("constraints", constraints, Constraint),
-        )
-        for field, values, kind in given:
-            object.__setattr__(self, field, _checked(field, values, kind))
+        columns = _checked("columns", columns, Column)
+        constraints = _checked("constraints", constraints, Constraint)
+        object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "constraints", constraints)
         names = self.names
         repeated = sorted({str(name) for name in names if names.count(name) > 1})
         if repeated:

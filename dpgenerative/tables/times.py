@@ -29,17 +29,9 @@ _YEARS = (1, 1000, 1500, 1600, 1700, 1800, *range(1850, 2101), 2200, 2500, 5000,
 
 def temporal_kind(dtype: Any) -> str | None:
     """Return "datetime" or "timedelta", None for a dtype that holds no times."""
-    if isinstance(dtype, pd.ArrowDtype):
-        return _arrow_kind(dtype.pyarrow_dtype)
-    if isinstance(dtype, (np.dtype, pd.DatetimeTZDtype)):
+    if isinstance(dtype, (np.dtype, pd.DatetimeTZDtype, pd.ArrowDtype)):
         return {"M": "datetime", "m": "timedelta"}.get(dtype.kind)
     return None
-
-
-def _arrow_kind(arrow: Any) -> str | None:
-    if pa.types.is_timestamp(arrow) or pa.types.is_date(arrow):
-        return "datetime"
-    return "timedelta" if pa.types.is_duration(arrow) else None
 
 
 def holds_days(dtype: Any) -> bool:
@@ -61,7 +53,7 @@ def to_units(series: pd.Series, unit: str) -> np.ndarray:
         series = dates_among(series)
     zone = time_zone(series.dtype)
     if isinstance(series.dtype, pd.ArrowDtype):
-        values = _arrow_values(series)
+        values = pa.array(series).to_numpy(zero_copy_only=False)  # instants in UTC
     else:
         values = series.to_numpy(f"M8[{series.dtype.unit}]" if zone else None)
     if zone is not None:
@@ -113,19 +105,6 @@ def _plain_instant(value: pd.Timestamp) -> Any:
     except Exception:  # a time zone of a user's own class
         return np.datetime64("NaT")
     return _between_ends(local.to_numpy())
-
-
-def _arrow_values(series: pd.Series) -> np.ndarray:
-    """Return numpy's instants, in UTC, or durations."""
-    arrow = series.dtype.pyarrow_dtype
-    if pa.types.is_date(arrow):
-        arrow = pa.timestamp("s" if pa.types.is_date32(arrow) else "ms")
-    elif pa.types.is_timestamp(arrow):
-        arrow = pa.timestamp(arrow.unit)
-    values = pa.array(series).cast(arrow, safe=False)
-    letter = "m" if pa.types.is_duration(arrow) else "M"
-    plain = values.to_numpy(zero_copy_only=False)
-    return np.array(plain, dtype=f"{letter}8[{arrow.unit}]")
 
 
 def _on_clock(values: np.ndarray, zone: Any) -> np.ndarray:
