@@ -47,7 +47,7 @@ class Line:
     @classmethod
     def of(cls, column: Column) -> Line:
         """Return the scale of a column with bounds."""
-        low, high = grid_ends(column)
+        low, high = ends_of(column)
         if column.kind == "datetime":
             return cls(low)
         same_sign = low > 0 or high < 0
@@ -71,7 +71,7 @@ class Line:
 # Edges --------------------------------------------------------------------------------
 
 
-def grid_ends(column: Column) -> tuple[float, float]:
+def ends_of(column: Column) -> tuple[float, float]:
     """Return the bounds in steps, on the grid where there is one."""
     column = column.numbers
     assert column.lower is not None
@@ -82,9 +82,9 @@ def grid_ends(column: Column) -> tuple[float, float]:
     return float(math.ceil(low - 1e-6)), float(math.floor(high + 1e-6))
 
 
-def grid_edges(column: Column) -> np.ndarray:
+def edges_of(column: Column) -> np.ndarray:
     """Return the public edges between which cells are cut."""
-    low, high = grid_ends(column)
+    low, high = ends_of(column)
     if column.step is None:
         return _even_edges(column, low, high, CONTINUOUS_DEPTH)
     # Beyond 2^52 there are no halves between whole numbers of float64.
@@ -121,7 +121,7 @@ def single_values(column: Column, edges: np.ndarray, heavy: np.ndarray) -> np.nd
     """
     values = (edges[:-1] + edges[1:]) / 2
     values[np.diff(edges) > 1] = np.nan
-    low, high = grid_ends(column)
+    low, high = ends_of(column)
     for k in np.flatnonzero(heavy & np.isnan(values)):
         first = math.ceil(max(edges[k], low))
         last = math.floor(min(edges[k + 1], high))
@@ -173,7 +173,7 @@ def in_steps(column: Column, series: pd.Series) -> np.ndarray:
         values = np.where(np.isnan(values), column.lower, values)
     if column.step is None:
         return values
-    return np.clip(np.round(values / column.step), *grid_ends(column))
+    return np.clip(np.round(values / column.step), *ends_of(column))
 
 
 def from_steps(
@@ -211,7 +211,7 @@ def nearest_values(
     missing = np.isnan(numbers)
     step = column.step
     steps = numbers if step is None else np.round(numbers / step)
-    ends = grid_ends(column)
+    ends = ends_of(column)
     inside = np.clip(steps, *ends)
     values = from_steps(column, dtype, np.where(missing, ends[0], inside), missing)
     return values, missing | (inside == steps)

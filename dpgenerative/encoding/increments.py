@@ -16,13 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dpgenerative.encoding import grid
 from dpgenerative.encoding.codecs import IntervalCodec
-from dpgenerative.encoding.grid import (
-    grid_ends,
-    in_steps,
-    nearest_values,
-    within_type,
-)
 from dpgenerative.encoding.values import as_numbers
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.constraints import LessEqual
@@ -139,7 +134,7 @@ class Increment:
     @classmethod
     def fitted(cls, low: Column, high: Column, dtype: Any, strict: bool) -> Increment:
         """Return the rule for columns of which the second may have open bounds."""
-        lower, upper = (0.0, 0.0) if high.lower is None else grid_ends(high)
+        lower, upper = (0.0, 0.0) if high.lower is None else grid.ends_of(high)
         half = 0.0 if high.step is None else 0.5
         edges = np.array([lower - half, upper + half])
         whole = IntervalCodec(high, dtype, np.ones(1), edges, np.full(1, np.nan))
@@ -165,15 +160,15 @@ class Increment:
         first, added = self.low.numbers, increments.numbers
         factor = scale(self.low, high)
         ends = [factor * first.lower + added.lower, factor * first.upper + added.upper]
-        bounded = high.bounded(*within_type(high, dtype, ends))
+        bounded = high.bounded(*grid.within_type(high, dtype, ends))
         rule = Increment.fitted(self.low, bounded, dtype, False)
         return replace(rule, least=self.least)
 
-    def apart(self, frame: pd.DataFrame) -> pd.Series:
-        """Return the increments of a table: private."""
+    def apart(self, low: pd.Series, high: pd.Series) -> pd.Series:
+        """Return the increments between two columns of private rows: private."""
         column = self.whole.column
-        steps = in_steps(self.low, frame[self.low.name])
-        numbers = as_numbers(column, frame[column.name])
+        steps = grid.in_steps(self.low, low)
+        numbers = as_numbers(column, high)
         numbers = np.where(np.isinf(numbers), np.nan, numbers)
         if column.lower is not None:
             facts = column.numbers
@@ -192,7 +187,7 @@ class Increment:
         """Return the column, and which of its values lie within its bounds."""
         column = self.whole.column
         numbers = as_numbers(column, added) + self._base(as_numbers(self.low, low))
-        return nearest_values(column, self.whole.dtype, numbers)
+        return grid.nearest_values(column, self.whole.dtype, numbers)
 
     def below(
         self, dtype: Any, high: pd.Series, added: pd.Series
@@ -205,7 +200,7 @@ class Increment:
         numbers = as_numbers(column, high) - as_numbers(column, added)
         unknown = np.isnan(numbers)
         numbers = np.where(unknown, self.low.numbers.lower, numbers)
-        values, inside = nearest_values(self.low, dtype, numbers)
+        values, inside = grid.nearest_values(self.low, dtype, numbers)
         return values, inside & ~unknown
 
     def _base(self, values: np.ndarray) -> np.ndarray:

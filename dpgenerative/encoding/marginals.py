@@ -29,36 +29,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dpgenerative.encoding import estimates, grid, values
 from dpgenerative.encoding.codecs import Codec, IntervalCodec, LevelCodec
-from dpgenerative.encoding.estimates import (
-    SEEN_NOISE,
-    UNSEEN,
-    Interval,
-    Partition,
-    n_beyond,
-    outermost,
-    posterior_mean_counts,
-    project_to_simplex,
-)
-from dpgenerative.encoding.grid import (
-    Line,
-    bounded_by_edges,
-    bounds_between,
-    grid_edges,
-    grid_ends,
-    has_values_between,
-    in_steps,
-    single_values,
-    sought_ends,
-)
+from dpgenerative.encoding.estimates import SEEN_NOISE, UNSEEN, Interval, Partition
 from dpgenerative.encoding.increments import learned_columns
-from dpgenerative.encoding.values import (
-    NO_LEVELS,
-    NO_NUMBERS,
-    as_numbers,
-    keys,
-    level_codes,
-)
 from dpgenerative.privacy.noise import Key, Mechanisms, threshold_for
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.dtypes import is_real_dtype
@@ -111,7 +85,7 @@ def expected_cells(column: Column, n_bins: int) -> float:
         return n_levels + bool(column.nullable)
     if column.lower is None or column.step is None:
         return n_bins
-    low, high = grid_ends(column)
+    low, high = grid.ends_of(column)
     return min(n_bins, high - low + 1)
 
 
@@ -148,6 +122,10 @@ class MarginalRelease:
 
     Attributes
     ----------
+    column : Column
+        Public facts; bounds and levels may be unknown.
+    dtype : object
+        The column's dtype.
     mechanisms : Mechanisms
         The door through which every count is released.
     n_rows : int
@@ -164,8 +142,12 @@ class MarginalRelease:
         Whether cells are counted; else only bounds and levels are found.
     may_lose_missing : bool
         Whether 'missing' has no cell where its count is within the noise.
+    is_found : bool, default=False
+        Whether bounds or levels were found privately: they may exceed those of rows.
     """
 
+    column: Column
+    dtype: Any
     mechanisms: Mechanisms
     n_rows: int
     std: float
@@ -174,24 +156,29 @@ class MarginalRelease:
     n_bins: int
     anchored: bool
     may_lose_missing: bool
+    is_found: bool = False
 
-    def fit(self, column: Column, dtype: Any, series: pd.Series) -> Codec:
+    def fit(self, series: pd.Series) -> Codec:
         """Return the codec of a column of private values."""
-        is_open = has_open_domain(column)
         release = self
-        if is_open:
+        if has_open_domain(self.column):
             share = DOMAIN_SHARE if self.anchored else 1.0
-            finder = self._with(share)
-            find = finder._bounded if column.numeric else finder._with_levels
-            column = find(column, dtype, series)
-            release = self._with(1 - share) if self.anchored else self
-        if column.numeric:
-            return release._intervals(column, dtype, series, is_open)
-        return release._levels(column, dtype, series, is_open)
+            column = self._with(share)._domain(series)
+            rest = self._with(1 - share) if self.anchored else self
+            release = replace(rest, column=column, is_found=True)
+        if self.column.numeric:
+            return release._intervals(series)
+        return release._levels(series)
 
     def _with(self, share: float) -> MarginalRelease:
         """Return a release that spends a share of the budget."""
         return replace(self, std=self.std / math.sqrt(share))
+
+    def _domain(self, series: pd.Series) -> Column:
+        """Return the column with bounds or levels that are found privately."""
+        if self.column.numeric:
+            return self.column.bounded(*self._bounds(series))
+        return replace(self.column, levels=self._found_levels(series))
 
     def _counted(self, exact: np.ndarray, std: float) -> np.ndarray:
         """Release counts of cells, of which a row is in one."""
@@ -206,52 +193,49 @@ class MarginalRelease:
 
     # Levels ---------------------------------------------------------------------
 
-    def _with_levels(self, column: Column, dtype: Any, series: pd.Series) -> Column:
-        """Return the column with the levels that many rows have."""
-        released = self._keys(Counter(key for key in keys(series) if key is not None))
-        levels: tuple[Any, ...] = tuple(key[1] for key in released)
-        if not levels and column.other is None:
-            levels = NO_NUMBERS if is_real_dtype(dtype) else NO_LEVELS
-        return replace(column, levels=levels)
+    def _found_levels(self, series: pd.Series) -> tuple[Any, ...]:
+        """Release the levels that many rows have."""
+        present = (key for key in values.keys(series) if key is not None)
+        levels = tuple(key[1] for key in self._keys(Counter(present)))
+        if levels or self.column.other is not None:
+            return levels
+        return values.NO_NUMBERS if is_real_dtype(self.dtype) else values.NO_LEVELS
 
-    def _levels(
-        self, column: Column, dtype: Any, series: pd.Series, may_lose_other: bool
-    ) -> Codec:
-        assert column.levels is not None
-        n_levels = len(column.levels) + bool(column.nullable)
+    def _levels(self, series: pd.Series) -> Codec:
+        n_levels = len(self.column.levels or ()) + bool(self.column.nullable)
         if not self.anchored:
             masses, cells = np.full(n_levels, 1 / n_levels), np.arange(n_levels)
-            return LevelCodec(column, dtype, masses, cells, np.ones(n_levels))
-        exact = np.bincount(level_codes(series, column), minlength=n_levels)
-        noisy = self._counted(exact, self.std)
-        column, noisy = self._without_empty(column, noisy, may_lose_other)
-        counts = project_to_simplex(noisy, self.n_rows)
+            return LevelCodec(self.column, self.dtype, masses, cells, np.ones(n_levels))
+        codes = values.level_codes(series, self.column)
+        noisy = self._counted(np.bincount(codes, minlength=n_levels), self.std)
+        column, noisy = self._without_empty(noisy)
+        counts = estimates.project_to_simplex(noisy, self.n_rows)
         cells = self._pooled(column, counts)
         totals = np.bincount(cells, weights=counts)
         shared = np.bincount(cells)[cells] > 1
         if self.std and shared.any():
-            counts[shared] = posterior_mean_counts(
+            counts[shared] = estimates.posterior_mean_counts(
                 noisy[shared], self.std, counts[shared]
             )
-        absent = self._absent(column, counts, shared)
+        least = SEEN_NOISE * self.std
+        absent = counts < np.where(shared, min(least, SEEN_SHARE * self.n_rows), least)
+        absent[-1] &= not column.nullable  # missing values that have a cell occur
         shares = np.where(absent, UNSEEN, np.maximum(counts, UNSEEN))
         shares /= np.bincount(cells, weights=shares)[cells]
         # A shared cell keeps the rows of its absent levels; so do levels in an order.
         if not column.ordered:
             totals[cells[absent & ~shared]] = 0.0
-        return LevelCodec(column, dtype, _masses(column, totals), cells, shares)
+        return LevelCodec(column, self.dtype, _masses(column, totals), cells, shares)
 
-    def _without_empty(
-        self, column: Column, noisy: np.ndarray, may_lose_other: bool
-    ) -> tuple[Column, np.ndarray]:
+    def _without_empty(self, noisy: np.ndarray) -> tuple[Column, np.ndarray]:
         """Return the column without 'missing' and `other` where none were counted."""
-        levels = column.levels or ()
+        column, levels = self.column, self.column.levels or ()
         empty = noisy <= EMPTY_NOISE * self.std
         # A category dtype without any level has nothing else.
-        may_lose_missing = self.may_lose_missing and levels != NO_LEVELS
+        may_lose_missing = self.may_lose_missing and levels != values.NO_LEVELS
         if column.nullable and may_lose_missing and empty[-1]:
             column, noisy = replace(column, nullable=False), noisy[:-1]
-        if may_lose_other and column.other is not None and len(levels) > 1:
+        if self.is_found and column.other is not None and len(levels) > 1:
             place = levels.index(column.other)
             if empty[place]:
                 rest = (*levels[:place], *levels[place + 1 :])
@@ -266,65 +250,51 @@ class MarginalRelease:
             rare[-1] = False
         if column.ordered or rare.sum() < 2:
             return np.arange(len(counts))
-        cells = np.zeros(len(counts), dtype=np.int64)
-        cells[~rare] = np.arange(1, (~rare).sum() + 1)
-        return cells
-
-    def _absent(
-        self, column: Column, counts: np.ndarray, shared: np.ndarray
-    ) -> np.ndarray:
-        """Return which levels count as absent, by what they have and where."""
-        least = SEEN_NOISE * self.std
-        absent = counts < np.where(shared, min(least, SEEN_SHARE * self.n_rows), least)
-        absent[-1] &= not column.nullable  # missing values that have a cell occur
-        return absent
-
-    # Bounds ---------------------------------------------------------------------
-
-    def _bounded(self, column: Column, dtype: Any, series: pd.Series) -> Column:
-        """Return the column with the outermost magnitudes, or years, that hold rows."""
-        values = as_numbers(column, series)
-        values = values[np.isfinite(values)]
-        if column.step is not None:
-            with np.errstate(over="ignore"):  # huge ones are in the outermost cells
-                values = np.round(values / column.step) * column.step
-        ends = sought_ends(column)
-        cells = np.searchsorted(ends[1:-1], values, side="right")
-        noisy = self._counted(np.bincount(cells, minlength=len(ends) - 1), self.std)
-        places = np.flatnonzero(has_values_between(column, dtype, ends))
-        first, last = outermost(noisy[places], self.std)
-        if last < 0:
-            return column.bounded(0.0, 1.0)
-        found = ends[places[first]], ends[places[last] + 1]
-        return column.bounded(*bounds_between(column, dtype, *found))
+        # The shared cell is the first one.
+        return np.where(rare, 0, np.cumsum(~rare))
 
     # Numbers --------------------------------------------------------------------
 
-    def _intervals(
-        self, column: Column, dtype: Any, series: pd.Series, is_found: bool
-    ) -> Codec:
-        grid = grid_edges(column)
+    def _bounds(self, series: pd.Series) -> list[float]:
+        """Release the outermost magnitudes, or years, that hold rows."""
+        column = self.column
+        numbers = values.as_numbers(column, series)
+        numbers = numbers[np.isfinite(numbers)]
+        if column.step is not None:
+            with np.errstate(over="ignore"):  # huge ones are in the outermost cells
+                numbers = np.round(numbers / column.step) * column.step
+        ends = grid.sought_ends(column)
+        cells = np.searchsorted(ends[1:-1], numbers, side="right")
+        noisy = self._counted(np.bincount(cells, minlength=len(ends) - 1), self.std)
+        places = np.flatnonzero(grid.has_values_between(column, self.dtype, ends))
+        first, last = estimates.outermost(noisy[places], self.std)
+        if last < 0:
+            return [0.0, 1.0]
+        lower, upper = ends[places[first]], ends[places[last] + 1]
+        return grid.bounds_between(column, self.dtype, lower, upper)
+
+    def _intervals(self, series: pd.Series) -> Codec:
+        column, is_continuum = self.column, self.column.step is None
+        fine = grid.edges_of(column)
         if not self.anchored:
-            return _one_interval(column, dtype, grid[[0, -1]])
-        steps = in_steps(column, series)
-        is_continuum = column.step is None
+            return _one_interval(column, self.dtype, fine[[0, -1]])
+        steps = grid.in_steps(column, series)
         spared = 1 - SPIKE_SHARE if is_continuum else 1.0
-        may_end = is_found and not is_continuum and not column.temporal
-        parts = self._with(spared)._split(grid, steps, bool(column.nullable), may_end)
+        parts = self._with(spared)._split(fine, steps)
         column = replace(column, nullable=len(parts.missing) > 0)
-        if parts.places[-1] - parts.places[0] < len(grid) - 1:
-            grid = grid[parts.places[0] : parts.places[-1] + 1]
+        if parts.places[-1] - parts.places[0] < len(fine) - 1:
+            fine = fine[parts.places[0] : parts.places[-1] + 1]
             parts = replace(parts, places=parts.places - parts.places[0])
-            column = bounded_by_edges(column, grid[0], grid[-1])
+            column = grid.bounded_by_edges(column, fine[0], fine[-1])
         most = SPLIT_SIZE * max(parts.counts.sum(), 1.0) / self.n_bins
-        parts = parts.cut_evenly(Line.of(column).to(grid), most)
-        edges = grid[parts.places]
+        parts = parts.cut_evenly(grid.Line.of(column).to(fine), most)
+        edges = fine[parts.places]
         if is_continuum:
-            values = self._with(SPIKE_SHARE)._spikes(steps, edges, parts)
+            single = self._with(SPIKE_SHARE)._spikes(steps, edges, parts)
         else:
-            values = single_values(column, edges, parts.heavy)
+            single = grid.single_values(column, edges, parts.heavy)
         masses = _masses(column, np.append(parts.counts, parts.missing))
-        return IntervalCodec(column, dtype, masses, edges, values)
+        return IntervalCodec(column, self.dtype, masses, edges, single)
 
     def _spikes(
         self, steps: np.ndarray, edges: np.ndarray, parts: Partition
@@ -332,59 +302,47 @@ class MarginalRelease:
         """Release the value of every heavy interval that most of its rows share."""
         steps = steps[~np.isnan(steps)] + 0.0  # one zero
         cells = np.searchsorted(edges[1:-1], steps, side="right")
-        found = np.unique(steps[parts.heavy[cells]], return_counts=True)
-        pairs = zip(*(each.tolist() for each in found), strict=True)
-        released = self._keys({("float", value): count for value, count in pairs})
-        values = np.full(len(parts.counts), np.nan)
-        for (_, value), count in released.items():
-            cell = np.searchsorted(edges[1:-1], value, side="right")
+        exact = Counter(("float", step) for step in steps[parts.heavy[cells]].tolist())
+        single = np.full(len(parts.counts), np.nan)
+        for (_, step), count in self._keys(exact).items():
+            cell = np.searchsorted(edges[1:-1], step, side="right")
             if count > parts.counts[cell] / 2:
-                values[cell] = value
-        return values
+                single[cell] = step
+        return single
 
-    def _split(
-        self, grid: np.ndarray, steps: np.ndarray, nullable: bool, may_end: bool
-    ) -> Partition:
-        """Halve the grid where noisy counts say so, then count what came of it.
-
-        With `may_end`, intervals at the ends are left out where rows end before them.
-        """
+    def _split(self, fine: np.ndarray, steps: np.ndarray) -> Partition:
+        """Halve a grid where noisy counts say so, then count what came of it."""
         rows = np.sort(steps[~np.isnan(steps)])
-        below = np.searchsorted(rows, grid)
+        below = np.searchsorted(rows, fine)
         below[[0, -1]] = 0, len(rows)
-        n_missing = len(steps) - len(rows)
-        n_levels = (len(grid) - 2).bit_length()
-        # Variances in units of that of the column's budget as one count.
+        exact = np.array([len(rows), len(steps) - len(rows)])
+        n_levels = (len(fine) - 2).bit_length()
+        nullable = bool(self.column.nullable)
+        # Every level of halving counts each row once, and so does the first look at how
+        # many are missing: the variance, in units of that of the whole budget as one
+        # count, lets all of them share STRUCTURE_SHARE.
         rough = max(n_levels + nullable, 1) / STRUCTURE_SHARE
-        fair = 1 / (1 - STRUCTURE_SHARE)
-        # Every level of halving counts each row once, and so does the first look at
-        # how many are missing: with the noise of `rough` they share one budget.
-        root = Interval(0, len(grid) - 1, float(self.n_rows))
+        std = self.std * math.sqrt(rough)
+        root = Interval(0, len(fine) - 1, float(self.n_rows))
         missing = Interval(0, 0, 0.0)
         if nullable:
-            self._first_look([root, missing], [len(rows), n_missing], rough)
-        std = self.std * math.sqrt(rough)
+            noisy = self._counted(exact, std)
+            supposed = estimates.project_to_simplex(noisy, self.n_rows)
+            root.supposed = supposed[0]
+            root.add(noisy[0], rough)
+            missing.add(noisy[1], rough)
         least = max(SPLIT_SIZE * root.supposed / self.n_bins, SPLIT_NOISE * std)
         self._grow(root, n_levels, below, least, rough)
 
         leaves = root.leaves()
         places = np.array([leaf.start for leaf in leaves] + [root.stop])
-        exact = np.append(np.diff(below[places]), n_missing)
-        counted = [*leaves, missing] if nullable else leaves
-        noisy = self._counted(exact[: len(counted)], self.std * math.sqrt(fair))
-        for interval, count in zip(counted, noisy, strict=True):
-            interval.add(count, fair)
-        return self._joined(root, missing, least, nullable, may_end)
-
-    def _first_look(
-        self, intervals: list[Interval], rows: list[int], variance: float
-    ) -> None:
-        """Count those that have a number and those missing, before any halving."""
-        noisy = self._counted(np.array(rows), self.std * math.sqrt(variance))
-        supposed = project_to_simplex(noisy, self.n_rows)
-        for interval, count, likely in zip(intervals, noisy, supposed, strict=True):
-            interval.supposed = likely
-            interval.add(count, variance)
+        cells = [*leaves, missing] if nullable else leaves
+        exact = np.append(np.diff(below[places]), exact[1])[: len(cells)]
+        fair = 1 / (1 - STRUCTURE_SHARE)
+        noisy = self._counted(exact, self.std * math.sqrt(fair))
+        for cell, count in zip(cells, noisy, strict=True):
+            cell.add(count, fair)
+        return self._joined(root, missing, least)
 
     def _grow(
         self, root: Interval, n_levels: int, below: np.ndarray, least: float,
@@ -406,22 +364,16 @@ class MarginalRelease:
                 interval.halve(pair, variance)
             level = [half for interval in chosen for half in interval.halves]
 
-    def _joined(
-        self,
-        root: Interval,
-        missing: Interval,
-        least: float,
-        nullable: bool,
-        may_end: bool,
-    ) -> Partition:
+    def _joined(self, root: Interval, missing: Interval, least: float) -> Partition:
         """Join all counts of a tree; leave out what holds no rows."""
-        both = np.array([root.gather(), missing.count])
-        whole = project_to_simplex(both[: 1 + nullable], self.n_rows)
+        nullable = bool(self.column.nullable)
+        both = np.array([root.gather(), missing.count])[: 1 + nullable]
+        whole = estimates.project_to_simplex(both, self.n_rows)
         if nullable and self.may_lose_missing:
             std = self.std * math.sqrt(missing.variance)
             if missing.count <= EMPTY_NOISE * std:
                 whole = np.array([self.n_rows], dtype=float)
-        leaves = self._occupied(root.leaves()) if may_end else root.leaves()
+        leaves = self._occupied(root.leaves())
         root.spread(whole[0])
         places = np.array([leaf.start for leaf in leaves] + [leaves[-1].stop])
         counts = np.array([leaf.count for leaf in leaves])
@@ -429,12 +381,18 @@ class MarginalRelease:
         return Partition(places, counts, heavy, whole[1:])
 
     def _occupied(self, leaves: list[Interval]) -> list[Interval]:
-        """Return the intervals between the ends of the rows."""
+        """Return the intervals between the ends of the rows, where bounds were found.
+
+        Magnitudes reach beyond the last row; years and continua are left alone.
+        """
+        column = self.column
+        if not self.is_found or column.temporal or column.step is None:
+            return leaves
         counts = np.array([leaf.count for leaf in leaves])
         stds = self.std * np.sqrt([leaf.variance for leaf in leaves])
         widths = np.array([leaf.width for leaf in leaves])
-        first = n_beyond(counts[::-1], stds[::-1], widths[::-1])
-        n_last = n_beyond(counts[first:], stds[first:], widths[first:])
+        first = estimates.n_beyond(counts[::-1], stds[::-1], widths[::-1])
+        n_last = estimates.n_beyond(counts[first:], stds[first:], widths[first:])
         return leaves[first : len(leaves) - n_last]
 
 
@@ -450,7 +408,7 @@ def _masses(column: Column, counts: np.ndarray) -> np.ndarray:
 def _one_interval(column: Column, dtype: Any, edges: np.ndarray) -> Codec:
     """Return the codec of a numeric column of which nothing is counted."""
     n_cells = 1 + bool(column.nullable)
-    values = np.full(1, np.nan)
+    single = np.full(1, np.nan)
     if column.step is not None:
-        values = single_values(column, edges, np.zeros(1, dtype=bool))
-    return IntervalCodec(column, dtype, np.full(n_cells, 1 / n_cells), edges, values)
+        single = grid.single_values(column, edges, np.zeros(1, dtype=bool))
+    return IntervalCodec(column, dtype, np.full(n_cells, 1 / n_cells), edges, single)

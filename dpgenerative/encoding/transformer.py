@@ -114,11 +114,10 @@ class TableTransformer:
         codecs: dict[Hashable, Codec] = {}
 
         def release(name: Hashable, dtype: Any, series: pd.Series) -> Column:
-            marginal = MarginalRelease(
-                mechanisms, n_rows, stds[name], delta, n_open, n_bins, anchored,
-                may_lose_missing=name not in with_missing,
-            )  # fmt: skip
-            codecs[name] = marginal.fit(learned[name], dtype, series)
+            codecs[name] = MarginalRelease(
+                learned[name], dtype, mechanisms, n_rows, stds[name], delta, n_open,
+                n_bins, anchored, may_lose_missing=name not in with_missing,
+            ).fit(series)  # fmt: skip
             return codecs[name].column
 
         rules = increments_of(schema)
@@ -130,7 +129,7 @@ class TableTransformer:
         for name, rule in rules.items():
             low, dtype = columns[rule.low], frame[name].dtype
             increment = Increment.fitted(low, schema[name], dtype, rule.strict)
-            added = increment.apart(frame)
+            added = increment.apart(frame[rule.low], frame[name])
             increment = increment.completed(release(name, added.dtype, added))
             columns[name] = increment.whole.column
             increments.append(increment)
@@ -158,8 +157,10 @@ class TableTransformer:
 
     def learned(self, frame: pd.DataFrame) -> list[pd.Series]:
         """Return what the codecs read of a table, one column each: private."""
-        rules = {each.name: each for each in self.increments}
-        return [rules[n].apart(frame) if n in rules else frame[n] for n in self.names]
+        columns = {name: frame[name] for name in self.names}
+        for each in self.increments:
+            columns[each.name] = each.apart(frame[each.low.name], frame[each.name])
+        return list(columns.values())
 
     def encode(self, frame: pd.DataFrame) -> np.ndarray:
         """Return the cell of every entry, shape (n, d): private."""

@@ -42,7 +42,6 @@ from dpgenerative.encoding.transformer import TableTransformer, with_given
 from dpgenerative.exceptions import SamplingError
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives, check_condition, satisfies
-from dpgenerative.tables.containers import labels
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.times import from_units, temporal_kind, time_zone, to_units
 from dpgenerative.tables.values import is_missing
@@ -364,12 +363,9 @@ class Known:
         rows = missing.index[missing]
         self.codes[j][rows] = self.transformer.codecs[j].n_cells - 1
         if each.low.name in self.values:
-            names = [each.low.name, each.name]
-            rows = missing.index[~missing].intersection(self.values[names[0]].index)
-            pair = pd.DataFrame(
-                {k: self.values[name][rows] for k, name in enumerate(names)}
-            )
-            added = each.apart(pair.set_axis(labels(names), axis=1))
+            low, high = self.values[each.low.name], self.values[each.name]
+            rows = missing.index[~missing].intersection(low.index)
+            added = each.apart(low[rows], high[rows])
             self.codes[j][rows] = self.transformer.codecs[j].encode(added)
 
     def log_shares(self, rows: np.ndarray) -> dict[int, Tensor]:

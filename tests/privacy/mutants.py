@@ -421,11 +421,12 @@ def bounds_from_rows(patch):
 def increments_from_rows(patch):
     whole = MarginalRelease.fit
 
-    def bounded(self, column, dtype, series):
-        if column.name == "income":
+    def bounded(self, series):
+        if self.column.name == "income":
             ends = float(series.min()), float(series.max())
-            column = dataclasses.replace(column, lower=ends[0], upper=ends[1])
-        return whole(self, column, dtype, series)
+            column = dataclasses.replace(self.column, lower=ends[0], upper=ends[1])
+            self = dataclasses.replace(self, column=column)
+        return whole(self, series)
 
     patch.setattr(MarginalRelease, "fit", bounded)
 
@@ -461,10 +462,10 @@ def missing_cells_from_rows(patch):
 def ends_from_rows(patch):
     whole = MarginalRelease._split
 
-    def leaky(self, grid, steps, nullable, may_end):
+    def leaky(self, fine, steps):
         present = steps[~np.isnan(steps)]
-        ends = may_end and present.max(initial=0) < grid[-1] - 1
-        return whole(self, grid, steps, nullable, ends)
+        ends = self.is_found and present.max(initial=0) < fine[-1] - 1
+        return whole(dataclasses.replace(self, is_found=ends), fine, steps)
 
     patch.setattr(MarginalRelease, "_split", leaky)
 
@@ -735,9 +736,9 @@ def size_of_the_model_from_the_rows(patch):
 def heavy_by_exact_counts(patch):
     whole = MarginalRelease._split
 
-    def exact(self, grid, steps, nullable, may_end):
-        parts = whole(self, grid, steps, nullable, may_end)
-        found, _ = np.histogram(steps[~np.isnan(steps)], grid[parts.places])
+    def exact(self, fine, steps):
+        parts = whole(self, fine, steps)
+        found, _ = np.histogram(steps[~np.isnan(steps)], fine[parts.places])
         heavy = (np.diff(parts.places) == 1) & (found > len(steps) / self.n_bins)
         return dataclasses.replace(parts, heavy=heavy)
 
