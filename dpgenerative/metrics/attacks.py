@@ -244,8 +244,8 @@ def monte_carlo_attack(
     >>> monte_carlo_attack(members, members, non_members).auc.value
     1.0
     """
-    members, non_members = _disjoint(members=members, non_members=non_members)
-    points, fake = _embedded([members, non_members], synthetic)
+    tables = _disjoint(members=members, non_members=non_members)
+    points, fake = _embedded(tables, synthetic)
     closest = np.concatenate([nearest(each, fake)[:, 0] for each in points])
     radius = max(float(np.median(closest)), _TINY)
     scores = [_closeness(each, fake, radius) for each in points]
@@ -286,7 +286,7 @@ def domias_attack(
     members, non_members : DataFrame of shape (n, p)
         Rows of the training table, and rows that were held out.
     reference : DataFrame of shape (n_reference, p)
-        Further rows of the population that the attacker owns.
+        Further rows of the population that the adversary holds.
     n_neighbors : int, default=1
         1 finds copies of single rows, more find regions that are too dense.
     privacy : sequence of (epsilon, delta), optional
@@ -314,16 +314,13 @@ def domias_attack(
     >>> domias_attack(members, members, non_members, reference).auc.value
     1.0
     """
-    members, non_members, reference = _disjoint(
-        members=members, non_members=non_members, reference=reference
-    )
+    tables = _disjoint(members=members, non_members=non_members, reference=reference)
     most = min(len(synthetic), len(reference))
     check_number(
         "domias_attack", "n_neighbors", n_neighbors, low=1, high=most, closed="both",
         integer=True,
     )  # fmt: skip
-    points, fake = _embedded([members, non_members, reference], synthetic)
-    *known, others = points
+    (*known, others), fake = _embedded(tables, synthetic)
 
     def log_distance(each: Points, table: Points) -> np.ndarray:
         return np.asarray(np.log(nearest(each, table, n_neighbors)[:, -1] + _TINY))
@@ -352,7 +349,7 @@ def logan_attack(
     members, non_members : DataFrame of shape (n, p)
         Rows of the training table, and rows that were held out.
     reference : DataFrame of shape (n_reference, p)
-        Further rows of the population that the attacker owns.
+        Further rows of the population that the adversary holds.
     classifier : classifier with `predict_proba`, optional
         None: a random forest of 200 fully grown trees, which can memorize single rows.
     random_state : int, default=0
@@ -375,10 +372,8 @@ def logan_attack(
     against generative models" (2019), the black-box attack, with a classifier in place
     of a second generative adversarial network.
     """
-    members, non_members, reference = _disjoint(
-        members=members, non_members=non_members, reference=reference
-    )
-    points, fake = _embedded([members, non_members, reference], synthetic)
+    tables = _disjoint(members=members, non_members=non_members, reference=reference)
+    points, fake = _embedded(tables, synthetic)
     *known, others, made = _one_hot([*points, fake])
     rng = np.random.default_rng(random_state)
     n = min(len(made), len(others))
