@@ -4,11 +4,11 @@ Searches: what they cost, and one that stays within a budget
 
 A classifier that sees synthetic rows only is tried at several budgets by scikit-learn's
 ``GridSearchCV``. Each candidate is fitted once per fold, so that the search spends many
-budgets, and its scores, read off private rows without noise, are covered by none. It
-also prefers the largest epsilon, which buys the best score. So what it is good for is
-the curve of utility over privacy, to be drawn on rows that are public, or of a table of
-the same kind: that is what this example draws. Other parameters are then chosen by a
-private search, whose total, scores included, is the epsilon that was asked for.
+budgets, and its scores, computed on private rows without noise, are covered by none. It
+also prefers the largest epsilon, which gives the best score. Such a search is useful
+for the curve of utility over privacy, drawn on public rows or on a public table of the
+same kind, as in this example. Other parameters are then chosen by a private search,
+whose total, scores included, is the epsilon that was asked for.
 """
 
 # %%
@@ -31,8 +31,8 @@ model = SyntheticClassifier(flow, random_state=0)
 # %%
 # Utility over privacy
 # --------------------
-# A coin decides for every row which fold it is in. Then one row more changes the fold
-# of no other, and what the search spends on a row is the sum over the fits that see it.
+# The fold of every row is drawn independently. Then one row more changes the fold of no
+# other, and what the search spends on a row is the sum over the fits that see it.
 import numpy as np
 import pandas as pd
 from sklearn.model_selection import GridSearchCV, PredefinedSplit
@@ -70,7 +70,7 @@ plt.show()
 # A search within one budget
 # --------------------------
 # A random number of trials each draw a candidate, fit it to a random part of the rows,
-# and score it on the rest, with noise. The best is kept, and nothing else leaves.
+# and score it on the rest, with noise. The best is kept, and nothing else released.
 from dpgenerative import PrivateSearch
 
 grid = {

@@ -23,13 +23,13 @@ def sample_from(
     """Sample from a fitted pipeline's synthesizer and undo the steps before it.
 
     The steps are undone last to first by their ``inverse_transform``; a
-    `ColumnTransformer` by those of its transformers, whatever it passed through taken
+    `ColumnTransformer` by those of its transformers, with what it passed through left
     as it is, and a `FunctionTransformer` by its ``inverse_func``.
 
     A step that learned from the private rows (a scaler, an encoder, an imputer)
     released what it learned without noise, and its inverse writes that into the
-    sample: the guarantee of the synthesizer does not cover it. Which steps learn is
-    read off their types and tags, and a `PrivacyWarning` names them. Fit such steps to
+    sample: the guarantee of the synthesizer does not cover it. A `PrivacyWarning` names
+    the steps that learn by their types and tags. Fit such steps to
     public rows and freeze them (`FrozenEstimator`), or leave them out: a synthesizer
     needs neither scaling nor encoding.
 
@@ -111,7 +111,8 @@ def parts(estimator: Any) -> list[Any]:
 def _estimators(value: Any) -> list[Any]:
     if isinstance(value, (list, tuple)):
         return [found for item in value for found in _estimators(item)]
-    return [value] if hasattr(value, "fit") else []
+    is_estimator = hasattr(value, "fit") and not isinstance(value, type)
+    return [value] if is_estimator else []
 
 
 def _warn_of_learned(names: list[str]) -> None:
@@ -180,7 +181,7 @@ def _lacks(step: Any) -> str:
 
 def _inverse(step: Any, rows: Any) -> Any:
     """Return a step's inverse; nothing but missing values where it takes none."""
-    # Inverses know no names of what a step made; functions may.
+    # Inverses were fitted to arrays or to other names; functions may use the names.
     if isinstance(rows, pd.DataFrame) and not isinstance(step, FunctionTransformer):
         rows = rows.to_numpy()
     try:

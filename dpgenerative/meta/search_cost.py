@@ -137,7 +137,7 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
     epsilon = epsilon_of_pairs(fits, failure)
     return SearchPrivacy(
         epsilon, failure, tuple(fits), len(candidates), search.n_splits_, per_row,
-        bool(search.refit), _bill_notes(cv),
+        bool(search.refit), _notes(cv),
     )  # fmt: skip
 
 
@@ -159,7 +159,7 @@ def _holds_out(cv: Any) -> bool:
     return isinstance(cv, _SPLITTERS)
 
 
-def _bill_notes(cv: Any) -> tuple[str, ...]:
+def _notes(cv: Any) -> tuple[str, ...]:
     notes = [
         "The scores are computed on private rows without noise, and so is what was "
         "chosen by them: no total covers them. Do not release cv_results_.",
