@@ -1,9 +1,9 @@
 """Tables and columns of other libraries (pyarrow, polars), to pandas and back.
 
-Types alone decide, never values. In pandas they have Arrow's dtypes, so that numbers
-stay what they are where some are missing. The levels of a dictionary are those that
-occur, and count as strings; those of a polars ``Enum`` belong to its type, as those
-of a pandas ``category`` do.
+Types alone decide, never values. In pandas the columns have Arrow's dtypes, so that
+integers stay integers where some are missing. The levels of a dictionary are those
+that occur, so they count as strings; those of a polars ``Enum`` belong to its type, as
+those of a pandas ``category`` do.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ Written = tuple[tuple[Hashable, str], ...]
 
 
 def is_foreign(data: Any) -> bool:
-    """Whether this is a table or column of another library, which speaks Arrow.
+    """Whether this is a table or column of another library with Arrow's C interface.
 
     Raises
     ------
     TypeError
-        For what would only become a table by running somebody's query.
+        For a query that has not been run yet.
     """
-    kind = type(data)  # what a table itself answers, a report for release never asks
+    # By type: an object of private rows could run code of its own when it is asked.
+    kind = type(data)
     if hasattr(kind, "collect_schema") and not hasattr(kind, "__arrow_c_stream__"):
         raise TypeError(
             f"A {kind.__name__} is no table yet, and its query could fail on "
@@ -44,10 +45,10 @@ def in_pandas(owner: str, data: Any) -> Any:
 
 
 def received(owner: str, data: Any) -> tuple[Any, str, Written]:
-    """Return a foreign table or column in pandas, its container, and its texts' types.
+    """Return a foreign table or column in pandas, its container, and its types of text.
 
-    The container is "frame" or "series" after its library, where samples can come back
-    in it: "polars frame".
+    The container is "frame" or "series", preceded by the library where samples can be
+    returned in it: "polars frame".
     """
     is_column = not hasattr(data, "columns") and (
         hasattr(data, "dtype") or hasattr(data, "type")
@@ -117,9 +118,9 @@ def _enums(data: Any, is_column: bool) -> dict[str, list[str]]:
 
 
 def sent(data: Any, container: str, written: Written) -> Any:
-    """Return a frame or series in a library's container, with texts of the types given.
+    """Return a frame or series in a library's container, its text of the types given.
 
-    Types of other columns are those of the dtypes: a ``category`` is polars' Enum.
+    Other columns have the types of their dtypes: a ``category`` becomes polars' Enum.
     """
     library = container.rpartition(" ")[0]
     if not library:

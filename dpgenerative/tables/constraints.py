@@ -2,9 +2,9 @@
 
 They are stated in a `Schema`, so they are public: known from a form, a law or a code
 book, never read off the private rows. Nothing is spent on them. The second column of
-an order is learned as its distance from the first where that can be (`increments`).
-Models do not learn the others; `sample` draws anew what breaks them, or repairs it
-where only one value fits, and both are post-processing of what was released.
+an order is learned as its distance from the first where possible (`increments`).
+Models do not learn the others; `sample` draws rows that break them again, or repairs
+them where only one value fits, and both are post-processing of what was released.
 Conditions on single columns are explained in `tables.conditions`.
 """
 
@@ -46,7 +46,7 @@ class Constraint(ABC):
         """Return which rows of a table satisfy it, bool of shape (n,)."""
 
     def repair(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows, mended where only one value can be meant."""
+        """Return the rows, repaired where only one value is possible."""
         return frame
 
     @property

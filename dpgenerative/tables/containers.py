@@ -18,8 +18,8 @@ from dpgenerative.tables.arrow import Written, in_pandas, is_foreign, received, 
 def plain(value: Any) -> str | bool | int | float | None:
     """Return text, a truth value or a number as Python's own; None for all else.
 
-    By the type that an object has, whatever it says of its class, and by the methods of
-    the types that it derives from: objects of private rows may lie, and methods of
+    Decided by an object's real type and read by the methods of the built-in type that
+    it derives from: objects of private rows may misreport their class, and methods of
     their own may raise.
     """
     kind = type(value)
@@ -49,7 +49,7 @@ def holds_objects(dtype: Any) -> bool:
 
 
 def objects(values: Iterable[Any]) -> np.ndarray:
-    """Return an array that holds objects as they are, and asks them nothing."""
+    """Return an array of objects as they are, without calling their methods."""
     held = list(values)
     return np.fromiter(held, dtype=object, count=len(held))
 

@@ -1,4 +1,4 @@
-"""Drafts of a schema, read off the rows for a person to go through."""
+"""Drafts of a schema, read off the rows for a person to edit."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _range(kind: str, series: pd.Series) -> dict[str, Any]:
 
 
 def read_schema(path: str) -> Schema:
-    """Read the JSON file of a schema that a person has been through.
+    """Read a schema from a JSON file, a draft only once a person has edited it.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def read_schema(path: str) -> Schema:
 
 
 def unmarked_schema(facts: Any, source: str) -> Schema:
-    """Return the schema that a person has been through.
+    """Return the schema that a person has made of a draft.
 
     Parameters
     ----------

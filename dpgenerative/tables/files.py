@@ -273,13 +273,13 @@ def _typed(series: pd.Series, column: Column | None, form: CsvFormat) -> pd.Seri
         return series
     if column is not None:
         return _READERS[column.kind](series, column, form)
-    # A file's dictionary holds what happened to occur.
+    # A file's dictionary holds the values that happened to occur.
     is_dictionary = isinstance(series.dtype, pd.CategoricalDtype)
     return _texts(series) if is_dictionary else series
 
 
 def _is_of_its_own(dtype: Any, column: Column | None) -> bool:
-    """Return whether a file's type is read as what it is, or refused by the schema."""
+    """Return whether a file's type is kept, to be learned or refused by the schema."""
     if temporal_kind(dtype) is not None:
         return True
     if decimal_scale(dtype) is not None:
@@ -308,7 +308,7 @@ def numbers_of(series: pd.Series, form: CsvFormat = PLAIN) -> np.ndarray:
 
 def with_point(texts: pd.Series, decimal: str) -> pd.Series:
     """Return numbers with a decimal point in place of another sign."""
-    # Without points in other places: those of 31.12.2014 or 484.20 are no thousands.
+    # Points separate groups of three digits only: not in 31.12.2014 or in 484.20.
     plain = texts.where(texts.str.fullmatch(COMMA_NUMBER, na=False))
     plain = plain.str.replace(".", "", regex=False)
     return plain.str.replace(decimal, ".", regex=False)
@@ -359,7 +359,7 @@ def _texts(series: pd.Series) -> pd.Series:
 
 
 def _as_instants(series: pd.Series, column: Column, form: CsvFormat) -> pd.Series:
-    """Read ISO 8601; where texts have time zones, on the clock of Greenwich."""
+    """Read ISO 8601 or the format stated; times with a zone are converted to UTC."""
     is_text = not _is_of_numbers(series.dtype)
     return instants_of(series, form.date_format) if is_text else series
 

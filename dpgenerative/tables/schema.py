@@ -198,10 +198,10 @@ class Schema:
         return Schema(merged, self.constraints)
 
     def check(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """List the cells that this schema will change, the rows that it rules out.
+        """List the cells that this schema will change and the rows that it rules out.
 
-        For the data owner's eyes: the answer describes the rows themselves and lies
-        outside the privacy guarantee. Do not release it.
+        For the data owner only: the result describes the rows themselves and is not
+        covered by the privacy guarantee. Do not release it.
 
         Parameters
         ----------
@@ -243,7 +243,7 @@ def _checked(field: str, given: Any, kind: type) -> tuple[Any, ...]:
 
 
 def _problems(column: Column, series: pd.Series) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield what can be wrong with the cells of a column, and with which it is."""
+    """Yield every kind of problem, and which cells of a column have it."""
     missing = series.isna().to_numpy(bool)
     if column.role == "id":
         return
