@@ -34,30 +34,34 @@ DEFAULT_OUT = Path(__file__).parent / "results" / "ablation.jsonl"
 
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "default": [{}],
-    "anchoring": [{"anchored": False}],
+    "anchoring": [{"architecture__anchored": False}],
     "inputs": [{"inputs": "as they are"}],
-    "degrees of freedom": [{"n_basis": n} for n in (3, 5, 12)],
-    "hidden units": [{"hidden_units": n} for n in (0, 64, 256)],
-    "blocks": [{"n_blocks": n} for n in (2, 3)],
-    "linear": [{"linear": name} for name in ("low-rank", "lu")],
+    "degrees of freedom": [{"architecture__n_basis": n} for n in (3, 5, 12)],
+    "hidden units": [{"architecture__hidden_units": n} for n in (0, 64, 256)],
+    "blocks": [{"architecture__n_blocks": n} for n in (2, 3)],
+    "linear": [{"architecture__linear": name} for name in ("low-rank", "lu")],
     "clipping": [
         {"clipping": name} for name in ("per-layer", "per-unit", "sparsified")
     ],
     "sparsity": [{"clipping": "sparsified", "sparsity": s} for s in (0.1, 0.9)],
-    "dequantization": [
-        {"n_blocks": 2, "dequantization": name, "epsilon": epsilon}
+    "architecture__dequantization": [
+        {
+            "architecture__n_blocks": 2,
+            "architecture__dequantization": name,
+            "epsilon": epsilon,
+        }
         for epsilon in (0.3, 1.0, 3.0)
         for name in ("uniform", "variational")
     ],
     "marginal budget": [{"marginal_budget": b} for b in (0.1, 0.2, 0.4, 0.6)],
-    "bins": [{"n_bins": n} for n in (16, 32, 128)],
+    "bins": [{"architecture__n_bins": n} for n in (16, 32, 128)],
     "raking": [{"raking": "none"}],
-    "learning rate": [{"learning_rate": r} for r in (0.01, 0.1)],
+    "learning rate": [{"optimizer__learning_rate": r} for r in (0.01, 0.1)],
     "optimizer": [
         {"optimizer": "adabelief"},
-        {"optimizer": "sgd", "learning_rate": 0.6},
+        {"optimizer": "sgd", "optimizer__learning_rate": 0.6},
     ],
-    "averaging": [{"averaging": 0.0}],
+    "optimizer__averaging": [{"optimizer__averaging": 0.0}],
 }
 
 

@@ -3,8 +3,9 @@
     python benchmarks/digests.py --write before.json     # at the revision before
     python benchmarks/digests.py --compare before.json   # at the revision after
 
-Twenty configurations are fitted with ``reproducible=True`` to small made-up tables; of
-each the privacy report, a sample, and a sample after saving and loading are digested.
+Twenty configurations are fitted with ``noise="reproducible"`` to small made-up tables;
+of each the privacy report, a sample, and a sample after saving and loading are
+digested.
 Floating point differs between machines and thread counts: compare on one machine.
 """
 
@@ -24,10 +25,20 @@ import pandas as pd
 import torch
 
 import dpgenerative
-from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, LessEqual, Schema
+from dpgenerative import (
+    BatchTerm,
+    Column,
+    DPArrayVAESynthesizer,
+    DPHFlowSynthesizer,
+    DPVAESynthesizer,
+    FlowArchitecture,
+    LessEqual,
+    Schema,
+    VAEArchitecture,
+)
 
 N_ROWS = 400
-COMMON = {"epsilon": 2.0, "random_state": 7, "reproducible": True, "n_steps": 20}
+COMMON = {"epsilon": 2.0, "random_state": 7, "noise": "reproducible", "n_steps": 20}
 SCHEMA = Schema(
     [
         Column("age", "integer", lower=0, upper=99),
@@ -68,8 +79,8 @@ def vae(**parameters: Any) -> DPVAESynthesizer:
     return DPVAESynthesizer(**{**COMMON, "schema": SCHEMA, **parameters})
 
 
-def images(**parameters: Any) -> DPVAESynthesizer:
-    return DPVAESynthesizer(**COMMON, image_shape=(6, 6), **parameters)
+def images(**parameters: Any) -> DPArrayVAESynthesizer:
+    return DPArrayVAESynthesizer(**COMMON, **parameters)
 
 
 CONFIGURATIONS: dict[str, Callable[[], Any]] = {
@@ -82,18 +93,24 @@ CONFIGURATIONS: dict[str, Callable[[], Any]] = {
     "flow, norm estimated": lambda: flow(max_grad_norm="auto"),
     "flow, divergence": lambda: flow(divergence="mmd", n_partitions=4),
     "flow, blocks": lambda: flow(
-        n_blocks=2, linear="low-rank", dequantization="variational"
+        architecture=FlowArchitecture(
+            n_blocks=2, linear="low-rank", dequantization="variational"
+        )
     ),
-    "flow, paper's": lambda: flow(anchored=False, n_blocks=2, linear="lu"),
+    "flow, paper's": lambda: flow(
+        architecture=FlowArchitecture(anchored=False, n_blocks=2, linear="lu")
+    ),
     "flow, several rows": lambda: flow(max_rows_per_unit=3),
     "flow, no privacy": lambda: flow(epsilon=None),
     "vae": vae,
     "vae, conditional": lambda: vae(conditional="ill"),
     "vae, sparsified": lambda: vae(clipping="sparsified"),
     "vae, divergence": lambda: vae(divergence="mmd", n_partitions=4),
-    "vae, mixtures": lambda: vae(prior="mixture", latent_distribution="mixture"),
-    "vae, micro": lambda: vae(aggregation="micro", divergence="kl"),
-    "vae, batch": lambda: vae(aggregation="batch", divergence="kl"),
+    "vae, mixtures": lambda: vae(
+        prior="mixture", architecture=VAEArchitecture(latent_distribution="mixture")
+    ),
+    "vae, micro": lambda: vae(divergence=BatchTerm("kl", aggregation="micro")),
+    "vae, batch": lambda: vae(divergence=BatchTerm("kl", aggregation="batch")),
     "vae, images": images,
 }
 

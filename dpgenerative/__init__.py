@@ -12,13 +12,24 @@ from typing import TYPE_CHECKING, Any
 from dpgenerative._version import __version__
 
 if TYPE_CHECKING:
+    from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
+    from dpgenerative.fitting.recipe import ModelRecipe
     from dpgenerative.meta.pipeline import sample_from
     from dpgenerative.meta.predictors import SyntheticClassifier, SyntheticRegressor
     from dpgenerative.meta.search import PrivateSearch
     from dpgenerative.meta.search_cost import SearchPrivacy, search_privacy
     from dpgenerative.privacy.budget import PrivacyBudget
-    from dpgenerative.synthesizers import DPHFlowSynthesizer, DPVAESynthesizer, load
+    from dpgenerative.synthesizers import (
+        DPArrayVAESynthesizer,
+        DPHFlowSynthesizer,
+        DPVAESynthesizer,
+        TableSynthesizer,
+        load,
+    )
+    from dpgenerative.synthesizers.arrays import ArrayArchitecture
+    from dpgenerative.synthesizers.flow import FlowArchitecture
     from dpgenerative.synthesizers.forecast import Forecast, forecast
+    from dpgenerative.synthesizers.vae import VAEArchitecture
     from dpgenerative.tables.column import Column
     from dpgenerative.tables.constraints import (
         Determines,
@@ -29,20 +40,29 @@ if TYPE_CHECKING:
     from dpgenerative.tables.schema import Schema
 
 __all__ = [
+    "ArrayArchitecture",
+    "BatchTerm",
     "Column",
+    "DPArrayVAESynthesizer",
     "DPHFlowSynthesizer",
     "DPVAESynthesizer",
     "Determines",
     "FixedCombinations",
+    "FlowArchitecture",
     "Forecast",
     "Impossible",
     "LessEqual",
+    "ModelRecipe",
+    "Optimizer",
     "PrivacyBudget",
     "PrivateSearch",
     "Schema",
     "SearchPrivacy",
+    "Sparsified",
     "SyntheticClassifier",
     "SyntheticRegressor",
+    "TableSynthesizer",
+    "VAEArchitecture",
     "__version__",
     "forecast",
     "load",
@@ -51,6 +71,15 @@ __all__ = [
 ]
 _HOMES = {
     "Column": "tables.column",
+    "ArrayArchitecture": "synthesizers.arrays",
+    "BatchTerm": "fitting.options",
+    "DPArrayVAESynthesizer": "synthesizers",
+    "FlowArchitecture": "synthesizers.flow",
+    "ModelRecipe": "fitting.recipe",
+    "Optimizer": "fitting.options",
+    "Sparsified": "fitting.options",
+    "TableSynthesizer": "synthesizers",
+    "VAEArchitecture": "synthesizers.vae",
     "DPHFlowSynthesizer": "synthesizers",
     "DPVAESynthesizer": "synthesizers",
     "Forecast": "synthesizers.forecast",

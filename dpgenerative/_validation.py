@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NoReturn
 
 import numpy as np
 
 
-def refuse(owner: str, name: str, rule: str, value: object) -> None:
+def refuse(owner: str, name: str, rule: str, value: object) -> NoReturn:
     """Raise the error of a parameter that breaks its rule."""
     raise ValueError(f"The parameter {name!r} of {owner} {rule}; got {value!r}.")
 
@@ -52,3 +53,36 @@ def check_number(
         others = "".join(f" or {option!r}" for option in also)
         rule = f"must be {what} in {left}{low:g}, {high:g}{right}{others}"
         refuse(owner, name, rule, value)
+
+
+def check_instance(owner: str, name: str, value: object, kind: type) -> None:
+    """Require an object of a class, or None."""
+    if value is not None and not isinstance(value, kind):
+        refuse(owner, name, f"must be a {kind.__name__} or None", value)
+
+
+Check = Callable[[str, str, Any], None]
+"""From owner, name and value of a parameter; raises ValueError if it does not fit."""
+
+
+def number(**limits: Any) -> Check:
+    """Return the check of a number (`check_number`)."""
+    return partial(check_number, **limits)
+
+
+def count(low: int = 1, also: Sequence[Any] = ()) -> Check:
+    """Return the check of an integer that is at least `low`, or one of `also`."""
+    return partial(check_number, low=low, closed="left", integer=True, also=also)
+
+
+def option(*options: Any) -> Check:
+    """Return the check of one of a few values."""
+    return partial(check_option, options=options)
+
+
+def check_parameters(
+    owner: str, holder: Any, declared: Mapping[str, Check], group: str = ""
+) -> None:
+    """Check the parameters of an object, or of a group of its, by a table of checks."""
+    for name, check in declared.items():
+        check(owner, f"{group}__{name}" if group else name, getattr(holder, name))

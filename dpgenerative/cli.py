@@ -256,7 +256,7 @@ def _sampled(
     """Yield n rows in parts; the first part is what `sample` gives for the seed."""
     import numpy as np
 
-    from dpgenerative.synthesizers.base import SAMPLE_CHUNK
+    from dpgenerative.synthesizers.tables import SAMPLE_CHUNK
 
     seed = secrets.randbits(31) if seed is None else seed
     later = np.random.SeedSequence(seed).spawn(-(-n // SAMPLE_CHUNK) - 1)

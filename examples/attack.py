@@ -31,13 +31,16 @@ members, others = rows[trained_on], rows[~trained_on]
 # (epsilon, delta) pairs that hold together, from which the cap follows.
 import dataclasses
 
-from dpgenerative import DPHFlowSynthesizer
+from dpgenerative import DPHFlowSynthesizer, FlowArchitecture
 from dpgenerative.metrics import likelihood_attack
 
 attacks = []
 for name, epsilon in {"no privacy": None, f"epsilon {EPSILON:g}": EPSILON}.items():
     synth = DPHFlowSynthesizer(
-        epsilon=epsilon, schema=fair.schema, hidden_units=256, n_steps=800
+        epsilon=epsilon,
+        schema=fair.schema,
+        architecture=FlowArchitecture(hidden_units=256),
+        n_steps=800,
     ).fit(members)
     guarantee = None if epsilon is None else synth.privacy_.curve()
     attack = likelihood_attack(synth.score_samples, members, others, privacy=guarantee)

@@ -13,12 +13,12 @@ pixels is public, 0 to 16, and nothing is spent on it.
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from dpgenerative import DPVAESynthesizer
+from dpgenerative import DPArrayVAESynthesizer
 
 train, test = train_test_split(load_digits().images, test_size=300, random_state=0)
-synth = DPVAESynthesizer(
-    epsilon=10.0, image_shape=(8, 8), pixel_range=(0, 16), random_state=0
-).fit(train)
+synth = DPArrayVAESynthesizer(epsilon=10.0, value_range=(0, 16), random_state=0).fit(
+    train
+)
 print(synth.privacy_)
 
 # %%

@@ -14,6 +14,7 @@ from dpgenerative import (
     Determines,
     DPHFlowSynthesizer,
     DPVAESynthesizer,
+    FlowArchitecture,
     Schema,
 )
 from dpgenerative.encoding.transformer import TableTransformer
@@ -53,15 +54,19 @@ def table(n=3000, seed=0):
 
 MAKERS = {
     "flow": lambda: DPHFlowSynthesizer(
-        epsilon=None, n_steps=100, schema=SCHEMA, random_state=0, hidden_units=8
+        epsilon=None,
+        n_steps=100,
+        schema=SCHEMA,
+        random_state=0,
+        architecture=FlowArchitecture(hidden_units=8),
     ),
     "blocks": lambda: DPHFlowSynthesizer(
         epsilon=None,
         n_steps=30,
         schema=SCHEMA,
         random_state=0,
-        n_blocks=2,
-        reproducible=True,
+        architecture=FlowArchitecture(n_blocks=2),
+        noise="reproducible",
     ),
     "vae": lambda: DPVAESynthesizer(
         epsilon=None, n_steps=100, schema=SCHEMA, random_state=0

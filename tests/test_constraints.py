@@ -355,7 +355,7 @@ def test_constraints_that_leave_hardly_anything_say_so():
 
 
 def test_other_constraints_do_not_change_the_fit():
-    params = {"n_steps": 10, "random_state": 0, "reproducible": True}
+    params = {"n_steps": 10, "random_state": 0, "noise": "reproducible"}
     states = [
         DPHFlowSynthesizer(schema=Schema(COLUMNS, rules), **params)
         .fit(table(200))

@@ -27,6 +27,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from dpgenerative import (
     DPHFlowSynthesizer,
     DPVAESynthesizer,
+    Optimizer,
     PrivateSearch,
     SyntheticClassifier,
     SyntheticRegressor,
@@ -35,16 +36,19 @@ from dpgenerative import (
 # The checks of predictors take the labels of ten rows for known, and want an error for
 # a target that is not finite: no private fit may do either.
 OPEN = DPHFlowSynthesizer(
-    epsilon=None, learning_rate=0.1, random_state=0, reproducible=True
+    epsilon=None,
+    optimizer=Optimizer(learning_rate=0.1),
+    random_state=0,
+    noise="reproducible",
 )
-QUICK = clone(OPEN).set_params(n_steps=40, n_bins=16)
+QUICK = clone(OPEN).set_params(n_steps=40, architecture__n_bins=16)
 SYNTHESIZERS = [DPHFlowSynthesizer(), DPVAESynthesizer()]
 PREDICTORS = [
     SyntheticClassifier(QUICK, DecisionTreeClassifier(random_state=0), n_samples=300),
     SyntheticRegressor(QUICK, DecisionTreeRegressor(random_state=0), n_samples=300),
 ]
 SEARCH = PrivateSearch(
-    DPHFlowSynthesizer(n_steps=5), {"n_bins": [8, 16]}, mean_trials=1.1
+    DPHFlowSynthesizer(n_steps=5), {"architecture__n_bins": [8, 16]}, mean_trials=1.1
 )
 
 

@@ -138,7 +138,7 @@ def test_a_constraint_that_speaks_of_missing_values_states_them():
     assert schema.with_missing == {"weeks"}
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"sex": ["m", "f"] * 100, "weeks": rng.normal(size=200)})
-    fitted = DPHFlowSynthesizer(1.0, schema=schema, **FAST).fit(frame)
+    fitted = DPHFlowSynthesizer(1.0).set_params(schema=schema, **FAST).fit(frame)
     sample = fitted.sample(300)
     assert (sample["weeks"].isna() | (sample["sex"] == "f")).all()
 
@@ -164,7 +164,7 @@ def test_a_complete_table_stays_complete_at_a_low_epsilon(estimator):
 def test_the_door_of_sample_lets_no_missing_value_through(monkeypatch):
     schema = Schema([Column("id", "categorical", role="id")])
     frame = pd.DataFrame({"id": ["a", "b"] * 40, "x": range(80)})
-    fitted = DPVAESynthesizer(None, schema=schema, **FAST).fit(frame)
+    fitted = DPVAESynthesizer(None).set_params(schema=schema, **FAST).fit(frame)
     with pytest.raises(SamplingError, match="missing in id"):
         fitted.sample(given=pd.DataFrame({"id": ["a", None]}))
     assert fitted.sample(given=pd.DataFrame({"id": ["a", "c"]}))["id"].tolist() == [
@@ -253,7 +253,12 @@ def test_the_report_says_what_the_domain_leaves_out():
         }
     )
     schema = Schema([Column("age", "integer", lower=0, upper=120)])
-    notes = DPHFlowSynthesizer(2.0, schema=schema, **FAST).fit(frame).privacy_.notes
+    notes = (
+        DPHFlowSynthesizer(2.0)
+        .set_params(schema=schema, **FAST)
+        .fit(frame)
+        .privacy_.notes
+    )
     assert any(n.startswith("Bounds of balance were found") for n in notes)
     assert any(n.startswith("Levels of zip were found") for n in notes)
     assert not any("age" in n for n in notes[:3])
@@ -277,7 +282,7 @@ def zips(n=4000):
 @pytest.mark.parametrize("dtype", [object, "string"])
 def test_rare_text_shares_a_level(dtype, tmp_path):
     frame = zips().astype({"zip": dtype})
-    fitted = DPHFlowSynthesizer(3.0, **FAST).fit(frame)
+    fitted = DPHFlowSynthesizer(3.0).set_params(**FAST).fit(frame)
     column = fitted.schema_["zip"]
     assert column.levels == ("10115", "20095", "80331", OTHER)
     assert (column.other, column.nullable) == (OTHER, False)

@@ -152,4 +152,4 @@ def test_what_cannot_be_forecast_is_refused(arguments, match):
 
 def test_a_model_that_counts_no_cells_is_refused():
     with pytest.raises(ValueError, match="anchored"):
-        forecast(SCHEMA, 100, anchored=False)
+        forecast(SCHEMA, 100, architecture__anchored=False)

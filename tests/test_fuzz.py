@@ -36,7 +36,12 @@ from dpgenerative.synthesizers import flow, vae
 
 PACKAGE = str(Path(dpgenerative.__file__).parent)
 FITS_PER_EXAMPLE = 4
-TINY = {"n_steps": 2, "batch_size": 10**6, "n_bins": 4, "n_basis": 2}
+TINY = {
+    "n_steps": 2,
+    "batch_size": 10**6,
+    "architecture__n_bins": 4,
+    "architecture__n_basis": 2,
+}
 # At a sampling rate of 1 calibration has a closed form, whatever the row count.
 OF_RELEASES = (HopelessBudgetWarning, LostColumnWarning)
 
@@ -219,10 +224,18 @@ PARAMETERS = st.sampled_from(
 )
 OWN = {
     DPHFlowSynthesizer: st.sampled_from(
-        [{}, {"anchored": False}, {"n_blocks": 2, "linear": "lu"}]
+        [
+            {},
+            {"architecture__anchored": False},
+            {"architecture__n_blocks": 2, "architecture__linear": "lu"},
+        ]
     ),
     DPVAESynthesizer: st.sampled_from(
-        [{}, {"prior": "sparse"}, {"n_draws": 2, "latent_dim": 1}]
+        [
+            {},
+            {"prior": "sparse"},
+            {"architecture__n_draws": 2, "architecture__latent_dim": 1},
+        ]
     ),
 }
 
@@ -256,7 +269,7 @@ def estimators(draw, names):
     elif draw(st.integers(0, 9)) == 0:
         params["categorical_features"] = [names[-1]]
     seed = draw(st.integers(0, 2**20))
-    return kind(**params, random_state=seed, reproducible=True)
+    return kind(**params, random_state=seed, noise="reproducible")
 
 
 def raised_by_us(error):

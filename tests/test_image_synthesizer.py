@@ -47,13 +47,18 @@ def fitted(x=None, **params):
     # Without privacy where it does not matter: calibrating takes most of a small fit.
     x = halves() if x is None else x
     given = {**FAST, "epsilon": None, "image_shape": (4, 4), **params}
-    return DPVAESynthesizer(**given).fit(x)
+    return DPVAESynthesizer().set_params(**given).fit(x)
 
 
 def make_vae(make=perceptrons, shape=(1, 2, 2), k=1, **params):
-    more = {"hidden_units": 5} if make is perceptrons else {}
+    more = {"architecture__hidden_units": 5} if make is perceptrons else {}
     encoder, decoder = make(shape, k, generator(), **more)
-    settings = {"head": "bernoulli", "std": 0.3, "two_valued": False, "beta": 1.0}
+    settings = {
+        "head": "bernoulli",
+        "std": 0.3,
+        "two_valued": False,
+        "architecture__beta": 1.0,
+    }
     model = ImageVAE(
         encoder, decoder, image_shape=shape, latent_dim=k, prior=NormalPrior(k),
         **{**settings, **params},
@@ -186,8 +191,8 @@ def test_one_image_moves_the_gradient_by_its_sensitivity_at_most(make, n_draws):
 
 def recorded(x, **params):
     tape = []
-    synthesizer = DPVAESynthesizer(
-        **{**FAST, "image_shape": (4, 4), "reproducible": True, **params}
+    synthesizer = DPVAESynthesizer().set_params(
+        **{**FAST, "image_shape": (4, 4), "noise": "reproducible", **params}
     )
     synthesizer._mechanisms = lambda streams: Recorder(
         Mechanisms(streams.counts, streams.gradients), tape
@@ -198,7 +203,7 @@ def recorded(x, **params):
 
 
 def test_pixels_pay_for_no_marginals():
-    synthesizer, tape = recorded(halves(), prior_budget=0)
+    synthesizer, tape = recorded(halves(), architecture__prior_budget=0)
     assert [name for name, _ in tape] == ["count"] + ["gradient"] * 5
     plan = synthesizer.privacy_.plan
     assert plan.marginal_multiplier == plan.prior_multiplier == math.inf
@@ -218,16 +223,20 @@ def test_pixels_pay_for_no_marginals():
     [
         {},
         {"architecture": "conv"},
-        {"divergence": "mmd", "n_partitions": 3, "likelihood": "gaussian"},
-        {"max_grad_norm": "auto", "n_draws": 2, "prior": "sparse"},
+        {
+            "divergence": "mmd",
+            "n_partitions": 3,
+            "architecture__likelihood": "gaussian",
+        },
+        {"max_grad_norm": "auto", "architecture__n_draws": 2, "prior": "sparse"},
     ],
 )
 def test_an_outlier_leaves_no_trace(params):
     x = halves(100)
     outlier = np.array([np.nan, np.inf, -np.inf, 1e300] * 4).reshape(1, 4, 4)
     a, tape = recorded(x, **params)
-    b = DPVAESynthesizer(
-        **{**FAST, "image_shape": (4, 4), "reproducible": True, **params}
+    b = DPVAESynthesizer().set_params(
+        **{**FAST, "image_shape": (4, 4), "noise": "reproducible", **params}
     )
     replayer = Replayer(tape)
     b._mechanisms = lambda streams: replayer
@@ -258,8 +267,8 @@ def test_a_pickle_holds_no_image():
 def test_it_learns_what_pixels_do_together(likelihood):
     x, test = halves(2000), halves(200, seed=1)
     common = {
-        "epsilon": 8.0, "batch_size": 256, "likelihood": likelihood,
-        "latent_dim": 2,
+        "epsilon": 8.0, "batch_size": 256, "architecture__likelihood": likelihood,
+        "architecture__latent_dim": 2,
     }  # fmt: skip
     synthesizer = fitted(x, n_steps=200, **common)
     assert synthesizer.score(test) > fitted(x, n_steps=1, **common).score(test) + 2
@@ -323,8 +332,8 @@ def test_values_outside_the_range_move_to_its_ends():
 
 def test_the_range_follows_the_dtype_unless_told():
     x = (halves() * 255).astype(np.uint8)
-    auto, told = fitted(x), fitted(x, pixel_range=(0, 255))
-    other = fitted(x, pixel_range=(0, 100))
+    auto, told = fitted(x), fitted(x, value_range=(0, 255))
+    other = fitted(x, value_range=(0, 100))
     assert np.array_equal(auto.encode(x), auto.encode(x.astype(float)))
     assert (auto._layout.low, auto._layout.high) == (0, 255)
     assert told._layout == auto._layout
@@ -334,28 +343,33 @@ def test_the_range_follows_the_dtype_unless_told():
 
 def test_gaussian_scores_are_densities_of_the_units():
     x = halves()
-    params = {"likelihood": "gaussian", "reproducible": True}
-    unit, percent = fitted(x, **params), fitted(100 * x, pixel_range=(0, 100), **params)
+    params = {"architecture__likelihood": "gaussian", "noise": "reproducible"}
+    unit, percent = fitted(x, **params), fitted(100 * x, value_range=(0, 100), **params)
     shift = unit.score_samples(x) - percent.score_samples(100 * x)
     assert np.allclose(shift, 16 * math.log(100), atol=1e-2)
-    bits = {**params, "likelihood": "bernoulli"}
-    same = fitted(x, **bits).score(x), fitted(100 * x, pixel_range=(0, 100), **bits)
+    bits = {**params, "architecture__likelihood": "bernoulli"}
+    same = fitted(x, **bits).score(x), fitted(100 * x, value_range=(0, 100), **bits)
     assert same[0] == pytest.approx(same[1].score(100 * x), abs=1e-3)
 
 
 def test_the_standard_deviation_is_that_of_the_law():
-    assert fitted(likelihood="gaussian", pixel_std=0.3)._model.std == 0.3
-    assert fitted(likelihood="gaussian")._model.std == 0.1
+    assert (
+        fitted(architecture__likelihood="gaussian", architecture__std=0.3)._model.std
+        == 0.3
+    )
+    assert fitted(architecture__likelihood="gaussian")._model.std == 0.1
 
 
 def test_images_have_one_draw_of_full_weight():
     def weights(**params):
-        model = fitted(reproducible=True, **params)._model
+        model = fitted(noise="reproducible", **params)._model
         return next(model.decoder.parameters())
 
-    assert torch.equal(weights(), weights(beta=1.0, n_draws=1))
-    assert not torch.equal(weights(), weights(beta=0.7))
-    assert not torch.equal(weights(), weights(n_draws=2))
+    assert torch.equal(
+        weights(), weights(architecture__beta=1.0, architecture__n_draws=1)
+    )
+    assert not torch.equal(weights(), weights(architecture__beta=0.7))
+    assert not torch.equal(weights(), weights(architecture__n_draws=2))
 
 
 def plain(shape, k, generator):
@@ -475,17 +489,17 @@ def test_other_arrays_are_refused(x, error, words):
         ({"image_shape": (4, 0)}, "image_shape"),
         ({"image_shape": (4.0, 4)}, "image_shape"),
         ({"architecture": "resnet"}, "architecture"),
-        ({"likelihood": "poisson"}, "likelihood"),
-        ({"pixel_range": (1, 0)}, "pixel_range"),
-        ({"pixel_range": (0, math.inf)}, "pixel_range"),
-        ({"pixel_range": "byte"}, "pixel_range"),
-        ({"pixel_std": 0}, "pixel_std"),
+        ({"architecture__likelihood": "poisson"}, "likelihood"),
+        ({"value_range": (1, 0)}, "pixel_range"),
+        ({"value_range": (0, math.inf)}, "pixel_range"),
+        ({"value_range": "byte"}, "pixel_range"),
+        ({"architecture__std": 0}, "pixel_std"),
         ({"schema": Schema([])}, "'schema'.*with image_shape"),
         ({"conditional": "x0"}, "'conditional'.*with image_shape"),
-        ({"n_bins": 9}, "'n_bins'.*with image_shape"),
+        ({"architecture__n_bins": 9}, "'n_bins'.*with image_shape"),
         ({"categorical_features": np.array(["x0"])}, "'categorical_features'"),
         ({"image_shape": None, "architecture": "conv"}, "without image_shape"),
-        ({"image_shape": None, "pixel_range": (0, 2)}, "without image_shape"),
+        ({"image_shape": None, "value_range": (0, 2)}, "without image_shape"),
     ],
 )
 def test_bad_parameters_are_named(params, words):

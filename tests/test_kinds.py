@@ -353,7 +353,7 @@ def test_decoded_rows_are_numbered_too():
 
 def test_nothing_is_spent_on_identifiers():
     """The fit is bit-equal to one without them."""
-    options = {"n_steps": 5, "random_state": 0, "reproducible": True}
+    options = {"n_steps": 5, "random_state": 0, "noise": "reproducible"}
     with_ids = DPHFlowSynthesizer(schema=IDS, **options).fit(people())
     without = DPHFlowSynthesizer(**options).fit(people()[["x"]])
     assert with_ids.privacy_.plan == without.privacy_.plan
@@ -473,8 +473,8 @@ def test_a_column_of_many_levels(estimator):
         [Column("b", "categorical", levels=[f"level {i}" for i in range(1, 3001)])]
     )
     frame = pd.DataFrame({"a": names, "b": names})
-    options = {"n_steps": 20, "random_state": 0, "reproducible": True}
-    synthesizer = estimator(epsilon=2.0, schema=schema, **options).fit(frame)
+    options = {"n_steps": 20, "random_state": 0, "noise": "reproducible"}
+    synthesizer = estimator(epsilon=2.0, schema=schema).set_params(**options).fit(frame)
     assert all(codec.n_cells < 100 for codec in synthesizer._transformer.codecs)
     rows = synthesizer.sample(3000)
     for name in "ab":

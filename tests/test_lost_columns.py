@@ -29,7 +29,9 @@ def lossy(n=300):
 
 
 def fitted(frame, **options):
-    return DPHFlowSynthesizer(n_steps=2, random_state=0, **options).fit(frame)
+    return (
+        DPHFlowSynthesizer().set_params(n_steps=2, random_state=0, **options).fit(frame)
+    )
 
 
 @pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])

@@ -314,7 +314,7 @@ def in_pipeline(flow):
 
 def test_pickled_predictors_hold_no_seed_of_noise():
     rng = np.random.default_rng(0)
-    flow = DPHFlowSynthesizer(n_steps=5, random_state=7, reproducible=True)
+    flow = DPHFlowSynthesizer(n_steps=5, random_state=7, noise="reproducible")
     model = SyntheticRegressor(flow).fit(
         rng.normal(size=(200, 2)), rng.normal(size=200)
     )
@@ -322,7 +322,7 @@ def test_pickled_predictors_hold_no_seed_of_noise():
     assert copy.synthesizer.random_state is None
     assert copy.synthesizer_.random_state is None
     assert model.synthesizer.random_state == 7
-    fresh = DPHFlowSynthesizer(n_steps=5, random_state=7, reproducible=True)
+    fresh = DPHFlowSynthesizer(n_steps=5, random_state=7, noise="reproducible")
     unfitted = pickle.loads(pickle.dumps(SyntheticRegressor(fresh)))
     assert unfitted.synthesizer.random_state == 7
 
@@ -331,7 +331,7 @@ def test_pickled_predictors_hold_no_seed_of_noise():
 def test_pickled_searches_hold_no_seed_of_noise(wrap):
     rng = np.random.default_rng(0)
     seed = 0x5EED_1234
-    flow = DPHFlowSynthesizer(n_steps=2, random_state=seed, reproducible=True)
+    flow = DPHFlowSynthesizer(n_steps=2, random_state=seed, noise="reproducible")
     search = GridSearchCV(wrap(flow), {}, cv=2, scoring=all_alike)
     search.fit(rng.normal(size=(40, 2)), rng.normal(size=40))
     copy = pickle.loads(pickle.dumps(search))

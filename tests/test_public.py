@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
+from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Optimizer, Schema
 from dpgenerative.fitting.public import domain_of
 from dpgenerative.metrics import association_matrix
 
@@ -89,11 +89,11 @@ def test_levels_of_public_values(values, expected):
 @both
 def test_the_model_starts_at_what_public_rows_show(estimator):
     private, public = people(), people(3000, seed=1)
-    options = {**FAST, "batch_size": 512, "learning_rate": 1e-6}
+    options = {**FAST, "batch_size": 512, "optimizer__learning_rate": 1e-6}
     found = {}
     for name, rows in (("with", public), ("without", None)):
         # So small a rate teaches nothing of the private rows' dependence.
-        synthesizer = estimator(None, **options)
+        synthesizer = estimator(None).set_params(**options)
         sample = synthesizer.fit(private, public=rows).sample(4000, random_state=0)
         found[name] = association_matrix(sample).loc["city", "north"]
     assert found["with"] > 0.4
@@ -105,7 +105,7 @@ def test_the_learning_rate_after_public_rows(estimator):
     rows, schema = people(), Schema([])
 
     def rate(learning_rate, public):
-        synthesizer = estimator(learning_rate=learning_rate)
+        synthesizer = estimator(optimizer=Optimizer(learning_rate=learning_rate))
         return synthesizer._options(1000, schema, public).learning_rate
 
     assert rate("auto", rows) == 0.01 < rate("auto", None)
@@ -115,9 +115,9 @@ def test_the_learning_rate_after_public_rows(estimator):
 def test_public_rows_cost_nothing_and_are_reported():
     private, public = people(), people(77, seed=1)
     schema = domain_of(Schema([]).resolve(private), public)
-    options = {**FAST, "schema": schema, "reproducible": True}
-    alone = DPHFlowSynthesizer(1.0, **options).fit(private)
-    helped = DPHFlowSynthesizer(1.0, **options).fit(private, public=public)
+    options = {**FAST, "schema": schema, "noise": "reproducible"}
+    alone = DPHFlowSynthesizer(1.0).set_params(**options).fit(private)
+    helped = DPHFlowSynthesizer(1.0).set_params(**options).fit(private, public=public)
     assert helped.privacy_.plan == alone.privacy_.plan
     assert "77 rows given as public" in str(helped.privacy_)
     assert "given as public" not in str(alone.privacy_)
@@ -126,7 +126,7 @@ def test_public_rows_cost_nothing_and_are_reported():
 def test_levels_that_public_rows_have_are_not_paid_for():
     schema = Schema([Column("income", "continuous", resolution=0.01)])
     private, public = people(), people(50, seed=1)
-    fitted = DPHFlowSynthesizer(1.0, **FAST, schema=schema)
+    fitted = DPHFlowSynthesizer(1.0).set_params(**FAST, schema=schema)
     assert fitted.fit(private, public=public).privacy_.plan.threshold_delta == 0
     # A column that is missing in all public rows stays open.
     public["city"] = pd.Series([None] * 50, dtype=object)
@@ -182,7 +182,7 @@ def test_public_levels_of_a_category_are_read_as_private_ones():
     private, public = people()[["age", "city"]], people(50, seed=1)[["age", "city"]]
     private["city"] = pd.Categorical(private["city"], ["Rome", "Oslo", "Lima"])
     public["city"] = pd.Categorical(public["city"], ["Oslo", "Rome"])
-    fitted = DPHFlowSynthesizer(None, **FAST).fit(private, public=public)
+    fitted = DPHFlowSynthesizer(None).set_params(**FAST).fit(private, public=public)
     assert fitted.schema_["city"].levels == ("Rome", "Oslo", "Lima")
 
 

@@ -38,7 +38,7 @@ Y = X[:, 0] > 0
 
 
 def flow(**params):
-    return DPHFlowSynthesizer(**{"n_steps": 3, "delta": 1e-6, **params})
+    return DPHFlowSynthesizer().set_params(**{"n_steps": 3, "delta": 1e-6, **params})
 
 
 def table(n=1500):
@@ -49,7 +49,7 @@ def table(n=1500):
     return frame, pd.Series(frame["size"] + (frame["kind"] == "x") > 0, name="big")
 
 
-GRID = {"n_bins": [8, 32], "clipping": ["flat", "per-layer"]}
+GRID = {"architecture__n_bins": [8, 32], "clipping": ["flat", "per-layer"]}
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
@@ -77,7 +77,9 @@ def test_the_budget_against_an_independent_accountant():
     frame = table()[0][["size"]]
     schema = Schema([Column("size", "continuous", lower=-4, upper=4, resolution=0.1)])
     inner = DPHFlowSynthesizer(n_steps=20, batch_size=64, schema=schema)
-    search = PrivateSearch(inner, {"n_bins": [16]}, 1.0, mean_trials=5).fit(frame)
+    search = PrivateSearch(
+        inner, {"architecture__n_bins": [16]}, 1.0, mean_trials=5
+    ).fit(frame)
     plan = search.best_estimator_.privacy_.plan
     event = accounting.ComposedDpEvent(
         [
@@ -122,7 +124,9 @@ def test_trials_differ_though_the_seed_is_one(monkeypatch):
         return found
 
     monkeypatch.setattr(PrivateSearch, "_trial", watched)
-    search = PrivateSearch(flow(random_state=0), {"n_bins": [8]}, mean_trials=2)
+    search = PrivateSearch(
+        flow(random_state=0), {"architecture__n_bins": [8]}, mean_trials=2
+    )
     while len(seen) < 4:
         search.set_params(random_state=0).fit(frame)
     assert len({found.score for found in seen}) == len(seen)
@@ -207,13 +211,16 @@ def test_own_scores():
 
 def test_distributions_draw_the_number_of_candidates_asked_for():
     search = PrivateSearch(
-        flow(), {"n_bins": randint(4, 64)}, n_candidates=7, random_state=0
+        flow(), {"architecture__n_bins": randint(4, 64)}, n_candidates=7, random_state=0
     )
     first = search._candidates()
     assert len(first) == 7
     assert first == search._candidates()
     assert len(PrivateSearch(flow(), GRID)._candidates()) == 4
-    assert len(PrivateSearch(flow(), [GRID, {"n_bins": [9]}])._candidates()) == 5
+    assert (
+        len(PrivateSearch(flow(), [GRID, {"architecture__n_bins": [9]}])._candidates())
+        == 5
+    )
 
 
 @pytest.mark.parametrize(
@@ -238,20 +245,26 @@ def test_distributions_draw_the_number_of_candidates_asked_for():
         ({"param_distributions": "n_bins"}, "must be a dict of lists"),
         ({"param_distributions": {"epsilon": [1]}}, r"cannot have \['epsilon'\]"),
         ({"param_distributions": {"a__delta": [1]}}, r"cannot have \['a__delta'\]"),
-        ({"param_distributions": {"reproducible": [True]}}, "cannot have"),
-        ({"param_distributions": {"n_bins": [1]}}, "'n_bins' of DPHFlowSynthesizer"),
+        (
+            {"param_distributions": {"noise": ["reproducible"]}},
+            "cannot have",
+        ),
+        (
+            {"param_distributions": {"architecture__n_bins": [1]}},
+            "'n_bins' of DPHFlowSynthesizer",
+        ),
         ({"param_distributions": {"nonsense": [1]}}, "nonsense"),
-        ({"estimator": flow(reproducible=True, random_state=0)}, "independent"),
+        ({"estimator": flow(noise="reproducible", random_state=0)}, "independent"),
     ],
 )
 def test_refusals(changes, problem):
-    search = PrivateSearch(flow(), {"n_bins": [8]}).set_params(**changes)
+    search = PrivateSearch(flow(), {"architecture__n_bins": [8]}).set_params(**changes)
     with pytest.raises(ValueError, match=problem):
         search.fit(X)
 
 
 def test_a_budget_too_small_for_any_noise():
-    search = PrivateSearch(flow(), {"n_bins": [8]}, 1e-4, 1e-9)
+    search = PrivateSearch(flow(), {"architecture__n_bins": [8]}, 1e-4, 1e-9)
     with pytest.raises(InfeasibleBudgetError, match="mean_trials=8"):
         search.fit(X)
 
@@ -274,7 +287,9 @@ def test_rows_that_cannot_be_drawn_fail_their_trial():
     column = Column("a", "continuous", lower=0, upper=1, nullable=False)
     schema = Schema([column], constraints=[never])
     frame = pd.DataFrame({"a": np.linspace(0, 1, 200)})
-    search = PrivateSearch(flow(schema=schema), {"n_bins": [4, 8]}, mean_trials=1.5)
+    search = PrivateSearch(
+        flow(schema=schema), {"architecture__n_bins": [4, 8]}, mean_trials=1.5
+    )
     with pytest.raises(RuntimeError, match="no rows kept the constraints"):
         search.fit(frame)
 
@@ -300,7 +315,7 @@ def test_very_small_tables_and_empty_parts(n):
 )  # fmt: skip
 def test_a_fit_to_no_rows_works_inside_a_trial_only(estimator, params):
     frame = table(5)[0].iloc[:0].assign(n=np.zeros(0, int), m=pd.array([], "Int64"))
-    empty = estimator(n_steps=3, **params)
+    empty = estimator(n_steps=3).set_params(**params)
     with trials(200, Ledger()):
         assert empty.fit(frame).privacy_.plan.n_rows == 200
     assert len(empty.sample(5)) == 5
@@ -395,7 +410,7 @@ def test_parts_of_rows_keep_the_dtypes_that_were_planned_for(kind):
         y = pd.CategoricalIndex(y)
     schema = Schema([Column("a", "continuous", lower=0, upper=1)] * (kind == "arrow"))
     search = PrivateSearch(
-        flow(schema=schema), {"n_bins": [8]}, 4.0, mean_trials=1.1
+        flow(schema=schema), {"architecture__n_bins": [8]}, 4.0, mean_trials=1.1
     ).fit(x, y)  # fmt: skip
     whole = flow(schema=schema).fit(x, y)
     plan = search.best_estimator_.privacy_.plan
@@ -413,7 +428,7 @@ def test_a_trial_that_was_not_planned_is_an_error(monkeypatch):
 
     monkeypatch.setattr(DPHFlowSynthesizer, "_plan", other)
     with pytest.raises(RuntimeError, match="not what was planned"):
-        PrivateSearch(flow(), {"n_bins": [8]}, mean_trials=1.1).fit(X)
+        PrivateSearch(flow(), {"architecture__n_bins": [8]}, mean_trials=1.1).fit(X)
 
 
 @pytest.mark.parametrize("secure", [True, False])
@@ -421,7 +436,12 @@ def test_a_search_asks_the_operating_system_alone(secure, monkeypatch):
     def no_other(*args):
         raise AssertionError("a statistical generator was opened by the search")
 
-    search = PrivateSearch(flow(secure=secure), {"n_bins": [8]}, 4.0, mean_trials=2)
+    search = PrivateSearch(
+        flow(noise="secure" if secure else "fresh"),
+        {"architecture__n_bins": [8]},
+        4.0,
+        mean_trials=2,
+    )
     monkeypatch.setattr("dpgenerative.meta.search.np.random.default_rng", no_other)
     monkeypatch.setattr(PrivateSearch, "_trial", drawn_alone)
     with pytest.raises(StopIteration):
@@ -436,7 +456,7 @@ def drawn_alone(self, candidates, budget, X, y, rng, mechanisms, *_):
 
 def test_public_rows_of_polars():
     frame = pl.DataFrame(X, schema=["a", "b"])
-    search = PrivateSearch(flow(), {"n_bins": [8]}, mean_trials=2)
+    search = PrivateSearch(flow(), {"architecture__n_bins": [8]}, mean_trials=2)
     search.fit(frame, public=frame[:50])
     assert "50 rows given as public" in str(search.privacy_)
     rest = frame.drop("b")
@@ -449,7 +469,7 @@ def test_public_rows_train_every_trial_and_state_the_domain(estimator):
     frame = pd.DataFrame(X, columns=["a", "b"])
     target = pd.Series(Y, name="c")
     public = (frame[:50] * 2, target[:50])
-    search = PrivateSearch(estimator, {"n_bins": [8]}, mean_trials=2)
+    search = PrivateSearch(estimator, {"architecture__n_bins": [8]}, mean_trials=2)
     if not isinstance(estimator, DPHFlowSynthesizer):
         search.set_params(param_distributions={"synthesizer__n_bins": [8]})
     search.fit(frame, target, public=public)

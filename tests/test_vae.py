@@ -118,7 +118,7 @@ def test_probabilities_add_up():
 @pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("prior", [None, Plain(1), SparsePrior(1)])
 def test_the_bound_is_that_of_quadrature(beta, prior):
-    model = make_vae(prior=prior, beta=beta)
+    model = make_vae(prior=prior, architecture__beta=beta)
     mean, log_variance = (x.detach() for x in model.encode(CODES))
     z, step = grid()
     log_q = -0.5 * ((z.T - mean).square() / log_variance.exp())
@@ -523,7 +523,7 @@ def table(n=1000, seed=0):
 
 def fitted(frame=None, **params):
     frame = table() if frame is None else frame
-    return DPVAESynthesizer(**{**FAST, **params}).fit(frame)
+    return DPVAESynthesizer().set_params(**{**FAST, **params}).fit(frame)
 
 
 def agreement(frame):
@@ -586,8 +586,8 @@ def test_chunks_do_not_change_scores_in_kind(monkeypatch):
 
 
 def test_the_moments_of_the_latents_are_reported_and_used():
-    with_moments = fitted(prior_budget=0.1, reproducible=True)
-    without = fitted(prior_budget=0, reproducible=True)
+    with_moments = fitted(architecture__prior_budget=0.1, noise="reproducible")
+    without = fitted(architecture__prior_budget=0, noise="reproducible")
     words = "moments of clipped latents"
     assert words in str(with_moments.privacy_)
     assert words not in str(without.privacy_)
@@ -612,7 +612,7 @@ def test_a_mixture_is_paid_for_by_two_releases(monkeypatch):
     monkeypatch.setattr(
         DPVAESynthesizer, "_mechanisms", lambda self, s: Door(s.counts, s.gradients)
     )
-    fit = fitted(latent_distribution="mixture")
+    fit = fitted(architecture__latent_distribution="mixture")
     assert isinstance(fit._model.latent_distribution, GaussianMixture)
     multipliers = [stds[0] / math.sqrt(3), stds[1] / math.sqrt(2)]
     plan = fit.privacy_.plan
@@ -621,14 +621,14 @@ def test_a_mixture_is_paid_for_by_two_releases(monkeypatch):
     stds.clear()
     fitted()
     assert stds[0] / math.sqrt(3) == pytest.approx(plan.prior_multiplier)
-    fitted(latent_distribution="mixture", prior_budget=0)
+    fitted(architecture__latent_distribution="mixture", architecture__prior_budget=0)
     assert len(stds) == 1
 
 
 def test_other_priors_stay_unless_asked():
     assert isinstance(fitted(prior="sparse")._model.latent_distribution, SparsePrior)
     assert isinstance(fitted(prior="mixture")._model.latent_distribution, MixturePrior)
-    fit = fitted(prior="sparse", prior_budget=0.05)
+    fit = fitted(prior="sparse", architecture__prior_budget=0.05)
     assert isinstance(fit._model.latent_distribution, GaussianPrior)
 
 
@@ -638,7 +638,7 @@ def test_a_prior_of_ones_own():
     assert len(fit.sample(5)) == 5
     assert np.isfinite(fit.score(table(50)))
     with pytest.raises(ValueError, match="latent_dim"):
-        fitted(prior=Plain(3), latent_dim=4)
+        fitted(prior=Plain(3), architecture__latent_dim=4)
     with pytest.raises(ValueError, match="log_prob"):
         fitted(prior=object())
 
@@ -646,7 +646,7 @@ def test_a_prior_of_ones_own():
 @pytest.mark.parametrize("aggregation", ["term-wise", "micro", "batch"])
 @pytest.mark.parametrize("epsilon", [1.0, None])
 def test_aggregations_run_and_say_so(aggregation, epsilon):
-    fit = fitted(aggregation=aggregation, divergence="mmd", epsilon=epsilon)
+    fit = fitted(divergence__aggregation=aggregation, divergence="mmd", epsilon=epsilon)
     assert len(fit.sample(5)) == 5
     text = str(fit.privacy_)
     assert ("16 partitions" in text) == (aggregation == "term-wise")
@@ -660,7 +660,7 @@ def test_a_divergence_of_ones_own_reaches_everything():
         seen.add((latents.draws.shape[1:], type(prior), type(generator)))
         return latents.mean.square().mean()
 
-    fit = fitted(divergence=spread, n_draws=2, latent_dim=3)
+    fit = fitted(divergence=spread, architecture__n_draws=2, architecture__latent_dim=3)
     assert seen == {((2, 3), NormalPrior, torch.Generator)}
     assert fit._coupling(fit.privacy_.plan)["reach"] == ""
     named = DPVAESynthesizer(divergence="kl")
@@ -678,8 +678,8 @@ def test_the_divergence_pulls_the_latents_to_the_prior():
             epsilon=None,
             divergence=d,
             n_steps=200,
-            alpha=20.0,
-            learning_rate=0.02,
+            divergence__weight=20.0,
+            optimizer__learning_rate=0.02,
         ).encode(frame)
         for d in (None, far)
     )
@@ -689,28 +689,33 @@ def test_the_divergence_pulls_the_latents_to_the_prior():
 
 def test_partitions_have_no_effect_without_a_divergence():
     def weights(**params):
-        return fitted(reproducible=True, **params)._model.decoder.skip.weight
+        return fitted(noise="reproducible", **params)._model.decoder.skip.weight
 
-    assert torch.equal(weights(), weights(n_partitions=3, alpha=9.0, clip_batch=2.0))
+    assert torch.equal(
+        weights(),
+        weights(n_partitions=3, divergence__weight=9.0, divergence__max_grad_norm=2.0),
+    )
     with_it = weights(divergence="mmd")
     assert not torch.equal(with_it, weights(divergence="mmd", n_partitions=3))
-    assert not torch.equal(with_it, weights(divergence="mmd", alpha=9.0))
+    assert not torch.equal(with_it, weights(divergence="mmd", divergence__weight=9.0))
 
 
 def test_beta_and_draws_do_what_they_say():
     frame = table()
     loose, tight = (
-        fitted(frame, epsilon=None, n_steps=300, beta=beta).encode(frame)
+        fitted(frame, epsilon=None, n_steps=300, architecture__beta=beta).encode(frame)
         for beta in (0.0, 5.0)
     )
     assert loose.std() > 2 * tight.std()
 
     def weights(**params):
-        return fitted(reproducible=True, **params)._model.decoder.skip.weight
+        return fitted(noise="reproducible", **params)._model.decoder.skip.weight
 
-    assert torch.equal(weights(), weights(beta=0.7, n_draws=2))
-    assert not torch.equal(weights(), weights(n_draws=3))
-    assert not torch.equal(weights(), weights(beta=1.0))
+    assert torch.equal(
+        weights(), weights(architecture__beta=0.7, architecture__n_draws=2)
+    )
+    assert not torch.equal(weights(), weights(architecture__n_draws=3))
+    assert not torch.equal(weights(), weights(architecture__beta=1.0))
 
 
 @pytest.mark.parametrize(
@@ -739,12 +744,12 @@ def test_bad_parameters_are_named(name, value):
 
 def test_the_share_for_the_latents_may_be_zero():
     with pytest.raises(ValueError, match=r"prior_budget.*in \[0, 1\) or 'auto'"):
-        fitted(prior_budget=1.0)
+        fitted(architecture__prior_budget=1.0)
 
 
 def test_the_baselines_clip_flat():
     with pytest.raises(ValueError, match="clipping"):
-        fitted(aggregation="micro", clipping="per-unit")
+        fitted(divergence__aggregation="micro", clipping="per-unit")
 
 
 @pytest.mark.parametrize(
@@ -759,7 +764,7 @@ def test_the_size_follows_rows_and_epsilon(n_rows, epsilon, units, latents):
 
 def test_shares_beyond_the_budget_are_refused():
     with pytest.raises(ValueError, match="marginal_budget"):
-        fitted(prior_budget=0.6, marginal_budget=0.6)
+        fitted(architecture__prior_budget=0.6, marginal_budget=0.6)
 
 
 # A label --------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpgenerative.exceptions import InfeasibleBudgetError
+from dpgenerative.fitting.domain import Domain
 from dpgenerative.privacy.accounting import gaussian_multiplier
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.plan import PrivacyPlan, refuse_difference, within
@@ -16,7 +17,6 @@ from dpgenerative.privacy.selection import (
     selection_epsilon,
 )
 from dpgenerative.synthesizers.base import Synthesizer
-from dpgenerative.tables.schema import Schema
 
 ENOUGH = 0.98
 """Share of the budget at which the search for a trial's budget stops."""
@@ -85,7 +85,7 @@ class Calibration:
 
     Attributes
     ----------
-    fits : sequence of (Synthesizer, Schema)
+    fits : sequence of (Synthesizer, Domain)
         A candidate's synthesizer and table each.
     trials : TrialDistribution
     n_rows : int
@@ -95,7 +95,7 @@ class Calibration:
         Of the search, without the count of the rows.
     """
 
-    fits: Sequence[tuple[Synthesizer, Schema]]
+    fits: Sequence[tuple[Synthesizer, Domain]]
     trials: TrialDistribution
     n_rows: int
     holdout: float
@@ -154,7 +154,7 @@ class Calibration:
 
 
 def _plan(
-    synthesizer: Synthesizer, schema: Schema, epsilon: float, delta: float, n_rows: int
+    synthesizer: Synthesizer, domain: Domain, epsilon: float, delta: float, n_rows: int
 ) -> PrivacyPlan:
     synthesizer.set_params(epsilon=epsilon, delta=delta)
-    return synthesizer._plan(n_rows, schema)
+    return synthesizer._planned_fit(domain).plan(n_rows)

@@ -30,9 +30,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._validation import check_number, refuse
 from dpgenerative.encoding.values import NO_LEVELS, floats, level_indices
+from dpgenerative.privacy.budget import Trial
 from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.synthesizers import DPHFlowSynthesizer
-from dpgenerative.synthesizers.base import Synthesizer, as_seed
+from dpgenerative.synthesizers.base import as_seed
+from dpgenerative.synthesizers.tables import TableSynthesizer
 from dpgenerative.tables.containers import (
     as_container,
     as_number,
@@ -65,11 +67,11 @@ def _learner_has(name: str) -> Callable[[Any], bool]:
 class _SyntheticPredictor(BaseEstimator):
     """Fit a synthesizer on private rows, and a learner on its sample."""
 
-    synthesizer: Synthesizer | None
+    synthesizer: TableSynthesizer | None
     n_samples: int | None
     random_state: Any
     learner_: Any
-    synthesizer_: Synthesizer
+    synthesizer_: TableSynthesizer
 
     _learner_name: str
     _default_class: type
@@ -100,8 +102,15 @@ class _SyntheticPredictor(BaseEstimator):
             For a parameter out of its range or a dtype of y that this kind of target
             does not take.
         """
+        return self._fit(X, y, public)
+
+    def _fit(
+        self, X: Any, y: Any, public: Any = None, trial: Trial | None = None
+    ) -> Self:
+        """Fit; a trial of a private search is paid for."""
         synthesizer, X, y, public = self._private_fit(X, y, public)
-        return self._learned_from(synthesizer.fit(X, y, public=public))
+        fitted = synthesizer._fit(X, y, public, trial=trial)
+        return self._learned_from(fitted)
 
     @available_if(_learner_has("predict"))
     def predict(self, X: Any) -> np.ndarray:
@@ -126,8 +135,12 @@ class _SyntheticPredictor(BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
         chosen = state["synthesizer"]
-        if "synthesizer_" in state and chosen is not None and chosen.reproducible:
-            # Whoever knows the seed can subtract the noise.
+        if (
+            "synthesizer_" in state
+            and chosen is not None
+            and chosen.noise == "reproducible"
+        ):
+            # The seed of the noise stays with whoever fitted.
             copy = BaseEstimator.__sklearn_clone__(chosen)
             state["synthesizer"] = copy.set_params(random_state=None)
         return state
@@ -154,7 +167,7 @@ class _SyntheticPredictor(BaseEstimator):
 
     def _private_fit(
         self, X: Any, y: Any, public: Any = None
-    ) -> tuple[Synthesizer, Any, Any, Any]:
+    ) -> tuple[TableSynthesizer, Any, Any, Any]:
         """Return the synthesizer to fit, what to fit it on, and its public rows."""
         if y is None:
             raise ValueError(
@@ -164,7 +177,9 @@ class _SyntheticPredictor(BaseEstimator):
             self._owner, "n_samples", self.n_samples, low=1, closed="left",
             integer=True, also=[None],
         )  # fmt: skip
-        if not (self.synthesizer is None or isinstance(self.synthesizer, Synthesizer)):
+        if not (
+            self.synthesizer is None or isinstance(self.synthesizer, TableSynthesizer)
+        ):
             rule = "must be a synthesizer of this package or None"
             refuse(self._owner, "synthesizer", rule, self.synthesizer)
         if isinstance(public, tuple) and len(public) == 2:
@@ -185,13 +200,13 @@ class _SyntheticPredictor(BaseEstimator):
             y = as_series(self._owner, y)
         return as_container(self._owner, X), y
 
-    def _new_synthesizer(self) -> Synthesizer:
+    def _new_synthesizer(self) -> TableSynthesizer:
         if self.synthesizer is None:
             return DPHFlowSynthesizer()
         # As `clone`, which would change what the synthesizer's pickles hold.
         return BaseEstimator.__sklearn_clone__(self.synthesizer)
 
-    def _learned_from(self, synthesizer: Synthesizer) -> Self:
+    def _learned_from(self, synthesizer: TableSynthesizer) -> Self:
         """Fit the learner to a sample of the fitted synthesizer."""
         self.synthesizer_ = synthesizer
         self.learner_ = self._taught(*self._synthetic(synthesizer))
@@ -199,7 +214,7 @@ class _SyntheticPredictor(BaseEstimator):
         take_feature_names(self, synthesizer)
         return self
 
-    def _synthetic(self, synthesizer: Synthesizer) -> tuple[Any, np.ndarray]:
+    def _synthetic(self, synthesizer: TableSynthesizer) -> tuple[Any, np.ndarray]:
         """Return synthetic rows whose target is known, and their targets."""
         count = self.n_samples
         if count is None:
@@ -323,7 +338,7 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
 
     def __init__(
         self,
-        synthesizer: Synthesizer | None = None,
+        synthesizer: TableSynthesizer | None = None,
         classifier: Any = None,
         *,
         classes: Any = None,
@@ -480,7 +495,7 @@ class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
 
     def __init__(
         self,
-        synthesizer: Synthesizer | None = None,
+        synthesizer: TableSynthesizer | None = None,
         regressor: Any = None,
         *,
         n_samples: int | None = None,

@@ -24,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpgenerative._random import RandomSource, SecureGenerator
 from dpgenerative._validation import check_number, refuse
 from dpgenerative.exceptions import InfeasibleBudgetError, LedgerError, SamplingError
+from dpgenerative.fitting.domain import Domain
 from dpgenerative.meta.calibration import Calibration, TrialBudget
 from dpgenerative.meta.predictors import (
     SyntheticClassifier,
@@ -37,15 +38,14 @@ from dpgenerative.meta.scores import (
     row_scores,
     rows,
 )
-from dpgenerative.privacy.budget import charge, trials
+from dpgenerative.privacy.budget import Trial, charge
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import count_epsilon, refuse_difference
 from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.privacy.selection import TrialDistribution, best_of
 from dpgenerative.synthesizers import DPHFlowSynthesizer
-from dpgenerative.synthesizers.base import Synthesizer
+from dpgenerative.synthesizers.tables import TableSynthesizer
 from dpgenerative.tables.arrow import in_pandas
-from dpgenerative.tables.schema import Schema
 
 _SEARCHED = (
     "Chosen by a private search. Its parameters and its score are covered; how "
@@ -73,7 +73,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
 
     Parameters
     ----------
-    estimator : Synthesizer, SyntheticClassifier or SyntheticRegressor
+    estimator : TableSynthesizer, SyntheticClassifier or SyntheticRegressor
         Unfitted. Its own epsilon and delta do not matter: the search sets them.
     param_distributions : dict or list of dict
         Parameters by name, as lists to choose from or distributions with ``rvs``.
@@ -139,7 +139,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     pure epsilon of the count adds up.
 
     The number of trials must stay secret, and so must the time that a search takes.
-    ``reproducible=True`` is refused: trials must be independent. A candidate whose
+    ``noise="reproducible"`` is refused: trials must be independent. A candidate whose
     learner fails on its synthetic rows, or whose rows cannot be drawn within the
     constraints, has the worst score. Scoring functions should not raise; where one
     does, rows are scored one by one and those that raise get 0.
@@ -214,8 +214,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         RuntimeError
             When learning or sampling failed in the best trial, and so in all.
         LedgerError
-            Where what was released is not what was planned, as by a scoring function
-            that fits a synthesizer of its own.
+            Where what was released is not what was planned.
         """
         self._check_parameters()
         X, y = _containers(self.estimator, X, y)
@@ -233,7 +232,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             return self._trial(candidates, budget, X, y, rng, mechanisms, public)
 
         n_trials = TrialDistribution(self.mean_trials).draw(rng)
-        with trials(budget.n_train, mechanisms.ledger), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             best = best_of(run, lambda trial: trial.score, n_trials)
             self._state_cost(best, pure + budget.bound, pure)
@@ -291,7 +290,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
 
     def _check_parameters(self) -> None:
         owner = type(self).__name__
-        kinds = (Synthesizer, SyntheticClassifier, SyntheticRegressor)
+        kinds = (TableSynthesizer, SyntheticClassifier, SyntheticRegressor)
         if not isinstance(self.estimator, kinds):
             rule = "must be a synthesizer, SyntheticClassifier or SyntheticRegressor"
             refuse(owner, "estimator", rule, self.estimator)
@@ -314,7 +313,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             rule = "must be a dict of lists (or distributions), or a list of such"
             refuse(type(self).__name__, "param_distributions", rule, given)
         names = {name for grid in grids for name in grid}
-        reserved = {"epsilon", "delta", "reproducible"}
+        reserved = {"epsilon", "delta", "noise"}
         taken = sorted(n for n in names if n.rpartition("__")[2] in reserved)
         if taken:
             rule = f"cannot have {taken}: the search sets them"
@@ -327,37 +326,42 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     def _clone(self, params: Mapping[str, Any], epsilon: float, delta: float) -> Any:
         """Return an unfitted candidate with a trial's budget."""
         estimator = clone(self.estimator)
-        if not isinstance(estimator, Synthesizer) and estimator.synthesizer is None:
+        if (
+            not isinstance(estimator, TableSynthesizer)
+            and estimator.synthesizer is None
+        ):
             estimator.set_params(synthesizer=DPHFlowSynthesizer())
         # Candidates that are estimators themselves stay as they were given.
         estimator.set_params(**{k: clone(v, safe=False) for k, v in params.items()})
         inner = _synthesizer(estimator)
-        if inner.reproducible:
+        if inner.noise == "reproducible":
             raise ValueError(
-                f"{type(self).__name__} takes no reproducible=True: trials with one "
+                f"{type(self).__name__} takes no noise='reproducible': trials with one "
                 "seed would not be independent, and no guarantee would hold."
             )
-        if inner.max_rows_per_unit != 1 or getattr(inner, "image_shape", None):
+        if inner.max_rows_per_unit != 1:
             raise ValueError(
                 f"{type(self).__name__} takes tables of one row per person: no "
                 "max_rows_per_unit, since rows of one person could be fitted and held "
-                "out at once, and no image_shape."
+                "out at once."
             )
         inner.set_params(epsilon=epsilon, delta=delta, verbose=0)
         return estimator
 
     def _planned(
         self, params: Mapping[str, Any], X: Any, y: Any, public: Any
-    ) -> tuple[Synthesizer, Schema]:
+    ) -> tuple[TableSynthesizer, Domain]:
         """Return a candidate's synthesizer and what is public about its table."""
         synthesizer = self._clone(params, epsilon=1.0, delta=1e-5)
-        if not isinstance(synthesizer, Synthesizer):
+        if not isinstance(synthesizer, TableSynthesizer):
             synthesizer, X, y, public = synthesizer._private_fit(X, y, public)
-        _, _, schema, _ = synthesizer._prepare(X, y, public)
-        return synthesizer, schema.modelled
+        return synthesizer, synthesizer._prepare(X, y, public).domain
 
     def _calibrated(
-        self, fits: Sequence[tuple[Synthesizer, Schema]], n_rows: int, epsilon: float
+        self,
+        fits: Sequence[tuple[TableSynthesizer, Domain]],
+        n_rows: int,
+        epsilon: float,
     ) -> TrialBudget:
         """Return the largest budget of a trial that keeps the search within its own."""
         distribution = TrialDistribution(self.mean_trials)
@@ -386,8 +390,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         index = int(rng.integers(len(candidates)))
         estimator = self._clone(candidates[index], budget.epsilon, budget.delta)
         held_out = rng.random(len(X)) < self.holdout
+        paid = Trial(budget.n_train, mechanisms.ledger)
         try:
-            estimator.fit(rows(X, ~held_out), rows(y, ~held_out), public=public)
+            estimator._fit(rows(X, ~held_out), rows(y, ~held_out), public, trial=paid)
         except LedgerError:
             raise
         except Exception:
@@ -463,15 +468,17 @@ class _Trial:
 _FAILED = _Trial(-1, None, -math.inf)
 
 
-def _synthesizer(estimator: Any) -> Synthesizer:
-    found = estimator if isinstance(estimator, Synthesizer) else estimator.synthesizer
-    if not isinstance(found, Synthesizer):
+def _synthesizer(estimator: Any) -> TableSynthesizer:
+    found = (
+        estimator if isinstance(estimator, TableSynthesizer) else estimator.synthesizer
+    )
+    if not isinstance(found, TableSynthesizer):
         rule = "must be a synthesizer of this package"
         refuse(type(estimator).__name__, "synthesizer", rule, found)
     return found
 
 
-def _fitted(estimator: Any) -> Synthesizer:
+def _fitted(estimator: Any) -> TableSynthesizer:
     """Return the fitted synthesizer of a fitted candidate."""
     return getattr(estimator, "synthesizer_", estimator)
 
@@ -482,7 +489,7 @@ def _containers(estimator: Any, X: Any, y: Any) -> tuple[Any, Any]:
     The values of a part would decide otherwise: what is planned for the whole has to
     hold for it, and one label must not change how the others are read.
     """
-    if isinstance(estimator, Synthesizer):
+    if isinstance(estimator, TableSynthesizer):
         owner = type(estimator).__name__
         return in_pandas(owner, X), in_pandas(owner, y)
     return estimator._read(X, y)

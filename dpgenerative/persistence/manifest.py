@@ -21,7 +21,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -37,6 +37,7 @@ from dpgenerative.encoding.increments import Increment
 from dpgenerative.encoding.pixels import Pixels
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.exceptions import FileFormatError
+from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
 from dpgenerative.models import networks, priors
 from dpgenerative.models.cells import Cells
@@ -51,9 +52,10 @@ from dpgenerative.tables.containers import TableFormat
 from dpgenerative.tables.dtypes import decimal_scale
 from dpgenerative.tables.schema import Schema
 
-FORMAT = 1
+_T = TypeVar("_T")
+FORMAT = 2
 """Version of the files that are written; older ones are read too."""
-ESTIMATORS = ("DPHFlowSynthesizer", "DPVAESynthesizer")
+ESTIMATORS = ("DPHFlowSynthesizer", "DPVAESynthesizer", "DPArrayVAESynthesizer")
 """Classes whose fitted objects files hold."""
 CHECKPOINT = "unfinished fit: private, do not release"
 """What a file says it holds that is no fitted estimator."""
@@ -68,9 +70,17 @@ RECORDS = _named(
     PrivacyPlan, PrivacyReport, priors.NormalPrior, priors.SparsePrior,
     priors.MixturePrior, priors.GaussianPrior, priors.GaussianMixture, Pixels,
     constraints.LessEqual, constraints.FixedCombinations, constraints.Impossible,
-    constraints.Determines,
+    constraints.Determines, Optimizer, BatchTerm, Sparsified,
 )  # fmt: skip
-"""Dataclasses that a file may hold."""
+"""Dataclasses that a file may hold, `storable` ones added."""
+
+
+def storable(cls: type[_T]) -> type[_T]:
+    """Let files hold a dataclass of public facts, by its name."""
+    RECORDS[cls.__name__] = cls
+    return cls
+
+
 MODULES = _named(
     HFlow, AnchoredBlock, SplineNetwork, Dequantizer, VAE, ImageVAE, Cells,
     networks.Encoder, networks.Decoder, networks.PixelEncoder, networks.PixelDecoder,
@@ -355,7 +365,7 @@ def _check_format(path: Path, strings: Mapping[str, str]) -> None:
     text = strings["dpgenerative"]
     if not (text.isascii() and text.isdigit() and 1 <= len(text) <= 9):
         raise damaged(path, "its version cannot be read")
-    if int(text) > FORMAT:
+    if not 1 <= int(text) <= FORMAT:
         raise FileFormatError(
             f"{path} has format {text}, and this version of dpgenerative reads formats "
             f"up to {FORMAT}. Install a newer version."

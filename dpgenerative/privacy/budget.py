@@ -13,9 +13,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Self
 
 from dpgenerative._validation import check_number
@@ -29,8 +27,24 @@ _lock = threading.RLock()
 _open: list[PrivacyBudget] = []
 _payers: dict[str, list[PrivacyBudget]] = {}
 """Budgets that have paid for a fit that is not finished, by its name."""
-_search: ContextVar[tuple[int, Ledger] | None] = ContextVar("search", default=None)
-"""The row count that a surrounding search released, and its ledger."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A fit for which a private search has paid.
+
+    It takes the search's row count, charges no budget, and may meet a table of no rows.
+
+    Attributes
+    ----------
+    n_rows : int
+        The row count that the search released.
+    ledger : Ledger
+        The search's, which counts its fits.
+    """
+
+    n_rows: int
+    ledger: Ledger
 
 
 class PrivacyBudget:
@@ -139,9 +153,6 @@ def charge(
     BudgetExceededError
         When one of them cannot pay; none is charged then.
     """
-    if (search := _search.get()) is not None:
-        search[1].n_fits += 1  # It has paid, and compares their number with its plan.
-        return
     cost = math.inf if epsilon is None else epsilon
     with _lock:
         payers = [] if fit is None else _payers.setdefault(fit, [])
@@ -170,23 +181,3 @@ def refuse_workers(owner: str) -> None:
             "a fit in another process would not be counted. Use n_jobs=1 or joblib's "
             "threading backend."
         )
-
-
-def known_count() -> int | None:
-    """Return the row count that a surrounding search released; None outside one."""
-    search = _search.get()
-    return None if search is None else search[0]
-
-
-@contextmanager
-def trials(n_rows: int, ledger: Ledger) -> Iterator[None]:
-    """Run fits as parts of one mechanism that has released the row count already.
-
-    Inside, a fit takes `n_rows` for its row count, is counted by the ledger, charges no
-    budget and may meet a table of no rows.
-    """
-    token = _search.set((n_rows, ledger))
-    try:
-        yield
-    finally:
-        _search.reset(token)

@@ -1,135 +1,109 @@
-"""What all synthesizers share: checks, the steps of a fit, samples, scores, report.
+"""What all synthesizers share: parameters, one private fit, files, the report.
 
-A subclass states its parameters and its model: `_build`, `_objective`, `_batch_term`,
-`_finish`, `_draw`, `score_samples`, `_check_own` and `_rules`.
+A subclass states its container (`tables.TableSynthesizer`, `arrays`) and its recipe.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
-import pandas as pd
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import Tensor
 
-from dpgenerative._random import Streams, torch_generator
-from dpgenerative._validation import check_number, check_option, refuse
-from dpgenerative.encoding.codecs import Codec
-from dpgenerative.encoding.increments import learned_columns
-from dpgenerative.encoding.marginals import has_open_keys
-from dpgenerative.encoding.transformer import TableTransformer
-from dpgenerative.encoding.values import NO_LEVELS, NO_NUMBERS, identifiers
-from dpgenerative.exceptions import (
-    HopelessBudgetWarning,
-    LostColumnWarning,
-    SamplingError,
+from dpgenerative._random import NOISES, Streams
+from dpgenerative._validation import (
+    Check,
+    check_number,
+    check_option,
+    check_parameters,
+    count,
+    number,
+    option,
+    refuse,
 )
-from dpgenerative.fitting.loop import OPTIMIZERS, TrainingOptions, train
-from dpgenerative.fitting.public import domain_of, public_table
-from dpgenerative.models.cells import CellFacts
+from dpgenerative.exceptions import HopelessBudgetWarning
+from dpgenerative.fitting.domain import Domain
+from dpgenerative.fitting.fit import Fitted, PrivateFit, finite
+from dpgenerative.fitting.options import BatchTerm, Optimizer, Options, Sparsified
+from dpgenerative.fitting.recipe import ModelRecipe
 from dpgenerative.persistence.checkpoint import Checkpoint
 from dpgenerative.persistence.manifest import write
-from dpgenerative.privacy.budget import (
-    charge,
-    finished,
-    known_count,
-    refuse_workers,
-)
+from dpgenerative.privacy.budget import Trial, charge, finished, refuse_workers
 from dpgenerative.privacy.clipping import STRATEGIES
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import (
-    PrivacyPlan,
-    count_epsilon,
-    make_plan,
-)
 from dpgenerative.privacy.report import PrivacyReport, cautions, outlook
-from dpgenerative.privacy.sampling import capacity, padded_chunks
-from dpgenerative.privacy.steps import (
-    LARGEST_CHUNK,
-    Clipper,
-    Divergence,
-    Objective,
-    PrivateGradient,
-    estimate_norm,
-)
-from dpgenerative.synthesizers.conditional import Candidates
-from dpgenerative.tables.arrow import in_pandas
-from dpgenerative.tables.containers import TableFormat, as_table, labels, select_columns
+from dpgenerative.synthesizers.notes import unit_notes
 from dpgenerative.tables.schema import Schema
 
-SAMPLE_CHUNK = 2**16
-RAKING_ROWS = 2**15
-MOSTLY_MISSING = 0.5
-"""Released share of missing values, and of those too rare to be found, from which a
-column without known levels is lost."""
-NEARLY_MISSING = 0.95
-"""The same for columns of numbers, times and stated levels."""
-LOST = (
-    "No value was frequent enough to be found in {}: what is sampled there means "
-    "nothing.",
-    "Most values in {} are missing or too rare to be found: most that are sampled say "
-    "no more.",
-    "Most values in {} are missing, or neither dates nor texts in ISO 8601.",
-    "Nearly all values in {} are missing, or not of the kind or levels stated.",
-)
-LOST_ADVICE = (
-    'State levels or a kind in a Schema ("datetime" reads Python\'s dates), declare '
-    'identifiers (role="id"), derive levels or numbers from texts, lists and times of '
-    "day, or leave such columns out."
-)
-PRETRAINING_EPOCHS = 100
-PRETRAINING_RATE = 0.01
-"""Learning rate on public rows, and at most on the private ones after them: a larger
-one forgets in its first noisy steps."""
 
+@dataclass(frozen=True)
+class Data:
+    """What a fit was given, read.
 
-Rule = Callable[[int, Schema, float | None], Any]
-"""From the released row count, the schema and epsilon to a parameter's value."""
+    Attributes
+    ----------
+    rows : DataFrame or Images
+        Private.
+    layout : TableFormat or Pixels
+        How the rows came, so that samples come back in it.
+    schema : Schema
+        What is public of the columns, identifiers included; none of arrays.
+    domain : Domain
+        What the fit learns.
+    public : DataFrame or Images, optional
+        Rows that nobody has to protect.
+    """
 
-
-def rows_per_column(n: int, schema: Schema, epsilon: float | None) -> float:
-    """Return how much the data can say: rows times epsilon, per column."""
-    return math.inf if epsilon is None else n * epsilon / len(schema)
+    rows: Any
+    layout: Any
+    schema: Schema
+    domain: Domain
+    public: Any = None
 
 
 class Synthesizer(BaseEstimator):
-    """Steps that every synthesizer takes; public parameters belong to subclasses."""
+    """Steps that every synthesizer takes; parameters belong to subclasses."""
 
     epsilon: float | None
     delta: float
     max_rows_per_unit: int
-    clipping: str
+    clipping: str | Sparsified
     max_grad_norm: float | str
-    sparsity: float
     n_partitions: int
-    divergence: str | Callable[..., Tensor] | None
-    clip_batch: float | None
-    schema: Schema | None
-    categorical_features: Any
-    marginal_budget: float | str
-    n_bins: int | str
-    n_basis: int | str
-    hidden_units: int | str
-    optimizer: str
-    learning_rate: float | str
+    divergence: str | Callable[..., Tensor] | BatchTerm | None
+    optimizer: str | Optimizer | None
     n_steps: int | str
     batch_size: int | str
-    averaging: float
     device: str
     random_state: Any
-    reproducible: bool
-    secure: bool
+    noise: str
     verbose: int
-    _divergences: Mapping[str, Callable[..., Tensor]]
+
+    marginal_budget: float | str = 0.0
     _model: Any
+    _groups: ClassVar[Mapping[str, type[Options]]] = {
+        "optimizer": Optimizer,
+        "divergence": BatchTerm,
+    }
+    """Parameters that are groups of parameters."""
+    _checks: ClassVar[Mapping[str, Check]] = {
+        "epsilon": number(low=0, closed="right", also=[None]),
+        "delta": number(low=0, high=1),
+        "max_rows_per_unit": count(),
+        "max_grad_norm": number(low=1e-6, also=["auto"]),
+        "n_partitions": count(),
+        "n_steps": count(also=["auto"]),
+        "batch_size": count(also=["auto"]),
+        "device": option("auto", "cpu", "cuda"),
+        "noise": option(*NOISES),
+    }
 
     # Public methods -------------------------------------------------------------
 
@@ -190,129 +164,7 @@ class Synthesizer(BaseEstimator):
             When the released row count and epsilon leave little but noise.
         """
         self._refuse_arguments(unsupported)
-        rows, layout, schema, public = self._prepare(X, y, public)
-        seed = as_seed(self.random_state)
-        domain = [layout, schema, *getattr(rows, "dtypes", ())]
-        kept = self._checkpoint(checkpoint, domain, seed)
-        charge(self._owner, self._epsilon, self.delta, kept.name if kept else None)
-        seed = kept.seed if kept else seed
-        device = self._device()
-        noise = "secure" if self.secure else "fresh"
-        noise = "reproducible" if self.reproducible else noise
-        streams = Streams.create(seed, noise, device)
-        mechanisms = self._mechanisms(streams)
-        learned = self._ordered(schema.modelled)
-        fitted = self._fit(rows, learned, streams, mechanisms, device, public, kept)
-        if kept:
-            finished(kept.name)
-        for name, value in fitted.items():
-            setattr(self, name, value)
-        self.schema_ = schema.completed(fitted["schema_"].columns)
-        self._layout = layout
-        self._sample_seed = seed
-        self._n_sampled = 0
-        self.n_features_in_ = len(layout.x_names)
-        self._set_feature_names(layout)
-        if kept:
-            kept.remove()
-        # Of a trial that a search does not choose nothing is released.
-        if known_count() is None:
-            self._warn(schema)
-        return self
-
-    def sample(
-        self,
-        n_samples: int | None = None,
-        random_state: Any = None,
-        *,
-        given: Mapping[Hashable, Any] | pd.DataFrame | None = None,
-        impute: bool = False,
-        max_tries: int = 1000,
-    ) -> Any:
-        """Draw new rows, each of which follows the model.
-
-        Parameters
-        ----------
-        n_samples : int, optional
-            Number of rows, at least 1. None means 1, or one per row of a table given.
-        random_state : int, RandomState instance or None, default=None
-            None gives fresh rows at every call; an int the same rows.
-        given : mapping or DataFrame, optional
-            Conditions by column name (`tables.conditions`): a value, a list of
-            values, an interval ``(low, high)`` with its ends, or None for missing. A
-            table instead asks for one completion of every row: columns that it lacks
-            are drawn given those that it has; values beyond its bounds, and levels
-            that were not found, count as the nearest bound and as `other`. **Where
-            its rows are private, so are their completions.** Columns are named as in
-            `schema_`.
-        impute : bool, default=False
-            Fill in the missing values of a table given, by values. False takes them
-            for what is given: missing.
-        max_tries : int, default=1000
-            Most candidates drawn per row (and for no fewer than 500 rows) where those
-            that break a condition or constraint are drawn again.
-
-        Returns
-        -------
-        X : DataFrame or ndarray of shape (n_samples, n_features)
-            In the container, columns and dtypes that were fitted; ``(X, y)`` where y
-            was fitted too. Rows of a table given keep its order and index.
-
-        Raises
-        ------
-        ValueError
-            For conditions that do not fit their columns.
-        SamplingError
-            When too few candidates satisfy what is asked; the text gives the rate.
-
-        Notes
-        -----
-        Sampling only reads what `fit` released: it spends nothing. How rows are had
-        from candidates, and when exactly: :doc:`/conditional`.
-        """
-        check_is_fitted(self)
-        given = in_pandas(f"{self._owner}.sample", given)
-        self._check_given(given, impute, max_tries)
-        n_samples = self._n_wanted(n_samples, given)
-        if random_state is None and self._sample_seed is not None:
-            sequence = np.random.SeedSequence([self._sample_seed, 1 + self._n_sampled])
-            self._n_sampled += 1
-        else:
-            sequence = np.random.SeedSequence(as_seed(random_state))
-        rows, places = sequence.spawn(2)
-        generator = torch_generator(rows)
-        rng = np.random.default_rng(places)
-        if given is None and not self.schema_.constraints:
-            frame = self._rows(n_samples, generator, rng)
-        else:
-            candidates = Candidates(
-                self._owner, self._transformer, self.schema_,
-                lambda n, shares: self._draw_given(n, shares, generator, rng),
-                self._can_clamp, rng, max_tries, self._open_levels(),
-            )  # fmt: skip
-            if isinstance(given, pd.DataFrame):
-                frame = candidates.completing(given, impute)
-            else:
-                frame = candidates.satisfying(n_samples, given or {})
-        return self._returned(frame, rng, given)
-
-    def _rows(
-        self, n: int, generator: torch.Generator, rng: np.random.Generator
-    ) -> pd.DataFrame:
-        parts = []
-        for start in range(0, n, SAMPLE_CHUNK):
-            size = min(SAMPLE_CHUNK, n - start)
-            codes, inside = self._draw(size, generator, rng)
-            parts.append(self._transformer.decode(codes, inside))
-        return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
-
-    def score_samples(self, X: Any, y: Any = None) -> np.ndarray:
-        """Return the log-density of every row; not private if the rows are."""
-        raise NotImplementedError
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """Return the mean of `score_samples`; not private if the rows are."""
-        return float(np.mean(self.score_samples(X, y)))
+        return self._fit(X, y, public, checkpoint)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file, which `dpgenerative.load` reads.
@@ -352,12 +204,36 @@ class Synthesizer(BaseEstimator):
         estimator._set_feature_names(estimator._layout)
         return estimator
 
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, those of groups as ``group__name``.
+
+        Returns
+        -------
+        self
+        """
+        grouped: dict[str, dict[str, Any]] = {}
+        for key in list(params):
+            group, _, name = key.partition("__")
+            if name and group in self._groups:
+                grouped.setdefault(group, {})[name] = params.pop(key)
+        super().set_params(**params)
+        for group, values in grouped.items():
+            options = self._groups[group].of(getattr(self, group))
+            unknown = sorted(set(values) - set(options.get_params()))
+            if unknown:
+                raise ValueError(
+                    f"Invalid parameter {unknown[0]!r} for {type(options).__name__}. "
+                    f"Valid parameters are: {sorted(options.get_params())}."
+                )
+            setattr(self, group, replace(options, **values))
+        return self
+
     def __getstate__(self) -> dict[str, Any]:
         if not hasattr(self, "_model"):
             refuse_workers(self._owner)
         state: dict[str, Any] = dict(super().__getstate__())
         was_cloned = state.pop("_was_cloned", False)
-        if self.reproducible and ("_model" in state or was_cloned):
+        if self.noise == "reproducible" and ("_model" in state or was_cloned):
             # The seed of the noise stays with whoever fitted.
             state["random_state"] = state["_sample_seed"] = None
         return state
@@ -371,312 +247,148 @@ class Synthesizer(BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.string = True
-        tags.input_tags.categorical = True
         tags.non_deterministic = True
         tags.target_tags.required = False
         return tags
 
+    # What a subclass states -----------------------------------------------------
+
+    @property
+    def _recipe(self) -> ModelRecipe:
+        """The model, with the parameters that are its own."""
+        raise NotImplementedError
+
+    def _read(self, X: Any, y: Any, public: Any, allow_empty: bool) -> Data:
+        """Check and read what a fit is given."""
+        raise NotImplementedError
+
+    def _joined(self, X: Any, y: Any) -> Any:
+        """Return rows as the fit read them, or say what does not fit."""
+        raise NotImplementedError
+
+    def _assumed_domain(self) -> Domain:
+        """Return a domain of what the parameters state, where no rows were seen."""
+        raise NotImplementedError
+
+    def _public_facts(self, schema: Schema) -> tuple[str, ...]:
+        """Return what was given away for free, for the report."""
+        raise NotImplementedError
+
+    def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
+        """Return what the report says of what was found."""
+        return tuple(cautions(fitted.plan, len(schema)))
+
     def _warn(self, schema: Schema) -> None:
-        """Warn of a budget or of columns that came to nothing, as `privacy_` notes."""
-        lost = _lost_columns(schema, self._transformer.codecs)
-        if lost:
-            warnings.warn(lost, LostColumnWarning, stacklevel=3)
+        """Warn of what came to nothing, as `privacy_` notes."""
         plan, n_columns = self.privacy_.plan, len(schema.modelled)
         if outlook(plan, n_columns) == "hopeless":
             caution = cautions(plan, n_columns)[0]
-            warnings.warn(caution, HopelessBudgetWarning, stacklevel=3)
+            warnings.warn(caution, HopelessBudgetWarning, stacklevel=4)
 
-    # Steps of a fit -------------------------------------------------------------
+    # One fit --------------------------------------------------------------------
 
     @property
     def _owner(self) -> str:
         return type(self).__name__
 
+    @property
+    def _epsilon(self) -> float | None:
+        return finite(self.epsilon)
+
     def _mechanisms(self, streams: Streams) -> Mechanisms:
-        """Return the door of this fit's releases; tests put a recorder here."""
+        """Return what this fit's releases pass; tests put a recorder here."""
         return Mechanisms(streams.counts, streams.gradients)
 
-    def _read(self, X: Any, y: Any, public: Any) -> tuple[Any, Any, Schema, Any]:
-        """Return the private rows, their containers, their schema, and public rows."""
-        in_search = known_count() is not None
-        frame, layout = as_table(self._owner, X, y, allow_empty=in_search)
-        schema = self._stated().resolve(frame, self._nominal(frame, layout))
-        names = list(schema.modelled.names)
-        if not names:
-            raise ValueError(f"{self._owner} needs a column that is no identifier.")
-        self._check_schema(schema.modelled)
-        ids = [c.name for c in schema.columns if c.role == "id"]
-        layout = replace(layout, ids=tuple((n, frame.dtypes[n]) for n in ids))
-        if public is not None:
-            public = public_table(self._owner, public, frame, layout)
-            public = select_columns(public, names)
-            schema = domain_of(schema, public)
-        return select_columns(frame, names), layout, schema, public
+    def _private_fit(self, domain: Domain, streams: Streams, device: str) -> PrivateFit:
+        """Return the fit of this recipe to the rows of a domain."""
+        return PrivateFit(
+            self, self._recipe, domain, streams, self._mechanisms(streams), device
+        )
 
-    def _transform(
-        self,
-        frame: Any,
-        schema: Schema,
-        plan: PrivacyPlan,
-        mechanisms: Mechanisms,
-    ) -> Any:
-        """Release the marginals; return the way from rows to codes and back."""
-        return TableTransformer.fit(
-            frame, schema, mechanisms, n_rows=plan.n_rows,
-            multiplier=plan.marginal_multiplier, delta=plan.threshold_delta,
-            n_bins=self._resolved("n_bins", plan.n_rows, schema),
-            anchored=self._informed, with_missing=self._stated().with_missing,
-        )  # fmt: skip
+    def _planned_fit(self, domain: Domain, seed: int | None = None) -> PrivateFit:
+        """Return a fit that is planned but reads no rows, on the CPU."""
+        return self._private_fit(domain, Streams.create(seed, "fresh", "cpu"), "cpu")
 
     def _fit(
         self,
-        frame: Any,
-        schema: Schema,
-        streams: Streams,
-        mechanisms: Mechanisms,
-        device: str,
-        public: pd.DataFrame | None = None,
-        kept: Checkpoint | None = None,
-    ) -> dict[str, Any]:
-        """Return every attribute that a fit leaves behind."""
-        resumed = kept.released if kept else {}
-        found = resumed or self._marginals(frame, schema, mechanisms)
-        plan, transformer = found["plan"], found["transformer"]
-        model = self._build(
-            self._facts(transformer), plan.n_rows, schema, streams.weights
-        ).to(device)
-        if public is not None and not resumed:
-            self._pretrain(model, transformer, public, schema, streams, device)
+        X: Any,
+        y: Any = None,
+        public: Any = None,
+        checkpoint: Any = None,
+        trial: Trial | None = None,
+    ) -> Self:
+        """Fit; a trial of a private search is paid for, and may have no rows."""
+        data = self._prepare(X, y, public, allow_empty=trial is not None)
+        seed = as_seed(self.random_state)
+        kept = self._checkpoint(checkpoint, data, seed)
+        self._charge(trial, kept)
+        seed = kept.seed if kept else seed
+        device = self._device()
+        streams = Streams.create(seed, self.noise, device)
+        fitted = self._private_fit(data.domain, streams, device).run(
+            data.rows, data.public, kept, None if trial is None else trial.n_rows
+        )
         if kept:
-            kept.restore(model, streams)
-        # Batches are padded with the first row, so that there must be one to pad with.
-        padded = frame if len(frame) else frame.reset_index(drop=True).reindex(range(1))
-        objective = self._objective(model, transformer, padded, streams, device)
-        gradient = self._gradient(
-            model, objective, plan, len(frame), mechanisms, streams, device,
-            found.get("bound"),
-        )  # fmt: skip
+            finished(kept.name)
+        self._keep(fitted, data, seed)
         if kept:
-            facts = {**found, "bound": gradient.clipper.bound}
-            tables = [frame] if public is None else [frame, public]
-            arrays = (x for table in tables for x in transformer.arrays(table))
-            kept.prepare(arrays, streams, mechanisms.ledger, facts)
-        train(
-            model, objective, len(frame), plan, gradient,
-            self._options(plan.n_rows, schema, public), mechanisms, streams, device,
-            divergence=self._batch_term(model, streams), keeper=kept,
-        )  # fmt: skip
-        self._finish(model, transformer, frame, plan, mechanisms, streams)
-        plan.check(mechanisms.ledger)
-        spent = plan.spent()
-        return {
-            "_transformer": transformer,
-            "_model": model.cpu().requires_grad_(False),
-            "schema_": transformer.schema,
-            "epsilon_": spent,
-            "delta_": self.delta,
-            "noise_multiplier_": plan.noise_multiplier,
-            "n_steps_": plan.n_steps,
-            "privacy_": self._report(
-                plan, spent, schema, gradient, public, transformer.codecs
-            ),
-        }
+            kept.remove()
+        # Of a trial that a search does not choose nothing is released.
+        if trial is None:
+            self._warn(data.schema)
+        return self
 
-    def _marginals(
-        self, frame: Any, schema: Schema, mechanisms: Mechanisms
-    ) -> dict[str, Any]:
-        """Release the row count and the marginals."""
-        plan = self._plan(self._counted(frame, mechanisms), schema)
-        transformer = self._transform(frame, schema, plan, mechanisms)
-        return {"plan": plan, "transformer": transformer}
+    def _prepare(
+        self, X: Any, y: Any, public: Any = None, allow_empty: bool = False
+    ) -> Data:
+        """Check parameters and rows; return what was read."""
+        self._check_parameters()
+        return self._read(X, y, public, allow_empty)
 
-    def _counted(self, frame: Any, mechanisms: Mechanisms) -> int:
-        """Release the number of rows, where no search has."""
-        known = known_count()
-        if known is not None:
-            mechanisms.ledger.count(known, 0.0)  # the search has paid
-            return known
-        share = count_epsilon(self._epsilon, self.max_rows_per_unit)
-        return mechanisms.count(len(frame), share)
+    def _charge(self, trial: Trial | None, kept: Checkpoint | None) -> None:
+        if trial is None:
+            name = kept.name if kept else None
+            charge(self._owner, self._epsilon, self.delta, name)
+        else:
+            trial.ledger.n_fits += 1
 
-    def _checkpoint(
-        self, path: Any, domain: Sequence[Any], seed: int | None
-    ) -> Checkpoint | None:
+    def _keep(self, fitted: Fitted, data: Data, seed: int | None) -> None:
+        """Set what a fit leaves behind."""
+        plan = fitted.plan
+        self._transformer, self._model = fitted.transformer, fitted.model
+        self.schema_ = data.schema.completed(fitted.transformer.schema.columns)
+        self.epsilon_, self.delta_ = plan.spent(), self.delta
+        self.noise_multiplier_, self.n_steps_ = plan.noise_multiplier, plan.n_steps
+        self.privacy_ = self._report(data, fitted)
+        self._layout, self._sample_seed, self._n_sampled = data.layout, seed, 0
+        self.n_features_in_ = len(data.layout.x_names)
+        self._set_feature_names(data.layout)
+
+    def _report(self, data: Data, fitted: Fitted) -> PrivacyReport:
+        batch_wise = BatchTerm.of(self.divergence).divergence is not None
+        facts = self._public_facts(data.domain.schema)
+        if data.public is not None:
+            rows = (
+                f"{len(data.public)} rows given as public: they trained the model first"
+            )
+            facts = (*facts, f"{rows}, and bounds and levels that were open are theirs")
+        notes = (
+            *self._notes(data.domain.schema, fitted),
+            *unit_notes(self.noise, self.max_rows_per_unit),
+        )
+        clipping = fitted.gradient.describe(batch_wise)
+        return PrivacyReport(fitted.plan, self.epsilon_, clipping, facts, notes)
+
+    def _checkpoint(self, path: Any, data: Data, seed: int | None) -> Checkpoint | None:
         if path is None:
             return None
         if not isinstance(path, (str, os.PathLike)):
             refuse(f"{self._owner}.fit", "checkpoint", "must be a path or None", path)
         parameters = {**self.get_params(deep=False), "device": self._device()}
+        domain = [data.layout, data.schema, *getattr(data.rows, "dtypes", ())]
         return Checkpoint(path, self._owner, parameters, domain, seed)
 
-    def _pretrain(
-        self,
-        model: Any,
-        transformer: TableTransformer,
-        public: pd.DataFrame,
-        schema: Schema,
-        streams: Streams,
-        device: str,
-    ) -> None:
-        """Train the model on public rows, without noise; nothing private is read."""
-        n = len(public)
-        rate = min(1.0, self._resolved("batch_size", n, schema) / n)
-        plan = make_plan(
-            epsilon=None, delta=self.delta, n_rows=n, sampling_rate=rate,
-            n_steps=PRETRAINING_EPOCHS * math.ceil(1 / rate), marginal_budget=0,
-            has_open_keys=False, estimates_norm=False,
-        )  # fmt: skip
-        objective = self._objective(model, transformer, public, streams, device)
-        gradient = PrivateGradient(Clipper("flat", 1.0), 0.0, plan.batch_size)
-        train(
-            model, objective, n, plan, gradient,
-            TrainingOptions(self.optimizer, PRETRAINING_RATE, self.averaging),
-            Mechanisms(streams.counts, streams.gradients), streams, device,
-            divergence=self._batch_term(model, streams),
-        )  # fmt: skip
-
-    # What a subclass states -----------------------------------------------------
-
-    @property
-    def _rules(self) -> Mapping[str, Rule]:
-        """Rules of the parameters that may be "auto"."""
-        raise NotImplementedError
-
-    @property
-    def _informed(self) -> bool:
-        """Whether the model starts at the private marginals."""
-        return True
-
-    def _facts(self, transformer: Any) -> Any:
-        """Return what the model must know of the columns."""
-        return [
-            CellFacts(
-                torch.from_numpy(codec.masses),
-                codec.column.is_ordered,
-                bool(codec.column.nullable),
-                torch.from_numpy(codec.atoms),
-            )
-            for codec in transformer.codecs
-        ]
-
-    def _ordered(self, schema: Schema) -> Schema:
-        """Return the columns in the order in which the model takes them."""
-        return schema
-
-    def _public(self, schema: Schema) -> tuple[str, ...]:
-        """Return what the schema, dtypes and parameters gave away for free."""
-        columns, stated = schema.columns, self._stated()
-        told = {
-            "bounds of": [c for c in columns if c.numeric and c.lower is not None],
-            "resolution of": [c for c in columns if c.resolution is not None],
-            "no missing values in": [c for c in columns if not c.nullable],
-            "levels of": [c for c in columns if not c.numeric and c.levels is not None],
-            "identifiers, which are not read:": [
-                c for c in stated.columns if c.role == "id"
-            ],
-        }
-        facts = ["column names, order, dtypes and kinds; constructor parameters"]
-        for fact, found in told.items():
-            if found:
-                facts.append(f"{fact} {_listed([c.name for c in found])}")
-        for each in stated.constraints:
-            kind = type(each).__name__
-            facts.append(f"constraint {kind} on {_listed(each.columns)}")
-        return tuple(facts)
-
-    def _latent_share(self, n_rows: int, schema: Schema) -> float:
-        """Share of the budget for the moments of the latents."""
-        return 0.0
-
-    def _coupling(self, plan: PrivacyPlan) -> dict[str, Any]:
-        """Return the parameters of `PrivateGradient` that only some models need."""
-        return {}
-
-    def _check_own(self) -> None:
-        """Check the parameters that no other synthesizer has."""
-        raise NotImplementedError
-
-    def _check_schema(self, schema: Schema) -> None:
-        """Check the parameters that speak of columns."""
-
-    def _build(
-        self,
-        facts: Any,
-        n_rows: int,
-        schema: Schema,
-        generator: torch.Generator,
-    ) -> Any:
-        """Return the model before training."""
-        raise NotImplementedError
-
-    def _objective(
-        self,
-        model: Any,
-        transformer: Any,
-        frame: Any,
-        streams: Streams,
-        device: str,
-    ) -> Objective:
-        """Return the loss of given rows, over codes that live on the device."""
-        raise NotImplementedError
-
-    def _batch_term(self, model: Any, streams: Streams) -> Divergence | None:
-        """Return the batch-wise term of one partition's images."""
-        raise NotImplementedError
-
-    def _finish(
-        self,
-        model: Any,
-        transformer: Any,
-        frame: Any,
-        plan: PrivacyPlan,
-        mechanisms: Mechanisms,
-        streams: Streams,
-    ) -> None:
-        """Do what is left to do after training."""
-        raise NotImplementedError
-
-    def _draw(
-        self, n: int, generator: torch.Generator, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the cells of new rows, and positions inside them."""
-        raise NotImplementedError
-
-    @property
-    def _can_clamp(self) -> bool:
-        """Whether `_draw_given` clamps cells, with positions inside them free."""
-        return False
-
-    def _draw_given(
-        self,
-        n: int,
-        log_shares: Mapping[int, Tensor],
-        generator: torch.Generator,
-        rng: np.random.Generator,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return cells, positions and log-weights of candidates for given columns.
-
-        `log_shares` holds, by column, the log of the part of every cell that is
-        allowed, of shape (n or 1, n_cells). Without clamping, what is not allowed has
-        weight 0 and all else weight 1.
-        """
-        codes, inside = self._draw(n, generator, rng)
-        log_weights = np.zeros(n)
-        for j, shares in log_shares.items():
-            held = shares.expand(n, -1).numpy()[np.arange(n), codes[:, j]]
-            log_weights[np.isinf(held)] = -np.inf
-        return codes, inside, log_weights
-
-    # Parts of a fit -------------------------------------------------------------
-
-    def _prepare(
-        self, X: Any, y: Any, public: Any = None
-    ) -> tuple[Any, Any, Schema, Any]:
-        """Check parameters and table; return what `_read` does."""
-        self._check_parameters()
-        return self._read(X, y, public)
+    # Checks ---------------------------------------------------------------------
 
     def _refuse_arguments(self, unsupported: Mapping[str, Any]) -> None:
         if unsupported.get("sample_weight") is not None:
@@ -689,325 +401,49 @@ class Synthesizer(BaseEstimator):
         if unknown:
             raise TypeError(f"{self._owner}.fit got unknown arguments: {unknown}.")
 
-    def _plan(self, n_rows: int, schema: Schema) -> PrivacyPlan:
-        columns = learned_columns(schema).values()
-        is_open = any(has_open_keys(c, self._informed) for c in columns)
-        unbounded = any(c.lower is None for c in columns if c.numeric)
-        batch = self._resolved("batch_size", n_rows, schema)
-        needs = self._informed or is_open or unbounded
-        return make_plan(
-            epsilon=self._epsilon,
-            delta=self.delta,
-            rows_per_unit=self.max_rows_per_unit,
-            n_rows=n_rows,
-            sampling_rate=min(1.0, batch / n_rows),
-            n_steps=self._resolved("n_steps", n_rows, schema),
-            marginal_budget=self._resolved("marginal_budget", n_rows, schema) * needs,
-            has_open_keys=is_open,
-            estimates_norm=self.max_grad_norm == "auto",
-            prior_budget=self._latent_share(n_rows, schema),
-        )
-
-    def _gradient(
-        self,
-        model: nn.Module,
-        objective: Objective,
-        plan: PrivacyPlan,
-        n: int,
-        mechanisms: Mechanisms,
-        streams: Streams,
-        device: str,
-        bound: float | None = None,
-    ) -> PrivateGradient:
-        """Return how gradients are bounded; release their norm if it is not known."""
-        if bound is None and isinstance(self.max_grad_norm, str):
-            # As in a batch: one row more must not move the others in their arrays.
-            size = min(capacity(plan.n_rows), LARGEST_CHUNK)
-            parts = padded_chunks(np.arange(n), size, streams.batches)
-            chunks = ((i.to(device), present.to(device)) for i, present in parts)
-            bound = estimate_norm(
-                model, objective, chunks, mechanisms, plan.norm_multiplier
-            )
-        elif bound is None:
-            bound = float(self.max_grad_norm)
-        default = bound * self.n_partitions / (20 * plan.batch_size)
-        group = default if self.clip_batch is None else float(self.clip_batch)
-        clipper = Clipper(self.clipping, bound, self.sparsity, group)
-        return PrivateGradient(
-            clipper,
-            plan.noise_multiplier,
-            plan.batch_size,
-            self.n_partitions,
-            **self._coupling(plan),
-        )
-
-    def _options(
-        self, n_rows: int, schema: Schema, public: pd.DataFrame | None = None
-    ) -> TrainingOptions:
-        rate = self._resolved("learning_rate", n_rows, schema)
-        if public is not None and self.learning_rate == "auto":
-            rate = min(rate, PRETRAINING_RATE)
-        return TrainingOptions(self.optimizer, rate, self.averaging, bool(self.verbose))
-
-    # Rules and checks -----------------------------------------------------------
-
-    @property
-    def _epsilon(self) -> float | None:
-        if self.epsilon is None or math.isinf(self.epsilon):
-            return None
-        return float(self.epsilon)
-
-    def _resolved(self, name: str, n_rows: int, schema: Schema) -> Any:
-        """Return a parameter, or its rule of public quantities where it is "auto"."""
-        value = getattr(self, name)
-        if not isinstance(value, str) or value != "auto":
-            return value
-        return self._rules[name](n_rows, schema, self._epsilon)
-
     def _check_parameters(self) -> None:
-        self._check_budget()
+        check_parameters(self._owner, self, self._checks)
+        for name, group in self._groups.items():
+            group.of(getattr(self, name)).check(self._owner, name)
         self._check_clipping()
-        self._check_table_and_model()
-        self._check_training()
-        self._check_own()
-
-    def _check_budget(self) -> None:
-        owner = self._owner
-        if self.epsilon is not None:
-            check_number(
-                owner, "epsilon", self.epsilon, low=0, closed="right", also=[None]
-            )
-        check_number(owner, "delta", self.delta, low=0, high=1)
-        self._check_integers(max_rows_per_unit=1)
-        check_number(
-            owner, "marginal_budget", self.marginal_budget, low=0, high=1, also=["auto"]
-        )
+        if self.device == "cuda" and not torch.cuda.is_available():
+            rule = "needs a CUDA device, and none is here"
+            refuse(self._owner, "device", rule, "cuda")
+        if self.noise == "reproducible" and self.random_state is None:
+            refuse(self._owner, "noise", "needs an integer random_state", self.noise)
+        self._recipe.check(self._owner)
 
     def _check_clipping(self) -> None:
-        owner = self._owner
-        check_option(owner, "clipping", self.clipping, STRATEGIES)
-        check_number(
-            owner, "max_grad_norm", self.max_grad_norm, low=1e-6, also=["auto"]
-        )
-        check_number(owner, "sparsity", self.sparsity, low=0, high=1, closed="left")
-        self._check_integers(n_partitions=1)
-        if not callable(self.divergence):
-            options = [None, *self._divergences]
-            check_option(owner, "divergence", self.divergence, options)
-        check_number(owner, "clip_batch", self.clip_batch, low=0, also=[None])
-
-    def _check_table_and_model(self) -> None:
-        if self.schema is not None and not isinstance(self.schema, Schema):
-            refuse(self._owner, "schema", "must be a Schema or None", self.schema)
-        self._check_integers(
-            ["auto"], n_bins=2, n_basis=1, hidden_units=0, n_steps=1, batch_size=1
-        )
-
-    def _check_training(self) -> None:
-        owner = self._owner
-        check_option(owner, "optimizer", self.optimizer, OPTIMIZERS)
-        check_number(owner, "learning_rate", self.learning_rate, low=0, also=["auto"])
-        check_number(owner, "averaging", self.averaging, low=0, high=1, closed="left")
-        check_option(owner, "device", self.device, ["auto", "cpu", "cuda"])
-        if self.device == "cuda" and not torch.cuda.is_available():
-            refuse(owner, "device", "needs a CUDA device, and none is here", "cuda")
-        check_option(owner, "reproducible", self.reproducible, [True, False])
-        if self.reproducible and self.random_state is None:
-            refuse(owner, "reproducible", "needs an integer random_state", True)
-        check_option(owner, "secure", self.secure, [True, False])
-        if self.secure and self.reproducible:
-            refuse(owner, "secure", "excludes reproducible=True: no seed is used", True)
-
-    def _check_integers(self, also: Sequence[str] = (), **least: int) -> None:
-        for name, low in least.items():
-            self._check_count(name, getattr(self, name), low, also)
-
-    def _check_given(self, given: Any, impute: Any, max_tries: Any) -> None:
-        owner = f"{self._owner}.sample"
-        is_table = isinstance(given, pd.DataFrame)
-        if not is_table and not isinstance(given, (Mapping, type(None))):
-            refuse(owner, "given", "must be a mapping or a DataFrame", given)
-        if is_table and (not len(given) or given.columns.has_duplicates):
-            rule = "needs rows and distinct column names"
-            refuse(owner, "given", rule, given.columns.tolist())
-        check_option(owner, "impute", impute, [True, False])
-        if impute and not is_table:
-            refuse(owner, "impute", "needs a DataFrame given", impute)
-        check_number(owner, "max_tries", max_tries, low=1, closed="left", integer=True)
-
-    def _n_wanted(self, n_samples: Any, given: Any) -> int:
-        if isinstance(given, pd.DataFrame):
-            if n_samples is not None and n_samples != len(given):
-                rule = f"must be None or {len(given)}, the number of rows given"
-                refuse(self._owner, "n_samples", rule, n_samples)
-            return len(given)
-        if n_samples is None:
-            return 1
-        self._check_count("n_samples", n_samples)
-        return int(n_samples)
-
-    def _stated(self) -> Schema:
-        """Return what the schema states; one of constraints alone has no columns."""
-        return Schema([]) if self.schema is None else self.schema
-
-    def _open_levels(self) -> list[Hashable]:
-        """Return the columns whose levels nobody stated: others occur."""
-        stated = {c.name for c in self._stated().columns if c.levels is not None}
-        return [
-            codec.column.name
-            for codec in self._transformer.codecs
-            if codec.column.kind == "categorical"
-            and not isinstance(codec.dtype, pd.CategoricalDtype)
-            and codec.column.name not in stated
-        ]
-
-    def _returned(self, frame: Any, rng: np.random.Generator, given: Any) -> Any:
-        """Return sampled rows, identifiers included, as the table was that was fitted.
-
-        Whatever made them: a column that is not nullable has no missing value.
-        """
-        frame = self._with_ids(frame, rng, given)
-        complete = [c.name for c in self.schema_.columns if not c.nullable]
-        broken = [name for name in complete if frame[name].isna().any()]
-        if broken:
-            raise SamplingError(
-                f"{self._owner}: values are missing in {_listed(broken)}, where the "
-                "schema has none. What is given, or a constraint's repair, puts them "
-                "there."
-            )
-        return self._layout.restore(frame)
-
-    def _with_ids(
-        self, frame: pd.DataFrame, rng: np.random.Generator, given: Any
-    ) -> pd.DataFrame:
-        """Return sampled rows with new identifiers, or those of the rows given."""
-        for name, dtype in self._layout.ids:
-            if isinstance(given, pd.DataFrame) and name in given.columns:
-                frame[name] = given[name].astype(dtype)
-            else:
-                made = identifiers(self.schema_[name], len(frame), dtype, rng)
-                frame[name] = made.set_axis(frame.index)
-        return frame
-
-    def _check_count(
-        self, name: str, value: object, low: int = 1, also: Sequence[str] = ()
-    ) -> None:
-        check_number(
-            self._owner, name, value, low=low, closed="left", integer=True, also=also
-        )
-
-    def _nominal(self, frame: pd.DataFrame, layout: TableFormat) -> list[Hashable]:
-        """Return the names in `categorical_features`."""
-        chosen = self.categorical_features
-        about = self._owner, "categorical_features"
-        if chosen is None or isinstance(chosen, str):
-            check_option(*about, chosen, ["from_dtype", None])
-            return []
-        names = list(layout.x_names)
-        chosen = labels(list(chosen))
-        if chosen.dtype == bool:
-            if len(chosen) != len(names):
-                refuse(*about, f"must have length {len(names)}", chosen.tolist())
-            return [name for name, flag in zip(names, chosen, strict=True) if flag]
-        by_index = chosen.dtype.kind in "iu" and not layout.is_named
-        if by_index and not all(0 <= i < len(names) for i in chosen):
-            refuse(*about, f"must lie in [0, {len(names)})", chosen.tolist())
-        found = [names[i] for i in chosen] if by_index else chosen.tolist()
-        unknown = [name for name in found if name not in names]
-        if unknown:
-            refuse(*about, "must name columns of X", unknown)
-        return found
+        term, clipping = BatchTerm.of(self.divergence), self.clipping
+        if isinstance(clipping, Sparsified):
+            clipping.check(self._owner, "clipping")
+        else:
+            check_option(self._owner, "clipping", clipping, STRATEGIES)
+        if term.aggregation != "term-wise":
+            check_option(self._owner, "clipping", clipping, ["flat"])
 
     def _device(self) -> str:
         if self.device != "auto":
             return self.device
         return "cuda" if torch.cuda.is_available() else "cpu"
 
-    def _set_feature_names(self, layout: TableFormat) -> None:
+    def _set_feature_names(self, layout: Any) -> None:
         if layout.is_named and all(isinstance(c, str) for c in layout.x_names):
             self.feature_names_in_ = np.array(layout.x_names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _codes(self, frame: pd.DataFrame) -> Tensor:
-        return torch.from_numpy(self._transformer.encode(frame).astype(np.int64))
-
-    def _joined(self, X: Any, y: Any) -> pd.DataFrame:
-        """Return X and y as the fitted joint table, or say what does not fit."""
-        frame, layout = as_table(self._owner, X, y)
-        if (layout.y_name is None) != (self._layout.y_name is None):
-            wanted = "needs y too" if self._layout.y_name is not None else "takes no y"
-            raise ValueError(f"{self._owner} was fitted so that score {wanted}.")
-        names = list(layout.x_names)
-        if layout.is_named and self._layout.is_named:
-            unseen = [c for c in layout.x_names if c not in self._layout.x_names]
-            absent = [c for c in self._layout.x_names if c not in layout.x_names]
-            if unseen or absent:
-                raise ValueError(
-                    f"{self._owner} was fitted on other columns; unseen: {unseen}, "
-                    f"absent: {absent}."
-                )
-            names = list(self._layout.x_names)
-        elif len(layout.x_names) != self.n_features_in_:
-            raise ValueError(
-                f"X has {len(layout.x_names)} features, but {self._owner} is expecting "
-                f"{self.n_features_in_} features as input."
-            )
-        joined = select_columns(frame, names).set_axis(
-            labels(self._layout.x_names), axis=1
-        )
-        if layout.y_name is not None:
-            joined = joined.assign(**{"__y": frame[layout.y_name]})
-            joined = joined.rename(columns={"__y": self._layout.y_name})
-        # By dtype: what fails to convert a value would name it.
-        Schema(c for c in self.schema_.modelled.columns if c.numeric).resolve(joined)
-        return joined
-
-    def _report(
-        self,
-        plan: PrivacyPlan,
-        spent: float,
-        schema: Schema,
-        gradient: PrivateGradient,
-        public: pd.DataFrame | None,
-        codecs: Sequence[Codec],
-    ) -> PrivacyReport:
-        clipping = gradient.describe(self.divergence is not None)
-        facts = self._public(schema)
-        if public is not None:
-            rows = f"{len(public)} rows given as public: they trained the model first"
-            facts = (*facts, f"{rows}, and bounds and levels that were open are theirs")
-        notes = (
-            *filter(None, [_lost_columns(schema, codecs)]),
-            *cautions(plan, len(schema)),
-            *_domain_notes(schema, codecs),
-            *_notes(self.reproducible, self.secure, self.max_rows_per_unit),
-        )
-        return PrivacyReport(plan, spent, clipping, facts, notes)
-
-
-def _lost_columns(schema: Schema, codecs: Sequence[Codec]) -> str:
-    """Say of which columns little or nothing was released, and what to do."""
-    empty, rare, undated, unread = [], [], [], []
-    for codec in codecs:
-        column = schema[codec.column.name]
-        found = codec.column
-        mostly_missing = codec.unnamed_mass > MOSTLY_MISSING
-        nothing = (NO_LEVELS, NO_NUMBERS, (found.other,))
-        if column.levels is None and found.levels in nothing:
-            empty.append(column.name)
-        elif column.kind == "categorical" and column.levels is None and mostly_missing:
-            rare.append(column.name)
-        elif pd.api.types.is_object_dtype(codec.dtype) and column.temporal:
-            undated += [column.name] if mostly_missing else []
-        elif codec.unnamed_mass > NEARLY_MISSING:
-            unread.append(column.name)
-    said = [
-        text.format(_listed(names))
-        for text, names in zip(LOST, (empty, rare, undated, unread), strict=True)
-        if names
-    ]
-    return " ".join([*said, LOST_ADVICE]) if said else ""
+    def _sampling_streams(
+        self, random_state: Any
+    ) -> tuple[np.random.SeedSequence, np.random.SeedSequence]:
+        """Return seeds of cells and of positions for one sample."""
+        if random_state is None and self._sample_seed is not None:
+            sequence = np.random.SeedSequence([self._sample_seed, 1 + self._n_sampled])
+            self._n_sampled += 1
+        else:
+            sequence = np.random.SeedSequence(as_seed(random_state))
+        cells, places = sequence.spawn(2)
+        return cells, places
 
 
 def as_seed(random_state: Any) -> int | None:
@@ -1022,63 +458,3 @@ def as_seed(random_state: Any) -> int | None:
         "sampling", "random_state", random_state, low=0, closed="left", integer=True
     )
     return int(random_state)
-
-
-def _listed(names: Sequence[Hashable]) -> str:
-    return ", ".join(str(name) for name in names)
-
-
-def _domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
-    """Yield what the domain that was found leaves out, and how to state it."""
-    pairs = [(schema[codec.column.name], codec.column) for codec in codecs]
-    others = [a.name for a, b in pairs if a.levels is None and b.other is not None]
-    if others:
-        yield (
-            f"Levels of {_listed(others)} were found privately; all values that are "
-            "too rare to be found share one level, `other` of the column. Where the "
-            "list of levels is public, state it in a Schema: none is lost then."
-        )
-    if names := [a.name for a, b in pairs if a.numeric and a.lower is None]:
-        yield (
-            f"Bounds of {_listed(names)} were found privately, from noisy counts: "
-            "values beyond those of schema_ were moved to them. State bounds in a "
-            "Schema: no tail is cut then, and nothing is spent on finding them."
-        )
-    if names := [a.name for a, b in pairs if a.nullable and not b.nullable]:
-        yield (
-            f"Missing values of {_listed(names)}, if there are any, are too few to be "
-            "told from noise: none is sampled. State nullable=True in a Schema to have "
-            "them as they were counted, or nullable=False to spend nothing on them."
-        )
-
-
-def _notes(reproducible: bool, secure: bool, rows_per_unit: int) -> tuple[str, ...]:
-    unit = (
-        "The privacy unit is one row: a person with k rows gets k times epsilon (and "
-        "a larger delta). Aggregate to one row per person before fitting, or state "
-        "max_rows_per_unit."
-    )
-    if rows_per_unit > 1:
-        unit = (
-            f"The privacy unit is a person with at most {rows_per_unit} rows. Nothing "
-            "here counts them: whoever prepared the table answers for it."
-        )
-    notes = [
-        unit,
-        "Each call of fit on the same rows spends this much again.",
-        "Not covered: what a fitted model says of private rows (score_samples, encode "
-        "and the like), timing, memory.",
-    ]
-    if secure:
-        notes.append(
-            "secure=True: noise and batches came from the operating system's "
-            "cryptographic generator, every normal the sum of several."
-        )
-    if reproducible:
-        notes.insert(
-            0,
-            "reproducible=True: noise and batches follow random_state; whoever knows "
-            "the seed can remove the noise and undo the guarantee, and nothing is "
-            "promised across two fits with one seed: their noise is the same.",
-        )
-    return tuple(notes)

@@ -14,12 +14,12 @@ from dpgenerative.encoding.marginals import POOL_NOISE, column_stds, expected_ce
 from dpgenerative.encoding.marginals import count_std as cell_std
 from dpgenerative.privacy.plan import PrivacyPlan, count_std
 from dpgenerative.privacy.report import cautions, outlook
-from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.synthesizers.flow import DPHFlowSynthesizer
+from dpgenerative.synthesizers.tables import TableSynthesizer
 from dpgenerative.synthesizers.vae import DPVAESynthesizer
 from dpgenerative.tables.schema import Schema
 
-MODELS: Mapping[str, type[Synthesizer]] = {
+MODELS: Mapping[str, type[TableSynthesizer]] = {
     "flow": DPHFlowSynthesizer,
     "vae": DPVAESynthesizer,
 }
@@ -41,7 +41,7 @@ class Forecast:
     plan : PrivacyPlan
         What a fit whose released count is `n_rows` plans: steps, sampling rate, noise.
     outlook : {"good", "marginals only", "hopeless"}
-        What to expect (`PrivacyPlan.outlook`).
+        What to expect (`privacy.report.outlook`).
     count_std : float
         Standard deviation of the noise of the row count.
     columns : DataFrame
@@ -124,16 +124,18 @@ def forecast(
         epsilon=epsilon, delta=delta, schema=schema, **parameters
     )
     synthesizer._check_parameters()
-    if not synthesizer._informed:
-        rule = "must leave cells to be counted: tables, and anchored=True"
+    recipe = synthesizer._recipe
+    if not recipe.anchored:
+        rule = "must leave cells to be counted: anchored=True"
         refuse("forecast", "parameters", rule, parameters)
     whole = Schema(
         replace(c, nullable=True) if c.nullable is None else c
         for c in schema.modelled.columns
     )
-    synthesizer._check_schema(whole)
-    plan = synthesizer._plan(int(n_rows), whole)
-    n_bins = synthesizer._resolved("n_bins", plan.n_rows, whole)
+    recipe.check_schema("forecast", whole)
+    fit = synthesizer._planned_fit(synthesizer._domain(whole))
+    plan = fit.plan(int(n_rows))
+    n_bins = recipe.n_bins(fit.scale(plan.n_rows))
     return Forecast(
         plan,
         outlook(plan, len(whole)),

@@ -40,7 +40,11 @@ SCHEMA = Schema(
     ]
 )
 DECLARED = {"schema": SCHEMA}
-TINY = {"n_bins": 4, "n_basis": 2, "hidden_units": 4}
+TINY = {
+    "architecture__n_bins": 4,
+    "architecture__n_basis": 2,
+    "architecture__hidden_units": 4,
+}
 STEPS = {"n_steps": 50, "batch_size": 50}
 WHOLE = {"n_steps": 2, "batch_size": 10**6}  # sampling rate 1: one Gaussian mechanism
 
@@ -74,7 +78,7 @@ CONFIGURATIONS = {
     "flow, all declared": (FLOW, DECLARED),
     "flow, sgd": (FLOW, {"optimizer": "sgd", "epsilon": 0.5}),
     "flow, delta 1e-9": (FLOW, {"delta": 1e-9}),
-    "flow, not anchored": (FLOW, {"anchored": False, **DECLARED}),
+    "flow, not anchored": (FLOW, {"architecture__anchored": False, **DECLARED}),
     "flow, norm estimated": (FLOW, {"max_grad_norm": "auto"}),
     "flow, per-layer": (FLOW, {"clipping": "per-layer"}),
     "flow, per-unit": (FLOW, {"clipping": "per-unit", "epsilon": 2.0}),
@@ -82,23 +86,33 @@ CONFIGURATIONS = {
     "flow, mmd": (FLOW, {"divergence": "mmd", "n_partitions": 4}),
     "flow, mmd, per-layer": (FLOW, {"divergence": "mmd", "clipping": "per-layer"}),
     "flow, own divergence": (FLOW, {"divergence": squares, "clipping": "per-unit"}),
-    "flow, two blocks, lu": (FLOW, {"n_blocks": 2, "linear": "lu"}),
+    "flow, two blocks, lu": (
+        FLOW,
+        {"architecture__n_blocks": 2, "architecture__linear": "lu"},
+    ),
     "flow, variational": (
         FLOW,
-        {"n_blocks": 2, "linear": "low-rank", "dequantization": "variational"},
+        {
+            "architecture__n_blocks": 2,
+            "architecture__linear": "low-rank",
+            "architecture__dequantization": "variational",
+        },
     ),
     "vae, all found": (VAE, {}),
-    "vae, all declared": (VAE, {"prior_budget": 0, **DECLARED}),
-    "vae, many moments": (VAE, {"prior_budget": 0.3, "epsilon": 4.0}),
-    "vae, sparse prior": (VAE, {"prior": "sparse", "n_draws": 3}),
+    "vae, all declared": (VAE, {"architecture__prior_budget": 0, **DECLARED}),
+    "vae, many moments": (VAE, {"architecture__prior_budget": 0.3, "epsilon": 4.0}),
+    "vae, sparse prior": (VAE, {"prior": "sparse", "architecture__n_draws": 3}),
     "vae, label": (VAE, {"conditional": "label", "clipping": "per-layer"}),
     "vae, per-unit": (VAE, {"clipping": "per-unit"}),
     "vae, sparsified, kl": (VAE, {"clipping": "sparsified", "divergence": "kl"}),
     "vae, term-wise mmd": (VAE, {"divergence": "mmd", "n_partitions": 4}),
     "vae, own divergence": (VAE, {"divergence": by_hand}),
-    "vae, micro": (VAE, {"divergence": "mmd", "aggregation": "micro"}),
-    "vae, batch": (VAE, {"divergence": "mmd", "aggregation": "batch"}),
-    "vae, batch, no divergence": (VAE, {"aggregation": "batch", "delta": 1e-8}),
+    "vae, micro": (VAE, {"divergence": "mmd", "divergence__aggregation": "micro"}),
+    "vae, batch": (VAE, {"divergence": "mmd", "divergence__aggregation": "batch"}),
+    "vae, batch, no divergence": (
+        VAE,
+        {"divergence__aggregation": "batch", "delta": 1e-8},
+    ),
 }
 EPSILONS = (1.0, 2.0, 4.0, 8.0)
 RUNS = {1.0: 16_000, 2.0: 5000, 4.0: 2000, 8.0: 1000}
@@ -121,7 +135,7 @@ def configured(name, **changes):
 
 def lean(epsilon, kind=FLOW, **steps):
     """Return a configuration that spends hardly anything but on gradients."""
-    moments = {"prior_budget": 0} if kind is VAE else {}
+    moments = {"architecture__prior_budget": 0} if kind is VAE else {}
     return kind(epsilon, marginal_budget=0.02, **DECLARED, **TINY, **moments, **steps)
 
 
@@ -241,7 +255,7 @@ def test_one_step_betrays_a_mistake(mistake, monkeypatch):
     mistake(monkeypatch)
     synthesizer = FLOW(
         4.0, **WHOLE, **DECLARED, divergence="mmd", n_partitions=1,
-        clip_batch=1e-4, marginal_budget=0.02,
+        divergence__max_grad_norm=1e-4, marginal_budget=0.02,
     )  # fmt: skip
     result = audit_mechanism(
         synthesizer, n_trials=4000, confidence=QUICK, random_state=0
@@ -465,7 +479,7 @@ def test_bad_parameters_of_audits_are_named():
     with pytest.raises(ValueError, match="n_runs"):
         audit_release(FLOW(), table(), n_runs=3)
     with pytest.raises(ValueError, match="reproducible"):
-        audit_release(FLOW(reproducible=True, random_state=0), table())
+        audit_release(FLOW(noise="reproducible", random_state=0), table())
     with pytest.raises(TypeError, match="DataFrame"):
         audit_release(FLOW(), table().to_numpy())
     with pytest.raises(ValueError, match="no column for pair='category'"):

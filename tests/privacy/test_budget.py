@@ -146,7 +146,7 @@ def test_what_waits_for_its_fit_is_not_sent_to_workers():
 
 
 def test_searches_are_counted_fit_by_fit_and_workers_refused():
-    search = GridSearchCV(flow(), {"n_bins": [8, 16]}, cv=2, refit=True)
+    search = GridSearchCV(flow(), {"architecture__n_bins": [8, 16]}, cv=2, refit=True)
     with PrivacyBudget(5.0, 1e-3) as budget:
         search.fit(X)
         assert budget.spent[0] == 5.0
@@ -154,15 +154,21 @@ def test_searches_are_counted_fit_by_fit_and_workers_refused():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with pytest.raises(Exception, match=r"[Pp]ickle"):
-                GridSearchCV(flow(), {"n_bins": [8, 16]}, cv=2, n_jobs=2).fit(X)
+                GridSearchCV(
+                    flow(), {"architecture__n_bins": [8, 16]}, cv=2, n_jobs=2
+                ).fit(X)
         assert budget.fits == []
         with parallel_config("threading"):
-            GridSearchCV(flow(), {"n_bins": [8, 16]}, cv=2, n_jobs=2).fit(X)
+            GridSearchCV(flow(), {"architecture__n_bins": [8, 16]}, cv=2, n_jobs=2).fit(
+                X
+            )
         assert len(budget.fits) == 5
 
 
 def test_a_search_that_would_exceed_it_stops_in_time():
-    search = GridSearchCV(flow(), {"n_bins": [8, 16]}, cv=2, error_score="raise")
+    search = GridSearchCV(
+        flow(), {"architecture__n_bins": [8, 16]}, cv=2, error_score="raise"
+    )
     with PrivacyBudget(3.0, 1e-3) as budget:
         with pytest.raises(BudgetExceededError):
             search.fit(X)
@@ -170,7 +176,9 @@ def test_a_search_that_would_exceed_it_stops_in_time():
 
 
 def test_a_private_search_is_charged_once():
-    search = PrivateSearch(flow(), {"n_bins": [8, 16]}, 0.9, 1e-6, mean_trials=1.5)
+    search = PrivateSearch(
+        flow(), {"architecture__n_bins": [8, 16]}, 0.9, 1e-6, mean_trials=1.5
+    )
     with PrivacyBudget(1.0, 1e-3) as budget:
         search.fit(X)
         assert budget.fits == [("PrivateSearch", 0.9, 1e-6)]

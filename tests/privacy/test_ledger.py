@@ -24,7 +24,7 @@ from tests.privacy import test_replay as replay
 KEPT = ["automatic norm", "public", "vae mixture", "vae term-wise", "vae micro"]
 # At a sampling rate of 1 calibration has a closed form.
 FAST = {"n_steps": 4, "batch_size": 10**6, "random_state": 0}
-GRID = {"n_bins": [4, 8]}
+GRID = {"architecture__n_bins": [4, 8]}
 
 
 def fitted(name):
@@ -174,9 +174,15 @@ def test_an_interrupted_fit_carries_its_ledger(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(LoopState, "state", interrupted)
         with suppress(Interruption):
-            DPVAESynthesizer(**FAST).fit(replay.table(), checkpoint=tmp_path / "kept")
+            DPVAESynthesizer().set_params(**FAST).fit(
+                replay.table(), checkpoint=tmp_path / "kept"
+            )
     assert sum(ledgers[0].steps.values()) == 3
-    fit = DPVAESynthesizer(**FAST).fit(replay.table(), checkpoint=tmp_path / "kept")
+    fit = (
+        DPVAESynthesizer()
+        .set_params(**FAST)
+        .fit(replay.table(), checkpoint=tmp_path / "kept")
+    )
     fit.privacy_.plan.check(ledgers[1])
     assert ledgers[1].losses["marginals"] == ledgers[0].losses["marginals"]
     assert ledgers[1].count_epsilon == ledgers[0].count_epsilon
@@ -185,7 +191,7 @@ def test_an_interrupted_fit_carries_its_ledger(tmp_path, monkeypatch):
 # Searches -----------------------------------------------------------------------------
 
 
-TINY = DPHFlowSynthesizer(**FAST)
+TINY = DPHFlowSynthesizer().set_params(**FAST)
 
 
 def searched():

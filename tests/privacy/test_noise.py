@@ -375,7 +375,7 @@ def test_a_secure_fit_draws_from_the_operating_system_alone(estimator, monkeypat
     monkeypatch.setattr(Streams, "create", classmethod(watched))
     table = np.random.default_rng(0).normal(size=(50, 2))
     synthesizer = estimator(
-        n_steps=3, batch_size=10**6, secure=True, random_state=0, divergence="mmd"
+        n_steps=3, batch_size=10**6, noise="secure", random_state=0, divergence="mmd"
     ).fit(table)
     assert [type(rng) for rng in opened] == [SecureGenerator] * 3
     assert "cryptographic" in str(synthesizer.privacy_)
@@ -385,10 +385,8 @@ def test_a_secure_fit_draws_from_the_operating_system_alone(estimator, monkeypat
 
 def test_secure_excludes_reproducible():
     table = np.ones((5, 2))
-    with pytest.raises(ValueError, match=r"secure.*excludes reproducible"):
-        DPHFlowSynthesizer(secure=True, reproducible=True, random_state=0).fit(table)
     with pytest.raises(ValueError, match="secure"):
-        DPHFlowSynthesizer(secure="yes").fit(table)
+        DPHFlowSynthesizer(noise="yes").fit(table)
 
 
 def test_coordinates_without_use_carry_no_noise():

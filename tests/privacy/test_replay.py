@@ -130,8 +130,8 @@ def with_outlier(frame):
 def fit(
     frame, door, estimator=DPHFlowSynthesizer, public=None, checkpoint=None, **params
 ):
-    fast = {"n_steps": 5, "batch_size": 64, "random_state": 0, "reproducible": True}
-    synthesizer = estimator(**{**fast, **params})
+    fast = {"n_steps": 5, "batch_size": 64, "random_state": 0, "noise": "reproducible"}
+    synthesizer = estimator().set_params(**{**fast, **params})
     synthesizer._mechanisms = door
     log = io.StringIO()
     handler = logging.StreamHandler(log)
@@ -208,27 +208,27 @@ CONFIGURATIONS = {
         )
     },
     "public": {"public": table(60, seed=1), "batch_size": 10**6},
-    "blocks": {"n_blocks": 2, "linear": "lu", "hidden_units": 4},
+    "blocks": {"architecture__n_blocks": 2, "architecture__linear": "lu", "architecture__hidden_units": 4},
     "variational": {
-        "n_blocks": 2, "linear": "low-rank", "dequantization": "variational",
-        "hidden_units": 4,
+        "architecture__n_blocks": 2, "architecture__linear": "low-rank", "architecture__dequantization": "variational",
+        "architecture__hidden_units": 4,
     },
     "divergence": {"divergence": "mmd", "n_partitions": 4},
-    "unanchored": {"anchored": False, "n_blocks": 1, "hidden_units": 4},
+    "unanchored": {"architecture__anchored": False, "architecture__n_blocks": 1, "architecture__hidden_units": 4},
     "automatic norm": {"max_grad_norm": "auto"},
     "per-unit": {"clipping": "per-unit"},
     "sparsified": {"clipping": "sparsified"},
     "vae": {"estimator": DPVAESynthesizer},
-    "vae mixture": {"estimator": DPVAESynthesizer, "latent_distribution": "mixture"},
-    "vae draws": {"estimator": DPVAESynthesizer, "n_draws": 3, "prior": "sparse"},
+    "vae mixture": {"estimator": DPVAESynthesizer, "architecture__latent_distribution": "mixture"},
+    "vae draws": {"estimator": DPVAESynthesizer, "architecture__n_draws": 3, "prior": "sparse"},
     "vae term-wise": {"estimator": DPVAESynthesizer, "divergence": "kl"},
     "vae label": {"estimator": DPVAESynthesizer, "conditional": "smokes"},
     "vae public": {"estimator": DPVAESynthesizer, "public": table(60, seed=1)},
     "vae micro": {
-        "estimator": DPVAESynthesizer, "divergence": "mmd", "aggregation": "micro",
+        "estimator": DPVAESynthesizer, "divergence": "mmd", "divergence__aggregation": "micro",
     },
     "vae batch": {
-        "estimator": DPVAESynthesizer, "divergence": "mmd", "aggregation": "batch",
+        "estimator": DPVAESynthesizer, "divergence": "mmd", "divergence__aggregation": "batch",
         "max_grad_norm": "auto",
     },
 }  # fmt: skip
@@ -369,19 +369,19 @@ def behind(door):
 SMALL = {"n_steps": 3, "batch_size": 10**6, "random_state": 0}
 DOORS = {
     "classifier": SyntheticClassifier(
-        DPHFlowSynthesizer(**SMALL), LogisticRegression(), n_samples=200,
+        DPHFlowSynthesizer().set_params(**SMALL), LogisticRegression(), n_samples=200,
         random_state=0,
     ),
     "regressor": SyntheticRegressor(
-        DPVAESynthesizer(**SMALL, conditional="member"), n_samples=200, random_state=0
+        DPVAESynthesizer().set_params(**SMALL, conditional="member"), n_samples=200, random_state=0
     ),
     "search": PrivateSearch(
-        DPHFlowSynthesizer(**SMALL),
-        {"n_bins": [4, 8], "max_grad_norm": [1.0, "auto"]}, mean_trials=3.0,
+        DPHFlowSynthesizer().set_params(**SMALL),
+        {"architecture__n_bins": [4, 8], "max_grad_norm": [1.0, "auto"]}, mean_trials=3.0,
     ),
     "search of a classifier": PrivateSearch(
         SyntheticClassifier(
-            DPVAESynthesizer(**SMALL), LogisticRegression(), n_samples=200,
+            DPVAESynthesizer().set_params(**SMALL), LogisticRegression(), n_samples=200,
             random_state=0,
         ),
         {"synthesizer__n_bins": [4, 8]}, mean_trials=3.0,
@@ -450,7 +450,7 @@ def no_trace_of(example):
     estimator = (DPHFlowSynthesizer, DPVAESynthesizer)[seed % 2]
     norm = (1.0, "auto")[seed % 3 == 0]
     params = {"estimator": estimator, "max_grad_norm": norm, "batch_size": 10**6}
-    compare(frame, neighbour(frame, change, where), **params, n_bins=8)
+    compare(frame, neighbour(frame, change, where), **params, architecture__n_bins=8)
 
 
 @settings(max_examples=8, deadline=None, database=None)

@@ -239,7 +239,9 @@ def test_every_row_is_held_out_for_itself():
         trained.append(np.isin(np.arange(n), X[:, 0]))
         self.privacy_ = SimpleNamespace(plan=None)
 
-    search = PrivateSearch(DPHFlowSynthesizer(), {"n_bins": [4]}, holdout=share)
+    search = PrivateSearch(
+        DPHFlowSynthesizer(), {"architecture__n_bins": [4]}, holdout=share
+    )
     budget = TrialBudget(1.0, 1e-6, n, 24, 6.0, 5.0, 1.0, (None,))
     rng, rows = np.random.default_rng(), np.arange(float(n))[:, None]
     with pytest.MonkeyPatch.context() as patch:

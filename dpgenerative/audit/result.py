@@ -1,0 +1,115 @@
+"""What an audit found, and what all audits check and record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpgenerative._random import Streams
+from dpgenerative._validation import check_number, count
+from dpgenerative.synthesizers.base import Synthesizer
+
+GAIN = 1e3
+"""Input of a canary: its weight's gradient is this many times its bias's."""
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """A lower bound on epsilon, beside what is claimed.
+
+    Attributes
+    ----------
+    audit : str
+        What was played.
+    lower_bound : float
+        Epsilon is at least this, at `delta`, with the confidence stated.
+    confidence : float
+        Probability, over the audit's own draws, that the bound holds.
+    epsilon, delta : float
+        What the configuration claims of a whole fit for one row: with
+        `max_rows_per_unit`, each row's share of what is promised a person.
+    best : float
+        About what the strongest adversary of this game could show if the claim were
+        exactly met: with as many trials, of one step (`audit_mechanism`) with endless
+        ones.
+    n_trials : int
+        Number of guesses, or of trials to choose guesses from.
+    """
+
+    audit: str
+    lower_bound: float
+    confidence: float
+    epsilon: float
+    delta: float
+    best: float
+    n_trials: int
+
+    @property
+    def share(self) -> float:
+        """Lower bound over claimed epsilon, at most 1 for a claim that holds."""
+        return self.lower_bound / self.epsilon
+
+    @property
+    def holds(self) -> bool:
+        """Whether the lower bound stays within the claim."""
+        return self.lower_bound <= self.epsilon
+
+    @property
+    def sentence(self) -> str:
+        """What was found, in words."""
+        verdict = "within" if self.holds else "BEYOND"
+        return (
+            f"{self.audit}: with {100 * self.confidence:g} % confidence epsilon is at "
+            f"least {self.lower_bound:.3f} at delta {self.delta:g} for one row, "
+            f"{verdict} the claimed {self.epsilon:g} ({100 * self.share:.0f} % of it; "
+            f"{self.n_trials} trials; an ideal adversary would show about "
+            f"{self.best:.3f})."
+        )
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def check(owner: str, estimator: Any, confidence: Any, random_state: Any) -> None:
+    """Require a synthesizer with a guarantee, and parameters in their ranges."""
+    if not isinstance(estimator, Synthesizer):
+        raise TypeError(
+            f"{owner} takes a DPHFlowSynthesizer or a DPVAESynthesizer; got "
+            f"{type(estimator).__name__}."
+        )
+    estimator._check_parameters()
+    if estimator._epsilon is None:
+        raise ValueError(
+            f"{owner}: the estimator has epsilon={estimator.epsilon!r}, which promises "
+            "nothing that could be audited. Set a finite epsilon."
+        )
+    check_number(owner, "confidence", confidence, low=0, high=1)
+    check_number(
+        owner, "random_state", random_state, low=0, closed="left", integer=True,
+        also=[None],
+    )  # fmt: skip
+
+
+def check_counts(owner: str, **counts: Any) -> None:
+    """Require integers of at least 1."""
+    for name, value in counts.items():
+        count()(owner, name, value)
+
+
+def streams_of(
+    estimator: Synthesizer, random_state: int | None, device: str
+) -> Streams:
+    """Return generators of an audit, seeded where a seed is given."""
+    seeded = random_state is not None
+    noise = "reproducible" if seeded else estimator.noise
+    return Streams.create(random_state, noise, device)
+
+
+def flat(tensors: Sequence[Tensor]) -> np.ndarray:
+    """Return the entries of tensors one after another, in float64."""
+    return torch.cat([x.flatten() for x in tensors]).double().cpu().numpy()

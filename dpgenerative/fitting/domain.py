@@ -1,0 +1,134 @@
+"""What is public of the rows before a fit, and the encoding that a fit releases.
+
+Formal guarantee: `TableDomain.release` is the only part that reads rows, by
+`TableTransformer.fit`; an array's encoding depends on nothing but what was stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import torch
+
+from dpgenerative.encoding.increments import learned_columns
+from dpgenerative.encoding.marginals import has_open_keys
+from dpgenerative.encoding.pixels import Pixels
+from dpgenerative.encoding.transformer import TableTransformer
+from dpgenerative.models.cells import CellFacts
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.tables.schema import Schema
+
+
+class Domain(Protocol):
+    """What a fit asks of the rows' container."""
+
+    @property
+    def schema(self) -> Schema:
+        """Columns that are learned, in the model's order; none of arrays."""
+
+    def is_counted(self, anchored: bool) -> bool:
+        """Whether marginals are released."""
+
+    def has_open_keys(self, anchored: bool) -> bool:
+        """Whether levels or values are released as keys, which takes a delta."""
+
+    def release(
+        self,
+        rows: Any,
+        plan: PrivacyPlan,
+        n_bins: int,
+        anchored: bool,
+        mechanisms: Mechanisms,
+    ) -> Any:
+        """Release what encodes rows, and return the way there and back."""
+
+    def facts(self, transformer: Any) -> Any:
+        """Return what a model must know of encoded rows."""
+
+
+@dataclass(frozen=True)
+class TableDomain:
+    """Columns of a table.
+
+    Attributes
+    ----------
+    schema : Schema
+        Columns that are learned, in the model's order, with what is public of them.
+    with_missing : frozenset of hashable
+        Columns that the user's schema says have missing values.
+    """
+
+    schema: Schema
+    with_missing: frozenset[Hashable] = frozenset()
+
+    def is_counted(self, anchored: bool) -> bool:
+        """Return whether the model or an open end of a column needs marginals."""
+        columns = learned_columns(self.schema).values()
+        unbounded = any(c.lower is None for c in columns if c.numeric)
+        return anchored or unbounded or self.has_open_keys(anchored)
+
+    def has_open_keys(self, anchored: bool) -> bool:
+        """Return whether any column's levels or spikes are open."""
+        columns = learned_columns(self.schema).values()
+        return any(has_open_keys(column, anchored) for column in columns)
+
+    def release(
+        self,
+        rows: Any,
+        plan: PrivacyPlan,
+        n_bins: int,
+        anchored: bool,
+        mechanisms: Mechanisms,
+    ) -> TableTransformer:
+        """Release the marginals; return the way from rows to codes and back."""
+        return TableTransformer.fit(
+            rows, self.schema, mechanisms, n_rows=plan.n_rows,
+            multiplier=plan.marginal_multiplier, delta=plan.threshold_delta,
+            n_bins=n_bins, anchored=anchored, with_missing=self.with_missing,
+        )  # fmt: skip
+
+    def facts(self, transformer: TableTransformer) -> Sequence[CellFacts]:
+        """Return what was released of every column's cells."""
+        return [
+            CellFacts(
+                torch.from_numpy(codec.masses),
+                codec.column.is_ordered,
+                bool(codec.column.nullable),
+                torch.from_numpy(codec.atoms),
+            )
+            for codec in transformer.codecs
+        ]
+
+
+@dataclass(frozen=True)
+class ArrayDomain:
+    """Arrays of one shape and range, of which nothing need be released."""
+
+    pixels: Pixels
+    schema: ClassVar[Schema] = Schema([])
+
+    def is_counted(self, anchored: bool) -> bool:
+        """Return False: the range is public."""
+        return False
+
+    def has_open_keys(self, anchored: bool) -> bool:
+        """Return False: there are no levels."""
+        return False
+
+    def release(
+        self,
+        rows: Any,
+        plan: PrivacyPlan,
+        n_bins: int,
+        anchored: bool,
+        mechanisms: Mechanisms,
+    ) -> Pixels:
+        """Return the way to [0, 1] and back, which is public."""
+        return self.pixels
+
+    def facts(self, transformer: Pixels) -> Pixels:
+        """Return the shape and kind of the arrays."""
+        return transformer

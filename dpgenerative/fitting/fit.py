@@ -1,0 +1,347 @@
+"""One private fit, from rows to a released model.
+
+`fit`, the audits, searches and checkpoints all run `PrivateFit`. What rows give away
+passes, in this order, `Mechanisms.count` (their number), `Domain.release` (marginals),
+`estimate_norm` (where asked for), the noisy gradients of `loop.train`, and whatever
+`ModelRecipe.finish` releases.
+
+Formal guarantee: what `PrivateFit.run` returns, but for the rows' encoding inside the
+call, is (epsilon, delta)-DP for adding or removing one row, or the up to
+`max_rows_per_unit` rows of one person, with the epsilon that `Fitted.plan` spends. The
+plan is computed from public numbers and the released row count, before any other
+release, and is compared with the ledger of what was released at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from dpgenerative._random import Streams
+from dpgenerative.fitting.domain import Domain
+from dpgenerative.fitting.loop import Keeper, TrainingOptions, train
+from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
+from dpgenerative.fitting.recipe import ModelRecipe, Scale, resolved
+from dpgenerative.privacy.ledger import Ledger
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.plan import PrivacyPlan, count_epsilon, make_plan
+from dpgenerative.privacy.sampling import capacity, padded_chunks
+from dpgenerative.privacy.steps import (
+    LARGEST_CHUNK,
+    Clipper,
+    Objective,
+    PrivateGradient,
+    estimate_norm,
+)
+
+PRETRAINING_EPOCHS = 100
+PRETRAINING_RATE = 0.01
+"""Learning rate on public rows, and at most on the private ones after them: a larger
+one forgets in its first noisy steps."""
+
+
+class FitParameters(Protocol):
+    """Parameters of a synthesizer that a fit reads; those "auto" follow its recipe."""
+
+    epsilon: float | None
+    delta: float
+    max_rows_per_unit: int
+    clipping: str | Sparsified
+    max_grad_norm: float | str
+    n_partitions: int
+    divergence: Any
+    marginal_budget: float | str
+    optimizer: str | Optimizer | None
+    n_steps: int | str
+    batch_size: int | str
+    verbose: int
+
+
+@dataclass(frozen=True)
+class Released:
+    """What a fit has released before training.
+
+    Attributes
+    ----------
+    plan : PrivacyPlan
+    transformer : TableTransformer or Pixels
+        Encodes rows.
+    bound : float, optional
+        Clipping norm, once it is known.
+    """
+
+    plan: PrivacyPlan
+    transformer: Any
+    bound: float | None = None
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a fit leaves behind; all of it is released.
+
+    Attributes
+    ----------
+    plan : PrivacyPlan
+    transformer : TableTransformer or Pixels
+    model : Module
+        On the CPU, without gradients.
+    gradient : PrivateGradient
+        How gradients were bounded.
+    """
+
+    plan: PrivacyPlan
+    transformer: Any
+    model: Any
+    gradient: PrivateGradient
+
+
+class FitKeeper(Keeper, Protocol):
+    """Who keeps an unfinished fit, so that it can go on (`persistence.checkpoint`)."""
+
+    @property
+    def released(self) -> Mapping[str, Any]:
+        """What was released before an interruption; empty where a fit begins."""
+
+    def restore(self, model: Any, streams: Streams) -> None:
+        """Take a new model and generators to where training had come or begins."""
+
+    def prepare(
+        self,
+        rows: Iterable[np.ndarray],
+        streams: Streams,
+        ledger: Ledger,
+        released: Mapping[str, Any],
+    ) -> None:
+        """Compare the rows with those of the beginning; note what was released."""
+
+
+@dataclass(frozen=True)
+class PrivateFit:
+    """A fit of one recipe to the rows of one domain.
+
+    Attributes
+    ----------
+    parameters : FitParameters
+        The synthesizer, of which the parameters are read.
+    recipe : ModelRecipe
+    domain : Domain
+    streams : Streams
+    mechanisms : Mechanisms
+        What everything that is released passes.
+    device : str
+    """
+
+    parameters: FitParameters
+    recipe: ModelRecipe
+    domain: Domain
+    streams: Streams
+    mechanisms: Mechanisms
+    device: str
+
+    def run(
+        self,
+        rows: Any,
+        public: Any = None,
+        keeper: FitKeeper | None = None,
+        n_rows: int | None = None,
+    ) -> Fitted:
+        """Fit the model.
+
+        Parameters
+        ----------
+        rows : DataFrame or Images
+            Private.
+        public : DataFrame or Images, optional
+            Rows that nobody has to protect; they train the model first.
+        keeper : FitKeeper, optional
+        n_rows : int, optional
+            Released row count, where a search has paid for it.
+
+        Raises
+        ------
+        LedgerError
+            Where what was released is not what was planned.
+        """
+        kept = keeper.released if keeper else {}
+        released = Released(**kept) if kept else self.release(rows, n_rows)
+        model = self.build(released)
+        if public is not None and not kept:
+            self._pretrain(model, released.transformer, public)
+        gradient = self.train(model, released, rows, public, keeper)
+        plan = released.plan
+        self.recipe.finish(
+            model, released.transformer, rows, plan, self.mechanisms, self.streams
+        )
+        plan.check(self.mechanisms.ledger)
+        model = model.cpu().requires_grad_(False)
+        return Fitted(plan, released.transformer, model, gradient)
+
+    # Steps, in their order ------------------------------------------------------
+
+    def release(self, rows: Any, n_rows: int | None = None) -> Released:
+        """Release the row count, unless it is known, and the marginals."""
+        if n_rows is None:
+            share = count_epsilon(self.epsilon, self.parameters.max_rows_per_unit)
+            n_rows = self.mechanisms.count(len(rows), share)
+        else:
+            self.mechanisms.ledger.count(n_rows, 0.0)  # the search has paid
+        plan = self.plan(n_rows)
+        n_bins = self.recipe.n_bins(self.scale(n_rows))
+        transformer = self.domain.release(
+            rows, plan, n_bins, self.recipe.anchored, self.mechanisms
+        )
+        return Released(plan, transformer)
+
+    def build(self, released: Released) -> Any:
+        """Return the untrained model, on the device."""
+        facts = self.domain.facts(released.transformer)
+        scale = self.scale(released.plan.n_rows)
+        return self.recipe.build(facts, scale, self.streams.weights).to(self.device)
+
+    def train(
+        self,
+        model: Any,
+        released: Released,
+        rows: Any,
+        public: Any = None,
+        keeper: FitKeeper | None = None,
+    ) -> PrivateGradient:
+        """Train the model by noisy gradients; return how these were bounded."""
+        plan, transformer = released.plan, released.transformer
+        if keeper:
+            keeper.restore(model, self.streams)
+        objective = self.objective(model, transformer, _padded(rows))
+        gradient = self.gradient(model, objective, plan, len(rows), released.bound)
+        if keeper:
+            noted = replace(released, bound=gradient.clipper.bound)
+            tables = [rows] if public is None else [rows, public]
+            arrays = (x for table in tables for x in transformer.arrays(table))
+            facts = {name: getattr(noted, name) for name in Released.__annotations__}
+            keeper.prepare(arrays, self.streams, self.mechanisms.ledger, facts)
+        options = self._training_options(plan.n_rows, public is not None)
+        train(
+            model, objective, len(rows), plan, gradient, options, self.mechanisms,
+            self.streams, self.device, self.recipe.batch_term(model, self.streams),
+            keeper,
+        )  # fmt: skip
+        return gradient
+
+    # Parts of the steps ---------------------------------------------------------
+
+    @property
+    def epsilon(self) -> float | None:
+        """Budget; None without privacy."""
+        return finite(self.parameters.epsilon)
+
+    def scale(self, n_rows: int) -> Scale:
+        """Return what is public of the size of the fit."""
+        return Scale(n_rows, self.domain.schema, self.epsilon)
+
+    def plan(self, n_rows: int) -> PrivacyPlan:
+        """Share the budget among the releases, from public numbers alone."""
+        parameters, recipe = self.parameters, self.recipe
+        batch = self._value("batch_size", n_rows)
+        is_counted = self.domain.is_counted(recipe.anchored)
+        return make_plan(
+            epsilon=self.epsilon,
+            delta=parameters.delta,
+            rows_per_unit=parameters.max_rows_per_unit,
+            n_rows=n_rows,
+            sampling_rate=min(1.0, batch / n_rows),
+            n_steps=self._value("n_steps", n_rows),
+            marginal_budget=self._value("marginal_budget", n_rows) if is_counted else 0,
+            has_open_keys=self.domain.has_open_keys(recipe.anchored),
+            estimates_norm=parameters.max_grad_norm == "auto",
+            prior_budget=recipe.latent_share(self.scale(n_rows)),
+        )
+
+    def objective(self, model: Any, transformer: Any, rows: Any) -> Objective:
+        """Return the recipe's losses of given rows."""
+        return self.recipe.objective(
+            model, transformer, rows, self.streams, self.device
+        )
+
+    def gradient(
+        self,
+        model: Any,
+        objective: Objective,
+        plan: PrivacyPlan,
+        n: int,
+        bound: float | None = None,
+    ) -> PrivateGradient:
+        """Return how gradients are bounded; release their norm if it is not known."""
+        if bound is None and isinstance(self.parameters.max_grad_norm, str):
+            # As in a batch: one row more must not move the others in their arrays.
+            size = min(capacity(plan.n_rows), LARGEST_CHUNK)
+            parts = padded_chunks(np.arange(n), size, self.streams.batches)
+            chunks = ((i.to(self.device), seen.to(self.device)) for i, seen in parts)
+            bound = estimate_norm(
+                model, objective, chunks, self.mechanisms, plan.norm_multiplier
+            )
+        elif bound is None:
+            bound = float(self.parameters.max_grad_norm)
+        return PrivateGradient(
+            self._clipper(bound, plan),
+            plan.noise_multiplier,
+            plan.batch_size,
+            self.parameters.n_partitions,
+            BatchTerm.of(self.parameters.divergence).aggregation,
+            capacity(plan.batch_size),
+            self.recipe.reach,
+        )
+
+    def _clipper(self, bound: float, plan: PrivacyPlan) -> Clipper:
+        parameters = self.parameters
+        group = BatchTerm.of(parameters.divergence).max_grad_norm
+        if group is None:
+            group = bound * parameters.n_partitions / (20 * plan.batch_size)
+        if isinstance(parameters.clipping, Sparsified):
+            return Clipper("sparsified", bound, parameters.clipping.share, float(group))
+        return Clipper(parameters.clipping, bound, Sparsified().share, float(group))
+
+    def _training_options(self, n_rows: int, has_public: bool) -> TrainingOptions:
+        optimizer = Optimizer.of(self.parameters.optimizer)
+        rate = resolved(
+            optimizer, "learning_rate", self.recipe.rules, self.scale(n_rows)
+        )
+        if has_public and optimizer.learning_rate == "auto":
+            rate = min(rate, PRETRAINING_RATE)
+        verbose = bool(self.parameters.verbose)
+        return TrainingOptions(optimizer.name, rate, optimizer.averaging, verbose)
+
+    def _pretrain(self, model: Any, transformer: Any, public: Any) -> None:
+        """Train the model on public rows, without noise; nothing private is read."""
+        n = len(public)
+        rate = min(1.0, self._value("batch_size", n) / n)
+        plan = make_plan(
+            epsilon=None, delta=self.parameters.delta, n_rows=n, sampling_rate=rate,
+            n_steps=PRETRAINING_EPOCHS * math.ceil(1 / rate), marginal_budget=0,
+            has_open_keys=False, estimates_norm=False,
+        )  # fmt: skip
+        optimizer = Optimizer.of(self.parameters.optimizer)
+        train(
+            model, self.objective(model, transformer, public), n, plan,
+            PrivateGradient(Clipper("flat", 1.0), 0.0, plan.batch_size),
+            TrainingOptions(optimizer.name, PRETRAINING_RATE, optimizer.averaging),
+            Mechanisms(self.streams.counts, self.streams.gradients), self.streams,
+            self.device, self.recipe.batch_term(model, self.streams),
+        )  # fmt: skip
+
+    def _value(self, name: str, n_rows: int) -> Any:
+        return resolved(self.parameters, name, self.recipe.rules, self.scale(n_rows))
+
+
+def finite(epsilon: float | None) -> float | None:
+    """Return a budget as a float; None where there is none."""
+    if epsilon is None or math.isinf(epsilon):
+        return None
+    return float(epsilon)
+
+
+def _padded(rows: Any) -> Any:
+    """Return the rows, or one of missing values: batches are padded with the first."""
+    return rows if len(rows) else rows.reset_index(drop=True).reindex(range(1))

@@ -1,0 +1,126 @@
+"""Groups of parameters: frozen objects that searches reach by ``group__name``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+from torch import Tensor
+
+from dpgenerative._validation import Check, check_parameters, number, option
+from dpgenerative.fitting.loop import OPTIMIZERS
+from dpgenerative.privacy.steps import AGGREGATIONS
+
+
+@dataclass(frozen=True)
+class Options:
+    """Base of parameter groups: fields are parameters, `checks` says what they take.
+
+    A group is frozen, so that clones share it. Where one parameter is the group in
+    short, such as a name, `of` makes the group of it.
+    """
+
+    checks: ClassVar[Mapping[str, Check]] = {}
+
+    @classmethod
+    def of(cls, value: Any) -> Self:
+        """Return a group as it is, that of a short form, or the default for None."""
+        if isinstance(value, cls):
+            return value
+        return cls() if value is None else cls(value)  # type: ignore[call-arg]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return parameters by name, as scikit-learn's searches ask for them."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __sklearn_clone__(self) -> Self:
+        return self
+
+    def check(self, owner: str, group: str) -> None:
+        """Raise ValueError for a parameter out of its range.
+
+        Parameters
+        ----------
+        owner : str
+            Name of the synthesizer, for the message.
+        group : str
+            Its parameter that this is.
+        """
+        check_parameters(owner, self, self.checks, group)
+
+
+@dataclass(frozen=True)
+class Optimizer(Options):
+    """What takes the noisy gradients; none of it touches the guarantee.
+
+    Parameters
+    ----------
+    name : {"adam", "adabelief", "sgd"}, default="adam"
+    learning_rate : float or "auto", default="auto"
+        Step size at the start; it falls to zero along a straight line.
+    averaging : float in [0, 1), default=0.995
+        Decay of the exponential average of the weights; 0 keeps the last ones.
+    """
+
+    name: str = "adam"
+    learning_rate: float | str = "auto"
+    averaging: float = 0.995
+
+    checks: ClassVar[Mapping[str, Check]] = {
+        "name": option(*OPTIMIZERS),
+        "learning_rate": number(low=0, also=["auto"]),
+        "averaging": number(low=0, high=1, closed="left"),
+    }
+
+
+@dataclass(frozen=True)
+class BatchTerm(Options):
+    """A divergence of whole sets of latents, and how its gradient is bounded.
+
+    Parameters
+    ----------
+    divergence : None, str or callable, default=None
+        As the synthesizer's parameter `divergence`, of which this is the long form.
+    weight : float, default=1.0
+        Weight of the divergence in the loss (the paper's alpha).
+    max_grad_norm : float, optional
+        Clipping norm of one partition's gradient; None means that of records times
+        ``n_partitions / (20 * batch size)``.
+    aggregation : {"term-wise", "micro", "batch"}, default="term-wise"
+        How the gradient of both terms is bounded (`privacy.steps`). The last two are
+        the paper's baselines, with far more noise; they clip flat.
+
+    References
+    ----------
+    Takahashi, Takagi, Ono and Komatsu. Differentially Private Variational Autoencoders
+    with Term-wise Gradient Aggregation. arXiv:2006.11204, 2020.
+    """
+
+    divergence: str | Callable[..., Tensor] | None = None
+    weight: float = 1.0
+    max_grad_norm: float | None = None
+    aggregation: str = "term-wise"
+
+    checks: ClassVar[Mapping[str, Check]] = {
+        "weight": number(low=0, closed="left"),
+        "max_grad_norm": number(low=0, also=[None]),
+        "aggregation": option(*AGGREGATIONS),
+    }
+
+
+@dataclass(frozen=True)
+class Sparsified(Options):
+    """The sparsified clipping strategy with its own share of thinned entries.
+
+    Parameters
+    ----------
+    share : float in [0, 1), default=0.5
+        Share of a gradient's entries that are thinned.
+    """
+
+    share: float = 0.5
+
+    checks: ClassVar[Mapping[str, Check]] = {
+        "share": number(low=0, high=1, closed="left")
+    }

@@ -1,0 +1,199 @@
+"""What a model states of itself, so that one private fit serves all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpgenerative._random import Streams
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.steps import Divergence, Objective
+from dpgenerative.tables.schema import Schema
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What is public of the size of a fit; parameters that are "auto" follow it.
+
+    Attributes
+    ----------
+    n_rows : int
+        Released number of rows.
+    schema : Schema
+        Columns that are learned; none where the data are arrays.
+    epsilon : float or None
+        Budget; None without privacy.
+    """
+
+    n_rows: int
+    schema: Schema
+    epsilon: float | None
+
+    @property
+    def rows_per_column(self) -> float:
+        """How much the data can say: rows times epsilon, per column."""
+        if self.epsilon is None:
+            return math.inf
+        return self.n_rows * self.epsilon / len(self.schema)
+
+
+Rule = Callable[[Scale], Any]
+"""From the scale of a fit to the value of a parameter that is "auto"."""
+
+
+def resolved(holder: Any, name: str, rules: Mapping[str, Rule], scale: Scale) -> Any:
+    """Return a parameter of `holder`, or what its rule says where it is "auto"."""
+    value = getattr(holder, name)
+    is_auto = isinstance(value, str) and value == "auto"
+    return rules[name](scale) if is_auto else value
+
+
+RULES: Mapping[str, Rule] = {
+    "marginal_budget": lambda scale: 0.4,
+    "n_bins": lambda scale: 100 if scale.epsilon is None else 64,
+    "n_steps": lambda scale: max(50, min(800, scale.n_rows // 10)),
+    "batch_size": lambda scale: min(2048, max(32, scale.n_rows)),
+    "learning_rate": lambda scale: 0.01 if scale.epsilon is None else 0.03,
+}
+"""Rules of what every fit asks for; recipes add their own, and change these."""
+
+
+class ModelRecipe:
+    """How a model is built, trained and drawn from; a model is one recipe.
+
+    A recipe holds public settings alone. Rows pass through its hands in `objective` and
+    `finish`, of which `PrivateFit` uses nothing but per-example losses, whose gradients
+    it bounds and noises, and what passes `Mechanisms`. Cells of columns are described
+    to `build` by what was released (`models.cells.CellFacts`).
+
+    Methods that raise `NotImplementedError` must be written; the others have defaults.
+    """
+
+    rules: ClassVar[Mapping[str, Rule]] = RULES
+    """Rules of the parameters that may be "auto", training included."""
+    anchored: bool = True
+    """Whether the model starts at the released marginals."""
+    reach: str = ""
+    """Submodule whose parameters the batch-wise term moves; "" is the whole model."""
+
+    def check(self, owner: str) -> None:
+        """Raise ValueError for settings out of their range."""
+
+    def check_schema(self, owner: str, schema: Schema) -> None:
+        """Raise ValueError for settings that do not fit the columns."""
+
+    def ordered(self, schema: Schema) -> Schema:
+        """Return the columns in the order in which the model takes them."""
+        return schema
+
+    def n_bins(self, scale: Scale) -> int:
+        """Return how many intervals a numeric column is to have."""
+        return int(self.rules["n_bins"](scale))
+
+    def latent_share(self, scale: Scale) -> float:
+        """Return the share of the budget that `finish` spends on all rows."""
+        return 0.0
+
+    def build(self, facts: Any, scale: Scale, generator: torch.Generator) -> Any:
+        """Return the model before training, on the CPU.
+
+        Parameters
+        ----------
+        facts : list of CellFacts, or Pixels
+            What the model must know of the columns, or of the arrays.
+        scale : Scale
+        generator : torch.Generator
+            Draws of the initial weights.
+
+        Returns
+        -------
+        Module
+        """
+        raise NotImplementedError
+
+    def objective(
+        self, model: Any, transformer: Any, rows: Any, streams: Streams, device: str
+    ) -> Objective:
+        """Return the loss of given rows, over codes that live on the device.
+
+        Parameters
+        ----------
+        model : Module
+        transformer : TableTransformer or Pixels
+            Encodes the rows.
+        rows : DataFrame or Images
+            Private.
+        streams : Streams
+        device : str
+
+        Returns
+        -------
+        callable
+            From row indices (n,) to losses (n,), and latents for the batch-wise term or
+            None. The loss of a row depends on that row alone.
+        """
+        raise NotImplementedError
+
+    def batch_term(self, model: Any, streams: Streams) -> Divergence | None:
+        """Return the batch-wise term of one partition's latents, if there is any."""
+        return None
+
+    def finish(
+        self,
+        model: Any,
+        transformer: Any,
+        rows: Any,
+        plan: PrivacyPlan,
+        mechanisms: Mechanisms,
+        streams: Streams,
+    ) -> None:
+        """Do what is left to do after training; rows only through `mechanisms`."""
+
+    def draw(
+        self, model: Any, n: int, generator: torch.Generator, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return cells of new rows, and positions inside them, both (n, n_columns)."""
+        raise NotImplementedError
+
+    def log_density(self, model: Any, transformer: Any, rows: Any) -> np.ndarray:
+        """Return the log-probability of the cells of given rows, shape (n,).
+
+        Between cells that are no points: the log-density in units of cells.
+        """
+        raise NotImplementedError(f"{type(self).__name__} states no density.")
+
+    def can_clamp(self, model: Any) -> bool:
+        """Whether `draw_given` clamps cells, with positions inside them free."""
+        return False
+
+    def draw_given(
+        self,
+        model: Any,
+        n: int,
+        log_shares: Mapping[int, Tensor],
+        generator: torch.Generator,
+        rng: np.random.Generator,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return cells, positions and log-weights of candidates for given columns.
+
+        `log_shares` holds, by column, the log of the part of every cell that is
+        allowed, of shape (n or 1, n_cells). A model that can clamp has a method
+        `sample_given`; otherwise what is not allowed has weight 0, all else weight 1.
+        """
+        if self.can_clamp(model):
+            clamped, weights = model.sample_given(n, generator, log_shares)
+            inside = rng.random(clamped.shape)
+            return clamped.numpy(), inside, weights.double().numpy()
+        codes, inside = self.draw(model, n, generator, rng)
+        log_weights = np.zeros(n)
+        for j, shares in log_shares.items():
+            held = shares.expand(n, -1).numpy()[np.arange(n), codes[:, j]]
+            log_weights[np.isinf(held)] = -np.inf
+        return codes, inside, log_weights

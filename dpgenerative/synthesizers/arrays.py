@@ -1,0 +1,398 @@
+"""PriVAE of arrays of one shape, such as images, as an estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from dpgenerative._random import torch_generator
+from dpgenerative._validation import (
+    Check,
+    check_option,
+    count,
+    number,
+    option,
+    refuse,
+)
+from dpgenerative.encoding.pixels import (
+    Pixels,
+    check_array,
+    check_range,
+    full_range,
+    full_shape,
+)
+from dpgenerative.fitting.domain import ArrayDomain
+from dpgenerative.fitting.options import BatchTerm, Optimizer, Options, Sparsified
+from dpgenerative.fitting.recipe import Rule, Scale
+from dpgenerative.models.networks import Architecture, convolutions, perceptrons
+from dpgenerative.models.priors import Prior
+from dpgenerative.models.probing import check_architecture
+from dpgenerative.models.vae import HEADS, ImageVAE
+from dpgenerative.persistence.manifest import storable
+from dpgenerative.synthesizers.base import Data, Synthesizer, as_seed
+from dpgenerative.synthesizers.latents import (
+    AutoencoderRecipe,
+    LatentMethods,
+    LatentOptions,
+)
+from dpgenerative.tables.schema import Schema
+
+NETWORKS = ("mlp", "conv")
+
+
+@storable
+@dataclass(frozen=True)
+class ArrayArchitecture(LatentOptions):
+    """Latents of an autoencoder of arrays, its networks, and what it says of an entry.
+
+    Parameters
+    ----------
+    latent_dim, hidden_units, beta, n_draws, prior_budget, latent_distribution
+        See `LatentOptions`.
+    networks : {"mlp", "conv"} or callable, default="mlp"
+        Encoder and decoder (`models.networks`): one hidden layer each; three
+        convolutions of 32, 64 and 128 channels (Mathieu et al. 2019); or a function of
+        (c, h, w), the number of latents and a torch generator that returns two modules.
+    likelihood : {"bernoulli", "gaussian"}, default="bernoulli"
+        Distribution of an entry x in [0, 1], given its mean p:
+        ``p^x (1 - p)^(1 - x)``, or a normal of standard deviation `std`.
+    std : float, default=0.1
+        Standard deviation of the Gaussian likelihood, in shares of the range.
+    """
+
+    networks: str | Architecture = "mlp"
+    likelihood: str = "bernoulli"
+    std: float = 0.1
+
+    checks: ClassVar[Mapping[str, Check]] = {
+        **LatentOptions.checks,
+        "likelihood": option(*HEADS),
+        "std": number(low=0),
+    }
+
+    def check(self, owner: str, group: str) -> None:
+        super().check(owner, group)
+        if not callable(self.networks):
+            check_option(owner, f"{group}__networks", self.networks, NETWORKS)
+
+
+@dataclass(frozen=True)
+class ArrayVAERecipe(AutoencoderRecipe):
+    """PriVAE of arrays as a recipe; `owner` names the estimator in errors.
+
+    Attributes
+    ----------
+    architecture : ArrayArchitecture
+    prior : str or Prior
+    term : BatchTerm
+    owner : str
+    """
+
+    owner: str = ""
+
+    anchored: ClassVar[bool] = False  # type: ignore[misc]
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **AutoencoderRecipe.rules,
+        "marginal_budget": lambda scale: 0.0,
+        "beta": lambda scale: 1.0,
+        "latent_dim": lambda scale: 16,
+        "hidden_units": lambda scale: 64,
+        "batch_size": lambda scale: min(1024, max(32, scale.n_rows)),
+    }
+
+    def build(
+        self, facts: Pixels, scale: Scale, generator: torch.Generator
+    ) -> ImageVAE:
+        prior, latent_dim = self._prior(scale)
+        hidden_units = self._value("hidden_units", scale)
+        encoder, decoder = self._networks(facts, hidden_units, latent_dim, generator)
+        return ImageVAE(
+            encoder=encoder, decoder=decoder, image_shape=facts.shape,
+            head=self.architecture.likelihood, std=self.architecture.std,
+            two_valued=facts.two_valued, latent_dim=latent_dim, prior=prior,
+            beta=self._value("beta", scale),
+        )  # fmt: skip
+
+    def _networks(
+        self,
+        pixels: Pixels,
+        hidden_units: int,
+        latent_dim: int,
+        generator: torch.Generator,
+    ) -> Any:
+        networks = self.architecture.networks
+        if not callable(networks):
+            mlp = partial(perceptrons, hidden_units=hidden_units)
+            make = mlp if networks == "mlp" else convolutions
+            return make(pixels.shape, latent_dim, generator)
+        modules = networks(pixels.shape, latent_dim, generator)
+        check_architecture(self.owner, modules, pixels.shape, latent_dim)
+        return modules
+
+
+class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
+    """Differentially private variational autoencoder for images (PriVAE).
+
+    Learns arrays of one shape under (epsilon, delta)-differential privacy for adding or
+    removing one array, and samples new ones of the same shape and dtype. Nothing is
+    spent on marginals: the range of the entries is public.
+
+    Parameters
+    ----------
+    epsilon : float or None, default=1.0
+        Total privacy budget, > 0. None (or inf) fits without privacy.
+    delta : float, default=1e-5
+        Probability in (0, 1) with which the guarantee may fail: a constant, never 1/n.
+    max_rows_per_unit : int, default=1
+        Most arrays that one person has; (epsilon, delta) then holds for adding or
+        removing all of them. Whoever prepares the table must see to it.
+    clipping : {"flat", "per-layer", "per-unit", "sparsified"} or Sparsified, \
+            default="flat"
+        How the gradient of one record is bounded (`privacy.clipping`).
+    max_grad_norm : float or "auto", default=1.0
+        Clipping norm. "auto" estimates the median norm, paid for by 1 % of the budget.
+    n_partitions : int, default=16
+        Number of partitions of the batch-wise term; no effect without `divergence`.
+    divergence : None, "mmd", "kl", callable or BatchTerm, default=None
+        Batch-wise term D (`models.divergences`): squared maximum mean discrepancy, or
+        KL(p || q). A callable takes the `Latents` of one partition, the prior and a
+        torch generator, and returns a scalar; it must not raise, whatever they hold. A
+        `BatchTerm` states its weight alpha, clipping norm and aggregation too.
+    prior : {"normal", "mixture", "sparse"} or Prior, default="normal"
+        Distribution of the latents (`models.priors`): N(0, I), Gaussians around points
+        of the first four axes (`MixturePrior.on_axes`), spike and slab, or any object
+        with `log_prob` and `sample`.
+    image_shape : tuple of int, optional
+        (height, width) or (channels, height, width) of X of shape (n, c h w), (n, h, w)
+        or (n, c, h, w); None reads it from an X that is not flat.
+    value_range : tuple of float or "auto", default="auto"
+        Least and greatest value of an entry, taken as public. "auto" is (0, 255) for
+        uint8 and (0, 1) for all else. Values outside move to the nearest end, missing
+        ones to the lower one.
+    architecture : ArrayArchitecture, optional
+        Networks, likelihood, latents and their loss.
+    optimizer : {"adam", "adabelief", "sgd"} or Optimizer, optional
+        What takes the noisy gradients; an `Optimizer` states its learning rate and
+        averaging too. None is ``Optimizer("adam")``.
+    n_steps : int or "auto", default="auto"
+        Number of gradient steps.
+    batch_size : int or "auto", default="auto"
+        Expected batch size.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        "auto" takes CUDA where there is one.
+    random_state : int, RandomState instance or None, default=None
+        Seeds the initial weights and `sample`. Not the noise, unless `noise` says so.
+    noise : {"fresh", "reproducible", "secure"}, default="fresh"
+        Where noise and batches come from: generators seeded by the operating system;
+        "reproducible" seeds them by `random_state` (whoever knows the seed can then
+        remove the noise; the report says so); "secure" draws all of them, and not
+        counts' noise alone, from the system's cryptographic generator
+        (:ref:`secure`).
+    verbose : int, default=0
+        Show a progress bar.
+
+    Attributes
+    ----------
+    privacy_ : PrivacyReport
+        What was released, with which noise, and what was taken as public.
+    epsilon_, delta_ : float
+        What the fit cost: an upper bound of epsilon, at this delta.
+    noise_multiplier_ : float
+        Noise multiplier of a gradient step.
+    n_steps_ : int
+        Number of gradient steps.
+    n_features_in_ : int
+        Number of entries of one array.
+
+    Notes
+    -----
+    Every `fit` spends again. `score`, `score_samples`, `encode` and `reconstruct` on
+    private rows are not covered.
+
+    An array comes as the means of its entries, which carry no noise of their own,
+    except that entries of two values (bools, or integers of a range of width 1) are
+    drawn.
+
+    References
+    ----------
+    Takahashi, Takagi, Ono and Komatsu. Differentially Private Variational Autoencoders
+    with Term-wise Gradient Aggregation. arXiv:2006.11204, 2020.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpgenerative import DPArrayVAESynthesizer
+    >>> squares = np.zeros((60, 4, 4), dtype=np.uint8)
+    >>> squares[:, 1:3, 1:3] = 255
+    >>> synthesizer = DPArrayVAESynthesizer(n_steps=5, random_state=0).fit(squares)
+    >>> synthesizer.sample(2).shape
+    (2, 4, 4)
+    """
+
+    _groups: ClassVar[Mapping[str, type[Options]]] = {
+        **Synthesizer._groups,
+        "architecture": ArrayArchitecture,
+    }
+
+    def __init__(
+        self,
+        epsilon: float | None = 1.0,
+        delta: float = 1e-5,
+        *,
+        max_rows_per_unit: int = 1,
+        clipping: str | Sparsified = "flat",
+        max_grad_norm: float | str = 1.0,
+        n_partitions: int = 16,
+        divergence: str | Callable[..., Tensor] | BatchTerm | None = None,
+        prior: str | Prior = "normal",
+        image_shape: Sequence[int] | None = None,
+        value_range: Sequence[float] | str = "auto",
+        architecture: ArrayArchitecture | None = None,
+        optimizer: str | Optimizer | None = None,
+        n_steps: int | str = "auto",
+        batch_size: int | str = "auto",
+        device: str = "auto",
+        random_state: Any = None,
+        noise: str = "fresh",
+        verbose: int = 0,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.max_rows_per_unit = max_rows_per_unit
+        self.clipping = clipping
+        self.max_grad_norm = max_grad_norm
+        self.n_partitions = n_partitions
+        self.divergence = divergence
+        self.prior = prior
+        self.image_shape = image_shape
+        self.value_range = value_range
+        self.architecture = architecture
+        self.optimizer = optimizer
+        self.n_steps = n_steps
+        self.batch_size = batch_size
+        self.device = device
+        self.random_state = random_state
+        self.noise = noise
+        self.verbose = verbose
+
+    # Public methods -------------------------------------------------------------
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+        """Draw new arrays, each of which follows the model.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+        random_state : int, RandomState instance or None, default=None
+            None gives fresh arrays at every call; an int the same arrays.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, ...)
+            In the shape and dtype that were fitted.
+        """
+        check_is_fitted(self)
+        count()(self._owner, "n_samples", n_samples)
+        cells, _ = self._sampling_streams(random_state)
+        drawn = self._model.sample(int(n_samples), torch_generator(cells))
+        return self._layout.restore(drawn.numpy())
+
+    def decode(self, Z: Any, random_state: Any = None) -> np.ndarray:
+        """Draw one array for every point of the latent space.
+
+        Parameters
+        ----------
+        Z : array-like of shape (n_samples, latent_dim)
+        random_state : int, RandomState instance or None, default=None
+
+        Returns
+        -------
+        ndarray of shape (n_samples, ...)
+            As `sample` returns it.
+        """
+        z = self._points(Z)
+        cells, _ = np.random.SeedSequence(as_seed(random_state)).spawn(2)
+        return self._layout.restore(
+            self._model.decode(z, torch_generator(cells)).numpy()
+        )
+
+    def reconstruct(self, X: Any, y: Any = None, random_state: Any = None) -> Any:
+        """Draw an array from the decoder at every array's posterior mean; not private.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_samples, ...)
+        y : None
+            Ignored, for scikit-learn.
+        random_state : int, RandomState instance or None, default=None
+
+        Returns
+        -------
+        ndarray of shape (n_samples, ...)
+        """
+        return self.decode(self.encode(X, y), random_state)
+
+    # What is read ---------------------------------------------------------------
+
+    @property
+    def _recipe(self) -> ArrayVAERecipe:
+        return ArrayVAERecipe(
+            ArrayArchitecture.of(self.architecture),
+            self.prior,
+            BatchTerm.of(self.divergence),
+            self._owner,
+        )
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_range(self._owner, self.value_range)
+        if self.image_shape is not None:
+            full_shape(self._owner, self.image_shape)
+
+    def _read(self, X: Any, y: Any, public: Any, allow_empty: bool) -> Data:
+        self._refuse_target(y)
+        shape = self._shape(X)
+        check_array(self._owner, X, shape)
+        low, high = full_range(self.value_range, X.dtype)
+        has_density = ArrayArchitecture.of(self.architecture).likelihood == "gaussian"
+        pixels = Pixels(shape, X.shape[1:], low, high, X.dtype, has_density)
+        images = pixels.read(self._owner, X)
+        if public is not None:
+            check_array(self._owner, public, shape)
+            public = pixels.read(self._owner, public)
+        return Data(images, pixels, Schema([]), ArrayDomain(pixels), public)
+
+    def _assumed_domain(self) -> ArrayDomain:
+        shape = (1, 1, 1)
+        if self.image_shape is not None:
+            shape = full_shape(self._owner, self.image_shape)
+        return ArrayDomain(Pixels(shape, shape, 0.0, 1.0, np.dtype(float), False))
+
+    def _shape(self, X: Any) -> tuple[int, int, int]:
+        if self.image_shape is not None:
+            return full_shape(self._owner, self.image_shape)
+        if np.ndim(X) not in (3, 4):
+            rule = "is needed for arrays that are flat"
+            refuse(self._owner, "image_shape", rule, None)
+        return full_shape(self._owner, np.shape(X)[1:])
+
+    def _joined(self, X: Any, y: Any) -> Any:
+        self._refuse_target(y)
+        return self._transformer.read(self._owner, X)
+
+    def _refuse_target(self, y: Any) -> None:
+        if y is not None:
+            raise ValueError(
+                f"{self._owner} takes no y. Where labels are public, fit one "
+                "synthesizer to the arrays of each label."
+            )
+
+    def _public_facts(self, schema: Schema) -> tuple[str, ...]:
+        return ("shape, dtype and range of the pixels; constructor parameters",)

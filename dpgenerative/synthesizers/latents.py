@@ -1,0 +1,326 @@
+"""What autoencoders of tables and of arrays share: loss, latents, and their release."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from dpgenerative._random import Streams
+from dpgenerative._validation import Check, check_option, count, number, option, refuse
+from dpgenerative.fitting.options import BatchTerm, Options
+from dpgenerative.fitting.recipe import RULES, ModelRecipe, Rule, Scale, resolved
+from dpgenerative.models.divergences import LATENT_DIVERGENCES, Latents
+from dpgenerative.models.priors import (
+    LatentCells,
+    MixturePrior,
+    NormalPrior,
+    Prior,
+    SparsePrior,
+    gaussian_of_moments,
+    mixture_of_moments,
+)
+from dpgenerative.models.probing import check_memory, check_prior
+from dpgenerative.models.vae import Autoencoder
+from dpgenerative.privacy.latents import Refinement, release_distribution
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.steps import Divergence, Objective
+from dpgenerative.synthesizers.base import Synthesizer
+
+PRIORS: dict[str, Callable[[int], Prior]] = {
+    "normal": NormalPrior,
+    "mixture": MixturePrior.on_axes,
+    "sparse": SparsePrior,
+}
+SCORE_CELLS = 2**23
+"""Logits that scoring holds at a time."""
+
+
+@dataclass(frozen=True)
+class LatentOptions(Options):
+    """Latents of an autoencoder: their number, their loss, and their distribution.
+
+    Parameters
+    ----------
+    latent_dim : int or "auto", default="auto"
+        Number of latents; "auto" with a Prior object is that of its samples.
+    hidden_units : int or "auto", default="auto"
+        Width of the hidden layers of encoder and decoder, at least 1.
+    beta : float or "auto", default="auto"
+        Weight of the divergence of every record's posterior from the prior. Below 1
+        latents say more of a record; the distribution that rows are drawn from is
+        fitted to them by `prior_budget`.
+    n_draws : int or "auto", default="auto"
+        Draws from every record's posterior per step; they count as one record. "auto"
+        is 2 for tables, 1 for arrays.
+    prior_budget : float in [0, 1) or "auto", default="auto"
+        Share of the budget for the moments of the trained latents; `sample` then draws
+        them from `latent_distribution`, fitted to these moments (and drawn towards
+        N(0, I) where they are mostly noise). 0 draws from `prior` itself. "auto" is .05
+        for the normal prior and 0 for others.
+    latent_distribution : {"gaussian", "mixture"}, default="gaussian"
+        Distribution of the trained latents that `prior_budget` pays for: one Gaussian;
+        or one per orthant of its four main axes, of their own means and weights and one
+        covariance.
+    """
+
+    latent_dim: int | str = "auto"
+    hidden_units: int | str = "auto"
+    beta: float | str = "auto"
+    n_draws: int | str = "auto"
+    prior_budget: float | str = "auto"
+    latent_distribution: str = "gaussian"
+
+    checks: ClassVar[Mapping[str, Check]] = {
+        "latent_dim": count(1, ["auto"]),
+        "hidden_units": count(1, ["auto"]),
+        "beta": number(low=0, closed="left", also=["auto"]),
+        "n_draws": count(1, ["auto"]),
+        "prior_budget": number(low=0, high=1, closed="left", also=["auto"]),
+        "latent_distribution": option("gaussian", "mixture"),
+    }
+
+
+@dataclass(frozen=True)
+class AutoencoderRecipe(ModelRecipe):
+    """PriVAE as a recipe, whatever its networks.
+
+    Attributes
+    ----------
+    architecture : LatentOptions
+    prior : str or Prior
+    term : BatchTerm
+        Divergence of a partition's latents from the prior.
+    """
+
+    architecture: Any
+    prior: str | Prior
+    term: BatchTerm
+
+    default_draws: ClassVar[int] = 1
+    """Draws of the latents of a row per step, where they are "auto"."""
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **RULES,
+        "prior_budget": lambda scale: 0.05,
+        "n_steps": lambda scale: max(
+            50, min(2000 if scale.epsilon is None else 1000, scale.n_rows // 10)
+        ),
+        "learning_rate": lambda scale: 0.003 if scale.epsilon is None else 0.02,
+    }
+
+    @property
+    def reach(self) -> str:  # type: ignore[override]
+        """The encoder, which is all that the divergences of this package see."""
+        return "" if callable(self.term.divergence) else "encoder"
+
+    def check(self, owner: str) -> None:
+        self._check_prior(owner)
+        self._check_divergence(owner)
+
+    def _check_prior(self, owner: str) -> None:
+        if isinstance(self.prior, str):
+            check_option(owner, "prior", self.prior, list(PRIORS))
+            return
+        for method in ("log_prob", "sample"):
+            if not callable(getattr(self.prior, method, None)):
+                refuse(owner, "prior", f"needs a method {method}", self.prior)
+        width = check_prior(owner, self.prior)
+        if self.architecture.latent_dim not in ("auto", width):
+            rule = f"must be {width}, the width of the prior's samples, or 'auto'"
+            refuse(owner, "latent_dim", rule, self.architecture.latent_dim)
+
+    def _check_divergence(self, owner: str) -> None:
+        divergence, prior, width = self.term.divergence, self.prior, 4
+        if not callable(divergence):
+            options = [None, *LATENT_DIVERGENCES]
+            check_option(owner, "divergence", divergence, options)
+            return
+        generator = torch.Generator().manual_seed(0)
+        if isinstance(self.architecture.latent_dim, int):
+            width = self.architecture.latent_dim
+        law = PRIORS[prior](width) if isinstance(prior, str) else prior
+        width = law.sample(1, generator).shape[1]
+
+        def use(n: int) -> Tensor:
+            draws = torch.randn(n, 4, width, generator=generator)
+            latents = Latents(draws[:, 2:], draws[:, 0], draws[:, 1])
+            return divergence(latents, law, generator)
+
+        check_memory(owner, "divergence", divergence, use)
+
+    def latent_share(self, scale: Scale) -> float:
+        is_auto = self.architecture.prior_budget == "auto"
+        if is_auto and self.prior != "normal":
+            return 0.0
+        return float(self._value("prior_budget", scale))
+
+    def _value(self, name: str, scale: Scale) -> Any:
+        return resolved(self.architecture, name, self.rules, scale)
+
+    def _prior(self, scale: Scale) -> tuple[Prior, int]:
+        """Return the prior, and the number of latents."""
+        if isinstance(self.prior, str):
+            latent_dim = self._value("latent_dim", scale)
+            return PRIORS[self.prior](latent_dim), latent_dim
+        return self.prior, self.prior.sample(1, torch.Generator()).shape[1]
+
+    def objective(
+        self,
+        model: Autoencoder,
+        transformer: Any,
+        rows: Any,
+        streams: Streams,
+        device: str,
+    ) -> Objective:
+        codes = torch.from_numpy(transformer.encode(rows)).to(device)
+        n_draws = self.architecture.n_draws
+        n_draws = self.default_draws if n_draws == "auto" else int(n_draws)
+
+        def objective(rows: Tensor) -> tuple[Tensor, Tensor | None]:
+            shape = (len(rows), n_draws, model.latent_dim)
+            noise = torch.randn(shape, generator=streams.draws, device=device)
+            bound, latents = model(codes[rows], noise)
+            if self.term.divergence is None:
+                return -bound, None
+            posterior = torch.stack([latents.mean, latents.log_variance], 1)
+            return -bound, torch.cat([latents.draws, posterior], 1)
+
+        return objective
+
+    def batch_term(self, model: Autoencoder, streams: Streams) -> Divergence | None:
+        found = self.term.divergence
+        if found is None:
+            return None
+        divergence: Callable[..., Tensor] = (
+            LATENT_DIVERGENCES[found] if isinstance(found, str) else found
+        )
+
+        def term(stacked: Tensor) -> Tensor:
+            latents = Latents(stacked[:, :-2], stacked[:, -2], stacked[:, -1])
+            return self.term.weight * divergence(latents, model.prior, streams.draws)
+
+        return term
+
+    def finish(
+        self,
+        model: Any,
+        transformer: Any,
+        rows: Any,
+        plan: PrivacyPlan,
+        mechanisms: Mechanisms,
+        streams: Streams,
+    ) -> None:
+        if math.isfinite(plan.prior_multiplier):
+            codes = torch.from_numpy(transformer.encode(rows))
+            model.latent_distribution = self._released(
+                model, codes, plan, mechanisms, streams
+            )
+
+    def _released(
+        self,
+        model: Autoencoder,
+        codes: Tensor,
+        plan: PrivacyPlan,
+        mechanisms: Mechanisms,
+        streams: Streams,
+    ) -> Prior:
+        """Release moments of the latents; return the distribution fitted to them."""
+        k, device = model.latent_dim, streams.draws.device
+
+        def draw(rows: Tensor) -> Tensor:
+            shape = (len(rows), 1, k)
+            noise = torch.randn(shape, generator=streams.draws, device=device)
+            return model.latents(rows.to(device), noise).draws[:, 0]
+
+        is_mixture = self.architecture.latent_distribution == "mixture"
+        refinement = Refinement(LatentCells.of_gaussian, mixture_of_moments)
+        return release_distribution(
+            draw, codes, k, plan, mechanisms, gaussian_of_moments,
+            refinement if is_mixture else None,
+        )  # fmt: skip
+
+    def log_density(
+        self, model: Autoencoder, transformer: Any, rows: Any, n_draws: int = 64
+    ) -> np.ndarray:
+        """Return an importance-weighted lower bound of the log-probability."""
+        codes = torch.from_numpy(transformer.encode(rows))
+        generator = torch.Generator().manual_seed(0)
+        size = max(1, SCORE_CELLS // (n_draws * model.n_numbers))
+        parts = []
+        with torch.no_grad():
+            for part in codes.split(size):
+                shape = (len(part), n_draws, model.latent_dim)
+                noise = torch.randn(shape, generator=generator)
+                parts.append(model.log_likelihood(part, noise))
+        return torch.cat(parts).double().numpy()
+
+
+class LatentMethods(Synthesizer):
+    """What a fitted autoencoder says of rows and of points of its latent space."""
+
+    @property
+    def _recipe(self) -> AutoencoderRecipe:
+        raise NotImplementedError
+
+    def score_samples(self, X: Any, y: Any = None, n_draws: int = 64) -> np.ndarray:
+        """Return a lower bound of every row's log-density; not private if the rows are.
+
+        Densities are in data units for numbers without a resolution, probabilities for
+        integers, levels and missing values. The bound is importance-weighted (Burda et
+        al. 2016): it rises with the number of draws towards the log-density.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,), optional
+            Needed where y was fitted.
+        n_draws : int, default=64
+            Draws from every row's posterior.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        count()(self._owner, "n_draws", n_draws)
+        rows = self._joined(X, y)
+        bounds = self._recipe.log_density(self._model, self._transformer, rows, n_draws)
+        return bounds + self._transformer.log_within(rows)
+
+    def encode(self, X: Any, y: Any = None) -> np.ndarray:
+        """Return the posterior mean of every row's latents; not private if rows are.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,), optional
+            Needed where y was fitted.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, latent_dim)
+        """
+        check_is_fitted(self)
+        codes = torch.from_numpy(self._transformer.encode(self._joined(X, y)))
+        with torch.no_grad():
+            mean, _ = self._model.encode(codes)
+        return mean.numpy()
+
+    def _points(self, Z: Any) -> Tensor:
+        """Return points of the latent space, or say what does not fit."""
+        check_is_fitted(self)
+        z = torch.as_tensor(np.asarray(Z, dtype=np.float32))
+        k = self._model.latent_dim
+        if z.ndim != 2 or z.shape[1] != k:
+            raise ValueError(
+                f"{self._owner}.decode takes points of shape (n_samples, {k}); got "
+                f"shape {tuple(z.shape)}."
+            )
+        return z

@@ -1,0 +1,138 @@
+"""What the privacy report notes of a domain, and what was public of it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+
+import pandas as pd
+
+from dpgenerative.encoding.codecs import Codec
+from dpgenerative.encoding.values import NO_LEVELS, NO_NUMBERS
+from dpgenerative.tables.schema import Schema
+
+MOSTLY_MISSING = 0.5
+"""Released share of missing values, and of those too rare to be found, from which a
+column without known levels is lost."""
+NEARLY_MISSING = 0.95
+"""The same for columns of numbers, times and stated levels."""
+LOST = (
+    "No value was frequent enough to be found in {}: what is sampled there means "
+    "nothing.",
+    "Most values in {} are missing or too rare to be found: most that are sampled say "
+    "no more.",
+    "Most values in {} are missing, or neither dates nor texts in ISO 8601.",
+    "Nearly all values in {} are missing, or not of the kind or levels stated.",
+)
+LOST_ADVICE = (
+    'State levels or a kind in a Schema ("datetime" reads Python\'s dates), declare '
+    'identifiers (role="id"), derive levels or numbers from texts, lists and times of '
+    "day, or leave such columns out."
+)
+
+
+def public_facts(schema: Schema, stated: Schema) -> tuple[str, ...]:
+    """Return what the schema, dtypes and parameters gave away for free."""
+    columns = schema.columns
+    told = {
+        "bounds of": [c for c in columns if c.numeric and c.lower is not None],
+        "resolution of": [c for c in columns if c.resolution is not None],
+        "no missing values in": [c for c in columns if not c.nullable],
+        "levels of": [c for c in columns if not c.numeric and c.levels is not None],
+        "identifiers, which are not read:": [
+            c for c in stated.columns if c.role == "id"
+        ],
+    }
+    facts = ["column names, order, dtypes and kinds; constructor parameters"]
+    for fact, found in told.items():
+        if found:
+            facts.append(f"{fact} {listed([c.name for c in found])}")
+    for each in stated.constraints:
+        kind = type(each).__name__
+        facts.append(f"constraint {kind} on {listed(each.columns)}")
+    return tuple(facts)
+
+
+def lost_columns(schema: Schema, codecs: Sequence[Codec]) -> str:
+    """Say of which columns little or nothing was released, and what to do."""
+    empty, rare, undated, unread = [], [], [], []
+    for codec in codecs:
+        column = schema[codec.column.name]
+        found = codec.column
+        mostly_missing = codec.unnamed_mass > MOSTLY_MISSING
+        nothing = (NO_LEVELS, NO_NUMBERS, (found.other,))
+        if column.levels is None and found.levels in nothing:
+            empty.append(column.name)
+        elif column.kind == "categorical" and column.levels is None and mostly_missing:
+            rare.append(column.name)
+        elif pd.api.types.is_object_dtype(codec.dtype) and column.temporal:
+            undated += [column.name] if mostly_missing else []
+        elif codec.unnamed_mass > NEARLY_MISSING:
+            unread.append(column.name)
+    said = [
+        text.format(listed(names))
+        for text, names in zip(LOST, (empty, rare, undated, unread), strict=True)
+        if names
+    ]
+    return " ".join([*said, LOST_ADVICE]) if said else ""
+
+
+def listed(names: Sequence[Hashable]) -> str:
+    """Return names as a list in words."""
+    return ", ".join(str(name) for name in names)
+
+
+def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
+    """Yield what the domain that was found leaves out, and how to state it."""
+    pairs = [(schema[codec.column.name], codec.column) for codec in codecs]
+    others = [a.name for a, b in pairs if a.levels is None and b.other is not None]
+    if others:
+        yield (
+            f"Levels of {listed(others)} were found privately; all values that are "
+            "too rare to be found share one level, `other` of the column. Where the "
+            "list of levels is public, state it in a Schema: none is lost then."
+        )
+    if names := [a.name for a, b in pairs if a.numeric and a.lower is None]:
+        yield (
+            f"Bounds of {listed(names)} were found privately, from noisy counts: "
+            "values beyond those of schema_ were moved to them. State bounds in a "
+            "Schema: no tail is cut then, and nothing is spent on finding them."
+        )
+    if names := [a.name for a, b in pairs if a.nullable and not b.nullable]:
+        yield (
+            f"Missing values of {listed(names)}, if there are any, are too few to be "
+            "told from noise: none is sampled. State nullable=True in a Schema to have "
+            "them as they were counted, or nullable=False to spend nothing on them."
+        )
+
+
+def unit_notes(noise: str, rows_per_unit: int) -> tuple[str, ...]:
+    """Return what holds of every fit, and of the noise chosen."""
+    unit = (
+        "The privacy unit is one row: a person with k rows gets k times epsilon (and "
+        "a larger delta). Aggregate to one row per person before fitting, or state "
+        "max_rows_per_unit."
+    )
+    if rows_per_unit > 1:
+        unit = (
+            f"The privacy unit is a person with at most {rows_per_unit} rows. Nothing "
+            "here counts them: whoever prepared the table answers for it."
+        )
+    notes = [
+        unit,
+        "Each call of fit on the same rows spends this much again.",
+        "Not covered: what a fitted model says of private rows (score_samples, encode "
+        "and the like), timing, memory.",
+    ]
+    if noise == "secure":
+        notes.append(
+            "secure=True: noise and batches came from the operating system's "
+            "cryptographic generator, every normal the sum of several."
+        )
+    if noise == "reproducible":
+        notes.insert(
+            0,
+            "reproducible=True: noise and batches follow random_state; whoever knows "
+            "the seed can remove the noise and undo the guarantee, and nothing is "
+            "promised across two fits with one seed: their noise is the same.",
+        )
+    return tuple(notes)

@@ -1,0 +1,410 @@
+"""Synthesizers of tables: what they read, how samples are chosen and returned."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.utils.validation import check_is_fitted
+
+from dpgenerative._random import torch_generator
+from dpgenerative._validation import (
+    Check,
+    check_instance,
+    check_option,
+    count,
+    number,
+    refuse,
+)
+from dpgenerative.encoding.values import identifiers
+from dpgenerative.exceptions import LostColumnWarning, SamplingError
+from dpgenerative.fitting.domain import TableDomain
+from dpgenerative.fitting.fit import Fitted
+from dpgenerative.fitting.public import domain_of, public_table
+from dpgenerative.fitting.recipe import ModelRecipe
+from dpgenerative.synthesizers.base import Data, Synthesizer
+from dpgenerative.synthesizers.conditional import Candidates
+from dpgenerative.synthesizers.notes import (
+    domain_notes,
+    listed,
+    lost_columns,
+    public_facts,
+)
+from dpgenerative.tables.arrow import in_pandas
+from dpgenerative.tables.column import Column
+from dpgenerative.tables.containers import (
+    TableFormat,
+    as_table,
+    labels,
+    select_columns,
+)
+from dpgenerative.tables.schema import Schema
+
+SAMPLE_CHUNK = 2**16
+
+
+class TableSynthesizer(Synthesizer):
+    """Differentially private synthesizer of mixed-type tables, of any recipe.
+
+    Learns the joint distribution of a table under (epsilon, delta)-differential privacy
+    for adding or removing one row, and samples new tables of the same columns and
+    dtypes. All that `fit` leaves behind, and all that is drawn from it, is covered,
+    whatever the recipe does with the gradients and cells that it is given.
+
+    Parameters
+    ----------
+    recipe : ModelRecipe
+        The model (`fitting.recipe`).
+    epsilon, delta, max_rows_per_unit, clipping, max_grad_norm, n_partitions, divergence
+        See `DPHFlowSynthesizer`, as for all that follow.
+    schema, categorical_features, marginal_budget, optimizer, n_steps, batch_size
+        The recipe's rules say what "auto" stands for.
+    device, random_state, noise, verbose
+        See `DPHFlowSynthesizer`.
+    """
+
+    schema: Schema | None
+    categorical_features: Any
+    marginal_budget: float | str
+    _checks: ClassVar[Mapping[str, Check]] = {
+        **Synthesizer._checks,
+        "schema": partial(check_instance, kind=Schema),
+        "marginal_budget": number(low=0, high=1, also=["auto"]),
+    }
+
+    def __init__(
+        self,
+        recipe: ModelRecipe | None = None,
+        epsilon: float | None = 1.0,
+        delta: float = 1e-5,
+        *,
+        max_rows_per_unit: int = 1,
+        clipping: Any = "flat",
+        max_grad_norm: float | str = 1.0,
+        n_partitions: int = 16,
+        divergence: Any = None,
+        schema: Schema | None = None,
+        categorical_features: Any = "from_dtype",
+        marginal_budget: float | str = "auto",
+        optimizer: Any = None,
+        n_steps: int | str = "auto",
+        batch_size: int | str = "auto",
+        device: str = "auto",
+        random_state: Any = None,
+        noise: str = "fresh",
+        verbose: int = 0,
+    ) -> None:
+        self.recipe = recipe
+        self.epsilon = epsilon
+        self.delta = delta
+        self.max_rows_per_unit = max_rows_per_unit
+        self.clipping = clipping
+        self.max_grad_norm = max_grad_norm
+        self.n_partitions = n_partitions
+        self.divergence = divergence
+        self.schema = schema
+        self.categorical_features = categorical_features
+        self.marginal_budget = marginal_budget
+        self.optimizer = optimizer
+        self.n_steps = n_steps
+        self.batch_size = batch_size
+        self.device = device
+        self.random_state = random_state
+        self.noise = noise
+        self.verbose = verbose
+
+    # Public methods -------------------------------------------------------------
+
+    def sample(
+        self,
+        n_samples: int | None = None,
+        random_state: Any = None,
+        *,
+        given: Mapping[Hashable, Any] | pd.DataFrame | None = None,
+        impute: bool = False,
+        max_tries: int = 1000,
+    ) -> Any:
+        """Draw new rows, each of which follows the model.
+
+        Parameters
+        ----------
+        n_samples : int, optional
+            Number of rows, at least 1. None means 1, or one per row of a table given.
+        random_state : int, RandomState instance or None, default=None
+            None gives fresh rows at every call; an int the same rows.
+        given : mapping or DataFrame, optional
+            Conditions by column name (`tables.conditions`): a value, a list of
+            values, an interval ``(low, high)`` with its ends, or None for missing. A
+            table instead asks for one completion of every row: columns that it lacks
+            are drawn given those that it has; values beyond its bounds, and levels
+            that were not found, count as the nearest bound and as `other`. **Where
+            its rows are private, so are their completions.** Columns are named as in
+            `schema_`.
+        impute : bool, default=False
+            Fill in the missing values of a table given, by values. False takes them
+            for what is given: missing.
+        max_tries : int, default=1000
+            Most candidates drawn per row (and for no fewer than 500 rows) where those
+            that break a condition or constraint are drawn again.
+
+        Returns
+        -------
+        X : DataFrame or ndarray of shape (n_samples, n_features)
+            In the container, columns and dtypes that were fitted; ``(X, y)`` where y
+            was fitted too. Rows of a table given keep its order and index.
+
+        Raises
+        ------
+        ValueError
+            For conditions that do not fit their columns.
+        SamplingError
+            When too few candidates satisfy what is asked; the text gives the rate.
+
+        Notes
+        -----
+        Sampling only reads what `fit` released: it spends nothing. How rows are had
+        from candidates, and when exactly: :doc:`/conditional`.
+        """
+        check_is_fitted(self)
+        given = in_pandas(f"{self._owner}.sample", given)
+        self._check_given(given, impute, max_tries)
+        n_samples = self._n_wanted(n_samples, given)
+        cells, places = self._sampling_streams(random_state)
+        generator, rng = torch_generator(cells), np.random.default_rng(places)
+        if given is None and not self.schema_.constraints:
+            frame = self._rows(n_samples, generator, rng)
+        else:
+            recipe = self._recipe
+            candidates = Candidates(
+                self._owner, self._transformer, self.schema_,
+                lambda n, shares: recipe.draw_given(
+                    self._model, n, shares, generator, rng
+                ),
+                recipe.can_clamp(self._model), rng, max_tries, self._open_levels(),
+            )  # fmt: skip
+            if isinstance(given, pd.DataFrame):
+                frame = candidates.completing(given, impute)
+            else:
+                frame = candidates.satisfying(n_samples, given or {})
+        return self._returned(frame, rng, given)
+
+    def score_samples(self, X: Any, y: Any = None) -> np.ndarray:
+        """Return the log-density of every row; not private if the rows are.
+
+        Densities are in data units for numbers without a resolution, probabilities for
+        integers, levels and missing values.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,), optional
+            Needed where y was fitted.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        frame = self._joined(X, y)
+        cells = self._recipe.log_density(self._model, self._transformer, frame)
+        return cells + self._transformer.log_within(frame)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return the mean of `score_samples`; not private if the rows are."""
+        return float(np.mean(self.score_samples(X, y)))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
+
+    # What is read ---------------------------------------------------------------
+
+    @property
+    def _recipe(self) -> ModelRecipe:
+        recipe = self.recipe
+        if not isinstance(recipe, ModelRecipe):
+            refuse(self._owner, "recipe", "must be a ModelRecipe", recipe)
+        return recipe
+
+    def _read(self, X: Any, y: Any, public: Any, allow_empty: bool) -> Data:
+        frame, layout = as_table(self._owner, X, y, allow_empty=allow_empty)
+        schema = self._stated().resolve(frame, self._nominal(frame, layout))
+        names = list(schema.modelled.names)
+        if not names:
+            raise ValueError(f"{self._owner} needs a column that is no identifier.")
+        self._recipe.check_schema(self._owner, schema.modelled)
+        ids = [c.name for c in schema.columns if c.role == "id"]
+        layout = replace(layout, ids=tuple((n, frame.dtypes[n]) for n in ids))
+        if public is not None:
+            public = public_table(self._owner, public, frame, layout)
+            public = select_columns(public, names)
+            schema = domain_of(schema, public)
+        domain = self._domain(schema.modelled)
+        return Data(select_columns(frame, names), layout, schema, domain, public)
+
+    def _domain(self, schema: Schema) -> TableDomain:
+        """Return what the fit learns of these columns, in the model's order."""
+        ordered = self._recipe.ordered(schema)
+        return TableDomain(ordered, self._stated().with_missing)
+
+    def _assumed_domain(self) -> TableDomain:
+        some = Schema([Column("x", "continuous", lower=0, upper=1)])
+        stated = self._stated()
+        return self._domain(stated if len(stated) else some)
+
+    def _stated(self) -> Schema:
+        """Return what the schema states; one of constraints alone has no columns."""
+        return Schema([]) if self.schema is None else self.schema
+
+    def _nominal(self, frame: pd.DataFrame, layout: TableFormat) -> list[Hashable]:
+        """Return the names in `categorical_features`."""
+        chosen = self.categorical_features
+        about = self._owner, "categorical_features"
+        if chosen is None or isinstance(chosen, str):
+            check_option(*about, chosen, ["from_dtype", None])
+            return []
+        names = list(layout.x_names)
+        chosen = labels(list(chosen))
+        if chosen.dtype == bool:
+            if len(chosen) != len(names):
+                refuse(*about, f"must have length {len(names)}", chosen.tolist())
+            return [name for name, flag in zip(names, chosen, strict=True) if flag]
+        by_index = chosen.dtype.kind in "iu" and not layout.is_named
+        if by_index and not all(0 <= i < len(names) for i in chosen):
+            refuse(*about, f"must lie in [0, {len(names)})", chosen.tolist())
+        found = [names[i] for i in chosen] if by_index else chosen.tolist()
+        unknown = [name for name in found if name not in names]
+        if unknown:
+            refuse(*about, "must name columns of X", unknown)
+        return found
+
+    def _joined(self, X: Any, y: Any) -> pd.DataFrame:
+        """Return X and y as the fitted joint table, or say what does not fit."""
+        frame, layout = as_table(self._owner, X, y)
+        if (layout.y_name is None) != (self._layout.y_name is None):
+            wanted = "needs y too" if self._layout.y_name is not None else "takes no y"
+            raise ValueError(f"{self._owner} was fitted so that score {wanted}.")
+        names = list(layout.x_names)
+        if layout.is_named and self._layout.is_named:
+            unseen = [c for c in layout.x_names if c not in self._layout.x_names]
+            absent = [c for c in self._layout.x_names if c not in layout.x_names]
+            if unseen or absent:
+                raise ValueError(
+                    f"{self._owner} was fitted on other columns; unseen: {unseen}, "
+                    f"absent: {absent}."
+                )
+            names = list(self._layout.x_names)
+        elif len(layout.x_names) != self.n_features_in_:
+            raise ValueError(
+                f"X has {len(layout.x_names)} features, but {self._owner} is expecting "
+                f"{self.n_features_in_} features as input."
+            )
+        joined = select_columns(frame, names).set_axis(
+            labels(self._layout.x_names), axis=1
+        )
+        if layout.y_name is not None:
+            joined = joined.assign(**{"__y": frame[layout.y_name]})
+            joined = joined.rename(columns={"__y": self._layout.y_name})
+        # By dtype: what fails to convert a value would name it.
+        Schema(c for c in self.schema_.modelled.columns if c.numeric).resolve(joined)
+        return joined
+
+    # What the report says -------------------------------------------------------
+
+    def _public_facts(self, schema: Schema) -> tuple[str, ...]:
+        return public_facts(schema, self._stated())
+
+    def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
+        codecs = fitted.transformer.codecs
+        lost = lost_columns(schema, codecs)
+        found = domain_notes(schema, codecs)
+        return (*filter(None, [lost]), *super()._notes(schema, fitted), *found)
+
+    def _warn(self, schema: Schema) -> None:
+        if lost := lost_columns(schema, self._transformer.codecs):
+            warnings.warn(lost, LostColumnWarning, stacklevel=4)
+        super()._warn(schema)
+
+    # Samples --------------------------------------------------------------------
+
+    def _rows(
+        self, n: int, generator: torch.Generator, rng: np.random.Generator
+    ) -> pd.DataFrame:
+        parts = []
+        for start in range(0, n, SAMPLE_CHUNK):
+            size = min(SAMPLE_CHUNK, n - start)
+            codes, inside = self._recipe.draw(self._model, size, generator, rng)
+            parts.append(self._transformer.decode(codes, inside))
+        return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+
+    def _check_given(self, given: Any, impute: Any, max_tries: Any) -> None:
+        owner = f"{self._owner}.sample"
+        is_table = isinstance(given, pd.DataFrame)
+        if not is_table and not isinstance(given, (Mapping, type(None))):
+            refuse(owner, "given", "must be a mapping or a DataFrame", given)
+        if is_table and (not len(given) or given.columns.has_duplicates):
+            rule = "needs rows and distinct column names"
+            refuse(owner, "given", rule, given.columns.tolist())
+        check_option(owner, "impute", impute, [True, False])
+        if impute and not is_table:
+            refuse(owner, "impute", "needs a DataFrame given", impute)
+        count()(owner, "max_tries", max_tries)
+
+    def _n_wanted(self, n_samples: Any, given: Any) -> int:
+        if isinstance(given, pd.DataFrame):
+            if n_samples is not None and n_samples != len(given):
+                rule = f"must be None or {len(given)}, the number of rows given"
+                refuse(self._owner, "n_samples", rule, n_samples)
+            return len(given)
+        if n_samples is None:
+            return 1
+        count()(self._owner, "n_samples", n_samples)
+        return int(n_samples)
+
+    def _open_levels(self) -> list[Hashable]:
+        """Return the columns whose levels nobody stated: others occur."""
+        stated = {c.name for c in self._stated().columns if c.levels is not None}
+        return [
+            codec.column.name
+            for codec in self._transformer.codecs
+            if codec.column.kind == "categorical"
+            and not isinstance(codec.dtype, pd.CategoricalDtype)
+            and codec.column.name not in stated
+        ]
+
+    def _returned(self, frame: Any, rng: np.random.Generator, given: Any) -> Any:
+        """Return sampled rows, identifiers included, as the table was that was fitted.
+
+        Whatever made them: a column that is not nullable has no missing value.
+        """
+        frame = self._with_ids(frame, rng, given)
+        complete = [c.name for c in self.schema_.columns if not c.nullable]
+        broken = [name for name in complete if frame[name].isna().any()]
+        if broken:
+            raise SamplingError(
+                f"{self._owner}: values are missing in {listed(broken)}, where the "
+                "schema has none. What is given, or a constraint's repair, puts them "
+                "there."
+            )
+        return self._layout.restore(frame)
+
+    def _with_ids(
+        self, frame: pd.DataFrame, rng: np.random.Generator, given: Any
+    ) -> pd.DataFrame:
+        """Return sampled rows with new identifiers, or those of the rows given."""
+        for name, dtype in self._layout.ids:
+            if isinstance(given, pd.DataFrame) and name in given.columns:
+                frame[name] = given[name].astype(dtype)
+            else:
+                made = identifiers(self.schema_[name], len(frame), dtype, rng)
+                frame[name] = made.set_axis(frame.index)
+        return frame
