@@ -209,7 +209,7 @@ def test_public_rows_train_once(path, monkeypatch):
 def test_nothing_is_released_twice(secure, path, monkeypatch):
     monkeypatch.setattr(Counter, "calls", [], raising=False)
     monkeypatch.setattr(
-        Synthesizer, "_mechanisms", lambda _, s: Counter(s.counts, s.gradients)
+        DPHFlowSynthesizer, "_mechanisms", lambda _, s: Counter(s.counts, s.gradients)
     )
     make = {**FAST, "noise": "secure" if secure else "fresh", "max_grad_norm": "auto"}
     interrupt(DPHFlowSynthesizer().set_params(**make), ROWS, path)

@@ -208,30 +208,51 @@ CONFIGURATIONS = {
         )
     },
     "public": {"public": table(60, seed=1), "batch_size": 10**6},
-    "blocks": {"architecture__n_blocks": 2, "architecture__linear": "lu", "architecture__hidden_units": 4},
+    "blocks": {
+        "architecture__n_blocks": 2,
+        "architecture__linear": "lu",
+        "architecture__hidden_units": 4,
+    },
     "variational": {
-        "architecture__n_blocks": 2, "architecture__linear": "low-rank", "architecture__dequantization": "variational",
+        "architecture__n_blocks": 2,
+        "architecture__linear": "low-rank",
+        "architecture__dequantization": "variational",
         "architecture__hidden_units": 4,
     },
     "divergence": {"divergence": "mmd", "n_partitions": 4},
-    "unanchored": {"architecture__anchored": False, "architecture__n_blocks": 1, "architecture__hidden_units": 4},
+    "unanchored": {
+        "architecture__anchored": False,
+        "architecture__n_blocks": 1,
+        "architecture__hidden_units": 4,
+    },
     "automatic norm": {"max_grad_norm": "auto"},
     "per-unit": {"clipping": "per-unit"},
     "sparsified": {"clipping": "sparsified"},
     "vae": {"estimator": DPVAESynthesizer},
-    "vae mixture": {"estimator": DPVAESynthesizer, "architecture__latent_distribution": "mixture"},
-    "vae draws": {"estimator": DPVAESynthesizer, "architecture__n_draws": 3, "prior": "sparse"},
+    "vae mixture": {
+        "estimator": DPVAESynthesizer,
+        "architecture__latent_distribution": "mixture",
+    },
+    "vae draws": {
+        "estimator": DPVAESynthesizer,
+        "architecture__n_draws": 3,
+        "prior": "sparse",
+    },
     "vae term-wise": {"estimator": DPVAESynthesizer, "divergence": "kl"},
     "vae label": {"estimator": DPVAESynthesizer, "conditional": "smokes"},
     "vae public": {"estimator": DPVAESynthesizer, "public": table(60, seed=1)},
     "vae micro": {
-        "estimator": DPVAESynthesizer, "divergence": "mmd", "divergence__aggregation": "micro",
+        "estimator": DPVAESynthesizer,
+        "divergence": "mmd",
+        "divergence__aggregation": "micro",
     },
     "vae batch": {
-        "estimator": DPVAESynthesizer, "divergence": "mmd", "divergence__aggregation": "batch",
+        "estimator": DPVAESynthesizer,
+        "divergence": "mmd",
+        "divergence__aggregation": "batch",
         "max_grad_norm": "auto",
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -369,24 +390,30 @@ def behind(door):
 SMALL = {"n_steps": 3, "batch_size": 10**6, "random_state": 0}
 DOORS = {
     "classifier": SyntheticClassifier(
-        DPHFlowSynthesizer().set_params(**SMALL), LogisticRegression(), n_samples=200,
+        DPHFlowSynthesizer(**SMALL),
+        LogisticRegression(),
+        n_samples=200,
         random_state=0,
     ),
     "regressor": SyntheticRegressor(
-        DPVAESynthesizer().set_params(**SMALL, conditional="member"), n_samples=200, random_state=0
+        DPVAESynthesizer(**SMALL, conditional="member"), n_samples=200, random_state=0
     ),
     "search": PrivateSearch(
-        DPHFlowSynthesizer().set_params(**SMALL),
-        {"architecture__n_bins": [4, 8], "max_grad_norm": [1.0, "auto"]}, mean_trials=3.0,
+        DPHFlowSynthesizer(**SMALL),
+        {"architecture__n_bins": [4, 8], "max_grad_norm": [1.0, "auto"]},
+        mean_trials=3.0,
     ),
     "search of a classifier": PrivateSearch(
         SyntheticClassifier(
-            DPVAESynthesizer().set_params(**SMALL), LogisticRegression(), n_samples=200,
+            DPVAESynthesizer(**SMALL),
+            LogisticRegression(),
+            n_samples=200,
             random_state=0,
         ),
-        {"synthesizer__n_bins": [4, 8]}, mean_trials=3.0,
+        {"synthesizer__architecture__n_bins": [4, 8]},
+        mean_trials=3.0,
     ),
-}  # fmt: skip
+}
 
 
 def numbers(frame, target):
