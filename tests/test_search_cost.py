@@ -34,7 +34,7 @@ Y = X[:, 0] > 0
 
 
 def flow(**params):
-    return DPHFlowSynthesizer(**{"n_steps": 3, "delta": 1e-6, **params})
+    return DPHFlowSynthesizer().set_params(**{"n_steps": 3, "delta": 1e-6, **params})
 
 
 def test_the_cost_of_a_grid_by_hand():
@@ -54,7 +54,9 @@ def test_the_cost_of_a_grid_by_hand():
 
 def test_folds_drawn_for_every_row_by_itself_carry_no_reservation():
     folds = PredefinedSplit(RNG.integers(2, size=len(X)))
-    grid = GridSearchCV(flow(), {"n_bins": [8, 9]}, cv=folds, refit=False).fit(X)
+    grid = GridSearchCV(
+        flow(), {"architecture__n_bins": [8, 9]}, cv=folds, refit=False
+    ).fit(X)
     cost = search_privacy(grid)
     assert cost.epsilon == pytest.approx(2.0)
     assert "assigns rows" not in str(cost)
@@ -71,7 +73,9 @@ def test_other_splitters_may_show_a_row_to_every_fit():
 
 
 def test_many_small_fits_cost_less_than_their_sum():
-    search = GridSearchCV(flow(epsilon=0.05), {"n_bins": [8]}, cv=2, refit=False)
+    search = GridSearchCV(
+        flow(epsilon=0.05), {"architecture__n_bins": [8]}, cv=2, refit=False
+    )
     search.fit(X)
     search.cv_results_["params"] *= 20  # as if it had tried that many
     assert search_privacy(search).epsilon == pytest.approx(1.0, rel=1e-3)
@@ -110,16 +114,20 @@ def test_the_cost_of_defaults_of_no_privacy_and_of_private_searches():
     assert search_privacy(search).epsilon == pytest.approx(1.0)
     search = GridSearchCV(flow(), {"epsilon": [None, 1.0]}, cv=2).fit(X)
     assert search_privacy(search).epsilon == math.inf
-    private = PrivateSearch(flow(), {"n_bins": [8]}, 0.7, 1e-6, mean_trials=1.2)
+    private = PrivateSearch(
+        flow(), {"architecture__n_bins": [8]}, 0.7, 1e-6, mean_trials=1.2
+    )
     search = GridSearchCV(private, {"holdout": [0.1]}, cv=2, refit=False).fit(X)
     assert search_privacy(search).epsilon == pytest.approx(0.7)
 
 
 def test_costs_that_cannot_be_stated():
     with pytest.raises(NotFittedError):
-        search_privacy(GridSearchCV(flow(), {"n_bins": [8]}))
+        search_privacy(GridSearchCV(flow(), {"architecture__n_bins": [8]}))
     with pytest.raises(ValueError, match="'delta' of search_privacy"):
-        search_privacy(GridSearchCV(flow(), {"n_bins": [8]}, cv=2).fit(X), delta=0)
+        search_privacy(
+            GridSearchCV(flow(), {"architecture__n_bins": [8]}, cv=2).fit(X), delta=0
+        )
     plain = GridSearchCV(Ridge(), {"alpha": [1.0]}, cv=2).fit(X, X[:, 0])
     with pytest.raises(TypeError, match="fits no synthesizer"):
         search_privacy(plain)
