@@ -221,10 +221,9 @@ def nearest_values(
 
 
 def bounded_by_edges(column: Column, low: float, high: float) -> Column:
-    """Return a column of a grid with the bounds that two edges of it imply."""
-    assert column.step is not None
-    first, last = math.ceil(low), math.floor(high)
-    return column.bounded(first * column.step, last * column.step)
+    """Return a column with a step, bounded by the steps between two edges."""
+    step = column.step or 1.0
+    return column.bounded(math.ceil(low) * step, math.floor(high) * step)
 
 
 def sought_ends(column: Column) -> np.ndarray:

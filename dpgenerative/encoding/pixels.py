@@ -129,7 +129,7 @@ def check_array(owner: str, X: Any, shape: tuple[int, int, int]) -> None:
     allowed = row_shapes(shape)
     if X.shape[1:] not in allowed:
         options = " or ".join(f"(n_samples, {', '.join(map(str, s))})" for s in allowed)
-        # How many they are is private.
+        # The number of images is private.
         got = f"(n_samples, {', '.join(map(str, X.shape[1:]))})" if X.ndim else "()"
         raise ValueError(f"{owner} takes images of shape {options}; got {got}.")
     if len(X) == 0:

@@ -41,7 +41,7 @@ def limits(dtype: Any) -> Any:
     """Return an object with the `min` and `max` of a dtype, infinite if not numeric."""
     scale = decimal_scale(dtype)
     if scale is not None:
-        # A little below, since the ends are no floats.
+        # A little below, since the ends themselves are not representable as floats.
         most = 10.0 ** (dtype.pyarrow_dtype.precision - scale) * (1 - 1e-15)
         most -= 10.0**-scale
         return SimpleNamespace(min=-most, max=most)
@@ -136,7 +136,7 @@ def _key(value: Any) -> Key | None:
 
 
 def dtype_with_levels(column: Column, dtype: Any) -> Any:
-    """Return the dtype of new values: categories the stated levels lack are added."""
+    """Return the dtype of new values: of the levels where its categories lack some."""
     levels = column.levels
     if not isinstance(dtype, pd.CategoricalDtype) or levels in (None, NO_LEVELS):
         return dtype

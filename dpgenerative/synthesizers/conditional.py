@@ -39,6 +39,7 @@ from dpgenerative._validation import refuse
 from dpgenerative.encoding.codecs import Codec, Segments
 from dpgenerative.encoding.increments import Increment
 from dpgenerative.encoding.transformer import TableTransformer, with_given
+from dpgenerative.encoding.values import floats
 from dpgenerative.exceptions import SamplingError
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives, check_condition, satisfies
@@ -464,19 +465,20 @@ def _held(owner: str, codec: Codec, values: pd.Series) -> pd.Series:
     Instants without a time zone are read on the clock of the column's.
     """
     column, dtype = codec.column, codec.dtype
+    missing = values.isna().to_numpy(bool)
+    lacks_zone = time_zone(dtype) is not None and time_zone(values.dtype) is None
     try:
-        if _is_local(values.dtype) and time_zone(dtype) is not None:
-            counts, missing = to_units(values, "us"), values.isna().to_numpy(bool)
-            counts = np.where(missing, 0.0, counts)
+        if lacks_zone and temporal_kind(values.dtype) == "datetime":
+            counts = np.where(missing, 0.0, to_units(values, "us"))
             held = from_units(counts, missing, "us", dtype).set_axis(values.index)
         else:
             held = values.astype(dtype)
         lost = np.zeros(len(values), dtype=bool)
         if column.temporal:
-            lost = np.isnan(to_units(held, "us")) & ~values.isna().to_numpy(bool)
+            lost = np.isnan(to_units(held, "us")) & ~missing
         elif column.numeric:
-            a, b = (each.to_numpy(float, na_value=np.nan) for each in (held, values))
-            lost = ~np.isclose(a, b, rtol=1e-3, equal_nan=True)
+            pair = floats(held), floats(values)
+            lost = ~np.isclose(*pair, rtol=1e-3, equal_nan=True)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"{owner}.sample: what is given for the column {column.name!r} does not "
@@ -488,10 +490,6 @@ def _held(owner: str, codec: Codec, values: pd.Series) -> pd.Series:
             f"{column.name!r} does not fit its dtype {dtype}."
         )
     return held
-
-
-def _is_local(dtype: Any) -> bool:
-    return temporal_kind(dtype) == "datetime" and time_zone(dtype) is None
 
 
 def _single_numbers(column: Column, condition: Any) -> list[Any]:
