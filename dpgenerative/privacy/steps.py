@@ -387,15 +387,15 @@ class PrivateGradient:
     ) -> Gradients:
         """Return the clipped mean gradient before noise, in float64."""
         total = _zeros(model)
-        for chunk in chunks:
-            calls, loss, latents = _recorded(model, objective, chunk)
+        for indices, present in chunks:
+            calls, loss, latents = _recorded(model, objective, (indices, present))
             layers = layer_gradients(model, calls, loss, divergence is not None)
-            sums = self.clipper.clipped_sums(layers, chunk[1], generator)
+            sums = self.clipper.clipped_sums(layers, present, generator)
             _accumulate(total, sums, 1 / self.batch_size)
             if divergence is not None and latents is not None and partition is not None:
                 rows = torch.from_numpy(partition(len(latents))).to(latents.device)
                 # Padding goes to a partition of its own, which is left out.
-                rows = torch.where(chunk[1], rows, self.n_partitions)
+                rows = torch.where(present, rows, self.n_partitions)
                 sums = self._batch_wise_sums(model, calls, latents, rows, divergence)
                 _accumulate(total, sums, 1 / self.n_partitions)
         return total
@@ -435,9 +435,9 @@ class PrivateGradient:
         divergence: Divergence | None,
     ) -> Gradients:
         """Return the clipped gradient of a baseline before noise, in float64."""
-        (chunk,) = chunks
-        present, bound = chunk[1], self.clipper.bound
-        calls, loss, latents = _recorded(model, objective, chunk)
+        ((indices, present),) = chunks
+        bound = self.clipper.bound
+        calls, loss, latents = _recorded(model, objective, (indices, present))
         term = _whole_term(divergence, latents, present)
         layers = layer_gradients(model, calls, loss, term is not None)
         shared = _zeros(model)
