@@ -86,7 +86,7 @@ def make_gradient(aggregation, **changes):
         "noise_multiplier": 0.0,
         "batch_size": BATCH,
         "n_partitions": PARTITIONS,
-        "divergence__aggregation": aggregation,
+        "aggregation": aggregation,
         "batch_cap": CAP,
         "reach": "encoder",
     }
@@ -376,7 +376,7 @@ def test_measured_noise_is_that_of_the_formula(aggregation):
 def test_the_draws_of_a_record_are_one_unit(n_draws):
     torch.manual_seed(0)
     model = make_vae().double()
-    objective = vae_objective(model, n=6, architecture__n_draws=n_draws)
+    objective = vae_objective(model, n=6, n_draws=n_draws)
     params = list(model.parameters())
     oracle = []
     for i in range(6):

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from dpgenerative import DPHFlowSynthesizer
+from dpgenerative.fitting import fit
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy import clipping, steps
 from dpgenerative.privacy.clipping import STRATEGIES, sparsify
@@ -25,7 +26,6 @@ from dpgenerative.privacy.steps import (
     full_precision,
     plain_gradient,
 )
-from dpgenerative.synthesizers import base
 from tests.privacy.oracle import Net, norm, per_example_gradients
 
 BOUND = 0.7
@@ -415,7 +415,7 @@ def test_one_row_moves_the_histogram_of_norms_by_one(kind):
 
 @pytest.mark.parametrize("n", [40, 41, 150])
 def test_norms_are_of_rows_at_random_places(n):
-    seen, whole = [], base.estimate_norm
+    seen, whole = [], fit.estimate_norm
 
     def watched(model, objective, chunks, *rest):
         seen.extend(chunks)
@@ -427,7 +427,7 @@ def test_norms_are_of_rows_at_random_places(n):
 
     flow = DPHFlowSynthesizer(epsilon=20, max_grad_norm="auto", n_steps=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(base, "estimate_norm", watched)
+        patch.setattr(fit, "estimate_norm", watched)
         patch.setattr(Mechanisms, "count", known)
         flow.fit(np.random.default_rng(0).normal(size=(n, 2)))
     assert {len(part) for chunk in seen for part in chunk} == {capacity(40)}
