@@ -26,7 +26,8 @@ from dpgenerative import (
 from dpgenerative._random import SecureGenerator, Streams
 from dpgenerative.encoding.marginals import MarginalRelease
 from dpgenerative.encoding.transformer import TableTransformer
-from dpgenerative.fitting import loop
+from dpgenerative.fitting import fit, loop
+from dpgenerative.fitting.fit import PrivateFit
 from dpgenerative.privacy import (
     accounting,
     clipping,
@@ -38,7 +39,8 @@ from dpgenerative.privacy.accounting import GaussianRelease
 from dpgenerative.privacy.gradients import LinearGradients, core
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
-from dpgenerative.synthesizers import base, flow, vae
+from dpgenerative.synthesizers import base, flow
+from dpgenerative.synthesizers import latents as synthesizer_latents
 from dpgenerative.tables.schema import Schema
 from tests import test_probing
 from tests.privacy import (
@@ -224,13 +226,13 @@ def divisor_of_the_batch(patch):
 
 
 def divisor_of_the_table(patch):
-    whole = base.Synthesizer._gradient
+    whole = PrivateFit.gradient
 
     def divided(self, model, objective, plan, n, *rest):
         gradient = whole(self, model, objective, plan, n, *rest)
         return dataclasses.replace(gradient, batch_size=plan.sampling_rate * n)
 
-    patch.setattr(base.Synthesizer, "_gradient", divided)
+    patch.setattr(PrivateFit, "gradient", divided)
 
 
 def partitions_by_position(patch):
@@ -471,28 +473,24 @@ def ends_from_rows(patch):
 
 
 def rows_counted_exactly(patch):
-    sizes = []
-    read, planned = base.as_table, base.Synthesizer._plan
+    sizes, released, planned = [], PrivateFit.release, PrivateFit.plan
 
-    def table(*args, **options):
-        sizes.append(len(args[1]))
-        return read(*args, **options)
+    def watched(self, rows, *rest):
+        sizes.append(len(rows))
+        return released(self, rows, *rest)
 
-    patch.setattr(base, "as_table", table)
-    patch.setattr(
-        base.Synthesizer,
-        "_plan",
-        lambda self, n_rows, schema: planned(self, sizes[-1], schema),
-    )
+    patch.setattr(PrivateFit, "release", watched)
+    patch.setattr(PrivateFit, "plan", lambda self, n_rows: planned(self, sizes[-1]))
 
 
 def rows_in_the_pickle(patch):
-    whole = base.Synthesizer._fit
+    whole = base.Synthesizer._keep
 
-    def kept(self, frame, *rest):
-        return {**whole(self, frame, *rest), "_frame": frame}
+    def kept(self, fitted, data, seed):
+        whole(self, fitted, data, seed)
+        self._frame = data.rows
 
-    patch.setattr(base.Synthesizer, "_fit", kept)
+    patch.setattr(base.Synthesizer, "_keep", kept)
 
 
 def warning_about_values(patch):
@@ -510,7 +508,11 @@ def warning_about_values(patch):
 
 
 def priors_untried(patch):
-    patch.setattr(vae, "check_prior", lambda owner, prior: prior.sample(1).shape[1])
+    patch.setattr(
+        synthesizer_latents,
+        "check_prior",
+        lambda owner, prior: prior.sample(1).shape[1],
+    )
 
 
 def divergences_untried(patch):
@@ -561,9 +563,9 @@ def free_norm(patch):
 
 
 def _norm_noise(patch, share):
-    whole = base.estimate_norm
+    whole = fit.estimate_norm
     patch.setattr(
-        base,
+        fit,
         "estimate_norm",
         lambda model, objective, chunks, mechanisms, z: whole(
             model, objective, chunks, mechanisms, share * z
@@ -584,17 +586,17 @@ def norms_in_order(patch):
         for part in torch.from_numpy(rows).split(size):
             yield part, torch.ones_like(part, dtype=torch.bool)
 
-    patch.setattr(base, "padded_chunks", in_order)
+    patch.setattr(fit, "padded_chunks", in_order)
 
 
 def norm_past_the_door(patch):
-    whole = base.estimate_norm
+    whole = fit.estimate_norm
 
     def unseen(model, objective, chunks, mechanisms, z):
         door = Mechanisms(SecureGenerator(), None)
         return whole(model, objective, chunks, door, z)
 
-    patch.setattr(base, "estimate_norm", unseen)
+    patch.setattr(fit, "estimate_norm", unseen)
 
 
 def row_in_all_cells(patch):
@@ -677,19 +679,19 @@ def score_over_the_true_count(patch):
 
 def _with_private_rows(patch, use):
     """Let `use` see private and public rows where a model is trained on the latter."""
-    fit, pretrain = base.Synthesizer._fit, base.Synthesizer._pretrain
+    run, pretrain = PrivateFit.run, PrivateFit._pretrain
     frames = []
 
-    def watched(self, frame, *rest):
-        frames.append(frame)
-        return fit(self, frame, *rest)
+    def watched(self, rows, *rest):
+        frames.append(rows)
+        return run(self, rows, *rest)
 
-    def pretrained(self, model, transformer, public, *rest):
-        public = use(self, frames[-1], public)
-        return pretrain(self, model, transformer, public, *rest)
+    def pretrained(self, model, transformer, public):
+        public = use(self.parameters, frames[-1], public)
+        return pretrain(self, model, transformer, public)
 
-    patch.setattr(base.Synthesizer, "_fit", watched)
-    patch.setattr(base.Synthesizer, "_pretrain", pretrained)
+    patch.setattr(PrivateFit, "run", watched)
+    patch.setattr(PrivateFit, "_pretrain", pretrained)
 
 
 def pretraining_on_private_rows(patch):
@@ -718,19 +720,18 @@ def rate_of_the_true_count(patch):
 
 
 def size_of_the_model_from_the_rows(patch):
-    fit, build = base.Synthesizer._fit, DPHFlowSynthesizer._build
+    run, build = PrivateFit.run, flow.FlowRecipe.build
     sizes = []
 
-    def watched(self, frame, *rest):
-        sizes.append(len(frame))
-        return fit(self, frame, *rest)
+    def watched(self, rows, *rest):
+        sizes.append(len(rows))
+        return run(self, rows, *rest)
 
-    patch.setattr(base.Synthesizer, "_fit", watched)
-    patch.setattr(
-        DPHFlowSynthesizer,
-        "_build",
-        lambda self, facts, n_rows, *rest: build(self, facts, sizes[-1], *rest),
-    )
+    def built(self, facts, scale, *rest):
+        return build(self, facts, dataclasses.replace(scale, n_rows=sizes[-1]), *rest)
+
+    patch.setattr(PrivateFit, "run", watched)
+    patch.setattr(flow.FlowRecipe, "build", built)
 
 
 def heavy_by_exact_counts(patch):
