@@ -11,7 +11,7 @@ import pytest
 
 from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
 from dpgenerative.exceptions import LostColumnWarning
-from dpgenerative.privacy.budget import trials
+from dpgenerative.privacy.budget import Trial
 from dpgenerative.privacy.ledger import Ledger
 
 DAY = dt.date(2020, 1, 1)
@@ -74,7 +74,8 @@ def test_texts_that_are_no_dates_are_said():
 
 def test_trials_of_a_search_do_not_warn():
     """What is not chosen is not released."""
-    with warnings.catch_warnings(), trials(300, Ledger()):
+    synthesizer = DPHFlowSynthesizer(epsilon=4).set_params(n_steps=2, random_state=0)
+    with warnings.catch_warnings():
         warnings.simplefilter("error")
-        synthesizer = fitted(lossy(), epsilon=4)
+        synthesizer._fit(lossy(), trial=Trial(300, Ledger()))
     assert "found in key" in synthesizer.privacy_.notes[0]
