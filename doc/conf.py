@@ -32,6 +32,7 @@ autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_typehints = "none"
 autosummary_generate = False
 default_role = "code"
+toc_object_entries_show_parents = "hide"
 # As a plain list: names like privacy_ keep their underscore.
 napoleon_custom_sections = [("Attributes", "params_style")]
 napoleon_google_docstring = False
