@@ -235,7 +235,7 @@ def test_every_row_is_held_out_for_itself():
     """The part held out is a Poisson sample, whose size follows from the rows'."""
     n, share, n_trials, trained = 30, 0.2, 1500, []
 
-    def fit(self, X, y=None, public=None):
+    def fit(self, X, y=None, public=None, trial=None):
         trained.append(np.isin(np.arange(n), X[:, 0]))
         self.privacy_ = SimpleNamespace(plan=None)
 
@@ -245,7 +245,7 @@ def test_every_row_is_held_out_for_itself():
     budget = TrialBudget(1.0, 1e-6, n, 24, 6.0, 5.0, 1.0, (None,))
     rng, rows = np.random.default_rng(), np.arange(float(n))[:, None]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DPHFlowSynthesizer, "fit", fit)
+        patch.setattr(DPHFlowSynthesizer, "_fit", fit)
         patch.setattr(PrivateSearch, "_deviation", lambda *_: 0.0)
         for _ in range(n_trials):
             search._trial([{}], budget, rows, None, rng, Mechanisms(rng, rng), None)
