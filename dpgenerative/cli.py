@@ -104,8 +104,7 @@ def fit(options: argparse.Namespace) -> None:
         delta=options.delta,
         schema=schema,
         verbose=not options.quiet,
-        **parameters,
-    )
+    ).set_params(**parameters)
     synthesizer.fit(frame, public=public, checkpoint=options.checkpoint)
     synthesizer.save(options.output)
     _say(synthesizer.privacy_)
@@ -199,7 +198,7 @@ def _model(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     from dpgenerative import synthesizers
 
     model = getattr(synthesizers, MODELS[options.model])
-    allowed = set(inspect.signature(model).parameters) - set(OWN_OPTIONS)
+    allowed = set(model().get_params()) - set(OWN_OPTIONS)
     return model, _settings("--set", options.set, allowed)
 
 

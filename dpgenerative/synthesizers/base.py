@@ -166,6 +166,14 @@ class Synthesizer(BaseEstimator):
         self._refuse_arguments(unsupported)
         return self._fit(X, y, public, checkpoint)
 
+    def score_samples(self, X: Any, y: Any = None) -> np.ndarray:
+        """Return the log-density of every row; not private if the rows are."""
+        raise NotImplementedError
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return the mean of `score_samples`; not private if the rows are."""
+        return float(np.mean(self.score_samples(X, y)))
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file, which `dpgenerative.load` reads.
 
@@ -203,6 +211,15 @@ class Synthesizer(BaseEstimator):
             setattr(estimator, name, value)
         estimator._set_feature_names(estimator._layout)
         return estimator
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return parameters by name, those of groups as ``group__name`` if `deep`."""
+        params: dict[str, Any] = super().get_params(deep)
+        groups = self._groups if deep else {}
+        for name, kind in groups.items():
+            held = kind.of(params[name]).get_params()
+            params |= {f"{name}__{part}": value for part, value in held.items()}
+        return params
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, those of groups as ``group__name``.

@@ -96,7 +96,7 @@ def forecast(
     delta : float, default=1e-5
     model : {"flow", "vae"}, default="flow"
     **parameters
-        Further parameters of the synthesizer.
+        Further parameters of the synthesizer, as its `set_params` takes them.
 
     Returns
     -------
@@ -120,9 +120,8 @@ def forecast(
     check_number("forecast", "epsilon", epsilon, low=0, high=math.inf)
     if not isinstance(schema, Schema) or not schema.modelled.columns:
         refuse("forecast", "schema", "must be a Schema with columns", schema)
-    synthesizer = MODELS[model](
-        epsilon=epsilon, delta=delta, schema=schema, **parameters
-    )
+    synthesizer = MODELS[model](epsilon=epsilon, delta=delta, schema=schema)
+    synthesizer.set_params(**parameters)
     synthesizer._check_parameters()
     recipe = synthesizer._recipe
     if not recipe.anchored:

@@ -215,10 +215,6 @@ class TableSynthesizer(Synthesizer):
         cells = self._recipe.log_density(self._model, self._transformer, frame)
         return cells + self._transformer.log_within(frame)
 
-    def score(self, X: Any, y: Any = None) -> float:
-        """Return the mean of `score_samples`; not private if the rows are."""
-        return float(np.mean(self.score_samples(X, y)))
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
