@@ -28,6 +28,7 @@ from dpgenerative.encoding.marginals import MarginalRelease
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting import fit, loop
 from dpgenerative.fitting.fit import PrivateFit
+from dpgenerative.meta import search
 from dpgenerative.privacy import (
     accounting,
     clipping,
@@ -40,7 +41,7 @@ from dpgenerative.privacy.gradients import LinearGradients, core
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from dpgenerative.synthesizers import base, flow
-from dpgenerative.synthesizers import latents as synthesizer_latents
+from dpgenerative.synthesizers import latents as autoencoders
 from dpgenerative.tables.schema import Schema
 from tests import test_probing
 from tests.privacy import (
@@ -473,14 +474,20 @@ def ends_from_rows(patch):
 
 
 def rows_counted_exactly(patch):
-    sizes, released, planned = [], PrivateFit.release, PrivateFit.plan
+    sizes, planned = _sizes_of_fits(patch), PrivateFit.plan
+    patch.setattr(PrivateFit, "plan", lambda self, n_rows: planned(self, sizes[-1]))
+
+
+def _sizes_of_fits(patch):
+    """Return a list that gets the number of rows of every fit, as it begins."""
+    sizes, whole = [], PrivateFit.release
 
     def watched(self, rows, *rest):
         sizes.append(len(rows))
-        return released(self, rows, *rest)
+        return whole(self, rows, *rest)
 
     patch.setattr(PrivateFit, "release", watched)
-    patch.setattr(PrivateFit, "plan", lambda self, n_rows: planned(self, sizes[-1]))
+    return sizes
 
 
 def rows_in_the_pickle(patch):
@@ -509,7 +516,7 @@ def warning_about_values(patch):
 
 def priors_untried(patch):
     patch.setattr(
-        synthesizer_latents,
+        autoencoders,
         "check_prior",
         lambda owner, prior: prior.sample(1).shape[1],
     )
@@ -644,6 +651,11 @@ def winner_refitted(patch):
     patch.setattr(PrivateSearch, "_state_cost", refitted)
 
 
+def one_trial_too_many(patch):
+    whole = search.best_of
+    patch.setattr(search, "best_of", lambda run, key, n: whole(run, key, n + 1))
+
+
 def held_out_of_exact_size(patch):
     whole = PrivateSearch._trial
 
@@ -720,17 +732,11 @@ def rate_of_the_true_count(patch):
 
 
 def size_of_the_model_from_the_rows(patch):
-    run, build = PrivateFit.run, flow.FlowRecipe.build
-    sizes = []
-
-    def watched(self, rows, *rest):
-        sizes.append(len(rows))
-        return run(self, rows, *rest)
+    sizes, build = _sizes_of_fits(patch), flow.FlowRecipe.build
 
     def built(self, facts, scale, *rest):
         return build(self, facts, dataclasses.replace(scale, n_rows=sizes[-1]), *rest)
 
-    patch.setattr(PrivateFit, "run", watched)
     patch.setattr(flow.FlowRecipe, "build", built)
 
 
@@ -1031,6 +1037,11 @@ MUTANTS = (
     Mutant(
         "a search's winner fitted again to all rows",
         winner_refitted,
+        test_ledger.test_a_search_releases_what_was_planned,
+    ),
+    Mutant(
+        "one trial more than was drawn",
+        one_trial_too_many,
         test_ledger.test_a_search_releases_what_was_planned,
     ),
     Mutant(

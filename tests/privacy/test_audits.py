@@ -18,7 +18,7 @@ import pytest
 import torch
 from scipy import stats
 
-from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema, audit
+from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
 from dpgenerative.audit import (
     AuditResult,
     audit_mechanism,
@@ -27,6 +27,16 @@ from dpgenerative.audit import (
     one_run_bound,
     one_run_p_value,
 )
+from dpgenerative.audit.bounds import (
+    ideal_guesses,
+    least_mu,
+    run_epsilon,
+    steps_epsilon,
+)
+from dpgenerative.audit.release import PAIRS
+from dpgenerative.audit.training import _sampled
+from dpgenerative.fitting.domain import TableDomain
+from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.privacy.accounting import gaussian_epsilon, gaussian_multiplier
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import row_budget
@@ -116,7 +126,7 @@ CONFIGURATIONS = {
 }
 EPSILONS = (1.0, 2.0, 4.0, 8.0)
 RUNS = {1.0: 16_000, 2.0: 5000, 4.0: 2000, 8.0: 1000}
-PAIRED = [(estimator, pair) for estimator in (FLOW, VAE) for pair in audit.PAIRS]
+PAIRED = [(estimator, pair) for estimator in (FLOW, VAE) for pair in PAIRS]
 N_OTHERS = 2 * len(CONFIGURATIONS) + len(PAIRED)
 # Rows that must also show a share of their claim get the most: 0.05 in all.
 ERRORS = {
@@ -130,13 +140,15 @@ TOGETHER = 1 - ERRORS["other"]
 
 def configured(name, **changes):
     kind, params = CONFIGURATIONS[name]
-    return kind(**{"delta": 1e-7, **TINY, **STEPS, **params, **changes})
+    facts = {"delta": 1e-7, **TINY, **STEPS, **params, **changes}
+    return kind().set_params(**facts)
 
 
 def lean(epsilon, kind=FLOW, **steps):
     """Return a configuration that spends hardly anything but on gradients."""
     moments = {"architecture__prior_budget": 0} if kind is VAE else {}
-    return kind(epsilon, marginal_budget=0.02, **DECLARED, **TINY, **moments, **steps)
+    few = kind(epsilon, marginal_budget=0.02, **DECLARED, **steps)
+    return few.set_params(**TINY, **moments)
 
 
 # The table ------------------------------------------------------------------------
@@ -200,7 +212,7 @@ def test_one_training_shows_a_fifth_of_the_claim(epsilon, tabled):
 def test_no_release_tells_more_than_is_claimed(kind, pair, tabled, monkeypatch):
     few_rows_to_rake(monkeypatch)
     result = audit_release(
-        kind(**TINY, **WHOLE), wider(), pair=pair, confidence=TOGETHER
+        kind(**WHOLE).set_params(**TINY), wider(), pair=pair, confidence=TOGETHER
     )
     name = "flow" if kind is FLOW else "vae"
     assert tabled(f"{name}, all found", result).holds
@@ -233,7 +245,10 @@ def test_one_step_is_as_private_as_its_noise(clipping, divergence):
 @pytest.mark.parametrize("aggregation", ["micro", "batch"])
 def test_one_step_of_the_baselines(aggregation):
     synthesizer = VAE(
-        4.0, n_steps=2, batch_size=20, aggregation=aggregation, divergence="mmd"
+        4.0,
+        n_steps=2,
+        batch_size=20,
+        divergence=BatchTerm("mmd", aggregation=aggregation),
     )
     result = audit_mechanism(
         synthesizer, n_rows=20, n_trials=4000, confidence=QUICK, random_state=0
@@ -254,8 +269,8 @@ def test_one_step_of_the_baselines(aggregation):
 def test_one_step_betrays_a_mistake(mistake, monkeypatch):
     mistake(monkeypatch)
     synthesizer = FLOW(
-        4.0, **WHOLE, **DECLARED, divergence="mmd", n_partitions=1,
-        divergence__max_grad_norm=1e-4, marginal_budget=0.02,
+        4.0, **WHOLE, **DECLARED, n_partitions=1, marginal_budget=0.02,
+        divergence=BatchTerm("mmd", max_grad_norm=1e-4),
     )  # fmt: skip
     result = audit_mechanism(
         synthesizer, n_trials=4000, confidence=QUICK, random_state=0
@@ -305,26 +320,26 @@ def test_repeated_trainings_stay_within_their_claim_and_a_leak_does_not(monkeypa
 def test_a_sampled_training_is_bounded_by_its_own_noise():
     # Guesses as good as they can be lead back to the epsilon of the steps.
     synthesizer = lean(2.0, n_steps=20, batch_size=10)
-    plan = synthesizer._plan(50, SCHEMA)
+    plan = synthesizer._planned_fit(TableDomain(SCHEMA)).plan(50)
     rng = np.random.default_rng(0)
     q, z, n = plan.sampling_rate, plan.noise_multiplier, 100_000
     present = (rng.random((n, 20)) < q) + z * rng.standard_normal((n, 20))
-    scores = audit._sampled((present - 0.5) / z**2, q).sum(1)
+    scores = _sampled((present - 0.5) / z**2, q).sum(1)
     accuracy = 0.5 * (scores > 0).mean()
     absent = z * rng.standard_normal((n, 20))
-    scores = audit._sampled((absent - 0.5) / z**2, q).sum(1)
+    scores = _sampled((absent - 0.5) / z**2, q).sum(1)
     accuracy += 0.5 * (scores <= 0).mean()
-    bound = audit._run_epsilon(accuracy, plan)
-    steps = audit._steps_epsilon(1 / z, plan)
+    bound = run_epsilon(accuracy, plan)
+    steps = steps_epsilon(1 / z, plan)
     assert 0.85 * steps <= bound <= 1.02 * steps
-    assert audit._run_epsilon(0.5, plan) == 0
+    assert run_epsilon(0.5, plan) == 0
 
 
-@pytest.mark.parametrize("pair", audit.PAIRS)
+@pytest.mark.parametrize("pair", PAIRS)
 def test_whole_fits_within_their_claim(pair, monkeypatch):
     few_rows_to_rake(monkeypatch)
     result = audit_release(
-        FLOW(**TINY, **WHOLE), wider(12), pair=pair, n_runs=12, n_samples=5
+        FLOW(**WHOLE).set_params(**TINY), wider(12), pair=pair, n_runs=12, n_samples=5
     )
     assert result.holds
     assert result.n_trials == 24
@@ -342,7 +357,7 @@ def test_whole_fits_betray_bounds_of_the_rows(monkeypatch):
 
     mutants._facts_from_rows(monkeypatch, bounded)
     result = audit_release(
-        FLOW(0.5, **TINY, **WHOLE), wider(12), n_runs=16, n_samples=5
+        FLOW(0.5, **WHOLE).set_params(**TINY), wider(12), n_runs=16, n_samples=5
     )
     assert not result.holds
     assert result.lower_bound == pytest.approx(result.best)
@@ -379,14 +394,14 @@ def test_mu_and_epsilon_of_a_run_agree():
     epsilon, delta = 3.0, 1e-5
     mu = 1 / gaussian_multiplier(epsilon, delta)
     accuracy = stats.norm.cdf(mu / 2)
-    assert audit._least_mu(accuracy) == pytest.approx(mu)
-    assert gaussian_epsilon(1 / audit._least_mu(accuracy), delta) == pytest.approx(
+    assert least_mu(accuracy) == pytest.approx(mu)
+    assert gaussian_epsilon(1 / least_mu(accuracy), delta) == pytest.approx(
         epsilon, rel=1e-6
     )
 
 
 def test_ideal_guesses_grow_with_canaries_and_stay_below_the_claim():
-    found = [audit._ideal_guesses(m, 2.0, 1e-5, 0.95) for m in (100, 1000, 10_000)]
+    found = [ideal_guesses(m, 2.0, 1e-5, 0.95) for m in (100, 1000, 10_000)]
     bounds = [bound for _, bound in found]
     assert bounds == sorted(bounds)
     assert bounds[0] > 0
@@ -411,7 +426,8 @@ def test_results_say_what_they_are():
 def test_claims_are_those_for_one_row(monkeypatch):
     """One row is what audits put in: of a person's guarantee it has a share."""
     few_rows_to_rake(monkeypatch)
-    several = FLOW(4.0, **TINY, **WHOLE, **DECLARED, max_rows_per_unit=4)
+    several = FLOW(4.0, **WHOLE, **DECLARED, max_rows_per_unit=4)
+    several.set_params(**TINY)
     played = [
         audit_release(several, table(6), n_runs=4, n_samples=5),
         audit_mechanism(several, n_trials=10, random_state=0),
@@ -421,11 +437,11 @@ def test_claims_are_those_for_one_row(monkeypatch):
 
 
 def test_fitted_configurations_are_audited_as_they_were_fitted():
-    fitted = FLOW(2.0, **TINY, **WHOLE, random_state=0).fit(table())
+    fitted = FLOW(2.0, **WHOLE, random_state=0).set_params(**TINY).fit(table())
     before = dict(vars(fitted))
     result = audit_mechanism(fitted, n_trials=200, random_state=0)
     plan = fitted.privacy_.plan
-    assert result.best == audit._steps_epsilon(1 / plan.noise_multiplier, plan)
+    assert result.best == steps_epsilon(1 / plan.noise_multiplier, plan)
     assert (result.epsilon, result.delta) == (2.0, 1e-5)
     audit_training(fitted, table(), n_canaries=20, random_state=0)
     assert vars(fitted).keys() == before.keys()

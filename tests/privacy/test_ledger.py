@@ -10,15 +10,22 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from dpgenerative import DPHFlowSynthesizer, DPVAESynthesizer, PrivateSearch
+from dpgenerative import (
+    DPHFlowSynthesizer,
+    DPVAESynthesizer,
+    PrivacyBudget,
+    PrivateSearch,
+)
 from dpgenerative.exceptions import LedgerError
+from dpgenerative.fitting import fit
 from dpgenerative.fitting.loop import LoopState
+from dpgenerative.meta import search as searches
 from dpgenerative.persistence import checkpoint
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms, threshold_for
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.sampling import poisson_indices
-from dpgenerative.synthesizers import base
+from dpgenerative.synthesizers.base import Synthesizer
 from tests.privacy import test_replay as replay
 
 KEPT = ["automatic norm", "public", "vae mixture", "vae term-wise", "vae micro"]
@@ -145,7 +152,7 @@ def test_a_batch_knows_the_rate_at_which_it_was_drawn():
 def test_a_fit_that_differs_leaves_nothing(estimator, monkeypatch):
     synthesizer = estimator(**FAST)
     before = dict(vars(synthesizer))
-    monkeypatch.setattr(base, "train", lambda *args, **options: None)
+    monkeypatch.setattr(fit, "train", lambda *args, **options: None)
     with pytest.raises(LedgerError, match="gradients"):
         synthesizer.fit(replay.table())
     assert vars(synthesizer) == before
@@ -170,20 +177,15 @@ def test_an_interrupted_fit_carries_its_ledger(tmp_path, monkeypatch):
         return state(self)
 
     monkeypatch.setattr(checkpoint, "EVERY", 0.0)
-    monkeypatch.setattr(base.Synthesizer, "_mechanisms", door)
+    monkeypatch.setattr(Synthesizer, "_mechanisms", door)
     with monkeypatch.context() as patch:
         patch.setattr(LoopState, "state", interrupted)
         with suppress(Interruption):
-            DPVAESynthesizer().set_params(**FAST).fit(
-                replay.table(), checkpoint=tmp_path / "kept"
-            )
+            DPVAESynthesizer(**FAST).fit(replay.table(), checkpoint=tmp_path / "kept")
     assert sum(ledgers[0].steps.values()) == 3
-    fit = (
-        DPVAESynthesizer()
-        .set_params(**FAST)
-        .fit(replay.table(), checkpoint=tmp_path / "kept")
-    )
-    fit.privacy_.plan.check(ledgers[1])
+    synthesizer = DPVAESynthesizer(**FAST)
+    synthesizer.fit(replay.table(), checkpoint=tmp_path / "kept")
+    synthesizer.privacy_.plan.check(ledgers[1])
     assert ledgers[1].losses["marginals"] == ledgers[0].losses["marginals"]
     assert ledgers[1].count_epsilon == ledgers[0].count_epsilon
 
@@ -191,7 +193,7 @@ def test_an_interrupted_fit_carries_its_ledger(tmp_path, monkeypatch):
 # Searches -----------------------------------------------------------------------------
 
 
-TINY = DPHFlowSynthesizer().set_params(**FAST)
+TINY = DPHFlowSynthesizer(**FAST)
 
 
 def searched():
@@ -201,30 +203,44 @@ def searched():
 
 
 def test_a_search_releases_what_was_planned():
-    search = searched()
+    with PrivacyBudget(9.0, 1e-3) as budget:
+        search = searched()
+    # No fit but the trials: any other would have to pay for itself.
+    assert [owner for owner, *_ in budget.fits] == ["PrivateSearch"]
     assert search.best_estimator_.privacy_.plan.mean_trials == 2
     assert search.epsilon_ <= 1.0
 
 
 def test_a_search_that_differs_leaves_nothing(monkeypatch):
     search = PrivateSearch(TINY, GRID, mean_trials=2)
-    deviation = PrivateSearch._deviation
-
-    def fitting(self, estimator, X, y, n_test):
-        # A scoring function that fits: the rows held out would pay twice.
-        clone(TINY).fit(X)
-        return deviation(self, estimator, X, y, n_test)
-
-    monkeypatch.setattr(PrivateSearch, "_deviation", fitting)
+    best_of = searches.best_of
+    monkeypatch.setattr(
+        searches, "best_of", lambda run, key, n: best_of(run, key, n + 1)
+    )
     before = dict(vars(search))
     with pytest.raises(LedgerError, match="trials"):
         search.fit(replay.table(300)[["age", "smokes"]])
     assert vars(search) == before
 
 
+def test_a_fit_while_scoring_pays_for_itself():
+    def fitting(estimator, X, y):
+        clone(TINY).fit(X)
+        return np.zeros(len(X))
+
+    search = PrivateSearch(TINY, GRID, mean_trials=1, scoring=fitting)
+    with PrivacyBudget(2.0, 1e-3) as budget:
+        search.fit(replay.table(300)[["age", "smokes"]])
+    assert [owner for owner, *_ in budget.fits] == [
+        "PrivateSearch",
+        "DPHFlowSynthesizer",
+    ]
+    assert budget.spent[0] == 2.0
+
+
 def test_a_trial_that_differs_ends_the_search(monkeypatch):
     # Other failures are scores of -inf.
-    monkeypatch.setattr(base, "train", lambda *args, **options: None)
+    monkeypatch.setattr(fit, "train", lambda *args, **options: None)
     with pytest.raises(LedgerError, match="gradients"):
         searched()
 

@@ -383,10 +383,9 @@ def test_a_secure_fit_draws_from_the_operating_system_alone(estimator, monkeypat
     assert "cryptographic" not in str(plain.privacy_)
 
 
-def test_secure_excludes_reproducible():
-    table = np.ones((5, 2))
-    with pytest.raises(ValueError, match="secure"):
-        DPHFlowSynthesizer(noise="yes").fit(table)
+def test_other_kinds_of_noise_are_refused():
+    with pytest.raises(ValueError, match="'fresh', 'reproducible', 'secure'"):
+        DPHFlowSynthesizer(noise="yes").fit(np.ones((5, 2)))
 
 
 def test_coordinates_without_use_carry_no_noise():
