@@ -21,6 +21,7 @@ from dpgenerative import (
     SyntheticClassifier,
 )
 from dpgenerative.exceptions import BudgetExceededError, InfeasibleBudgetError
+from dpgenerative.fitting.fit import PrivateFit
 from dpgenerative.privacy.budget import charge
 
 X = np.random.default_rng(0).normal(size=(200, 2))
@@ -37,9 +38,7 @@ def test_fits_add_up_and_the_one_too_many_reads_no_row(monkeypatch):
         SyntheticClassifier(flow(0.75)).fit(X, X[:, 0] > 0)
         assert budget.spent == pytest.approx((2.25, 3e-6))
         assert budget.remaining == pytest.approx((0.25, 7e-6))
-        monkeypatch.setattr(
-            DPHFlowSynthesizer, "_fit", lambda *_: pytest.fail("a row was read")
-        )
+        monkeypatch.setattr(PrivateFit, "run", lambda *_: pytest.fail("a row was read"))
         with pytest.raises(BudgetExceededError, match=r"asks for epsilon=0.3 .* 0.25"):
             flow(0.3).fit(X)
         assert budget.spent == pytest.approx((2.25, 3e-6))
