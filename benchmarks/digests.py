@@ -132,11 +132,16 @@ def digests(name: str) -> dict[str, str]:
         loaded = dpgenerative.load(path)
     given = {} if name.endswith("images") else {"given": {"ward": "a"}}
     return {
-        "report": _digest(str(synth.privacy_).encode()),
+        "report": _digest(_in_old_words(str(synth.privacy_)).encode()),
         "sample": _of(synth.sample(300, random_state=3)),
         "given": _of(synth.sample(50, random_state=3, **given)),
         "loaded": _of(loaded.sample(300, random_state=3)),
     }
+
+
+def _in_old_words(report: str) -> str:
+    """Return a report as it was worded when the digests were recorded."""
+    return report.replace('noise="reproducible":', "reproducible=True:")
 
 
 def _of(rows: Any) -> str:
@@ -163,7 +168,7 @@ def main() -> None:
     torch.set_num_threads(1)
     if arguments.write:
         found = {name: digests(name) for name in CONFIGURATIONS}
-        arguments.write.write_text(json.dumps(found, indent=1))
+        arguments.write.write_text(json.dumps(found, indent=1) + "\n")
         return
     wanted = json.loads(arguments.compare.read_text())
     found = {name: digests(name) for name in wanted}

@@ -125,14 +125,14 @@ def unit_notes(noise: str, rows_per_unit: int) -> tuple[str, ...]:
     ]
     if noise == "secure":
         notes.append(
-            "secure=True: noise and batches came from the operating system's "
+            'noise="secure": noise and batches came from the operating system\'s '
             "cryptographic generator, every normal the sum of several."
         )
     if noise == "reproducible":
         notes.insert(
             0,
-            "reproducible=True: noise and batches follow random_state; whoever knows "
-            "the seed can remove the noise and undo the guarantee, and nothing is "
+            'noise="reproducible": noise and batches follow random_state; whoever '
+            "knows the seed can remove the noise and undo the guarantee, and nothing is "
             "promised across two fits with one seed: their noise is the same.",
         )
     return tuple(notes)
