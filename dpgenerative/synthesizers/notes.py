@@ -132,7 +132,7 @@ def unit_notes(noise: str, rows_per_unit: int) -> tuple[str, ...]:
         notes.insert(
             0,
             'noise="reproducible": noise and batches follow random_state; whoever '
-            "knows the seed can remove the noise and undo the guarantee, and nothing is "
-            "promised across two fits with one seed: their noise is the same.",
+            "knows the seed can remove the noise and undo the guarantee, and nothing "
+            "is promised across two fits with one seed: their noise is the same.",
         )
     return tuple(notes)
