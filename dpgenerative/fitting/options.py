@@ -17,18 +17,20 @@ from dpgenerative.privacy.steps import AGGREGATIONS
 class Options:
     """Base of parameter groups: fields are parameters, `checks` says what they take.
 
-    A group is frozen, so that clones share it. Where one parameter is the group in
-    short, such as a name, `of` makes the group of it.
+    A group is frozen, so that clones share it. With `has_short_form` its first
+    parameter stands for the whole group, as the name of an optimizer does.
     """
 
     checks: ClassVar[Mapping[str, Check]] = {}
+    has_short_form: ClassVar[bool] = False
 
     @classmethod
     def of(cls, value: Any) -> Self:
         """Return a group as it is, that of a short form, or the default for None."""
         if isinstance(value, cls):
             return value
-        return cls() if value is None else cls(value)  # type: ignore[call-arg]
+        is_short = cls.has_short_form and value is not None
+        return cls(value) if is_short else cls()  # type: ignore[call-arg]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return parameters by name, as scikit-learn's searches ask for them."""
@@ -67,6 +69,7 @@ class Optimizer(Options):
     learning_rate: float | str = "auto"
     averaging: float = 0.995
 
+    has_short_form: ClassVar[bool] = True
     checks: ClassVar[Mapping[str, Check]] = {
         "name": option(*OPTIMIZERS),
         "learning_rate": number(low=0, also=["auto"]),
@@ -102,6 +105,7 @@ class BatchTerm(Options):
     max_grad_norm: float | None = None
     aggregation: str = "term-wise"
 
+    has_short_form: ClassVar[bool] = True
     checks: ClassVar[Mapping[str, Check]] = {
         "weight": number(low=0, closed="left"),
         "max_grad_norm": number(low=0, also=[None]),

@@ -20,6 +20,7 @@ from torch import Tensor
 from dpgenerative._random import NOISES, Streams
 from dpgenerative._validation import (
     Check,
+    check_instance,
     check_number,
     check_option,
     check_parameters,
@@ -421,7 +422,10 @@ class Synthesizer(BaseEstimator):
     def _check_parameters(self) -> None:
         check_parameters(self._owner, self, self._checks)
         for name, group in self._groups.items():
-            group.of(getattr(self, name)).check(self._owner, name)
+            value = getattr(self, name)
+            if not group.has_short_form:
+                check_instance(self._owner, name, value, group)
+            group.of(value).check(self._owner, name)
         self._check_clipping()
         if self.device == "cuda" and not torch.cuda.is_available():
             rule = "needs a CUDA device, and none is here"
