@@ -26,7 +26,7 @@ from generalization import CASES
 from loaders import fetch_adult, fetch_covertype
 from tabular import machine, public_schema
 
-from dpgenerative import DPHFlowSynthesizer
+from dpgenerative import DPHFlowSynthesizer, Sparsified
 from dpgenerative.metrics import kendall_tau_distance, marginal_distance
 from dpgenerative.models import cells, hflow
 
@@ -43,8 +43,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "clipping": [
         {"clipping": name} for name in ("per-layer", "per-unit", "sparsified")
     ],
-    "sparsity": [{"clipping": "sparsified", "sparsity": s} for s in (0.1, 0.9)],
-    "architecture__dequantization": [
+    "sparsity": [{"clipping": "sparsified", "share": s} for s in (0.1, 0.9)],
+    "dequantization": [
         {
             "architecture__n_blocks": 2,
             "architecture__dequantization": name,
@@ -61,7 +61,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"optimizer": "adabelief"},
         {"optimizer": "sgd", "optimizer__learning_rate": 0.6},
     ],
-    "optimizer__averaging": [{"optimizer__averaging": 0.0}],
+    "averaging": [{"optimizer__averaging": 0.0}],
 }
 
 
@@ -85,7 +85,10 @@ def run(
         patches.append(mock.patch.object(cells, "standardised", lambda table, _: table))
     if params.pop("raking", None):
         patches.append(mock.patch.object(hflow.HFlow, "rake"))
-    model = DPHFlowSynthesizer(schema=public_schema(train), random_state=seed, **params)
+    if share := params.pop("share", None):
+        params["clipping"] = Sparsified(share)
+    model = DPHFlowSynthesizer(schema=public_schema(train), random_state=seed)
+    model.set_params(**params)
     start = time.perf_counter()
     for patch in patches:
         patch.start()

@@ -191,7 +191,7 @@ def run_synthesizer(
         train, test, schema = without_levels(train), without_levels(test), None
     seed = config["seed"]
     estimator = ESTIMATORS[config.get("estimator", "flow")]
-    model = estimator(schema=schema, random_state=seed, **config["params"])
+    model = estimator(schema=schema, random_state=seed).set_params(**config["params"])
     before, start = peak_rss_mib(), time.perf_counter()
     model.fit(train)
     fitted, peak = time.perf_counter(), peak_rss_mib()

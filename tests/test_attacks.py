@@ -416,7 +416,7 @@ def test_a_private_vae_stays_within_its_cap_and_its_twin_does_not():
     for seed in range(5):
         members, others = split(seed)
         reconstruct, curve = fitted_vae(members, 1.0, seed, n_steps=100)
-        attack = {"architecture__n_draws": 10, "privacy": curve}
+        attack = {"n_draws": 10, "privacy": curve}
         private.append(reconstruction_attack(reconstruct, members, others, **attack))
         reconstruct, _ = fitted_vae(members, None, seed, n_steps=500)
         open_.append(reconstruction_attack(reconstruct, members, others, **attack))

@@ -28,7 +28,7 @@ from dpgenerative import (
 from dpgenerative.cli import main
 from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.metrics.losses import lost_values
-from dpgenerative.synthesizers import base
+from dpgenerative.synthesizers import tables
 from dpgenerative.tables import files
 from dpgenerative.tables.drafts import ASK, MARK, NOTE, draft_schema, unmarked_schema
 from dpgenerative.tables.files import CsvFormat, read_table, write_table
@@ -143,14 +143,14 @@ def test_long_samples_are_written_part_by_part(
     model_file, suffix, tmp_path, monkeypatch
 ):
     sizes = []
-    sample = base.Synthesizer.sample
+    sample = tables.TableSynthesizer.sample
 
     def recorded(self, n_samples=1, random_state=None, given=None):
         sizes.append(n_samples)
         return sample(self, n_samples, random_state, given=given)
 
-    monkeypatch.setattr(base.Synthesizer, "sample", recorded)
-    monkeypatch.setattr(base, "SAMPLE_CHUNK", 40)
+    monkeypatch.setattr(tables.TableSynthesizer, "sample", recorded)
+    monkeypatch.setattr(tables, "SAMPLE_CHUNK", 40)
     for name in ("one", "two"):
         arguments = ["sample", model_file, "-n", "100", "--random-state", "5"]
         assert main([*arguments, "-o", str(tmp_path / f"{name}{suffix}")]) == 0

@@ -206,14 +206,15 @@ def test_values_inside_a_cut_cell(models):
 def drawn_for(synthesizer, monkeypatch, n, **options):
     """Return how many candidates n rows took."""
     sizes = []
-    draw = type(synthesizer)._draw_given
+    recipe = type(synthesizer._recipe)
+    draw = recipe.draw_given
 
-    def counted(self, size, *args):
+    def counted(self, model, size, *args):
         sizes.append(size)
-        return draw(self, size, *args)
+        return draw(self, model, size, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(synthesizer), "_draw_given", counted)
+        patch.setattr(recipe, "draw_given", counted)
         synthesizer.sample(n, random_state=0, **options)
     return sum(sizes)
 
@@ -481,7 +482,7 @@ def test_rough_completions_are_warned_of(models):
 def test_plain_samples_are_what_they_were(models, monkeypatch):
     """Nothing given, nothing constrained: no candidates are drawn."""
     synthesizer, _ = models("flow")
-    monkeypatch.setattr(type(synthesizer), "_draw_given", None)
+    monkeypatch.setattr(type(synthesizer._recipe), "draw_given", None)
     assert len(synthesizer.sample(10)) == 10
     assert len(synthesizer.sample()) == 1
 

@@ -12,6 +12,7 @@ import pytest
 
 from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
 from dpgenerative.exceptions import SamplingError
+from dpgenerative.synthesizers.flow import FlowRecipe
 from dpgenerative.tables.conditions import satisfies
 from dpgenerative.tables.constraints import (
     Constraint,
@@ -321,14 +322,15 @@ def test_constraints_hold_given_columns_too(constrained):
 
 def test_determined_columns_are_set_rather_than_drawn_again(monkeypatch):
     sizes, clamped = [], []
-    draw = DPHFlowSynthesizer._draw_given
+    draw = FlowRecipe.draw_given
 
-    def counted(self, n, shares, *args):
+    def counted(self, model, n, shares, *args):
         sizes.append(n)
-        clamped.extend(self._transformer.codecs[j].column.name for j in shares)
-        return draw(self, n, shares, *args)
+        codecs = synthesizer._transformer.codecs
+        clamped.extend(codecs[j].column.name for j in shares)
+        return draw(self, model, n, shares, *args)
 
-    monkeypatch.setattr(DPHFlowSynthesizer, "_draw_given", counted)
+    monkeypatch.setattr(FlowRecipe, "draw_given", counted)
     rules = [Determines(["city"], "land", {"Oslo": "IT", "Rome": "NO"})]  # never so
     synthesizer = DPHFlowSynthesizer(schema=Schema(COLUMNS, rules), n_steps=5)
     rows = synthesizer.fit(table()).sample(2000)

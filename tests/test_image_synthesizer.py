@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpgenerative import DPVAESynthesizer, Schema
+from dpgenerative import ArrayArchitecture, DPArrayVAESynthesizer
 from dpgenerative.encoding.pixels import Pixels
 from dpgenerative.exceptions import HopelessBudgetWarning, UnsupportedColumnError
 from dpgenerative.models.divergences import mmd
@@ -47,17 +47,17 @@ def fitted(x=None, **params):
     # Without privacy where it does not matter: calibrating takes most of a small fit.
     x = halves() if x is None else x
     given = {**FAST, "epsilon": None, "image_shape": (4, 4), **params}
-    return DPVAESynthesizer().set_params(**given).fit(x)
+    return DPArrayVAESynthesizer().set_params(**given).fit(x)
 
 
 def make_vae(make=perceptrons, shape=(1, 2, 2), k=1, **params):
-    more = {"architecture__hidden_units": 5} if make is perceptrons else {}
+    more = {"hidden_units": 5} if make is perceptrons else {}
     encoder, decoder = make(shape, k, generator(), **more)
     settings = {
         "head": "bernoulli",
         "std": 0.3,
         "two_valued": False,
-        "architecture__beta": 1.0,
+        "beta": 1.0,
     }
     model = ImageVAE(
         encoder, decoder, image_shape=shape, latent_dim=k, prior=NormalPrior(k),
@@ -191,7 +191,7 @@ def test_one_image_moves_the_gradient_by_its_sensitivity_at_most(make, n_draws):
 
 def recorded(x, **params):
     tape = []
-    synthesizer = DPVAESynthesizer().set_params(
+    synthesizer = DPArrayVAESynthesizer().set_params(
         **{**FAST, "image_shape": (4, 4), "noise": "reproducible", **params}
     )
     synthesizer._mechanisms = lambda streams: Recorder(
@@ -222,7 +222,7 @@ def test_pixels_pay_for_no_marginals():
     "params",
     [
         {},
-        {"architecture": "conv"},
+        {"architecture__networks": "conv"},
         {
             "divergence": "mmd",
             "n_partitions": 3,
@@ -235,7 +235,7 @@ def test_an_outlier_leaves_no_trace(params):
     x = halves(100)
     outlier = np.array([np.nan, np.inf, -np.inf, 1e300] * 4).reshape(1, 4, 4)
     a, tape = recorded(x, **params)
-    b = DPVAESynthesizer().set_params(
+    b = DPArrayVAESynthesizer().set_params(
         **{**FAST, "image_shape": (4, 4), "noise": "reproducible", **params}
     )
     replayer = Replayer(tape)
@@ -281,7 +281,7 @@ def test_it_learns_what_pixels_do_together(likelihood):
     assert np.allclose(again, synthesizer.decode(synthesizer.encode(test)))
 
 
-@pytest.mark.parametrize("architecture", ["mlp", "conv"])
+@pytest.mark.parametrize("networks", ["mlp", "conv"])
 @pytest.mark.parametrize(
     ("image_shape", "row_shape", "dtype", "high"),
     [
@@ -293,10 +293,11 @@ def test_it_learns_what_pixels_do_together(likelihood):
     ],
 )
 def test_samples_look_like_what_was_fitted(
-    architecture, image_shape, row_shape, dtype, high
+    networks, image_shape, row_shape, dtype, high
 ):
     x = np.random.default_rng(0).integers(0, high, (40, *row_shape), endpoint=True)
     x = x.astype(dtype)
+    architecture = ArrayArchitecture(networks=networks)
     fit = fitted(x, image_shape=image_shape, architecture=architecture, n_steps=2)
     draws = fit.sample(30)
     for found in (draws, fit.reconstruct(x[:30]), fit.decode(fit.encode(x[:30]))):
@@ -388,9 +389,9 @@ def plain(shape, k, generator):
 
 
 def test_an_architecture_of_ones_own():
-    fit = fitted(architecture=plain, divergence="mmd")
+    fit = fitted(architecture__networks=plain, divergence="mmd")
     assert fit.sample(3).shape == (3, 4, 4)
-    assert fitted(architecture=plain, epsilon=1.0).epsilon_ <= 1
+    assert fitted(architecture__networks=plain, epsilon=1.0).epsilon_ <= 1
     assert isinstance(fit._model.encoder.mean, nn.Linear)
 
 
@@ -439,7 +440,7 @@ class Keeping(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("architecture", "words"),
+    ("networks", "words"),
     [
         (with_encoder(nn.BatchNorm2d(1)), "treat every image apart"),
         (with_encoder(nn.BatchNorm2d(1, track_running_stats=False)), "apart"),
@@ -454,9 +455,9 @@ class Keeping(nn.Module):
         (lambda s, k, g: (plain(s, k + 1, g)[0], plain(s, k, g)[1]), "logits of shape"),
     ],
 )
-def test_architectures_that_no_bound_covers_are_refused(architecture, words):
+def test_architectures_that_no_bound_covers_are_refused(networks, words):
     with pytest.raises(ValueError, match=words):
-        fitted(architecture=architecture)
+        fitted(architecture__networks=networks)
 
 
 @pytest.mark.parametrize(
@@ -488,18 +489,12 @@ def test_other_arrays_are_refused(x, error, words):
         ({"image_shape": (16,)}, "image_shape"),
         ({"image_shape": (4, 0)}, "image_shape"),
         ({"image_shape": (4.0, 4)}, "image_shape"),
-        ({"architecture": "resnet"}, "architecture"),
-        ({"architecture__likelihood": "poisson"}, "likelihood"),
-        ({"value_range": (1, 0)}, "pixel_range"),
-        ({"value_range": (0, math.inf)}, "pixel_range"),
-        ({"value_range": "byte"}, "pixel_range"),
-        ({"architecture__std": 0}, "pixel_std"),
-        ({"schema": Schema([])}, "'schema'.*with image_shape"),
-        ({"conditional": "x0"}, "'conditional'.*with image_shape"),
-        ({"architecture__n_bins": 9}, "'n_bins'.*with image_shape"),
-        ({"categorical_features": np.array(["x0"])}, "'categorical_features'"),
-        ({"image_shape": None, "architecture": "conv"}, "without image_shape"),
-        ({"image_shape": None, "value_range": (0, 2)}, "without image_shape"),
+        ({"architecture__networks": "resnet"}, "'architecture__networks' of DPArray"),
+        ({"architecture__likelihood": "poisson"}, "'architecture__likelihood'"),
+        ({"value_range": (1, 0)}, "'value_range'"),
+        ({"value_range": (0, math.inf)}, "'value_range'"),
+        ({"value_range": "byte"}, "'value_range'"),
+        ({"architecture__std": 0}, "'architecture__std'"),
     ],
 )
 def test_bad_parameters_are_named(params, words):
@@ -507,11 +502,46 @@ def test_bad_parameters_are_named(params, words):
         fitted(**params)
 
 
+@pytest.mark.parametrize(
+    "name", ["schema", "conditional", "categorical_features", "architecture__n_bins"]
+)
+def test_parameters_of_tables_are_unknown(name):
+    with pytest.raises(ValueError, match="Invalid parameter"):
+        DPArrayVAESynthesizer().set_params(**{name: None})
+
+
 def test_a_target_is_refused():
     x = halves(50)
-    with pytest.raises(ValueError, match="takes no y with image_shape"):
-        DPVAESynthesizer(image_shape=(4, 4)).fit(x, np.zeros(50))
-    with pytest.raises(ValueError, match="takes no y with image_shape"):
+    with pytest.raises(ValueError, match="DPArrayVAESynthesizer takes no y"):
+        DPArrayVAESynthesizer(image_shape=(4, 4)).fit(x, np.zeros(50))
+    with pytest.raises(ValueError, match="DPArrayVAESynthesizer takes no y"):
         fitted(x).score_samples(x, np.zeros(50))
-    with pytest.raises(ValueError, match="pixels have no conditions"):
+    with pytest.raises(TypeError, match="given"):
         fitted(x).sample(2, given={0: 1})
+
+
+# Without image_shape ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row_shape", [(4, 5), (3, 4, 5)])
+def test_the_shape_is_read_from_arrays_that_are_not_flat(row_shape):
+    x = np.random.default_rng(0).random((40, *row_shape))
+    params = {"noise": "reproducible"}
+    read, told = (fitted(x, image_shape=shape, **params) for shape in (None, row_shape))
+    assert read.image_shape is None
+    assert read.n_features_in_ == math.prod(row_shape)
+    assert read._layout == told._layout
+    draws = read.sample(5, random_state=1)
+    assert draws.shape == (5, *row_shape)
+    assert np.array_equal(draws, told.sample(5, random_state=1))
+    # What is scored later may come flat: the shape is known.
+    assert np.array_equal(read.encode(x.reshape(40, -1)), read.encode(x))
+
+
+@pytest.mark.parametrize("shape", [(9, 16), (9,), (9, 1, 2, 2, 2)])
+def test_flat_arrays_need_a_shape(shape):
+    with pytest.raises(ValueError, match=r"'image_shape' of DPArray.* is needed"):
+        fitted(np.zeros(shape), image_shape=None)
+    for other in (np.zeros((9, 2, 2)).tolist(), pd.DataFrame(np.zeros((9, 4)))):
+        with pytest.raises((ValueError, TypeError), match="DPArrayVAESynthesizer"):
+            fitted(other, image_shape=None)

@@ -74,7 +74,7 @@ def test_texts_that_are_no_dates_are_said():
 
 def test_trials_of_a_search_do_not_warn():
     """What is not chosen is not released."""
-    synthesizer = DPHFlowSynthesizer(epsilon=4).set_params(n_steps=2, random_state=0)
+    synthesizer = DPHFlowSynthesizer(epsilon=4, n_steps=2, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         synthesizer._fit(lossy(), trial=Trial(300, Ledger()))

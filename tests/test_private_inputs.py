@@ -16,8 +16,8 @@ from sklearn.preprocessing import FunctionTransformer
 
 from dpgenerative import (
     Column,
+    DPArrayVAESynthesizer,
     DPHFlowSynthesizer,
-    DPVAESynthesizer,
     LessEqual,
     Schema,
     SyntheticClassifier,
@@ -102,7 +102,7 @@ def test_targets_beyond_float64_warn_of_nothing():
 
 @pytest.mark.parametrize("n", [2, 3])
 def test_errors_do_not_count_rows(n):
-    images = DPVAESynthesizer(image_shape=(4, 4))
+    images = DPArrayVAESynthesizer(image_shape=(4, 4))
     with pytest.raises(ValueError, match=r"got \(n_samples, 5, 5\)\.$"):
         images.fit(np.zeros((n, 5, 5)))
     with pytest.raises(ValueError, match=r"sizes \(n, 7,\)\.$"):

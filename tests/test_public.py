@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Optimizer, Schema
+from dpgenerative.fitting.domain import TableDomain
 from dpgenerative.fitting.public import domain_of
 from dpgenerative.metrics import association_matrix
 
@@ -102,14 +103,15 @@ def test_the_model_starts_at_what_public_rows_show(estimator):
 
 @both
 def test_the_learning_rate_after_public_rows(estimator):
-    rows, schema = people(), Schema([])
+    schema = Schema([])
 
-    def rate(learning_rate, public):
+    def rate(learning_rate, has_public):
         synthesizer = estimator(optimizer=Optimizer(learning_rate=learning_rate))
-        return synthesizer._options(1000, schema, public).learning_rate
+        fit = synthesizer._planned_fit(TableDomain(schema))
+        return fit._training_options(1000, has_public).learning_rate
 
-    assert rate("auto", rows) == 0.01 < rate("auto", None)
-    assert rate(0.5, rows) == 0.5
+    assert rate("auto", True) == 0.01 < rate("auto", False)
+    assert rate(0.5, True) == 0.5
 
 
 def test_public_rows_cost_nothing_and_are_reported():

@@ -26,9 +26,10 @@ from dpgenerative import (
 )
 from dpgenerative._random import SecureGenerator
 from dpgenerative.exceptions import InfeasibleBudgetError
+from dpgenerative.fitting.fit import PrivateFit
 from dpgenerative.meta.scores import hits, pairs_deviation, row_scores
 from dpgenerative.meta.search import _containers
-from dpgenerative.privacy.budget import known_count, trials
+from dpgenerative.privacy.budget import Trial
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.selection import TrialDistribution
 
@@ -316,8 +317,10 @@ def test_very_small_tables_and_empty_parts(n):
 def test_a_fit_to_no_rows_works_inside_a_trial_only(estimator, params):
     frame = table(5)[0].iloc[:0].assign(n=np.zeros(0, int), m=pd.array([], "Int64"))
     empty = estimator(n_steps=3).set_params(**params)
-    with trials(200, Ledger()):
-        assert empty.fit(frame).privacy_.plan.n_rows == 200
+    ledger = Ledger()
+    empty._fit(frame, trial=Trial(200, ledger))
+    assert empty.privacy_.plan.n_rows == 200
+    assert ledger.n_fits == 1
     assert len(empty.sample(5)) == 5
     with pytest.raises(ValueError, match="0 sample"):
         empty.fit(frame)
@@ -419,14 +422,14 @@ def test_parts_of_rows_keep_the_dtypes_that_were_planned_for(kind):
 
 
 def test_a_trial_that_was_not_planned_is_an_error(monkeypatch):
-    plan = DPHFlowSynthesizer._plan
+    release = PrivateFit.release
 
-    def other(self, n_rows, schema):
-        found = plan(self, n_rows, schema)
-        fits = len(schema) == 2 and known_count() is not None
-        return replace(found, n_steps=found.n_steps + 1) if fits else found
+    def other(self, rows, n_rows=None):
+        found = release(self, rows, n_rows)
+        longer = replace(found.plan, n_steps=found.plan.n_steps + 1)
+        return found if n_rows is None else replace(found, plan=longer)
 
-    monkeypatch.setattr(DPHFlowSynthesizer, "_plan", other)
+    monkeypatch.setattr(PrivateFit, "release", other)
     with pytest.raises(RuntimeError, match="not what was planned"):
         PrivateSearch(flow(), {"architecture__n_bins": [8]}, mean_trials=1.1).fit(X)
 
@@ -471,7 +474,9 @@ def test_public_rows_train_every_trial_and_state_the_domain(estimator):
     public = (frame[:50] * 2, target[:50])
     search = PrivateSearch(estimator, {"architecture__n_bins": [8]}, mean_trials=2)
     if not isinstance(estimator, DPHFlowSynthesizer):
-        search.set_params(param_distributions={"synthesizer__n_bins": [8]})
+        search.set_params(
+            param_distributions={"synthesizer__architecture__n_bins": [8]}
+        )
     search.fit(frame, target, public=public)
     assert "50 rows given as public" in str(search.privacy_)
     best = search.best_estimator_

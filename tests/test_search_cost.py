@@ -99,7 +99,7 @@ def test_the_cost_finds_the_synthesizer(estimator):
     step = "dphflowsynthesizer__" if hasattr(estimator, "steps") else ""
     part = "synthesizer__" if hasattr(estimator, "synthesizer") else step
     y = Y.astype(float) if isinstance(estimator, SyntheticRegressor) else Y
-    grid = {f"{part}n_bins": [8]}
+    grid = {f"{part}architecture__n_bins": [8]}
     search = GridSearchCV(estimator, grid, cv=2).fit(X, y)
     assert search_privacy(search).epsilon == pytest.approx(1.0)
 

@@ -12,6 +12,7 @@ import torch
 from scipy.stats import chi2, multivariate_normal
 
 from dpgenerative import DPVAESynthesizer
+from dpgenerative.fitting.domain import TableDomain
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.divergences import (
     CAUCHY_SCALES,
@@ -118,7 +119,7 @@ def test_probabilities_add_up():
 @pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("prior", [None, Plain(1), SparsePrior(1)])
 def test_the_bound_is_that_of_quadrature(beta, prior):
-    model = make_vae(prior=prior, architecture__beta=beta)
+    model = make_vae(prior=prior, beta=beta)
     mean, log_variance = (x.detach() for x in model.encode(CODES))
     z, step = grid()
     log_q = -0.5 * ((z.T - mean).square() / log_variance.exp())
@@ -573,11 +574,11 @@ def test_more_draws_tighten_the_score():
 
 
 def test_chunks_do_not_change_scores_in_kind(monkeypatch):
-    from dpgenerative.synthesizers import vae
+    from dpgenerative.synthesizers import latents
 
     synthesizer = fitted(table(), epsilon=None)
     whole = synthesizer.score_samples(table(), n_draws=500)
-    monkeypatch.setattr(vae, "SCORE_CELLS", 20_000)
+    monkeypatch.setattr(latents, "SCORE_CELLS", 20_000)
     parts = synthesizer.score_samples(table(), n_draws=500)
     assert parts.shape == whole.shape
     # Other draws, the same bound.
@@ -637,7 +638,7 @@ def test_a_prior_of_ones_own():
     assert fit._model.latent_dim == 3
     assert len(fit.sample(5)) == 5
     assert np.isfinite(fit.score(table(50)))
-    with pytest.raises(ValueError, match="latent_dim"):
+    with pytest.raises(ValueError, match=r"'architecture__latent_dim' .* must be 3"):
         fitted(prior=Plain(3), architecture__latent_dim=4)
     with pytest.raises(ValueError, match="log_prob"):
         fitted(prior=object())
@@ -653,6 +654,12 @@ def test_aggregations_run_and_say_so(aggregation, epsilon):
     assert (f"{aggregation} aggregation" in text) == (aggregation != "term-wise")
 
 
+def gradient_of(fit):
+    """Return how the fit of a synthesizer bounds gradients."""
+    private = fit._planned_fit(TableDomain(fit.schema_))
+    return private.gradient(fit._model, None, fit.privacy_.plan, 1)
+
+
 def test_a_divergence_of_ones_own_reaches_everything():
     seen = set()
 
@@ -662,9 +669,11 @@ def test_a_divergence_of_ones_own_reaches_everything():
 
     fit = fitted(divergence=spread, architecture__n_draws=2, architecture__latent_dim=3)
     assert seen == {((2, 3), NormalPrior, torch.Generator)}
-    assert fit._coupling(fit.privacy_.plan)["reach"] == ""
-    named = DPVAESynthesizer(divergence="kl")
-    assert named._coupling(fit.privacy_.plan)["reach"] == "encoder"
+    assert fit._recipe.reach == ""
+    assert DPVAESynthesizer(divergence="kl")._recipe.reach == "encoder"
+    found = gradient_of(fitted(divergence="kl"))
+    assert found.reach == "encoder"
+    assert gradient_of(fit).reach == ""
 
 
 def test_the_divergence_pulls_the_latents_to_the_prior():
@@ -721,23 +730,23 @@ def test_beta_and_draws_do_what_they_say():
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("aggregation", "mean"),
+        ("divergence__aggregation", "mean"),
         ("divergence", "wasserstein"),
         ("prior", "cauchy"),
-        ("prior_budget", 1.0),
-        ("prior_budget", -0.1),
-        ("alpha", -1),
-        ("beta", math.nan),
-        ("n_draws", 0),
-        ("latent_dim", 0),
-        ("latent_distribution", "kernel"),
-        ("hidden_units", 0),
+        ("architecture__prior_budget", 1.0),
+        ("architecture__prior_budget", -0.1),
+        ("divergence__weight", -1),
+        ("architecture__beta", math.nan),
+        ("architecture__n_draws", 0),
+        ("architecture__latent_dim", 0),
+        ("architecture__latent_distribution", "kernel"),
+        ("architecture__hidden_units", 0),
         ("epsilon", 0),
         ("n_partitions", 0),
     ],
 )
 def test_bad_parameters_are_named(name, value):
-    with pytest.raises(ValueError, match=name) as error:
+    with pytest.raises(ValueError, match=f"parameter {name!r} of DPVAE") as error:
         fitted(**{name: value})
     assert repr(value) in str(error.value)
 
@@ -847,8 +856,10 @@ def test_labels_need_a_conditional_column():
 
 def test_few_rows_buy_marginals_first():
     schema = Schema(Column(f"c{j}", "boolean") for j in range(15))
-    model = DPVAESynthesizer(epsilon=1.0)
-    shares = [model._resolved("marginal_budget", n, schema) for n in (200, 4000, 32561)]
-    assert shares == [0.6, 0.4, 0.15]
-    model.set_params(epsilon=None)
-    assert model._resolved("marginal_budget", 200, schema) == 0.15
+
+    def share(n_rows, epsilon=1.0):
+        fit = DPVAESynthesizer(epsilon)._planned_fit(TableDomain(schema))
+        return fit._value("marginal_budget", n_rows)
+
+    assert [share(n) for n in (200, 4000, 32561)] == [0.6, 0.4, 0.15]
+    assert share(200, epsilon=None) == 0.15

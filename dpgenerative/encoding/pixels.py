@@ -157,22 +157,22 @@ def full_shape(owner: str, image_shape: Any) -> tuple[int, int, int]:
     return c, h, w
 
 
-def full_range(pixel_range: Any, dtype: np.dtype[Any]) -> tuple[float, float]:
+def full_range(value_range: Any, dtype: np.dtype[Any]) -> tuple[float, float]:
     """Return the ends of the range of the pixels; "auto" follows the dtype."""
-    if isinstance(pixel_range, str):
+    if isinstance(value_range, str):
         return (0.0, 255.0) if dtype == np.uint8 else (0.0, 1.0)
-    low, high = pixel_range
+    low, high = value_range
     return float(low), float(high)
 
 
-def check_range(owner: str, pixel_range: Any) -> None:
+def check_range(owner: str, value_range: Any) -> None:
     """Require "auto" or two finite numbers in order."""
-    if isinstance(pixel_range, str) and pixel_range == "auto":
+    if isinstance(value_range, str) and value_range == "auto":
         return
     rule = "must be two finite numbers in ascending order or 'auto'"
-    if not isinstance(pixel_range, Sequence) or len(pixel_range) != 2:
-        refuse(owner, "pixel_range", rule, pixel_range)
-    for end in pixel_range:
-        check_number(owner, "pixel_range", end)
-    if not pixel_range[0] < pixel_range[1]:
-        refuse(owner, "pixel_range", rule, pixel_range)
+    if not isinstance(value_range, Sequence) or len(value_range) != 2:
+        refuse(owner, "value_range", rule, value_range)
+    for end in value_range:
+        check_number(owner, "value_range", end)
+    if not value_range[0] < value_range[1]:
+        refuse(owner, "value_range", rule, value_range)

@@ -202,6 +202,10 @@ class Synthesizer(BaseEstimator):
         parameters = {name: state[name] for name in names}
         write(path, self._owner, {"parameters": parameters, "fitted": fitted})
 
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return the mean of `score_samples`; not private if the rows are."""
+        return float(np.mean(self.score_samples(X, y)))
+
     @classmethod
     def _restored_from(cls, state: Mapping[str, Mapping[str, Any]]) -> Self:
         """Return the estimator that was saved."""
@@ -270,6 +274,10 @@ class Synthesizer(BaseEstimator):
         return tags
 
     # What a subclass states -----------------------------------------------------
+
+    def score_samples(self, X: Any, y: Any = None) -> np.ndarray:
+        """Return the log-density of every row; not private if the rows are."""
+        raise NotImplementedError
 
     @property
     def _recipe(self) -> ModelRecipe:

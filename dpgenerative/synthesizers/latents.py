@@ -134,7 +134,9 @@ class AutoencoderRecipe(ModelRecipe):
         width = check_prior(owner, self.prior)
         if self.architecture.latent_dim not in ("auto", width):
             rule = f"must be {width}, the width of the prior's samples, or 'auto'"
-            refuse(owner, "latent_dim", rule, self.architecture.latent_dim)
+            refuse(
+                owner, "architecture__latent_dim", rule, self.architecture.latent_dim
+            )
 
     def _check_divergence(self, owner: str) -> None:
         divergence, prior, width = self.term.divergence, self.prior, 4
@@ -145,13 +147,13 @@ class AutoencoderRecipe(ModelRecipe):
         generator = torch.Generator().manual_seed(0)
         if isinstance(self.architecture.latent_dim, int):
             width = self.architecture.latent_dim
-        law = PRIORS[prior](width) if isinstance(prior, str) else prior
-        width = law.sample(1, generator).shape[1]
+        distribution = PRIORS[prior](width) if isinstance(prior, str) else prior
+        width = distribution.sample(1, generator).shape[1]
 
         def use(n: int) -> Tensor:
             draws = torch.randn(n, 4, width, generator=generator)
             latents = Latents(draws[:, 2:], draws[:, 0], draws[:, 1])
-            return divergence(latents, law, generator)
+            return divergence(latents, distribution, generator)
 
         check_memory(owner, "divergence", divergence, use)
 
