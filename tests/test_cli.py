@@ -44,6 +44,7 @@ SCHEMA = Schema(
         Column("ward", "categorical", levels=["A", "B", "01"]),
     ]
 )
+FIT = ["fit", "data.parquet", "--epsilon", "1", "-o", "m"]
 FAST = ["--quiet", "--set", "n_steps=5", "--set", "batch_size=50"]
 
 
@@ -110,6 +111,7 @@ def parts_left(folder):
 def test_fit_sample_and_report(folder, capsys):
     arguments = ["fit", "data.csv", "--schema", "schema.json", "--epsilon", "1.5"]
     arguments += ["--delta", "1e-6", "--model", "vae", "-o", "model.dpg", *FAST]
+    arguments += ["--set", "architecture__hidden_units=3"]
     assert main([*arguments, "--set", "conditional=ward"]) == 0
     printed = capsys.readouterr().out
     assert "(1.5, 1e-06)-differential privacy" in printed
@@ -117,6 +119,7 @@ def test_fit_sample_and_report(folder, capsys):
     assert type(synthesizer).__name__ == "DPVAESynthesizer"
     assert (synthesizer.epsilon, synthesizer.delta) == (1.5, 1e-6)
     assert (synthesizer.n_steps_, synthesizer.conditional) == (5, "ward")
+    assert synthesizer.architecture.hidden_units == 3
     assert main(["report", "model.dpg"]) == 0
     assert capsys.readouterr().out == printed
     assert main(["sample", "model.dpg", "-n", "7", "-o", "out.csv"]) == 0
@@ -254,6 +257,11 @@ def test_as_a_module():
             ["fit", "data.parquet", "--epsilon", "1", "-o", "m", "--set", "n_steps"],
             "--set takes name=value",
         ),
+        (
+            [*FIT, "--set", "architecture__n_blocks=0"],
+            "'architecture__n_blocks' of DPHFlowSynthesizer must be an integer",
+        ),
+        ([*FIT, "--set", "architecture__n_blocs=1"], "--set takes name=value"),
         (
             ["fit", "data.parquet", "--epsilon", "1", "-o", "m", "--set", "verbose=1"],
             "--set takes name=value",

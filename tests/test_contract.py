@@ -19,19 +19,25 @@ import pandas as pd
 import pytest
 import sklearn
 from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dpgenerative import (
+    BatchTerm,
+    DPArrayVAESynthesizer,
     DPHFlowSynthesizer,
     DPVAESynthesizer,
+    FlowArchitecture,
     Optimizer,
     PrivateSearch,
     SyntheticClassifier,
     SyntheticRegressor,
+    TableSynthesizer,
 )
+from dpgenerative.synthesizers.flow import FlowRecipe
 
 # The checks of predictors take the labels of ten rows for known, and want an error for
 # a target that is not finite: no private fit may do either.
@@ -42,7 +48,13 @@ OPEN = DPHFlowSynthesizer(
     noise="reproducible",
 )
 QUICK = clone(OPEN).set_params(n_steps=40, architecture__n_bins=16)
-SYNTHESIZERS = [DPHFlowSynthesizer(), DPVAESynthesizer()]
+SYNTHESIZERS = [
+    DPHFlowSynthesizer(),
+    DPVAESynthesizer(),
+    TableSynthesizer(FlowRecipe(FlowArchitecture(), BatchTerm())),
+    # By its tags it takes no tables, with which most checks come; see `test_arrays_*`.
+    DPArrayVAESynthesizer(),
+]
 PREDICTORS = [
     SyntheticClassifier(QUICK, DecisionTreeClassifier(random_state=0), n_samples=300),
     SyntheticRegressor(QUICK, DecisionTreeRegressor(random_state=0), n_samples=300),
@@ -73,6 +85,15 @@ def table(n=120):
     return X, (rng.integers(0, 2, n) if n else None)
 
 
+IMAGES = np.random.default_rng(0).random((120, 3, 4))
+
+
+def fitted(estimator):
+    if isinstance(estimator, DPArrayVAESynthesizer):
+        return clone(estimator).set_params(n_steps=5).fit(IMAGES)
+    return clone(estimator).fit(*table())
+
+
 @every
 def test_clone_and_parameters(estimator):
     copy = clone(estimator)
@@ -91,14 +112,19 @@ def test_text_and_html(estimator):
 
 @every
 def test_pickles_and_joblib_files_draw_the_same_rows(estimator, tmp_path):
-    X, y = table()
+    X, _ = table()
     if isinstance(estimator, SyntheticClassifier):
         estimator = clone(estimator).set_params(classifier=None)
     if isinstance(estimator, SyntheticRegressor):
         estimator = clone(estimator).set_params(regressor=None)
-    fit = clone(estimator).fit(X, y)
+    fit = fitted(estimator)
     joblib.dump(fit, tmp_path / "fit")
     for copy in (pickle.loads(pickle.dumps(fit)), joblib.load(tmp_path / "fit")):
+        assert copy.n_features_in_ == fit.n_features_in_
+        if isinstance(estimator, DPArrayVAESynthesizer):
+            samples = (each.sample(9, random_state=1) for each in (copy, fit))
+            np.testing.assert_array_equal(*samples)
+            continue
         assert copy.n_features_in_ == 2
         assert copy.feature_names_in_.tolist() == ["a", "b"]
         if hasattr(fit, "predict"):
@@ -114,9 +140,45 @@ def test_kinds_and_tags(estimator):
     tags = get_tags(estimator)
     assert tags.non_deterministic
     assert tags.input_tags.allow_nan
-    assert tags.input_tags.string
+    takes_tables = not isinstance(estimator, DPArrayVAESynthesizer)
+    assert tags.input_tags.string == takes_tables
+    assert tags.input_tags.two_d_array == takes_tables
+    assert tags.input_tags.three_d_array != takes_tables
     assert is_classifier(estimator) == isinstance(estimator, SyntheticClassifier)
     assert is_regressor(estimator) == isinstance(estimator, SyntheticRegressor)
+
+
+def test_arrays_are_fitted_as_scikit_learn_asks():
+    """Its checks bring tables alone; this is what they say of arrays."""
+    synthesizer = DPArrayVAESynthesizer(n_steps=5, random_state=0, noise="reproducible")
+    for call in ("sample", "score", "score_samples", "encode", "reconstruct"):
+        with pytest.raises(NotFittedError):
+            getattr(synthesizer, call)(*([] if call == "sample" else [IMAGES]))
+    before, given = synthesizer.get_params(), IMAGES.copy()
+    assert synthesizer.fit(IMAGES, None) is synthesizer
+    assert synthesizer.get_params() == before
+    assert np.array_equal(IMAGES, given)
+    assert synthesizer.n_features_in_ == 12
+    public = {name for name in vars(synthesizer) if not name.startswith("_")}
+    assert {n for n in public if not n.endswith("_")} == set(before)
+    state = synthesizer.__getstate__()
+    first = synthesizer.score_samples(IMAGES)
+    assert synthesizer.__getstate__().keys() == state.keys()
+    assert first.shape == (120,)
+    assert synthesizer.score(IMAGES) == pytest.approx(first.mean())
+    assert np.array_equal(synthesizer.fit(IMAGES).score_samples(IMAGES), first)
+    frozen = IMAGES.copy()
+    frozen.flags.writeable = False
+    assert np.array_equal(clone(synthesizer).fit(frozen).score_samples(frozen), first)
+    with pytest.raises(ValueError, match="takes images of shape"):
+        synthesizer.score_samples(IMAGES[:, :2])
+    search = GridSearchCV(
+        DPArrayVAESynthesizer(n_steps=5),
+        {"architecture__networks": ["mlp", "conv"]},
+        cv=2,
+        error_score="raise",
+    ).fit(IMAGES)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
 def test_weights_are_refused_with_the_reason_and_by_routing():

@@ -153,3 +153,5 @@ def test_what_cannot_be_forecast_is_refused(arguments, match):
 def test_a_model_that_counts_no_cells_is_refused():
     with pytest.raises(ValueError, match="anchored"):
         forecast(SCHEMA, 100, architecture__anchored=False)
+    with pytest.raises(ValueError, match="Invalid parameter 'n_bims'"):
+        forecast(SCHEMA, 100, architecture__n_bims=8)

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.stats import chi2_contingency, spearmanr
 
 import dpgenerative
@@ -343,18 +344,9 @@ def test_probabilities_of_all_rows_sum_to_one():
     assert (codec.column.lower, codec.column.upper) == (0, 3)
     pairs = [(a, b, 1.0) for a in range(4) for b in range(a, 4)]
     inside = np.exp(model.score_samples(pd.DataFrame(pairs, columns=list("abc")))).sum()
-    drawn, held = model._transformer.rows(
-        *model._draw(
-            40_000,
-            *(
-                g(0)
-                for g in (
-                    lambda s: __import__("torch").Generator().manual_seed(s),
-                    np.random.default_rng,
-                )
-            ),
-        )
-    )
+    generator, rng = torch.Generator().manual_seed(0), np.random.default_rng(0)
+    cells = model._recipe.draw(model._model, 40_000, generator, rng)
+    drawn, held = model._transformer.rows(*cells)
     assert inside == pytest.approx(held.mean() * drawn["c"].notna().mean(), abs=0.01)
 
 

