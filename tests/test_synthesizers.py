@@ -23,7 +23,11 @@ from dpgenerative import (
     Schema,
     Sparsified,
 )
-from dpgenerative.exceptions import InfeasibleBudgetError, UnsupportedColumnError
+from dpgenerative.exceptions import (
+    HopelessBudgetWarning,
+    InfeasibleBudgetError,
+    UnsupportedColumnError,
+)
 from dpgenerative.privacy.accounting import gaussian_multiplier
 from dpgenerative.tables.containers import as_table
 
@@ -604,6 +608,13 @@ def test_scoring_other_columns():
 def test_an_infeasible_budget_says_what_to_change():
     with pytest.raises(InfeasibleBudgetError, match="Raise epsilon"):
         fitted(epsilon=1e-9, delta=1e-15)
+
+
+@both
+def test_a_hopeless_budget_is_warned_of_where_fit_was_called(estimator):
+    with pytest.warns(HopelessBudgetWarning) as caught:
+        estimator(epsilon=0.01, **FAST).fit(mixed(20)[["age", "member"]])
+    assert {warning.filename for warning in caught} == {__file__}
 
 
 HOSTILE = {

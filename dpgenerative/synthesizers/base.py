@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -202,10 +202,6 @@ class Synthesizer(BaseEstimator):
         parameters = {name: state[name] for name in names}
         write(path, self._owner, {"parameters": parameters, "fitted": fitted})
 
-    def score(self, X: Any, y: Any = None) -> float:
-        """Return the mean of `score_samples`; not private if the rows are."""
-        return float(np.mean(self.score_samples(X, y)))
-
     @classmethod
     def _restored_from(cls, state: Mapping[str, Mapping[str, Any]]) -> Self:
         """Return the estimator that was saved."""
@@ -277,10 +273,6 @@ class Synthesizer(BaseEstimator):
 
     # What a subclass states -----------------------------------------------------
 
-    def score_samples(self, X: Any, y: Any = None) -> np.ndarray:
-        """Return the log-density of every row; not private if the rows are."""
-        raise NotImplementedError
-
     @property
     def _recipe(self) -> ModelRecipe:
         """The model, with the parameters that are its own."""
@@ -306,12 +298,11 @@ class Synthesizer(BaseEstimator):
         """Return what the report says of what was found."""
         return tuple(cautions(fitted.plan, len(schema)))
 
-    def _warn(self, schema: Schema) -> None:
-        """Warn of what came to nothing, as `privacy_` notes."""
+    def _warnings(self, schema: Schema) -> Iterator[UserWarning]:
+        """Yield warnings of what came to nothing, as `privacy_` notes."""
         plan, n_columns = self.privacy_.plan, len(schema.modelled)
         if outlook(plan, n_columns) == "hopeless":
-            caution = cautions(plan, n_columns)[0]
-            warnings.warn(caution, HopelessBudgetWarning, stacklevel=4)
+            yield HopelessBudgetWarning(cautions(plan, n_columns)[0])
 
     # One fit --------------------------------------------------------------------
 
@@ -363,7 +354,8 @@ class Synthesizer(BaseEstimator):
             kept.remove()
         # Of a trial that a search does not choose nothing is released.
         if trial is None:
-            self._warn(data.schema)
+            for warning in self._warnings(data.schema):
+                warnings.warn(warning, stacklevel=3)
         return self
 
     def _prepare(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -325,10 +324,10 @@ class TableSynthesizer(Synthesizer):
         found = domain_notes(schema, codecs)
         return (*filter(None, [lost]), *super()._notes(schema, fitted), *found)
 
-    def _warn(self, schema: Schema) -> None:
+    def _warnings(self, schema: Schema) -> Iterator[UserWarning]:
         if lost := lost_columns(schema, self._transformer.codecs):
-            warnings.warn(lost, LostColumnWarning, stacklevel=4)
-        super()._warn(schema)
+            yield LostColumnWarning(lost)
+        yield from super()._warnings(schema)
 
     # Samples --------------------------------------------------------------------
 
