@@ -15,7 +15,6 @@ from torch import Tensor
 from dpgenerative._random import torch_generator
 from dpgenerative._validation import (
     Check,
-    check_instance,
     check_option,
     count,
     number,
@@ -240,10 +239,6 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
     _groups: ClassVar[Mapping[str, type[Options]]] = {
         **Synthesizer._groups,
         "architecture": ArrayArchitecture,
-    }
-    _checks: ClassVar[Mapping[str, Check]] = {
-        **Synthesizer._checks,
-        "architecture": partial(check_instance, kind=ArrayArchitecture),
     }
 
     def __init__(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dpgenerative._random import Streams
-from dpgenerative._validation import Check, check_instance, check_option, count, option
+from dpgenerative._validation import Check, check_option, count, option
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Options, Sparsified
 from dpgenerative.fitting.recipe import RULES, ModelRecipe, Rule, Scale, resolved
@@ -361,10 +360,6 @@ class DPHFlowSynthesizer(TableSynthesizer):
     _groups: ClassVar[Mapping[str, type[Options]]] = {
         **TableSynthesizer._groups,
         "architecture": FlowArchitecture,
-    }
-    _checks: ClassVar[Mapping[str, Check]] = {
-        **TableSynthesizer._checks,
-        "architecture": partial(check_instance, kind=FlowArchitecture),
     }
 
     def __init__(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dpgenerative._random import Streams, torch_generator
-from dpgenerative._validation import Check, check_instance, count, refuse
+from dpgenerative._validation import Check, count, refuse
 from dpgenerative.encoding.increments import increments_of
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Options, Sparsified
@@ -254,10 +253,6 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
     _groups: ClassVar[Mapping[str, type[Options]]] = {
         **TableSynthesizer._groups,
         "architecture": VAEArchitecture,
-    }
-    _checks: ClassVar[Mapping[str, Check]] = {
-        **TableSynthesizer._checks,
-        "architecture": partial(check_instance, kind=VAEArchitecture),
     }
 
     def __init__(
