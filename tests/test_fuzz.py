@@ -269,7 +269,8 @@ def estimators(draw, names):
     elif draw(st.integers(0, 9)) == 0:
         params["categorical_features"] = [names[-1]]
     seed = draw(st.integers(0, 2**20))
-    return kind(**params, random_state=seed, noise="reproducible")
+    estimator = kind(random_state=seed, noise="reproducible")
+    return estimator.set_params(**params)
 
 
 def raised_by_us(error):

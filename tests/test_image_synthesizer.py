@@ -13,7 +13,11 @@ import pytest
 import torch
 from torch import nn
 
-from dpgenerative import ArrayArchitecture, DPArrayVAESynthesizer
+from dpgenerative import (
+    ArrayArchitecture,
+    DPArrayVAESynthesizer,
+    DPVAESynthesizer,
+)
 from dpgenerative.encoding.pixels import Pixels
 from dpgenerative.exceptions import HopelessBudgetWarning, UnsupportedColumnError
 from dpgenerative.models.divergences import mmd
@@ -508,6 +512,13 @@ def test_bad_parameters_are_named(params, words):
 def test_parameters_of_tables_are_unknown(name):
     with pytest.raises(ValueError, match="Invalid parameter"):
         DPArrayVAESynthesizer().set_params(**{name: None})
+
+
+def test_a_synthesizer_of_tables_takes_no_images():
+    with pytest.raises(ValueError, match="Invalid parameter 'image_shape'"):
+        DPVAESynthesizer().set_params(image_shape=(4, 4))
+    with pytest.raises(ValueError, match="2D"):
+        DPVAESynthesizer(n_steps=1).fit(halves(50))
 
 
 def test_a_target_is_refused():
