@@ -139,13 +139,13 @@ def one_run_bound(
 def ideal_guesses(
     n_canaries: int, epsilon: float, delta: float, confidence: float
 ) -> tuple[int, float]:
-    """Return how many guesses serve the ideal adversary best, and what he shows.
+    """Return how many guesses serve the ideal adversary best, and what they show.
 
-    He faces one Gaussian mechanism that is exactly (epsilon, delta)-DP, and guesses at
+    They face one Gaussian mechanism that is exactly (epsilon, delta)-DP, and guess at
     both ends of the scores.
     """
     mu = 1 / gaussian_multiplier(epsilon, delta)
-    # Where he can show nothing, half of the canaries tell best that there is something.
+    # Where they can show nothing, half of the canaries tell best that there is something.
     best = (max(2, n_canaries // 4 * 2), 0.0)
     for cut in np.linspace(0.0, 4.0, 41):
         # In scores centred between the worlds: right at +mu/2, wrong at -mu/2.

@@ -38,7 +38,7 @@ def audit_release(
 
     Parameters
     ----------
-    estimator : DPHFlowSynthesizer or DPVAESynthesizer
+    estimator : DPHFlowSynthesizer, DPVAESynthesizer or TableSynthesizer
         Configuration, fitted or not; it is left as it is. Few steps make it fast.
     X : DataFrame of shape (n_samples, n_features)
         A small table.

@@ -79,7 +79,7 @@ def check(owner: str, estimator: Any, confidence: Any, random_state: Any) -> Non
     """Require a synthesizer with a guarantee, and parameters in their ranges."""
     if not isinstance(estimator, Synthesizer):
         raise TypeError(
-            f"{owner} takes a DPHFlowSynthesizer or a DPVAESynthesizer; got "
+            f"{owner} takes a synthesizer of this package; got "
             f"{type(estimator).__name__}."
         )
     estimator._check_parameters()

@@ -48,14 +48,14 @@ def audit_mechanism(
     batch-wise term, the sensitivity and the noise of the configuration, on a model and
     a batch made for the purpose: the row in question puts all of its bound on one
     coordinate, and turns the gradients it shares round where there are such. The
-    adversary knows everything but whether it was there. His rate of right guesses,
+    adversary knows everything but whether it was there. Their rate of right guesses,
     at its lower Clopper-Pearson bound, becomes the mu of a Gaussian mechanism (Dong,
     Roth and Su 2022), and the accountant carries that over the configuration's sampling
     rate and steps.
 
     Parameters
     ----------
-    estimator : DPHFlowSynthesizer or DPVAESynthesizer
+    estimator : DPHFlowSynthesizer, DPVAESynthesizer or any other synthesizer
         Fitted: its `privacy_` gives rate, steps and noise. Unfitted: they are those of
         a table of `n_rows` rows with the columns of its `schema` (one column without).
     n_rows : int, default=10000

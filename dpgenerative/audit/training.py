@@ -55,17 +55,17 @@ def audit_training(
     every noisy gradient, and scores each canary by the log-likelihood ratio of a
     Poisson-sampled Gaussian mechanism.
 
-    With several canaries he guesses those with the largest and the least scores; how
+    With several canaries they guess those with the largest and the least scores; how
     many was fixed beforehand by the claim. The bound is that of Steinke, Nasr and
     Jagielski (2023), which holds for any mechanism and any number of canaries in one
-    run; `n_runs` adds up independent runs. With ``n_canaries=1`` he guesses in every
-    run, and his rate of right guesses, at its lower Clopper-Pearson bound, bounds the
+    run; `n_runs` adds up independent runs. With ``n_canaries=1`` they guess in every
+    run, and their rate of right guesses, at its lower Clopper-Pearson bound, bounds the
     noise of the steps, and so epsilon: far sharper, but it takes thousands of runs and
     supposes that the steps are a Poisson-sampled Gaussian mechanism of some noise.
 
     Parameters
     ----------
-    estimator : DPHFlowSynthesizer or DPVAESynthesizer
+    estimator : DPHFlowSynthesizer, DPVAESynthesizer or any other synthesizer
         Configuration, fitted or not; it is left as it is.
     X : DataFrame or ndarray of shape (n_samples, n_features)
         Rows to train on beside the canaries. Their number is known here, and counted.

@@ -181,7 +181,7 @@ def train(
     ----------
     model : Module
     objective : callable
-        Per-example losses, and images for the divergence, of given row indices.
+        Per-example losses, and latents for the divergence, of given row indices.
     n : int
         Number of private rows; only the sampler sees it.
     plan : PrivacyPlan

@@ -154,7 +154,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     >>> import numpy as np
     >>> from dpgenerative import DPHFlowSynthesizer, PrivateSearch
     >>> X = np.random.default_rng(0).normal(size=(500, 2))
-    >>> grid = {"n_bins": [16, 64], "clipping": ["flat", "per-layer"]}
+    >>> grid = {"architecture__n_bins": [16, 64], "clipping": ["flat", "per-layer"]}
     >>> flow = DPHFlowSynthesizer(n_steps=10)
     >>> search = PrivateSearch(flow, grid, epsilon=2.0, mean_trials=2).fit(X)
     >>> search.best_estimator_.epsilon_ <= 2.0

@@ -471,7 +471,7 @@ def test_what_cannot_be_audited_is_refused(audited):
         return function(estimator, table(), **params)
 
     name = f"audit_{audited}"
-    with pytest.raises(TypeError, match=f"{name} takes a DPHFlowSynthesizer"):
+    with pytest.raises(TypeError, match=f"{name} takes a synthesizer"):
         run(torch.nn.Linear(1, 1))
     with pytest.raises(ValueError, match="promises nothing"):
         run(FLOW(epsilon=None))
