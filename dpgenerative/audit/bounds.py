@@ -145,7 +145,7 @@ def ideal_guesses(
     both ends of the scores.
     """
     mu = 1 / gaussian_multiplier(epsilon, delta)
-    # Where they can show nothing, half of the canaries tell best that there is something.
+    # Where they can show nothing, half of the canaries tell best whether there is.
     best = (max(2, n_canaries // 4 * 2), 0.0)
     for cut in np.linspace(0.0, 4.0, 41):
         # In scores centred between the worlds: right at +mu/2, wrong at -mu/2.
