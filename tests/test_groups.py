@@ -294,6 +294,13 @@ def test_a_recipe_of_the_package_is_its_synthesizer():
     assert plain.score(table()) == named.score(table())
 
 
+@pytest.mark.parametrize(("own", "stated"), [("mmd", None), (None, "mmd")])
+def test_the_report_tells_of_the_term_that_the_recipe_has(own, stated):
+    recipe = FlowRecipe(FlowArchitecture(n_bins=8), BatchTerm(own))
+    fit = TableSynthesizer(recipe, divergence=stated, **FAST).fit(table())
+    assert ("batch-wise term" in fit.privacy_.clipping) == (own is not None)
+
+
 def test_a_recipe_that_states_too_little():
     with pytest.raises(NotImplementedError):
         TableSynthesizer(ModelRecipe(), **FAST).fit(table())

@@ -163,7 +163,11 @@ class _Worlds:
     width = 64
 
     def __init__(self, fit: PrivateFit, plan: PrivacyPlan) -> None:
-        self.model = nn.ModuleDict({"encoder": MaskedLinear.dense(1, self.width)})
+        self.layer = MaskedLinear.dense(1, self.width)
+        # All of it is what the batch-wise term moves, whatever its name is.
+        self.model: nn.Module = self.layer
+        for name in reversed(fit.recipe.reach.split(".") if fit.recipe.reach else ()):
+            self.model = nn.ModuleDict({name: self.model})
         self.streams = fit.streams
         self.has_term = BatchTerm.of(fit.parameters.divergence).divergence is not None
         self.gradient = fit.gradient(self.model, self._objective, plan, 1)
@@ -174,7 +178,7 @@ class _Worlds:
         self.variances = np.repeat(np.square(list(stds.values())), sizes)
 
     def _objective(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        image = self.model["encoder"](torch.full((len(rows), 1), GAIN))[:, :1]
+        image = self.layer(torch.full((len(rows), 1), GAIN))[:, :1]
         own = torch.where(rows == self.n_others, 1e3, -1.0)
         return own * image[:, 0], image
 

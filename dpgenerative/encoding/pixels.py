@@ -118,14 +118,19 @@ class Images:
         return len(self.values)
 
 
-def check_array(owner: str, X: Any, shape: tuple[int, int, int]) -> None:
-    """Require a numpy array of at least one image of this shape."""
+def check_kind(owner: str, X: Any) -> None:
+    """Require a numpy array of numbers or bools, whatever its shape."""
     if not isinstance(X, np.ndarray) or isinstance(X, np.ma.MaskedArray):
         raise TypeError(
             f"{owner} takes images as a numpy array; got {type(X).__name__}."
         )
     if X.dtype.kind not in "biuf":
         raise UnsupportedColumnError(f"{owner} cannot read images of {X.dtype}.")
+
+
+def check_array(owner: str, X: Any, shape: tuple[int, int, int]) -> None:
+    """Require a numpy array of at least one image of this shape."""
+    check_kind(owner, X)
     allowed = row_shapes(shape)
     if X.shape[1:] not in allowed:
         options = " or ".join(f"(n_samples, {', '.join(map(str, s))})" for s in allowed)

@@ -89,14 +89,14 @@ class Fitted:
     transformer : TableTransformer or Pixels
     model : Module
         On the CPU, without gradients.
-    gradient : PrivateGradient
-        How gradients were bounded.
+    clipping : str
+        How gradients were bounded, in words.
     """
 
     plan: PrivacyPlan
     transformer: Any
     model: Any
-    gradient: PrivateGradient
+    clipping: str
 
 
 class FitKeeper(Keeper, Protocol):
@@ -172,13 +172,15 @@ class PrivateFit:
         if public is not None and not kept:
             self._pretrain(model, released.transformer, public)
         gradient = self.train(model, released, rows, public, keeper)
+        term = self.recipe.batch_term(model, self.streams)
+        clipping = gradient.describe(term is not None)
         plan = released.plan
         self.recipe.finish(
             model, released.transformer, rows, plan, self.mechanisms, self.streams
         )
         plan.check(self.mechanisms.ledger)
         model = model.cpu().requires_grad_(False)
-        return Fitted(plan, released.transformer, model, gradient)
+        return Fitted(plan, released.transformer, model, clipping)
 
     # Steps, in their order ------------------------------------------------------
 

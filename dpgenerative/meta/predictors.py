@@ -108,7 +108,7 @@ class _SyntheticPredictor(BaseEstimator):
         self, X: Any, y: Any, public: Any = None, trial: Trial | None = None
     ) -> Self:
         """Fit; a trial of a private search is paid for."""
-        synthesizer, X, y, public = self._private_fit(X, y, public)
+        synthesizer, X, y, public = self._inputs(X, y, public)
         fitted = synthesizer._fit(X, y, public, trial=trial)
         return self._learned_from(fitted)
 
@@ -165,7 +165,7 @@ class _SyntheticPredictor(BaseEstimator):
     def _owner(self) -> str:
         return type(self).__name__
 
-    def _private_fit(
+    def _inputs(
         self, X: Any, y: Any, public: Any = None
     ) -> tuple[TableSynthesizer, Any, Any, Any]:
         """Return the synthesizer to fit, what to fit it on, and its public rows."""

@@ -354,7 +354,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         """Return a candidate's synthesizer and what is public about its table."""
         synthesizer = self._clone(params, epsilon=1.0, delta=1e-5)
         if not isinstance(synthesizer, TableSynthesizer):
-            synthesizer, X, y, public = synthesizer._private_fit(X, y, public)
+            synthesizer, X, y, public = synthesizer._inputs(X, y, public)
         return synthesizer, synthesizer._prepare(X, y, public).domain
 
     def _calibrated(

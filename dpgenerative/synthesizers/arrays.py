@@ -23,7 +23,7 @@ from dpgenerative._validation import (
 )
 from dpgenerative.encoding.pixels import (
     Pixels,
-    check_array,
+    check_kind,
     check_range,
     full_range,
     full_shape,
@@ -100,7 +100,6 @@ class ArrayVAERecipe(AutoencoderRecipe):
     anchored: ClassVar[bool] = False  # type: ignore[misc]
     rules: ClassVar[Mapping[str, Rule]] = {
         **AutoencoderRecipe.rules,
-        "marginal_budget": lambda scale: 0.0,
         "beta": lambda scale: 1.0,
         "latent_dim": lambda scale: 16,
         "hidden_units": lambda scale: 64,
@@ -365,14 +364,13 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
 
     def _read(self, X: Any, y: Any, public: Any, allow_empty: bool) -> Data:
         self._refuse_target(y)
+        check_kind(self._owner, X)
         shape = self._shape(X)
-        check_array(self._owner, X, shape)
         low, high = full_range(self.value_range, X.dtype)
         has_density = ArrayArchitecture.of(self.architecture).likelihood == "gaussian"
         pixels = Pixels(shape, X.shape[1:], low, high, X.dtype, has_density)
         images = pixels.read(self._owner, X)
         if public is not None:
-            check_array(self._owner, public, shape)
             public = pixels.read(self._owner, public)
         return Data(images, pixels, Schema([]), ArrayDomain(pixels), public)
 
@@ -382,13 +380,13 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
             shape = full_shape(self._owner, self.image_shape)
         return ArrayDomain(Pixels(shape, shape, 0.0, 1.0, np.dtype(float), False))
 
-    def _shape(self, X: Any) -> tuple[int, int, int]:
+    def _shape(self, X: np.ndarray) -> tuple[int, int, int]:
         if self.image_shape is not None:
             return full_shape(self._owner, self.image_shape)
-        if np.ndim(X) not in (3, 4):
+        if X.ndim not in (3, 4):
             rule = "is needed for arrays that are flat"
             refuse(self._owner, "image_shape", rule, None)
-        return full_shape(self._owner, np.shape(X)[1:])
+        return full_shape(self._owner, X.shape[1:])
 
     def _joined(self, X: Any, y: Any) -> Any:
         self._refuse_target(y)

@@ -385,7 +385,6 @@ class Synthesizer(BaseEstimator):
         self._set_feature_names(data.layout)
 
     def _report(self, data: Data, fitted: Fitted) -> PrivacyReport:
-        batch_wise = BatchTerm.of(self.divergence).divergence is not None
         facts = self._public_facts(data.domain.schema)
         if data.public is not None:
             rows = (
@@ -396,8 +395,7 @@ class Synthesizer(BaseEstimator):
             *self._notes(data.domain.schema, fitted),
             *unit_notes(self.noise, self.max_rows_per_unit),
         )
-        clipping = fitted.gradient.describe(batch_wise)
-        return PrivacyReport(fitted.plan, self.epsilon_, clipping, facts, notes)
+        return PrivacyReport(fitted.plan, self.epsilon_, fitted.clipping, facts, notes)
 
     def _checkpoint(self, path: Any, data: Data, seed: int | None) -> Checkpoint | None:
         if path is None:

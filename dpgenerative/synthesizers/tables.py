@@ -60,8 +60,11 @@ class TableSynthesizer(Synthesizer):
     ----------
     recipe : ModelRecipe
         The model (`fitting.recipe`).
-    epsilon, delta, max_rows_per_unit, clipping, max_grad_norm, n_partitions, divergence
+    epsilon, delta, max_rows_per_unit, clipping, max_grad_norm, n_partitions
         See `DPHFlowSynthesizer`, as for all that follow.
+    divergence : BatchTerm, optional
+        How the recipe's own batch-wise term is bounded (`ModelRecipe.batch_term`): of a
+        `BatchTerm`, norm and aggregation. Which divergence it is says the recipe.
     schema, categorical_features, marginal_budget, optimizer, n_steps, batch_size
         The recipe's rules say what "auto" stands for.
     device, random_state, noise, verbose

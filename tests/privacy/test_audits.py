@@ -42,6 +42,7 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import row_budget
 from dpgenerative.synthesizers import flow, vae
 from tests.privacy import mutants
+from tests.toy_model import PairRecipe, pair_synthesizer
 
 SCHEMA = Schema(
     [
@@ -252,6 +253,16 @@ def test_one_step_of_the_baselines(aggregation):
     )
     result = audit_mechanism(
         synthesizer, n_rows=20, n_trials=4000, confidence=QUICK, random_state=0
+    )
+    assert 0.7 * result.best <= result.lower_bound <= result.best
+
+
+@pytest.mark.parametrize("reach", ["offsets", "inner.encoder"])
+def test_one_step_of_a_recipe_of_ones_own(reach, monkeypatch):
+    monkeypatch.setattr(PairRecipe, "reach", reach)
+    synthesizer = pair_synthesizer(epsilon=4.0, **WHOLE, divergence="mmd")
+    result = audit_mechanism(
+        synthesizer, n_trials=4000, confidence=QUICK, random_state=0
     )
     assert 0.7 * result.best <= result.lower_bound <= result.best
 
