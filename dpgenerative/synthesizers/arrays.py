@@ -52,10 +52,10 @@ NETWORKS = ("mlp", "conv")
 class ArrayArchitecture(LatentOptions):
     """Latents of an autoencoder of arrays, its networks, and what it says of an entry.
 
+    It has the parameters of `LatentOptions`, which come first, and three of its own.
+
     Parameters
     ----------
-    latent_dim, hidden_units, beta, n_draws, prior_budget, latent_distribution
-        See `LatentOptions`.
     networks : {"mlp", "conv"} or callable, default="mlp"
         Encoder and decoder (`models.networks`): one hidden layer each; three
         convolutions of 32, 64 and 128 channels (Mathieu et al. 2019); or a function of
@@ -137,7 +137,7 @@ class ArrayVAERecipe(AutoencoderRecipe):
 
 
 class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
-    """Differentially private variational autoencoder for images (PriVAE).
+    """Differentially private variational autoencoder for images and arrays (PriVAE).
 
     Learns arrays of one shape under (epsilon, delta)-differential privacy for adding or
     removing one array, and samples new ones of the same shape and dtype. Nothing is

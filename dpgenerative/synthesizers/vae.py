@@ -53,10 +53,10 @@ def _latent_dim(scale: Scale) -> int:
 class VAEArchitecture(LatentOptions):
     """Latents of an autoencoder of tables, and how finely columns are seen.
 
+    It has the parameters of `LatentOptions`, which come first, and two of its own.
+
     Parameters
     ----------
-    latent_dim, hidden_units, beta, n_draws, prior_budget, latent_distribution
-        See `LatentOptions`.
     n_bins : int or "auto", default="auto"
         Number of intervals aimed at per numeric column.
     n_basis : int or "auto", default="auto"
