@@ -45,7 +45,8 @@ class Domain(Protocol):
     ) -> Any:
         """Release what encodes rows, and return the way there and back."""
 
-    def facts(self, transformer: Any) -> Any:
+    @staticmethod
+    def facts(transformer: Any) -> Any:
         """Return what a model must know of encoded rows."""
 
 
@@ -90,7 +91,8 @@ class TableDomain:
             n_bins=n_bins, anchored=anchored, with_missing=self.with_missing,
         )  # fmt: skip
 
-    def facts(self, transformer: TableTransformer) -> Sequence[CellFacts]:
+    @staticmethod
+    def facts(transformer: TableTransformer) -> Sequence[CellFacts]:
         """Return what was released of every column's cells."""
         return [
             CellFacts(
@@ -129,6 +131,7 @@ class ArrayDomain:
         """Return the way to [0, 1] and back, which is public."""
         return self.pixels
 
-    def facts(self, transformer: Pixels) -> Pixels:
+    @staticmethod
+    def facts(transformer: Pixels) -> Pixels:
         """Return the shape and kind of the arrays."""
         return transformer

@@ -89,6 +89,8 @@ class Fitted:
     transformer : TableTransformer or Pixels
     model : Module
         On the CPU, without gradients.
+    settings : mapping
+        What the recipe made the model of.
     clipping : str
         How gradients were bounded, in words.
     """
@@ -96,6 +98,7 @@ class Fitted:
     plan: PrivacyPlan
     transformer: Any
     model: Any
+    settings: Mapping[str, Any]
     clipping: str
 
 
@@ -180,7 +183,8 @@ class PrivateFit:
         )
         plan.check(self.mechanisms.ledger)
         model = model.cpu().requires_grad_(False)
-        return Fitted(plan, released.transformer, model, clipping)
+        settings = self.recipe.settings(*self._facts(released))
+        return Fitted(plan, released.transformer, model, settings, clipping)
 
     # Steps, in their order ------------------------------------------------------
 
@@ -200,8 +204,7 @@ class PrivateFit:
 
     def build(self, released: Released) -> Any:
         """Return the untrained model, on the device."""
-        facts = self.domain.facts(released.transformer)
-        scale = self.scale(released.plan.n_rows)
+        facts, scale = self._facts(released)
         return self.recipe.build(facts, scale, self.streams.weights).to(self.device)
 
     def train(
@@ -233,6 +236,11 @@ class PrivateFit:
         return gradient
 
     # Parts of the steps ---------------------------------------------------------
+
+    def _facts(self, released: Released) -> tuple[Any, Scale]:
+        """Return what a model is built from."""
+        facts = self.domain.facts(released.transformer)
+        return facts, self.scale(released.plan.n_rows)
 
     @property
     def epsilon(self) -> float | None:

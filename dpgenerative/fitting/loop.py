@@ -96,7 +96,9 @@ def make_optimizer(
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
     """Return parameters and buffers by name: those that are drawn at first, too."""
-    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    parameters = model.named_parameters(remove_duplicate=False)
+    buffers = model.named_buffers(remove_duplicate=False)
+    return {name: tensor.detach() for name, tensor in (*parameters, *buffers)}
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class LoopState:
     def state(self) -> dict[str, Any]:
         """Return all of it, as tensors, numbers, lists and dictionaries."""
         return {
-            "tensors": {k: x.detach() for k, x in tensors_of(self.model).items()},
+            "tensors": tensors_of(self.model),
             "averaged": self.averaged,
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -74,6 +74,7 @@ class ModelRecipe:
     to `build` by what was released (`models.cells.CellFacts`).
 
     Methods that raise `NotImplementedError` must be written; the others have defaults.
+    Of a model that files hold, `settings` and `make` are written in place of `build`.
     """
 
     rules: ClassVar[Mapping[str, Rule]] = RULES
@@ -82,6 +83,8 @@ class ModelRecipe:
     """Whether the model starts at the released marginals."""
     reach: str = ""
     """Submodule whose parameters the batch-wise term moves; "" is the whole model."""
+    learned: ClassVar[Sequence[str]] = ()
+    """Attributes of a model, other than tensors, that a fit sets."""
 
     def check(self, owner: str) -> None:
         """Raise ValueError for settings out of their range."""
@@ -116,6 +119,17 @@ class ModelRecipe:
         -------
         Module
         """
+        return self.make(facts, generator, **self.settings(facts, scale))
+
+    def settings(self, facts: Any, scale: Scale) -> dict[str, Any]:
+        """Return what `make` takes beside the facts: plain values, none of them "auto".
+
+        A saved file holds them, so that rules may change and files stay readable.
+        """
+        return {}
+
+    def make(self, facts: Any, generator: torch.Generator, **settings: Any) -> Any:
+        """Return the model of `build`, from its settings."""
         raise NotImplementedError
 
     def objective(

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from numpy.polynomial.legendre import legvander
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -77,13 +76,21 @@ def cell_basis(facts: CellFacts, n_basis: int) -> Tensor | None:
     plain[special] = 0
     plain /= plain.sum()
     x = 2 * plain.cumsum(0) - plain - 1
-    polynomials = torch.from_numpy(legvander(x.numpy(), n_basis)[:, 1:])
+    polynomials = _legendre(x, n_basis)
     degrees = torch.arange(1, n_basis + 1, dtype=torch.float64)
     weights = degrees**-DECLINE
     smooth = polynomials * (2 * degrees + 1).sqrt() * (weights / weights.norm())
     smooth[special] = 0
     indicators = F.one_hot(torch.tensor(special, dtype=torch.long), k).T
     return torch.cat([smooth, indicators], 1).float()
+
+
+def _legendre(x: Tensor, n: int) -> Tensor:
+    """Return the Legendre polynomials of degree 1 to n, shape (len(x), n)."""
+    values = [torch.ones_like(x), x]
+    for k in range(2, n + 1):
+        values.append((values[-1] * x * (2 * k - 1) - values[-2] * (k - 1)) / k)
+    return torch.stack(values[1 : n + 1], 1)
 
 
 def standardised(table: Tensor, masses: Tensor) -> Tensor:

@@ -27,13 +27,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from dpgenerative._random import Streams
 from dpgenerative._version import __version__
 from dpgenerative.exceptions import FileFormatError
-from dpgenerative.fitting.loop import LoopState, tensors_of
+from dpgenerative.fitting.loop import LoopState
 from dpgenerative.persistence.manifest import (
     CHECKPOINT,
     CONTENT_ERRORS,
@@ -42,6 +40,7 @@ from dpgenerative.persistence.manifest import (
     text_of,
     write,
 )
+from dpgenerative.persistence.rebuild import fill
 from dpgenerative.privacy.ledger import Ledger
 
 EVERY = 10.0
@@ -132,7 +131,7 @@ class Checkpoint:
         """Take a new model and generators to where training had come or begins."""
         if self._parts:
             try:
-                _fill(tensors_of(model), self._parts["loop"]["tensors"])
+                fill(model, self._parts["loop"]["tensors"])
                 streams.restore(self._parts["streams"]["before"])
             except CONTENT_ERRORS as error:
                 raise self._damaged() from error
@@ -208,16 +207,6 @@ class Checkpoint:
 
     def _damaged(self) -> FileFormatError:
         return damaged(self._path, "its parts do not fit together")
-
-
-def _fill(tensors: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> None:
-    """Give a model's tensors the values kept; raise ValueError if they do not fit."""
-    kinds = [{k: (x.shape, x.dtype) for k, x in t.items()} for t in (tensors, kept)]
-    if kinds[0] != kinds[1]:
-        raise ValueError("another model")
-    with torch.no_grad():
-        for name, values in kept.items():
-            tensors[name].copy_(values)
 
 
 def _held(domain: Sequence[Any]) -> str:

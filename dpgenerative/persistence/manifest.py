@@ -7,9 +7,9 @@ estimator is made of, ``sha256`` is a checksum of the manifest and all tensors.
 In the manifest, JSON's null, booleans, numbers, strings and lists stand for themselves.
 An object has one key, which says what it stands for: a tuple, a dictionary, a tensor or
 array by its name, a dtype, a number that JSON does not know, or an object of one of the
-classes in `RECORDS` and `MODULES`. Reading builds these and no others, and holds no
-more memory than the file has tensors: no class is looked up by its name elsewhere and
-no constructor of a network is run.
+classes in `RECORDS`. Reading builds these and no others, and holds no more memory than
+the file has tensors. Networks are not in the manifest: the constructor of the model
+makes them, and tensors fill them (`persistence.rebuild`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import pyarrow as pa
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from dpgenerative._files import atomic_write
 from dpgenerative.encoding.codecs import IntervalCodec, LevelCodec
@@ -38,12 +38,7 @@ from dpgenerative.encoding.pixels import Pixels
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.exceptions import FileFormatError
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
-from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
-from dpgenerative.models import networks, priors
-from dpgenerative.models.cells import Cells
-from dpgenerative.models.flow import AnchoredBlock
-from dpgenerative.models.hflow import Dequantizer, HFlow, SplineNetwork
-from dpgenerative.models.vae import VAE, ImageVAE
+from dpgenerative.models import priors
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.tables import constraints
@@ -81,17 +76,6 @@ def storable(cls: type[_T]) -> type[_T]:
     return cls
 
 
-MODULES = _named(
-    HFlow, AnchoredBlock, SplineNetwork, Dequantizer, VAE, ImageVAE, Cells,
-    networks.Encoder, networks.Decoder, networks.PixelEncoder, networks.PixelDecoder,
-    networks.ConvEncoder, networks.ConvDecoder, MaskedLinear, LowRankLinear, LULinear,
-    nn.ModuleList, nn.Conv2d, nn.ConvTranspose2d,
-)  # fmt: skip
-"""Networks that a file may hold."""
-RENAMED = {"law": "latent_distribution"}
-"""Attributes of networks that older files hold under another name."""
-_COMMON = frozenset(vars(nn.Module()))
-"""What every module has; networks here use none of it but their tensors and parts."""
 _STRINGS = ("dpgenerative", "manifest", "sha256")
 _ODD_NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 CONTENT_ERRORS = (
@@ -181,8 +165,6 @@ def _encode(value: Any, where: str, tensors: dict[str, Tensor]) -> Any:
     if RECORDS.get(cls.__name__) is cls:
         facts = {f.name: getattr(value, f.name) for f in fields(value)}
         return {cls.__name__: _encode_items(facts, where, tensors)}
-    if MODULES.get(cls.__name__) is cls:
-        return {cls.__name__: _encode_module(value, where, tensors)}
     if cls is Tensor:
         tensors[where] = value.detach().cpu().contiguous().clone()
         return {"tensor": where}
@@ -205,19 +187,6 @@ def _encode_items(
     items: Mapping[str, Any], where: str, tensors: dict[str, Tensor]
 ) -> dict[str, Any]:
     return {name: _encode(v, f"{where}.{name}", tensors) for name, v in items.items()}
-
-
-def _encode_module(
-    module: nn.Module, where: str, tensors: dict[str, Tensor]
-) -> dict[str, Any]:
-    parameters = {k: p.detach() for k, p in module.named_parameters(recurse=False)}
-    groups = {
-        "plain": {k: v for k, v in vars(module).items() if k not in _COMMON},
-        "parameters": parameters,
-        "buffers": dict(module.named_buffers(recurse=False)),
-        "children": dict(module.named_children()),
-    }
-    return {name: _encode_items(v, where, tensors) for name, v in groups.items()}
 
 
 def _encode_dtype(dtype: Any, where: str) -> Any:
@@ -373,6 +342,28 @@ def _check_format(path: Path, strings: Mapping[str, str]) -> None:
 
 
 @dataclass(frozen=True)
+class SavedNetwork:
+    """A network of a file of format 1: attributes, tensors, and networks in it."""
+
+    plain: Mapping[str, Any]
+    parameters: Mapping[str, Tensor]
+    buffers: Mapping[str, Tensor]
+    children: Mapping[str, SavedNetwork]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all tensors by their names in the network."""
+        inner = {
+            f"{name}.{key}": tensor
+            for name, child in self.children.items()
+            for key, tensor in child.tensors().items()
+        }
+        return {**self.parameters, **self.buffers, **inner}
+
+
+_NETWORK = tuple(field.name for field in fields(SavedNetwork))
+
+
+@dataclass(frozen=True)
 class _Reader:
     """Builds values from the manifest and the tensors beside it."""
 
@@ -385,8 +376,8 @@ class _Reader:
         if not isinstance(code, dict):
             return code
         ((tag, content),) = code.items()
-        if tag in MODULES:
-            return self._module(MODULES[tag], content)
+        if isinstance(content, dict) and content.keys() == set(_NETWORK):
+            return SavedNetwork(**{part: self.items(v) for part, v in content.items()})
         if tag in RECORDS:
             return RECORDS[tag](**self.items(content))
         if tag in ("tensor", "array"):
@@ -414,36 +405,6 @@ class _Reader:
         if tag == "interval":
             return pd.Interval(*self.value(content))
         raise ValueError(f"unknown tag {tag!r}")
-
-    def _module(self, cls: type[nn.Module], groups: Mapping[str, Any]) -> nn.Module:
-        module = cls.__new__(cls)
-        nn.Module.__init__(module)
-        named = {RENAMED.get(name, name): v for name, v in groups["plain"].items()}
-        plain = self.items(named)
-        if any(name in _COMMON or hasattr(cls, name) for name in plain):
-            raise ValueError(f"{cls.__name__} holds names that are not its own")
-        vars(module).update(plain)
-        for name, tensor in self.items(groups["parameters"]).items():
-            module.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
-        for name, tensor in self.items(groups["buffers"]).items():
-            module.register_buffer(name, tensor)
-        for name, child in self.items(groups["children"]).items():
-            module.add_module(name, child)
-        self._check_sizes(plain)
-        return module
-
-    def _check_sizes(self, value: Any) -> None:
-        """Refuse a size that no network of these tensors can have."""
-        if isinstance(value, int):
-            if not 0 <= value <= _n_numbers(self.tensors):
-                raise ValueError(f"size {value}")
-        elif isinstance(value, (list, tuple)):
-            for part in value:
-                self._check_sizes(part)
-        elif isinstance(value, dict):
-            self._check_sizes(list(value.values()))
-        elif isinstance(value, (priors.NormalPrior, priors.SparsePrior)):
-            self._check_sizes(value.dim)
 
 
 def _decode_dtype(code: list[Any]) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,7 +27,7 @@ from dpgenerative.encoding.pixels import (
     full_range,
     full_shape,
 )
-from dpgenerative.fitting.domain import ArrayDomain
+from dpgenerative.fitting.domain import ArrayDomain, Domain
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Options, Sparsified
 from dpgenerative.fitting.recipe import Rule, Scale
 from dpgenerative.models.networks import Architecture, convolutions, perceptrons
@@ -106,34 +105,27 @@ class ArrayVAERecipe(AutoencoderRecipe):
         "batch_size": lambda scale: min(1024, max(32, scale.n_rows)),
     }
 
-    def build(
-        self, facts: Pixels, scale: Scale, generator: torch.Generator
-    ) -> ImageVAE:
-        prior, latent_dim = self._prior(scale)
-        hidden_units = self._value("hidden_units", scale)
-        encoder, decoder = self._networks(facts, hidden_units, latent_dim, generator)
-        return ImageVAE(
-            encoder=encoder, decoder=decoder, image_shape=facts.shape,
-            head=self.architecture.likelihood, std=self.architecture.std,
-            two_valued=facts.two_valued, latent_dim=latent_dim, prior=prior,
-            beta=self._value("beta", scale),
-        )  # fmt: skip
+    def settings(self, facts: Pixels, scale: Scale) -> dict[str, Any]:
+        return {
+            **super().settings(facts, scale),
+            "networks": self.architecture.networks,
+            "head": self.architecture.likelihood,
+            "std": self.architecture.std,
+        }
 
-    def _networks(
-        self,
-        pixels: Pixels,
-        hidden_units: int,
-        latent_dim: int,
-        generator: torch.Generator,
-    ) -> Any:
-        networks = self.architecture.networks
-        if not callable(networks):
-            mlp = partial(perceptrons, hidden_units=hidden_units)
-            make = mlp if networks == "mlp" else convolutions
-            return make(pixels.shape, latent_dim, generator)
-        modules = networks(pixels.shape, latent_dim, generator)
-        check_architecture(self.owner, modules, pixels.shape, latent_dim)
-        return modules
+    def make(self, facts: Any, generator: torch.Generator, **settings: Any) -> ImageVAE:
+        networks, hidden_units = settings.pop("networks"), settings.pop("hidden_units")
+        size = facts.shape, settings["latent_dim"]
+        if callable(networks):
+            modules = networks(*size, generator)
+            check_architecture(self.owner, modules, *size)
+        elif networks == "mlp":
+            modules = perceptrons(*size, generator, hidden_units)
+        else:
+            modules = convolutions(*size, generator)
+        return ImageVAE(
+            *modules, image_shape=facts.shape, two_valued=facts.two_valued, **settings
+        )
 
 
 class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
@@ -235,6 +227,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
     (2, 4, 4)
     """
 
+    _domain_class: ClassVar[type[Domain]] = ArrayDomain
     _groups: ClassVar[Mapping[str, type[Options]]] = {
         **Synthesizer._groups,
         "architecture": ArrayArchitecture,

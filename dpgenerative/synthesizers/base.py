@@ -32,10 +32,12 @@ from dpgenerative._validation import (
 from dpgenerative.exceptions import HopelessBudgetWarning
 from dpgenerative.fitting.domain import Domain
 from dpgenerative.fitting.fit import Fitted, PrivateFit, finite
+from dpgenerative.fitting.loop import tensors_of
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Options, Sparsified
 from dpgenerative.fitting.recipe import ModelRecipe
 from dpgenerative.persistence.checkpoint import Checkpoint
 from dpgenerative.persistence.manifest import write
+from dpgenerative.persistence.rebuild import fill
 from dpgenerative.privacy.budget import Trial, charge, finished, refuse_workers
 from dpgenerative.privacy.clipping import STRATEGIES
 from dpgenerative.privacy.noise import Mechanisms
@@ -89,6 +91,8 @@ class Synthesizer(BaseEstimator):
 
     marginal_budget: float | str = 0.0
     _model: Any
+    _settings: Mapping[str, Any]
+    _domain_class: ClassVar[type[Domain]]
     _groups: ClassVar[Mapping[str, type[Options]]] = {
         "optimizer": Optimizer,
         "divergence": BatchTerm,
@@ -197,20 +201,32 @@ class Synthesizer(BaseEstimator):
         check_is_fitted(self)
         state = self.__getstate__()
         names = self.get_params(deep=False)
-        left_out = {"_sklearn_version", "feature_names_in_", *names}
-        fitted = {k: v for k, v in state.items() if k not in left_out}
-        parameters = {name: state[name] for name in names}
-        write(path, self._owner, {"parameters": parameters, "fitted": fitted})
+        apart = {"_sklearn_version", "feature_names_in_", "_model", "_settings", *names}
+        parts = {
+            "parameters": {name: state[name] for name in names},
+            "fitted": {k: v for k, v in state.items() if k not in apart},
+            "settings": self._settings,
+            "learned": {k: getattr(self._model, k) for k in self._recipe.learned},
+            "tensors": tensors_of(self._model),
+        }
+        write(path, self._owner, parts)
 
     @classmethod
     def _restored_from(cls, state: Mapping[str, Mapping[str, Any]]) -> Self:
-        """Return the estimator that was saved."""
+        """Return the estimator that was saved: built anew, and filled."""
         estimator = cls(**state["parameters"])
         for name, value in state["fitted"].items():
             if name.startswith("__") or hasattr(cls, name):
                 raise ValueError(f"{name} is no fitted attribute")
             setattr(estimator, name, value)
         estimator._set_feature_names(estimator._layout)
+        recipe, estimator._settings = estimator._recipe, state["settings"]
+        facts = cls._domain_class.facts(estimator._transformer)
+        model = recipe.make(facts, torch.Generator(), **state["settings"])
+        fill(model, state["tensors"])
+        for name in recipe.learned:
+            setattr(model, name, state["learned"][name])
+        estimator._model = model.requires_grad_(False)
         return estimator
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -376,6 +392,7 @@ class Synthesizer(BaseEstimator):
         """Set what a fit leaves behind."""
         plan = fitted.plan
         self._transformer, self._model = fitted.transformer, fitted.model
+        self._settings = fitted.settings
         self.schema_ = data.schema.completed(fitted.transformer.schema.columns)
         self.epsilon_, self.delta_ = plan.spent(), self.delta
         self.noise_multiplier_, self.n_steps_ = plan.noise_multiplier, plan.n_steps

@@ -138,20 +138,19 @@ class FlowRecipe(ModelRecipe):
     def n_bins(self, scale: Scale) -> int:
         return int(self._value("n_bins", scale))
 
-    def build(
-        self, facts: Sequence[CellFacts], scale: Scale, generator: torch.Generator
-    ) -> HFlow:
+    def settings(self, facts: Sequence[CellFacts], scale: Scale) -> dict[str, Any]:
         architecture = self.architecture
-        return HFlow(
-            facts,
-            n_basis=self._numbers_of_functions(facts, scale),
-            hidden_units=self._value("hidden_units", scale),
-            n_blocks=architecture.n_blocks,
-            linear=architecture.linear,
-            dequantization=architecture.dequantization,
-            anchored=architecture.anchored,
-            generator=generator,
-        )
+        return {
+            "n_basis": self._numbers_of_functions(facts, scale),
+            "hidden_units": self._value("hidden_units", scale),
+            "n_blocks": architecture.n_blocks,
+            "linear": architecture.linear,
+            "dequantization": architecture.dequantization,
+            "anchored": architecture.anchored,
+        }
+
+    def make(self, facts: Any, generator: torch.Generator, **settings: Any) -> HFlow:
+        return HFlow(facts, generator=generator, **settings)
 
     def _numbers_of_functions(
         self, facts: Sequence[CellFacts], scale: Scale

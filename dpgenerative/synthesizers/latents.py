@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -104,6 +104,7 @@ class AutoencoderRecipe(ModelRecipe):
     prior: str | Prior
     term: BatchTerm
 
+    learned: ClassVar[Sequence[str]] = ("latent_distribution",)
     default_draws: ClassVar[int] = 1
     """Draws of the latents of a row per step, where they are "auto"."""
     rules: ClassVar[Mapping[str, Rule]] = {
@@ -172,6 +173,15 @@ class AutoencoderRecipe(ModelRecipe):
             latent_dim = self._value("latent_dim", scale)
             return PRIORS[self.prior](latent_dim), latent_dim
         return self.prior, self.prior.sample(1, torch.Generator()).shape[1]
+
+    def settings(self, facts: Any, scale: Scale) -> dict[str, Any]:
+        prior, latent_dim = self._prior(scale)
+        return {
+            "hidden_units": self._value("hidden_units", scale),
+            "latent_dim": latent_dim,
+            "prior": prior,
+            "beta": self._value("beta", scale),
+        }
 
     def objective(
         self,

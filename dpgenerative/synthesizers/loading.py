@@ -3,40 +3,27 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields
-from typing import Any
 
 from dpgenerative.exceptions import FileFormatError
-from dpgenerative.fitting.options import BatchTerm, Optimizer, Options, Sparsified
 from dpgenerative.persistence.manifest import CHECKPOINT, CONTENT_ERRORS, damaged, read
-from dpgenerative.synthesizers.arrays import ArrayArchitecture, DPArrayVAESynthesizer
+from dpgenerative.persistence.rebuild import Bounded
+from dpgenerative.synthesizers import format1
+from dpgenerative.synthesizers.arrays import DPArrayVAESynthesizer
 from dpgenerative.synthesizers.base import Synthesizer
-from dpgenerative.synthesizers.flow import DPHFlowSynthesizer, FlowArchitecture
-from dpgenerative.synthesizers.vae import DPVAESynthesizer, VAEArchitecture
+from dpgenerative.synthesizers.flow import DPHFlowSynthesizer
+from dpgenerative.synthesizers.vae import DPVAESynthesizer
 
-_CLASSES = {
+_CLASSES: dict[str, type[Synthesizer]] = {
     cls.__name__: cls
     for cls in (DPHFlowSynthesizer, DPVAESynthesizer, DPArrayVAESynthesizer)
 }
-_ARCHITECTURES: dict[str, type[Options]] = {
-    "DPHFlowSynthesizer": FlowArchitecture,
-    "DPVAESynthesizer": VAEArchitecture,
-    "DPArrayVAESynthesizer": ArrayArchitecture,
-}
-_RENAMED = {
-    "architecture": "networks",
-    "latent_law": "latent_distribution",
-    "pixel_std": "std",
-    "pixel_range": "value_range",
-}
-"""Parameters of format 1 that have other names now."""
 
 
 def load(path: str | os.PathLike[str]) -> Synthesizer:
     """Read a fitted synthesizer from a file that its method `save` wrote.
 
-    No code in a file is run, whoever wrote it, and no more memory is taken than its
-    tensors fill. See :doc:`/persistence`.
+    No code in a file is run, whoever wrote it, and memory is taken in proportion to its
+    tensors. See :doc:`/persistence`.
 
     Parameters
     ----------
@@ -82,35 +69,13 @@ def load(path: str | os.PathLike[str]) -> Synthesizer:
         )
     try:
         if "reproducible" in state["parameters"]:
-            kind, state = _of_format_1(kind, state)
-        synthesizer = _CLASSES[kind]._restored_from(state)
+            kind = format1.class_name(kind, state)
+            state = format1.translated(_CLASSES[kind], state)
+        with Bounded(state["tensors"].values()):
+            synthesizer = _CLASSES[kind]._restored_from(state)
+            for distribution in state["learned"].values():
+                distribution.sample(1)
         synthesizer.sample(1, random_state=0)
     except CONTENT_ERRORS as error:
         raise damaged(path, "its parts do not fit together") from error
     return synthesizer
-
-
-def _of_format_1(
-    kind: str, state: dict[str, dict[str, Any]]
-) -> tuple[str, dict[str, dict[str, Any]]]:
-    """Return kind and state with parameters in groups, and arrays apart from tables."""
-    old = {_RENAMED.get(k, k): v for k, v in state["parameters"].items()}
-    if old.get("image_shape") is not None:
-        kind = "DPArrayVAESynthesizer"
-    secure, seeded = old.pop("secure", False), old.pop("reproducible")
-    old["noise"] = "secure" if secure else "reproducible" if seeded else "fresh"
-    share = old.pop("sparsity")
-    if old["clipping"] == "sparsified":
-        old["clipping"] = Sparsified(share)
-    old["optimizer"] = Optimizer(
-        old["optimizer"], old.pop("learning_rate"), old.pop("averaging")
-    )
-    old["divergence"] = BatchTerm(
-        old["divergence"], old.pop("alpha", 1.0), old.pop("clip_batch"),
-        old.pop("aggregation", "term-wise"),
-    )  # fmt: skip
-    group = _ARCHITECTURES[kind]
-    shape = {f.name: old.pop(f.name) for f in fields(group) if f.name in old}
-    known = _CLASSES[kind]().get_params(deep=False)
-    new = {name: value for name, value in old.items() if name in known}
-    return kind, {**state, "parameters": {**new, "architecture": group(**shape)}}

@@ -23,7 +23,7 @@ from dpgenerative._validation import (
 )
 from dpgenerative.encoding.values import identifiers
 from dpgenerative.exceptions import LostColumnWarning, SamplingError
-from dpgenerative.fitting.domain import TableDomain
+from dpgenerative.fitting.domain import Domain, TableDomain
 from dpgenerative.fitting.fit import Fitted
 from dpgenerative.fitting.public import domain_of, public_table
 from dpgenerative.fitting.recipe import ModelRecipe
@@ -74,6 +74,7 @@ class TableSynthesizer(Synthesizer):
     schema: Schema | None
     categorical_features: Any
     marginal_budget: float | str
+    _domain_class: ClassVar[type[Domain]] = TableDomain
     _checks: ClassVar[Mapping[str, Check]] = {
         **Synthesizer._checks,
         "schema": partial(check_instance, kind=Schema),

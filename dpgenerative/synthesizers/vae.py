@@ -108,23 +108,18 @@ class VAERecipe(AutoencoderRecipe):
     def n_bins(self, scale: Scale) -> int:
         return int(self._value("n_bins", scale))
 
-    def build(
-        self, facts: Sequence[CellFacts], scale: Scale, generator: torch.Generator
-    ) -> VAE:
-        prior, latent_dim = self._prior(scale)
+    def settings(self, facts: Sequence[CellFacts], scale: Scale) -> dict[str, Any]:
         condition = None
         if self.conditional is not None:
             condition = list(scale.schema.names).index(self.conditional)
-        return VAE(
-            facts,
-            n_basis=self._value("n_basis", scale),
-            hidden_units=self._value("hidden_units", scale),
-            latent_dim=latent_dim,
-            prior=prior,
-            beta=self._value("beta", scale),
-            generator=generator,
-            condition=condition,
-        )
+        return {
+            **super().settings(facts, scale),
+            "n_basis": self._value("n_basis", scale),
+            "condition": condition,
+        }
+
+    def make(self, facts: Any, generator: torch.Generator, **settings: Any) -> VAE:
+        return VAE(facts, generator=generator, **settings)
 
     def finish(
         self,
