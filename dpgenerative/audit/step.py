@@ -23,7 +23,6 @@ from dpgenerative.audit.result import (
     streams_of,
 )
 from dpgenerative.fitting.fit import PrivateFit
-from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
@@ -169,7 +168,7 @@ class _Worlds:
         for name in reversed(fit.recipe.reach.split(".") if fit.recipe.reach else ()):
             self.model = nn.ModuleDict({name: self.model})
         self.streams = fit.streams
-        self.has_term = BatchTerm.of(fit.parameters.divergence).divergence is not None
+        self.has_term = fit.recipe.has_batch_term
         self.gradient = fit.gradient(self.model, self._objective, plan, 1)
         coupled = self.gradient.aggregation == "micro"
         self.n_others = self.gradient.batch_cap - 1 if coupled else 3

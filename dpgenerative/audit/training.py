@@ -168,6 +168,7 @@ class _CanaryRecipe(ModelRecipe):
         self.inner, self.n_canaries = recipe, n_canaries
         self.rules = recipe.rules  # type: ignore[misc]
         self.anchored, self.reach = recipe.anchored, recipe.reach
+        self.has_batch_term = recipe.has_batch_term
 
     def latent_share(self, scale: Scale) -> float:
         return self.inner.latent_share(scale)
@@ -197,7 +198,7 @@ class _CanaryRecipe(ModelRecipe):
 
         return objective
 
-    def batch_term(self, model: Any, streams: Streams) -> Divergence | None:
+    def batch_term(self, model: Any, streams: Streams) -> Divergence:
         return self.inner.batch_term(model, streams)
 
 

@@ -33,6 +33,7 @@ from dpgenerative.privacy.sampling import capacity, padded_chunks
 from dpgenerative.privacy.steps import (
     LARGEST_CHUNK,
     Clipper,
+    Divergence,
     Objective,
     PrivateGradient,
     estimate_norm,
@@ -175,8 +176,7 @@ class PrivateFit:
         if public is not None and not kept:
             self._pretrain(model, released.transformer, public)
         gradient = self.train(model, released, rows, public, keeper)
-        term = self.recipe.batch_term(model, self.streams)
-        clipping = gradient.describe(term is not None)
+        clipping = gradient.describe(self.recipe.has_batch_term)
         plan = released.plan
         self.recipe.finish(
             model, released.transformer, rows, plan, self.mechanisms, self.streams
@@ -230,8 +230,7 @@ class PrivateFit:
         options = self._training_options(plan.n_rows, public is not None)
         train(
             model, objective, len(rows), plan, gradient, options, self.mechanisms,
-            self.streams, self.device, self.recipe.batch_term(model, self.streams),
-            keeper,
+            self.streams, self.device, self._batch_term(model), keeper,
         )  # fmt: skip
         return gradient
 
@@ -304,6 +303,10 @@ class PrivateFit:
             self.recipe.reach,
         )
 
+    def _batch_term(self, model: Any) -> Divergence | None:
+        recipe = self.recipe
+        return recipe.batch_term(model, self.streams) if recipe.has_batch_term else None
+
     def _clipper(self, bound: float, plan: PrivacyPlan) -> Clipper:
         parameters = self.parameters
         group = BatchTerm.of(parameters.divergence).max_grad_norm
@@ -338,7 +341,7 @@ class PrivateFit:
             PrivateGradient(Clipper("flat", 1.0), 0.0, plan.batch_size),
             TrainingOptions(optimizer.name, PRETRAINING_RATE, optimizer.averaging),
             Mechanisms(self.streams.counts, self.streams.gradients), self.streams,
-            self.device, self.recipe.batch_term(model, self.streams),
+            self.device, self._batch_term(model),
         )  # fmt: skip
 
     def _value(self, name: str, n_rows: int) -> Any:

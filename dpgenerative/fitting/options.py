@@ -112,6 +112,11 @@ class BatchTerm(Options):
         "aggregation": option(*AGGREGATIONS),
     }
 
+    def function(self, known: Mapping[str, Callable[..., Tensor]]) -> Any:
+        """Return the divergence as a function, from among those known by a name."""
+        found = self.divergence
+        return known[found] if isinstance(found, str) else found
+
 
 @dataclass(frozen=True)
 class Sparsified(Options):

@@ -81,6 +81,8 @@ class ModelRecipe:
     """Rules of the parameters that may be "auto", training included."""
     anchored: bool = True
     """Whether the model starts at the released marginals."""
+    has_batch_term: bool = False
+    """Whether there is a batch-wise term: `batch_term` is asked only then."""
     reach: str = ""
     """Submodule whose parameters the batch-wise term moves; "" is the whole model."""
     learned: ClassVar[Sequence[str]] = ()
@@ -155,9 +157,9 @@ class ModelRecipe:
         """
         raise NotImplementedError
 
-    def batch_term(self, model: Any, streams: Streams) -> Divergence | None:
-        """Return the batch-wise term of one partition's latents, if there is any."""
-        return None
+    def batch_term(self, model: Any, streams: Streams) -> Divergence:
+        """Return the batch-wise term of one partition's latents."""
+        raise NotImplementedError
 
     def finish(
         self,

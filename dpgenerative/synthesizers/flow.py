@@ -198,11 +198,13 @@ class FlowRecipe(ModelRecipe):
 
         return objective
 
-    def batch_term(self, model: HFlow, streams: Streams) -> Divergence | None:
-        found = self.term.divergence
-        if found is None:
-            return None
-        divergence = DIVERGENCES[found] if isinstance(found, str) else found
+    @property
+    def has_batch_term(self) -> bool:  # type: ignore[override]
+        """Whether a divergence was asked for."""
+        return self.term.divergence is not None
+
+    def batch_term(self, model: HFlow, streams: Streams) -> Divergence:
+        divergence = self.term.function(DIVERGENCES)
         return lambda latents: self.term.weight * divergence(latents)
 
     def finish(

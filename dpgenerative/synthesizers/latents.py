@@ -206,13 +206,13 @@ class AutoencoderRecipe(ModelRecipe):
 
         return objective
 
-    def batch_term(self, model: Autoencoder, streams: Streams) -> Divergence | None:
-        found = self.term.divergence
-        if found is None:
-            return None
-        divergence: Callable[..., Tensor] = (
-            LATENT_DIVERGENCES[found] if isinstance(found, str) else found
-        )
+    @property
+    def has_batch_term(self) -> bool:  # type: ignore[override]
+        """Whether a divergence was asked for."""
+        return self.term.divergence is not None
+
+    def batch_term(self, model: Autoencoder, streams: Streams) -> Divergence:
+        divergence = self.term.function(LATENT_DIVERGENCES)
 
         def term(stacked: Tensor) -> Tensor:
             latents = Latents(stacked[:, :-2], stacked[:, -2], stacked[:, -1])

@@ -260,7 +260,8 @@ def test_one_step_of_the_baselines(aggregation):
 @pytest.mark.parametrize("reach", ["offsets", "inner.encoder"])
 def test_one_step_of_a_recipe_of_ones_own(reach, monkeypatch):
     monkeypatch.setattr(PairRecipe, "reach", reach)
-    synthesizer = pair_synthesizer(epsilon=4.0, **WHOLE, divergence="mmd")
+    monkeypatch.setattr(PairRecipe, "has_batch_term", True)
+    synthesizer = pair_synthesizer(epsilon=4.0, **WHOLE)
     result = audit_mechanism(
         synthesizer, n_trials=4000, confidence=QUICK, random_state=0
     )
