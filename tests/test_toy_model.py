@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
 
-from dpgenerative import Column, Schema, TableSynthesizer
+from dpgenerative import Column, PrivateSearch, Schema, TableSynthesizer
 from dpgenerative.audit import audit_mechanism, audit_training
-from tests.toy_model import pair_synthesizer
+from tests.toy_model import PairRecipe, pair_synthesizer
 
 LEVELS = ["no", "yes"]
 SCHEMA = Schema([Column(name, "categorical", levels=LEVELS) for name in ("a", "b")])
@@ -40,3 +43,90 @@ def test_conditions_clones_and_audits_work_without_another_line():
 def test_what_is_no_recipe_is_refused():
     with pytest.raises(ValueError, match="'recipe' of TableSynthesizer"):
         TableSynthesizer("pairs").fit(table(30))
+
+
+# Parameters of a recipe ---------------------------------------------------------------
+
+
+class ScaledRecipe(PairRecipe):
+    rules: ClassVar = {**PairRecipe.rules, "gain": lambda scale: 1 + scale.n_rows}
+
+    def __init__(self, gain="auto"):
+        self.gain = gain
+
+    def build(self, facts, scale, generator):
+        model = super().build(facts, scale, generator)
+        model.gain = self.resolved("gain", scale)
+        return model
+
+
+class ScaledSynthesizer(TableSynthesizer):
+    def __init__(self, epsilon=1.0, *, gain="auto", n_steps=5, schema=SCHEMA):
+        super().__init__(epsilon=epsilon, n_steps=n_steps, schema=schema)
+        self.gain = gain
+
+    @property
+    def _recipe(self):
+        return ScaledRecipe(self.gain)
+
+
+def test_a_parameter_of_a_recipe_is_one_of_the_synthesizer():
+    synthesizer = TableSynthesizer(ScaledRecipe(), schema=SCHEMA, n_steps=5)
+    assert synthesizer.fit(table(300))._model.gain > 100
+    chosen = clone(synthesizer).set_params(recipe__gain=3)
+    assert chosen.fit(table(300))._model.gain == 3
+    assert synthesizer.recipe.gain == "auto"
+    assert "gain=3" in repr(chosen)
+
+
+def test_a_parameter_of_a_class_of_ones_own_is_searched_over():
+    grid = {"gain": [2, 3], "epsilon": [2.0]}
+    search = GridSearchCV(ScaledSynthesizer(), grid, cv=2, scoring=lambda s, X: s.gain)
+    search.fit(table(300))
+    assert search.best_estimator_._model.gain == 3
+    private = PrivateSearch(ScaledSynthesizer(), {"gain": [2]}, epsilon=3.0)
+    assert private.fit(table(300)).best_estimator_._model.gain == 2
+    assert "optimizer__name" not in search.get_params()
+    with pytest.raises(ValueError, match="Invalid parameter 'optimizer'"):
+        ScaledSynthesizer().set_params(optimizer__learning_rate=0.1)
+
+
+def test_a_checkpoint_of_other_parameters_of_a_recipe_is_refused(tmp_path):
+    def began(self, model, *others):
+        raise KeyboardInterrupt
+
+    path, fitted = tmp_path / "unfinished.dpg", {"schema": SCHEMA, "n_steps": 5}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScaledRecipe, "finish", began)
+        with pytest.raises(KeyboardInterrupt):
+            TableSynthesizer(ScaledRecipe(2), **fitted).fit(table(300), checkpoint=path)
+    with pytest.raises(ValueError, match="checkpoint"):
+        TableSynthesizer(ScaledRecipe(3), **fitted).fit(table(300), checkpoint=path)
+
+
+# What a recipe gets wrong -------------------------------------------------------------
+
+
+class Mistaken(PairRecipe):
+    def objective(self, *arguments):
+        losses = super().objective(*arguments)
+        return lambda indices: (losses(indices)[0].mean(), None)
+
+
+class Constant(PairRecipe):
+    def build(self, facts, scale, generator):
+        return super().build(facts, scale, generator).requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [(Mistaken(), "one loss per row"), (Constant(), "without parameters")],
+)
+def test_mistakes_of_a_recipe_are_named(recipe, message):
+    with pytest.raises(ValueError, match=message):
+        TableSynthesizer(recipe, schema=SCHEMA, n_steps=5).fit(table(300))
+
+
+def test_a_divergence_that_the_recipe_would_ignore_is_refused():
+    with pytest.raises(ValueError, match="batch_term, which PairRecipe lacks"):
+        pair_synthesizer(divergence="mmd").fit(table(300))

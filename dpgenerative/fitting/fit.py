@@ -205,7 +205,13 @@ class PrivateFit:
     def build(self, released: Released) -> Any:
         """Return the untrained model, on the device."""
         facts, scale = self._facts(released)
-        return self.recipe.build(facts, scale, self.streams.weights).to(self.device)
+        model = self.recipe.build(facts, scale, self.streams.weights)
+        if not any(p.requires_grad for p in model.parameters()):
+            raise ValueError(
+                f"{type(self.recipe).__name__}.build returned a model without "
+                "parameters to train."
+            )
+        return model.to(self.device)
 
     def train(
         self,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from dpgenerative._random import Streams
@@ -65,20 +67,24 @@ RULES: Mapping[str, Rule] = {
 """Rules of what every fit asks for; recipes add their own, and change these."""
 
 
-class ModelRecipe:
+class ModelRecipe(BaseEstimator, ABC):
     """How a model is built, trained and drawn from; a model is one recipe.
 
-    A recipe holds public settings alone. Rows pass through its hands in `objective` and
-    `finish`, of which `PrivateFit` uses nothing but per-example losses, whose gradients
-    it bounds and noises, and what passes `Mechanisms`. Cells of columns are described
-    to `build` by what was released (`models.cells.CellFacts`).
+    A recipe holds public settings alone: the parameters of its constructor, with
+    `get_params` as in scikit-learn, so that searches reach them (``recipe__rank``).
+    Rows pass through its hands in `objective` and `finish`, of which `PrivateFit` uses
+    nothing but per-example losses, whose gradients it bounds and noises, and what
+    passes `Mechanisms`. A recipe must keep nothing of rows, neither in itself nor in
+    the model.
 
-    Methods that raise `NotImplementedError` must be written; the others have defaults.
-    Of a model that files hold, `settings` and `make` are written in place of `build`.
+    `build`, `objective` and, for tables, `draw` must be written; the others have
+    defaults. Of a model that files hold, `settings` and `make` are written in place of
+    `build`.
     """
 
     rules: ClassVar[Mapping[str, Rule]] = RULES
-    """Rules of the parameters that may be "auto", training included."""
+    """From parameters that may be "auto", training included, to rules: functions of
+    `Scale`. Extend it: ``{**ModelRecipe.rules, "rank": rule}``."""
     anchored: bool = True
     """Whether the model starts at the released marginals."""
     has_batch_term: bool = False
@@ -88,8 +94,12 @@ class ModelRecipe:
     learned: ClassVar[Sequence[str]] = ()
     """Attributes of a model, other than tensors, that a fit sets."""
 
+    def resolved(self, name: str, scale: Scale) -> Any:
+        """Return a parameter, or what its rule says where it is "auto"."""
+        return resolved(self, name, self.rules, scale)
+
     def check(self, owner: str) -> None:
-        """Raise ValueError for settings out of their range."""
+        """Raise ValueError for settings out of their range, before a row is read."""
 
     def check_schema(self, owner: str, schema: Schema) -> None:
         """Raise ValueError for settings that do not fit the columns."""
@@ -103,7 +113,11 @@ class ModelRecipe:
         return int(self.rules["n_bins"](scale))
 
     def latent_share(self, scale: Scale) -> float:
-        """Return the share of the budget that `finish` spends on all rows."""
+        """Return the share of the budget that `finish` spends on all rows.
+
+        Where it is not 0, `finish` must release what the plan calls "latents", with its
+        noise, or the fit ends in a `LedgerError`.
+        """
         return 0.0
 
     def build(self, facts: Any, scale: Scale, generator: torch.Generator) -> Any:
@@ -112,7 +126,7 @@ class ModelRecipe:
         Parameters
         ----------
         facts : list of CellFacts, or Pixels
-            What the model must know of the columns, or of the arrays.
+            What the model must know of the columns, in its order, or of the arrays.
         scale : Scale
         generator : torch.Generator
             Draws of the initial weights.
@@ -120,6 +134,8 @@ class ModelRecipe:
         Returns
         -------
         Module
+            With at least one parameter. Tensors that are no parameters are buffers,
+            for CUDA.
         """
         return self.make(facts, generator, **self.settings(facts, scale))
 
@@ -134,6 +150,7 @@ class ModelRecipe:
         """Return the model of `build`, from its settings."""
         raise NotImplementedError
 
+    @abstractmethod
     def objective(
         self, model: Any, transformer: Any, rows: Any, streams: Streams, device: str
     ) -> Objective:
@@ -143,19 +160,20 @@ class ModelRecipe:
         ----------
         model : Module
         transformer : TableTransformer or Pixels
-            Encodes the rows.
+            Encodes the rows: ``transformer.encode(rows)`` holds, for each row, the cell
+            of every column, (n, n_columns).
         rows : DataFrame or Images
             Private.
         streams : Streams
+            A random loss draws from ``streams.draws``, a torch generator.
         device : str
 
         Returns
         -------
         callable
-            From row indices (n,) to losses (n,), and latents for the batch-wise term or
-            None. The loss of a row depends on that row alone.
+            From row indices (n,) to a pair: losses (n,), and latents for the batch-wise
+            term or None. The loss of a row depends on that row alone.
         """
-        raise NotImplementedError
 
     def batch_term(self, model: Any, streams: Streams) -> Divergence:
         """Return the batch-wise term of one partition's latents."""
@@ -175,18 +193,28 @@ class ModelRecipe:
     def draw(
         self, model: Any, n: int, generator: torch.Generator, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return cells of new rows, and positions inside them, both (n, n_columns)."""
-        raise NotImplementedError
+        """Return cells of new rows, and positions inside them, both (n, n_columns).
+
+        Arrays of numpy: cells are counted from 0, positions lie in [0, 1) and are
+        uniform unless the model says more. `generator` is for torch's draws.
+        """
+        raise NotImplementedError(f"{type(self).__name__} draws no rows.")
 
     def log_density(self, model: Any, transformer: Any, rows: Any) -> np.ndarray:
         """Return the log-probability of the cells of given rows, shape (n,).
 
-        Between cells that are no points: the log-density in units of cells.
+        Without it there is no `score`. A model that says where inside its cell a number
+        lies adds the log-density of the position.
         """
         raise NotImplementedError(f"{type(self).__name__} states no density.")
 
     def can_clamp(self, model: Any) -> bool:
-        """Whether `draw_given` clamps cells, with positions inside them free."""
+        """Whether the model draws given columns among the allowed cells only.
+
+        It then has a method ``sample_given(n, generator, log_shares)``, which returns
+        cells (n, n_columns) and log-weights (n,) as tensors (`draw_given`); positions
+        inside cells are free. Without it conditions are met by rejection.
+        """
         return False
 
     def draw_given(
@@ -200,8 +228,9 @@ class ModelRecipe:
         """Return cells, positions and log-weights of candidates for given columns.
 
         `log_shares` holds, by column, the log of the part of every cell that is
-        allowed, of shape (n or 1, n_cells). A model that can clamp has a method
-        `sample_given`; otherwise what is not allowed has weight 0, all else weight 1.
+        allowed, of shape (n or 1, n_cells). The weight of a candidate of a model that
+        can clamp is the probability of what was allowed, given the columns drawn
+        before; otherwise what is not allowed has weight 0, all else weight 1.
         """
         if self.can_clamp(model):
             clamped, weights = model.sample_given(n, generator, log_shares)

@@ -345,7 +345,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
                 "max_rows_per_unit, since rows of one person could be fitted and held "
                 "out at once."
             )
-        inner.set_params(epsilon=epsilon, delta=delta, verbose=0)
+        inner.set_params(epsilon=epsilon, delta=delta)
+        inner.verbose = 0  # no parameter of every class of one's own
         return estimator
 
     def _planned(

@@ -116,7 +116,10 @@ def write(
         message says where it stands.
     """
     if kind not in (*ESTIMATORS, CHECKPOINT):
-        raise TypeError(f"save knows {ESTIMATORS}; got an estimator of type {kind!r}.")
+        raise TypeError(
+            f"save knows {ESTIMATORS}; got an estimator of type {kind!r}. "
+            "Pickle others, and load pickles only from those whom you trust."
+        )
     tensors: dict[str, Tensor] = {}
     parts = {part: _encode_items(v, part, tensors) for part, v in state.items()}
     manifest = json.dumps({"estimator": kind, **parts}, allow_nan=False)

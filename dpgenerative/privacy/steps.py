@@ -467,6 +467,11 @@ def _loss(objective: Objective, chunk: Chunk) -> tuple[Tensor, Tensor | None]:
     """Return the summed loss of the rows present, and the latents of all."""
     indices, present = chunk
     losses, latents = objective(indices)
+    if losses.shape != indices.shape:
+        raise ValueError(
+            f"An objective must return one loss per row, of shape ({len(indices)},), "
+            f"and latents or None; got losses of shape {tuple(losses.shape)}."
+        )
     return torch.where(present, losses, torch.zeros_like(losses)).sum(), latents
 
 

@@ -234,6 +234,8 @@ class Synthesizer(BaseEstimator):
         params: dict[str, Any] = super().get_params(deep)
         groups = self._groups if deep else {}
         for name, kind in groups.items():
+            if name not in params:  # a subclass need not take every group
+                continue
             held = kind.of(params[name]).get_params()
             params |= {f"{name}__{part}": value for part, value in held.items()}
         return params
@@ -246,10 +248,13 @@ class Synthesizer(BaseEstimator):
         self
         """
         grouped: dict[str, dict[str, Any]] = {}
+        own = self.get_params(deep=False)
         for key in list(params):
             group, _, name = key.partition("__")
+            if not name or group not in own:
+                continue
             held = params.get(group, getattr(self, group, None))
-            if name and (group in self._groups or isinstance(held, Options)):
+            if group in self._groups or isinstance(held, Options):
                 grouped.setdefault(group, {})[name] = params.pop(key)
         super().set_params(**params)
         for group, values in grouped.items():
@@ -449,7 +454,13 @@ class Synthesizer(BaseEstimator):
             refuse(self._owner, "device", rule, "cuda")
         if self.noise == "reproducible" and self.random_state is None:
             refuse(self._owner, "noise", "needs an integer random_state", self.noise)
-        self._recipe.check(self._owner)
+        recipe = self._recipe
+        recipe.check(self._owner)
+        if BatchTerm.of(self.divergence).divergence is not None and not recipe.has_batch_term:
+            rule = (
+                f"needs a recipe with a batch_term, which {type(recipe).__name__} lacks"
+            )
+            refuse(self._owner, "divergence", rule, self.divergence)
 
     def _check_clipping(self) -> None:
         term, clipping = BatchTerm.of(self.divergence), self.clipping

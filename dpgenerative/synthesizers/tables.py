@@ -53,20 +53,24 @@ class TableSynthesizer(Synthesizer):
 
     Learns the joint distribution of a table under (epsilon, delta)-differential privacy
     for adding or removing one row, and samples new tables of the same columns and
-    dtypes. All that `fit` leaves behind, and all that is drawn from it, is covered,
-    whatever the recipe does with the gradients and cells that it is given.
+    dtypes. All that `fit` leaves behind, and all that is drawn from it, is covered, as
+    long as the recipe keeps the rules of :doc:`/contributing`: the loss of a row is its
+    own, and nothing of rows is kept. Methods are those of `DPHFlowSynthesizer`; a class
+    of one's own overrides `_recipe`.
 
     Parameters
     ----------
     recipe : ModelRecipe
-        The model (`fitting.recipe`).
+        The model; its parameters are reached as ``recipe__name``.
     epsilon, delta, max_rows_per_unit, clipping, max_grad_norm, n_partitions
-        See `DPHFlowSynthesizer`, as for all that follow.
+        See `DPHFlowSynthesizer`.
     divergence : BatchTerm, optional
         How the recipe's own batch-wise term is bounded (`ModelRecipe.batch_term`): of a
         `BatchTerm`, norm and aggregation. Which divergence it is says the recipe.
-    schema, categorical_features, marginal_budget, optimizer, n_steps, batch_size
-        The recipe's rules say what "auto" stands for.
+    schema, categorical_features
+        See `DPHFlowSynthesizer`.
+    marginal_budget, optimizer, n_steps, batch_size
+        See `DPHFlowSynthesizer`; the recipe's rules say what "auto" stands for.
     device, random_state, noise, verbose
         See `DPHFlowSynthesizer`.
     """
@@ -229,6 +233,7 @@ class TableSynthesizer(Synthesizer):
 
     @property
     def _recipe(self) -> ModelRecipe:
+        """The model; a class of one's own makes it from its parameters."""
         recipe = self.recipe
         if not isinstance(recipe, ModelRecipe):
             refuse(self._owner, "recipe", "must be a ModelRecipe", recipe)
