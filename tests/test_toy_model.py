@@ -61,8 +61,8 @@ class ScaledRecipe(PairRecipe):
 
 
 class ScaledSynthesizer(TableSynthesizer):
-    def __init__(self, epsilon=1.0, *, gain="auto", n_steps=5, schema=SCHEMA):
-        super().__init__(epsilon=epsilon, n_steps=n_steps, schema=schema)
+    def __init__(self, epsilon=1.0, delta=1e-5, *, gain="auto"):
+        super().__init__(epsilon=epsilon, delta=delta, n_steps=5, schema=SCHEMA)
         self.gain = gain
 
     @property
@@ -72,7 +72,7 @@ class ScaledSynthesizer(TableSynthesizer):
 
 def test_a_parameter_of_a_recipe_is_one_of_the_synthesizer():
     synthesizer = TableSynthesizer(ScaledRecipe(), schema=SCHEMA, n_steps=5)
-    assert synthesizer.fit(table(300))._model.gain > 100
+    assert synthesizer.fit(table(300))._model.gain > 1
     chosen = clone(synthesizer).set_params(recipe__gain=3)
     assert chosen.fit(table(300))._model.gain == 3
     assert synthesizer.recipe.gain == "auto"
