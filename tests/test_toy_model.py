@@ -125,8 +125,3 @@ class Constant(PairRecipe):
 def test_mistakes_of_a_recipe_are_named(recipe, message):
     with pytest.raises(ValueError, match=message):
         TableSynthesizer(recipe, schema=SCHEMA, n_steps=5).fit(table(300))
-
-
-def test_a_divergence_that_the_recipe_would_ignore_is_refused():
-    with pytest.raises(ValueError, match="batch_term, which PairRecipe lacks"):
-        pair_synthesizer(divergence="mmd").fit(table(300))

@@ -454,13 +454,7 @@ class Synthesizer(BaseEstimator):
             refuse(self._owner, "device", rule, "cuda")
         if self.noise == "reproducible" and self.random_state is None:
             refuse(self._owner, "noise", "needs an integer random_state", self.noise)
-        recipe = self._recipe
-        recipe.check(self._owner)
-        if BatchTerm.of(self.divergence).divergence is not None and not recipe.has_batch_term:
-            rule = (
-                f"needs a recipe with a batch_term, which {type(recipe).__name__} lacks"
-            )
-            refuse(self._owner, "divergence", rule, self.divergence)
+        self._recipe.check(self._owner)
 
     def _check_clipping(self) -> None:
         term, clipping = BatchTerm.of(self.divergence), self.clipping
