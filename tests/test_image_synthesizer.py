@@ -563,3 +563,9 @@ def test_lists_are_refused_whatever_they_hold(n):
     # Numpy's own words for lists of several lengths would tell how many there are.
     with pytest.raises(TypeError, match="takes images as a numpy array; got list"):
         fitted([[1.0]] * (n - 1) + [[1.0, 2.0]], image_shape=None)
+
+
+def test_cautions_of_arrays_speak_of_no_columns():
+    with pytest.warns(HopelessBudgetWarning, match="Use more rows or a larger epsilon"):
+        fit = DPArrayVAESynthesizer(0.01, n_steps=2).fit(halves()[:40])
+    assert "column" not in " ".join(fit.privacy_.notes)

@@ -159,11 +159,17 @@ def cautions(plan: PrivacyPlan, n_columns: int) -> tuple[str, ...]:
 
 
 def _weak_outlook(plan: PrivacyPlan, n_columns: int) -> list[str]:
-    numbers = (
+    found = outlook(plan, n_columns)
+    rows = (
         f"{plan.n_rows} rows (released, with noise of standard deviation "
-        f"{count_std(plan.count_epsilon):.3g}), epsilon {plan.epsilon:.3g} and "
-        f"{n_columns or 'no'} columns"
+        f"{count_std(plan.count_epsilon):.3g})"
     )
+    if not n_columns:  # arrays
+        numbers = f"{rows} and epsilon {plan.epsilon:.3g}"
+        advice = "Use more rows or a larger epsilon."
+        few = f"Little but noise can be learned from {numbers}. {advice}"
+        return [few] if found == "hopeless" else []
+    numbers = f"{rows}, epsilon {plan.epsilon:.3g} and {n_columns} columns"
     words = {
         "hopeless": f"Little but noise can be learned from {numbers}: even single "
         "columns are mostly noise. Use more rows, fewer columns or a larger epsilon; "
@@ -171,7 +177,6 @@ def _weak_outlook(plan: PrivacyPlan, n_columns: int) -> list[str]:
         "marginals only": f"Few relations between columns can be learned from "
         f"{numbers}: expect single columns to be right, and little more.",
     }
-    found = outlook(plan, n_columns)
     return [words[found]] if found in words else []
 
 
