@@ -1,4 +1,4 @@
-"""A product of the marginals with one pair: the second column follows the first."""
+"""A product of the marginals with one pair: the last column follows the first."""
 
 import torch
 from torch import nn
@@ -13,14 +13,14 @@ class Pair(nn.Module):
 
     def __init__(self, facts):
         super().__init__()
-        self.masses = [fact.masses.float() for fact in facts]
-        self.first = len(self.masses[0])
+        *self.masses, last = (fact.masses.float() for fact in facts)
+        self.register_buffer("last", last)  # training needs it, on CUDA perhaps
         # Zero at first: the model begins as the product of the marginals.
-        self.offsets = MaskedLinear.dense(self.first, len(self.masses[-1]))
+        self.offsets = MaskedLinear.dense(len(self.masses[0]), len(last))
 
     def last_given(self, first):
-        offsets = self.offsets(F.one_hot(first, self.first).float())
-        return F.log_softmax(self.masses[-1].log() + offsets, 1)
+        inputs = F.one_hot(first, len(self.masses[0])).float()
+        return F.log_softmax(self.last.log() + self.offsets(inputs), 1)
 
 
 class PairRecipe(ModelRecipe):
@@ -42,7 +42,7 @@ class PairRecipe(ModelRecipe):
     def draw(self, model, n, generator, rng):
         drawn = [
             torch.multinomial(masses, n, replacement=True, generator=generator)
-            for masses in model.masses[:-1]
+            for masses in model.masses
         ]
         last = model.last_given(drawn[0]).exp()
         drawn.append(torch.multinomial(last, 1, generator=generator)[:, 0])
