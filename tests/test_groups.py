@@ -304,3 +304,11 @@ def test_the_report_tells_of_the_term_that_the_recipe_has(own, stated):
 def test_a_recipe_that_states_too_little():
     with pytest.raises(TypeError, match="abstract"):
         ModelRecipe()
+
+
+def test_groups_show_what_differs_from_their_defaults():
+    assert repr(FlowArchitecture(n_blocks=2, linear="lu")) == (
+        "FlowArchitecture(n_blocks=2, linear='lu')"
+    )
+    assert repr(Optimizer()) == "Optimizer()"
+    assert eval(repr(BatchTerm("mmd", 2.0))) == BatchTerm("mmd", 2.0)

@@ -13,7 +13,7 @@ from dpgenerative.fitting.loop import OPTIMIZERS
 from dpgenerative.privacy.steps import AGGREGATIONS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Options:
     """Base of parameter groups: fields are parameters, `checks` says what they take.
 
@@ -36,6 +36,15 @@ class Options:
         """Return parameters by name, as scikit-learn's searches ask for them."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
+    def __repr__(self) -> str:
+        default = type(self)()
+        changed = [
+            f"{name}={value!r}"
+            for name, value in self.get_params().items()
+            if value != getattr(default, name)
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
     def __sklearn_clone__(self) -> Self:
         return self
 
@@ -52,7 +61,7 @@ class Options:
         check_parameters(owner, self, self.checks, group)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Optimizer(Options):
     """What takes the noisy gradients; none of it touches the guarantee.
 
@@ -77,7 +86,7 @@ class Optimizer(Options):
     }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BatchTerm(Options):
     """A divergence of whole sets of latents, and how its gradient is bounded.
 
@@ -118,7 +127,7 @@ class BatchTerm(Options):
         return known[found] if isinstance(found, str) else found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sparsified(Options):
     """The sparsified clipping strategy with its own share of thinned entries.
 

@@ -47,7 +47,7 @@ NETWORKS = ("mlp", "conv")
 
 
 @storable
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ArrayArchitecture(LatentOptions):
     """Latents of an autoencoder of arrays, its networks, and what it says of an entry.
 

@@ -47,7 +47,7 @@ def _n_steps(scale: Scale) -> int:
 
 
 @storable
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FlowArchitecture(Options):
     """Shape of the flow: how finely columns are seen, and the blocks of the paper.
 

@@ -43,7 +43,7 @@ SCORE_CELLS = 2**23
 """Logits that scoring holds at a time."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LatentOptions(Options):
     """Latents of an autoencoder: their number, their loss, and their distribution.
 

@@ -49,7 +49,7 @@ def _latent_dim(scale: Scale) -> int:
 
 
 @storable
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class VAEArchitecture(LatentOptions):
     """Latents of an autoencoder of tables, and how finely columns are seen.
 
