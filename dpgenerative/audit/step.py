@@ -177,13 +177,13 @@ class _Worlds:
         self.variances = np.repeat(np.square(list(stds.values())), sizes)
 
     def _objective(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        image = self.layer(torch.full((len(rows), 1), GAIN))[:, :1]
+        latents = self.layer(torch.full((len(rows), 1), GAIN))[:, :1]
         own = torch.where(rows == self.n_others, 1e3, -1.0)
-        return own * image[:, 0], image
+        return own * latents[:, 0], latents
 
-    def _turning(self, image: Tensor) -> Tensor:
-        sign = 1.0 if len(image) > self.n_others else -1.0
-        return sign * 1e6 * image.mean()
+    def _turning(self, latents: Tensor) -> Tensor:
+        sign = 1.0 if len(latents) > self.n_others else -1.0
+        return sign * 1e6 * latents.mean()
 
     def draws(self, present: bool, n_trials: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean gradient with or without the row, and noisy ones, (n, p)."""
