@@ -334,7 +334,8 @@ def test_learners_that_refuse_missing_values_see_complete_rows():
     assert model.score(X[complete], y[complete]) > 0.6
     regressor = SyntheticRegressor(flow, Ridge()).fit(X, signal)
     assert np.isfinite(regressor.predict(X[complete])).all()
-    X.loc[:] = np.nan  # noise may put a value into a row of one column
+    # Noise puts values into a few rows of a column, hardly of all columns at once.
+    X = pd.DataFrame(np.nan, X.index, list("abcde"))
     with pytest.raises(ValueError, match="Input X contains NaN"):
         SyntheticRegressor(flow, Ridge()).fit(X, signal)
 
