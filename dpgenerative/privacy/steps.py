@@ -468,9 +468,10 @@ def _loss(objective: Objective, chunk: Chunk) -> tuple[Tensor, Tensor | None]:
     indices, present = chunk
     losses, latents = objective(indices)
     if losses.shape != indices.shape:
+        # Without numbers: how many rows a batch has is private.
         raise ValueError(
-            f"An objective must return one loss per row, of shape ({len(indices)},), "
-            f"and latents or None; got losses of shape {tuple(losses.shape)}."
+            "An objective must return one loss per row, of shape (n,) for n indices, "
+            "and latents or None: no mean or sum over the batch."
         )
     return torch.where(present, losses, torch.zeros_like(losses)).sum(), latents
 
