@@ -84,7 +84,7 @@ def _statsmodels(name: str, nominal: tuple[str, ...]) -> Callable[..., pd.DataFr
     return make
 
 
-def _copula(n: int, d: int) -> Callable[..., pd.DataFrame]:
+def copula(n: int, d: int) -> Callable[..., pd.DataFrame]:
     """Gaussian copula of correlations rho^|i-j|, margins of three shapes."""
 
     def make(rng: np.random.Generator) -> pd.DataFrame:
@@ -182,10 +182,10 @@ CASES = {
     "anes96": Case(_statsmodels("anes96", ("vote", "TVnews"))),
     "randhie": Case(_statsmodels("randhie", RANDHIE)),
     "pinwheel": Case(_pinwheel),
-    "copula 500": Case(_copula(500, 4)),
-    "copula 10,000": Case(_copula(10_000, 6)),
-    "copula, 100 columns": Case(_copula(50_000, 100)),
-    "copula 1,000,000": Case(_copula(1_000_000, 2)),
+    "copula 500": Case(copula(500, 4)),
+    "copula 10,000": Case(copula(10_000, 6)),
+    "copula, 100 columns": Case(copula(50_000, 100)),
+    "copula 1,000,000": Case(copula(1_000_000, 2)),
     "mixture": Case(_mixture(10_000)),
     "function": Case(_function(10_000), _region_of_city),
     "xor": Case(_xor(10_000), _is_xor),

@@ -42,7 +42,7 @@ DEFAULT_OUT = Path(__file__).parent / "results" / "peers.jsonl"
 OURS = "dpgenerative"
 LIMITS = {"mst": 1 / 4, "aim": 1 / 60}  # of a peer's seconds, for a fit of ours
 EPSILON, DELTA = 1.0, 1e-5
-BINNING = 0.1  # dpmm's default `proc_epsilon`, spent beside its `epsilon`
+BINNING = 0.1  # share of epsilon: dpmm's default `proc_epsilon`, spent beside its own
 SEED = 0
 COMMAND = "python benchmarks/peers.py --data DIR --peer-python PATH --methods "
 
@@ -60,8 +60,9 @@ model = {"mst": MSTPipeline, "aim": AIMPipeline}[task["method"]](**task["params"
 start = time.perf_counter()
 model.fit(train, domain=task["domain"], random_state=task["seed"])
 seconds = time.perf_counter() - start
-synthetic = model.generate(n_records=len(train), random_state=task["seed"])
-synthetic.to_csv("synthetic.csv", index=False)
+for i in range(task["draws"]):
+    synthetic = model.generate(n_records=len(train), random_state=task["seed"] + i)
+    synthetic.to_csv(f"synthetic{i}.csv", index=False)
 result = {"seconds": seconds, "version": version("dpmm")}
 json.dump(result, open("result.json", "w"))
 """
@@ -90,17 +91,30 @@ def fit_ours(train: pd.DataFrame) -> tuple[float, pd.DataFrame]:
 
 
 def fit_peer(
-    method: str, train: pd.DataFrame, python: str
-) -> tuple[float, pd.DataFrame, str]:
-    """Do the same with a method of dpmm; return the version of dpmm as well."""
+    method: str,
+    train: pd.DataFrame,
+    python: str,
+    *,
+    schema: Schema | None = None,
+    epsilon: float = EPSILON,
+    seed: int = SEED,
+    draws: int = 1,
+    time_limit: float | None = None,
+) -> tuple[float, list[pd.DataFrame], str]:
+    """Do the same with a method of dpmm; return the version of dpmm as well.
+
+    The schema is that of the rows unless it is given; `draws` tables of as many rows
+    are drawn from one fit, and `subprocess.TimeoutExpired` ends it past `time_limit`.
+    """
     threads = torch.get_num_threads()
-    params = {"epsilon": EPSILON - BINNING, "proc_epsilon": BINNING, "delta": DELTA}
+    shares = {"epsilon": (1 - BINNING) * epsilon, "proc_epsilon": BINNING * epsilon}
     task = {
         "method": method,
-        "params": {**params, "n_jobs": threads},
-        "domain": domain(public_schema(train)),
+        "params": {**shares, "delta": DELTA, "n_jobs": threads},
+        "domain": domain(schema or public_schema(train)),
         "missing": MISSING,
-        "seed": SEED,
+        "seed": seed,
+        "draws": draws,
     }
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     environment = os.environ | dict.fromkeys(names, str(threads))
@@ -109,10 +123,13 @@ def fit_peer(
         (folder / "task.json").write_text(json.dumps(task), encoding="utf-8")
         train.to_csv(folder / "train.csv", index=False)
         words = [python, "-I", "-c", PEER]
-        subprocess.run(words, cwd=folder, env=environment, check=True)
+        subprocess.run(
+            words, cwd=folder, env=environment, check=True, timeout=time_limit
+        )
         result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-        drawn = folder / "synthetic.csv"
-        synthetic = pd.read_csv(drawn, dtype=train.dtypes.to_dict(), **MISSING)
+        types = train.dtypes.to_dict()
+        drawn = [folder / f"synthetic{i}.csv" for i in range(draws)]
+        synthetic = [pd.read_csv(path, dtype=types, **MISSING) for path in drawn]
     return result["seconds"], synthetic, result["version"]
 
 
@@ -130,11 +147,17 @@ def run(bunch: Bunch, methods: Sequence[str], python: str) -> dict[str, Any]:
     print(OURS, fits[OURS], flush=True)
     record: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA, "seed": SEED}
     for method in methods:
-        taken, synthetic, record["dpmm"] = fit_peer(method, bunch.train, python)
+        taken, [synthetic], record["dpmm"] = fit_peer(method, bunch.train, python)
         fits[method] = {"fit_seconds": taken, **scores(bunch, synthetic)}
         fits[method] |= {"ratio": seconds / taken, "limit": LIMITS[method]}
         print(method, fits[method], flush=True)
     return {**record, "threads": torch.get_num_threads(), "fits": fits}
+
+
+def revision() -> str:
+    """Return the abbreviated commit that the scripts belong to."""
+    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(git, capture_output=True, text=True).stdout.strip()
 
 
 def missed(record: dict[str, Any]) -> bool:
@@ -176,10 +199,8 @@ def main(arguments: list[str] | None = None) -> int:
     add("--out", type=Path, default=DEFAULT_OUT, help="results file (JSON lines)")
     options = parser.parse_args(arguments)
     bunch = fetch_adult(data_home=options.data)
-    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    revision = subprocess.run(git, capture_output=True, text=True, check=False)
     record = {
-        "revision": revision.stdout.strip(),
+        "revision": revision(),
         **run(bunch, options.methods, options.peer_python),
         "machine": machine(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -382,7 +382,8 @@ def summarise(records: list[dict[str, Any]]) -> str:
     text = ["# Tabular benchmark", ""]
     if real:
         text += ["Real rows, sampling floors and independent columns:", ""]
-        text += _table(["data", *REAL_COLUMNS, "largest gap"], map(_real_row, real))
+        head = ["data", *REAL_COLUMNS, "largest gap"]
+        text += markdown_table(head, map(_real_row, real))
     if fitted:
         text += ["Synthetic rows: mean over seeds (lowest to highest).", ""]
         head = [
@@ -394,7 +395,7 @@ def summarise(records: list[dict[str, Any]]) -> str:
             *SYNTHETIC_COLUMNS,
             *COSTS,
         ]
-        text += _table(head, map(_synthetic_row, _by_parameters(fitted)))
+        text += markdown_table(head, map(_synthetic_row, _by_parameters(fitted)))
         text += ["Public by assumption:", ""]
         text += [f"- {mode}: {facts}" for mode, facts in PUBLIC_BY_ASSUMPTION.items()]
         text += [""]
@@ -402,7 +403,7 @@ def summarise(records: list[dict[str, Any]]) -> str:
     return "\n".join(text) + "\n"
 
 
-def _table(head: list[str], rows: Iterable[list[str]]) -> list[str]:
+def markdown_table(head: list[str], rows: Iterable[list[str]]) -> list[str]:
     lines = [head, ["---"] * len(head), *rows]
     return ["| " + " | ".join(line) + " |" for line in lines] + [""]
 
@@ -442,7 +443,7 @@ def _mean_and_range(values: list[float], digits: int) -> str:
 # Command line -------------------------------------------------------------------------
 
 
-def _setting(text: str) -> tuple[str, Any]:
+def setting(text: str) -> tuple[str, Any]:
     name, separator, value = text.partition("=")
     if not separator or not name.isidentifier():
         raise argparse.ArgumentTypeError(f"expected name=value; got {text!r}")
@@ -465,7 +466,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--seeds", nargs="+", type=int, default=[0, 1, 2])
     add("--epsilon", type=float, default=1.0)
     add("--delta", type=float, default=1e-5)
-    add("--set", nargs="+", type=_setting, default=[], metavar="NAME=VALUE")
+    add("--set", nargs="+", type=setting, default=[], metavar="NAME=VALUE")
     add("--out", type=Path, default=DEFAULT_OUT, help="results file (JSON lines)")
     add("--real", action="store_true", help="score the real rows first")
     add("--summary", action="store_true", help="write the results as markdown tables")
