@@ -22,7 +22,7 @@ network or the copula. Every fit appends one JSON line to a file; one that is th
 in a file of ``--reuse``, is not run again. ::
 
     python benchmarks/regimes.py --data DIR --peer-python PEER/bin/python
-    python benchmarks/regimes.py --data DIR --parts tiny --only adult --methods ours
+    python benchmarks/regimes.py --data DIR --parts tiny --only "adult, 1,000 rows"
     python benchmarks/regimes.py --summary
 
 Every run writes tables and verdicts (``bounds.py``), and returns 1 for a missed bound.
@@ -46,7 +46,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from bounds import REFERENCES, Scores, draw, summarise, verdicts
+from bounds import REFERENCES, Line, Scores, draw, label, summarise, verdicts
 from generalization import CASES, copula
 from peers import fit_peer, revision
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -113,6 +113,11 @@ class Task:
     method: str
     load: Callable[[], Table]
     params: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def line(self) -> Line:
+        """Return its place in the tables of results."""
+        return self.part, self.table, self.rows, self.epsilon
 
     def config(self, seed: int) -> dict[str, Any]:
         """Return what identifies the run."""
@@ -436,7 +441,7 @@ def command(task: Task, seed: int, options: argparse.Namespace) -> str:
     """Return a command line that runs this one."""
     words = ["python", "benchmarks/regimes.py", "--data", "DIR"]
     words += ["--peer-python", "PATH"] if task.method in PEERS else []
-    words += ["--parts", task.part, "--only", task.table]
+    words += ["--parts", task.part, "--only", label(task.line)]
     words += ["--methods", task.method, "--seeds", str(seed)]
     if options.set and task.method == "ours":
         words += ["--set", *(f"{name}={value}" for name, value in options.set)]
@@ -459,7 +464,7 @@ def run_all(options: argparse.Namespace, done: set[str]) -> None:
             if (
                 task.method not in options.methods
                 or (task.method in PEERS and options.peer_python is None)
-                or not any(word in task.table for word in options.only)
+                or not any(word in label(task.line) for word in options.only)
                 or key(task.config(seed)) in done
             ):
                 continue
@@ -483,7 +488,13 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--data", metavar="DIR", help="folder of the data files")
     add("--peer-python", metavar="PATH", help="interpreter with dpmm")
     add("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    add("--only", nargs="+", metavar="WORD", default=[""], help="words of a table")
+    add(
+        "--only",
+        nargs="+",
+        metavar="WORD",
+        default=[""],
+        help="of a table, rows or epsilon",
+    )
     add("--methods", nargs="+", choices=METHODS, default=METHODS)
     add("--seeds", nargs="+", type=int, default=[0])
     add("--set", nargs="+", type=setting, default=[], metavar="NAME=VALUE")
