@@ -90,7 +90,7 @@ CONFIGURATIONS: dict[str, Callable[[], Any]] = {
     "flow, sparsified": lambda: flow(clipping="sparsified"),
     "flow, discovery": lambda: flow(schema=None),
     "flow, constraints": lambda: flow(schema=ORDERED),
-    "flow, norm estimated": lambda: flow(max_grad_norm="auto"),
+    "flow, norm estimated": lambda: flow(max_grad_norm="median"),
     "flow, divergence": lambda: flow(divergence="mmd", n_partitions=4),
     "flow, blocks": lambda: flow(
         architecture=FlowArchitecture(

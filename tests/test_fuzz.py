@@ -216,7 +216,7 @@ PARAMETERS = st.sampled_from(
         {"epsilon": None},
         {"epsilon": 100.0},
         {"epsilon": 0.01},
-        {"max_grad_norm": "auto"},
+        {"max_grad_norm": "median"},
         {"clipping": "per-unit"},
         {"clipping": "sparsified"},
         {"divergence": "mmd", "n_partitions": 2},

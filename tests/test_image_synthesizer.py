@@ -232,7 +232,7 @@ def test_pixels_pay_for_no_marginals():
             "n_partitions": 3,
             "architecture__likelihood": "gaussian",
         },
-        {"max_grad_norm": "auto", "architecture__n_draws": 2, "prior": "sparse"},
+        {"max_grad_norm": "median", "architecture__n_draws": 2, "prior": "sparse"},
     ],
 )
 def test_an_outlier_leaves_no_trace(params):

@@ -107,7 +107,7 @@ FLOWS = {
     "hidden": {
         "architecture__hidden_units": 8,
         "clipping": "per-layer",
-        "max_grad_norm": "auto",
+        "max_grad_norm": "median",
         "epsilon": 9,
     },
     "divergence": {"divergence": "mmd", "n_partitions": 4},

@@ -15,6 +15,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from torch import nn
 
 from dpgenerative import (
     Column,
@@ -28,7 +29,10 @@ from dpgenerative.exceptions import (
     InfeasibleBudgetError,
     UnsupportedColumnError,
 )
+from dpgenerative.fitting.recipe import Scale
+from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy.accounting import gaussian_multiplier
+from dpgenerative.synthesizers.flow import FlowRecipe
 from dpgenerative.tables.containers import as_table
 
 FAST = {"n_steps": 20, "batch_size": 64, "random_state": 0}
@@ -286,7 +290,7 @@ def test_a_dependence_is_learned_under_privacy():
         {"clipping": "per-layer"},
         {"clipping": "per-unit"},
         {"clipping": Sparsified(0.8)},
-        {"max_grad_norm": "auto"},
+        {"max_grad_norm": "median"},
         {"divergence": "mmd", "n_partitions": 4},
         {"divergence": lambda z: z.square().mean(), "divergence__max_grad_norm": 0.01},
         {
@@ -377,11 +381,40 @@ def test_partitions_act_with_a_divergence_only():
 
 def test_the_norm_estimate_is_paid_for():
     given = fitted(noise="reproducible")
-    estimated = fitted(noise="reproducible", max_grad_norm="auto")
+    estimated = fitted(noise="reproducible", max_grad_norm="median")
     assert given.privacy_.plan.n_rows == estimated.privacy_.plan.n_rows
     assert estimated.noise_multiplier_ > given.noise_multiplier_
     assert "clipping norm (quantile" in str(estimated.privacy_)
     assert estimated.epsilon_ <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "epsilon", "norm"),
+    [
+        (0, 1.0, 1),
+        (5, 0.5, 1),
+        (20, 1.0, 2),
+        (80, 1.0, 4),
+        (40, 2.0, 4),
+        (10**6, 1.0, 8),
+    ],
+)
+def test_the_norm_follows_rows_times_epsilon_per_parameter(n_rows, epsilon, norm):
+    """Of what is trained, one weight is masked; the others and three biases are 10."""
+    see = torch.tensor([[True, False], [True, True]])
+    masked = MaskedLinear(torch.tensor([0, 0, 1]), torch.tensor([0, 1]), see)
+    assert masked.n_free + 2 == 7
+    model = nn.ModuleList([masked, MaskedLinear.dense(2, 1)])
+    model.append(MaskedLinear.dense(50, 1).requires_grad_(False))
+    scale = Scale(n_rows, Schema(Column(f"x{j}", "boolean") for j in range(4)), epsilon)
+    assert DPHFlowSynthesizer()._recipe.clipping_norm(model, scale) == norm
+
+
+def test_a_fit_clips_to_the_norm_of_its_recipe(monkeypatch):
+    assert "clipping to norm 1)" in str(fitted(estimator=DPVAESynthesizer).privacy_)
+    monkeypatch.setattr(FlowRecipe, "clipping_norm", lambda self, model, scale: 3.5)
+    assert "clipping to norm 3.5)" in str(fitted().privacy_)
+    assert "clipping to norm 2)" in str(fitted(max_grad_norm=2).privacy_)
 
 
 def test_categorical_features():
@@ -469,7 +502,7 @@ def test_a_failed_fit_leaves_nothing(estimator):
         ("delta", None),
         ("clipping", "none"),
         ("max_grad_norm", 0),
-        ("max_grad_norm", "median"),
+        ("max_grad_norm", "mean"),
         ("clipping", Sparsified(1.0)),
         ("n_partitions", 0),
         ("divergence", "kl"),

@@ -270,7 +270,7 @@ class PrivateFit:
             n_steps=self._value("n_steps", n_rows),
             marginal_budget=self._value("marginal_budget", n_rows) if is_counted else 0,
             has_open_keys=self.domain.has_open_keys(recipe.anchored),
-            estimates_norm=parameters.max_grad_norm == "auto",
+            estimates_norm=parameters.max_grad_norm == "median",
             prior_budget=recipe.latent_share(self.scale(n_rows)),
         )
 
@@ -289,7 +289,8 @@ class PrivateFit:
         bound: float | None = None,
     ) -> PrivateGradient:
         """Return how gradients are bounded; release their norm if it is not known."""
-        if bound is None and isinstance(self.parameters.max_grad_norm, str):
+        norm = self.parameters.max_grad_norm
+        if bound is None and norm == "median":
             # As in a batch: one row more must not move the others in their arrays.
             size = min(capacity(plan.n_rows), LARGEST_CHUNK)
             parts = padded_chunks(np.arange(n), size, self.streams.batches)
@@ -297,8 +298,10 @@ class PrivateFit:
             bound = estimate_norm(
                 model, objective, chunks, self.mechanisms, plan.norm_multiplier
             )
+        elif bound is None and norm == "auto":
+            bound = self.recipe.clipping_norm(model, self.scale(plan.n_rows))
         elif bound is None:
-            bound = float(self.parameters.max_grad_norm)
+            bound = float(norm)
         return PrivateGradient(
             self._clipper(bound, plan),
             plan.noise_multiplier,

@@ -150,6 +150,10 @@ class ModelRecipe(BaseEstimator, ABC):
         """Return the model of `build`, from its settings."""
         raise NotImplementedError
 
+    def clipping_norm(self, model: Any, scale: Scale) -> float:
+        """Return the norm of ``max_grad_norm="auto"``, given the untrained model."""
+        return 1.0
+
     @abstractmethod
     def objective(
         self, model: Any, transformer: Any, rows: Any, streams: Streams, device: str

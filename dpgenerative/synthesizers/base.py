@@ -102,7 +102,7 @@ class Synthesizer(BaseEstimator):
         "epsilon": number(low=0, closed="right", also=[None]),
         "delta": number(low=0, high=1),
         "max_rows_per_unit": count(),
-        "max_grad_norm": number(low=1e-6, also=["auto"]),
+        "max_grad_norm": number(low=1e-6, also=["auto", "median"]),
         "n_partitions": count(),
         "n_steps": count(also=["auto"]),
         "batch_size": count(also=["auto"]),

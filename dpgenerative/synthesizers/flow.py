@@ -21,6 +21,7 @@ from dpgenerative.models.divergences import DIVERGENCES
 from dpgenerative.models.hflow import HFlow
 from dpgenerative.models.probing import check_memory
 from dpgenerative.persistence.manifest import storable
+from dpgenerative.privacy.gradients import free_coordinates
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.report import FEW
@@ -32,6 +33,9 @@ BOUND_DRAWS = 16
 RAKING_ROWS = 2**15
 ROWS_PER_COEFFICIENT = 6
 """Least rows times epsilon per coefficient between ordered columns."""
+LARGEST_NORM = 4.0
+"""Largest clipping norm that a rule sets, per root of the number of columns: beyond it,
+hardly any gradient is clipped."""
 
 
 def _n_basis(scale: Scale) -> int:
@@ -173,6 +177,24 @@ class FlowRecipe(ModelRecipe):
             for number, b in zip(numbers, most, strict=True)
         ]
 
+    def clipping_norm(self, model: HFlow, scale: Scale) -> float:
+        """Let the norm grow with rows x epsilon per parameter.
+
+        Clipping moves what is learned from the mean of all gradients towards their
+        median, an error that no number of rows removes; noise grows with the norm.
+        """
+        if scale.epsilon is None:
+            return 1.0
+        free = free_coordinates(model)
+        n = sum(
+            int(free[p].sum()) if p in free else p.numel()
+            for p in model.parameters()
+            if p.requires_grad
+        )
+        told = scale.n_rows * scale.epsilon / n
+        most = LARGEST_NORM * math.sqrt(len(scale.schema))
+        return float(f"{min(most, max(1.0, math.sqrt(2 * told))):.3g}")
+
     def _value(self, name: str, scale: Scale) -> Any:
         return resolved(self.architecture, name, self.rules, scale)
 
@@ -280,8 +302,9 @@ class DPHFlowSynthesizer(TableSynthesizer):
     clipping : {"flat", "per-layer", "per-unit", "sparsified"} or Sparsified, \
             default="flat"
         How the gradient of one record is bounded (`privacy.clipping`).
-    max_grad_norm : float or "auto", default=1.0
-        Clipping norm. "auto" estimates the median norm, paid for by 1 % of the budget.
+    max_grad_norm : float, "auto" or "median", default="auto"
+        Clipping norm. "auto" lets it grow with rows x epsilon per parameter; "median"
+        releases the median norm of the rows' gradients, for 1 % of the budget.
     n_partitions : int, default=16
         Number of partitions of the batch-wise term; no effect without `divergence`.
     divergence : None, "mmd", callable or BatchTerm, default=None
@@ -370,7 +393,7 @@ class DPHFlowSynthesizer(TableSynthesizer):
         *,
         max_rows_per_unit: int = 1,
         clipping: str | Sparsified = "flat",
-        max_grad_norm: float | str = 1.0,
+        max_grad_norm: float | str = "auto",
         n_partitions: int = 16,
         divergence: str | Callable[[Tensor], Tensor] | BatchTerm | None = None,
         schema: Schema | None = None,

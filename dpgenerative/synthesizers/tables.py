@@ -93,7 +93,7 @@ class TableSynthesizer(Synthesizer):
         *,
         max_rows_per_unit: int = 1,
         clipping: Any = "flat",
-        max_grad_norm: float | str = 1.0,
+        max_grad_norm: float | str = "auto",
         n_partitions: int = 16,
         divergence: Any = None,
         schema: Schema | None = None,

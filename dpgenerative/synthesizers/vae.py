@@ -164,8 +164,9 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
     clipping : {"flat", "per-layer", "per-unit", "sparsified"} or Sparsified, \
             default="flat"
         How the gradient of one record is bounded (`privacy.clipping`).
-    max_grad_norm : float or "auto", default=1.0
-        Clipping norm. "auto" estimates the median norm, paid for by 1 % of the budget.
+    max_grad_norm : float, "auto" or "median", default="auto"
+        Clipping norm. "auto" is 1; "median" releases the median norm of the rows'
+        gradients, for 1 % of the budget.
     n_partitions : int, default=16
         Number of partitions of the batch-wise term; no effect without `divergence`.
     divergence : None, "mmd", "kl", callable or BatchTerm, default=None
@@ -257,7 +258,7 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
         *,
         max_rows_per_unit: int = 1,
         clipping: str | Sparsified = "flat",
-        max_grad_norm: float | str = 1.0,
+        max_grad_norm: float | str = "auto",
         n_partitions: int = 16,
         divergence: str | Callable[..., Tensor] | BatchTerm | None = None,
         prior: str | Prior = "normal",

@@ -90,7 +90,7 @@ CONFIGURATIONS = {
     "flow, sgd": (FLOW, {"optimizer": "sgd", "epsilon": 0.5}),
     "flow, delta 1e-9": (FLOW, {"delta": 1e-9}),
     "flow, not anchored": (FLOW, {"architecture__anchored": False, **DECLARED}),
-    "flow, norm estimated": (FLOW, {"max_grad_norm": "auto"}),
+    "flow, norm estimated": (FLOW, {"max_grad_norm": "median"}),
     "flow, per-layer": (FLOW, {"clipping": "per-layer"}),
     "flow, per-unit": (FLOW, {"clipping": "per-unit", "epsilon": 2.0}),
     "flow, sparsified": (FLOW, {"clipping": "sparsified"}),
