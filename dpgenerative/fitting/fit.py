@@ -261,6 +261,8 @@ class PrivateFit:
         parameters, recipe = self.parameters, self.recipe
         batch = self._value("batch_size", n_rows)
         is_counted = self.domain.is_counted(recipe.anchored)
+        marginals = self._value("marginal_budget", n_rows) if is_counted else 0.0
+        latents = recipe.latent_share(self.scale(n_rows))
         return make_plan(
             epsilon=self.epsilon,
             delta=parameters.delta,
@@ -268,10 +270,13 @@ class PrivateFit:
             n_rows=n_rows,
             sampling_rate=min(1.0, batch / n_rows),
             n_steps=self._value("n_steps", n_rows),
-            marginal_budget=self._value("marginal_budget", n_rows) if is_counted else 0,
+            marginal_budget=marginals,
             has_open_keys=self.domain.has_open_keys(recipe.anchored),
             estimates_norm=parameters.max_grad_norm == "median",
-            prior_budget=recipe.latent_share(self.scale(n_rows)),
+            prior_budget=latents,
+            table_budget=recipe.table_share(
+                self.scale(n_rows), 1 - marginals - latents
+            ),
         )
 
     def objective(self, model: Any, transformer: Any, rows: Any) -> Objective:

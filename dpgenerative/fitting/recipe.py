@@ -120,6 +120,14 @@ class ModelRecipe(BaseEstimator, ABC):
         """
         return 0.0
 
+    def table_share(self, scale: Scale, left: float) -> float:
+        """Return the share of the budget that `finish` spends on counted tables.
+
+        `left` is the share that the recipe's other releases leave. Where it is not 0,
+        `finish` may release what the plan calls "tables", with its noise.
+        """
+        return 0.0
+
     def build(self, facts: Any, scale: Scale, generator: torch.Generator) -> Any:
         """Return the model before training, on the CPU.
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.models.cells import CellFacts, Cells, Clamp, Rake, invert_cdf
+from dpgenerative.models.factors import TableFactor
 
 HIDDEN_SCALE = 2.0
 """Size of the activations of the hidden units, relative to the features."""
@@ -45,6 +46,7 @@ class AnchoredBlock(Cells):
         generator: torch.Generator,
     ) -> None:
         super().__init__(facts, n_basis)
+        self.factors: list[TableFactor] = []
         d = self.n_columns
         group = torch.arange(d).repeat_interleave(torch.tensor(self.widths))
         before = torch.ones(d, d, dtype=torch.bool).tril(-1)
@@ -73,11 +75,23 @@ class AnchoredBlock(Cells):
 
     def forward(self, codes: Tensor) -> Tensor:
         """Return the log-probability of every row, (n,)."""
-        return self.log_prob(self.coefficients(self.features(codes)), codes)
+        if not self.factors:
+            return self.log_prob(self.coefficients(self.features(codes)), codes)
+        pairs = enumerate(self.log_probs(codes))
+        return torch.cat([p.gather(1, codes[:, [j]]) for j, p in pairs], 1).sum(1)
 
     def log_probs(self, codes: Tensor) -> list[Tensor]:
         """Return log-probabilities of every column's cells, each (n, n_cells)."""
-        return self.log_probs_of(self.coefficients(self.features(codes)))
+        found = self.log_probs_of(self.coefficients(self.features(codes)))
+        for j, log_probs in enumerate(found):
+            if factors := self.factors_of(j):
+                offsets = sum(factor(codes) for factor in factors)
+                found[j] = (log_probs + offsets).log_softmax(1)
+        return found
+
+    def factors_of(self, j: int) -> list[TableFactor]:
+        """Return the factors of column j: counted tables of which it is the last."""
+        return [factor for factor in self.factors if factor.columns[-1] == j]
 
     def place(
         self, codes: Tensor, positions: Tensor, log_probs: Sequence[Tensor]
@@ -116,6 +130,8 @@ class AnchoredBlock(Cells):
         positions = torch.zeros_like(points)
         for j in range(self.n_columns):
             logits = self._column_logits(j, features, hidden)
+            for factor in self.factors_of(j):
+                logits = logits + factor(codes)
             u = points[:, j]
             if adjust is not None:
                 logits = adjust(self, j, logits, u)

@@ -19,6 +19,7 @@ from torch.quasirandom import SobolEngine
 
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
 from dpgenerative.models.cells import CellFacts, Clamp, Rake
+from dpgenerative.models.factors import Correct, CountedTable, TableFactor
 from dpgenerative.models.flow import AnchoredBlock
 
 SPLINE_BOUND = 4.0
@@ -135,6 +136,8 @@ class HFlow(nn.Module):
     ----------
     exact : bool
         Whether the model is the anchored block alone, whose log-likelihood is exact.
+    counted : list of tuple of int
+        Columns of the tables that `correct` was given.
     """
 
     atoms: Tensor
@@ -152,6 +155,7 @@ class HFlow(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
+        self.counted: list[tuple[int, ...]] = []
         d = len(facts)
         self.anchored = anchored
         self.n_blocks = n_blocks
@@ -305,6 +309,22 @@ class HFlow(nn.Module):
     def rake(self, n: int, generator: torch.Generator) -> None:
         """Correct the first block on `n` rows drawn from the model."""
         self.sample(n, generator, Rake(soft=self.exact))
+
+    def correct(
+        self, n: int, generator: torch.Generator, tables: Sequence[CountedTable]
+    ) -> None:
+        """Rake and bring the model nearer to counted tables; see `Correct`."""
+        self.sample(n, generator, Correct(tables))
+        self.counted = [table.columns for table in tables]
+
+    @property
+    def factors(self) -> list[TableFactor]:
+        """What counted tables have added to the first block."""
+        return self.first.factors
+
+    @factors.setter
+    def factors(self, factors: list[TableFactor]) -> None:
+        self.first.factors = factors
 
 
 def _standard_normal(z: Tensor) -> Tensor:

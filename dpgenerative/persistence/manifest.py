@@ -39,6 +39,7 @@ from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.exceptions import FileFormatError
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.models import priors
+from dpgenerative.models.factors import TableFactor
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.tables import constraints
@@ -65,7 +66,7 @@ RECORDS = _named(
     PrivacyPlan, PrivacyReport, priors.NormalPrior, priors.SparsePrior,
     priors.MixturePrior, priors.GaussianPrior, priors.GaussianMixture, Pixels,
     constraints.LessEqual, constraints.FixedCombinations, constraints.Impossible,
-    constraints.Determines, Optimizer, BatchTerm, Sparsified,
+    constraints.Determines, Optimizer, BatchTerm, Sparsified, TableFactor,
 )  # fmt: skip
 """Dataclasses that a file may hold, `storable` ones added."""
 

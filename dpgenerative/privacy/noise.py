@@ -78,7 +78,8 @@ class Mechanisms:
         values : ndarray
         std : float
         release : str
-            What the plan calls it: "marginals", "norm", "latents"; "score" in a search.
+            What the plan calls it: "marginals", "norm", "latents", "tables"; in a
+            search, "score".
         sensitivity : float
             How far one row can move the values, in the Euclidean norm.
         """

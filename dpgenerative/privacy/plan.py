@@ -65,6 +65,9 @@ class PrivacyPlan:
     n_steps : int
     prior_multiplier : float, default=inf
         Noise multiplier of the moments of the latents; inf if none are released.
+    table_multiplier : float, default=inf
+        Noise multiplier of counted tables and their scores together; inf if there are
+        none.
     rows_per_unit : int, default=1
         Number k of rows that one person has at most. What holds for one row holds for
         a person by group privacy (`group_privacy`).
@@ -87,6 +90,7 @@ class PrivacyPlan:
     prior_multiplier: float = math.inf
     rows_per_unit: int = 1
     mean_trials: float = 0.0
+    table_multiplier: float = math.inf
 
     @property
     def guarantee(self) -> tuple[float, float]:
@@ -107,7 +111,10 @@ class PrivacyPlan:
     def releases(self) -> tuple[GaussianRelease, ...]:
         """Every Gaussian release of the fit."""
         fixed = _fixed(
-            self.marginal_multiplier, self.norm_multiplier, self.prior_multiplier
+            self.marginal_multiplier,
+            self.norm_multiplier,
+            self.prior_multiplier,
+            self.table_multiplier,
         )
         steps = GaussianRelease(self.noise_multiplier, self.sampling_rate, self.n_steps)
         return (*fixed, steps)
@@ -160,8 +167,9 @@ class PrivacyPlan:
     def check(self, ledger: Ledger) -> None:
         """Raise unless what a fit released is what was planned, release by release.
 
-        Marginals may cost less: halvings that no count asked for are not made. Without
-        privacy nothing was guaranteed.
+        Marginals may cost less: halvings that no count asked for are not made; and so
+        may tables, where none was worth counting. Without privacy nothing was
+        guaranteed.
 
         Raises
         ------
@@ -179,6 +187,7 @@ class PrivacyPlan:
             "keys": within(ledger.key_delta, self.threshold_delta),
             "norm": _same(ledger.total("norm"), self.norm_multiplier**-2),
             "latents": _same(ledger.total("latents"), self.prior_multiplier**-2),
+            "tables": within(ledger.total("tables"), self.table_multiplier**-2),
             "gradients": sum(ledger.steps.values()) == self.n_steps
             and all(
                 rate == self.sampling_rate
@@ -186,7 +195,7 @@ class PrivacyPlan:
                 and divisor == self.batch_size
                 for rate, multiplier, divisor in ledger.steps
             ),
-            "others": set(ledger.losses) <= {"marginals", "norm", "latents"},
+            "others": set(ledger.losses) <= {"marginals", "norm", "latents", "tables"},
         }
         refuse_difference(agrees)
 
@@ -289,6 +298,7 @@ def make_plan(
     has_open_keys: bool,
     estimates_norm: bool = False,
     prior_budget: float = 0.0,
+    table_budget: float = 0.0,
     rows_per_unit: int = 1,
 ) -> PrivacyPlan:
     """Share a budget among the releases of a fit.
@@ -312,6 +322,8 @@ def make_plan(
         Whether the clipping norm is estimated.
     prior_budget : float in [0, 1), default=0
         Share of the budget for the moments of the latents; 0 if none are released.
+    table_budget : float in [0, 1), default=0
+        Share of the budget for counted tables and their scores; 0 for none.
     rows_per_unit : int, default=1
         Number k of rows for which (epsilon, delta) is to hold together.
 
@@ -332,6 +344,7 @@ def make_plan(
             noise_multiplier=0.0, sampling_rate=sampling_rate, n_steps=n_steps,
             prior_multiplier=0.0 if prior_budget else math.inf,
             rows_per_unit=rows_per_unit,
+            table_multiplier=0.0 if table_budget else math.inf,
         )  # fmt: skip
     total = epsilon
     spent = count_epsilon(epsilon, rows_per_unit)
@@ -342,7 +355,8 @@ def make_plan(
     marginal = _multiplier_of_share(whole, marginal_budget)
     norm = _multiplier_of_share(whole, NORM_SHARE if estimates_norm else 0.0)
     prior = _multiplier_of_share(whole, prior_budget)
-    fixed = _fixed(marginal, norm, prior)
+    tables = _multiplier_of_share(whole, table_budget)
+    fixed = _fixed(marginal, norm, prior, tables)
     try:
         noise = calibrate(fixed, sampling_rate, n_steps, rest, rest_delta)
     except InfeasibleBudgetError as error:
@@ -354,7 +368,7 @@ def make_plan(
         ) from None
     plan = PrivacyPlan(
         epsilon, delta, spent, n_rows, marginal, threshold_delta, norm, noise,
-        sampling_rate, n_steps, prior, rows_per_unit,
+        sampling_rate, n_steps, prior, rows_per_unit, table_multiplier=tables,
     )  # fmt: skip
     if plan.spent() > total:
         raise InfeasibleBudgetError(

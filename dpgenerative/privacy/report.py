@@ -133,6 +133,12 @@ class PrivacyReport:
                 "moments of clipped latents (Gaussian, noise multiplier "
                 f"{plan.prior_multiplier:.4g} for all together)"
             )
+        if math.isfinite(plan.table_multiplier):
+            lines.append(
+                "counts of tables of a few columns, and how far they are from the "
+                "model, by which they were chosen (Gaussian, noise multiplier "
+                f"{plan.table_multiplier:.4g} for all together)"
+            )
         return lines
 
 

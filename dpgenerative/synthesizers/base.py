@@ -224,7 +224,7 @@ class Synthesizer(BaseEstimator):
         facts = cls._domain_class.facts(estimator._transformer)
         model = recipe.make(facts, torch.Generator(), **state["settings"])
         fill(model, state["tensors"])
-        for name in recipe.learned:
+        for name in state["learned"].keys() & set(recipe.learned):
             setattr(model, name, state["learned"][name])
         estimator._model = model.requires_grad_(False)
         return estimator

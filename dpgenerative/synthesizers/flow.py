@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from dpgenerative._random import Streams
-from dpgenerative._validation import Check, check_option, count, option
+from dpgenerative._validation import Check, check_option, count, number, option, refuse
 from dpgenerative.encoding.transformer import TableTransformer
+from dpgenerative.fitting.domain import TableDomain
+from dpgenerative.fitting.fit import Fitted
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Options, Sparsified
 from dpgenerative.fitting.recipe import RULES, ModelRecipe, Rule, Scale, resolved
+from dpgenerative.fitting.workload import Measurement, check_workload
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.divergences import DIVERGENCES
 from dpgenerative.models.hflow import HFlow
@@ -36,6 +40,9 @@ ROWS_PER_COEFFICIENT = 6
 LARGEST_NORM = 4.0
 """Largest clipping norm that a rule sets, per root of the number of columns: beyond it,
 hardly any gradient is clipped."""
+ROWS_PER_PAIR = 225
+"""Least rows times epsilon for tables to be compared, per root of the number of pairs
+over the share of the budget: the noise of a score is then 3 % of the rows or less."""
 
 
 def _n_basis(scale: Scale) -> int:
@@ -43,6 +50,22 @@ def _n_basis(scale: Scale) -> int:
         return 64
     rows = scale.rows_per_column
     return 16 if rows > 25_000 else 8 if rows > 1000 else 5 if rows > FEW else 2
+
+
+def _table_budget(scale: Scale) -> float:
+    """Return 1 / d of d columns, a twentieth at least; 0 where all would be noise."""
+    d = len(scale.schema)
+    share = min(0.5, max(0.05, 1 / d))
+    n_pairs = d * (d - 1) / 2
+    told = n_pairs > 0 and scale.epsilon is not None
+    rows = scale.n_rows * (scale.epsilon or 0)
+    return share if told and rows > ROWS_PER_PAIR * math.sqrt(n_pairs / share) else 0.0
+
+
+def _marginal_budget(scale: Scale) -> float:
+    """Return a share of what counted tables leave, which show marginals too."""
+    share = 0.4 if scale.rows_per_column > FEW else 0.6
+    return share * (1 - _table_budget(scale))
 
 
 def _n_steps(scale: Scale) -> int:
@@ -71,6 +94,9 @@ class FlowArchitecture(Options):
         Linear flow at the end of every block.
     dequantization : {"uniform", "variational"}, default="uniform"
         How cells become points, where later blocks need points.
+    table_budget : float in [0, 1) or "auto", default="auto"
+        Share of the budget, in units of squared inverse noise, that compares and counts
+        tables of a few columns after training (`fitting.workload`).
     """
 
     n_bins: int | str = "auto"
@@ -80,6 +106,7 @@ class FlowArchitecture(Options):
     n_blocks: int = 1
     linear: str = "none"
     dequantization: str = "uniform"
+    table_budget: float | str = "auto"
 
     checks: ClassVar[Mapping[str, Check]] = {
         "n_bins": count(2, ["auto"]),
@@ -89,6 +116,7 @@ class FlowArchitecture(Options):
         "n_blocks": count(),
         "linear": option("none", "low-rank", "lu"),
         "dequantization": option("uniform", "variational"),
+        "table_budget": number(low=0, high=1, closed="left", also=["auto"]),
     }
 
 
@@ -101,17 +129,23 @@ class FlowRecipe(ModelRecipe):
     architecture : FlowArchitecture
     term : BatchTerm
         Divergence of a partition's latents in the base space from N(0, I).
+    workload : sequence of sequence of hashable
+        Columns of tables that are counted in any case.
     """
 
     architecture: FlowArchitecture
     term: BatchTerm
+    workload: Sequence[Sequence[Hashable]] = ()
+
+    learned: ClassVar[Sequence[str]] = ("factors", "counted")
 
     rules: ClassVar[Mapping[str, Rule]] = {
         **RULES,
-        "marginal_budget": lambda scale: 0.4 if scale.rows_per_column > FEW else 0.6,
+        "marginal_budget": _marginal_budget,
         "n_basis": _n_basis,
         "hidden_units": lambda scale: 64 if scale.rows_per_column > 2400 else 0,
         "n_steps": _n_steps,
+        "table_budget": _table_budget,
     }
 
     @property
@@ -126,6 +160,11 @@ class FlowRecipe(ModelRecipe):
             )
 
     def check_schema(self, owner: str, schema: Schema) -> None:
+        names = [column.name for column in schema.columns]
+        for table in self.workload:
+            if not set(table) <= set(names):
+                rule = f"names columns that are not learned; these are: {names}"
+                refuse(owner, "workload", rule, table)
         divergence = self.term.divergence
         if callable(divergence):
             generator = torch.Generator().manual_seed(0)
@@ -198,6 +237,16 @@ class FlowRecipe(ModelRecipe):
     def _value(self, name: str, scale: Scale) -> Any:
         return resolved(self.architecture, name, self.rules, scale)
 
+    def table_share(self, scale: Scale, left: float) -> float:
+        architecture = self.architecture
+        blocks = architecture.n_blocks == 1 and architecture.linear == "none"
+        if scale.epsilon is None or not (blocks and self.anchored):
+            return 0.0
+        if architecture.table_budget != "auto":
+            return float(architecture.table_budget)
+        share = self._value("table_budget", scale)
+        return min(max(share, 0.1 * bool(self.workload)), left / 2)
+
     def objective(
         self,
         model: HFlow,
@@ -240,6 +289,13 @@ class FlowRecipe(ModelRecipe):
     ) -> None:
         if self.anchored:
             model.rake(RAKING_ROWS, streams.rows)
+        if plan.private and math.isfinite(plan.table_multiplier):
+            codes = transformer.encode(rows)
+            facts = TableDomain.facts(transformer)
+            measurement = Measurement(facts, codes, plan, mechanisms)
+            names = [codec.column.name for codec in transformer.codecs]
+            wanted = [sorted(map(names.index, table)) for table in self.workload]
+            measurement.correct(model, streams.rows, list(map(tuple, wanted)))
 
     def draw(
         self, model: HFlow, n: int, generator: torch.Generator, rng: np.random.Generator
@@ -315,6 +371,10 @@ class DPHFlowSynthesizer(TableSynthesizer):
         Public facts. What it leaves open is found privately, inside the budget.
     categorical_features : "from_dtype" or array-like, default="from_dtype"
         Columns to treat as categorical whatever their dtype: names, indices, or a mask.
+    workload : sequence of sequences of column names, default=()
+        Tables that matter: the counts of these columns together are measured in any
+        case, beside those of which the trained model is furthest off (`tables_`).
+        Nothing is measured without privacy, or with blocks beyond the first.
     marginal_budget : float in (0, 1) or "auto", default="auto"
         Share of the budget for one-way marginals, in units of squared inverse noise.
     architecture : FlowArchitecture, optional
@@ -355,6 +415,8 @@ class DPHFlowSynthesizer(TableSynthesizer):
         Number of columns of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Column names of X, where all are strings.
+    tables_ : list of tuple
+        Column names of the tables that were counted after training.
 
     Notes
     -----
@@ -385,6 +447,10 @@ class DPHFlowSynthesizer(TableSynthesizer):
         **TableSynthesizer._groups,
         "architecture": FlowArchitecture,
     }
+    _checks: ClassVar[Mapping[str, Check]] = {
+        **TableSynthesizer._checks,
+        "workload": check_workload,
+    }
 
     def __init__(
         self,
@@ -398,6 +464,7 @@ class DPHFlowSynthesizer(TableSynthesizer):
         divergence: str | Callable[[Tensor], Tensor] | BatchTerm | None = None,
         schema: Schema | None = None,
         categorical_features: Any = "from_dtype",
+        workload: Sequence[Sequence[Hashable]] = (),
         marginal_budget: float | str = "auto",
         architecture: FlowArchitecture | None = None,
         optimizer: str | Optimizer | None = None,
@@ -417,6 +484,7 @@ class DPHFlowSynthesizer(TableSynthesizer):
         self.divergence = divergence
         self.schema = schema
         self.categorical_features = categorical_features
+        self.workload = workload
         self.marginal_budget = marginal_budget
         self.architecture = architecture
         self.optimizer = optimizer
@@ -430,4 +498,23 @@ class DPHFlowSynthesizer(TableSynthesizer):
     @property
     def _recipe(self) -> FlowRecipe:
         architecture = FlowArchitecture.of(self.architecture)
-        return FlowRecipe(architecture, BatchTerm.of(self.divergence))
+        term = BatchTerm.of(self.divergence)
+        return FlowRecipe(architecture, term, self.workload)
+
+    @property
+    def tables_(self) -> list[tuple[Hashable, ...]]:
+        """Column names of the tables that were counted after training."""
+        check_is_fitted(self)
+        return _counted(self._model, self._transformer)
+
+    def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
+        counted = _counted(fitted.model, fitted.transformer)
+        tables = "; ".join(" x ".join(map(str, names)) for names in counted)
+        said = f"Tables counted beside what gradients learned: {tables or 'none'}."
+        is_told = math.isfinite(fitted.plan.table_multiplier)
+        return (*super()._notes(schema, fitted), *([said] if is_told else []))
+
+
+def _counted(model: HFlow, transformer: TableTransformer) -> list[tuple[Hashable, ...]]:
+    names = [codec.column.name for codec in transformer.codecs]
+    return [tuple(names[j] for j in columns) for columns in model.counted]

@@ -73,8 +73,9 @@ def load(path: str | os.PathLike[str]) -> Synthesizer:
             state = format1.translated(_CLASSES[kind], state)
         with Bounded(state["tensors"].values()):
             synthesizer = _CLASSES[kind]._restored_from(state)
-            for distribution in state["learned"].values():
-                distribution.sample(1)
+            for learned in state["learned"].values():
+                if hasattr(learned, "sample"):
+                    learned.sample(1)
         synthesizer.sample(1, random_state=0)
     except CONTENT_ERRORS as error:
         raise damaged(path, "its parts do not fit together") from error

@@ -1,0 +1,211 @@
+"""Select, measure, correct: what noisy gradients cannot see, one counted table shows.
+
+After training, tables of a few columns are compared with what the model expects; those
+that differ most, and those that were asked for, are counted, and the model is brought
+nearer to their counts. Rows pass `privacy.tables` alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import torch
+
+from dpgenerative._validation import refuse
+from dpgenerative.models.cells import CellFacts
+from dpgenerative.models.factors import CountedTable, grouping, scales_of
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.tables import (
+    Table,
+    multipliers,
+    release_counts,
+    release_scores,
+)
+
+SCORED_GROUPS = {2: 8, 3: 4, 4: 2, 5: 2}
+"""Groups per column in which tables of so many columns are compared."""
+MOST_CANDIDATES = 2000
+SCORE_NOISE = 0.03
+"""Share of the rows to which the noise of a score may come before tables of more
+columns are left out; pairs are compared in any case."""
+LEAST_DEVIATION = 4.0
+"""Standard deviations of its noise that a score must exceed."""
+MOST_TABLES = 12
+SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Groups per column in which tables are counted."""
+CELLS_PER_ROW = 0.4
+"""Cells of a counted table, per row and standard deviation of its noise."""
+POOL, RAKED = 2**17, 2**16
+"""Rows drawn from the model to compare tables with, and to correct it on."""
+MEAN_DEVIATION = math.sqrt(2 / math.pi)
+"""Mean distance from its mean of a normal of standard deviation 1."""
+
+Columns = tuple[int, ...]
+
+
+def check_workload(owner: str, name: str, value: Any) -> None:
+    """Require a sequence of tables, each of two to five different column names."""
+    few, most = min(SCORED_GROUPS), max(SCORED_GROUPS)
+    tables: Any = value if isinstance(value, (list, tuple)) else [None]
+    for table in tables:
+        is_listed = isinstance(table, (list, tuple))
+        if not (is_listed and few <= len(set(table)) == len(table) <= most):
+            rule = f"must be a list of lists of {few} to {most} different column names"
+            refuse(owner, name, rule, value)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What tables are counted on, and by which noise.
+
+    Attributes
+    ----------
+    facts : sequence of CellFacts
+    codes : ndarray of shape (n, d)
+        Cells of all rows; private.
+    plan : PrivacyPlan
+    mechanisms : Mechanisms
+    """
+
+    facts: Sequence[CellFacts]
+    codes: np.ndarray
+    plan: PrivacyPlan
+    mechanisms: Mechanisms
+
+    def correct(
+        self, model: Any, generator: torch.Generator, wanted: Sequence[Columns]
+    ) -> None:
+        """Count the tables wanted and those of which the model is wrong; correct it.
+
+        Parameters
+        ----------
+        model : HFlow
+        generator : torch.Generator
+        wanted : sequence of tuple of int
+            Tables to count in any case, as ascending columns.
+        """
+        chosen = list(wanted)
+        scored = self._candidates(wanted)
+        if len(scored) == 1 and not wanted:  # nothing to choose
+            chosen, scored = [scored[0].columns], []
+        if scored:
+            pool = model.sample(POOL, generator)[0].cpu().numpy()
+            chosen += self._selected(scored, pool, len(wanted))
+        if chosen:
+            tables = self._counted(chosen, bool(scored))
+            model.correct(RAKED, generator, tables)
+
+    def _candidates(self, wanted: Sequence[Columns]) -> list[Table]:
+        """Return tables to compare, by public and released numbers.
+
+        All pairs; then tables of three and more columns, those with the first column
+        (often the one to predict) before the others, as long as noise allows.
+        """
+        d = len(self.facts)
+        found: list[Columns] = []
+        for columns in _families(d):
+            new = [c for c in columns if c not in wanted and c not in found]
+            total = len(found) + len(new)
+            noise = multipliers(self.plan, True)[0] * math.sqrt(total)
+            fits = noise <= SCORE_NOISE * self.plan.n_rows
+            if len(columns[0]) > 2 and not (fits and total <= MOST_CANDIDATES):
+                break
+            found += new[:MOST_CANDIDATES]
+        return [self._table(c, [SCORED_GROUPS[len(c)]] * len(c)) for c in found]
+
+    def _table(self, columns: Columns, sizes: Sequence[int]) -> Table:
+        pairs = zip(columns, sizes, strict=True)
+        groups = (grouping(self.facts[j], n).numpy() for j, n in pairs)
+        return Table(columns, tuple(groups))
+
+    def _selected(
+        self, tables: Sequence[Table], pool: np.ndarray, n_wanted: int
+    ) -> list[Columns]:
+        """Release the scores; return the columns of the tables worth counting.
+
+        Of what a table shows its parts may show some already, and a table that shows
+        less than the noise of its counts is not counted.
+        """
+        n = self.plan.n_rows
+        shares = [table.counts(pool) / len(pool) for table in tables]
+        expected = [np.rint(n * share).astype(np.int64) for share in shares]
+        scores = release_scores(
+            self.codes, tables, expected, self.plan, self.mechanisms
+        )
+        by_scores, by_counts = multipliers(self.plan, True)
+        by_chance = MEAN_DEVIATION * math.sqrt(n + n**2 / len(pool))
+        chance = [np.sqrt(share * (1 - share)).sum() * by_chance for share in shares]
+        columns = [table.columns for table in tables]
+        news = _news(columns, scores - chance)
+        least = LEAST_DEVIATION * by_scores * math.sqrt(len(tables))
+        order = [i for i in np.argsort(-news, kind="stable") if news[i] > least]
+        costs = [MEAN_DEVIATION * by_counts * math.prod(t.shape) for t in tables]
+        best = 0
+        gain = 0.0
+        for k in range(1, min(MOST_TABLES, len(order)) + 1):
+            noise = math.sqrt(k + n_wanted)
+            total = sum(news[i] - noise * costs[i] for i in order[:k])
+            best, gain = (k, total) if total > gain else (best, gain)
+        return [columns[i] for i in order[:best]]
+
+    def _counted(
+        self, chosen: Sequence[Columns], has_scores: bool
+    ) -> list[CountedTable]:
+        """Release the counts of tables, as finely as noise allows."""
+        n = self.plan.n_rows
+        noise = multipliers(self.plan, has_scores)[1] * math.sqrt(len(chosen))
+        facts = [[self.facts[j] for j in columns] for columns in chosen]
+        sizes = [self._sizes(each, noise) for each in facts]
+        tables = [self._table(c, s) for c, s in zip(chosen, sizes, strict=True)]
+        counts = release_counts(
+            self.codes, tables, has_scores, self.plan, self.mechanisms
+        )
+        return [
+            CountedTable(
+                columns,
+                scales_of(each, size),
+                torch.from_numpy(count / n).float(),
+                noise / n,
+            )
+            for columns, each, size, count in zip(
+                chosen, facts, sizes, counts, strict=True
+            )
+        ]
+
+    def _sizes(self, facts: Sequence[CellFacts], noise: float) -> list[int]:
+        """Return the number of groups of every column, the same where it can be."""
+        most = CELLS_PER_ROW * self.plan.n_rows / max(noise, 1)
+        found = [2] * len(facts)
+        for size in SIZES:
+            sizes = [min(size, len(fact.masses)) for fact in facts]
+            if math.prod(sizes) > most:
+                break
+            found = sizes
+        return found
+
+
+def _families(d: int) -> Iterator[list[Columns]]:
+    """Yield sets of columns: pairs, then larger ones, those with column 0 first."""
+    for k in SCORED_GROUPS:
+        sets = list(combinations(range(d), k)) if math.comb(d, k) < 10**6 else []
+        if k > 2 and sets:
+            yield [columns for columns in sets if columns[0] == 0]
+        if sets:
+            yield sets
+
+
+def _news(columns: Sequence[Columns], scores: np.ndarray) -> np.ndarray:
+    """Return what every table shows beyond the best of its parts."""
+    best: dict[Columns, float] = {}
+    news = np.empty(len(scores))
+    for i, (each, score) in enumerate(zip(columns, scores.tolist(), strict=True)):
+        parts = combinations(each, len(each) - 1)
+        known = max([0.0, *(best.get(part, 0.0) for part in parts)])
+        best[each], news[i] = max(score, known), score - known
+    return news

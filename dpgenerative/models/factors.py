@@ -1,0 +1,294 @@
+"""Counted tables in the model: offsets of a column by groups of cells before it.
+
+A *factor* adds to the logits of a column a number for every pair of groups: of the
+cells that a few earlier columns have, and of its own cells. Factors are fitted to
+noisy counts on rows drawn from the model; no row of anybody is read.
+
+Counts are met from coarse to fine. On every scale the squared deviations of the counts
+from the model, less the variance of their noise, tell how far the model is off in cells
+of like size; a cell moves by the share of both that is error (an empirical Bayes
+estimate). Where the model is right noise is all there is, and it stays as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dpgenerative.models.cells import CellFacts, Cells, Rake, invert_cdf
+
+LARGEST_MOVE = 2.0
+"""Most that one round may change the logarithm of a mass."""
+N_ROUNDS, N_TURNS = 6, 3
+"""Rounds on every scale of a table, and turns among tables of one column."""
+LEAST_LEFT = 0.005
+"""Least share of its mass that a cell keeps, whatever was counted."""
+LEAST_WEIGHT = 1e-30
+CELLS_ALIKE = 32
+"""Cells of like size whose errors are taken to have one variance."""
+
+
+@dataclass(frozen=True)
+class TableFactor:
+    """Offsets of a column's cells by groups of cells of columns before it.
+
+    Attributes
+    ----------
+    columns : tuple of int
+        In the order of the flow; the offsets are those of the last.
+    groups : list of LongTensor of shape (n_cells,)
+        The group of every cell, by column.
+    offsets : Tensor of shape (n_groups of all columns before, n_groups of the last)
+    """
+
+    columns: tuple[int, ...]
+    groups: list[Tensor]
+    offsets: Tensor
+
+    def __call__(self, codes: Tensor) -> Tensor:
+        """Return the offsets of the last column's cells, (n, n_cells)."""
+        keys = joint_groups(codes, self.columns[:-1], self.groups[:-1])
+        return self.offsets[keys][:, self.groups[-1]]
+
+    def to(self, device: str | torch.device) -> TableFactor:
+        """Return the factor on a device."""
+        groups = [group.to(device) for group in self.groups]
+        return TableFactor(self.columns, groups, self.offsets.to(device))
+
+
+def joint_groups(
+    codes: Tensor, columns: Sequence[int], groups: Sequence[Tensor]
+) -> Tensor:
+    """Return the joint group of every row, that of the last column counted fastest."""
+    keys = torch.zeros(len(codes), dtype=torch.long, device=codes.device)
+    for j, group in zip(columns, groups, strict=True):
+        keys = keys * _size(group) + group[codes[:, j]]
+    return keys
+
+
+def _size(group: Tensor) -> int:
+    return int(group.max()) + 1
+
+
+def grouping(facts: CellFacts, n_groups: int) -> Tensor:
+    """Return a group for every cell: n_groups or fewer, but for 'missing'.
+
+    Of an ordered column neighbours are joined to groups of like mass, and 'missing'
+    stays by itself; of a nominal one the cells of least mass are joined.
+    """
+    k = len(facts.masses)
+    if k <= n_groups:
+        return torch.arange(k)
+    masses = facts.masses.double().clone()
+    if not facts.ordered:
+        groups = torch.full((k,), n_groups - 1)
+        largest = masses.argsort(descending=True, stable=True)[: n_groups - 1]
+        groups[largest] = torch.arange(n_groups - 1)
+        return groups
+    masses[-1] *= not facts.nullable
+    middle = (masses.cumsum(0) - masses / 2) / masses.sum()
+    groups = (middle * n_groups).long().clamp(0, n_groups - 1)
+    groups[-1] += n_groups * facts.nullable
+    return groups.unique(return_inverse=True)[1]
+
+
+def scales_of(facts: Sequence[CellFacts], sizes: Sequence[int]) -> list[list[Tensor]]:
+    """Return groups of cells from coarse to fine; the finest has the sizes given.
+
+    Ordered columns are halved as long as all their sizes are even.
+    """
+    scales, sizes = [], list(sizes)
+    while True:
+        scales.append([grouping(f, n) for f, n in zip(facts, sizes, strict=True)])
+        halved = [
+            n // 2 if f.ordered and n > 2 and n % 2 == 0 else n
+            for f, n in zip(facts, sizes, strict=True)
+        ]
+        if halved == sizes:
+            return scales[::-1]
+        sizes = halved
+
+
+@dataclass(frozen=True)
+class CountedTable:
+    """Noisy counts of rows over groups of cells of a few columns.
+
+    Attributes
+    ----------
+    columns : tuple of int
+        Ascending.
+    scales : list of list of LongTensor
+        From coarse to fine: the group of every cell, by column.
+    shares : Tensor
+        Noisy counts on the finest scale, divided by the number of rows; an axis per
+        column.
+    std : float
+        Standard deviation of the noise of every share.
+    """
+
+    columns: tuple[int, ...]
+    scales: list[list[Tensor]]
+    shares: Tensor
+    std: float
+
+    def first(self, k: int) -> CountedTable:
+        """Return the table of the first k columns."""
+        rest = tuple(range(k, len(self.columns)))
+        merged = math.prod(self.shares.shape[k:])
+        return CountedTable(
+            self.columns[:k],
+            [scale[:k] for scale in self.scales],
+            self.shares.sum(rest) if rest else self.shares,
+            self.std * math.sqrt(merged),
+        )
+
+
+class Correct(Rake):
+    """Rake the model, and bring it nearer to counted tables, column by column.
+
+    Parameters
+    ----------
+    tables : sequence of CountedTable
+        Those of the first two, three, ... columns of each follow from it.
+    """
+
+    def __init__(self, tables: Sequence[CountedTable]) -> None:
+        super().__init__(soft=True)
+        self.tables = [t.first(k) for t in tables for k in range(2, len(t.columns) + 1)]
+        self.drawn: list[Tensor] = []
+
+    def __call__(self, block: Cells, j: int, logits: Tensor, u: Tensor) -> Tensor:
+        """Update column j's correction and factors, and return its corrected logits.
+
+        The block keeps the factors in a list ``factors``.
+        """
+        logits = super().__call__(block, j, logits, u)
+        mine = [table for table in self.tables if table.columns[-1] == j]
+        if mine:
+            fits = [_TableFit(table, torch.stack(self.drawn, 1)) for table in mine]
+            logits = super().__call__(block, j, _refined(fits, logits), u)
+            block.factors.extend(fit.factor() for fit in fits if fit.aim is not None)
+        self.drawn.append(invert_cdf(logits.softmax(1), u)[0])
+        return logits
+
+
+def _refined(fits: list[_TableFit], logits: Tensor) -> Tensor:
+    """Fit tables of one column; return the column's logits with their factors."""
+    weights = logits.softmax(1)
+    for fit in fits:
+        fit.refine(weights)
+    for fit in fits * (N_TURNS if len(fits) > 1 else 0):
+        fit.repeat(weights)
+    return weights.clamp(min=LEAST_WEIGHT).log()
+
+
+@dataclass(frozen=True)
+class _Aim:
+    """Masses that one table asks for on one scale.
+
+    `above` and `own` hold the group on this scale of every fine group: of the columns
+    before, and of the last.
+    """
+
+    above: Tensor
+    own: Tensor
+    target: Tensor
+
+
+class _TableFit:
+    """The offsets of one table, fitted on rows drawn from the model.
+
+    `weights` (n, n_cells) are, up to a factor for each row, the probabilities of the
+    last column's cells; every move changes them in place.
+    """
+
+    def __init__(self, table: CountedTable, codes: Tensor) -> None:
+        self.table = table
+        self.fine = [group.to(codes.device) for group in table.scales[-1]]
+        sizes = [_size(group) for group in self.fine]
+        shape = math.prod(sizes[:-1]), sizes[-1]
+        self.shares = table.shares.reshape(shape).float().to(codes.device)
+        self.offsets = torch.zeros_like(self.shares)
+        self.keys = joint_groups(codes, table.columns[:-1], self.fine[:-1])
+        self.aim: _Aim | None = None
+
+    def refine(self, weights: Tensor) -> None:
+        """Meet the counts, from coarse to fine."""
+        for scale in self.table.scales:
+            above, own = self._coarser(scale)
+            target = self._target(self._masses(weights, above, own), above, own)
+            if target is None:
+                continue
+            self.aim = _Aim(above, own, target)
+            for _ in range(N_ROUNDS):
+                self.repeat(weights)
+
+    def repeat(self, weights: Tensor) -> None:
+        """Move once towards what the finest scale that says anything asks for."""
+        if self.aim is None:
+            return
+        above, own, target = self.aim.above, self.aim.own, self.aim.target
+        masses = self._masses(weights, above, own)
+        seen = masses.sum(1, keepdim=True)
+        wanted = target * seen / target.sum(1, keepdim=True)
+        moves = torch.where(seen > 0, wanted.log() - masses.log(), 0)
+        moves = moves.nan_to_num().clamp(-LARGEST_MOVE, LARGEST_MOVE)
+        fine = moves[above][:, own]
+        self.offsets += fine
+        weights *= fine.exp()[self.keys][:, self.fine[-1]]
+        weights /= weights.amax(1, keepdim=True)
+
+    def factor(self) -> TableFactor:
+        """Return what was fitted."""
+        return TableFactor(self.table.columns, self.fine, self.offsets)
+
+    def _coarser(self, scale: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the group on a scale of every fine group, above and own."""
+        maps = []
+        for fine, coarse in zip(self.fine, scale, strict=True):
+            found = torch.zeros(_size(fine), dtype=torch.long, device=fine.device)
+            found[fine] = coarse.to(fine.device)
+            maps.append(found)
+        above = maps[0][:0].new_zeros(1)
+        for found in maps[:-1]:
+            above = (above.unsqueeze(1) * _size(found) + found).flatten()
+        return above, maps[-1]
+
+    def _masses(self, weights: Tensor, above: Tensor, own: Tensor) -> Tensor:
+        """Return the model's masses of the groups of a scale."""
+        sums = weights.new_zeros(len(weights), _size(own))
+        sums.index_add_(1, own[self.fine[-1]], weights)
+        sums /= sums.sum(1, keepdim=True)
+        total = weights.new_zeros(_size(above), _size(own))
+        return total.index_add_(0, above[self.keys], sums) / len(weights)
+
+    def _target(self, masses: Tensor, above: Tensor, own: Tensor) -> Tensor | None:
+        """Return the masses that the counts ask for; None where they are noise."""
+        cells = (above.unsqueeze(1) * masses.shape[1] + own).flatten()
+        merged = masses.new_zeros(masses.numel())
+        shares = merged.index_add(0, cells, self.shares.flatten()).view_as(masses)
+        parts = merged.index_add(0, cells, torch.ones_like(self.shares).flatten())
+        noise = parts.view_as(masses) * self.table.std**2
+        gaps = shares - masses
+        excess = gaps.square() - noise
+        if excess.sum() <= (2 * noise.square().sum()).sqrt():
+            return None
+        errors = _means_of_like_size(excess, masses).clamp(min=0)
+        moved = masses + errors / (errors + noise).clamp(min=1e-30) * gaps
+        return torch.maximum(moved, LEAST_LEFT * masses).clamp(min=1e-9)
+
+
+def _means_of_like_size(values: Tensor, sizes: Tensor) -> Tensor:
+    """Return, for every cell, the mean of the values of cells of like size."""
+    n_groups = max(1, values.numel() // CELLS_ALIKE)
+    order = sizes.flatten().argsort()
+    group = torch.empty_like(order)
+    group[order] = (
+        torch.arange(len(order), device=order.device) * n_groups // len(order)
+    )
+    sums = values.new_zeros(n_groups).index_add_(0, group, values.flatten())
+    return (sums / torch.bincount(group, minlength=n_groups))[group].view_as(values)
