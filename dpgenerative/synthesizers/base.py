@@ -224,8 +224,10 @@ class Synthesizer(BaseEstimator):
         facts = cls._domain_class.facts(estimator._transformer)
         model = recipe.make(facts, torch.Generator(), **state["settings"])
         fill(model, state["tensors"])
-        for name in state["learned"].keys() & set(recipe.learned):
-            setattr(model, name, state["learned"][name])
+        for name, value in state["learned"].items():
+            if name not in recipe.learned:
+                raise ValueError(f"{name} is no attribute that a fit sets")
+            setattr(model, name, value)
         estimator._model = model.requires_grad_(False)
         return estimator
 
