@@ -154,24 +154,27 @@ class Correct(Rake):
     ----------
     tables : sequence of CountedTable
         Those of the first two, three, ... columns of each follow from it.
+
+    Attributes
+    ----------
+    factors : list of TableFactor
+        What was fitted, once all columns were drawn.
     """
 
     def __init__(self, tables: Sequence[CountedTable]) -> None:
         super().__init__(soft=True)
         self.tables = [t.first(k) for t in tables for k in range(2, len(t.columns) + 1)]
+        self.factors: list[TableFactor] = []
         self.drawn: list[Tensor] = []
 
     def __call__(self, block: Cells, j: int, logits: Tensor, u: Tensor) -> Tensor:
-        """Update column j's correction and factors, and return its corrected logits.
-
-        The block keeps the factors in a list ``factors``.
-        """
+        """Update column j's correction and factors; return its corrected logits."""
         logits = super().__call__(block, j, logits, u)
         mine = [table for table in self.tables if table.columns[-1] == j]
         if mine:
             fits = [_TableFit(table, torch.stack(self.drawn, 1)) for table in mine]
             logits = super().__call__(block, j, _refined(fits, logits), u)
-            block.factors.extend(fit.factor() for fit in fits if fit.aim is not None)
+            self.factors += [fit.factor() for fit in fits if fit.aim is not None]
         self.drawn.append(invert_cdf(logits.softmax(1), u)[0])
         return logits
 

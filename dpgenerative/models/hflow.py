@@ -314,7 +314,9 @@ class HFlow(nn.Module):
         self, n: int, generator: torch.Generator, tables: Sequence[CountedTable]
     ) -> None:
         """Rake and bring the model nearer to counted tables; see `Correct`."""
-        self.sample(n, generator, Correct(tables))
+        correct = Correct(tables)
+        self.sample(n, generator, correct)
+        self.factors = [factor.to("cpu") for factor in correct.factors]
         self.counted = [table.columns for table in tables]
 
     @property
