@@ -35,7 +35,7 @@ from dpgenerative.tables.schema import Schema
 
 BOUND_DRAWS = 16
 RAKING_ROWS = 2**15
-ROWS_PER_COEFFICIENT = 6
+ROWS_PER_COEFFICIENT = 20
 """Least rows times epsilon per coefficient between ordered columns."""
 LARGEST_NORM = 4.0
 """Largest clipping norm that a rule sets, per root of the number of columns: beyond it,
@@ -43,13 +43,6 @@ hardly any gradient is clipped."""
 ROWS_PER_PAIR = 225
 """Least rows times epsilon for tables to be compared, per root of the number of pairs
 over the share of the budget: the noise of a score is then 3 % of the rows or less."""
-
-
-def _n_basis(scale: Scale) -> int:
-    if scale.epsilon is None:
-        return 64
-    rows = scale.rows_per_column
-    return 16 if rows > 25_000 else 8 if rows > 1000 else 5 if rows > FEW else 2
 
 
 def _table_budget(scale: Scale) -> float:
@@ -142,7 +135,7 @@ class FlowRecipe(ModelRecipe):
     rules: ClassVar[Mapping[str, Rule]] = {
         **RULES,
         "marginal_budget": _marginal_budget,
-        "n_basis": _n_basis,
+        "n_basis": lambda scale: 64 if scale.epsilon is None else 32,
         "hidden_units": lambda scale: 64 if scale.rows_per_column > 2400 else 0,
         "n_steps": _n_steps,
         "table_budget": _table_budget,
@@ -199,22 +192,16 @@ class FlowRecipe(ModelRecipe):
         self, facts: Sequence[CellFacts], scale: Scale
     ) -> list[int]:
         """Return how many smooth functions every column has, where it is ordered."""
-        # Of a column that is mostly one value or missing, few rows say more than that.
-        told = [max(1, round(scale.n_rows * each.plain_mass)) for each in facts]
-        numbers = [
-            self._value("n_basis", Scale(n, scale.schema, scale.epsilon)) for n in told
-        ]
+        number = self._value("n_basis", scale)
         if self.architecture.n_basis != "auto" or scale.epsilon is None:
-            return numbers
+            return [number] * len(facts)
         # m columns of b functions each have (m b)^2 / 2 coefficients between them.
-        m = max(1.0, sum(each.ordered * each.plain_mass for each in facts))
-        most = [
-            math.sqrt(2 * n * scale.epsilon / ROWS_PER_COEFFICIENT) / m for n in told
-        ]
-        return [
-            min(number, max(2, round(b)))
-            for number, b in zip(numbers, most, strict=True)
-        ]
+        m = sum(each.ordered * each.plain_mass for each in facts)
+        m = max(m, math.sqrt(2 * len(facts)))
+        # Of a column that is mostly one value or missing, few rows say more than that.
+        told = [scale.n_rows * scale.epsilon * each.plain_mass for each in facts]
+        most = [math.sqrt(2 * max(0, n) / ROWS_PER_COEFFICIENT) / m for n in told]
+        return [min(number, max(2, round(b))) for b in most]
 
     def clipping_norm(self, model: HFlow, scale: Scale) -> float:
         """Let the norm grow with rows x epsilon per parameter.
