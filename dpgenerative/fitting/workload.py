@@ -37,7 +37,7 @@ columns are left out; pairs are compared in any case."""
 LEAST_DEVIATION = 4.0
 """Standard deviations of its noise that a score must exceed."""
 MOST_TABLES = 12
-SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+SIZES = (2, 3, 4, 5, 10, 20, 40)
 """Groups per column in which tables are counted."""
 CELLS_PER_ROW = 0.4
 """Cells of a counted table, per row and standard deviation of its noise."""
