@@ -75,6 +75,7 @@ NOTHING_LEARNED = {
     "n_steps": 1,
     "optimizer__learning_rate": 1e-9,
     "optimizer__averaging": 0.0,
+    "architecture__table_budget": 0.0,
 }
 METHODS = ("ours", "marginals", *PEERS, *REFERENCES)
 NORMS = (0.25, 1.0, 4.0, 16.0, 64.0)
