@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dpgenerative._random import Streams
 from dpgenerative._validation import check_number, count
+from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.synthesizers.base import Synthesizer
 
 GAIN = 1e3
@@ -99,6 +100,15 @@ def check_counts(owner: str, **counts: Any) -> None:
     """Require integers of at least 1."""
     for name, value in counts.items():
         count()(owner, name, value)
+
+
+def check_steps(owner: str, plan: PrivacyPlan) -> None:
+    """Require gradients, without which there is no training to audit."""
+    if not plan.n_steps:
+        raise ValueError(
+            f"{owner}: a fit of {plan.n_rows} rows takes no gradients. State n_steps, "
+            "or use audit_release."
+        )
 
 
 def streams_of(

@@ -19,6 +19,7 @@ from dpgenerative.audit.result import (
     AuditResult,
     check,
     check_counts,
+    check_steps,
     flat,
     streams_of,
 )
@@ -101,6 +102,7 @@ def audit_mechanism(
     check_counts(owner, n_rows=n_rows, n_trials=n_trials)
     streams = streams_of(estimator, random_state, "cpu")
     fit, plan = _fit_and_plan(estimator, n_rows, streams)
+    check_steps(owner, plan)
     worlds = _Worlds(fit, plan)
     without, noisy_without = worlds.draws(False, n_trials)
     with_row, noisy_with_row = worlds.draws(True, n_trials)

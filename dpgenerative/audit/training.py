@@ -25,6 +25,7 @@ from dpgenerative.audit.result import (
     AuditResult,
     check,
     check_counts,
+    check_steps,
     flat,
     streams_of,
 )
@@ -107,6 +108,7 @@ def audit_training(
     coins = np.random.default_rng(random_state)
     data = estimator._prepare(X, y)
     fit = estimator._private_fit(data.domain, streams, device)
+    check_steps(owner, fit.plan(len(data.rows) + math.ceil(n_canaries / 2)))
     runs = _Trainings.of(fit, data.rows, n_canaries)
     included = coins.random((n_runs, n_canaries)) < 0.5
     scores = np.stack([runs.scores(row) for row in included])

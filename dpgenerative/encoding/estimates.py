@@ -114,20 +114,32 @@ def n_beyond(counts: np.ndarray, stds: np.ndarray, widths: np.ndarray) -> int:
     return 0
 
 
+@dataclass(eq=False, kw_only=True)
+class Estimate:
+    """A number of rows that joins all that was counted, and its variance."""
+
+    count: float = 0.0
+    variance: float = math.inf
+
+    def add(self, count: float, variance: float) -> None:
+        """Join a second, independent count by inverse variance."""
+        if self.variance:
+            own = variance / (variance + self.variance)
+            self.count = own * self.count + (1 - own) * count
+            self.variance = (1 - own) * variance
+
+
 @dataclass(eq=False)
-class Interval:
+class Interval(Estimate):
     """Grid cells from `start` to `stop` in the tree of halvings, and their noisy count.
 
     `supposed` is the estimate that decides on halving: not negative, and in line with
-    that of the interval above. `count` joins all that was counted, with the variance
-    given.
+    that of the interval above.
     """
 
     start: int
     stop: int
     supposed: float
-    count: float = 0.0
-    variance: float = math.inf
     halves: list[Interval] = field(default_factory=list)
 
     @property
@@ -135,31 +147,37 @@ class Interval:
         """Number of grid cells."""
         return self.stop - self.start
 
-    @property
-    def cuts(self) -> tuple[int, int, int]:
-        """Where it starts, is halved and stops."""
-        return self.start, (self.start + self.stop) // 2, self.stop
+    def divide(self, depth: int) -> None:
+        """Halve it, and its halves in turn, up to `depth` times."""
+        if depth and self.width > 1:
+            middle = (self.start + self.stop) // 2
+            self.halves = [
+                Interval(self.start, middle, 0.0), Interval(middle, self.stop, 0.0)
+            ]  # fmt: skip
+            for half in self.halves:
+                half.divide(depth - 1)
 
-    def halve(self, noisy: np.ndarray, variance: float) -> None:
-        """Grow two halves with their noisy counts."""
-        supposed = project_to_simplex(noisy, self.supposed)
-        start, middle, stop = self.cuts
-        self.halves = [
-            Interval(start, middle, supposed[0], noisy[0], variance),
-            Interval(middle, stop, supposed[1], noisy[1], variance),
-        ]
+    def prune(self, least: float) -> None:
+        """Undo halvings of halves of at most `least` rows; suppose rows of the others.
+
+        What was counted below stays in the count.
+        """
+        if self.halves:
+            counts = [sum(leaf.count for leaf in h.leaves()) for h in self.halves]
+            supposed = project_to_simplex(np.array(counts), self.supposed)
+            for half, rows in zip(self.halves, supposed, strict=True):
+                half.supposed = float(rows)
+                if rows > least:
+                    half.prune(least)
+                else:
+                    half.gather()
+                    half.halves = []
 
     def leaves(self) -> list[Interval]:
         """Return the intervals that were not halved, in order."""
         if not self.halves:
             return [self]
         return [leaf for half in self.halves for leaf in half.leaves()]
-
-    def add(self, count: float, variance: float) -> None:
-        """Join a second, independent count by inverse variance."""
-        own = variance / (variance + self.variance)
-        self.count = own * self.count + (1 - own) * count
-        self.variance = (1 - own) * variance
 
     def gather(self) -> float:
         """Join every count with those below it; return the count of the whole."""

@@ -31,7 +31,13 @@ import pandas as pd
 
 from dpgenerative.encoding import estimates, grid, values
 from dpgenerative.encoding.codecs import Codec, IntervalCodec, LevelCodec
-from dpgenerative.encoding.estimates import SEEN_NOISE, UNSEEN, Interval, Partition
+from dpgenerative.encoding.estimates import (
+    SEEN_NOISE,
+    UNSEEN,
+    Estimate,
+    Interval,
+    Partition,
+)
 from dpgenerative.encoding.increments import learned_columns
 from dpgenerative.privacy.noise import Key, Mechanisms, threshold_for
 from dpgenerative.tables.column import Column
@@ -48,6 +54,14 @@ SPLIT_NOISE = 2.5
 """... and more than this many standard deviations of the noise of halving."""
 STRUCTURE_SHARE = 0.4
 """Part of a numeric column's budget that finds its cells."""
+FAN_OUT = 3
+"""Number of halvings in one release..."""
+FEW_HALVINGS = 300.0
+"""... up to this many rows per standard deviation of a count; above them, one..."""
+ONE_LOOK = 10.0
+"""... and up to this many, there is no second release that finds cells."""
+LEAST_CELLS = 8
+"""Number of cells reckoned with for every column that may have as many."""
 SPIKE_SHARE = 0.1
 """Part of a continuum's budget that releases the exact values many rows share."""
 OPEN_LEVELS = 64
@@ -89,11 +103,38 @@ def expected_cells(column: Column, n_bins: int) -> float:
     return min(n_bins, high - low + 1)
 
 
-def column_stds(schema: Schema, multiplier: float, n_bins: int) -> list[float]:
+def column_stds(
+    schema: Schema, multiplier: float, n_bins: int, n_rows: int
+) -> list[float]:
     """Return the noise of every column's budget, as the deviation of one count."""
     columns = learned_columns(schema).values()
-    weights = [expected_cells(c, n_bins) ** (2 / 3) for c in columns]
+    # Of noise shared evenly, no more cells than these would stand out.
+    noise = POOL_NOISE * multiplier * math.sqrt(len(columns))
+    most = max(LEAST_CELLS, n_rows / noise) if noise else math.inf
+    weights = [min(expected_cells(c, n_bins), most) ** (2 / 3) for c in columns]
     return [multiplier * math.sqrt(sum(weights) / weight) for weight in weights]
+
+
+def looks(n_levels: int, n_rows: int, std: float) -> tuple[int, int]:
+    """Return how many releases find the cells of numbers, and how many halvings each.
+
+    Every release takes its part of the budget. The more noise, the fewer there are, of
+    more counts each.
+
+    Parameters
+    ----------
+    n_levels : int
+        Number of halvings of the grid.
+    n_rows : int
+        The released row count.
+    std : float
+        Of the column's whole budget (`column_stds`).
+    """
+    if n_rows > FEW_HALVINGS * std:
+        return n_levels, 1
+    if n_rows > ONE_LOOK * std:
+        return math.ceil(n_levels / FAN_OUT), FAN_OUT
+    return min(n_levels, 1), FAN_OUT
 
 
 def count_std(column: Column, std: float) -> float:
@@ -130,6 +171,9 @@ class MarginalRelease:
         The door through which every count is released.
     n_rows : int
         The released row count.
+    total : Estimate
+        The number of rows by that count and those of columns before; this one adds its
+        own.
     std : float
         Noise of the column's budget, were it spent on one count (`column_stds`).
     delta : float
@@ -150,6 +194,7 @@ class MarginalRelease:
     dtype: Any
     mechanisms: Mechanisms
     n_rows: int
+    total: Estimate
     std: float
     delta: float
     n_open: int
@@ -169,6 +214,11 @@ class MarginalRelease:
         if self.column.numeric:
             return release._intervals(series)
         return release._levels(series)
+
+    @property
+    def _n_told(self) -> float:
+        """Number of rows by all that was counted so far."""
+        return max(1.0, self.total.count)
 
     def _with(self, share: float) -> MarginalRelease:
         """Return a release that spends a share of the budget."""
@@ -208,8 +258,9 @@ class MarginalRelease:
             return LevelCodec(self.column, self.dtype, masses, cells, np.ones(n_levels))
         codes = values.level_codes(series, self.column)
         noisy = self._counted(np.bincount(codes, minlength=n_levels), self.std)
+        self.total.add(noisy.sum(), len(noisy) * self.std**2)
         column, noisy = self._without_empty(noisy)
-        counts = estimates.project_to_simplex(noisy, self.n_rows)
+        counts = estimates.project_to_simplex(noisy, self._n_told)
         cells = self._pooled(column, counts)
         totals = np.bincount(cells, weights=counts)
         shared = np.bincount(cells)[cells] > 1
@@ -218,7 +269,7 @@ class MarginalRelease:
                 noisy[shared], self.std, counts[shared]
             )
         least = SEEN_NOISE * self.std
-        absent = counts < np.where(shared, min(least, SEEN_SHARE * self.n_rows), least)
+        absent = counts < np.where(shared, min(least, SEEN_SHARE * self._n_told), least)
         absent[-1] &= not column.nullable  # missing values that have a cell occur
         shares = np.where(absent, UNSEEN, np.maximum(counts, UNSEEN))
         shares /= np.bincount(cells, weights=shares)[cells]
@@ -318,21 +369,23 @@ class MarginalRelease:
         exact = np.array([len(rows), len(steps) - len(rows)])
         n_levels = (len(fine) - 2).bit_length()
         nullable = bool(self.column.nullable)
-        # Every level of halving counts each row once, and so does the first look at how
-        # many are missing: the variance, in units of that of the whole budget as one
-        # count, lets all of them share STRUCTURE_SHARE.
-        rough = max(n_levels + nullable, 1) / STRUCTURE_SHARE
+        # Every look counts each row once, and so does the one at how many are missing:
+        # the variance, in units of that of the whole budget as one count, lets all of
+        # them share STRUCTURE_SHARE.
+        n_looks, depth = looks(n_levels, self.n_rows, self.std)
+        rough = max(n_looks + nullable, 1) / STRUCTURE_SHARE
         std = self.std * math.sqrt(rough)
-        root = Interval(0, len(fine) - 1, float(self.n_rows))
+        root = Interval(0, len(fine) - 1, self._n_told)
         missing = Interval(0, 0, 0.0)
         if nullable:
             noisy = self._counted(exact, std)
-            supposed = estimates.project_to_simplex(noisy, self.n_rows)
+            supposed = estimates.project_to_simplex(noisy, self._n_told)
             root.supposed = supposed[0]
             root.add(noisy[0], rough)
             missing.add(noisy[1], rough)
         least = max(SPLIT_SIZE * root.supposed / self.n_bins, SPLIT_NOISE * std)
-        self._grow(root, n_levels, below, least, rough)
+        for _ in range(n_looks):
+            self._grow(root, depth, below, least, rough)
 
         leaves = root.leaves()
         places = np.array([leaf.start for leaf in leaves] + [root.stop])
@@ -345,34 +398,40 @@ class MarginalRelease:
         return self._joined(root, missing, least)
 
     def _grow(
-        self, root: Interval, n_levels: int, below: np.ndarray, least: float,
+        self, root: Interval, depth: int, below: np.ndarray, least: float,
         variance: float,
     ) -> None:  # fmt: skip
-        """Halve intervals of more than `least` rows, at most as often as is paid for.
+        """Halve all intervals of more than `least` rows up to `depth` times.
 
-        `below` holds the number of rows below every edge of the grid. The intervals of
-        one level are disjoint, so that their halves are counted in one release.
+        `below` holds the number of rows below every edge of the grid. The intervals are
+        disjoint, so that their parts are counted in one release.
         """
-        level = [root]
-        for _ in range(n_levels):
-            chosen = [i for i in level if i.width > 1 and i.supposed > least]
-            if not chosen:
-                return
-            exact = np.diff(below[np.array([i.cuts for i in chosen])], axis=1)
-            noisy = self._counted(exact, self.std * math.sqrt(variance))
-            for interval, pair in zip(chosen, noisy, strict=True):
-                interval.halve(pair, variance)
-            level = [half for interval in chosen for half in interval.halves]
+        chosen = [i for i in root.leaves() if i.width > 1 and i.supposed > least]
+        for interval in chosen:
+            interval.divide(depth)
+        parts = [part for interval in chosen for part in interval.leaves()]
+        if not parts:
+            return
+        starts, stops = np.array([(part.start, part.stop) for part in parts]).T
+        noisy = self._counted(
+            below[stops] - below[starts], self.std * math.sqrt(variance)
+        )
+        for part, count in zip(parts, noisy, strict=True):
+            part.add(count, variance)
+        for interval in chosen:
+            interval.prune(least)
 
     def _joined(self, root: Interval, missing: Interval, least: float) -> Partition:
         """Join all counts of a tree; leave out what holds no rows."""
         nullable = bool(self.column.nullable)
         both = np.array([root.gather(), missing.count])[: 1 + nullable]
-        whole = estimates.project_to_simplex(both, self.n_rows)
+        variance = root.variance + (missing.variance if nullable else 0.0)
+        self.total.add(both.sum(), variance * self.std**2)
+        whole = estimates.project_to_simplex(both, self._n_told)
         if nullable and self.may_lose_missing:
             std = self.std * math.sqrt(missing.variance)
             if missing.count <= EMPTY_NOISE * std:
-                whole = np.array([self.n_rows], dtype=float)
+                whole = np.array([self._n_told])
         leaves = self._occupied(root.leaves())
         root.spread(whole[0])
         places = np.array([leaf.start for leaf in leaves] + [leaves[-1].stop])

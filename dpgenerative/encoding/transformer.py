@@ -22,6 +22,7 @@ import pandas as pd
 
 from dpgenerative._random import RandomSource
 from dpgenerative.encoding.codecs import LARGEST_POSITION, Codec
+from dpgenerative.encoding.estimates import Estimate
 from dpgenerative.encoding.increments import Increment, increments_of, learned_columns
 from dpgenerative.encoding.marginals import MarginalRelease, column_stds, has_open_keys
 from dpgenerative.encoding.values import dtype_with_levels
@@ -64,6 +65,7 @@ class TableTransformer:
         mechanisms: Mechanisms,
         *,
         n_rows: int,
+        n_std: float = 0.0,
         multiplier: float,
         delta: float,
         n_bins: int,
@@ -83,6 +85,8 @@ class TableTransformer:
             The door through which every count is released.
         n_rows : int
             The released row count.
+        n_std : float, default=0
+            Standard deviation of its noise.
         multiplier : float
             Noise multiplier of all releases together; 0 for no privacy.
         delta : float
@@ -102,13 +106,16 @@ class TableTransformer:
         """
         learned = learned_columns(schema)
         n_open = sum(has_open_keys(c, anchored) for c in learned.values())
-        stds = dict(zip(learned, column_stds(schema, multiplier, n_bins), strict=True))
+        stds = dict(
+            zip(learned, column_stds(schema, multiplier, n_bins, n_rows), strict=True)
+        )
+        total = Estimate(count=n_rows, variance=n_std**2)
         codecs: dict[Hashable, Codec] = {}
 
         def release(name: Hashable, dtype: Any, series: pd.Series) -> Column:
             codecs[name] = MarginalRelease(
-                learned[name], dtype, mechanisms, n_rows, stds[name], delta, n_open,
-                n_bins, anchored, may_lose_missing=name not in with_missing,
+                learned[name], dtype, mechanisms, n_rows, total, stds[name], delta,
+                n_open, n_bins, anchored, may_lose_missing=name not in with_missing,
             ).fit(series)  # fmt: skip
             return codecs[name].column
 

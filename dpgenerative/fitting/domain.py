@@ -18,7 +18,7 @@ from dpgenerative.encoding.pixels import Pixels
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.plan import PrivacyPlan, count_std
 from dpgenerative.tables.schema import Schema
 
 
@@ -87,6 +87,7 @@ class TableDomain:
         """Release the marginals; return the way from rows to codes and back."""
         return TableTransformer.fit(
             rows, self.schema, mechanisms, n_rows=plan.n_rows,
+            n_std=count_std(plan.count_epsilon),
             multiplier=plan.marginal_multiplier, delta=plan.threshold_delta,
             n_bins=n_bins, anchored=anchored, with_missing=self.with_missing,
         )  # fmt: skip

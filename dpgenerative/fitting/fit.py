@@ -93,7 +93,7 @@ class Fitted:
     settings : mapping
         What the recipe made the model of.
     clipping : str
-        How gradients were bounded, in words.
+        How gradients were bounded, in words; empty where none were taken.
     """
 
     plan: PrivacyPlan
@@ -175,9 +175,10 @@ class PrivateFit:
         model = self.build(released)
         if public is not None and not kept:
             self._pretrain(model, released.transformer, public)
-        gradient = self.train(model, released, rows, public, keeper)
-        clipping = gradient.describe(self.recipe.has_batch_term)
-        plan = released.plan
+        plan, clipping = released.plan, ""
+        if plan.n_steps:
+            gradient = self.train(model, released, rows, public, keeper)
+            clipping = gradient.describe(self.recipe.has_batch_term)
         self.recipe.finish(
             model, released.transformer, rows, plan, self.mechanisms, self.streams
         )
@@ -260,6 +261,7 @@ class PrivateFit:
         """Share the budget among the releases, from public numbers alone."""
         parameters, recipe = self.parameters, self.recipe
         batch = self._value("batch_size", n_rows)
+        n_steps = self._value("n_steps", n_rows)
         is_counted = self.domain.is_counted(recipe.anchored)
         marginals = self._value("marginal_budget", n_rows) if is_counted else 0.0
         latents = recipe.latent_share(self.scale(n_rows))
@@ -269,10 +271,10 @@ class PrivateFit:
             rows_per_unit=parameters.max_rows_per_unit,
             n_rows=n_rows,
             sampling_rate=min(1.0, batch / n_rows),
-            n_steps=self._value("n_steps", n_rows),
+            n_steps=n_steps,
             marginal_budget=marginals,
             has_open_keys=self.domain.has_open_keys(recipe.anchored),
-            estimates_norm=parameters.max_grad_norm == "median",
+            estimates_norm=parameters.max_grad_norm == "median" and n_steps > 0,
             prior_budget=latents,
             table_budget=recipe.table_share(
                 self.scale(n_rows), 1 - marginals - latents

@@ -36,6 +36,8 @@ _LARGEST_EXPONENT = 600.0
 """Beyond it the growth of delta with the rows of a person overflows."""
 _ROUNDING = 1e-9
 """Share by which sums of what was spent may miss what was planned."""
+_SPARED = 1e-6
+"""Share of the budget that keeps its search by bisection on the safe side."""
 _CURVE = tuple(10.0**-k for k in range(1, 10))
 """Values of delta at which a run's privacy curve is read."""
 
@@ -59,10 +61,11 @@ class PrivacyPlan:
     norm_multiplier : float
         Noise multiplier of the estimated clipping norm; inf if it is given.
     noise_multiplier : float
-        Noise multiplier of every gradient step.
+        Noise multiplier of every gradient step; inf where there are none.
     sampling_rate : float
         Probability that a row enters a batch.
     n_steps : int
+        Number of gradient steps; with 0 no gradient is taken, and nothing spent on it.
     prior_multiplier : float, default=inf
         Noise multiplier of the moments of the latents; inf if none are released.
     table_multiplier : float, default=inf
@@ -116,6 +119,8 @@ class PrivacyPlan:
             self.prior_multiplier,
             self.table_multiplier,
         )
+        if not self.n_steps:
+            return tuple(fixed)
         steps = GaussianRelease(self.noise_multiplier, self.sampling_rate, self.n_steps)
         return (*fixed, steps)
 
@@ -313,6 +318,7 @@ def make_plan(
     sampling_rate : float
         Probability that a row enters a batch.
     n_steps : int
+        0 for no gradients: one-way marginals then get what gradients would.
     marginal_budget : float in [0, 1)
         Share of the budget that one-way marginals get, in the units in which Gaussian
         releases add up (squared inverse noise multipliers); 0 if none is released.
@@ -341,7 +347,8 @@ def make_plan(
             epsilon=math.inf, delta=delta, count_epsilon=math.inf, n_rows=n_rows,
             marginal_multiplier=0.0 if marginal_budget else math.inf,
             threshold_delta=0.0, norm_multiplier=0.0 if estimates_norm else math.inf,
-            noise_multiplier=0.0, sampling_rate=sampling_rate, n_steps=n_steps,
+            noise_multiplier=0.0 if n_steps else math.inf,
+            sampling_rate=sampling_rate, n_steps=n_steps,
             prior_multiplier=0.0 if prior_budget else math.inf,
             rows_per_unit=rows_per_unit,
             table_multiplier=0.0 if table_budget else math.inf,
@@ -352,13 +359,17 @@ def make_plan(
     threshold_delta = THRESHOLD_SHARE * delta if has_open_keys else 0.0
     rest, rest_delta = epsilon - spent, delta - threshold_delta
     whole = gaussian_multiplier(rest, rest_delta)
+    if marginal_budget and not n_steps:
+        marginal_budget = (1 - prior_budget - table_budget) * (1 - _SPARED)
     marginal = _multiplier_of_share(whole, marginal_budget)
     norm = _multiplier_of_share(whole, NORM_SHARE if estimates_norm else 0.0)
     prior = _multiplier_of_share(whole, prior_budget)
     tables = _multiplier_of_share(whole, table_budget)
     fixed = _fixed(marginal, norm, prior, tables)
     try:
-        noise = calibrate(fixed, sampling_rate, n_steps, rest, rest_delta)
+        noise = math.inf
+        if n_steps:
+            noise = calibrate(fixed, sampling_rate, n_steps, rest, rest_delta)
     except InfeasibleBudgetError as error:
         if rows_per_unit == 1:
             raise

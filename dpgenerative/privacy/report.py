@@ -19,6 +19,12 @@ FEW = 150
 """Rows times epsilon per column up to which there is little beyond marginals, which
 then get the larger share."""
 
+UNTRAINED = (
+    "No gradients were taken: all that the model knows of the rows is what was "
+    "counted, one-way marginals above all, which got the budget of gradients. Columns "
+    "are independent where neither counted tables nor public rows said otherwise."
+)
+
 
 @dataclass(frozen=True)
 class PrivacyReport:
@@ -123,11 +129,12 @@ class PrivacyReport:
                 "clipping norm (quantile of a noisy histogram, noise multiplier "
                 f"{plan.norm_multiplier:.4g})"
             )
-        lines.append(
-            f"{plan.n_steps} gradient steps (Poisson sampling rate "
-            f"{plan.sampling_rate:.4g}, noise multiplier {plan.noise_multiplier:.4g}, "
-            f"{self.clipping})"
-        )
+        if plan.n_steps:
+            lines.append(
+                f"{plan.n_steps} gradient steps (Poisson sampling rate "
+                f"{plan.sampling_rate:.4g}, noise multiplier "
+                f"{plan.noise_multiplier:.4g}, {self.clipping})"
+            )
         if math.isfinite(plan.prior_multiplier):
             lines.append(
                 "moments of clipped latents (Gaussian, noise multiplier "
@@ -147,21 +154,27 @@ def outlook(plan: PrivacyPlan, n_columns: int) -> str:
 
     A rule of public and released numbers: "hopeless" below `HOPELESS` rows times
     epsilon per column, or where the row count is within twice the standard deviation of
-    its own noise; "marginals only" up to `FEW`; else "good".
+    its own noise; "marginals only" up to `FEW`, and where no gradients are taken; else
+    "good".
     """
     if not plan.private:
         return "good"
-    rows = plan.n_rows * plan.epsilon / max(1, n_columns)
+    rows = _rows_per_column(plan, n_columns)
     if rows < HOPELESS or plan.n_rows < 2 * count_std(plan.count_epsilon):
         return "hopeless"
-    return "marginals only" if rows <= FEW else "good"
+    return "marginals only" if rows <= FEW or not plan.n_steps else "good"
+
+
+def _rows_per_column(plan: PrivacyPlan, n_columns: int) -> float:
+    return plan.n_rows * plan.epsilon / max(1, n_columns)
 
 
 def cautions(plan: PrivacyPlan, n_columns: int) -> tuple[str, ...]:
     """Return what is weak about a budget, by public and released numbers alone."""
     if not plan.private:
         return ()
-    return (*_weak_outlook(plan, n_columns), *_weak_guarantee(plan))
+    untrained = [] if plan.n_steps else [UNTRAINED]
+    return (*_weak_outlook(plan, n_columns), *untrained, *_weak_guarantee(plan))
 
 
 def _weak_outlook(plan: PrivacyPlan, n_columns: int) -> list[str]:
@@ -183,7 +196,8 @@ def _weak_outlook(plan: PrivacyPlan, n_columns: int) -> list[str]:
         "marginals only": f"Few relations between columns can be learned from "
         f"{numbers}: expect single columns to be right, and little more.",
     }
-    return [words[found]] if found in words else []
+    is_small = found == "hopeless" or _rows_per_column(plan, n_columns) <= FEW
+    return [words[found]] if found in words and is_small else []
 
 
 def _weak_guarantee(plan: PrivacyPlan) -> list[str]:

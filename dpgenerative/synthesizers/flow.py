@@ -28,13 +28,18 @@ from dpgenerative.persistence.manifest import storable
 from dpgenerative.privacy.gradients import free_coordinates
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
-from dpgenerative.privacy.report import FEW
+from dpgenerative.privacy.report import FEW, HOPELESS
 from dpgenerative.privacy.steps import Divergence, Objective
 from dpgenerative.synthesizers.tables import SAMPLE_CHUNK, TableSynthesizer
 from dpgenerative.tables.schema import Schema
 
 BOUND_DRAWS = 16
 RAKING_ROWS = 2**15
+UNTRAINED, UNTRAINED_PER_COLUMN = 1400.0, 100.0
+"""Rows times epsilon, in all and per column, up to which gradients bring less than
+they take from the marginals, which then get the whole budget."""
+HALFWAY = 100.0
+"""Rows times epsilon per column at which the marginals' share is halfway down."""
 ROWS_PER_COEFFICIENT = 20
 """Least rows times epsilon per coefficient between ordered columns."""
 LARGEST_NORM = 4.0
@@ -57,11 +62,18 @@ def _table_budget(scale: Scale) -> float:
 
 def _marginal_budget(scale: Scale) -> float:
     """Return a share of what counted tables leave, which show marginals too."""
-    share = 0.4 if scale.rows_per_column > FEW else 0.6
+    share = 0.4 + 0.5 / (1 + (scale.rows_per_column / HALFWAY) ** 2)
     return share * (1 - _table_budget(scale))
 
 
 def _n_steps(scale: Scale) -> int:
+    rows = scale.rows_per_column
+    if rows <= UNTRAINED_PER_COLUMN and rows * len(scale.schema) <= UNTRAINED:
+        return 0
+    return 0 if rows <= HOPELESS else _n_steps_of_training(scale)
+
+
+def _n_steps_of_training(scale: Scale) -> int:
     most = 2000 if scale.epsilon is None else 800
     return max(50, min(most, scale.n_rows // 10))
 
@@ -140,6 +152,11 @@ class FlowRecipe(ModelRecipe):
         "n_steps": _n_steps,
         "table_budget": _table_budget,
     }
+
+    def __post_init__(self) -> None:
+        if not self.anchored:  # there is nothing but gradients
+            rules = {**self.rules, "n_steps": _n_steps_of_training}
+            object.__setattr__(self, "rules", rules)
 
     @property
     def anchored(self) -> bool:  # type: ignore[override]
@@ -370,7 +387,8 @@ class DPHFlowSynthesizer(TableSynthesizer):
         What takes the noisy gradients; an `Optimizer` states its learning rate and
         averaging too. None is ``Optimizer("adam")``.
     n_steps : int or "auto", default="auto"
-        Number of gradient steps.
+        Number of gradient steps; with 0 columns stay independent, and marginals get
+        the whole budget.
     batch_size : int or "auto", default="auto"
         Expected batch size.
     device : {"auto", "cpu", "cuda"}, default="auto"
@@ -393,7 +411,7 @@ class DPHFlowSynthesizer(TableSynthesizer):
     epsilon_, delta_ : float
         What the fit cost: an upper bound of epsilon, at this delta.
     noise_multiplier_ : float
-        Noise multiplier of a gradient step.
+        Noise multiplier of a gradient step; inf without any.
     n_steps_ : int
         Number of gradient steps.
     schema_ : Schema
@@ -437,6 +455,7 @@ class DPHFlowSynthesizer(TableSynthesizer):
     _checks: ClassVar[Mapping[str, Check]] = {
         **TableSynthesizer._checks,
         "workload": check_workload,
+        "n_steps": count(0, also=["auto"]),
     }
 
     def __init__(

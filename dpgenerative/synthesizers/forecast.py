@@ -145,7 +145,7 @@ def forecast(
 
 def _columns(schema: Schema, plan: PrivacyPlan, n_bins: int) -> pd.DataFrame:
     """Return what every column's counts will see."""
-    stds = column_stds(schema, plan.marginal_multiplier, n_bins)
+    stds = column_stds(schema, plan.marginal_multiplier, n_bins, plan.n_rows)
     rows = []
     for column, whole in zip(schema.columns, stds, strict=True):
         std = cell_std(column, whole)

@@ -98,7 +98,7 @@ def test_nested_budgets_must_all_pay_and_none_does_if_one_cannot():
 def test_public_mistakes_are_free_and_failures_after_the_first_release_are_not():
     with PrivacyBudget(1.0, 0.5) as budget:
         with pytest.raises(ValueError, match="n_steps"):
-            DPHFlowSynthesizer(n_steps=0).fit(X)
+            DPHFlowSynthesizer(n_steps=-1).fit(X)
         with pytest.raises(ValueError, match="0 sample"):
             flow().fit(X[:0])
         assert budget.spent == (0.0, 0.0)
