@@ -737,9 +737,10 @@ def small(n, seed=0):
 @pytest.mark.parametrize("given", [{"n_steps": 0}, {"epsilon": 0.1}])
 def test_no_gradients_leave_the_product_of_the_marginals(tmp_path, given):
     frame, schema = small(1000)
-    flow = DPHFlowSynthesizer(
-        **{"max_grad_norm": "median", "schema": schema, "random_state": 0, **given}
-    ).fit(frame, checkpoint=tmp_path / "unfinished.dpg")
+    parameters = {"max_grad_norm": "median", "schema": schema, "random_state": 0}
+    flow = DPHFlowSynthesizer(**parameters, **given)
+    flow.set_params(architecture__table_budget=0.0)
+    flow.fit(frame, checkpoint=tmp_path / "unfinished.dpg")
     plan = flow.privacy_.plan
     assert (flow.n_steps_, flow.noise_multiplier_) == (0, math.inf)
     assert plan.norm_multiplier == math.inf
@@ -760,7 +761,7 @@ def test_no_gradients_leave_the_product_of_the_marginals(tmp_path, given):
 def test_no_gradients_by_rule_and_never_without_marginals():
     frame, schema = small(50)
     parameters = {"epsilon": 0.1, "schema": schema, "random_state": 0}
-    paper = DPHFlowSynthesizer(**parameters, architecture__anchored=False)
+    paper = DPHFlowSynthesizer(**parameters).set_params(architecture__anchored=False)
     with pytest.warns(HopelessBudgetWarning):
         assert paper.fit(frame).n_steps_ == 50
     with pytest.raises(ValueError, match="takes no gradients"):

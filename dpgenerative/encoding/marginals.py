@@ -14,9 +14,9 @@ without known levels, values that many rows of a continuum share - cost a delta 
 How the budget is shared: the expected distance of a released histogram of K cells with
 noise s grows as K s, the cost as 1 / s^2, so that the sum over columns is least with
 1 / s^2 in proportion to K^(2/3). A numeric column spends `STRUCTURE_SHARE` on finding
-its cells, one release per level of halving, and the rest on counting them; all counts
-of the tree are then joined by weighted least squares (`estimates`). Intervals that hold
-many numbers still are then cut into even pieces, uncounted.
+its cells (`looks`), and the rest on counting them; all counts of the tree are then
+joined by weighted least squares (`estimates`). Intervals that hold many numbers still
+are then cut into even pieces, uncounted.
 """
 
 from __future__ import annotations

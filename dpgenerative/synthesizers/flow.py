@@ -28,7 +28,7 @@ from dpgenerative.persistence.manifest import storable
 from dpgenerative.privacy.gradients import free_coordinates
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
-from dpgenerative.privacy.report import FEW, HOPELESS
+from dpgenerative.privacy.report import HOPELESS
 from dpgenerative.privacy.steps import Divergence, Objective
 from dpgenerative.synthesizers.tables import SAMPLE_CHUNK, TableSynthesizer
 from dpgenerative.tables.schema import Schema
