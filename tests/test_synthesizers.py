@@ -760,10 +760,11 @@ def test_no_gradients_leave_the_product_of_the_marginals(tmp_path, given):
 
 def test_no_gradients_by_rule_and_never_without_marginals():
     frame, schema = small(50)
-    parameters = {"epsilon": 0.1, "schema": schema, "random_state": 0}
+    seeds = {"random_state": 0, "noise": "reproducible"}
+    parameters = {"epsilon": 0.1, "schema": schema, **seeds}
     paper = DPHFlowSynthesizer(**parameters).set_params(architecture__anchored=False)
     with pytest.warns(HopelessBudgetWarning):
-        assert paper.fit(frame).n_steps_ == 50
+        assert paper.fit(frame).n_steps_ >= 50
     with pytest.raises(ValueError, match="takes no gradients"):
         audit_mechanism(DPHFlowSynthesizer(**parameters), n_rows=50)
     with pytest.raises(ValueError, match="takes no gradients"):
