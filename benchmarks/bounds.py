@@ -35,8 +35,9 @@ HIGHER_IS_BETTER = ("macro_f1", "auroc", "average_precision", "best_macro_f1")
 TIE = 0.001  # fits of one setting differ by as much
 MOST = {"pinwheel": 0.095, "copula 1,000,000": 0.015}
 OBEYED = {"parity of 2 bits": 0.97, "parity of 3 bits": 0.9}
-# Bias when every gradient was clipped to norm 1 (one seed, at bd47518).
-BIAS_ONCE: dict[str, float] = {}
+# Bias when every gradient was clipped to norm 1 (one seed, at bd47518); a third of it
+# is allowed, and what is within noise.
+BIAS_ONCE = {"copula": 0.0338, "adult resampled": 0.0}
 
 Line = tuple[str, str, int | None, float | None]  # part, table, rows, epsilon
 # By how much a bound is missed, where positive, and of what.
@@ -117,8 +118,8 @@ def bounds(scores: Scores) -> Iterator[tuple[str, Excess]]:
     yield "tiny: 1,000 rows of Adult at most .125", [(found - 0.125, "")]
     yield "consistency: falls with rows and with epsilon", rises(scores)
     for table, bias in BIAS_ONCE.items():
-        excess = scores.bias(table) - bias / 3
-        yield f"clipping: bias at most {bias / 3:.4f}", [(excess, table)]
+        most = max(bias / 3, TIE)
+        yield f"clipping: bias at most {most:.4f}", [(scores.bias(table) - most, table)]
     worse = (scores.excess("tables", score, "mst") for score in SHOWN["tables"])
     yield "tables: ahead of MST by every score", [*chain.from_iterable(worse)]
     late = []
@@ -192,7 +193,7 @@ def summarise(records: list[dict[str, Any]]) -> str:
             if methods := scores.methods(part, name):
                 text += [f"## {part}: {name}", ""]
                 text += _score_table(scores, part, name, methods)
-    for table in ("copula", "adult resampled"):
+    for table in BIAS_ONCE:
         text += [f"Bias on {table}: {scores.bias(table):.4f}", ""]
     for record in records:
         if "failed" in record:
@@ -242,7 +243,7 @@ def draw_clipping(scores: Scores) -> plt.Figure:
     figure, axes = plt.subplots(1, 2, figsize=(9, 4))
     methods = [m for m in scores.methods("clipping", TVD) if "=" in m]
     norms = [float(method.split("=")[1]) for method in methods]
-    for axis, table in zip(axes, ("copula", "adult resampled"), strict=True):
+    for axis, table in zip(axes, BIAS_ONCE, strict=True):
         lines = [line for line in scores.lines("clipping") if line[1] == table]
         for i, line in enumerate(line for line in lines if line[3]):
             points = [scores.get(line, method, TVD) for method in methods]
