@@ -66,6 +66,12 @@ def _marginal_budget(scale: Scale) -> float:
     return share * (1 - _table_budget(scale))
 
 
+def _hidden_units(scale: Scale) -> int:
+    if scale.epsilon is None:
+        return max(64, min(256, scale.n_rows // 200))
+    return 64 if scale.rows_per_column > 2400 else 0
+
+
 def _n_steps(scale: Scale) -> int:
     rows = scale.rows_per_column
     if rows <= UNTRAINED_PER_COLUMN and rows * len(scale.schema) <= UNTRAINED:
@@ -74,8 +80,11 @@ def _n_steps(scale: Scale) -> int:
 
 
 def _n_steps_of_training(scale: Scale) -> int:
-    most = 2000 if scale.epsilon is None else 800
-    return max(50, min(most, scale.n_rows // 10))
+    steps = min(800, scale.n_rows // 10)
+    if scale.epsilon is None:
+        # Where nothing hides what is learned by heart, fewer passes over few rows.
+        steps = min(1000, max(scale.n_rows // 50, min(500, steps)))
+    return max(50, steps)
 
 
 @storable
@@ -147,9 +156,10 @@ class FlowRecipe(ModelRecipe):
     rules: ClassVar[Mapping[str, Rule]] = {
         **RULES,
         "marginal_budget": _marginal_budget,
-        "n_basis": lambda scale: 64 if scale.epsilon is None else 32,
-        "hidden_units": lambda scale: 64 if scale.rows_per_column > 2400 else 0,
+        "n_basis": lambda scale: 32,
+        "hidden_units": _hidden_units,
         "n_steps": _n_steps,
+        "learning_rate": lambda scale: 0.03,
         "table_budget": _table_budget,
     }
 
