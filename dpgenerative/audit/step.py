@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import clone
 from torch import Tensor, nn
 
 from dpgenerative._intervals import least_share
@@ -129,7 +128,9 @@ def _fit_and_plan(
     if isinstance(estimator.max_grad_norm, str):
         # Every norm is audited at once: noise and bound grow together.
         plan_of = estimator
-        estimator = clone(estimator).set_params(max_grad_norm=1.0)
+        # A clone would leave a mark on what is to be left as it is.
+        params = {**estimator.get_params(deep=False), "max_grad_norm": 1.0}
+        estimator = type(estimator)(**params)
     else:
         plan_of = estimator
     domain = estimator._assumed_domain()

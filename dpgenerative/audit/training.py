@@ -93,8 +93,9 @@ def audit_training(
 
     Notes
     -----
-    Marginals are released once and used by all runs; they, the row count and the
-    moments of latents have a part of the budget that this audit leaves alone.
+    Marginals are released once and used by all runs; they, the row count, the moments
+    of latents and counted tables have a part of the budget that this audit leaves
+    alone.
 
     References
     ----------
@@ -174,6 +175,12 @@ class _CanaryRecipe(ModelRecipe):
 
     def latent_share(self, scale: Scale) -> float:
         return self.inner.latent_share(scale)
+
+    def table_share(self, scale: Scale, left: float) -> float:
+        return self.inner.table_share(scale, left)
+
+    def clipping_norm(self, model: Any, scale: Scale) -> float:
+        return self.inner.clipping_norm(model, scale)
 
     def n_bins(self, scale: Scale) -> int:
         return self.inner.n_bins(scale)

@@ -9,8 +9,8 @@ and deleted when the fit is done.
 Formal guarantee: none of its own. An interrupted fit has released nothing, as long as
 nobody sees the checkpoint; the rows and parameters of its continuation are compared
 with salted digests, so that one mechanism runs on one table. The system's generator has
-no state: what it draws after the last checkpoint (noise of latents' moments; in secure
-mode, of all steps) is drawn anew.
+no state: what it draws after the last checkpoint (noise of latents' moments and counted
+tables; in secure mode, of all steps) is drawn anew.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from dpgenerative import (
 from dpgenerative._random import SecureGenerator, Streams
 from dpgenerative.encoding.marginals import MarginalRelease
 from dpgenerative.encoding.transformer import TableTransformer
-from dpgenerative.fitting import fit, loop
+from dpgenerative.fitting import fit, loop, workload
 from dpgenerative.fitting.fit import PrivateFit
 from dpgenerative.meta import search
 from dpgenerative.privacy import (
@@ -35,6 +35,7 @@ from dpgenerative.privacy import (
     latents,
     plan,
     steps,
+    tables,
 )
 from dpgenerative.privacy.accounting import GaussianRelease
 from dpgenerative.privacy.gradients import LinearGradients, core
@@ -54,6 +55,7 @@ from tests.privacy import (
     test_rounding,
     test_selection,
     test_sensitivity,
+    test_tables,
     test_training,
 )
 
@@ -625,6 +627,92 @@ def row_in_all_cells(patch):
     )
 
 
+# Counted tables -------------------------------------------------------------------
+
+
+def scores_of_tables_unpaid(patch):
+    whole = tables.multipliers
+    patch.setattr(
+        tables,
+        "multipliers",
+        lambda plan, has_scores: (whole(plan, has_scores)[0], plan.table_multiplier),
+    )
+
+
+def rows_in_two_cells(patch):
+    whole = tables.Table.counts
+    patch.setattr(
+        tables.Table,
+        "counts",
+        lambda self, codes: whole(self, codes) + np.roll(whole(self, codes), 1),
+    )
+
+
+def counts_with_the_noise_of_one_table(patch):
+    whole = tables.release_counts
+
+    class Door:
+        def __init__(self, inner):
+            self.inner = inner
+
+        def gaussian(self, values, std, *, release, sensitivity):
+            std = std / sensitivity
+            return self.inner.gaussian(values, std, release=release, sensitivity=1.0)
+
+    patch.setattr(
+        tables, "release_counts", lambda *args: whole(*args[:-1], Door(args[-1]))
+    )
+
+
+def tables_of_rows_chosen_after_looking(patch):
+    whole = workload.release_counts
+
+    def chosen(codes, chosen, *rest):
+        sizes = sum(table.counts(codes)[cells(table, codes)] for table in chosen)
+        crowded = np.argsort(-sizes, kind="stable")[: len(codes) // 2]
+        return whole(codes[crowded], chosen, *rest)
+
+    def cells(table, codes):
+        pairs = zip(table.columns, table.groups, strict=True)
+        return tuple(groups[codes[:, j]] for j, groups in pairs)
+
+    patch.setattr(workload, "release_counts", chosen)
+
+
+def tables_without_noise(patch):
+    whole = workload.release_counts
+
+    def exact(codes, chosen, *rest):
+        whole(codes, chosen, *rest)
+        return [table.counts(codes).astype(float) for table in chosen]
+
+    patch.setattr(workload, "release_counts", exact)
+
+
+def expected_by_exact_counts(patch):
+    whole = workload.Measurement._selected
+    patch.setattr(
+        workload.Measurement,
+        "_selected",
+        lambda self, tables, pool, n: whole(
+            self, tables, np.concatenate([pool, self.codes]), n
+        ),
+    )
+
+
+def tables_over_the_true_count(patch):
+    whole = workload.Measurement.correct
+
+    def exact(self, *rest):
+        true = dataclasses.replace(self.plan, n_rows=max(1, len(self.codes)))
+        return whole(dataclasses.replace(self, plan=true), *rest)
+
+    patch.setattr(workload.Measurement, "correct", exact)
+
+
+# Searches -------------------------------------------------------------------------
+
+
 def score_with_half_its_noise(patch):
     whole = Mechanisms.gaussian
 
@@ -760,6 +848,9 @@ POISSON = test_training.test_the_batches_of_a_training_are_poisson
 ADDS_UP = test_accounting.test_the_plan_adds_up
 TERM_WISE = test_aggregation.test_the_term_wise_bound_is_reached
 AUTOMATIC = partial(test_ledger.test_a_fit_releases_what_was_planned, "automatic norm")
+ONE_SCORE = test_tables.test_one_row_moves_every_score_by_one_at_most
+CHOSEN = test_tables.test_one_row_moves_what_is_counted_of_chosen_tables_by_one
+EXPECTED = test_tables.test_what_is_compared_depends_on_released_numbers_alone
 
 MUTANTS = (
     Mutant("no clipping", no_clipping, partial(ONE_RECORD, "flat", "huge", 1)),
@@ -991,17 +1082,17 @@ MUTANTS = (
     Mutant(
         "releases on all rows not added up",
         dearest_release_only,
-        partial(ADDS_UP, 1.0, False, False, 0.05),
+        partial(ADDS_UP, 1.0, False, False, (0.05, 0.0)),
     ),
     Mutant(
         "two terms of one sample as two samples",
         samples_counted_as_independent,
-        partial(ADDS_UP, 1.0, False, False, 0.0),
+        partial(ADDS_UP, 1.0, False, False, (0.0, 0.0)),
     ),
     Mutant(
         "a norm estimate that costs nothing",
         free_norm,
-        partial(ADDS_UP, 1.0, False, True, 0.0),
+        partial(ADDS_UP, 1.0, False, True, (0.0, 0.0)),
     ),
     Mutant(
         "the cost of a removed row taken for that of an added one",
@@ -1028,6 +1119,41 @@ MUTANTS = (
         partial(
             test_sensitivity.test_one_row_moves_the_histogram_of_norms_by_one, "usual"
         ),
+    ),
+    Mutant(
+        "scores of tables that cost nothing",
+        scores_of_tables_unpaid,
+        partial(test_tables.test_no_more_is_released_than_planned, [], 4, 5000),
+    ),
+    Mutant(
+        "a row in two cells of a table",
+        rows_in_two_cells,
+        partial(ONE_SCORE, "the rows", 60, "uint8"),
+    ),
+    Mutant(
+        "counts of several tables with the noise of one",
+        counts_with_the_noise_of_one_table,
+        test_tables.test_one_row_moves_counts_by_one_in_every_table,
+    ),
+    Mutant(
+        "tables counted on rows chosen after looking",
+        tables_of_rows_chosen_after_looking,
+        partial(CHOSEN, 0),
+    ),
+    Mutant(
+        "a model corrected by exact counts",
+        tables_without_noise,
+        partial(test_tables.test_scores_decide_by_what_was_released_of_them, 5001),
+    ),
+    Mutant(
+        "tables compared with a pool that knows the rows",
+        expected_by_exact_counts,
+        EXPECTED,
+    ),
+    Mutant(
+        "tables compared by the true count",
+        tables_over_the_true_count,
+        EXPECTED,
     ),
     Mutant(
         "a search's scores with half their noise",

@@ -21,6 +21,7 @@ from dpgenerative.privacy.accounting import (
     joint_multiplier,
 )
 from dpgenerative.privacy.plan import count_epsilon, make_plan
+from dpgenerative.privacy.tables import multipliers
 
 DELTA = 1e-5
 
@@ -177,11 +178,12 @@ def plan(**changes):
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
 @pytest.mark.parametrize("has_open_keys", [False, True])
 @pytest.mark.parametrize("estimates_norm", [False, True])
-@pytest.mark.parametrize("prior_budget", [0.0, 0.05])
-def test_the_plan_adds_up(epsilon, has_open_keys, estimates_norm, prior_budget):
+@pytest.mark.parametrize("shares", [(0.0, 0.0), (0.05, 0.0), (0.05, 0.3)])
+def test_the_plan_adds_up(epsilon, has_open_keys, estimates_norm, shares):
+    prior_budget, table_budget = shares
     p = plan(
-        epsilon=epsilon, has_open_keys=has_open_keys,
-        estimates_norm=estimates_norm, prior_budget=prior_budget,
+        epsilon=epsilon, has_open_keys=has_open_keys, estimates_norm=estimates_norm,
+        prior_budget=prior_budget, table_budget=table_budget,
     )  # fmt: skip
     assert 0.99 * epsilon < p.spent() <= epsilon
     assert p.count_epsilon == count_epsilon(epsilon) <= 0.02 * epsilon
@@ -190,7 +192,8 @@ def test_the_plan_adds_up(epsilon, has_open_keys, estimates_norm, prior_budget):
     assert (p.threshold_delta > 0) == has_open_keys
     assert math.isfinite(p.norm_multiplier) == estimates_norm
     assert math.isfinite(p.prior_multiplier) == (prior_budget > 0)
-    assert len(p.releases) == 2 + estimates_norm + (prior_budget > 0)
+    assert math.isfinite(p.table_multiplier) == (table_budget > 0)
+    assert len(p.releases) == 2 + estimates_norm + sum(share > 0 for share in shares)
 
 
 def test_a_plan_without_marginals_pays_for_none():
@@ -199,13 +202,27 @@ def test_a_plan_without_marginals_pays_for_none():
     assert p.noise_multiplier < plan().noise_multiplier
 
 
-def test_moments_of_latents_cost_what_their_share_says():
-    share = 0.2
-    p = plan(prior_budget=share)
-    whole = gaussian_multiplier(p.epsilon - p.count_epsilon, DELTA)
-    assert p.prior_multiplier == pytest.approx(whole / math.sqrt(share))
-    assert p.noise_multiplier > plan().noise_multiplier
-    assert plan(epsilon=None, prior_budget=share).prior_multiplier == 0
+@pytest.mark.parametrize("name", ["prior", "table"])
+@pytest.mark.parametrize("k", [1, 4])
+def test_moments_and_tables_cost_what_their_share_says(name, k):
+    share = {f"{name}_budget": 0.2}
+    p = plan(**share, rows_per_unit=k)
+    whole = gaussian_multiplier(p.epsilon - p.count_epsilon, p.delta)
+    multiplier = getattr(p, f"{name}_multiplier")
+    assert multiplier == pytest.approx(whole / math.sqrt(0.2))
+    assert p.noise_multiplier > plan(rows_per_unit=k).noise_multiplier
+    assert getattr(plan(epsilon=None, **share), f"{name}_multiplier") == 0
+
+
+def test_scores_and_counts_of_tables_against_an_independent_accountant():
+    p = plan(table_budget=0.3)
+    *_, tables, steps = p.releases
+    assert tables == GaussianRelease(p.table_multiplier)
+    parts = [GaussianRelease(z) for z in multipliers(p, True)]
+    others = [GaussianRelease(p.marginal_multiplier), steps]
+    exact = oracle([*others, *parts]) + p.count_epsilon
+    assert exact <= p.epsilon * (1 + 1e-4)
+    assert exact == pytest.approx(oracle([*others, tables]) + p.count_epsilon, rel=1e-3)
 
 
 def test_a_plan_without_privacy_says_so():

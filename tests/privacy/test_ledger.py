@@ -28,7 +28,9 @@ from dpgenerative.privacy.sampling import poisson_indices
 from dpgenerative.synthesizers.base import Synthesizer
 from tests.privacy import test_replay as replay
 
-KEPT = ["automatic norm", "public", "vae mixture", "vae term-wise", "vae micro"]
+KEPT = [
+    "automatic norm", "workload", "public", "vae mixture", "vae term-wise", "vae micro",
+]  # fmt: skip
 # At a sampling rate of 1 calibration has a closed form.
 FAST = {"n_steps": 4, "batch_size": 10**6, "random_state": 0}
 GRID = {"architecture__n_bins": [4, 8]}
@@ -57,6 +59,7 @@ def test_a_fit_releases_what_was_planned(name):
     assert ledger.key_delta == pytest.approx(plan.threshold_delta, rel=0.9)
     assert ledger.total("norm") == pytest.approx(plan.norm_multiplier**-2)
     assert ledger.total("latents") == pytest.approx(plan.prior_multiplier**-2)
+    assert ledger.total("tables") == pytest.approx(plan.table_multiplier**-2)
     ((key, n),) = ledger.steps.items()
     assert n == plan.n_steps
     assert key == pytest.approx(
@@ -64,7 +67,9 @@ def test_a_fit_releases_what_was_planned(name):
     )
 
 
-PLAN = PrivacyPlan(1.0, 1e-5, 0.015, 400, 9.0, 1e-6, 60.0, 1.5, 0.1, 20, 12.0)
+PLAN = PrivacyPlan(
+    1.0, 1e-5, 0.015, 400, 9.0, 1e-6, 60.0, 1.5, 0.1, 20, 12.0, table_multiplier=15.0
+)
 
 
 def planned():
@@ -76,6 +81,8 @@ def planned():
     ledger.keys("marginals", std, threshold_for(std, 1e-6, 1))
     ledger.gaussian("norm", 60.0, 1.0)
     ledger.gaussian("latents", 36.0, 3.0)
+    ledger.gaussian("tables", 15 * np.sqrt(2) * 3.0, 3.0)
+    ledger.gaussian("tables", 15 * np.sqrt(2), 1.0)
     for _ in range(20):
         ledger.sample(0.1)
         ledger.gradient([0.3, 0.15], [0.2, 0.1], 40.0)
@@ -101,6 +108,10 @@ DIFFERENCES = {
     "latents": {
         "half the noise": lambda x: x.losses.update(latents=[4 / 144]),
         "past the door": lambda x: x.losses.pop("latents"),
+    },
+    "tables": {
+        "one more": lambda x: x.gaussian("tables", 1e3, 1.0),
+        "unpaid scores": lambda x: x.losses.update(tables=[1 / 450, 1 / 225]),
     },
     "gradients": {
         "one more": lambda x: (x.sample(0.1), x.gradient([0.3], [0.2], 40.0)),
@@ -134,9 +145,10 @@ def test_a_difference_is_an_error(part, how):
     replace(PLAN, epsilon=np.inf).check(ledger)
 
 
-def test_halvings_that_were_not_made_may_be_missing():
+@pytest.mark.parametrize("name", ["marginals", "tables"])
+def test_halvings_and_tables_that_were_not_made_may_be_missing(name):
     ledger = planned()
-    ledger.losses["marginals"].pop()
+    ledger.losses[name].pop()
     PLAN.check(ledger)
 
 

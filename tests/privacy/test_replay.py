@@ -99,14 +99,17 @@ class Replayer(Mechanisms):
 
 def table(n=400, seed=0):
     rng = np.random.default_rng(seed)
+    age, smokes = rng.integers(18, 90, n), rng.choice(["yes", "no"], n)
+    # What a few steps do not learn, so that tables are counted.
+    member = rng.random(n) < np.where((smokes == "yes") ^ (age < 54), 0.05, 0.95)
     return pd.DataFrame(
         {
             "city": rng.choice(["Oslo", "Rome", "Lima"], n),
             "income": rng.lognormal(8, 1, n),
-            "age": rng.integers(18, 90, n),
-            "smokes": pd.Categorical(rng.choice(["yes", "no"], n)),
+            "age": age,
+            "smokes": pd.Categorical(smokes),
             "visits": pd.array(rng.integers(0, 9, n), dtype="Int64"),
-            "member": rng.random(n) < 0.3,
+            "member": member,
             "since": pd.Timestamp("2001-03-04")
             + pd.to_timedelta(rng.integers(0, 5000, n), "D"),
         }
@@ -226,6 +229,19 @@ CONFIGURATIONS = {
         "architecture__hidden_units": 4,
     },
     "automatic norm": {"max_grad_norm": "median"},
+    # At a sampling rate of 1 calibration has a closed form.
+    "tables": {"epsilon": 50.0, "batch_size": 10**6},
+    "workload": {
+        "workload": [("smokes", "member"), ["city", "age", "since"]],
+        "batch_size": 10**6,
+    },
+    "tables of a person": {
+        "epsilon": 90.0,
+        "max_rows_per_unit": 3,
+        "architecture__table_budget": 0.3,
+        "batch_size": 10**6,
+        "noise": "secure",
+    },
     "per-unit": {"clipping": "per-unit"},
     "sparsified": {"clipping": "sparsified"},
     "vae": {"estimator": DPVAESynthesizer},
@@ -272,8 +288,12 @@ def unrelated():
 
 
 @pytest.mark.parametrize(
-    "name", ["large model", "public", "automatic norm", "blocks", "vae mixture"]
-)
+    "name",
+    [
+        "large model", "public", "automatic norm", "tables", "workload", "blocks",
+        "vae mixture",
+    ],
+)  # fmt: skip
 def test_unrelated_rows_leave_no_trace(name):
     # What is made of releases alone is the same for any two tables, however far apart.
     compare(table(), unrelated(), **CONFIGURATIONS[name])
@@ -305,6 +325,9 @@ def compare(first, second, **params):
     )
     for key, value in a._model.state_dict().items():
         assert torch.equal(value, b._model.state_dict()[key]), key
+    for name in a._recipe.learned:
+        one, other = (dumped(getattr(each._model, name)) for each in (a, b))
+        assert one == other, name
     assert dumped(a) == dumped(b)
 
 
@@ -337,7 +360,7 @@ def fit_in_two_parts(frame, door, **params):
     return synthesizer
 
 
-@pytest.mark.parametrize("name", ["automatic norm", "vae mixture"])
+@pytest.mark.parametrize("name", ["automatic norm", "tables", "vae mixture"])
 def test_an_outlier_leaves_no_trace_in_a_fit_that_goes_on(name, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "EVERY", 0.0)
     params = {**CONFIGURATIONS[name], "checkpoint": tmp_path / "kept"}
@@ -491,6 +514,13 @@ def test_neighbours_leave_no_trace(example):
 @given(NEIGHBOURS)
 def test_many_neighbours_leave_no_trace(example):
     no_trace_of(example)
+
+
+@pytest.mark.parametrize("name", ["tables", "workload", "tables of a person"])
+def test_tables_are_counted_where_they_are_replayed(name):
+    (synthesizer, *_), _ = recorded(table(), **CONFIGURATIONS[name])
+    assert synthesizer.tables_
+    assert synthesizer._model.factors
 
 
 def test_the_replay_has_teeth(monkeypatch):

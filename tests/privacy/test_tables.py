@@ -1,0 +1,323 @@
+"""Counted tables: how far one row moves them, what they cost, that nothing else leaks.
+
+Scores are sums of distances to public whole numbers, counts are counts; either is one
+Gaussian release whose sensitivity must be that of the worst neighbours, exactly.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpgenerative import DPHFlowSynthesizer
+from dpgenerative.exceptions import LedgerError
+from dpgenerative.fitting import workload
+from dpgenerative.fitting.workload import Measurement
+from dpgenerative.models.cells import CellFacts
+from dpgenerative.models.factors import grouping
+from dpgenerative.privacy import tables as privacy
+from dpgenerative.privacy.ledger import Ledger
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.plan import make_plan
+from dpgenerative.privacy.tables import Table, multipliers
+from tests.privacy import test_replay as replay
+
+D, CELLS, N = 4, 5, 60
+
+
+def plan_of(n, **changes):
+    facts = {
+        "epsilon": 1.0, "delta": 1e-5, "n_rows": n, "sampling_rate": 1.0,
+        "n_steps": 5, "marginal_budget": 0.2, "has_open_keys": False,
+        "table_budget": 0.1,
+    }  # fmt: skip
+    return make_plan(**{**facts, **changes})
+
+
+PLAN = plan_of(N)
+
+
+def facts(k=CELLS, ordered=False):
+    return CellFacts(torch.full((k,), 1 / k), ordered, False, torch.zeros(k).bool())
+
+
+def tables(groups=3):
+    """Return tables of two to four columns, coarse and fine."""
+    coarse, fine = grouping(facts(), groups).numpy(), np.arange(CELLS)
+    return [
+        Table((0, 1), (coarse, coarse)),
+        Table((1, 3), (fine, coarse)),
+        Table((0, 1, 2), (coarse, fine, coarse)),
+        Table((0, 1, 2, 3), (fine, fine, coarse, coarse)),
+    ]
+
+
+class Door(Mechanisms):
+    """Notes what is handed in, and lets it out as it is."""
+
+    def __init__(self):
+        super().__init__(np.random.default_rng(0), np.random.default_rng(0))
+        self.asked = []
+
+    def gaussian(self, values, std, **stated):
+        self.asked.append((values, std, stated))
+        return super().gaussian(values, std, **stated)
+
+
+def exact_scores(codes, expected):
+    """Return what goes into the release of scores, and how it is released."""
+    door = Door()
+    privacy.release_scores(codes, tables(), expected, PLAN, door)
+    return door.asked[0]
+
+
+def exact_counts(codes, chosen=None):
+    door = Door()
+    privacy.release_counts(codes, chosen or tables(), True, PLAN, door)
+    return door.asked[0]
+
+
+def neighbours(codes, seed):
+    """Yield tables with a row removed, and with a row added (a new one, a copy)."""
+    rng = np.random.default_rng(seed)
+    if len(codes):
+        yield np.delete(codes, rng.integers(len(codes)), axis=0)
+        yield np.concatenate([codes, codes[:1]])
+    yield np.concatenate([codes, rng.integers(0, CELLS, (1, D), dtype=codes.dtype)])
+
+
+EXPECTED = {
+    "nothing": lambda counts, rng: np.zeros_like(counts),
+    "everything": lambda counts, rng: np.full_like(counts, 2**40),
+    "the rows": lambda counts, rng: counts,
+    "next to the rows": lambda counts, rng: counts + rng.integers(-1, 2, counts.shape),
+    "anything": lambda counts, rng: rng.integers(0, 10**6, counts.shape),
+}
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "int64"])
+@pytest.mark.parametrize("what", EXPECTED)
+@pytest.mark.parametrize("n", [0, 1, 2, N])
+def test_one_row_moves_every_score_by_one_at_most(what, n, dtype):
+    rng = np.random.default_rng(n)
+    codes = rng.integers(0, CELLS, (n, D)).astype(dtype)
+    expected = [EXPECTED[what](t.counts(codes), rng) for t in tables()]
+    scores, std, stated = exact_scores(codes, expected)
+    assert scores.dtype.kind == "i"  # nothing is rounded
+    assert stated == {"release": "tables", "sensitivity": math.sqrt(len(scores))}
+    assert std == multipliers(PLAN, True)[0] * stated["sensitivity"]
+    for other in neighbours(codes, n):
+        moved = np.abs(exact_scores(other, expected)[0] - scores)
+        assert moved.max() <= 1
+        if what in ("nothing", "everything", "the rows"):  # reached, by all of them
+            assert np.linalg.norm(moved) == pytest.approx(stated["sensitivity"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(0, 40), st.integers(1, CELLS))
+def test_one_row_moves_counts_by_one_in_every_table(seed, n, groups):
+    codes = np.random.default_rng(seed).integers(0, CELLS, (n, D))
+    chosen = tables(groups)
+    counts, std, stated = exact_counts(codes, chosen)
+    assert counts.dtype.kind == "i"
+    assert stated == {"release": "tables", "sensitivity": math.sqrt(len(chosen))}
+    assert std == multipliers(PLAN, True)[1] * stated["sensitivity"]
+    for other in neighbours(codes, seed):
+        moved = exact_counts(other, chosen)[0] - counts
+        assert np.abs(moved).sum() == len(chosen)
+        assert np.linalg.norm(moved) == pytest.approx(stated["sensitivity"])
+
+
+def test_tables_of_the_largest_shapes_count_every_row_in_its_cell():
+    # Keys are 32 bits wide: the most cells that `_sizes` allows must fit in them.
+    groups = np.arange(65)
+    largest = Table((0, 1, 2, 3, 4), (groups,) * 5)
+    most = max(workload.SIZES) + 1  # and 'missing'
+    assert math.prod(largest.shape) == most ** max(workload.SCORED_GROUPS) < 2**31
+    wide = Table((0, 1, 2), (groups, groups, groups))
+    codes = np.array([[64, 64, 64], [0, 0, 1], [64, 0, 0]], np.uint8)
+    counts = wide.counts(codes)
+    assert counts.sum() == 3
+    assert counts[64, 64, 64] == counts[0, 0, 1] == counts[64, 0, 0] == 1
+
+
+# What it costs ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_scores", [False, True])
+def test_both_releases_cost_what_the_plan_says(has_scores):
+    by_scores, by_counts = multipliers(PLAN, has_scores)
+    spent = 1 / by_scores**2 + 1 / by_counts**2
+    assert spent == pytest.approx(PLAN.table_multiplier**-2, rel=1e-12)
+    assert math.isinf(by_scores) != has_scores
+
+
+class Uniform:
+    """A model of independent columns; notes the tables that it is given."""
+
+    def __init__(self, d=D):
+        self.d, self.given = d, []
+
+    def sample(self, n, generator):
+        return torch.randint(CELLS, (n, self.d), generator=generator), None
+
+    def correct(self, n, generator, tables):
+        self.given = tables
+
+
+def measured(codes, wanted=(), plan=PLAN, door=None):
+    """Run all of it on a model of its own; return what was counted, and the door."""
+    model, door = Uniform(codes.shape[1]), door or Door()
+    measurement = Measurement([facts()] * codes.shape[1], codes, plan, door)
+    measurement.correct(model, torch.Generator().manual_seed(0), list(wanted))
+    return model.given, door
+
+
+def planted(n, d=D, seed=0):
+    """Return codes of which the first three columns decide each other."""
+    codes = np.random.default_rng(seed).integers(0, CELLS, (n, d))
+    codes[:, 2] = (codes[:, 0] + codes[:, 1]) % CELLS
+    return codes
+
+
+@pytest.mark.parametrize("wanted", [[], [(0, 1)], [(0, 1), (1, 2, 3), (0, 1)]])
+@pytest.mark.parametrize("d", [1, 2, 3, 4])
+@pytest.mark.parametrize("n", [0, 1, 5000])
+def test_no_more_is_released_than_planned(wanted, d, n):
+    wanted = [columns for columns in wanted if max(columns) < d]
+    plan = plan_of(max(n, 1))
+    found, door = measured(planted(n, max(d, 3))[:, :d], wanted, plan)
+    assert len(door.asked) <= 2
+    spent = door.ledger.total("tables")
+    assert spent <= plan.table_multiplier**-2 * (1 + 1e-12)
+    assert [t.columns for t in found[: len(wanted)]] == wanted
+    if n == 5000 and d > 2:
+        assert any(t.columns == (0, 1, 2) for t in found)
+    if found:
+        assert spent == pytest.approx(plan.table_multiplier**-2)
+
+
+@pytest.mark.parametrize("released", [4000, 5000, 6500])
+def test_the_released_count_is_what_counts_are_divided_by(released):
+    (table, *_), door = measured(planted(5000), plan=plan_of(released))
+    noisy = door.asked[1][0]  # before its noise
+    total = float(table.shares.sum()) * released
+    std = table.std * released * math.sqrt(table.shares.numel())
+    assert abs(total - 5000) < 6 * std
+    assert noisy[: table.shares.numel()].sum() == 5000
+
+
+def test_what_is_compared_depends_on_released_numbers_alone():
+    release, seen = workload.release_scores, []
+
+    def watched(codes, tables, expected, *rest):
+        seen.append((tables, expected))
+        return release(codes, tables, expected, *rest)
+
+    everything = planted(5000), planted(4999), planted(0), planted(7000, seed=3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workload, "release_scores", watched)
+        doors = [measured(codes, [(0, 3)], plan_of(5000))[1] for codes in everything]
+    asked = [door.asked[0] for door in doors]
+    for k in range(1, len(everything)):
+        assert np.shape(asked[k][0]) == np.shape(asked[0][0])
+        assert asked[k][1:] == asked[0][1:]
+        for one, other in zip(seen[k][0], seen[0][0], strict=True):
+            assert one.columns == other.columns
+            assert all(map(np.array_equal, one.groups, other.groups))
+        assert all(map(np.array_equal, seen[k][1], seen[0][1]))
+
+
+class Frozen(Door):
+    """Answers from what another door let out, where that is left."""
+
+    def __init__(self, tape):
+        super().__init__()
+        self.tape = iter(tape)
+
+    def gaussian(self, values, std, **stated):
+        fresh = super().gaussian(values, std, **stated)
+        return next(self.tape, fresh)
+
+
+def taped(codes, plan):
+    """Return what was counted, and what two releases let out."""
+    tape = []
+
+    class Recorder(Door):
+        def gaussian(self, *args, **stated):
+            tape.append(super().gaussian(*args, **stated))
+            return tape[-1]
+
+    return measured(codes, plan=plan, door=Recorder())[0], tape
+
+
+@pytest.mark.parametrize("n", [5001, 4000, 9, 0])
+def test_scores_decide_by_what_was_released_of_them(n):
+    # Frozen releases lead to the same tables, whatever the rows are.
+    plan = plan_of(5000)
+    first, tape = taped(planted(5000), plan)
+    again, _ = measured(planted(n, seed=1), plan=plan, door=Frozen(tape))
+    assert [t.columns for t in again] == [t.columns for t in first]
+    for one, other in zip(first, again, strict=True):
+        assert torch.equal(one.shares, other.shares)
+        assert one.std == other.std
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_row_moves_what_is_counted_of_chosen_tables_by_one(seed):
+    plan, codes = plan_of(300, epsilon=20.0), planted(300, seed=seed)
+    first, tape = taped(codes, plan)
+    assert first
+    counted, *_ = measured(codes, plan=plan, door=Frozen(tape[:1]))[1].asked[1]
+    for other in neighbours(codes, seed):
+        again, *_ = measured(other, plan=plan, door=Frozen(tape[:1]))[1].asked[1]
+        assert np.abs(again - counted).sum() == len(first)
+        assert np.abs(again - counted).max() == 1
+
+
+# Whole fits ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["tables", "workload", "tables of a person"])
+def test_a_fit_spends_all_that_is_planned_for_tables(name):
+    doors = []
+
+    def door(streams):
+        doors.append(Mechanisms(streams.counts, streams.gradients))
+        return doors[-1]
+
+    params = replay.CONFIGURATIONS[name]
+    synthesizer, _, _ = replay.fit(replay.table(), door, **params)
+    plan, ledger = synthesizer.privacy_.plan, doors[0].ledger
+    plan.check(ledger)
+    assert len(synthesizer.tables_) >= 1
+    assert ledger.total("tables") == pytest.approx(plan.table_multiplier**-2)
+    assert len(ledger.losses["tables"]) == 2
+    assert "counts of tables" in str(synthesizer.privacy_)
+    assert " x ".join(synthesizer.tables_[0]) in str(synthesizer.privacy_)
+
+
+def test_a_fit_whose_tables_cost_more_leaves_nothing(monkeypatch):
+    monkeypatch.setattr(
+        privacy, "multipliers", lambda plan, _: (plan.table_multiplier,) * 2
+    )
+    synthesizer = DPHFlowSynthesizer(**replay.CONFIGURATIONS["workload"], n_steps=2)
+    before = dict(vars(synthesizer))
+    with pytest.raises(LedgerError, match="tables"):
+        synthesizer.fit(replay.table())
+    assert vars(synthesizer) == before
+
+
+def test_a_plan_without_tables_pays_for_none():
+    plan = plan_of(N, table_budget=0.0)
+    assert math.isinf(plan.table_multiplier)
+    ledger = Ledger()
+    ledger.gaussian("tables", 1e6, 1.0)
+    with pytest.raises(LedgerError, match="tables"):
+        plan.check(ledger)
