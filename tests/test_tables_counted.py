@@ -1,0 +1,279 @@
+"""Select, measure, correct: what the model shows after tables were counted."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from itertools import pairwise, product
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpgenerative import Column, DPHFlowSynthesizer, Schema, load
+from dpgenerative.models.cells import CellFacts
+from dpgenerative.models.factors import CountedTable, grouping, scales_of
+from tests.test_flow import (
+    all_codes,
+    cell_probabilities,
+    facts_of,
+    make_flow,
+    marginals,
+)
+
+BITS = [facts_of([0.5, 0.5]) for _ in range(4)]
+PLAIN = (True, 1, "none", "uniform", 8)
+
+
+def xor(n=6000, seed=0):
+    """Return bits of which the first three add up to the label, modulo 2."""
+    bits = np.random.default_rng(seed).integers(0, 2, (n, 5))
+    frame = pd.DataFrame(bits, columns=list("abcde"))
+    frame["y"] = frame.a ^ frame.b ^ frame.c
+    return frame.astype(pd.CategoricalDtype([0, 1]))
+
+
+def obeyed(frame):
+    bits = frame.astype(int)
+    return (bits.a ^ bits.b ^ bits.c == bits.y).mean()
+
+
+@functools.cache
+def fitted(**params):
+    params = {"epsilon": 3.0, "n_steps": 60, "random_state": 0, **params}
+    workload = [("d", "e")] if params.pop("asks", False) else ()
+    return DPHFlowSynthesizer(workload=workload).set_params(**params).fit(xor())
+
+
+# Whole fits ---------------------------------------------------------------------------
+
+
+def test_what_gradients_do_not_see_is_found_and_said():
+    synthesizer = fitted()
+    assert ("y", "a", "b", "c") in synthesizer.tables_
+    assert "y x a x b x c" in str(synthesizer.privacy_)
+    assert obeyed(synthesizer.sample(4000, random_state=0)) > 0.9
+    without = fitted(architecture__table_budget=0.0, architecture__hidden_units=0)
+    assert without.tables_ == []
+    assert "counts of tables" not in str(without.privacy_)
+    assert obeyed(without.sample(4000, random_state=0)) < 0.6
+
+
+@pytest.mark.parametrize(
+    "given", [{"y": 1}, {"a": 0, "y": 1}, {"b": 1, "c": 1, "a": 0}]
+)
+def test_given_columns_and_found_tables_agree(given):
+    drawn = fitted().sample(2000, given=given, random_state=0)
+    assert all((drawn[name] == value).all() for name, value in given.items())
+    assert obeyed(drawn) > 0.9
+
+
+def test_the_density_is_that_of_the_rows_drawn():
+    synthesizer = fitted()
+    cells = pd.DataFrame(list(product([0, 1], repeat=6)), columns=list("abcdey"))
+    density = np.exp(synthesizer.score_samples(cells.astype(xor(1).dtypes.to_dict())))
+    assert density.sum() == pytest.approx(1, abs=1e-5)
+    drawn = synthesizer.sample(2**16, random_state=0).astype(int)
+    shares = drawn.value_counts(normalize=True).reindex(
+        pd.MultiIndex.from_frame(cells), fill_value=0
+    )
+    assert 0.5 * np.abs(shares.to_numpy() - density).sum() < 0.01
+
+
+def test_files_and_pickles_keep_what_was_found(tmp_path):
+    synthesizer = fitted(asks=True)
+    synthesizer.save(tmp_path / "model.dpg")
+    rows = synthesizer.sample(500, random_state=1)
+    for copy in (
+        load(tmp_path / "model.dpg"),
+        pickle.loads(pickle.dumps(synthesizer)),
+    ):
+        assert copy.tables_ == synthesizer.tables_ != []
+        assert list(map(tuple, copy.workload)) == [("d", "e")]
+        pd.testing.assert_frame_equal(copy.sample(500, random_state=1), rows)
+        assert np.array_equal(
+            copy.score_samples(xor(9)), synthesizer.score_samples(xor(9))
+        )
+
+
+def test_tables_asked_for_are_counted_in_any_case():
+    synthesizer = fitted(asks=True)
+    assert synthesizer.tables_[0] == ("d", "e")
+    assert "d x e" in str(synthesizer.privacy_)
+    # Even where nothing is compared, for want of rows.
+    few = DPHFlowSynthesizer(workload=[["y", "a"]], n_steps=2).fit(xor(60))
+    assert few.tables_ == [("y", "a")]
+    assert np.isfinite(few.privacy_.plan.table_multiplier)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"epsilon": None},
+        {"architecture__n_blocks": 2},
+        {"architecture__linear": "lu"},
+        {"architecture__anchored": False},
+    ],
+)
+def test_nothing_is_counted_without_privacy_or_by_the_paper_s_blocks(params):
+    synthesizer = DPHFlowSynthesizer(workload=[("a", "y")], n_steps=2)
+    synthesizer.set_params(**params).fit(xor(500))
+    assert synthesizer.tables_ == []
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        "ab", None, ["ab"], [("a",)], [("a", "a")], [{"a", "b"}], [("a", ["b"])],
+        [tuple("abcdey")],
+    ],
+)  # fmt: skip
+def test_a_workload_is_a_list_of_lists_of_names(workload):
+    with pytest.raises(ValueError, match=r"'workload'.*2 to 5 different column"):
+        DPHFlowSynthesizer(workload=workload).fit(xor(20))
+
+
+def test_names_of_a_workload_are_those_of_learned_columns():
+    frame = xor(20).assign(id=range(20))
+    schema = Schema([Column("id", "integer", role="id")])
+    for name in ("typo", "id"):
+        with pytest.raises(ValueError, match="not learned; these are"):
+            DPHFlowSynthesizer(workload=[("a", name)], schema=schema).fit(frame)
+
+
+# The correction -----------------------------------------------------------------------
+
+
+def table_of(facts, columns, probabilities, sizes, std=1e-6, seed=None):
+    """Return the counts that rows of these probabilities would have, with noise."""
+    scales = scales_of([facts[j] for j in columns], sizes)
+    shares = torch.zeros([int(g.max()) + 1 for g in scales[-1]], dtype=torch.float64)
+    codes = all_codes(facts)
+    keys = tuple(g[codes[:, j]] for g, j in zip(scales[-1], columns, strict=True))
+    shares.index_put_(keys, probabilities.double(), accumulate=True)
+    if seed is not None:
+        generator = torch.Generator().manual_seed(seed)
+        shares += std * torch.randn(shares.shape, generator=generator)
+    return CountedTable(columns, scales, shares.float(), std)
+
+
+def tvd(first, second):
+    return 0.5 * (first.double() - second.double()).abs().sum().item()
+
+
+def corrected(model, *tables, seed=0):
+    model.correct(2**14, torch.Generator().manual_seed(seed), tables)
+    return model
+
+
+def test_exact_counts_are_met():
+    model = make_flow(BITS, PLAIN, scale=0.3)
+    codes = all_codes(BITS)
+    odd = codes[:, [0, 2, 3]].sum(1) % 2
+    wanted = torch.where(odd == 1, 0.95, 0.05).double() / 8
+    corrected(model, table_of(BITS, (0, 2, 3), wanted, [2, 2, 2]))
+    found = cell_probabilities(model, BITS)
+    shares = [p[odd == 1].sum().item() for p in (found, wanted)]
+    assert shares[0] == pytest.approx(shares[1], abs=0.01)
+    assert found.sum().item() == pytest.approx(1)
+    for p in marginals(BITS, found):
+        assert p.tolist() == pytest.approx([0.5, 0.5], abs=0.01)
+    assert model.counted == [(0, 2, 3)]
+    assert {factor.columns for factor in model.factors} <= {(0, 2), (0, 2, 3)}
+
+
+def ridge(k=12, missing=0.1):
+    """Return two ordered columns with 'missing', and a joint distribution of them."""
+    masses = [(1 - missing) / k] * k + [missing]
+    facts = [facts_of(masses, ordered=True, nullable=True) for _ in range(2)]
+    codes = all_codes(facts)
+    distance = (codes[:, 0] - codes[:, 1]).abs()
+    is_missing = codes == k
+    joint = torch.where(distance <= 1, 1.0, 0.1).double()
+    joint[is_missing.any(1)] = 0
+    joint[is_missing.all(1)] = 1
+    for _ in range(50):  # to its marginals
+        for j in range(2):
+            shape = [k + 1, k + 1]
+            sums = joint.view(shape).sum(1 - j)
+            joint *= (facts[j].masses / sums)[codes[:, j]]
+    return facts, joint
+
+
+def test_counts_of_ordered_columns_are_met_from_coarse_to_fine():
+    facts, joint = ridge()
+    model = make_flow(facts, PLAIN)
+    before = tvd(cell_probabilities(model, facts), joint)
+    corrected(model, table_of(facts, (0, 1), joint, [12, 12]))
+    assert before > 0.3
+    assert tvd(cell_probabilities(model, facts), joint) < 0.05
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_the_model_is_right_noise_moves_it_little(seed):
+    facts, joint = ridge()
+    model = make_flow(facts, PLAIN)  # of independent columns
+    right = cell_probabilities(model, facts)
+    noisy = table_of(facts, (0, 1), right, [12, 12], std=3e-3, seed=seed)
+    noise = 0.5 * 3e-3 * noisy.shares.numel() * 0.8
+    corrected(model, noisy)
+    assert tvd(cell_probabilities(model, facts), right) < 0.25 * noise
+    # The same noise on counts of another truth is worth it.
+    noisy = table_of(facts, (0, 1), joint, [12, 12], std=3e-3, seed=seed)
+    model = corrected(make_flow(facts, PLAIN), noisy)
+    assert tvd(cell_probabilities(model, facts), joint) < 0.6 * tvd(right, joint)
+
+
+def test_same_generator_gives_the_same_factors():
+    facts, joint = ridge()
+    table = table_of(facts, (0, 1), joint, [12, 12], std=1e-3, seed=0)
+    one, other = (corrected(make_flow(facts, PLAIN), table) for _ in range(2))
+    assert len(one.factors) == len(other.factors) > 0
+    for a, b in zip(one.factors, other.factors, strict=True):
+        assert torch.equal(a.offsets, b.offsets)
+
+
+# Groups of cells ----------------------------------------------------------------------
+
+COLUMNS = st.builds(
+    lambda masses, ordered, nullable: CellFacts(
+        torch.tensor(masses) / sum(masses), ordered, nullable,
+        torch.zeros(len(masses), dtype=torch.bool),
+    ),
+    st.lists(st.floats(1e-6, 1), min_size=1, max_size=30), st.booleans(), st.booleans(),
+)  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(COLUMNS, st.integers(1, 16))
+def test_every_cell_has_a_group(facts, n):
+    groups, k = grouping(facts, n), len(facts.masses)
+    assert groups.shape == (k,)
+    assert set(groups.tolist()) == set(range(int(groups.max()) + 1))
+    alone = facts.ordered and facts.nullable
+    assert int(groups.max()) + 1 <= min(k, n + alone)
+    if facts.ordered:
+        assert groups.tolist() == sorted(groups.tolist())
+    elif k > n:
+        joined = facts.masses[groups == groups.max()]
+        apart = facts.masses[groups < groups.max()]
+        assert not len(apart) or apart.min() >= joined.max()
+    if alone and k > 1:
+        assert (groups == groups[-1]).sum() == 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(COLUMNS, st.sampled_from([2, 3, 5, 10, 20, 40])), min_size=2,
+                max_size=3))  # fmt: skip
+def test_scales_are_nested(columns):
+    facts, sizes = zip(*columns, strict=True)
+    scales = scales_of(facts, sizes)
+    for fact, size, group in zip(facts, sizes, scales[-1], strict=True):
+        assert torch.equal(group, grouping(fact, size))
+    for coarse, fine in pairwise(scales):
+        for a, b in zip(coarse, fine, strict=True):
+            pairs = set(zip(b.tolist(), a.tolist(), strict=True))
+            assert len(pairs) == int(b.max()) + 1
