@@ -32,6 +32,7 @@ from dpgenerative.encoding.marginals import (
     SPLIT_SIZE,
     STRUCTURE_SHARE,
 )
+from dpgenerative.encoding.smoothing import smoothed
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.tables.column import Column
@@ -1522,3 +1523,56 @@ def test_no_number_is_a_negative_zero():
     zeros = drawn[drawn == 0]
     assert len(zeros)
     assert not np.signbit(zeros).any()
+
+
+# Smooth densities ---------------------------------------------------------------------
+
+
+def pieces_of(truth, n_groups, std, seed):
+    """Return noisy counts of groups of cells, dealt evenly to these."""
+    groups = np.repeat(np.arange(n_groups), len(truth) // n_groups)
+    sums = np.bincount(groups, truth)
+    noisy = sums + std * np.random.default_rng(seed).normal(size=n_groups)
+    return np.maximum(noisy, 0)[groups] * n_groups / len(truth), groups
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_smooth_densities_are_found_behind_the_noise(seed):
+    x = np.linspace(-3, 3, 64)
+    truth = np.exp(-(x**2) / 2)
+    truth *= 1000 / truth.sum()
+    noisy, groups = pieces_of(truth, 16, 20.0, seed)
+    lengths = np.ones(64)
+    means = smoothed(noisy, groups, np.full(16, 400.0), lengths)
+    assert np.abs(means - truth).sum() < 0.85 * np.abs(noisy - truth).sum()
+    assert means.sum() == pytest.approx(noisy.sum())
+    assert (means >= 0).all()
+
+
+def test_counts_that_jump_stay_as_they_are():
+    truth = np.tile([0.0, 1000.0], 8).repeat(4)
+    noisy, groups = pieces_of(truth, 16, 5.0, 0)
+    means = smoothed(noisy, groups, np.full(16, 25.0), np.ones(64))
+    sums, exact = np.bincount(groups, means), np.bincount(groups, noisy)
+    np.testing.assert_allclose(sums, exact, atol=60)
+
+
+def test_smooth_counts_do_not_depend_on_the_unit_of_length():
+    noisy, groups = pieces_of(np.linspace(1, 50, 32), 8, 10.0, 0)
+    found = [
+        smoothed(noisy, groups, np.full(8, 100.0), np.full(32, unit))
+        for unit in (1e-6, 1.0, 1e6)
+    ]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
+    np.testing.assert_allclose(found[2], found[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("n_groups", [1, 2, 3])
+def test_few_or_very_many_pieces_are_left_alone_or_finite(n_groups):
+    for k in (3, 6, 6000):
+        groups = np.arange(k) * n_groups // k
+        counts = np.arange(k) % 5.0
+        means = smoothed(counts, groups, np.full(n_groups, 9.0), np.ones(k))
+        assert np.isfinite(means).all()
+        if n_groups < 2 or k != 6:
+            np.testing.assert_array_equal(means, counts)

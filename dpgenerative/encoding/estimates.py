@@ -209,6 +209,8 @@ class Partition:
         Edges of the grid at which the intervals end.
     counts : ndarray of shape (n,)
         Rows per interval.
+    variances : ndarray of shape (n,)
+        Of their noise, in units of that of the whole budget as one count.
     heavy : ndarray of bool of shape (n,)
         Intervals that would have been halved, had they more than one grid cell.
     missing : ndarray of shape (1,) or (0,)
@@ -217,6 +219,7 @@ class Partition:
 
     places: np.ndarray
     counts: np.ndarray
+    variances: np.ndarray
     heavy: np.ndarray
     missing: np.ndarray
 
@@ -242,8 +245,9 @@ class Partition:
             cuts.append(cut)
             counts.append(count * lengths / lengths.sum() if len(cut) > 1 else [count])
         places = np.concatenate([*cuts, self.places[-1:]])
-        heavy = np.repeat(self.heavy, [len(cut) for cut in cuts])
-        return Partition(places, np.concatenate(counts), heavy, self.missing)
+        sizes = [len(cut) for cut in cuts]
+        heavy, variances = (np.repeat(x, sizes) for x in (self.heavy, self.variances))
+        return Partition(places, np.concatenate(counts), variances, heavy, self.missing)
 
 
 def _even_cuts(ends: np.ndarray, start: int, stop: int, n_pieces: int) -> np.ndarray:

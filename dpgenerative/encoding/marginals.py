@@ -39,6 +39,7 @@ from dpgenerative.encoding.estimates import (
     Partition,
 )
 from dpgenerative.encoding.increments import learned_columns
+from dpgenerative.encoding.smoothing import smoothed
 from dpgenerative.privacy.noise import Key, Mechanisms, threshold_for
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.dtypes import is_real_dtype
@@ -62,6 +63,8 @@ ONE_LOOK = 10.0
 """... and up to this many, there is no second release that finds cells."""
 LEAST_CELLS = 8
 """Number of cells reckoned with for every column that may have as many."""
+SPIKE = 0.25
+"""Share of a column's rows from which an interval is no part of a smooth density."""
 SPIKE_SHARE = 0.1
 """Part of a continuum's budget that releases the exact values many rows share."""
 OPEN_LEVELS = 64
@@ -338,7 +341,8 @@ class MarginalRelease:
             parts = replace(parts, places=parts.places - parts.places[0])
             column = grid.bounded_by_edges(column, fine[0], fine[-1])
         most = SPLIT_SIZE * max(parts.counts.sum(), 1.0) / self.n_bins
-        parts = parts.cut_evenly(grid.Line.of(column).to(fine), most)
+        line = grid.Line.of(column).to(fine)
+        parts = self._smooth(parts, parts.cut_evenly(line, most), line)
         edges = fine[parts.places]
         if is_continuum:
             single = self._with(SPIKE_SHARE)._spikes(steps, edges, parts)
@@ -346,6 +350,26 @@ class MarginalRelease:
             single = grid.single_values(column, edges, parts.heavy)
         masses = _masses(column, np.append(parts.counts, parts.missing))
         return IntervalCodec(column, self.dtype, masses, edges, single)
+
+    def _smooth(
+        self, parts: Partition, pieces: Partition, line: np.ndarray
+    ) -> Partition:
+        """Return the pieces of intervals with smooth counts, where noise is large."""
+        if self.n_rows > FEW_HALVINGS * self.std:
+            return pieces
+        groups = np.searchsorted(parts.places[1:-1], pieces.places[:-1], side="right")
+        lengths, counts = np.diff(line[pieces.places]), pieces.counts.copy()
+        # Spikes stand for themselves; what lies between them is smooth.
+        alone = parts.heavy | (parts.counts > SPIKE * parts.counts.sum())
+        runs = np.cumsum(alone | np.append(False, alone[:-1]))
+        for run in np.unique(runs[~alone]):
+            among = np.flatnonzero((runs == run) & ~alone)
+            chosen = np.isin(groups, among)
+            counts[chosen] = smoothed(
+                counts[chosen], groups[chosen] - among[0],
+                self.std**2 * parts.variances[among], lengths[chosen],
+            )  # fmt: skip
+        return replace(pieces, counts=counts)
 
     def _spikes(
         self, steps: np.ndarray, edges: np.ndarray, parts: Partition
@@ -436,8 +460,9 @@ class MarginalRelease:
         root.spread(whole[0])
         places = np.array([leaf.start for leaf in leaves] + [leaves[-1].stop])
         counts = np.array([leaf.count for leaf in leaves])
+        variances = np.array([leaf.variance for leaf in leaves])
         heavy = (np.diff(places) == 1) & (counts > least)
-        return Partition(places, counts, heavy, whole[1:])
+        return Partition(places, counts, variances, heavy, whole[1:])
 
     def _occupied(self, leaves: list[Interval]) -> list[Interval]:
         """Return the intervals between the ends of the rows, where bounds were found.
