@@ -36,7 +36,7 @@ SCORE_NOISE = 0.03
 columns are left out; pairs are compared in any case."""
 LEAST_DEVIATION = 4.0
 """Standard deviations of its noise that a score must exceed."""
-MOST_TABLES = 12
+MOST_TABLES = 20
 SIZES = (2, 3, 4, 5, 10, 20, 40)
 """Groups per column in which tables are counted."""
 CELLS_PER_ROW = 0.4
