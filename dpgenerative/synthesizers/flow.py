@@ -388,7 +388,8 @@ class DPHFlowSynthesizer(TableSynthesizer):
     workload : sequence of sequences of column names, default=()
         Tables that matter: the counts of these columns together are measured in any
         case, beside those of which the trained model is furthest off (`tables_`).
-        Nothing is measured without privacy, or with blocks beyond the first.
+        Nothing is measured without privacy, with blocks beyond the first, or with
+        ``architecture__table_budget=0``.
     marginal_budget : float in (0, 1) or "auto", default="auto"
         Share of the budget for one-way marginals, in units of squared inverse noise.
     architecture : FlowArchitecture, optional

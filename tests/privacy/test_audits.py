@@ -19,6 +19,8 @@ import torch
 from scipy import stats
 
 from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
+from dpgenerative._intervals import least_share
+from dpgenerative._random import SecureGenerator
 from dpgenerative.audit import (
     AuditResult,
     audit_mechanism,
@@ -42,6 +44,7 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import row_budget
 from dpgenerative.synthesizers import flow, vae
 from tests.privacy import mutants
+from tests.privacy import test_tables as tables
 from tests.toy_model import PairRecipe, pair_synthesizer
 
 SCHEMA = Schema(
@@ -373,6 +376,75 @@ def test_whole_fits_betray_bounds_of_the_rows(monkeypatch):
     )
     assert not result.holds
     assert result.lower_bound == pytest.approx(result.best)
+
+
+# Counted tables -------------------------------------------------------------------
+
+
+class Seen(Mechanisms):
+    """Keeps what is released, and what it was before its noise."""
+
+    def __init__(self):
+        super().__init__(SecureGenerator(), SecureGenerator())
+        self.exact, self.noisy, self.stds = [], [], []
+
+    def gaussian(self, values, std, **stated):
+        self.exact.append(np.array(values, float))
+        self.noisy.append(super().gaussian(values, std, **stated))
+        self.stds.append(std)
+        return self.noisy[-1]
+
+
+def told_of_a_row(is_with, worlds, plan):
+    """Return the log-likelihood ratio of a row, given scores and then counts.
+
+    The adversary knows all other rows; what is chosen because of the scores of this
+    world is counted in both.
+    """
+    seen = Seen()
+    tables.measured(worlds[is_with], plan=plan, door=seen)
+    frozen = tables.Frozen(seen.noisy)
+    tables.measured(worlds[not is_with], plan=plan, door=frozen)
+    ratio = sum(
+        float(((noisy - (a + b) / 2) * (a - b)).sum()) / std**2
+        for noisy, a, (b, *_), std in zip(
+            seen.noisy, seen.exact, frozen.asked, seen.stds, strict=True
+        )
+    )
+    return ratio if is_with else -ratio
+
+
+def audited_tables(n_trials, monkeypatch):
+    """Return what both releases tell of one row at least, and what they may."""
+    monkeypatch.setattr(tables.workload, "POOL", 256)
+    plan = tables.plan_of(200, epsilon=8.0, marginal_budget=0.02, table_budget=0.9)
+    without = tables.planted(200, 3)
+    worlds = without, np.concatenate([without, without[:1]])
+    correct = sum(
+        (told_of_a_row(is_with, worlds, plan) > 0) == is_with
+        for is_with in (False, True)
+        for _ in range(n_trials)
+    )
+    mu = least_mu(least_share(int(correct), 2 * n_trials, QUICK))
+    claim = gaussian_epsilon(plan.table_multiplier, plan.delta)
+    return gaussian_epsilon(1 / mu, plan.delta) if mu > 0 else 0.0, claim
+
+
+def test_counted_tables_tell_what_they_may(monkeypatch):
+    found, claim = audited_tables(1000, monkeypatch)
+    assert 0.7 * claim <= found <= claim
+
+
+@pytest.mark.audit
+def test_counted_tables_tell_nearly_all_that_they_may(monkeypatch):
+    found, claim = audited_tables(10_000, monkeypatch)
+    assert 0.85 * claim <= found <= claim
+
+
+def test_tables_betray_a_row_in_two_cells(monkeypatch):
+    mutants.rows_in_two_cells(monkeypatch)
+    found, claim = audited_tables(400, monkeypatch)
+    assert found > claim
 
 
 # Parts ----------------------------------------------------------------------------
