@@ -135,15 +135,14 @@ def test_one_row_moves_counts_by_one_in_every_table(seed, n, groups):
 
 def test_tables_of_the_largest_shapes_count_every_row_in_its_cell():
     # Keys are 32 bits wide: the most cells that `_sizes` allows must fit in them.
-    groups = np.arange(65)
-    largest = Table((0, 1, 2, 3, 4), (groups,) * 5)
     most = max(workload.SIZES) + 1  # and 'missing'
-    assert math.prod(largest.shape) == most ** max(workload.SCORED_GROUPS) < 2**31
-    wide = Table((0, 1, 2), (groups, groups, groups))
-    codes = np.array([[64, 64, 64], [0, 0, 1], [64, 0, 0]], np.uint8)
+    assert most ** max(workload.SCORED_GROUPS) < 2**31
+    wide = Table((0, 1, 2), (np.arange(most),) * 3)
+    last = most - 1
+    codes = np.array([[last, last, last], [0, 0, 1], [last, 0, 0]], np.uint8)
     counts = wide.counts(codes)
     assert counts.sum() == 3
-    assert counts[64, 64, 64] == counts[0, 0, 1] == counts[64, 0, 0] == 1
+    assert counts[last, last, last] == counts[0, 0, 1] == counts[last, 0, 0] == 1
 
 
 # What it costs ------------------------------------------------------------------------
