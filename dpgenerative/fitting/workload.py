@@ -91,13 +91,13 @@ class Measurement:
         wanted : sequence of tuple of int
             Tables to count in any case, as ascending columns.
         """
-        chosen = list(wanted)
+        chosen = list(dict.fromkeys(wanted))
         scored = self._candidates(wanted)
         if len(scored) == 1 and not wanted:  # nothing to choose
             chosen, scored = [scored[0].columns], []
         if scored:
             pool = model.sample(POOL, generator)[0].cpu().numpy()
-            chosen += self._selected(scored, pool, len(wanted))
+            chosen += self._selected(scored, pool, len(chosen))
         if chosen:
             tables = self._counted(chosen, bool(scored))
             model.correct(RAKED, generator, tables)
@@ -105,8 +105,9 @@ class Measurement:
     def _candidates(self, wanted: Sequence[Columns]) -> list[Table]:
         """Return tables to compare, by public and released numbers.
 
-        All pairs; then tables of three and more columns, those with the first column
-        (often the one to predict) before the others, as long as noise allows.
+        All pairs (of more than 63 columns, those of the first ones); then tables of
+        three and more columns, those with the first column (often the one to predict)
+        before the others, as long as noise allows.
         """
         d = len(self.facts)
         found: list[Columns] = []
