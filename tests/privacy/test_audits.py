@@ -18,7 +18,13 @@ import pytest
 import torch
 from scipy import stats
 
-from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
+from dpgenerative import (
+    Column,
+    DPHFlowSynthesizer,
+    DPVAESynthesizer,
+    FlowArchitecture,
+    Schema,
+)
 from dpgenerative._intervals import least_share
 from dpgenerative._random import SecureGenerator
 from dpgenerative.audit import (
@@ -150,9 +156,11 @@ def configured(name, **changes):
 
 def lean(epsilon, kind=FLOW, **steps):
     """Return a configuration that spends hardly anything but on gradients."""
-    moments = {"architecture__prior_budget": 0} if kind is VAE else {}
+    other = (
+        "architecture__prior_budget" if kind is VAE else "architecture__table_budget"
+    )
     few = kind(epsilon, marginal_budget=0.02, **DECLARED, **steps)
-    return few.set_params(**TINY, **moments)
+    return few.set_params(**TINY, **{other: 0})
 
 
 # The table ------------------------------------------------------------------------
@@ -286,6 +294,7 @@ def test_one_step_betrays_a_mistake(mistake, monkeypatch):
     synthesizer = FLOW(
         4.0, **WHOLE, **DECLARED, n_partitions=1, marginal_budget=0.02,
         divergence=BatchTerm("mmd", max_grad_norm=1e-4),
+        architecture=FlowArchitecture(table_budget=0),
     )  # fmt: skip
     result = audit_mechanism(
         synthesizer, n_trials=4000, confidence=QUICK, random_state=0
