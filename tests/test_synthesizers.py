@@ -23,6 +23,7 @@ from dpgenerative import (
     DPVAESynthesizer,
     Schema,
     Sparsified,
+    forecast,
     load,
 )
 from dpgenerative.audit import audit_mechanism, audit_training
@@ -31,10 +32,12 @@ from dpgenerative.exceptions import (
     InfeasibleBudgetError,
     UnsupportedColumnError,
 )
+from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.fitting.recipe import Scale
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy.accounting import gaussian_multiplier
-from dpgenerative.synthesizers.flow import FlowRecipe
+from dpgenerative.privacy.plan import make_plan
+from dpgenerative.synthesizers.flow import FlowArchitecture, FlowRecipe
 from dpgenerative.tables.containers import as_table
 
 FAST = {"n_steps": 20, "batch_size": 64, "random_state": 0}
@@ -756,6 +759,33 @@ def test_no_gradients_leave_the_product_of_the_marginals(tmp_path, given):
     flow.save(tmp_path / "flow.dpg")
     again = load(tmp_path / "flow.dpg")
     assert str(again.privacy_) == text
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 1.0, 20.0])
+@pytest.mark.parametrize("tables", [0.0, 0.5, 1 - 1e-9])
+def test_without_gradients_every_budget_is_spent_and_none_exceeded(epsilon, tables):
+    plan = make_plan(
+        epsilon=epsilon, delta=1e-5, n_rows=100, sampling_rate=1.0, n_steps=0,
+        marginal_budget=0.4, table_budget=tables, has_open_keys=True,
+    )  # fmt: skip
+    assert 0.99 * epsilon < plan.spent() <= epsilon
+
+
+def test_marginals_get_a_share_of_what_stated_tables_leave():
+    schema = small(1)[1]
+    stated = {"architecture__table_budget": 0.6, "n_steps": 2}
+    for n_rows in (60, 5000):
+        plan = forecast(schema, n_rows, **stated).plan
+        ratio = (plan.table_multiplier / plan.marginal_multiplier) ** 2
+        share = 0.4 + 0.5 / (1 + (n_rows / 300) ** 2)
+        assert ratio == pytest.approx(0.4 * share / 0.6)
+    architecture = FlowArchitecture(table_budget=0.6)
+    again = pickle.loads(pickle.dumps(FlowRecipe(architecture, BatchTerm())))
+    rule = again.rules["marginal_budget"]
+    assert rule(Scale(300, schema, 1.0)) == pytest.approx(0.4 * 0.65)
+    # One column has no tables to pay for.
+    alone = forecast(Schema(schema.columns[:1]), 5000, **stated).plan
+    assert math.isinf(alone.table_multiplier)
 
 
 def test_no_gradients_by_rule_and_never_without_marginals():

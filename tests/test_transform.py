@@ -1576,3 +1576,13 @@ def test_few_or_very_many_pieces_are_left_alone_or_finite(n_groups):
         assert np.isfinite(means).all()
         if n_groups < 2 or k != 6:
             np.testing.assert_array_equal(means, counts)
+
+
+@pytest.mark.parametrize("noise", [1e3, 1e7, 1e12])
+def test_noise_beyond_floats_leaves_counts(noise):
+    counts, groups = np.array([0.0, 0, 0, 60, 0, 0, 40, 0]), np.repeat(np.arange(4), 2)
+    for seed in range(20):
+        lengths = 10.0 ** np.random.default_rng(seed).uniform(-3, 0, 8)
+        means = smoothed(counts, groups, np.full(4, noise**2), lengths)
+        assert means.min() >= 0
+        assert means.sum() == pytest.approx(100)

@@ -48,12 +48,16 @@ def smoothed(
     nearby = counts / lengths + FLOOR * counts.sum() / lengths.sum()
     nearby = np.convolve(nearby, np.full(3, 1 / 3), mode="valid")
     bend = np.diff(np.eye(k), 2, axis=0) / lengths / nearby[:, None]
-    fits = [_fit(sums, noisy, bend, strength) for strength in STRENGTHS]
+    try:
+        fits = [_fit(sums, noisy, bend, strength) for strength in STRENGTHS]
+    except np.linalg.LinAlgError:  # noise beyond the precision of floats
+        return counts
     means = max(fits, key=lambda fit: fit[0])[1]
     # Pieces below 0 take from those of their own interval.
     wholes, means = np.maximum(np.bincount(groups, means), 0), np.maximum(means, 0)
     means *= (wholes / np.maximum(np.bincount(groups, means), TINY))[groups]
-    return means * counts.sum() / max(means.sum(), TINY)
+    total = means.sum()
+    return means * counts.sum() / total if total > 0 else counts
 
 
 def _fit(

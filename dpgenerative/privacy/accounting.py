@@ -317,7 +317,8 @@ def calibrate(
         return math.exp(high)
     raise InfeasibleBudgetError(
         f"No noise keeps the releases within epsilon={epsilon:.4g}, "
-        f"delta={delta:.3g}. Raise epsilon or delta, or lower marginal_budget."
+        f"delta={delta:.3g}. Raise epsilon or delta, or lower marginal_budget "
+        "or another share that was stated."
     )
 
 

@@ -36,8 +36,9 @@ _LARGEST_EXPONENT = 600.0
 """Beyond it the growth of delta with the rows of a person overflows."""
 _ROUNDING = 1e-9
 """Share by which sums of what was spent may miss what was planned."""
-_SPARED = 1e-6
-"""Share of the budget that keeps its search by bisection on the safe side."""
+_SPARED, _SPARED_LEAST = 1e-6, 3e-9
+"""Of epsilon, where no gradients follow that take what is left: a share, and besides
+the precision of `gaussian_epsilon`."""
 _CURVE = tuple(10.0**-k for k in range(1, 10))
 """Values of delta at which a run's privacy curve is read."""
 
@@ -359,8 +360,9 @@ def make_plan(
     threshold_delta = THRESHOLD_SHARE * delta if has_open_keys else 0.0
     rest, rest_delta = epsilon - spent, delta - threshold_delta
     whole = gaussian_multiplier(rest, rest_delta)
-    if marginal_budget and not n_steps:
-        marginal_budget = (1 - prior_budget - table_budget) * (1 - _SPARED)
+    if not n_steps:
+        whole = gaussian_multiplier(rest * (1 - _SPARED) - _SPARED_LEAST, rest_delta)
+        marginal_budget = (1 - prior_budget - table_budget) * bool(marginal_budget)
     marginal = _multiplier_of_share(whole, marginal_budget)
     norm = _multiplier_of_share(whole, NORM_SHARE if estimates_norm else 0.0)
     prior = _multiplier_of_share(whole, prior_budget)

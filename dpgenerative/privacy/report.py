@@ -142,8 +142,8 @@ class PrivacyReport:
             )
         if math.isfinite(plan.table_multiplier):
             lines.append(
-                "counts of tables of a few columns, and how far they are from the "
-                "model, by which they were chosen (Gaussian, noise multiplier "
+                "counts of tables of a few columns, named below, and how far all that "
+                "were compared are from the model (Gaussian, noise multiplier "
                 f"{plan.table_multiplier:.4g} for all together)"
             )
         return lines

@@ -62,8 +62,11 @@ def _table_budget(scale: Scale) -> float:
 
 def _marginal_budget(scale: Scale) -> float:
     """Return a share of what counted tables leave, which show marginals too."""
-    share = 0.4 + 0.5 / (1 + (scale.rows_per_column / HALFWAY) ** 2)
-    return share * (1 - _table_budget(scale))
+    return _share_of_rest(scale) * (1 - _table_budget(scale))
+
+
+def _share_of_rest(scale: Scale) -> float:
+    return 0.4 + 0.5 / (1 + (scale.rows_per_column / HALFWAY) ** 2)
 
 
 def _hidden_units(scale: Scale) -> int:
@@ -164,9 +167,18 @@ class FlowRecipe(ModelRecipe):
     }
 
     def __post_init__(self) -> None:
+        own: dict[str, Rule] = {}
+        stated = self.architecture.table_budget
         if not self.anchored:  # there is nothing but gradients
-            rules = {**self.rules, "n_steps": _n_steps_of_training}
-            object.__setattr__(self, "rules", rules)
+            own["n_steps"] = _n_steps_of_training
+        elif stated != "auto":
+            left = 1 - float(stated)
+            own["marginal_budget"] = lambda scale: _share_of_rest(scale) * left
+        if own:
+            object.__setattr__(self, "rules", {**self.rules, **own})
+
+    def __reduce__(self) -> tuple[Any, ...]:  # pickles hold no rules
+        return type(self), (self.architecture, self.term, self.workload)
 
     @property
     def anchored(self) -> bool:  # type: ignore[override]
@@ -254,7 +266,8 @@ class FlowRecipe(ModelRecipe):
     def table_share(self, scale: Scale, left: float) -> float:
         architecture = self.architecture
         blocks = architecture.n_blocks == 1 and architecture.linear == "none"
-        if scale.epsilon is None or not (blocks and self.anchored):
+        has_tables = scale.epsilon is not None and len(scale.schema) > 1
+        if not (has_tables and blocks and self.anchored):
             return 0.0
         if architecture.table_budget != "auto":
             return float(architecture.table_budget)
@@ -398,8 +411,8 @@ class DPHFlowSynthesizer(TableSynthesizer):
         What takes the noisy gradients; an `Optimizer` states its learning rate and
         averaging too. None is ``Optimizer("adam")``.
     n_steps : int or "auto", default="auto"
-        Number of gradient steps; with 0 columns stay independent, and marginals get
-        the whole budget.
+        Number of gradient steps; with 0 columns stay independent, but for counted
+        tables, and marginals get what these leave of the budget.
     batch_size : int or "auto", default="auto"
         Expected batch size.
     device : {"auto", "cpu", "cuda"}, default="auto"
@@ -527,7 +540,7 @@ class DPHFlowSynthesizer(TableSynthesizer):
     def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
         counted = _counted(fitted.model, fitted.transformer)
         tables = "; ".join(" x ".join(map(str, names)) for names in counted)
-        said = f"Tables counted beside what gradients learned: {tables or 'none'}."
+        said = f"Tables counted: {tables or 'none'}."
         is_told = math.isfinite(fitted.plan.table_multiplier)
         return (*super()._notes(schema, fitted), *([said] if is_told else []))
 
