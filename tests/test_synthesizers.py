@@ -701,10 +701,10 @@ def test_cuda():
 
 def test_few_rows_spend_more_on_marginals_and_learn_less():
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame(rng.normal(size=(800, 4)), columns=list("abcd"))
+    frame = pd.DataFrame(rng.normal(size=(1000, 4)), columns=list("abcd"))
     bounds = {"lower": -5, "upper": 5, "nullable": True}
     schema = Schema([Column(c, "continuous", **bounds) for c in frame])
-    # Far from the bound of 600 rows x epsilon: their number is released with noise.
+    # Far from where numbers change: that of rows is released with noise.
     few, enough = (
         DPHFlowSynthesizer(epsilon, schema=schema, n_steps=2, random_state=0).fit(rows)
         for rows, epsilon in ((frame[:100], 1.0), (frame, 2.6))

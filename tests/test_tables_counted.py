@@ -105,7 +105,7 @@ def test_tables_asked_for_are_counted_in_any_case():
     assert "d x e" in str(synthesizer.privacy_)
     # Even where nothing is compared, for want of rows.
     few = DPHFlowSynthesizer(workload=[["y", "a"]], n_steps=2).fit(xor(60))
-    assert few.tables_ == [("y", "a")]
+    assert few.tables_[0] == ("y", "a")
     assert np.isfinite(few.privacy_.plan.table_multiplier)
 
 

@@ -160,7 +160,6 @@ class Measurement:
         self, chosen: Sequence[Columns], has_scores: bool
     ) -> list[CountedTable]:
         """Release the counts of tables, as finely as noise allows."""
-        n = self.plan.n_rows
         noise = multipliers(self.plan, has_scores)[1] * math.sqrt(len(chosen))
         facts = [[self.facts[j] for j in columns] for columns in chosen]
         sizes = [self._sizes(each, noise) for each in facts]
@@ -168,17 +167,15 @@ class Measurement:
         counts = release_counts(
             self.codes, tables, has_scores, self.plan, self.mechanisms
         )
-        return [
-            CountedTable(
-                columns,
-                scales_of(each, size),
-                torch.from_numpy(count / n).float(),
-                noise / n,
-            )
-            for columns, each, size, count in zip(
-                chosen, facts, sizes, counts, strict=True
-            )
-        ]
+        found = []
+        for columns, each, size, count in zip(
+            chosen, facts, sizes, counts, strict=True
+        ):
+            total = max(1.0, count.sum())  # nearer to the truth than the row count is
+            shares = torch.from_numpy(count / total).float()
+            scales = scales_of(each, size)
+            found.append(CountedTable(columns, scales, shares, noise / total))
+        return found
 
     def _sizes(self, facts: Sequence[CellFacts], noise: float) -> list[int]:
         """Return the number of groups of every column, the same where it can be."""

@@ -124,7 +124,7 @@ class CountedTable:
     scales : list of list of LongTensor
         From coarse to fine: the group of every cell, by column.
     shares : Tensor
-        Noisy counts on the finest scale, divided by the number of rows; an axis per
+        Noisy counts on the finest scale, divided by their sum; an axis per
         column.
     std : float
         Standard deviation of the noise of every share.

@@ -51,9 +51,9 @@ over the share of the budget: the noise of a score is then 3 % of the rows or le
 
 
 def _table_budget(scale: Scale) -> float:
-    """Return 1 / d of d columns, a fifteenth at least; 0 where all would be noise."""
+    """Return a share that falls with the columns; 0 where all would be noise."""
     d = len(scale.schema)
-    share = min(0.5, max(1 / 15, 1 / d))
+    share = min(0.5, max(0.03, 2 / d**1.5))
     n_pairs = d * (d - 1) / 2
     told = n_pairs > 0 and scale.epsilon is not None
     rows = scale.n_rows * (scale.epsilon or 0)

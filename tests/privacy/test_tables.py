@@ -204,13 +204,15 @@ def test_no_more_is_released_than_planned(wanted, d, n):
 
 
 @pytest.mark.parametrize("released", [4000, 5000, 6500])
-def test_the_released_count_is_what_counts_are_divided_by(released):
-    (table, *_), door = measured(planted(5000), plan=plan_of(released))
+def test_counts_are_divided_by_their_sum_whatever_was_released(released):
+    (table, *rest), door = measured(planted(5000), plan=plan_of(released))
     noisy = door.asked[1][0]  # before its noise
-    total = float(table.shares.sum()) * released
-    std = table.std * released * math.sqrt(table.shares.numel())
-    assert abs(total - 5000) < 6 * std
     assert noisy[: table.shares.numel()].sum() == 5000
+    assert float(table.shares.sum()) == pytest.approx(1)
+    by_counts = multipliers(plan_of(released), True)[1]
+    std = by_counts * math.sqrt(1 + len(rest))
+    total = std / table.std
+    assert abs(total - 5000) < 6 * std * math.sqrt(table.shares.numel())
 
 
 def test_what_is_compared_depends_on_released_numbers_alone():
