@@ -159,7 +159,7 @@ class FlowRecipe(ModelRecipe):
     rules: ClassVar[Mapping[str, Rule]] = {
         **RULES,
         "marginal_budget": _marginal_budget,
-        "n_basis": lambda scale: 32,
+        "n_basis": lambda scale: 32 if scale.rows_per_column > 250_000 else 16,
         "hidden_units": _hidden_units,
         "n_steps": _n_steps,
         "learning_rate": lambda scale: 0.03,
