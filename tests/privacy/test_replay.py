@@ -233,6 +233,7 @@ CONFIGURATIONS = {
     "tables": {"epsilon": 50.0, "batch_size": 10**6},
     "workload": {
         "workload": [("smokes", "member"), ["city", "age", "since"]],
+        "epsilon": 30.0,
         "batch_size": 10**6,
     },
     "tables of a person": {
