@@ -198,7 +198,7 @@ CONFIGURATIONS = {
     "rows of a person": {"max_rows_per_unit": 3},
     # At a sampling rate of 1 calibration has a closed form.
     "large model": {"epsilon": 60.0, "batch_size": 10**6},
-    # Bounds of ages are found at last, and cut where the noisy rows end.
+    # Bounds of visits are found, and cut where the noisy rows end.
     "end of rows": {"epsilon": 30.0, "batch_size": 10**6},
     "constrained": {
         "schema": Schema(
