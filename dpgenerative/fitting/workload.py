@@ -171,7 +171,7 @@ class Measurement:
         for columns, each, size, count in zip(
             chosen, facts, sizes, counts, strict=True
         ):
-            total = max(1.0, count.sum())  # nearer to the truth than the row count is
+            total = max(1.0, count.sum())  # the row count may be far off for few rows
             shares = torch.from_numpy(count / total).float()
             scales = scales_of(each, size)
             found.append(CountedTable(columns, scales, shares, noise / total))
