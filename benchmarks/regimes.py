@@ -271,7 +271,7 @@ def resampled_adult(n: int, seed: int, data_home: str | None) -> pd.DataFrame:
 
 @lru_cache(maxsize=1)
 def source(name: str, n: int, data_home: str | None) -> Table:
-    """Rows of a known law, which a model is compared with rather than with the rows."""
+    """Rows of a known distribution, with which models are compared."""
     if name == "adult resampled":
         schema = public_schema(fetched("adult", data_home).train)
         make = partial(resampled_adult, data_home=data_home)
