@@ -83,6 +83,7 @@ from torch.nn import functional as F
 
 from dpgenerative._random import Streams
 from dpgenerative.fitting.loop import OPTIMIZERS, TrainingOptions, train
+from dpgenerative.metrics import hoyer_sparsity
 from dpgenerative.models.divergences import unbiased_mmd
 from dpgenerative.models.networks import ConvDecoder, ConvEncoder
 from dpgenerative.models.priors import SparsePrior, log_normal
@@ -297,19 +298,11 @@ def measure(model: Autoencoder, x: Tensor, seed: int) -> dict[str, float]:
     pairs = zip(z.split(1, 1), nodes.split(1, 1), strict=True)
     means, _ = model.encoder(x)
     return {
-        "hoyer": hoyer(means),
-        "hoyer_centred": hoyer(means - means.mean(0)),
+        "hoyer": hoyer_sparsity(means),
+        "hoyer_centred": hoyer_sparsity(means - means.mean(0)),
         "log_likelihood": float(bound.mean()),
         "mmd": float(sum(unbiased_mmd(a.unsqueeze(1), b) for a, b in pairs)),
     }
-
-
-def hoyer(means: Tensor) -> float:
-    """Return the mean Hoyer sparsity of rows, every column over its deviation."""
-    y = means / means.std(0).clamp(min=1e-12)
-    root = math.sqrt(y.shape[1])
-    ratios = y.abs().sum(1) / y.norm(dim=1)
-    return float(((root - ratios) / (root - 1)).mean())
 
 
 def runs(options: argparse.Namespace) -> list[Run]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -14,11 +15,13 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 from torch.nn import functional as F
 
+from dpgenerative import DPArrayVAESynthesizer
 from dpgenerative._intervals import clopper_pearson
 from dpgenerative._random import Streams
 from dpgenerative.fitting.loop import TrainingOptions, train
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.metrics.attacks import (
+    _measure,
     closest_record,
     domias_attack,
     likelihood_attack,
@@ -38,7 +41,8 @@ from dpgenerative.metrics.membership import (
     average_precision_cap,
     roc_cap,
 )
-from dpgenerative.metrics.tradeoff import phi
+from dpgenerative.metrics.sparsity import hoyer_sparsity
+from dpgenerative.metrics.tradeoff import bounded_phi, phi
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import make_plan
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
@@ -76,6 +80,16 @@ def test_rates_at_a_false_positive_rate():
     assert result.tpr_at(0.1).value == pytest.approx(0.6)
     assert result.tpr_at(1.0).value == 1
     assert result.tpr_at(0.05).low < 0.5 < result.tpr_at(0.05).high
+
+
+def test_the_precision_recall_curve_is_that_of_average_precision():
+    result = attack_result("x", [[5.0, 4.0, 2.0], [3.0, 1.0, 0.0]])
+    precision, recall, thresholds = result.precision_recall()
+    np.testing.assert_allclose(thresholds, [1, 2, 3, 4, 5, 6])  # ranks
+    np.testing.assert_allclose(precision, [0.5, 0.6, 0.75, 2 / 3, 1, 1, 1])
+    np.testing.assert_allclose(recall, [1, 1, 1, 2 / 3, 2 / 3, 1 / 3, 0])
+    area = -(np.diff(recall) * precision[:-1]).sum()
+    assert result.average_precision.value == pytest.approx(area)
 
 
 def test_infinite_scores_rank_at_the_ends():
@@ -460,6 +474,40 @@ def test_distances_of_the_reconstruction_attack():
     )
 
 
+def test_images_are_compared_as_images():
+    rng = np.random.default_rng(0)
+    members, others = rng.integers(0, 256, (2, 60, 8, 8)).astype(np.uint8)
+
+    def reconstruct(rows):
+        noise = rng.normal(0, 8 if rows is members else 12, rows.shape)
+        return (rows + noise).clip(0, 255).astype(np.uint8)
+
+    flat = [rows.reshape(60, -1) / 255 for rows in (members, others)]
+    for distance in ("mse", "ssim"):
+        found = reconstruction_attack(
+            reconstruct, members, others, n_draws=9, distance=distance
+        )
+        assert found.auc.value > 0.95
+    # Bytes are on the scale of shares: constants of the index would vanish otherwise.
+    seen = []
+    for rows, pair in ((members, (members, others)), (flat[0], flat)):
+        measure = _measure("ssim", *pair, (8, 8))
+        seen.append(measure(rows, rows[::-1]))
+    np.testing.assert_allclose(*seen)
+
+
+def test_sampled_reconstructions_are_draws_of_the_posterior():
+    images = np.random.default_rng(0).integers(0, 256, (60, 4, 4)).astype(np.uint8)
+    model = DPArrayVAESynthesizer(epsilon=None, n_steps=20, random_state=0).fit(images)
+    draw = partial(model.reconstruct, images, sampled=True)
+    assert not np.array_equal(draw(), draw())
+    np.testing.assert_array_equal(draw(random_state=1), draw(random_state=1))
+    latents = np.stack([model._encoded(images, None, i, True) for i in range(300)])
+    mean, std = model._posterior(images, None)
+    assert np.abs((latents.mean(0) - mean) / std).max() < 6 / 300**0.5
+    np.testing.assert_allclose(latents.std(0) / std, 1, atol=0.3)
+
+
 def test_more_draws_sharpen_the_attack():
     rng = np.random.default_rng(0)
     members, others = rng.normal(size=(2, 400, 4))
@@ -518,7 +566,7 @@ def test_columns_must_agree():
         monte_carlo_attack(fake, members, others.drop(columns="age"))
     with pytest.raises(ValueError, match="must have the columns"):
         domias_attack(fake.drop(columns="age"), members, others, reference)
-    with pytest.raises(ValueError, match="tables of one width"):
+    with pytest.raises(ValueError, match="rows of one shape"):
         likelihood_attack(len, np.zeros((60, 2)), np.zeros((60, 3)))
 
 
@@ -541,32 +589,56 @@ def test_bad_parameters_of_attacks():
 # The trade-off ------------------------------------------------------------------------
 
 
-def test_phi_is_gain_over_loss():
+@pytest.mark.parametrize("function", [phi, bounded_phi])
+def test_phi_is_gain_over_loss(function):
     # Half of the attack's advantage for a quarter of the accuracy's.
-    assert phi(0.9, 0.7, 0.9, 0.7, 0.1) == pytest.approx(0.5 / 0.25)
-    assert phi(0.9, 0.5, 0.9, 0.7, 0.1) == pytest.approx(1)
-    assert phi(0.9, 0.1, 0.9, 0.7, 0.1) == pytest.approx(0.5)
+    assert function(0.9, 0.7, 0.9, 0.7, 0.1) == pytest.approx(0.5 / 0.25)
+    assert function(0.9, 0.5, 0.9, 0.7, 0.1) == pytest.approx(1)
+    assert function(0.9, 0.1, 0.9, 0.7, 0.1) == pytest.approx(0.5)
     # Unbalanced records: guessing is the members' share.
-    assert phi(0.9, 0.5, 0.9, 0.5, 0.1, atk_base=0.1) == pytest.approx(1)
+    assert function(0.9, 0.5, 0.9, 0.5, 0.1, atk_base=0.1) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
-    ("figures", "expected"),
+    ("figures", "uncut", "bounded"),
     [
-        ((0.9, 0.9, 0.9, 0.5, 0.1), 2),  # no loss, some gain
-        ((0.9, 0.95, 0.9, 0.5, 0.1), 2),
-        ((0.9, 0.5, 0.9, 0.95, 0.1), 0),  # some loss, no gain
-        ((0.9, 0.5, 0.5, 0.4, 0.1), 0),  # the attack had no advantage
-        ((0.1, 0.05, 0.9, 0.5, 0.1), 2),  # accuracy had nothing to lose
-        ((0.9, 0.9, 0.9, 0.9, 0.1), 1),  # neither
-        ((0.9, 0.05, 0.9, 0.3, 0.1), 1),  # both below guessing
-        ((0.9, 0.89, 0.9, 0.5, 0.1), 2),  # bounded
+        ((0.9, 0.9, 0.9, 0.5, 0.1), 2, 2),  # no loss, some gain
+        ((0.9, 0.95, 0.9, 0.5, 0.1), 2, 2),
+        ((0.9, 0.5, 0.9, 0.95, 0.1), -0.25, 0),  # the attack is stronger
+        ((0.9, 0.5, 0.5, 0.4, 0.1), math.nan, 0),  # the attack had no advantage
+        ((0.1, 0.05, 0.9, 0.5, 0.1), math.nan, 2),  # accuracy had nothing to lose
+        ((0.9, 0.9, 0.9, 0.9, 0.1), 2, 1),  # neither
+        ((0.9, 0.05, 0.9, 0.6, 0.1), 12 / 17, 0.75),  # accuracy below guessing
+        ((0.9, 0.05, 0.9, 0.3, 0.1), 24 / 17, 1),  # both below guessing
+        ((0.9, 0.89, 0.9, 0.5, 0.1), 80, 2),  # a tiny loss
     ],
 )
-def test_edges_of_phi(figures, expected):
-    assert phi(*figures) == pytest.approx(expected)
+def test_edges_of_phi(figures, uncut, bounded):
+    assert phi(*figures) == pytest.approx(uncut, nan_ok=True)
+    assert bounded_phi(*figures) == pytest.approx(bounded)
 
 
-def test_phi_takes_shares():
-    with pytest.raises(ValueError, match="'acc_orig' of phi"):
-        phi(90, 0.5, 0.9, 0.5, 0.1)
+@pytest.mark.parametrize("function", [phi, bounded_phi])
+def test_phi_takes_shares(function):
+    with pytest.raises(ValueError, match=f"'acc_orig' of {function.__name__}"):
+        function(90, 0.5, 0.9, 0.5, 0.1)
+
+
+# Latents ------------------------------------------------------------------------------
+
+
+def test_hoyer_sparsity_is_equation_17():
+    latents = np.random.default_rng(0).normal(size=(50, 4)) * [1, 10, 0.1, 3]
+    y = latents / latents.std(axis=0, ddof=1)
+    by_hand = [(2 - abs(row).sum() / (row @ row) ** 0.5) / (2 - 1) for row in y]
+    assert hoyer_sparsity(latents) == pytest.approx(np.mean(by_hand))
+    assert hoyer_sparsity(latents * [5, 1, 1, 1]) == pytest.approx(np.mean(by_hand))
+    assert hoyer_sparsity([[1, 1], [-1, 1], [1, -1]]) == pytest.approx(0)
+    # A latent that never changes is no use of it, however large.
+    constant = np.column_stack([[1.0, -1.0, 2.0], np.full(3, 9.0)])
+    assert hoyer_sparsity(constant) == 1
+    with pytest.raises(ValueError, match="differ between rows"):
+        hoyer_sparsity(np.ones((3, 2)))
+    for bad in (np.ones(3), np.ones((3, 1)), [[math.nan, 1.0]]):
+        with pytest.raises(ValueError, match="finite latents of shape"):
+            hoyer_sparsity(bad)

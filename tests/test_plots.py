@@ -78,6 +78,18 @@ def test_plot_roc_draws_curve_diagonal_and_cap():
         plots.plot_roc([])
 
 
+def test_plot_precision_draws_guessing_and_a_curve_per_attack():
+    result = attack_result("one", [[3.0, 2.0], [2.5, 1.0, 0.5, 0.0]])
+    axes = plots.plot_precision([result, result])
+    guess, curve, _ = axes.lines
+    np.testing.assert_allclose(guess.get_ydata(), 1 / 3)
+    np.testing.assert_allclose(curve.get_xdata(), result.precision_recall()[1])
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels[:2] == ["guessing", "one (average precision 0.833)"]
+    with pytest.raises(ValueError, match="results must hold"):
+        plots.plot_precision([])
+
+
 @pytest.mark.parametrize(
     ("times", "labels"),
     [

@@ -25,6 +25,12 @@ Dependence
 `association_distance`      `AssociationDistance` between two of them
 =========================== ======================================================
 
+Latents
+
+=========================== ======================================================
+`hoyer_sparsity`            float, how few latents differ from 0 in a record
+=========================== ======================================================
+
 Utility
 
 =========================== ======================================================
@@ -44,6 +50,7 @@ Attacks
 `logan_attack`              `AttackResult`, on that and reference rows
 `closest_record`            `ClosestRecord`, a sanity check, no measure of privacy
 `phi`                       float, relative trade-off of privacy and accuracy
+`bounded_phi`               float, the same cut to [0, 2]
 =========================== ======================================================
 
 All of it on one page
@@ -90,7 +97,8 @@ from dpgenerative.metrics.fidelity import (
 from dpgenerative.metrics.membership import AttackResult
 from dpgenerative.metrics.reporting import Report, report
 from dpgenerative.metrics.scorer import make_synthesis_scorer
-from dpgenerative.metrics.tradeoff import phi
+from dpgenerative.metrics.sparsity import hoyer_sparsity
+from dpgenerative.metrics.tradeoff import bounded_phi, phi
 from dpgenerative.metrics.utility import (
     default_classifiers,
     default_regressors,
@@ -100,8 +108,8 @@ from dpgenerative.metrics.utility import (
 __all__ = [
     "AssociationDistance", "AttackResult", "ClosestRecord", "KendallDistance",
     "LogLikelihood", "MarginalDistance", "Report", "SDMetricsScore",
-    "association_distance", "association_matrix", "closest_record",
-    "default_classifiers", "default_regressors", "domias_attack",
+    "association_distance", "association_matrix", "bounded_phi", "closest_record",
+    "default_classifiers", "default_regressors", "domias_attack", "hoyer_sparsity",
     "independence_baseline", "kendall_tau_distance", "kendall_tau_matrix",
     "likelihood_attack", "log_likelihood", "logan_attack", "make_synthesis_scorer",
     "marginal_distance", "monte_carlo_attack", "phi", "reconstruction_attack", "report",

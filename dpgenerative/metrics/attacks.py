@@ -85,19 +85,21 @@ def reconstruction_attack(
     ----------
     reconstruct : callable
         Takes rows and returns one reconstruction of each, with the same shape and
-        columns, from latents sampled anew at every call.
-    members, non_members : DataFrame or ndarray of shape (n, p)
-        Rows of the training table, and rows that were held out.
+        columns, from latents sampled anew at every call: of a fitted autoencoder of
+        this package ``partial(synthesizer.reconstruct, sampled=True)``.
+    members, non_members : DataFrame or ndarray of shape (n, ...)
+        Rows of the training table, and rows that were held out; as many of each as
+        published, so that guessing has an average precision of 1/2.
     n_draws : int, default=300
-        Number N of reconstructions per record.
+        Number N of reconstructions per record; 300 as published.
     distance : {"mse", "ssim", "mixed"} or callable, default="mse"
         "mse": mean squared difference of numbers. "ssim": one minus the structural
-        similarity of grey images with values in [0, 1] and shape `image_shape`.
+        similarity of grey images, of bytes or with values in [0, 1]. Both as published.
         "mixed", for tables: number of differing levels plus squared differences of
         ranks. A callable takes rows and reconstructions and returns one distance per
         row.
     image_shape : (int, int), optional
-        Height and width, for "ssim".
+        Height and width, for "ssim"; None reads them from arrays that are not flat.
     privacy : sequence of (epsilon, delta), optional
         Guarantee of the attacked model, such as ``synthesizer.privacy_.curve()``.
     verbose : bool, default=False
@@ -144,10 +146,13 @@ def _measure(
     if distance == "mse":
         return lambda one, other: ((_array(one) - _array(other)) ** 2).mean(1)
     if distance == "ssim":
-        if image_shape is None:
+        shape = image_shape or np.shape(members)[-2:]
+        if image_shape is None and np.ndim(members) < 3:
             raise ValueError(f"{owner} needs image_shape with distance='ssim'.")
-        shape = image_shape
-        return lambda x, y: 1 - structural_similarity(_array(x), _array(y), shape)
+        largest = 255.0 if getattr(members, "dtype", None) == np.uint8 else 1.0
+        return lambda x, y: (
+            1 - structural_similarity(_array(x), _array(y), shape, data_range=largest)
+        )
     if not isinstance(members, pd.DataFrame):
         raise TypeError(f"{owner} takes DataFrames with distance='mixed'.")
     embed = Embedding(pd.concat([members, non_members]))
@@ -498,7 +503,7 @@ def _one_hot(tables: Sequence[Points]) -> list[np.ndarray]:
 
 
 def _array(rows: Rows) -> np.ndarray:
-    return np.asarray(rows, dtype=float)
+    return np.asarray(rows, dtype=float).reshape(len(rows), -1)
 
 
 def _disjoint(**tables: Rows) -> list[Rows]:
@@ -523,9 +528,9 @@ def _alike(first: Rows, other: Rows, names: tuple[str, str]) -> Rows:
     if isinstance(first, pd.DataFrame):
         return aligned(first, other, names)
     shapes = np.shape(first), np.shape(other)
-    if any(len(s) != 2 or 0 in s for s in shapes) or shapes[0][1] != shapes[1][1]:
+    if any(len(s) < 2 or 0 in s for s in shapes) or shapes[0][1:] != shapes[1][1:]:
         raise ValueError(
-            f"{names[0]} and {names[1]} must be tables of one width; got shapes "
+            f"{names[0]} and {names[1]} must have rows of one shape; got shapes "
             f"{shapes[0]} and {shapes[1]}."
         )
     return other
@@ -533,7 +538,8 @@ def _alike(first: Rows, other: Rows, names: tuple[str, str]) -> Rows:
 
 def _row_keys(rows: Rows) -> np.ndarray:
     """Return a hash of each row: equal for equal rows, whatever their dtypes."""
-    frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(np.asarray(rows))
+    is_frame = isinstance(rows, pd.DataFrame)
+    frame = rows if is_frame else pd.DataFrame(np.reshape(rows, (len(rows), -1)))
     plain = {
         j: as_floats(column) if is_number(column) else column.astype(object).astype(str)
         for j, (_, column) in enumerate(frame.items())

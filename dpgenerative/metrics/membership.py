@@ -25,7 +25,12 @@ import numpy as np
 import pandas as pd
 from scipy.integrate import trapezoid
 from scipy.stats import norm, rankdata
-from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
+from sklearn.metrics import (
+    average_precision_score,
+    precision_recall_curve,
+    roc_auc_score,
+    roc_curve,
+)
 
 from dpgenerative._intervals import clopper_pearson, epsilon_of_rates
 from dpgenerative._validation import check_number
@@ -67,7 +72,7 @@ class AttackResult:
     ----------
     name : str
     scores : ndarray of shape (n,)
-        Larger for records that look like members.
+        Larger for records that look like members; `attack_result` makes them ranks.
     members : ndarray of bool, shape (n,)
         Which records are members.
     privacy : tuple of (epsilon, delta) or None
@@ -96,7 +101,10 @@ class AttackResult:
 
     @property
     def average_precision(self) -> Rate:
-        """Average precision; the share of members for guessing."""
+        """Average precision, area under `precision_recall`; guessing: members' share.
+
+        It depends on that share. Published figures have as many members as others.
+        """
         value = float(average_precision_score(self.members, self.scores))
         cap = math.nan
         if self.privacy:
@@ -109,6 +117,19 @@ class AttackResult:
         """Return false and true positive rates at every threshold, both ascending."""
         fpr, tpr, _ = roc_curve(self.members, self.scores, drop_intermediate=False)
         return fpr, tpr
+
+    def precision_recall(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the precision-recall curve, with thresholds in the units of `scores`.
+
+        Returns
+        -------
+        precision, recall : ndarray of shape (n_thresholds + 1,)
+            Of accusing all records that score at least the threshold, recall
+            descending; the last point, (1, 0), accuses nobody.
+        thresholds : ndarray of shape (n_thresholds,)
+            Distinct scores, ascending.
+        """
+        return precision_recall_curve(self.members, self.scores)
 
     def tpr_at(self, fpr: float) -> Rate:
         """Return the true positive rate at a false positive rate of at most `fpr`.

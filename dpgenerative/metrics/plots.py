@@ -12,6 +12,7 @@ name                 draws
 `plot_association`   a heat map of the associations between columns
 `plot_utility`       scores of models trained on real and on synthetic rows
 `plot_roc`           ROC curves of attacks on log axes, and what the guarantee rules out
+`plot_precision`     precision of attacks over recall
 ==================== ===============================================================
 
 Pictures of the synthetic table alone are as public as it is; all others show facts
@@ -287,9 +288,7 @@ def plot_roc(
     ValueError
         When there is no result.
     """
-    several = [results] if isinstance(results, AttackResult) else list(results)
-    if not several:
-        raise ValueError("results must hold an AttackResult; got none.")
+    several = _several(results)
     least = 1 / max(len(each.scores) for each in several)
     with matplotlib.style.context(
         [_STYLE, {"axes.spines.left": True, "ytick.major.size": 2}]
@@ -311,6 +310,50 @@ def plot_roc(
     return axes
 
 
+def plot_precision(
+    results: AttackResult | Sequence[AttackResult], ax: Axes | None = None
+) -> Axes:
+    """Draw the precision of attacks over their recall.
+
+    Guessing keeps the share of members among the attacked records at every recall.
+
+    Parameters
+    ----------
+    results : AttackResult or sequence of AttackResult
+        One curve each; guessing is drawn for the first.
+    ax : Axes, optional
+        Where to draw. None: a figure of its own, reached as the axes' `figure`.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ValueError
+        When there is no result.
+    """
+    several = _several(results)
+    with matplotlib.style.context(
+        [_STYLE, {"axes.spines.left": True, "ytick.major.size": 2}]
+    ):
+        axes = _own_axes((4.4, 4.2)) if ax is None else ax
+        axes.axhline(several[0].members.mean(), color=_DOT, lw=0.8, ls="--",
+                     label="guessing")  # fmt: skip
+        for i, each in enumerate(several):
+            precision, recall, _ = each.precision_recall()
+            value = each.average_precision.value
+            axes.step(
+                recall, precision, where="post", color=_CURVES[i % len(_CURVES)],
+                linewidth=1.4, label=f"{each.name} (average precision {value:.3f})",
+            )  # fmt: skip
+        axes.set(xlim=(0, 1), ylim=(0, 1.02))
+        axes.set_xlabel("recall: share of used rows accused")
+        axes.set_ylabel("precision: share of accused rows that were used")
+        axes.legend(loc="lower left")
+    return axes
+
+
 def model_name(name: str) -> str:
     """Return what to call a model: the defaults of `tstr` in words."""
     return _MODELS.get(name, name.replace("_", " "))
@@ -325,6 +368,13 @@ def mean_scores(scores: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     """Return a row per model, and a column per score and table trained on."""
     by = ["model", "trained_on"]
     return scores.groupby(by, sort=False)[names].mean().unstack()
+
+
+def _several(results: AttackResult | Sequence[AttackResult]) -> list[AttackResult]:
+    several = [results] if isinstance(results, AttackResult) else list(results)
+    if not several:
+        raise ValueError("results must hold an AttackResult; got none.")
+    return several
 
 
 def _own_axes(size: tuple[float, float]) -> Axes:

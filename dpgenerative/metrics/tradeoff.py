@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from dpgenerative._validation import check_number
 
 
@@ -13,12 +15,12 @@ def phi(
     acc_base: float,
     atk_base: float = 0.5,
 ) -> float:
-    """Return the relative privacy-accuracy trade-off of a private model.
+    """Return the relative privacy-accuracy trade-off of a private model, as published.
 
-    With the relative gain in privacy ``(atk_orig - atk_eps) / (atk_orig - atk_base)``
-    and the relative loss of accuracy ``(acc_orig - acc_eps) / (acc_orig - acc_base)``,
-    both clipped to [0, 1], phi is gain over loss, at most 2. Above 1, the attack has
-    lost more of its advantage than the model; below 1, less.
+    The relative gain in privacy ``(atk_orig - atk_eps) / (atk_orig - atk_base)`` over
+    the relative loss of accuracy ``(acc_orig - acc_eps) / (acc_orig - acc_base)``.
+    Above 1, the attack has lost more of its advantage than the model; below 1, less;
+    below 0, the attack has become stronger.
 
     Parameters
     ----------
@@ -33,6 +35,67 @@ def phi(
 
     Returns
     -------
+    float
+        2 where accuracy did not fall, the bound of the paper. NaN where the attack had
+        no advantage over guessing, or accuracy fell from no better than guessing: then
+        there is nothing to share out. No other value is cut: a small loss makes phi
+        large.
+
+    Raises
+    ------
+    ValueError
+        When an argument lies outside [0, 1].
+
+    See Also
+    --------
+    bounded_phi : Cut to [0, 2], and defined everywhere.
+
+    References
+    ----------
+    Bernau, Robl and Kerschbaum, "Assessing Differentially Private Variational
+    Autoencoders under Membership Inference" (2022), equation (2).
+
+    Examples
+    --------
+    >>> phi(acc_orig=0.9, acc_eps=0.5, atk_orig=1.0, atk_eps=0.875, acc_base=0.1)
+    0.5
+
+    Accuracy below guessing is a loss of more than all:
+
+    >>> phi(acc_orig=0.9, acc_eps=0.0, atk_orig=1.0, atk_eps=0.5, acc_base=0.3)
+    0.6666666666666666
+    """
+    _check_shares("phi", locals())
+    if atk_orig <= atk_base:
+        return math.nan
+    if acc_eps >= acc_orig:
+        return 2.0
+    if acc_orig <= acc_base:
+        return math.nan
+    gain = (atk_orig - atk_eps) / (atk_orig - atk_base)
+    return gain / ((acc_orig - acc_eps) / (acc_orig - acc_base))
+
+
+def bounded_phi(
+    acc_orig: float,
+    acc_eps: float,
+    atk_orig: float,
+    atk_eps: float,
+    acc_base: float,
+    atk_base: float = 0.5,
+) -> float:
+    """Return `phi` of gain and loss that are each cut to [0, 1], at most 2.
+
+    A figure for tables of many runs: no accident of a run below guessing, or of a tiny
+    loss, outweighs the others.
+
+    Parameters
+    ----------
+    acc_orig, acc_eps, atk_orig, atk_eps, acc_base, atk_base : float in [0, 1]
+        As in `phi`.
+
+    Returns
+    -------
     float in [0, 2]
 
     Raises
@@ -42,32 +105,26 @@ def phi(
 
     Notes
     -----
-    Edge cases: the loss is 0 if accuracy did not fall, or was no better than guessing
-    (``acc_orig <= acc_base``); the gain is 0 if the attack did not weaken, or was no
-    better than guessing (``atk_orig <= atk_base``). Some gain for no loss is 2, no gain
-    for some loss is 0, no gain for no loss is 1.
-
-    References
-    ----------
-    Bernau, Robl and Kerschbaum, "Assessing Differentially Private Variational
-    Autoencoders under Membership Inference" (2022), equation (2); it bounds phi at 2
-    where accuracy does not fall, and leaves no gain for no loss open.
+    The loss is 0 if accuracy did not fall, or was no better than guessing; the gain is
+    0 if the attack did not weaken, or was no better than guessing. Some gain for no
+    loss is 2, no gain for some loss is 0, no gain for no loss is 1.
 
     Examples
     --------
-    >>> phi(acc_orig=0.9, acc_eps=0.8, atk_orig=0.9, atk_eps=0.5, acc_base=0.1)
+    >>> bounded_phi(acc_orig=0.9, acc_eps=0.8, atk_orig=0.9, atk_eps=0.5, acc_base=0.1)
     2.0
-    >>> phi(acc_orig=0.9, acc_eps=0.5, atk_orig=1.0, atk_eps=0.875, acc_base=0.1)
-    0.5
     """
-    given = locals().copy()
-    for name, value in given.items():
-        check_number("phi", name, value, low=0, high=1, closed="both")
+    _check_shares("bounded_phi", locals())
     gain = _share(atk_orig - atk_eps, atk_orig - atk_base)
     loss = _share(acc_orig - acc_eps, acc_orig - acc_base)
     if loss == 0:
         return 2.0 if gain > 0 else 1.0
     return min(2.0, gain / loss)
+
+
+def _check_shares(owner: str, given: dict[str, float]) -> None:
+    for name, value in given.items():
+        check_number(owner, name, value, low=0, high=1, closed="both")
 
 
 def _share(part: float, whole: float) -> float:

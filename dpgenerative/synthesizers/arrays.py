@@ -323,7 +323,9 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
             self._model.decode(z, torch_generator(cells)).numpy()
         )
 
-    def reconstruct(self, X: Any, y: Any = None, random_state: Any = None) -> Any:
+    def reconstruct(
+        self, X: Any, y: Any = None, random_state: Any = None, *, sampled: bool = False
+    ) -> Any:
         """Draw an array from the decoder at every array's posterior mean; not private.
 
         Parameters
@@ -332,12 +334,15 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         y : None
             Ignored, for scikit-learn.
         random_state : int, RandomState instance or None, default=None
+        sampled : bool, default=False
+            Decode a draw from every array's posterior in place of its mean.
 
         Returns
         -------
         ndarray of shape (n_samples, ...)
         """
-        return self.decode(self.encode(X, y), random_state)
+        latents = self._encoded(X, y, random_state, sampled)
+        return self.decode(latents, random_state)
 
     # What is read ---------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from dpgenerative.privacy.latents import Refinement, release_distribution
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.steps import Divergence, Objective
-from dpgenerative.synthesizers.base import Synthesizer
+from dpgenerative.synthesizers.base import Synthesizer, as_seed
 
 PRIORS: dict[str, Callable[[int], Prior]] = {
     "normal": NormalPrior,
@@ -319,11 +319,25 @@ class LatentMethods(Synthesizer):
         -------
         ndarray of shape (n_samples, latent_dim)
         """
+        return self._posterior(X, y)[0]
+
+    def _posterior(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return means and standard deviations of every row's latents."""
         check_is_fitted(self)
         codes = torch.from_numpy(self._transformer.encode(self._joined(X, y)))
         with torch.no_grad():
-            mean, _ = self._model.encode(codes)
-        return mean.numpy()
+            mean, log_variance = self._model.encode(codes)
+        return mean.numpy(), (log_variance / 2).exp().numpy()
+
+    def _encoded(self, X: Any, y: Any, random_state: Any, sampled: bool) -> np.ndarray:
+        """Return every row's posterior mean, or a draw from its posterior."""
+        mean, std = self._posterior(X, y)
+        if not sampled:
+            return mean
+        # The third stream: `decode` takes the first two of the same seed.
+        stream = np.random.SeedSequence(as_seed(random_state)).spawn(3)[2]
+        noise = np.random.default_rng(stream).standard_normal(mean.shape, np.float32)
+        return np.asarray(mean + std * noise)
 
     def _points(self, Z: Any) -> Tensor:
         """Return points of the latent space, or say what does not fit."""

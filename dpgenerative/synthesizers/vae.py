@@ -338,7 +338,9 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
         codes = self._model.decode(z, torch_generator(cells), told).numpy()
         return self._restored(codes, np.random.default_rng(places), labels)
 
-    def reconstruct(self, X: Any, y: Any = None, random_state: Any = None) -> Any:
+    def reconstruct(
+        self, X: Any, y: Any = None, random_state: Any = None, *, sampled: bool = False
+    ) -> Any:
         """Draw a row from the decoder at every row's posterior mean; not private.
 
         Constraints of the schema are not enforced. With a `conditional` column, rows
@@ -350,13 +352,15 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
         y : array-like of shape (n_samples,), optional
             Needed where y was fitted.
         random_state : int, RandomState instance or None, default=None
+        sampled : bool, default=False
+            Decode a draw from every row's posterior in place of its mean.
 
         Returns
         -------
         X : DataFrame or ndarray of shape (n_samples, n_features)
             As `sample` returns it; ``(X, y)`` where y was fitted too.
         """
-        latents = torch.from_numpy(self.encode(X, y))
+        latents = torch.from_numpy(self._encoded(X, y, random_state, sampled))
         labels = None
         if self.conditional is not None:
             labels = self._joined(X, y)[self.conditional]
