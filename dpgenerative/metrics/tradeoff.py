@@ -62,8 +62,8 @@ def phi(
 
     Accuracy below guessing is a loss of more than all:
 
-    >>> phi(acc_orig=0.9, acc_eps=0.0, atk_orig=1.0, atk_eps=0.5, acc_base=0.3)
-    0.6666666666666666
+    >>> phi(acc_orig=1.0, acc_eps=0.0, atk_orig=1.0, atk_eps=0.5, acc_base=0.5)
+    0.5
     """
     _check_shares("phi", locals())
     if atk_orig <= atk_base:
