@@ -3,8 +3,6 @@
 What stands here is imported where it is first used: torch and its like take seconds.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,5 @@
 """Files that are written completely or not at all."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

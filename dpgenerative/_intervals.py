@@ -1,7 +1,5 @@
 """Exact bounds of shares, and of the epsilon that two shares need."""
 
-from __future__ import annotations
-
 import math
 
 from scipy.stats import beta

@@ -1,7 +1,5 @@
 """Progress bars in terminals and notebooks."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any

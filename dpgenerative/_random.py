@@ -8,8 +8,6 @@ of gradients by 64). Where noise is "reproducible" all of them follow `random_st
 and the guarantee is given up towards whoever knows the seed.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping
@@ -179,7 +177,7 @@ class Streams:
                 generator.bit_generator.state = value
 
     @classmethod
-    def create(cls, random_state: int | None, noise: str, device: str) -> Streams:
+    def create(cls, random_state: int | None, noise: str, device: str) -> "Streams":
         """Open all streams of one fit.
 
         Parameters

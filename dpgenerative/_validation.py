@@ -1,7 +1,5 @@
 """Checks of parameters; every message is made of public facts."""
 
-from __future__ import annotations
-
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence

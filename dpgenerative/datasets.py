@@ -28,8 +28,6 @@ for the occupations. The last is a number of at most 12 x 12 / 0.5. The target i
 affairs, usually read as the question whether it is above zero.
 """
 
-from __future__ import annotations
-
 from sklearn.utils import Bunch
 
 from dpgenerative.tables.column import Column

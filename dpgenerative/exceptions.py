@@ -1,7 +1,5 @@
 """Errors and warnings of the package; their texts depend on public facts only."""
 
-from __future__ import annotations
-
 
 class InfeasibleBudgetError(ValueError):
     """The budget cannot pay for what was asked; the text says what to change."""

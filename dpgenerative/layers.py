@@ -1,7 +1,5 @@
 """Layers whose per-example gradients have closed forms (`privacy.gradients`)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -59,7 +57,7 @@ class MaskedLinear(nn.Module):
     @classmethod
     def dense(
         cls, n_in: int, n_out: int, generator: torch.Generator | None = None
-    ) -> MaskedLinear:
+    ) -> "MaskedLinear":
         """Build an ordinary linear layer."""
         zeros_in = torch.zeros(n_in, dtype=torch.long)
         zeros_out = torch.zeros(n_out, dtype=torch.long)

@@ -236,7 +236,7 @@ def test_noise_without_a_seed_goes_on_where_it_stood(path):
 def test_a_state_is_written_no_more_often_than_said(path, monkeypatch):
     monkeypatch.setattr(checkpoint, "EVERY", 3600.0)
     states = []
-    monkeypatch.setattr(checkpoint, "write", lambda *args: states.append(args))
+    monkeypatch.setattr(manifest, "write", lambda *args: states.append(args))
     flow().fit(ROWS, checkpoint=path)
     assert len(states) == 1
     monkeypatch.setattr(checkpoint, "EVERY", 0.0)

@@ -109,7 +109,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(measuring, "tstr", few_models)
     monkeypatch.setattr(page_module, "_svg", lambda axes: "data:,")
     for name in ("plot_marginal", "plot_association"):
-        monkeypatch.setattr(page_module, name, lambda *args, **options: None)
+        monkeypatch.setattr(page_module.plots, name, lambda *args, **options: None)
 
 
 class Structure(HTMLParser):

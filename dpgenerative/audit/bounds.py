@@ -1,7 +1,5 @@
 """From how often an adversary was right to a lower bound on epsilon."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

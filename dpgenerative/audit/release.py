@@ -1,7 +1,5 @@
 """What a fit leaves behind, with a row of the worst values and without."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

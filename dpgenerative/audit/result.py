@@ -1,7 +1,5 @@
 """What an audit found, and what all audits check and record."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

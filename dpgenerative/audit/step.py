@@ -1,7 +1,5 @@
 """One gradient step, with and without a row that moves it as far as it may."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,16 +10,8 @@ from torch import Tensor, nn
 
 from dpgenerative._intervals import least_share
 from dpgenerative._random import Streams
+from dpgenerative.audit import result
 from dpgenerative.audit.bounds import least_mu, steps_epsilon
-from dpgenerative.audit.result import (
-    GAIN,
-    AuditResult,
-    check,
-    check_counts,
-    check_steps,
-    flat,
-    streams_of,
-)
 from dpgenerative.fitting.fit import PrivateFit
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy.noise import Mechanisms
@@ -40,7 +30,7 @@ def audit_mechanism(
     n_trials: int = 20_000,
     confidence: float = 0.95,
     random_state: int | None = None,
-) -> AuditResult:
+) -> result.AuditResult:
     """Play the one-step distinguishing game with a configuration's own noise.
 
     In either world one gradient is computed by `PrivateGradient`, at the clipping, the
@@ -97,11 +87,11 @@ def audit_mechanism(
     True
     """
     owner = "audit_mechanism"
-    check(owner, estimator, confidence, random_state)
-    check_counts(owner, n_rows=n_rows, n_trials=n_trials)
-    streams = streams_of(estimator, random_state, "cpu")
+    result.check(owner, estimator, confidence, random_state)
+    result.check_counts(owner, n_rows=n_rows, n_trials=n_trials)
+    streams = result.streams_of(estimator, random_state, "cpu")
     fit, plan = _fit_and_plan(estimator, n_rows, streams)
-    check_steps(owner, plan)
+    result.check_steps(owner, plan)
     worlds = _Worlds(fit, plan)
     without, noisy_without = worlds.draws(False, n_trials)
     with_row, noisy_with_row = worlds.draws(True, n_trials)
@@ -110,7 +100,7 @@ def audit_mechanism(
     correct = int((noisy_with_row @ line > middle).sum())
     correct += int((noisy_without @ line <= middle).sum())
     accuracy = least_share(correct, 2 * n_trials, confidence)
-    return AuditResult(
+    return result.AuditResult(
         "One step",
         steps_epsilon(least_mu(accuracy), plan),
         float(confidence),
@@ -152,10 +142,10 @@ class _Repeated(Mechanisms):
     def gradient(
         self, sums: Sequence[Tensor], stds: Sequence[float], **stated: Any
     ) -> list[Tensor]:
-        self.exact.append(flat(sums))
+        self.exact.append(result.flat(sums))
         for _ in range(self.n):
             released = super().gradient(sums, stds, **stated)
-            self.noisy.append(flat(released))
+            self.noisy.append(result.flat(released))
         return released
 
 
@@ -180,7 +170,7 @@ class _Worlds:
         self.variances = np.repeat(np.square(list(stds.values())), sizes)
 
     def _objective(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        latents = self.layer(torch.full((len(rows), 1), GAIN))[:, :1]
+        latents = self.layer(torch.full((len(rows), 1), result.GAIN))[:, :1]
         own = torch.where(rows == self.n_others, 1e3, -1.0)
         return own * latents[:, 0], latents
 

@@ -1,7 +1,5 @@
 """Whole trainings, with canaries that may or may not take part."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,21 +12,7 @@ from torch import Tensor
 
 from dpgenerative._intervals import least_share
 from dpgenerative._random import Streams
-from dpgenerative.audit.bounds import (
-    ideal_guesses,
-    least_mu,
-    one_run_bound,
-    run_epsilon,
-)
-from dpgenerative.audit.result import (
-    GAIN,
-    AuditResult,
-    check,
-    check_counts,
-    check_steps,
-    flat,
-    streams_of,
-)
+from dpgenerative.audit import bounds, result
 from dpgenerative.fitting.fit import PrivateFit, Released
 from dpgenerative.fitting.recipe import ModelRecipe, Scale
 from dpgenerative.layers import MaskedLinear
@@ -47,7 +31,7 @@ def audit_training(
     n_runs: int = 1,
     confidence: float = 0.95,
     random_state: int | None = None,
-) -> AuditResult:
+) -> result.AuditResult:
     """Hide canaries in trainings and guess from their gradients which took part.
 
     The configuration's own model is trained on the table by the package's own training,
@@ -102,35 +86,35 @@ def audit_training(
     Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", 2023.
     """
     owner = "audit_training"
-    check(owner, estimator, confidence, random_state)
-    check_counts(owner, n_canaries=n_canaries, n_runs=n_runs)
+    result.check(owner, estimator, confidence, random_state)
+    result.check_counts(owner, n_canaries=n_canaries, n_runs=n_runs)
     device = estimator._device()
-    streams = streams_of(estimator, random_state, device)
+    streams = result.streams_of(estimator, random_state, device)
     coins = np.random.default_rng(random_state)
     data = estimator._prepare(X, y)
     fit = estimator._private_fit(data.domain, streams, device)
-    check_steps(owner, fit.plan(len(data.rows) + math.ceil(n_canaries / 2)))
+    result.check_steps(owner, fit.plan(len(data.rows) + math.ceil(n_canaries / 2)))
     runs = _Trainings.of(fit, data.rows, n_canaries)
     included = coins.random((n_runs, n_canaries)) < 0.5
     scores = np.stack([runs.scores(row) for row in included])
     plan = runs.released.plan
     if n_canaries == 1:
         correct = int(((scores > 0) == included).sum())
-        bound = run_epsilon(least_share(correct, n_runs, confidence), plan)
+        bound = bounds.run_epsilon(least_share(correct, n_runs, confidence), plan)
         ideal = ndtr(0.5 / gaussian_multiplier(plan.epsilon, plan.delta))
         least = least_share(int(n_runs * ideal), n_runs, confidence)
-        mu = least_mu(least)
+        mu = bounds.least_mu(least)
         best = gaussian_epsilon(1 / mu, plan.delta) if mu > 0 else 0.0
         name = "Repeated trainings"
     else:
         total = included.size
-        r, best = ideal_guesses(total, plan.epsilon, plan.delta, confidence)
+        r, best = bounds.ideal_guesses(total, plan.epsilon, plan.delta, confidence)
         order = np.argsort(scores, axis=None, kind="stable")
         told = included.ravel()[order]
         correct = int((~told[: r // 2]).sum() + told[total - r // 2 :].sum())
-        bound = one_run_bound(total, r // 2 * 2, correct, plan.delta, confidence)
+        bound = bounds.one_run_bound(total, r // 2 * 2, correct, plan.delta, confidence)
         name = "One training" if n_runs == 1 else "Trainings with many canaries"
-    return AuditResult(
+    return result.AuditResult(
         name, bound, float(confidence), plan.epsilon, plan.delta, best, included.size
     )
 
@@ -149,7 +133,7 @@ class _Witness(Mechanisms):
     ) -> list[Tensor]:
         released = super().gradient(sums, stds, **stated)
         self.std = stds[self.place]
-        self.seen.append(flat([released[self.place]]))
+        self.seen.append(result.flat([released[self.place]]))
         return released
 
 
@@ -201,8 +185,8 @@ class _CanaryRecipe(ModelRecipe):
             late = rows >= n
             losses, latents = own(torch.where(late, 0, rows))
             marks = torch.zeros(len(rows), self.n_canaries, device=device)
-            marks[late, places[rows[late] - n]] = GAIN
-            loss = GAIN * model.canaries(marks)[:, 0]
+            marks[late, places[rows[late] - n]] = result.GAIN
+            loss = result.GAIN * model.canaries(marks)[:, 0]
             return torch.where(late, loss, losses), latents
 
         return objective
@@ -221,7 +205,7 @@ class _Trainings:
     size: float
 
     @classmethod
-    def of(cls, fit: PrivateFit, rows: Any, n_canaries: int) -> _Trainings:
+    def of(cls, fit: PrivateFit, rows: Any, n_canaries: int) -> "_Trainings":
         """Release the marginals, and measure what one canary adds to its gradient."""
         fit = replace(fit, recipe=_CanaryRecipe(fit.recipe, n_canaries))
         released = fit.release(rows, len(rows) + math.ceil(n_canaries / 2))

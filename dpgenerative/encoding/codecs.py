@@ -4,8 +4,6 @@ A codec holds released masses and public facts alone. What `encode` and `positio
 return of private rows is private.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Counts of a tree of intervals are joined by weighted least squares (Hay et al. 2010).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 
@@ -140,7 +138,7 @@ class Interval(Estimate):
     start: int
     stop: int
     supposed: float
-    halves: list[Interval] = field(default_factory=list)
+    halves: list["Interval"] = field(default_factory=list)
 
     @property
     def width(self) -> int:
@@ -173,7 +171,7 @@ class Interval(Estimate):
                     half.gather()
                     half.halves = []
 
-    def leaves(self) -> list[Interval]:
+    def leaves(self) -> list["Interval"]:
         """Return the intervals that were not halved, in order."""
         if not self.halves:
             return [self]
@@ -223,7 +221,7 @@ class Partition:
     heavy: np.ndarray
     missing: np.ndarray
 
-    def cut_evenly(self, ends: np.ndarray, most: float) -> Partition:
+    def cut_evenly(self, ends: np.ndarray, most: float) -> "Partition":
         """Cut intervals of more than `most` rows into even pieces.
 
         Nothing is counted: pieces share the rows as positions inside the interval did.

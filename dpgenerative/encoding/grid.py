@@ -4,8 +4,6 @@ Edges follow from the bounds of a column alone. Where bounds are unknown, they a
 sought among public ends: signed powers of two for numbers, years for instants.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
@@ -45,7 +43,7 @@ class Line:
     origin: float | None
 
     @classmethod
-    def of(cls, column: Column) -> Line:
+    def of(cls, column: Column) -> "Line":
         """Return the scale of a column with bounds."""
         low, high = ends_of(column)
         if column.kind == "datetime":

@@ -7,8 +7,6 @@ increments, follow from the schema alone. Nothing is released here; the incremen
 private rows are private.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -132,7 +130,7 @@ class Increment:
     least: float
 
     @classmethod
-    def fitted(cls, low: Column, high: Column, dtype: Any, strict: bool) -> Increment:
+    def fitted(cls, low: Column, high: Column, dtype: Any, strict: bool) -> "Increment":
         """Return the rule for columns of which the second may have open bounds."""
         lower, upper = (0.0, 0.0) if high.lower is None else grid.ends_of(high)
         half = 0.0 if high.step is None else 0.5
@@ -151,7 +149,7 @@ class Increment:
         high = self.whole.column
         return scale(self.low, high) == 1 and self.low.step == high.step
 
-    def completed(self, increments: Column) -> Increment:
+    def completed(self, increments: Column) -> "Increment":
         """Return the rule with what follows from the increments that were released."""
         dtype = self.whole.dtype
         high = replace(self.whole.column, nullable=increments.nullable)

@@ -19,8 +19,6 @@ joined by weighted least squares (`estimates`). Intervals that hold many numbers
 are then cut into even pieces, uncounted.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -31,13 +29,6 @@ import pandas as pd
 
 from dpgenerative.encoding import estimates, grid, values
 from dpgenerative.encoding.codecs import Codec, IntervalCodec, LevelCodec
-from dpgenerative.encoding.estimates import (
-    SEEN_NOISE,
-    UNSEEN,
-    Estimate,
-    Interval,
-    Partition,
-)
 from dpgenerative.encoding.increments import learned_columns
 from dpgenerative.encoding.smoothing import smoothed
 from dpgenerative.privacy.noise import Key, Mechanisms, threshold_for
@@ -197,7 +188,7 @@ class MarginalRelease:
     dtype: Any
     mechanisms: Mechanisms
     n_rows: int
-    total: Estimate
+    total: estimates.Estimate
     std: float
     delta: float
     n_open: int
@@ -223,7 +214,7 @@ class MarginalRelease:
         """Number of rows by all that was counted so far."""
         return max(1.0, self.total.count)
 
-    def _with(self, share: float) -> MarginalRelease:
+    def _with(self, share: float) -> "MarginalRelease":
         """Return a release that spends a share of the budget."""
         return replace(self, std=self.std / math.sqrt(share))
 
@@ -271,10 +262,12 @@ class MarginalRelease:
             counts[shared] = estimates.posterior_mean_counts(
                 noisy[shared], self.std, counts[shared]
             )
-        least = SEEN_NOISE * self.std
+        least = estimates.SEEN_NOISE * self.std
         absent = counts < np.where(shared, min(least, SEEN_SHARE * self._n_told), least)
         absent[-1] &= not column.nullable  # missing values that have a cell occur
-        shares = np.where(absent, UNSEEN, np.maximum(counts, UNSEEN))
+        shares = np.where(
+            absent, estimates.UNSEEN, np.maximum(counts, estimates.UNSEEN)
+        )
         shares /= np.bincount(cells, weights=shares)[cells]
         # A shared cell keeps the rows of its absent levels; so do levels in an order.
         if not column.ordered:
@@ -352,8 +345,8 @@ class MarginalRelease:
         return IntervalCodec(column, self.dtype, masses, edges, single)
 
     def _smooth(
-        self, parts: Partition, pieces: Partition, line: np.ndarray
-    ) -> Partition:
+        self, parts: estimates.Partition, pieces: estimates.Partition, line: np.ndarray
+    ) -> estimates.Partition:
         """Return the pieces of intervals with smooth counts, where noise is large."""
         if self.n_rows > FEW_HALVINGS * self.std:
             return pieces
@@ -372,7 +365,7 @@ class MarginalRelease:
         return replace(pieces, counts=counts)
 
     def _spikes(
-        self, steps: np.ndarray, edges: np.ndarray, parts: Partition
+        self, steps: np.ndarray, edges: np.ndarray, parts: estimates.Partition
     ) -> np.ndarray:
         """Release the value of every heavy interval that most of its rows share."""
         steps = steps[~np.isnan(steps)] + 0.0  # one zero
@@ -385,7 +378,7 @@ class MarginalRelease:
                 single[cell] = step
         return single
 
-    def _split(self, fine: np.ndarray, steps: np.ndarray) -> Partition:
+    def _split(self, fine: np.ndarray, steps: np.ndarray) -> estimates.Partition:
         """Halve a grid where noisy counts say so, then count what came of it."""
         rows = np.sort(steps[~np.isnan(steps)])
         below = np.searchsorted(rows, fine)
@@ -399,8 +392,8 @@ class MarginalRelease:
         n_looks, depth = looks(n_levels, self.n_rows, self.std)
         rough = max(n_looks + nullable, 1) / STRUCTURE_SHARE
         std = self.std * math.sqrt(rough)
-        root = Interval(0, len(fine) - 1, self._n_told)
-        missing = Interval(0, 0, 0.0)
+        root = estimates.Interval(0, len(fine) - 1, self._n_told)
+        missing = estimates.Interval(0, 0, 0.0)
         if nullable:
             noisy = self._counted(exact, std)
             supposed = estimates.project_to_simplex(noisy, self._n_told)
@@ -422,7 +415,7 @@ class MarginalRelease:
         return self._joined(root, missing, least)
 
     def _grow(
-        self, root: Interval, depth: int, below: np.ndarray, least: float,
+        self, root: estimates.Interval, depth: int, below: np.ndarray, least: float,
         variance: float,
     ) -> None:  # fmt: skip
         """Halve all intervals of more than `least` rows up to `depth` times.
@@ -445,7 +438,9 @@ class MarginalRelease:
         for interval in chosen:
             interval.prune(least)
 
-    def _joined(self, root: Interval, missing: Interval, least: float) -> Partition:
+    def _joined(
+        self, root: estimates.Interval, missing: estimates.Interval, least: float
+    ) -> estimates.Partition:
         """Join all counts of a tree; leave out what holds no rows."""
         nullable = bool(self.column.nullable)
         both = np.array([root.gather(), missing.count])[: 1 + nullable]
@@ -462,9 +457,9 @@ class MarginalRelease:
         counts = np.array([leaf.count for leaf in leaves])
         variances = np.array([leaf.variance for leaf in leaves])
         heavy = (np.diff(places) == 1) & (counts > least)
-        return Partition(places, counts, variances, heavy, whole[1:])
+        return estimates.Partition(places, counts, variances, heavy, whole[1:])
 
-    def _occupied(self, leaves: list[Interval]) -> list[Interval]:
+    def _occupied(self, leaves: list[estimates.Interval]) -> list[estimates.Interval]:
         """Return the intervals between the ends of the rows, where bounds were found.
 
         Magnitudes reach beyond the last row; years and continua are left alone.
@@ -484,7 +479,7 @@ def _masses(column: Column, counts: np.ndarray) -> np.ndarray:
     """Return probabilities of cells: none is 0, and 'missing' may be the rarest."""
     least = np.full(len(counts), 0.1)
     if column.nullable:
-        least[-1] = UNSEEN
+        least[-1] = estimates.UNSEEN
     floored = np.maximum(counts, least)
     return floored / floored.sum()
 

@@ -4,8 +4,6 @@ Nothing is released here. The shape, the range and the dtype of the pixels are p
 a value outside the range moves to the nearest end, and a missing one to the lower end.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,7 +58,7 @@ class Pixels:
         """Whether a pixel can be nothing but one end of the range or the other."""
         return self.dtype.kind in "biu" and self.high - self.low == 1
 
-    def read(self, owner: str, X: Any) -> Images:
+    def read(self, owner: str, X: Any) -> "Images":
         """Return images in [0, 1].
 
         Raises
@@ -78,15 +76,15 @@ class Pixels:
             x = x.astype(np.float32).reshape(-1, *self.shape)
         return Images(self, x)
 
-    def encode(self, images: Images) -> np.ndarray:
+    def encode(self, images: "Images") -> np.ndarray:
         """Return what the model sees of images: themselves."""
         return images.values
 
-    def arrays(self, images: Images) -> list[np.ndarray]:
+    def arrays(self, images: "Images") -> list[np.ndarray]:
         """Return all that models may see of images: private."""
         return [images.values]
 
-    def log_within(self, images: Images) -> np.ndarray:
+    def log_within(self, images: "Images") -> np.ndarray:
         """Return what turns densities of [0, 1] into those of the range, (n,)."""
         per_pixel = -math.log(self.high - self.low) if self.has_density else 0.0
         return np.full(len(images), per_pixel * len(self.x_names))

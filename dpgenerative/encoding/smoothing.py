@@ -6,8 +6,6 @@ the density nearby, are normal with one variance, which the counts themselves de
 (empirical Bayes). What comes back is the mean of the pieces given the counts.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 STRENGTHS = 10.0 ** np.arange(-2, 5.1, 0.5)

@@ -11,8 +11,6 @@ What touches rows is `TableTransformer.fit`, where every statistic passes throug
 only what was released.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -71,7 +69,7 @@ class TableTransformer:
         n_bins: int,
         anchored: bool = True,
         with_missing: Collection[Hashable] = (),
-    ) -> TableTransformer:
+    ) -> "TableTransformer":
         """Release the one-way marginals of a table.
 
         Parameters

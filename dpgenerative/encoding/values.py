@@ -1,7 +1,5 @@
 """Values of columns: as numbers, as positions among levels, as keys, as dtypes."""
 
-from __future__ import annotations
-
 import math
 import uuid
 from collections.abc import Hashable, Sequence

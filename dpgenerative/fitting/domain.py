@@ -4,8 +4,6 @@ Formal guarantee: `TableDomain.release` is the only part that reads rows, by
 `TableTransformer.fit`; an array's encoding depends on nothing but what was stated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol

@@ -12,8 +12,6 @@ plan is computed from public numbers and the released row count, before any othe
 release, and is compared with the ledger of what was released at the end.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ No error here depends on a value of the private rows, of which names and dtypes 
 are read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What a model states of itself, so that one private fit serves all of them."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence

@@ -5,8 +5,6 @@ that differ most, and those that were asked for, are counted, and the model is b
 nearer to their counts. Rows pass `privacy.tables` alone.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,21 +1,15 @@
 """What one trial of a private search may spend."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpgenerative.exceptions import InfeasibleBudgetError
 from dpgenerative.fitting.domain import Domain
+from dpgenerative.privacy import selection
 from dpgenerative.privacy.accounting import gaussian_multiplier
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.plan import PrivacyPlan, refuse_difference, within
-from dpgenerative.privacy.selection import (
-    TrialDistribution,
-    key_share,
-    selection_epsilon,
-)
 from dpgenerative.synthesizers.base import Synthesizer
 
 ENOUGH = 0.98
@@ -96,7 +90,7 @@ class Calibration:
     """
 
     fits: Sequence[tuple[Synthesizer, Domain]]
-    trials: TrialDistribution
+    trials: selection.TrialDistribution
     n_rows: int
     holdout: float
     epsilon: float
@@ -134,7 +128,7 @@ class Calibration:
         try:
             budget = self._budget(epsilon, self.delta)
             if budget.releases_keys:
-                share = key_share(self.trials, self.epsilon)
+                share = selection.key_share(self.trials, self.epsilon)
                 budget = self._budget(epsilon, self.delta * share)
         except InfeasibleBudgetError:
             return None
@@ -145,7 +139,7 @@ class Calibration:
         n_test = max(1.0, self.holdout * self.n_rows)
         plans = tuple(_plan(*fit, epsilon, delta, n_train) for fit in self.fits)
         multiplier = gaussian_multiplier(epsilon, delta)
-        bound = selection_epsilon(
+        bound = selection.selection_epsilon(
             plans, multiplier, self.trials, self.epsilon, self.delta
         )
         return TrialBudget(

@@ -1,7 +1,5 @@
 """Samples of a pipeline whose last step is a synthesizer, in the original columns."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

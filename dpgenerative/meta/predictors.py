@@ -6,8 +6,6 @@ computed from synthetic rows and public facts, so that the whole fitted estimato
 private as the synthesizer: (epsilon, delta)-DP for adding or removing one row.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any, Self
@@ -15,13 +13,10 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_float_dtype
+from sklearn import ensemble
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.compose import make_column_transformer
 from sklearn.dummy import DummyClassifier
-from sklearn.ensemble import (
-    HistGradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-)
 from sklearn.exceptions import DataConversionWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
@@ -35,14 +30,7 @@ from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.synthesizers import DPHFlowSynthesizer
 from dpgenerative.synthesizers.base import as_seed
 from dpgenerative.synthesizers.tables import TableSynthesizer
-from dpgenerative.tables.containers import (
-    as_container,
-    as_number,
-    as_series,
-    holds_objects,
-    objects,
-    plain,
-)
+from dpgenerative.tables import containers
 from dpgenerative.tables.dtypes import is_real_dtype
 from dpgenerative.tables.schema import Schema
 
@@ -53,7 +41,7 @@ MOST_LEVELS = 254
 
 
 def _learner_has(name: str) -> Callable[[Any], bool]:
-    def check(estimator: _SyntheticPredictor) -> bool:
+    def check(estimator: Any) -> bool:
         learner = getattr(estimator, "learner_", None)
         if learner is None:
             chosen = getattr(estimator, estimator._learner_name)
@@ -129,7 +117,9 @@ class _SyntheticPredictor(BaseEstimator):
     def _asked(self, method: str, X: Any) -> np.ndarray:
         """Return what a method of the fitted learner says of rows."""
         check_is_fitted(self)
-        found: np.ndarray = getattr(self.learner_, method)(as_container(self._owner, X))
+        found: np.ndarray = getattr(self.learner_, method)(
+            containers.as_container(self._owner, X)
+        )
         return found
 
     def __getstate__(self) -> dict[str, Any]:
@@ -197,8 +187,8 @@ class _SyntheticPredictor(BaseEstimator):
             y = self._of_list(list(y))
         elif y is not None:
             _warn_of_a_table(y)
-            y = as_series(self._owner, y)
-        return as_container(self._owner, X), y
+            y = containers.as_series(self._owner, y)
+        return containers.as_container(self._owner, X), y
 
     def _new_synthesizer(self) -> TableSynthesizer:
         if self.synthesizer is None:
@@ -333,7 +323,7 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
     """
 
     _learner_name = "classifier"
-    _default_class = HistGradientBoostingClassifier
+    _default_class = ensemble.HistGradientBoostingClassifier
     _target_dtype: Any
 
     def __init__(
@@ -392,7 +382,7 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
         return super()._taught(rows, targets)
 
     def _of_list(self, y: list[Any]) -> pd.Series:
-        return pd.Series(objects(y), dtype=object)
+        return pd.Series(containers.objects(y), dtype=object)
 
     def _target(self, y: pd.Series) -> pd.Series:
         self._target_dtype = y.dtype
@@ -423,9 +413,9 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
     def _stated_classes(self) -> list[Any]:
         given = self.classes
         listed = [] if isinstance(given, (str, bytes)) else list(given)
-        labels = [plain(label) for label in listed]
+        labels = [containers.plain(label) for label in listed]
         are_texts = {isinstance(label, str) for label in labels}
-        if len(are_texts) != 1 or pd.isna(objects(labels)).any():
+        if len(are_texts) != 1 or pd.isna(containers.objects(labels)).any():
             rule = "must be a list of labels, all of them texts or all numbers"
             refuse(self._owner, "classes", rule, given)
         return pd.unique(np.asarray(labels)).tolist()
@@ -491,7 +481,7 @@ class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
     """
 
     _learner_name = "regressor"
-    _default_class = HistGradientBoostingRegressor
+    _default_class = ensemble.HistGradientBoostingRegressor
 
     def __init__(
         self,
@@ -507,7 +497,7 @@ class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
         self.random_state = random_state
 
     def _of_list(self, y: list[Any]) -> pd.Series:
-        return pd.Series([as_number(value) for value in y], dtype=float)
+        return pd.Series([containers.as_number(value) for value in y], dtype=float)
 
     def _target(self, y: pd.Series) -> pd.Series:
         if not is_real_dtype(y.dtype):
@@ -570,8 +560,8 @@ def _as_levels(rows: Any) -> np.ndarray:
     texts = np.empty(frame.shape, dtype=object)
     for j, (_, column) in enumerate(frame.items()):
         # Objects that are no text or number are missing, and asked nothing.
-        is_held = holds_objects(column.dtype)
-        own = map(plain, column) if is_held else column.astype(object)
+        is_held = containers.holds_objects(column.dtype)
+        own = map(containers.plain, column) if is_held else column.astype(object)
         texts[:, j] = [None if pd.isna(value) else str(value) for value in own]
     return texts
 

@@ -1,7 +1,5 @@
 """Scores of a private search, which one row can hardly move."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations

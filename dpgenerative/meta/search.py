@@ -1,7 +1,5 @@
 """A search that stays within a budget, scores included."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -9,13 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import (
-    BaseEstimator,
-    MetaEstimatorMixin,
-    clone,
-    is_classifier,
-    is_regressor,
-)
+from sklearn import base
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
@@ -54,14 +46,14 @@ _SEARCHED = (
 
 
 def _best_has(name: str) -> Callable[[Any], bool]:
-    def check(search: PrivateSearch) -> bool:
+    def check(search: Any) -> bool:
         getattr(getattr(search, "best_estimator_", search.estimator), name)
         return True
 
     return check
 
 
-class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
+class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
     """Choose parameters by private scores, all within one (epsilon, delta).
 
     Runs a random number of trials and keeps the best (Papernot and Steinke 2022). A
@@ -301,7 +293,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         check_number(
             owner, "n_candidates", self.n_candidates, low=1, closed="left", integer=True
         )
-        is_default = self.scoring is None and not is_regressor(self.estimator)
+        is_default = self.scoring is None and not base.is_regressor(self.estimator)
         if not (is_default or callable(self.scoring)):
             rule = "must be a callable (or None, unless for a regressor)"
             refuse(owner, "scoring", rule, self.scoring)
@@ -325,14 +317,16 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
 
     def _clone(self, params: Mapping[str, Any], epsilon: float, delta: float) -> Any:
         """Return an unfitted candidate with a trial's budget."""
-        estimator = clone(self.estimator)
+        estimator = base.clone(self.estimator)
         if (
             not isinstance(estimator, TableSynthesizer)
             and estimator.synthesizer is None
         ):
             estimator.set_params(synthesizer=DPHFlowSynthesizer())
         # Candidates that are estimators themselves stay as they were given.
-        estimator.set_params(**{k: clone(v, safe=False) for k, v in params.items()})
+        estimator.set_params(
+            **{k: base.clone(v, safe=False) for k, v in params.items()}
+        )
         inner = _synthesizer(estimator)
         if inner.noise == "reproducible":
             raise ValueError(
@@ -386,7 +380,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         rng: RandomSource,
         mechanisms: Mechanisms,
         public: Any,
-    ) -> _Trial:
+    ) -> "_Trial":
         """Fit a random candidate and score it; -inf where it fails."""
         index = int(rng.integers(len(candidates)))
         estimator = self._clone(candidates[index], budget.epsilon, budget.delta)
@@ -415,12 +409,12 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
 
     def _deviation(self, estimator: Any, X: Any, y: Any, n_test: float) -> float:
         """Return what one row moves by 1/2 at most: `n_test` times (score - 1/2)."""
-        scoring = self.scoring or (hits if is_classifier(estimator) else None)
+        scoring = self.scoring or (hits if base.is_classifier(estimator) else None)
         if scoring is None:
             return pairs_deviation(estimator, X, y, n_test)
         return float(np.sum(row_scores(scoring, estimator, X, y) - 0.5))
 
-    def _state_cost(self, best: _Trial, spent: float, pure: float) -> None:
+    def _state_cost(self, best: "_Trial", spent: float, pure: float) -> None:
         """Let the best trial's report state what the search cost."""
         if best is _FAILED:
             raise RuntimeError(
@@ -441,7 +435,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         inner.epsilon_, inner.delta_ = spent, float(self.delta)
 
     def _keep(
-        self, best: _Trial, params: Mapping[str, Any], budget: TrialBudget
+        self, best: "_Trial", params: Mapping[str, Any], budget: TrialBudget
     ) -> None:
         """Set what a search leaves behind: all of it is the best trial's."""
         inner = _fitted(best.estimator)

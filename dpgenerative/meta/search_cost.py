@@ -1,7 +1,5 @@
 """Privacy cost of a plain search: what all its fits spent together."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

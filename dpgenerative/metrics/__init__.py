@@ -62,8 +62,6 @@ All of it on one page
 Plots are in `dpgenerative.metrics.plots`.
 """
 
-from __future__ import annotations
-
 from dpgenerative.metrics.attacks import (
     ClosestRecord,
     closest_record,

@@ -1,7 +1,5 @@
 """Tables and their columns, made comparable: what every metric reads them with."""
 
-from __future__ import annotations
-
 import functools
 import warnings
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Association between pairs of columns, and how much synthesis changes it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Distances between rows of mixed tables, and between images."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,10 +35,10 @@ class Points:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def __getitem__(self, rows: Any) -> Points:
+    def __getitem__(self, rows: Any) -> "Points":
         return Points(self.numbers[rows], self.levels[rows])
 
-    def squares(self, others: Points) -> np.ndarray:
+    def squares(self, others: "Points") -> np.ndarray:
         """Return squared distances of each row to the corresponding one."""
         apart = ((self.numbers - others.numbers) ** 2).sum(1)
         return np.asarray(apart + (self.levels != others.levels).sum(1))

@@ -1,7 +1,5 @@
 """Scores of the SDMetrics library, as its own reports compute them."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass

@@ -22,8 +22,6 @@ compared by one of three distances:
     variation distance, which is Wasserstein-1 for levels that are all 1 apart.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Hashable, Sequence

@@ -5,8 +5,6 @@ table would score (the baseline), and `LIMITS` cuts that way into good, fair and
 The page prints this rule.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Where a picture shows two tables, the real one is filled, the synthetic one an o
 over it; a synthetic table alone is filled with a tint of its own.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ A schema that a fit has completed does not know the levels that were not found: 
 rows read through it have lost the same ones, and nothing seems amiss.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import numpy as np

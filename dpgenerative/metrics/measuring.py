@@ -1,22 +1,15 @@
 """What a report measures: distances, associations, models and an attack."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from dpgenerative._progress import watched
+from dpgenerative.metrics import dependence
 from dpgenerative.metrics.attacks import monte_carlo_attack
-from dpgenerative.metrics.dependence import (
-    AssociationDistance,
-    association_distance,
-    association_matrix,
-)
 from dpgenerative.metrics.fidelity import (
     independence_baseline,
     marginal_distance,
@@ -25,9 +18,7 @@ from dpgenerative.metrics.fidelity import (
 from dpgenerative.metrics.losses import changed_ranges, lost_values
 from dpgenerative.metrics.membership import AttackResult
 from dpgenerative.metrics.utility import tstr
-
-if TYPE_CHECKING:
-    from dpgenerative.privacy.report import PrivacyReport
+from dpgenerative.privacy.report import PrivacyReport
 
 ATTACK_ROWS = 2_000
 """Members and non-members attacked, each, at most."""
@@ -64,7 +55,7 @@ class Measured:
     columns: pd.DataFrame | None = None
     pairs: pd.DataFrame | None = None
     synthetic_associations: pd.DataFrame
-    associations: AssociationDistance | None = None
+    associations: dependence.AssociationDistance | None = None
     reference_changes: tuple[float, float] | None = None
     utility: pd.DataFrame | None = None
     attack: AttackResult | None = None
@@ -74,12 +65,12 @@ def measure(tables: Tables, privacy: PrivacyReport | None, verbose: bool) -> Mea
     """Measure what the given tables allow; without real rows, next to nothing."""
     real, synthetic, seed = tables.real, tables.synthetic, tables.seed
     if real is None:
-        return Measured(synthetic_associations=association_matrix(synthetic))
+        return Measured(synthetic_associations=dependence.association_matrix(synthetic))
     stages = {
         "lost": partial(lost_values, real, synthetic),
         "ranges": partial(changed_ranges, real, synthetic),
         "columns": partial(_distances, real, synthetic, 1, seed),
-        "associations": partial(association_distance, real, synthetic),
+        "associations": partial(dependence.association_distance, real, synthetic),
     }
     if real.shape[1] > 1:
         stages["pairs"] = partial(_distances, real, synthetic, 2, seed)
@@ -98,7 +89,7 @@ def measure(tables: Tables, privacy: PrivacyReport | None, verbose: bool) -> Mea
     return Measured(synthetic_associations=found["associations"].synthetic, **found)
 
 
-def mean_change(distance: AssociationDistance) -> float:
+def mean_change(distance: dependence.AssociationDistance) -> float:
     """Return the mean absolute difference over pairs of different columns."""
     n = len(distance.difference)
     return distance.mae * n / (n - 1)
@@ -130,7 +121,7 @@ def _reference_changes(real: pd.DataFrame, seed: int) -> tuple[float, float]:
         {name: real[name].array.take(rng.permutation(len(real))) for name in real}
     )
     floor, baseline = (
-        association_distance(real, each) for each in (bootstrap, permuted)
+        dependence.association_distance(real, each) for each in (bootstrap, permuted)
     )
     return mean_change(floor), mean_change(baseline)
 

@@ -4,15 +4,13 @@ What stands where, and in which words, is in ``page.html.jinja``. The template e
 whatever is put into it.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import math
 import warnings
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -20,22 +18,11 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from matplotlib.axes import Axes
 
-from dpgenerative.metrics import words
+from dpgenerative.metrics import plots, words
 from dpgenerative.metrics.findings import LIMITS, Finding, best_guess, strength
 from dpgenerative.metrics.measuring import UTILITY_ROWS, Measured, Tables
 from dpgenerative.metrics.membership import FALSE_POSITIVE_RATES
-from dpgenerative.metrics.plots import (
-    SCORES,
-    mean_scores,
-    model_name,
-    plot_association,
-    plot_marginal,
-    plot_roc,
-    plot_utility,
-)
-
-if TYPE_CHECKING:
-    from dpgenerative.privacy.report import PrivacyReport
+from dpgenerative.privacy.report import PrivacyReport
 
 MAX_PICTURES = 60
 """Columns drawn one by one, at most: those furthest off."""
@@ -67,7 +54,7 @@ def write_page(
         maps=_draw_associations(measured),
         scores={} if utility is None else _draw_scores(utility),
         means=None if utility is None else _means(utility),
-        roc=None if attack is None else _svg(plot_roc(attack)),
+        roc=None if attack is None else _svg(plots.plot_roc(attack)),
         utility_rows=UTILITY_ROWS,
         false_positive_rates=FALSE_POSITIVE_RATES,
         words=words,
@@ -115,7 +102,9 @@ def _draw_columns(tables: Tables, measured: Measured) -> list[dict[str, Any]]:
             "off": off.get(name),
             "loss": lost.get(name),
             "picture": _svg(
-                plot_marginal(None if real is None else real[name], synthetic[name])
+                plots.plot_marginal(
+                    None if real is None else real[name], synthetic[name]
+                )
             ),
         }
         for name in names[:MAX_PICTURES]
@@ -126,11 +115,11 @@ def _draw_associations(measured: Measured) -> dict[str, str]:
     own, found = measured.synthetic_associations, measured.associations
     if len(own) < 2:
         return {}
-    maps = {"synthetic": plot_association(own)}
+    maps = {"synthetic": plots.plot_association(own)}
     if found is not None:
         limit = max(0.1, math.ceil(10 * np.abs(found.difference.to_numpy()).max()) / 10)
-        maps["real"] = plot_association(found.real)
-        maps["difference"] = plot_association(
+        maps["real"] = plots.plot_association(found.real)
+        maps["difference"] = plots.plot_association(
             found.difference, signed=True, limit=limit
         )
     return {name: _svg(axes) for name, axes in maps.items()}
@@ -138,9 +127,9 @@ def _draw_associations(measured: Measured) -> dict[str, str]:
 
 def _draw_scores(utility: pd.DataFrame) -> dict[str, str]:
     pictures = {}
-    for name, title in SCORES.items():
+    for name, title in plots.SCORES.items():
         if name in utility:
-            axes = plot_utility(utility, metric=name)
+            axes = plots.plot_utility(utility, metric=name)
             axes.legend(handles=[], frameon=False)  # the text has it, once for all
             pictures[title] = _svg(axes)
     return pictures
@@ -148,11 +137,11 @@ def _draw_scores(utility: pd.DataFrame) -> dict[str, str]:
 
 def _means(utility: pd.DataFrame) -> pd.DataFrame:
     """Return a row per model, and their mean; each score on real rows first."""
-    names = [name for name in SCORES if name in utility]
-    means = mean_scores(utility, names)
+    names = [name for name in plots.SCORES if name in utility]
+    means = plots.mean_scores(utility, names)
     means.loc["mean"] = means.mean()
     cells = [(name, source) for name in names for source in ("real", "synthetic")]
-    return means[cells].rename(index=lambda model: model_name(str(model)))
+    return means[cells].rename(index=lambda model: plots.model_name(str(model)))
 
 
 def _svg(axes: Axes) -> str:

@@ -8,13 +8,11 @@ The way of a report: `measuring` (tables to measurements), `findings` (measureme
 grades), `words` (grades to sentences), `page` (all of it to HTML).
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -23,9 +21,7 @@ from dpgenerative.metrics.columns import aligned, takes_tables
 from dpgenerative.metrics.findings import GRADES, Finding, judge
 from dpgenerative.metrics.measuring import Measured, Tables, measure
 from dpgenerative.metrics.page import write_page
-
-if TYPE_CHECKING:
-    from dpgenerative.privacy.report import PrivacyReport
+from dpgenerative.privacy.report import PrivacyReport
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

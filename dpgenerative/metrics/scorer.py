@@ -1,7 +1,5 @@
 """Scores of synthesizers, for the searches of scikit-learn."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +24,7 @@ def make_synthesis_scorer(
     task: str = "auto",
     n_samples: int | None = None,
     random_state: int = 0,
-) -> SynthesisScorer:
+) -> "SynthesisScorer":
     """Make a scikit-learn scorer for synthesizers from a metric of this package.
 
     The scorer samples rows from a fitted synthesizer and compares them with the

@@ -1,7 +1,5 @@
 """Train on synthetic rows, test on real ones."""
 
-from __future__ import annotations
-
 import math
 import numbers
 import warnings

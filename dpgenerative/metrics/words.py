@@ -1,7 +1,5 @@
 """The sentences of a report: numbers and grades in, plain English out."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Sequence
 
 import pandas as pd

@@ -6,8 +6,6 @@ functions, centred and scaled, are the features of a row that conditioners and e
 take.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ A callable of the same arguments can take their place. Each returns a scalar tha
 autograd can differentiate with respect to the latents.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ of like size; a cell moves by the share of both that is error (an empirical Baye
 estimate). Where the model is right noise is all there is, and it stays as it is.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,7 +52,7 @@ class TableFactor:
         keys = joint_groups(codes, self.columns[:-1], self.groups[:-1])
         return self.offsets[keys][:, self.groups[-1]]
 
-    def to(self, device: str | torch.device) -> TableFactor:
+    def to(self, device: str | torch.device) -> "TableFactor":
         """Return the factor on a device."""
         groups = [group.to(device) for group in self.groups]
         return TableFactor(self.columns, groups, self.offsets.to(device))
@@ -135,7 +133,7 @@ class CountedTable:
     shares: Tensor
     std: float
 
-    def first(self, k: int) -> CountedTable:
+    def first(self, k: int) -> "CountedTable":
         """Return the table of the first k columns."""
         rest = tuple(range(k, len(self.columns)))
         merged = math.prod(self.shares.shape[k:])
@@ -179,7 +177,7 @@ class Correct(Rake):
         return logits
 
 
-def _refined(fits: list[_TableFit], logits: Tensor) -> Tensor:
+def _refined(fits: list["_TableFit"], logits: Tensor) -> Tensor:
     """Fit tables of one column; return the column's logits with their factors."""
     weights = logits.softmax(1)
     for fit in fits:

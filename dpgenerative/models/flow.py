@@ -7,8 +7,6 @@ knots at the cumulative masses. Zero offsets make it the identity: the untrained
 is the product of the marginals.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

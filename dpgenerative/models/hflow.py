@@ -7,8 +7,6 @@ and a reversal of the columns. They see dequantized cells, and the log-likelihoo
 then the lower bound of variational dequantization.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -17,8 +17,6 @@ tests both on made-up points. ::
             return self.base.icdf(u)
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Protocol
@@ -152,7 +150,7 @@ class MixturePrior:
     weights: Tensor | None = None
 
     @classmethod
-    def on_axes(cls, dim: int) -> MixturePrior:
+    def on_axes(cls, dim: int) -> "MixturePrior":
         """Return two Gaussians on each of the first four axes, or on all of fewer.
 
         With m such axes, means lie at plus and minus ``sqrt(0.8 m)`` and variances are
@@ -273,7 +271,7 @@ class LatentCells:
     axes: Tensor
 
     @classmethod
-    def of_gaussian(cls, gaussian: GaussianPrior) -> LatentCells:
+    def of_gaussian(cls, gaussian: GaussianPrior) -> "LatentCells":
         """Return the orthants of the first `MAIN_AXES` axes, or of all of fewer."""
         root = gaussian.root.double()
         _, vectors = torch.linalg.eigh(root @ root.T)

@@ -5,8 +5,6 @@ them than a type can state: that they keep nothing of the rows they are given, a
 priors and architectures treat rows independently, as gradients are clipped row by row.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial

@@ -13,8 +13,6 @@ no state: what it draws after the last checkpoint (noise of latents' moments and
 tables; in secure mode, of all steps) is drawn anew.
 """
 
-from __future__ import annotations
-
 import glob
 import hashlib
 import os
@@ -32,14 +30,7 @@ from dpgenerative._random import Streams
 from dpgenerative._version import __version__
 from dpgenerative.exceptions import FileFormatError
 from dpgenerative.fitting.loop import LoopState
-from dpgenerative.persistence.manifest import (
-    CHECKPOINT,
-    CONTENT_ERRORS,
-    damaged,
-    read,
-    text_of,
-    write,
-)
+from dpgenerative.persistence import manifest
 from dpgenerative.persistence.rebuild import fill
 from dpgenerative.privacy.ledger import Ledger
 
@@ -133,7 +124,7 @@ class Checkpoint:
             try:
                 fill(model, self._parts["loop"]["tensors"])
                 streams.restore(self._parts["streams"]["before"])
-            except CONTENT_ERRORS as error:
+            except manifest.CONTENT_ERRORS as error:
                 raise self._damaged() from error
         self._before = streams.state()
 
@@ -169,7 +160,7 @@ class Checkpoint:
             self._streams.restore(self._parts["streams"]["now"])
             self._ledger.restore(self._parts["ledger"])
             return int(self._parts["loop"]["n_done"])
-        except CONTENT_ERRORS as error:
+        except manifest.CONTENT_ERRORS as error:
             raise self._damaged() from error
 
     def after(self, n_done: int, loop: LoopState) -> None:
@@ -183,7 +174,7 @@ class Checkpoint:
             "ledger": self._ledger.state(),
             "loop": {"n_done": n_done, **loop.state()},
         }  # fmt: skip
-        write(self._path, CHECKPOINT, state)
+        manifest.write(self._path, manifest.CHECKPOINT, state)
         self._saved = time.monotonic()
 
     def remove(self) -> None:
@@ -195,8 +186,8 @@ class Checkpoint:
                 draft.unlink()
 
     def _read(self) -> dict[str, dict[str, Any]]:
-        kind, parts = read(self._path)
-        if kind != CHECKPOINT:
+        kind, parts = manifest.read(self._path)
+        if kind != manifest.CHECKPOINT:
             raise FileFormatError(
                 f"{self._path} holds a fitted {kind}, no checkpoint. Name another "
                 "file: this one would be overwritten."
@@ -206,13 +197,13 @@ class Checkpoint:
         return parts
 
     def _damaged(self) -> FileFormatError:
-        return damaged(self._path, "its parts do not fit together")
+        return manifest.damaged(self._path, "its parts do not fit together")
 
 
 def _held(domain: Sequence[Any]) -> str:
     """Return what is public of a table as text, if a file can hold it."""
     try:
-        return text_of(list(domain))
+        return manifest.text_of(list(domain))
     except TypeError as error:
         raise TypeError(
             "fit takes a checkpoint only for columns whose names, levels and dtypes "
@@ -226,7 +217,7 @@ def _stated(value: Any) -> str:
     if isinstance(value, (set, frozenset)):
         return repr(sorted(map(_stated, value)))
     try:
-        return text_of(value)
+        return manifest.text_of(value)
     except TypeError:
         pass
     if isinstance(value, (list, tuple)):

@@ -12,8 +12,6 @@ the file has tensors. Networks are not in the manifest: the constructor of the m
 makes them, and tensors fill them (`persistence.rebuild`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -352,7 +350,7 @@ class SavedNetwork:
     plain: Mapping[str, Any]
     parameters: Mapping[str, Tensor]
     buffers: Mapping[str, Tensor]
-    children: Mapping[str, SavedNetwork]
+    children: Mapping[str, "SavedNetwork"]
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all tensors by their names in the network."""

@@ -4,8 +4,6 @@ Constructors take sizes, and a file could state any. So `Bounded` compares the n
 that PyTorch is asked to make with those in the file, before it makes them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any

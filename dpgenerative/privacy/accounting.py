@@ -14,8 +14,6 @@ composition, for adding or removing one record. Edge cases: no release costs 0; 
 multiplier of 0 costs inf.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Iterable, Sequence

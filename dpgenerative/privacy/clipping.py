@@ -17,8 +17,6 @@ Formal guarantees: for every row, ``sum of squared bounds <= C^2``; factors lie 
 norm 0 gets 1.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -8,8 +8,6 @@ what has been released alone. One release has the plan's noise multiplier. So ha
 together, each of sqrt(2) times that, whatever the second asks for after the first.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ row is among them. `PrivacyPlan.check` compares both.
 Edge cases: a release without noise has infinite loss, one of no sensitivity has none.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -16,8 +16,6 @@ the `ledger`, with which a fit is compared with its plan.
 Edge cases: empty arrays come back empty; std = 0 means no privacy and adds nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -12,8 +12,6 @@ shape.
 Edge cases: q = 1 takes every row; an empty batch is one chunk of padding alone.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -17,8 +17,6 @@ meets such an event with probability at most E[K] p, so that the selection is wi
 E[K] p, in total variation, of one of trials that do not; pay once on either side.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

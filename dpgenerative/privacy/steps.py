@@ -26,8 +26,6 @@ layer computes the same numbers of a row, at one place of an array of one shape,
 whatever the other rows are; `sampling` keeps rows at their places.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence

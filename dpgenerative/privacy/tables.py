@@ -11,8 +11,6 @@ that are fixed beforehand, whatever is expected and chosen because of what was r
 before (adaptive composition of Gaussian mechanisms).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -23,8 +23,6 @@ itself), the increment follows from both columns and counts likewise.
 All of it reads the released model and what the caller gave, never private rows.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, replace
@@ -291,7 +289,7 @@ class Candidates:
         return known.put(self._repaired(table), np.arange(n)).set_axis(frame.index)
 
     def _chosen(
-        self, known: Known, rows: np.ndarray, n_candidates: int
+        self, known: "Known", rows: np.ndarray, n_candidates: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return cells and positions of one candidate per row, and what they are worth.
 

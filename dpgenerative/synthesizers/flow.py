@@ -1,7 +1,5 @@
 """DP-HFlow: a private normalizing flow as an estimator."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a fit would release, and with which noise, before anything is spent."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

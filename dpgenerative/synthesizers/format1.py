@@ -4,8 +4,6 @@ They hold parameters without groups, and networks with all their attributes. The
 of the model are read from these, since rules of parameters that are "auto" may change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any

@@ -1,7 +1,5 @@
 """What autoencoders of tables and of arrays share: loss, latents, and their release."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,16 +14,8 @@ from dpgenerative._random import Streams
 from dpgenerative._validation import Check, check_option, count, number, option, refuse
 from dpgenerative.fitting.options import BatchTerm, Options
 from dpgenerative.fitting.recipe import RULES, ModelRecipe, Rule, Scale, resolved
+from dpgenerative.models import priors
 from dpgenerative.models.divergences import LATENT_DIVERGENCES, Latents
-from dpgenerative.models.priors import (
-    LatentCells,
-    MixturePrior,
-    NormalPrior,
-    Prior,
-    SparsePrior,
-    gaussian_of_moments,
-    mixture_of_moments,
-)
 from dpgenerative.models.probing import check_memory, check_prior
 from dpgenerative.models.vae import Autoencoder
 from dpgenerative.privacy.latents import Refinement, release_distribution
@@ -34,10 +24,10 @@ from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.steps import Divergence, Objective
 from dpgenerative.synthesizers.base import Synthesizer, as_seed
 
-PRIORS: dict[str, Callable[[int], Prior]] = {
-    "normal": NormalPrior,
-    "mixture": MixturePrior.on_axes,
-    "sparse": SparsePrior,
+PRIORS: dict[str, Callable[[int], priors.Prior]] = {
+    "normal": priors.NormalPrior,
+    "mixture": priors.MixturePrior.on_axes,
+    "sparse": priors.SparsePrior,
 }
 SCORE_CELLS = 2**23
 """Logits that scoring holds at a time."""
@@ -101,7 +91,7 @@ class AutoencoderRecipe(ModelRecipe):
     """
 
     architecture: Any
-    prior: str | Prior
+    prior: str | priors.Prior
     term: BatchTerm
 
     learned: ClassVar[Sequence[str]] = ("latent_distribution",)
@@ -167,7 +157,7 @@ class AutoencoderRecipe(ModelRecipe):
     def _value(self, name: str, scale: Scale) -> Any:
         return resolved(self.architecture, name, self.rules, scale)
 
-    def _prior(self, scale: Scale) -> tuple[Prior, int]:
+    def _prior(self, scale: Scale) -> tuple[priors.Prior, int]:
         """Return the prior, and the number of latents."""
         if isinstance(self.prior, str):
             latent_dim = self._value("latent_dim", scale)
@@ -242,7 +232,7 @@ class AutoencoderRecipe(ModelRecipe):
         plan: PrivacyPlan,
         mechanisms: Mechanisms,
         streams: Streams,
-    ) -> Prior:
+    ) -> priors.Prior:
         """Release moments of the latents; return the distribution fitted to them."""
         k, device = model.latent_dim, streams.draws.device
 
@@ -252,9 +242,11 @@ class AutoencoderRecipe(ModelRecipe):
             return model.latents(rows.to(device), noise).draws[:, 0]
 
         is_mixture = self.architecture.latent_distribution == "mixture"
-        refinement = Refinement(LatentCells.of_gaussian, mixture_of_moments)
+        refinement = Refinement(
+            priors.LatentCells.of_gaussian, priors.mixture_of_moments
+        )
         return release_distribution(
-            draw, codes, k, plan, mechanisms, gaussian_of_moments,
+            draw, codes, k, plan, mechanisms, priors.gaussian_of_moments,
             refinement if is_mixture else None,
         )  # fmt: skip
 

@@ -1,7 +1,5 @@
 """Saved synthesizers, read back."""
 
-from __future__ import annotations
-
 import os
 
 from dpgenerative.exceptions import FileFormatError

@@ -1,7 +1,5 @@
 """What the privacy report notes of a domain, and what was public of it."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator, Sequence
 
 import pandas as pd

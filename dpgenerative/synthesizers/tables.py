@@ -1,7 +1,5 @@
 """Synthesizers of tables: what they read, how samples are chosen and returned."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -27,14 +25,9 @@ from dpgenerative.fitting.domain import Domain, TableDomain
 from dpgenerative.fitting.fit import Fitted
 from dpgenerative.fitting.public import domain_of, public_table
 from dpgenerative.fitting.recipe import ModelRecipe
+from dpgenerative.synthesizers import notes
 from dpgenerative.synthesizers.base import Data, Synthesizer
 from dpgenerative.synthesizers.conditional import Candidates
-from dpgenerative.synthesizers.notes import (
-    domain_notes,
-    listed,
-    lost_columns,
-    public_facts,
-)
 from dpgenerative.tables.arrow import in_pandas
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import (
@@ -325,16 +318,16 @@ class TableSynthesizer(Synthesizer):
     # What the report says -------------------------------------------------------
 
     def _public_facts(self, schema: Schema) -> tuple[str, ...]:
-        return public_facts(schema, self._stated())
+        return notes.public_facts(schema, self._stated())
 
     def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
         codecs = fitted.transformer.codecs
-        lost = lost_columns(schema, codecs)
-        found = domain_notes(schema, codecs)
+        lost = notes.lost_columns(schema, codecs)
+        found = notes.domain_notes(schema, codecs)
         return (*filter(None, [lost]), *super()._notes(schema, fitted), *found)
 
     def _warnings(self, schema: Schema) -> Iterator[UserWarning]:
-        if lost := lost_columns(schema, self._transformer.codecs):
+        if lost := notes.lost_columns(schema, self._transformer.codecs):
             yield LostColumnWarning(lost)
         yield from super()._warnings(schema)
 
@@ -395,9 +388,9 @@ class TableSynthesizer(Synthesizer):
         broken = [name for name in complete if frame[name].isna().any()]
         if broken:
             raise SamplingError(
-                f"{self._owner}: values are missing in {listed(broken)}, where the "
-                "schema has none. What is given, or a constraint's repair, puts them "
-                "there."
+                f"{self._owner}: values are missing in {notes.listed(broken)}, where "
+                "the schema has none. What is given, or a constraint's repair, puts "
+                "them there."
             )
         return self._layout.restore(frame)
 

@@ -1,7 +1,5 @@
 """PriVAE: a private variational autoencoder of tables as an estimator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -6,8 +6,6 @@ that occur, so they count as strings; those of a polars ``Enum`` belong to its t
 those of a pandas ``category`` do.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Hashable
 from typing import Any

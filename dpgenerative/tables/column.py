@@ -1,7 +1,5 @@
 """What is public about one column."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -237,7 +235,7 @@ class Column:
         return self.resolution or DEFAULT_UNIT
 
     @property
-    def numbers(self) -> Column:
+    def numbers(self) -> "Column":
         """The column itself, or for times the one of their whole numbers of units."""
         if not self.temporal:
             return self
@@ -286,7 +284,7 @@ class Column:
             raise TypeError("not a number")
         return float(value)
 
-    def bounded(self, lower: float, upper: float) -> Column:
+    def bounded(self, lower: float, upper: float) -> "Column":
         """Return the column with bounds found, given in units where they are times."""
         ends: list[Any] = [lower, upper]
         if self.temporal:

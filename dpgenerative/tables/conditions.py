@@ -9,8 +9,6 @@ A *condition*, in a constraint and in ``sample(given=...)``, is
 - None (or NaN): missing.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from typing import Any, NoReturn

@@ -8,8 +8,6 @@ them where only one value fits, and both are post-processing of what was release
 Conditions on single columns are explained in `tables.conditions`.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass

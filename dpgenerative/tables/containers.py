@@ -1,7 +1,5 @@
 """Tables of any library as pandas frames, and samples in the container fitted."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Drafts of a schema, read off the rows for a person to edit."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -10,19 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpgenerative.tables.files import (
-    COMMA_NUMBER,
-    FALSE,
-    PLAIN,
-    TRUE,
-    CsvFormat,
-    instants_of,
-    numbers_of,
-    read_table,
-    read_text,
-    suffix_of,
-    with_point,
-)
+from dpgenerative.tables import files
 from dpgenerative.tables.schema import Schema
 
 MARK = "from data, replace before use"
@@ -50,7 +36,7 @@ _QUESTIONS = {
         "Numbers with signs of money or separators of thousands? Write them as "
         "plain numbers (538000), or they are levels that come back as text."
     ),
-    COMMA_NUMBER: (
+    files.COMMA_NUMBER: (
         "Numbers with a decimal comma? Then draft again, and fit, with --decimal ,"
     ),
 }
@@ -65,7 +51,7 @@ MOST_LEVELS = 50
 
 
 def draft_schema(
-    path: str | os.PathLike[str], form: CsvFormat = PLAIN
+    path: str | os.PathLike[str], form: files.CsvFormat = files.PLAIN
 ) -> dict[str, Any]:
     """Draft a schema from the rows themselves, every such fact marked.
 
@@ -81,14 +67,14 @@ def draft_schema(
     dict
         As `Schema.to_dict`, with marks that `unmarked_schema` refuses.
     """
-    if suffix_of(path, compressed=True) == ".csv":
-        frame = read_text(path, form)
+    if files.suffix_of(path, compressed=True) == ".csv":
+        frame = files.read_text(path, form)
         columns = [
             _drafted({"name": name}, *_guessed(frame[name], form))
             for name in frame.columns
         ]
     else:
-        frame = read_table(path, Schema([]))
+        frame = files.read_table(path, Schema([]))
         columns = [
             _drafted({"name": c.name, "kind": c.kind}, _range(c.kind, frame[c.name]))
             for c in Schema.from_dtypes(frame).columns
@@ -105,17 +91,19 @@ def _drafted(
     return {**public, **read, **marks, **asked}
 
 
-def _guessed(texts: pd.Series, form: CsvFormat) -> tuple[dict[str, Any], str | None]:
+def _guessed(
+    texts: pd.Series, form: files.CsvFormat
+) -> tuple[dict[str, Any], str | None]:
     """Return what a column of text seems to be, and what to ask of it."""
     present = texts.dropna()
-    plain = present if form.decimal == "." else with_point(present, form.decimal)
+    plain = present if form.decimal == "." else files.with_point(present, form.decimal)
     numbers = pd.to_numeric(plain, errors="coerce").to_numpy(float)
     if len(present) and np.isfinite(numbers).all():
         return _guessed_number(plain, numbers, _is_key(texts))
     words = {str(text).strip().lower() for text in present.unique()}
     if words and words <= {"true", "false"}:
         return {"kind": "boolean"}, None
-    instants = instants_of(present, form.date_format)
+    instants = files.instants_of(present, form.date_format)
     if words and instants.notna().all():
         unit = "D" if (instants == instants.dt.normalize()).all() else "s"
         return {"kind": "datetime", "resolution": unit}, None
@@ -152,14 +140,16 @@ def _guessed_number(
 
 def _asked_of_text(present: pd.Series, words: set[str]) -> str | None:
     """Return what to ask where texts look like something that can be learned."""
-    if words and words <= TRUE | FALSE:
+    if words and words <= files.TRUE | files.FALSE:
         return (
             'Yes or no? The kind "boolean" takes these words and gives True and False; '
             "as levels they come back as they are written."
         )
     if not words:
         return None
-    forms = [form for form in _DATE_FORMATS if instants_of(present, form).notna().all()]
+    forms = [
+        form for form in _DATE_FORMATS if files.instants_of(present, form).notna().all()
+    ]
     if forms:
         which = " or ".join(f'"{form}"' for form in forms)
         return f"Dates? Then draft again, and fit, with --date-format {which}."
@@ -172,7 +162,7 @@ def _asked_of_text(present: pd.Series, words: set[str]) -> str | None:
 def _range(kind: str, series: pd.Series) -> dict[str, Any]:
     """Return bounds of numbers, or levels of text, as far as there are some."""
     if kind in ("integer", "continuous"):
-        values = numbers_of(series)
+        values = files.numbers_of(series)
         values = values[~np.isnan(values)]
         if not len(values):
             return {}

@@ -3,8 +3,6 @@
 No function here looks at a value of the rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any, NoReturn

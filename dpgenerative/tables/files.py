@@ -7,8 +7,6 @@ file are taken in the form that can hold missing values, whether there are any o
 What cannot be read as the schema says counts as missing. Values raise no error.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import lzma
 import math

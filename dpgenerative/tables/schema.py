@@ -5,8 +5,6 @@ rows*: a code book, a data-entry form, a law. Nothing is spent on what it states
 it leaves open (bounds or levels of ``None``) is found privately, inside the budget.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
@@ -100,7 +98,7 @@ class Schema:
         return facts
 
     @classmethod
-    def from_dict(cls, facts: Mapping[str, Any]) -> Schema:
+    def from_dict(cls, facts: Mapping[str, Any]) -> "Schema":
         """Build a schema from the output of `to_dict`.
 
         Raises
@@ -124,7 +122,7 @@ class Schema:
     @classmethod
     def from_dtypes(
         cls, frame: pd.DataFrame, nominal: Iterable[Hashable] = ()
-    ) -> Schema:
+    ) -> "Schema":
         """Read what the dtypes of a table make public; no value is looked at.
 
         Parameters
@@ -146,7 +144,9 @@ class Schema:
             for name, dtype in zip(frame.columns, frame.dtypes, strict=True)
         )
 
-    def resolve(self, frame: pd.DataFrame, nominal: Iterable[Hashable] = ()) -> Schema:
+    def resolve(
+        self, frame: pd.DataFrame, nominal: Iterable[Hashable] = ()
+    ) -> "Schema":
         """Return one column per column of `frame`: as stated here, else by dtype.
 
         Raises
@@ -175,7 +175,7 @@ class Schema:
         return schema
 
     @property
-    def modelled(self) -> Schema:
+    def modelled(self) -> "Schema":
         """The columns that a model learns, all but identifiers."""
         learned = (c for c in self.columns if c.role != "id")
         return Schema(learned, self.constraints)
@@ -191,7 +191,7 @@ class Schema:
             if any(is_missing(part) for part in alternatives(condition))
         }
 
-    def completed(self, columns: Iterable[Column]) -> Schema:
+    def completed(self, columns: Iterable[Column]) -> "Schema":
         """Return this schema with the columns given in place of those of their name."""
         found = {column.name: column for column in columns}
         merged = [found.get(column.name, column) for column in self.columns]

@@ -4,8 +4,6 @@ Instants are read on the clock of their own time zone, as counts since 1970-01-0
 of that clock, so that a day is a day wherever it was.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Single values as a schema states them."""
 
-from __future__ import annotations
-
 import datetime as dt
 from typing import Any
 
