@@ -32,6 +32,7 @@ ORDER = (
     "persistence",
     "synthesizers",
     "metrics",
+    "study",
     "audit",
     "meta",
     "cli",

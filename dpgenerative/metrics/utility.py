@@ -445,11 +445,11 @@ def _split(
             f"No class of target {target!r} in the {trained_on} training rows occurs "
             "in real_test: are they spelled alike?"
         )
-    x_train, x_test = _encode(train[kept], test, target)
+    x_train, x_test = encode_features(train[kept], test, target)
     return _Split(x_train, y_train, x_test, y_test)
 
 
-def _encode(
+def encode_features(
     train: pd.DataFrame, test: pd.DataFrame, target: Hashable
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return dense features of both tables, fitted on the training table."""

@@ -1,0 +1,151 @@
+"""Labelled rows in, labelled rows out: one face for generators of tables and arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+
+from dpgenerative.metrics import (
+    AttackResult,
+    likelihood_attack,
+    monte_carlo_attack,
+    reconstruction_attack,
+)
+
+Rows = Any  # DataFrame, or array of shape (n, ...)
+Labelled = tuple[Rows, np.ndarray]
+"""Rows, and the place of each row's label among the classes."""
+
+
+def take(rows: Rows, places: np.ndarray) -> Rows:
+    """Return some of the rows."""
+    return rows.iloc[places] if isinstance(rows, pd.DataFrame) else rows[places]
+
+
+class TableGenerator:
+    """An estimator of tables in which the label is one of the columns.
+
+    Attributes
+    ----------
+    models : list of estimator
+        The estimator alone.
+    classes : sequence of str
+    target : str
+        Name of that column.
+    """
+
+    def __init__(self, estimator: Any, classes: Sequence[str], target: str) -> None:
+        self.models, self.classes, self.target = [estimator], classes, target
+
+    def joined(self, rows: Labelled) -> pd.DataFrame:
+        """Return rows with their labels as a column."""
+        labels = pd.Categorical.from_codes(rows[1], categories=self.classes)
+        return rows[0].assign(**{self.target: labels})
+
+    def fit(self, rows: Labelled) -> None:
+        """Learn labelled rows."""
+        self.models[0].fit(self.joined(rows))
+
+    def sample(self, n: int, seed: int) -> Labelled:
+        """Draw labelled rows; those without a label of the classes are left out."""
+        rows = self.models[0].sample(n, random_state=seed)
+        codes = pd.Index(self.classes).get_indexer(rows.pop(self.target))
+        return rows[codes >= 0], codes[codes >= 0]
+
+    def open(
+        self, sides: Sequence[Labelled], seed: int
+    ) -> tuple[list[Rows], Callable[[Rows], Rows]]:
+        """Return the rows that an attack compares, and what decodes draws of them."""
+        rng, own = np.random.default_rng(seed), self.models[0]
+        return [self.joined(side) for side in sides], lambda rows: own.reconstruct(
+            rows, random_state=rng, sampled=True
+        )
+
+
+class ClassGenerator:
+    """Estimators of arrays, one for each class.
+
+    Every record enters one fit, so that all fits together cost it no more than its own.
+    Labels are drawn by the row counts that private fits released, or else evenly: no
+    exact count of a class is used.
+
+    Attributes
+    ----------
+    models : list of estimator
+        In the order of the classes.
+    """
+
+    def __init__(self, estimator: Any, n_classes: int) -> None:
+        self.models = [clone(estimator) for _ in range(n_classes)]
+
+    def fit(self, rows: Labelled) -> None:
+        """Learn the rows of every class apart."""
+        for label, model in enumerate(self.models):
+            model.fit(rows[0][rows[1] == label])
+
+    def sample(self, n: int, seed: int) -> Labelled:
+        """Draw labelled rows."""
+        reports = [getattr(model, "privacy_", None) for model in self.models]
+        counts = np.array([1 if r is None else max(r.plan.n_rows, 1) for r in reports])
+        draw = np.random.default_rng(seed).choice
+        labels = np.sort(draw(len(counts), n, p=counts / counts.sum()))
+        drawn, sizes = np.unique(labels, return_counts=True)
+        parts = [
+            self.models[label].sample(int(size), random_state=seed)
+            for label, size in zip(drawn, sizes, strict=True)
+        ]
+        return np.concatenate(parts), labels
+
+    def open(
+        self, sides: Sequence[Labelled], seed: int
+    ) -> tuple[list[Rows], Callable[[Rows], Rows]]:
+        """Return the rows that an attack compares, and what decodes draws of them."""
+        rng = np.random.default_rng(seed)
+        labels = {id(rows): codes for rows, codes in sides}
+
+        def reconstruct(rows: Rows) -> Rows:
+            out = np.empty_like(rows)
+            for label in np.unique(labels[id(rows)]):
+                chosen = labels[id(rows)] == label
+                out[chosen] = self.models[label].reconstruct(
+                    rows[chosen], random_state=rng, sampled=True
+                )
+            return out
+
+        return [rows for rows, _ in sides], reconstruct
+
+
+Generator = TableGenerator | ClassGenerator
+
+ATTACKS = {
+    "reconstruction": "reconstruct",
+    "likelihood": "score_samples",
+    "monte_carlo": "sample",
+}
+"""Attacks, and the method that each of them needs."""
+
+
+def attack(
+    kind: str,
+    generator: Generator,
+    sides: Sequence[Labelled],
+    synthetic: Labelled,
+    *,
+    n_draws: int,
+    distance: str,
+    seed: int,
+) -> AttackResult:
+    """Attack a fitted generator; `sides` are members and as many others."""
+    (members, others), reconstruct = generator.open(sides, seed)
+    if kind == "reconstruction":
+        options: Any = {"n_draws": n_draws, "distance": distance}
+        return reconstruction_attack(reconstruct, members, others, **options)
+    assert isinstance(generator, TableGenerator)
+    if kind == "likelihood":
+        score = generator.models[0].score_samples
+        return likelihood_attack(score, members, others)
+    return monte_carlo_attack(generator.joined(synthetic), members, others)
