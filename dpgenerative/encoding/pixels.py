@@ -47,6 +47,7 @@ class Pixels:
     codecs: ClassVar[tuple[Any, ...]] = ()
     y_name: ClassVar[None] = None
     ids: ClassVar[tuple[()]] = ()
+    lengths_vary: ClassVar[bool] = False
 
     @property
     def x_names(self) -> range:
@@ -69,12 +70,7 @@ class Pixels:
             For other shapes, and for no images.
         """
         check_array(owner, X, self.shape)
-        span = self.high - self.low
-        with np.errstate(all="ignore"):
-            x = np.clip(X.astype(np.float64), self.low, self.high)
-            x = np.nan_to_num((x - self.low) / span, copy=False, nan=0.0)
-            x = x.astype(np.float32).reshape(-1, *self.shape)
-        return Images(self, x)
+        return Images(self, self._scaled(X).reshape(-1, *self.shape))
 
     def encode(self, images: "Images") -> np.ndarray:
         """Return what the model sees of images: themselves."""
@@ -91,10 +87,21 @@ class Pixels:
 
     def restore(self, values: np.ndarray) -> np.ndarray:
         """Return images of [0, 1] in the range, shape and dtype that were fitted."""
+        return self._unscaled(values).reshape(-1, *self.row_shape)
+
+    def _scaled(self, x: np.ndarray) -> np.ndarray:
+        """Return numbers of the range in [0, 1], as float32."""
+        with np.errstate(all="ignore"):
+            x = np.clip(x.astype(np.float64), self.low, self.high)
+            x = (x - self.low) / (self.high - self.low)
+        return np.nan_to_num(x, copy=False, nan=0.0).astype(np.float32)
+
+    def _unscaled(self, values: np.ndarray) -> np.ndarray:
+        """Return numbers of [0, 1] in the range and dtype that were fitted."""
         x = self.low + (self.high - self.low) * values.astype(np.float64)
         if self.dtype.kind in "iu":
             x = x.round()
-        return x.reshape(-1, *self.row_shape).astype(self.dtype)
+        return x.astype(self.dtype)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Encoders and decoders: of the cells of a table, and of images.
+"""Encoders and decoders: of the cells of a table, of images, and of series.
 
 The convolutional networks are those of Mathieu et al. (2019, "Disentangling
 disentanglement in variational autoencoders") for Fashion-MNIST: convolutions of 4 x 4
@@ -8,6 +8,11 @@ their batch normalisation, which would make the gradient of one image depend on 
 others; it has no parameters of its own, so that every layer with parameters has a
 closed form in `privacy.gradients`. Sides that cannot be halved are padded by zeros, and
 what is decoded there is cut off.
+
+The recurrent networks are a long short-term memory (Hochreiter and Schmidhuber 1997)
+that reads a series and one that writes it, given the latents at every step. A step uses
+one `MaskedLinear`, so that the rule for layers used T times adds up a record's gradient
+over the steps before its norm is taken. Of an array (c, h, w) the h rows are the steps.
 
 An architecture is a function of the image shape (c, h, w), the number of latents k and
 a torch generator. It returns two modules: an encoder, from images (n, c, h, w) in
@@ -21,11 +26,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dpgenerative._validation import refuse
 from dpgenerative.layers import MaskedLinear
 
 Shape = tuple[int, int, int]
@@ -203,6 +210,13 @@ class ConvDecoder(nn.Module):
         return F.pad(x, [-margin for margin in self.margins])
 
 
+def check_widths(owner: str, name: str, value: Any) -> None:
+    """Require at least one number of channels, all multiples of 8."""
+    is_fine = isinstance(value, Sequence) and len(value) > 0
+    if not is_fine or any(not isinstance(w, int) or w < 1 or w % _GROUP for w in value):
+        refuse(owner, name, f"must be multiples of {_GROUP}, at least one", value)
+
+
 def _core_shape(image_shape: Shape, widths: Sequence[int]) -> Shape:
     """Return the shape of a padded image after all convolutions."""
     _, height, width = image_shape
@@ -271,6 +285,121 @@ class PixelDecoder(Decoder):
         return super().forward(z).view(-1, *self.image_shape)
 
 
+# Series ------------------------------------------------------------------------
+
+
+class LSTM(nn.Module):
+    """Long short-term memory, of zeros before the first step.
+
+    Parameters
+    ----------
+    n_inputs, hidden_units : int
+    generator : torch.Generator
+        Source of the initial weights; the forget gates' biases start at 1.
+    """
+
+    def __init__(
+        self, n_inputs: int, hidden_units: int, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.hidden_units = hidden_units
+        n_seen = n_inputs + hidden_units
+        self.gates = MaskedLinear.dense(n_seen, 4 * hidden_units, generator)
+        nn.init.ones_(self.gates.bias[:hidden_units])
+
+    def forward(self, x: Tensor, present: Tensor | None = None) -> Tensor:
+        """Return the states after every step, (n, T, hidden_units), for (n, T, inputs).
+
+        Where `present`, (n, T, 1), is 0, both states stay as they are.
+        """
+        state = cell = x.new_zeros(len(x), self.hidden_units)
+        states = []
+        for t, step in enumerate(x.unbind(1)):
+            gates = self.gates(torch.cat([step, state], 1))
+            forget, let_in, out = gates[:, : -self.hidden_units].sigmoid().chunk(3, 1)
+            new = forget * cell + let_in * gates[:, -self.hidden_units :].tanh()
+            shown = out * new.tanh()
+            if present is not None:
+                there = present[:, t] > 0
+                new, shown = (
+                    torch.where(there, new, cell),
+                    torch.where(there, shown, state),
+                )
+            cell, state = new, shown
+            states.append(state)
+        return torch.stack(states, 1)
+
+
+class SeriesEncoder(nn.Module):
+    """From series to mean and log-variance of the latents: the state after the end.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Channels, steps and features of a step: an image's, whose rows are the steps.
+    hidden_units, latent_dim : int
+    generator : torch.Generator
+        Source of the initial weights.
+    lengths_vary : bool, default=False
+        Whether the last feature of a step says if it is there (`encoding.series`).
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        hidden_units: int,
+        latent_dim: int,
+        generator: torch.Generator,
+        lengths_vary: bool = False,
+    ) -> None:
+        super().__init__()
+        self.lengths_vary = lengths_vary
+        self.lstm = LSTM(shape[0] * shape[2] - lengths_vary, hidden_units, generator)
+        self.output = MaskedLinear.dense(hidden_units, 2 * latent_dim)
+        with torch.no_grad():
+            scale = HIDDEN_GAIN / math.sqrt(hidden_units)
+            self.output.weight[:latent_dim].normal_(0, scale, generator=generator)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and log-variance, both (n, k), of series (n, c, T, features)."""
+        x, present = images.transpose(1, 2).flatten(2), None
+        if self.lengths_vary:
+            x, present = x[..., :-1], x[..., -1:]
+        return _posterior(self.output(self.lstm(2 * x - 1, present)[:, -1]))
+
+
+class SeriesDecoder(nn.Module):
+    """From latents, repeated at every step, to logits of the features of every step.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Channels, steps and features of a step.
+    hidden_units, latent_dim : int
+    generator : torch.Generator
+        Source of the initial weights.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        hidden_units: int,
+        latent_dim: int,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.shape = shape
+        self.lstm = LSTM(latent_dim, hidden_units, generator)
+        self.output = MaskedLinear.dense(hidden_units, shape[0] * shape[2])
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Return (n, c, T, features) for z of (n, k)."""
+        n_channels, n_steps, n_features = self.shape
+        states = self.lstm(z.unsqueeze(1).expand(-1, n_steps, -1))
+        out: Tensor = self.output(states)
+        return out.view(len(z), n_steps, n_channels, n_features).transpose(1, 2)
+
+
 def perceptrons(
     image_shape: Shape, latent_dim: int, generator: torch.Generator, hidden_units: int
 ) -> tuple[nn.Module, nn.Module]:
@@ -283,10 +412,27 @@ def perceptrons(
 
 
 def convolutions(
-    image_shape: Shape, latent_dim: int, generator: torch.Generator
+    image_shape: Shape,
+    latent_dim: int,
+    generator: torch.Generator,
+    widths: Sequence[int] = WIDTHS,
 ) -> tuple[nn.Module, nn.Module]:
     """Return the convolutional encoder and decoder."""
     return (
-        ConvEncoder(image_shape, latent_dim, generator),
-        ConvDecoder(image_shape, latent_dim, generator),
+        ConvEncoder(image_shape, latent_dim, generator, widths),
+        ConvDecoder(image_shape, latent_dim, generator, widths),
+    )
+
+
+def recurrent(
+    shape: Shape,
+    latent_dim: int,
+    generator: torch.Generator,
+    hidden_units: int,
+    lengths_vary: bool = False,
+) -> tuple[nn.Module, nn.Module]:
+    """Return the recurrent encoder and decoder."""
+    return (
+        SeriesEncoder(shape, hidden_units, latent_dim, generator, lengths_vary),
+        SeriesDecoder(shape, hidden_units, latent_dim, generator),
     )

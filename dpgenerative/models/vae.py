@@ -326,6 +326,11 @@ class ImageVAE(Autoencoder):
         Distribution of the latents that training assumes.
     beta : float
         Weight of the divergence of an image's posterior from the prior.
+    lengths_vary : bool, default=False
+        Whether images are series, whose rows are steps, and the last feature of a step
+        says if it is there (`encoding.series`). Steps that are not have no part in the
+        density; the logit of that feature is the one of a further step, so that lengths
+        have a density too, and are drawn.
     """
 
     def __init__(
@@ -340,6 +345,7 @@ class ImageVAE(Autoencoder):
         latent_dim: int,
         prior: Prior,
         beta: float,
+        lengths_vary: bool = False,
     ) -> None:
         super().__init__(latent_dim, prior, beta)
         self.encoder = encoder
@@ -348,6 +354,7 @@ class ImageVAE(Autoencoder):
         self.head = head
         self.std = std
         self.two_valued = two_valued
+        self.lengths_vary = lengths_vary
 
     @property
     def n_numbers(self) -> int:
@@ -361,12 +368,27 @@ class ImageVAE(Autoencoder):
 
     def _log_pixels(self, logits: Tensor, images: Tensor) -> Tensor:
         """Return log p(x | z) of every image, (n,)."""
+        if self.lengths_vary:
+            return self._log_steps(logits, images)
+        return self._log_values(logits, images).flatten(1).sum(1)
+
+    def _log_values(self, logits: Tensor, images: Tensor) -> Tensor:
+        """Return log p(x | z) of every pixel."""
         if self.head == "gaussian":
             log_variance = images.new_tensor(2 * math.log(self.std))
-            means = logits.sigmoid().flatten(1)
-            return log_normal(images.flatten(1), means, log_variance)
-        losses = F.binary_cross_entropy_with_logits(logits, images, reduction="none")
-        return -losses.flatten(1).sum(1)
+            means = logits.sigmoid().unsqueeze(-1)
+            return log_normal(images.unsqueeze(-1), means, log_variance)
+        return -F.binary_cross_entropy_with_logits(logits, images, reduction="none")
+
+    def _log_steps(self, logits: Tensor, series: Tensor) -> Tensor:
+        """Return log p(x | z) of the steps that are there, and of their number."""
+        values, present = series[..., :-1], series[..., -1:]
+        log_values = present * self._log_values(logits[..., :-1], values)
+        # After every step but the last possible one: does another follow?
+        signs = 2 * present[..., 1:, :] - 1
+        follows = F.logsigmoid(signs * logits[..., :-1, -1:])
+        log_lengths = present[..., :-1, :] * follows
+        return log_values.flatten(1).sum(1) + log_lengths.flatten(1).sum(1)
 
     def _log_decoded(self, rows: Tensor, z: Tensor) -> Tensor:
         # Draw by draw, so that the first axis of every layer runs over the images; a
@@ -379,4 +401,12 @@ class ImageVAE(Autoencoder):
         """Return one image per point z, (n, c, h, w): means, or drawn pixels."""
         size = max(1, DECODED // self.n_numbers)
         means = torch.cat([self.decoder(part).sigmoid() for part in z.split(size)])
-        return torch.bernoulli(means, generator=generator) if self.two_valued else means
+        if not (self.two_valued or self.lengths_vary):
+            return means
+        draws = torch.bernoulli(means, generator=generator)
+        if self.lengths_vary:
+            follows = draws[..., :-1, -1:].cumprod(-2)
+            present = F.pad(follows, (0, 0, 1, 0), value=1.0)
+            values = draws if self.two_valued else means
+            return torch.cat([values[..., :-1], present], -1)
+        return draws

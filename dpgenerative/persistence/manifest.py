@@ -33,6 +33,7 @@ from dpgenerative._files import atomic_write
 from dpgenerative.encoding.codecs import IntervalCodec, LevelCodec
 from dpgenerative.encoding.increments import Increment
 from dpgenerative.encoding.pixels import Pixels
+from dpgenerative.encoding.series import Series
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.exceptions import FileFormatError
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
@@ -63,8 +64,9 @@ RECORDS = _named(
     Column, Schema, TableFormat, TableTransformer, LevelCodec, IntervalCodec, Increment,
     PrivacyPlan, PrivacyReport, priors.NormalPrior, priors.SparsePrior,
     priors.MixturePrior, priors.GaussianPrior, priors.GaussianMixture, Pixels,
-    constraints.LessEqual, constraints.FixedCombinations, constraints.Impossible,
-    constraints.Determines, Optimizer, BatchTerm, Sparsified, TableFactor,
+    Series, constraints.LessEqual, constraints.FixedCombinations,
+    constraints.Determines, constraints.Impossible, Optimizer, BatchTerm, Sparsified,
+    TableFactor,
 )  # fmt: skip
 """Dataclasses that a file may hold, `storable` ones added."""
 

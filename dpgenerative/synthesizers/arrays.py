@@ -27,10 +27,18 @@ from dpgenerative.encoding.pixels import (
     full_range,
     full_shape,
 )
+from dpgenerative.encoding.series import Series, is_series, series_dtype
 from dpgenerative.fitting.domain import ArrayDomain, Domain
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Options, Sparsified
 from dpgenerative.fitting.recipe import Rule, Scale
-from dpgenerative.models.networks import Architecture, convolutions, perceptrons
+from dpgenerative.models.networks import (
+    WIDTHS,
+    Architecture,
+    check_widths,
+    convolutions,
+    perceptrons,
+    recurrent,
+)
 from dpgenerative.models.priors import Prior
 from dpgenerative.models.probing import check_architecture
 from dpgenerative.models.vae import HEADS, ImageVAE
@@ -43,7 +51,7 @@ from dpgenerative.synthesizers.latents import (
 )
 from dpgenerative.tables.schema import Schema
 
-NETWORKS = ("mlp", "conv")
+NETWORKS = ("mlp", "conv", "lstm")
 
 
 @storable
@@ -51,14 +59,18 @@ NETWORKS = ("mlp", "conv")
 class ArrayArchitecture(LatentOptions):
     """Latents of an autoencoder of arrays, its networks, and what it says of an entry.
 
-    It has the parameters of `LatentOptions`, which come first, and three of its own.
+    It has the parameters of `LatentOptions`, which come first, and four of its own.
 
     Parameters
     ----------
-    networks : {"mlp", "conv"} or callable, default="mlp"
-        Encoder and decoder (`models.networks`): one hidden layer each; three
-        convolutions of 32, 64 and 128 channels (Mathieu et al. 2019); or a function of
+    networks : {"mlp", "conv", "lstm"} or callable, default="mlp"
+        Encoder and decoder (`models.networks`): one hidden layer each; convolutions
+        (Mathieu et al. 2019); for series, one long short-term memory each, of
+        `hidden_units`, the decoder's given the latents at every step; or a function of
         (c, h, w), the number of latents and a torch generator that returns two modules.
+    widths : sequence of int, default=(32, 64, 128)
+        Channels after every convolution of "conv", multiples of 8. Each halves the
+        sides: faces of 64 x 64 pixels take ``(32, 64, 128, 256)``.
     likelihood : {"bernoulli", "gaussian"}, default="bernoulli"
         Distribution of an entry x in [0, 1], given its mean p:
         ``p^x (1 - p)^(1 - x)``, or a normal of standard deviation `std`.
@@ -67,11 +79,13 @@ class ArrayArchitecture(LatentOptions):
     """
 
     networks: str | Architecture = "mlp"
+    widths: Sequence[int] = WIDTHS
     likelihood: str = "bernoulli"
     std: float = 0.1
 
     checks: ClassVar[Mapping[str, Check]] = {
         **LatentOptions.checks,
+        "widths": check_widths,
         "likelihood": option(*HEADS),
         "std": number(low=0),
     }
@@ -109,27 +123,32 @@ class ArrayVAERecipe(AutoencoderRecipe):
         return {
             **super().settings(facts, scale),
             "networks": self.architecture.networks,
+            "widths": tuple(self.architecture.widths),
             "head": self.architecture.likelihood,
             "std": self.architecture.std,
         }
 
     def make(self, facts: Any, generator: torch.Generator, **settings: Any) -> ImageVAE:
         networks, hidden_units = settings.pop("networks"), settings.pop("hidden_units")
+        widths, vary = settings.pop("widths", WIDTHS), facts.lengths_vary
         size = facts.shape, settings["latent_dim"]
         if callable(networks):
             modules = networks(*size, generator)
             check_architecture(self.owner, modules, *size)
         elif networks == "mlp":
             modules = perceptrons(*size, generator, hidden_units)
+        elif networks == "lstm":
+            modules = recurrent(*size, generator, hidden_units, vary)
         else:
-            modules = convolutions(*size, generator)
+            modules = convolutions(*size, generator, widths)
         return ImageVAE(
-            *modules, image_shape=facts.shape, two_valued=facts.two_valued, **settings
-        )
+            *modules, image_shape=facts.shape, two_valued=facts.two_valued,
+            lengths_vary=vary, **settings,
+        )  # fmt: skip
 
 
 class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
-    """Differentially private variational autoencoder for images and arrays (PriVAE).
+    """Differentially private variational autoencoder for images, series and arrays (PriVAE).
 
     Learns arrays of one shape under (epsilon, delta)-differential privacy for adding or
     removing one array, and samples new ones of the same shape and dtype. Nothing is
@@ -163,7 +182,9 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         with `log_prob` and `sample`.
     image_shape : tuple of int, optional
         (height, width) or (channels, height, width) of X of shape (n, c h w), (n, h, w)
-        or (n, c, h, w); None reads it from an X that is not flat.
+        or (n, c, h, w); None reads it from an X that is not flat. Of a list of series,
+        arrays (length, channels), it is (greatest length, channels), and needed:
+        lengths are private.
     value_range : tuple of float or "auto", default="auto"
         Least and greatest value of an entry, taken as public. "auto" is (0, 255) for
         uint8 and (0, 1) for all else. Values outside move to the nearest end, missing
@@ -207,6 +228,9 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
     -----
     Every `fit` spends again. `score`, `score_samples`, `encode` and `reconstruct` on
     private rows are not covered.
+
+    A list of series is read up to the greatest length that `image_shape` states; the
+    decoder learns how likely a further step is, and lengths are drawn.
 
     An array comes as the means of its entries, which carry no noise of their own,
     except that entries of two values (bools, or integers of a range of width 1) are
@@ -296,7 +320,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         Returns
         -------
         ndarray of shape (n_samples, ...)
-            In the shape and dtype that were fitted.
+            In the shape and dtype that were fitted; a list where a list was fitted.
         """
         check_is_fitted(self)
         count()(self._owner, "n_samples", n_samples)
@@ -363,15 +387,27 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
 
     def _read(self, X: Any, y: Any, public: Any, allow_empty: bool) -> Data:
         self._refuse_target(y)
-        check_kind(self._owner, X)
-        shape = self._shape(X)
-        low, high = full_range(self.value_range, X.dtype)
-        has_density = ArrayArchitecture.of(self.architecture).likelihood == "gaussian"
-        pixels = Pixels(shape, X.shape[1:], low, high, X.dtype, has_density)
+        pixels = self._pixels(X)
         images = pixels.read(self._owner, X)
         if public is not None:
             public = pixels.read(self._owner, public)
         return Data(images, pixels, Schema([]), ArrayDomain(pixels), public)
+
+    def _pixels(self, X: Any) -> Pixels:
+        """Return what is public of arrays, or of a list of series."""
+        if is_series(X):
+            dtype = series_dtype(self._owner, X)
+        else:
+            check_kind(self._owner, X)
+            dtype = X.dtype
+        low, high = full_range(self.value_range, dtype)
+        has_density = ArrayArchitecture.of(self.architecture).likelihood == "gaussian"
+        if not is_series(X):
+            return Pixels(self._shape(X), X.shape[1:], low, high, dtype, has_density)
+        if self.image_shape is None or len(self.image_shape) != 2:
+            rule = "must be (greatest length, channels) for a list of series"
+            refuse(self._owner, "image_shape", rule, self.image_shape)
+        return Series.of(self.image_shape, low, high, dtype, has_density)
 
     def _assumed_domain(self) -> ArrayDomain:
         shape = (1, 1, 1)

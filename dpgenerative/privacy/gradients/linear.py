@@ -24,6 +24,9 @@ from dpgenerative.privacy.gradients.core import (
     with_ratio,
 )
 
+PAIRS = 2**20
+"""Pairs of positions whose products are taken at a time."""
+
 
 @register_rule(MaskedLinear)
 class LinearGradients(LayerGradients):
@@ -74,9 +77,9 @@ class LinearGradients(LayerGradients):
         """What float32 sums over inputs and outputs can lose, relative to them."""
         return float(sum(self.module.weight.shape)) * 2.0**-24
 
-    def _overlaps(self) -> Tensor:
+    def _overlaps(self, rows: slice = slice(None)) -> Tensor:
         """Return sum over inputs of a_t o a_s, by group, (n, T, T, groups)."""
-        return _group_products(self.a.double(), self.module.in_membership)
+        return _group_products(self.a[rows].double(), self.module.in_membership)
 
     def squared_norms(self) -> tuple[Tensor, Tensor]:
         layer = self.module
@@ -87,11 +90,17 @@ class LinearGradients(LayerGradients):
             return total, total.sqrt() * (ROUNDING + self._slack)
         # Positions may cancel: products of pairs in float64, and a margin of the size
         # of what was added up.
-        seen = _group_products(self.e.double(), layer.out_membership)
-        weight = ((seen @ layer.visible.double()) * self._overlaps()).sum((1, 2, 3))
-        total = (weight + seen.sum((1, 2, 3))).clamp(min=0)
+        chunks = parts(len(self.e), PAIRS // self.e.shape[1] ** 2)
+        total = torch.cat([self._products(rows) for rows in chunks]).clamp(min=0)
         sizes = self.e2.double().sum(2) * (self.a2.double().sum(2) + 1)
         return total, margin(total.sqrt(), sizes.sqrt().sum(1))
+
+    def _products(self, rows: slice) -> Tensor:
+        """Return squared norms of some examples, by products of all pairs."""
+        layer = self.module
+        seen = _group_products(self.e[rows].double(), layer.out_membership)
+        weight = (seen @ layer.visible.double()) * self._overlaps(rows)
+        return weight.sum((1, 2, 3)) + seen.sum((1, 2, 3))
 
     def unit_norms(self) -> list[tuple[Tensor, Tensor]]:
         # Row u of the gradient is e_u times the inputs that u sees and 1: its norms are
@@ -107,8 +116,9 @@ class LinearGradients(LayerGradients):
         l1 = l1.sum(1)
         e = self.e.double()
         given = self._overlaps() @ layer.visible.double().T + 1
-        cross = torch.einsum("ntu,nsu,ntsu->nu", e, e, self._by_unit(given))
-        l2 = cross.clamp(min=0).sqrt()
+        # As one product of matrices where all units see the same: T is large in series.
+        cross = e * torch.einsum("ntsu,nsu->ntu", self._by_unit(given), e)
+        l2 = cross.sum(1).clamp(min=0).sqrt()
         lengths = (self.a2 @ layer.visible.T + 1).double().sqrt()
         sizes = (e.abs() * self._by_unit(lengths)).sum(1)
         return [with_ratio(l1, l2 + margin(l2, sizes) + l1 * ROUNDING)]

@@ -1,0 +1,92 @@
+"""Series of different lengths as arrays of one shape: what is public, there and back.
+
+A list of arrays (length, channels) becomes one array of (n, 1, T, channels + 1), T a
+greatest length that is stated: the lengths in the data are private. The last feature of
+a step is 1 where the series has that step, and 0, like all others, where it has not.
+
+Series longer than T are cut there. One without steps counts as one of a missing step.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from dpgenerative.encoding.pixels import Images, Pixels, check_kind
+
+
+@dataclass(frozen=True)
+class Series(Pixels):
+    """The public facts about a list of series.
+
+    `shape` is what models see, (1, T, channels + 1), and `row_shape` (T, channels).
+    """
+
+    lengths_vary: ClassVar[bool] = True
+
+    @classmethod
+    def of(
+        cls, size: Sequence[int], low: float, high: float, dtype: Any, has_density: bool
+    ) -> Self:
+        """Return the facts about series of at most so many steps."""
+        n_steps, n_channels = map(int, size)
+        shape = 1, n_steps, n_channels + 1
+        return cls(shape, (n_steps, n_channels), low, high, dtype, has_density)
+
+    @property
+    def x_names(self) -> range:
+        """Numbers of the entries of a series of the greatest length."""
+        return range(math.prod(self.row_shape))
+
+    def read(self, owner: str, X: Any) -> Images:
+        """Return series in [0, 1], padded.
+
+        Raises
+        ------
+        TypeError
+            For anything but a list of numpy arrays of numbers or bools, of two axes
+            and one dtype.
+        ValueError
+            For another number of channels.
+        """
+        n_steps, n_channels = self.row_shape
+        if not is_series(X):
+            raise TypeError(f"{owner} takes a list of series, as it was fitted to.")
+        series_dtype(owner, X)
+        if any(x.shape[1] != n_channels for x in X):
+            raise ValueError(f"{owner} takes series of shape (length, {n_channels}).")
+        values = np.zeros((len(X), *self.shape), np.float32)
+        for row, x in zip(values[:, 0], X, strict=True):
+            row[: max(1, len(x)), -1] = 1
+            row[: len(x), :-1] = self._scaled(x[:n_steps])
+        return Images(self, values)
+
+    def log_within(self, images: Images) -> np.ndarray:
+        """Return what turns densities of [0, 1] into those of the range, (n,)."""
+        per_step = super().log_within(images) / self.row_shape[0]
+        return per_step * images.values[:, 0, :, -1].sum(1, dtype=np.float64)
+
+    def restore(self, values: np.ndarray) -> Any:
+        """Return a list of series in the range and dtype that were fitted."""
+        whole, lengths = (
+            self._unscaled(values[:, 0, :, :-1]),
+            values[:, 0, :, -1].sum(1),
+        )
+        return [x[: int(n)] for x, n in zip(whole, lengths, strict=True)]
+
+
+def is_series(X: Any) -> bool:
+    """Return whether this is a list of arrays of two axes."""
+    is_list = isinstance(X, list) and len(X) > 0
+    return is_list and all(isinstance(x, np.ndarray) and x.ndim == 2 for x in X)
+
+
+def series_dtype(owner: str, X: Sequence[np.ndarray]) -> np.dtype[Any]:
+    """Return the dtype of series, which must have one in common."""
+    for x in X:
+        check_kind(owner, x)
+    if any(x.dtype != X[0].dtype for x in X):
+        raise TypeError(f"{owner} takes series of one dtype.")
+    return X[0].dtype
