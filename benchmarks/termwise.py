@@ -71,8 +71,9 @@ def steps(model: VAE, codes: Tensor, name: str | None) -> dict[str, Callable]:
         loss = losses.mean()
         if name is not None:
             places = torch.from_numpy(partition(len(rows)))
-            parts = [divergence(images[places == j]) for j in range(N_PARTITIONS)]
-            loss = loss + torch.stack(parts).mean()
+            groups = [images[places == j] for j in range(N_PARTITIONS)]
+            parts = [divergence(members) for members in groups if len(members)]
+            loss = loss + torch.stack(parts).sum() / N_PARTITIONS
         torch.autograd.grad(loss, params)
 
     gradient = PrivateGradient(
