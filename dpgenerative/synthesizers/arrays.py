@@ -148,7 +148,7 @@ class ArrayVAERecipe(AutoencoderRecipe):
 
 
 class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
-    """Differentially private variational autoencoder for images, series and arrays (PriVAE).
+    """Differentially private variational autoencoder for images and series (PriVAE).
 
     Learns arrays of one shape under (epsilon, delta)-differential privacy for adding or
     removing one array, and samples new ones of the same shape and dtype. Nothing is
