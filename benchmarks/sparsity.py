@@ -6,14 +6,14 @@
 
 As published: images padded to 32 x 32; encoder, decoder and the spike-and-slab prior of
 Mathieu et al. (2019) with 50 latents, gamma .8 and variance .05 of the spike;
-Cauchy-MMD of scales {.2, .4, 1, 2, 4, 10} and weight alpha = 100; expected batch 256, 16
-partitions, C1 = .05, C2 = .005, C = .0002 for ``micro`` and ``batch``; steps of plain
-gradient descent at rate .001; epsilon 1, 10 and 100 at delta 1e-5. Chosen here: one draw
-per image, Bernoulli pixels, group normalisation for batch normalisation, which would
-couple the images, and the noise of this package. The number of images is public.
+Cauchy-MMD of scales {.2, .4, 1, 2, 4, 10} and weight alpha = 100; expected batch 256,
+16 partitions, C1 = .05, C2 = .005, C = .0002 for ``micro`` and ``batch``; steps of
+plain gradient descent at rate .001; epsilon 1, 10 and 100 at delta 1e-5. Chosen here:
+one draw per image, Bernoulli pixels, group normalisation for batch normalisation, which
+would couple the images, and the noise of this package. The number of images is public.
 
-The paper makes ten passes. Without ``--full`` there are .4, which is 94 steps at the same
-sampling rate, and a quarter of the channels.
+The paper makes ten passes. Without ``--full`` there are .4, which is 94 steps at the
+same sampling rate, and a quarter of the channels.
 
 Methods: ``privae+mmd`` clips the two terms apart (term-wise); ``privae`` has no
 divergence; ``micro`` and ``batch`` are the paper's baselines for the sum of both;
@@ -24,9 +24,9 @@ Records go to ``benchmarks/results/sparsity.jsonl``, runs recorded there are not
 repeated; ``sparsity.md`` and ``sparsity.png`` are made of all of them. Measures, on
 1,000 test images: Hoyer sparsity of the posterior means (equation 17 of the paper); the
 same of means less their average over images, since a shift of a few latents passes for
-sparsity; the importance-weighted bound of the log-likelihood with ten draws; the squared
-MMD of one draw per image to as many from the prior. For comparison: draws from the prior
-have sparsity .42, normal ones .23.
+sparsity; the importance-weighted bound of the log-likelihood with ten draws; the
+squared MMD of one draw per image to as many from the prior. For comparison: draws from
+the prior have sparsity .42, normal ones .23.
 """
 
 from __future__ import annotations
