@@ -20,6 +20,7 @@ import torch
 from scipy.stats import norm
 
 from dpgenerative import (
+    DPArrayVAESynthesizer,
     DPHFlowSynthesizer,
     PrivateSearch,
 )
@@ -29,6 +30,7 @@ from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting import fit, loop, workload
 from dpgenerative.fitting.fit import PrivateFit
 from dpgenerative.meta import search
+from dpgenerative.models.vae import ImageVAE
 from dpgenerative.privacy import (
     accounting,
     clipping,
@@ -44,7 +46,7 @@ from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from dpgenerative.synthesizers import base, flow
 from dpgenerative.synthesizers import latents as autoencoders
 from dpgenerative.tables.schema import Schema
-from tests import test_probing
+from tests import test_probing, test_series
 from tests.privacy import (
     adversary,
     test_accounting,
@@ -126,6 +128,38 @@ def nan_let_through(patch):
         "_without_unusable",
         lambda layers: torch.ones_like(layers[0].finite()),
     )
+
+
+def norms_of_single_steps(patch):
+    def apart(self):
+        seen = self.a2 @ self.module.visible.T + 1
+        total = (self.e2 * seen).sum((1, 2)).double()
+        return total, torch.zeros_like(total)
+
+    patch.setattr(LinearGradients, "squared_norms", apart)
+
+
+def steps_that_are_not_there(patch):
+    log_steps = ImageVAE._log_steps
+
+    def whole(self, logits, series):
+        every = torch.ones_like(series[..., -1:])
+        return log_steps(self, logits, torch.cat([series[..., :-1], every], -1))
+
+    patch.setattr(ImageVAE, "_log_steps", whole)
+
+
+def longest_series_of_the_data(patch):
+    pixels = DPArrayVAESynthesizer._pixels
+
+    def longest(self, X):
+        stated = self.image_shape
+        self.image_shape = max(map(len, X)), stated[1]
+        found = pixels(self, X)
+        self.image_shape = stated
+        return found
+
+    patch.setattr(DPArrayVAESynthesizer, "_pixels", longest)
 
 
 def half_precision_norms(patch):
@@ -872,6 +906,24 @@ MUTANTS = (
         "norms in half precision",
         half_precision_norms,
         partial(ONE_RECORD, "flat", "usual", 1),
+    ),
+    Mutant(
+        "norm of every step of a series, not of their sum",
+        norms_of_single_steps,
+        partial(
+            test_series.test_one_series_moves_the_gradient_by_the_clipping_norm_at_most,
+            "flat",
+        ),
+    ),
+    Mutant(
+        "steps that a series does not have count",
+        steps_that_are_not_there,
+        test_series.test_steps_that_are_not_there_have_no_part,
+    ),
+    Mutant(
+        "greatest length of series from the data",
+        longest_series_of_the_data,
+        test_series.test_nothing_but_what_is_released_depends_on_the_lengths,
     ),
     Mutant(
         "sums of rows in single precision",
