@@ -7,6 +7,7 @@ loader                   rows (train, test)      columns       where it comes fr
 `fetch_census`           79,810 and 19,952       41            folder
 `fetch_covertype`        74,370 and 18,592       13            folder or scikit-learn
 `fetch_intrusion`        395,217 and 98,804      42            folder or scikit-learn
+`motionsense_windows`    10,711 and 3,245        50 x 6        folder
 `make_pinwheel`          any                     2             drawn
 ======================== ======================= ============= ======================
 
@@ -31,7 +32,7 @@ columns into strings and leaves them out of the schema.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,11 @@ from sklearn.utils import Bunch, check_random_state
 from dpgenerative.tables.schema import Schema
 
 FOLDER_VARIABLE = "DPGENERATIVE_DATA"
+
+MOTION_CHANNELS = tuple(
+    f"{name}_{axis}" for name in ("gravity", "userAcceleration") for axis in "xyz"
+)
+"""Channels of `motionsense_windows`."""
 
 _ADULT_TEST_ROWS = 16_281  # scikit-learn's copy has the official test rows first
 
@@ -248,6 +254,57 @@ def fetch_intrusion(*, data_home: str | os.PathLike[str] | None = None) -> Bunch
     shares = {name: _SHARE for name in train.columns if name.endswith("_rate")}
     schema = _schema(train, _INTRUSION_FACTS | shares)
     return _bunch(train, test, schema, "label", _INTRUSION_DESCR)
+
+
+def motionsense_windows(
+    n_steps: int = 50,
+    channels: Sequence[str] = MOTION_CHANNELS,
+    *,
+    data_home: str | os.PathLike[str] | None = None,
+) -> Bunch:
+    """Cut the recordings of MotionSense into windows that do not overlap.
+
+    24 people carried a phone in six activities (25 samples a second here, so that a
+    window of 50 steps takes two seconds); the trials of the test part are others of the
+    same people. Every sample is in one window, or, at the end of a recording, in none.
+
+    Parameters
+    ----------
+    n_steps : int, default=50
+        Steps of a window.
+    channels : sequence of str
+        Columns; by default the direction of gravity and the user's acceleration.
+    data_home : path-like, optional
+        Folder of the Parquet files.
+
+    Returns
+    -------
+    Bunch
+        ``X_train``, ``X_test`` : float32 arrays (n, n_steps, channels); ``y_train``,
+        ``y_test`` : activities; ``subject_train``, ``subject_test`` : people, 1 to 24;
+        ``target_names``, ``channels`` : lists.
+    """
+    found = _read_folder("motionsense", data_home)
+    if found is None:
+        raise FileNotFoundError(
+            f"Point data_home, or the environment variable {FOLDER_VARIABLE}, at the "
+            "folder with motionsense_train.parquet and motionsense_test.parquet."
+        )
+    table = Bunch(channels=list(channels))
+    for part, frame in zip(("train", "test"), found, strict=True):
+        windows, labels, people = [], [], []
+        recordings = frame.groupby(["trial", "subject", "activity"], observed=True)
+        for (_, person, activity), rows in recordings:
+            n = len(rows) // n_steps
+            values = rows[list(channels)].to_numpy(np.float32)[: n * n_steps]
+            windows.append(values.reshape(n, n_steps, len(channels)))
+            labels += [str(activity)] * n
+            people += [person] * n
+        table[f"X_{part}"] = np.concatenate(windows)
+        table[f"y_{part}"] = np.array(labels)
+        table[f"subject_{part}"] = np.array(people)
+    table.target_names = sorted(set(table.y_train))
+    return table
 
 
 def make_pinwheel(

@@ -203,6 +203,40 @@ def replace_fetcher(monkeypatch, name, frame, **expected):
     monkeypatch.setattr(loaders, name, fetcher)
 
 
+def test_windows_of_motion_do_not_overlap_or_cross_recordings(tmp_path):
+    for part, trial in (("train", 1), ("test", 11)):
+        parts = [
+            pd.DataFrame(
+                {
+                    "activity": activity,
+                    "trial": trial,
+                    "subject": person,
+                    "userAcceleration_x": np.arange(n) + 1000.0 * person,
+                    "gravity_y": 0.5,
+                }
+            )
+            for activity, person, n in [("wlk", 1, 11), ("sit", 2, 8), ("wlk", 2, 3)]
+        ]
+        pd.concat(parts).to_parquet(tmp_path / f"motionsense_{part}.parquet")
+    channels = ["userAcceleration_x", "gravity_y"]
+    table = loaders.motionsense_windows(4, channels, data_home=tmp_path)
+    for part in ("train", "test"):
+        windows, labels = table[f"X_{part}"], table[f"y_{part}"]
+        assert windows.shape == (4, 4, 2)
+        assert labels.tolist() == ["wlk", "wlk", "sit", "sit"]
+        assert table[f"subject_{part}"].tolist() == [1, 1, 2, 2]
+        starts = windows[:, 0, 0]
+        assert starts.tolist() == [1000, 1004, 2000, 2004]
+        assert (np.diff(windows[..., 0], axis=1) == 1).all()
+    assert table.target_names == ["sit", "wlk"]
+
+
+@pytest.mark.usefixtures("no_folder")
+def test_motion_needs_a_folder():
+    with pytest.raises(FileNotFoundError, match="motionsense_train"):
+        loaders.motionsense_windows()
+
+
 def test_random_split_is_the_documented_one():
     frame = pd.DataFrame({"row": range(11)})
     train, test = loaders._split(frame)
