@@ -12,6 +12,7 @@ from dpgenerative._version import __version__
 if TYPE_CHECKING:
     from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
     from dpgenerative.fitting.recipe import ModelRecipe
+    from dpgenerative.local import ImagePixelizer, LaplaceRandomizer
     from dpgenerative.meta.pipeline import sample_from
     from dpgenerative.meta.predictors import SyntheticClassifier, SyntheticRegressor
     from dpgenerative.meta.search import PrivateSearch
@@ -48,7 +49,9 @@ __all__ = [
     "FixedCombinations",
     "FlowArchitecture",
     "Forecast",
+    "ImagePixelizer",
     "Impossible",
+    "LaplaceRandomizer",
     "LessEqual",
     "ModelRecipe",
     "Optimizer",
@@ -83,7 +86,9 @@ _HOMES = {
     "Forecast": "synthesizers.forecast",
     "Determines": "tables.constraints",
     "FixedCombinations": "tables.constraints",
+    "ImagePixelizer": "local",
     "Impossible": "tables.constraints",
+    "LaplaceRandomizer": "local",
     "LessEqual": "tables.constraints",
     "PrivacyBudget": "privacy.budget",
     "PrivateSearch": "meta.search",

@@ -1,4 +1,6 @@
-"""scikit-learn's own checks of every estimator, none excepted.
+"""scikit-learn's own checks of every estimator.
+
+None is excepted, but for three of randomizers, whose reasons stand beside them.
 
 The oldest scikit-learn that pyproject names is tried by
 
@@ -31,6 +33,8 @@ from dpgenerative import (
     DPHFlowSynthesizer,
     DPVAESynthesizer,
     FlowArchitecture,
+    ImagePixelizer,
+    LaplaceRandomizer,
     Optimizer,
     PrivateSearch,
     SyntheticClassifier,
@@ -55,7 +59,7 @@ SYNTHESIZERS = [
 ]
 # By its tags it takes no tables, with which scikit-learn's checks come, and it runs
 # none for such an estimator: here are those that bring no data.
-ARRAYS = DPArrayVAESynthesizer()
+ARRAYS, PIXELS = DPArrayVAESynthesizer(), ImagePixelizer()
 WITHOUT_DATA = [
     estimator_checks.check_estimator_cloneable,
     estimator_checks.check_estimator_tags_renamed,
@@ -83,8 +87,24 @@ def test_contract(estimator, check):
 
 
 @pytest.mark.parametrize("check", WITHOUT_DATA, ids=lambda check: check.__name__)
-def test_contract_of_arrays(check):
-    check("DPArrayVAESynthesizer", clone(ARRAYS))
+@pytest.mark.parametrize("estimator", [ARRAYS, PIXELS], ids=lambda e: type(e).__name__)
+def test_contract_of_arrays(estimator, check):
+    check(type(estimator).__name__, clone(estimator))
+
+
+NEVER_TWICE = "the noise of a record is drawn anew in every transform"
+
+
+@parametrize_with_checks(
+    [LaplaceRandomizer(bounds=(-10, 10))],
+    expected_failed_checks=lambda estimator: {
+        "check_fit_idempotent": NEVER_TWICE,
+        "check_estimators_pickle": NEVER_TWICE,
+        "check_dtype_object": "objects have no levels that are public",
+    },
+)
+def test_contract_of_randomizers(estimator, check):
+    check(estimator)
 
 
 @pytest.mark.slow

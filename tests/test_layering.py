@@ -31,6 +31,7 @@ ORDER = (
     "fitting",
     "persistence",
     "synthesizers",
+    "local",
     "metrics",
     "study",
     "audit",

@@ -99,7 +99,7 @@ class Pixels:
     def _unscaled(self, values: np.ndarray) -> np.ndarray:
         """Return numbers of [0, 1] in the range and dtype that were fitted."""
         x = self.low + (self.high - self.low) * values.astype(np.float64)
-        if self.dtype.kind in "iu":
+        if self.dtype.kind in "biu":
             x = x.round()
         return x.astype(self.dtype)
 
@@ -147,6 +147,20 @@ def check_array(owner: str, X: Any, shape: tuple[int, int, int]) -> None:
             f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is "
             f"required by {owner}."
         )
+
+
+def pixels_of(
+    owner: str, X: Any, image_shape: Any, value_range: Any, has_density: bool = False
+) -> Pixels:
+    """Return what is public about images, stated or read off their array."""
+    check_kind(owner, X)
+    if image_shape is None:
+        if X.ndim not in (3, 4):
+            rule = "is needed for arrays that are flat"
+            refuse(owner, "image_shape", rule, None)
+        image_shape = X.shape[1:]
+    shape, ends = full_shape(owner, image_shape), full_range(value_range, X.dtype)
+    return Pixels(shape, X.shape[1:], *ends, X.dtype, has_density)
 
 
 def row_shapes(shape: tuple[int, int, int]) -> list[tuple[int, ...]]:

@@ -26,8 +26,33 @@ UNTRAINED = (
 )
 
 
-@dataclass(frozen=True)
-class PrivacyReport:
+class Report:
+    """A headline and lists below it, as text and on a page."""
+
+    def _headline(self) -> str:
+        raise NotImplementedError
+
+    def _lists(self) -> dict[str, Sequence[str]]:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        lines = [self._headline(), ""]
+        for title, items in self._lists().items():
+            lines += [f"{title}:", *(f"  - {item}" for item in items)]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        lists = "".join(
+            f"<p>{title}:</p><ul>{''.join(f'<li>{escape(i)}</li>' for i in items)}</ul>"
+            for title, items in self._lists().items()
+        )
+        return f"<p><strong>{escape(self._headline())}</strong></p>{lists}"
+
+
+@dataclass(frozen=True, repr=False)
+class PrivacyReport(Report):
     """What one fit released, with which noise, and what was taken as public.
 
     Attributes
@@ -63,21 +88,6 @@ class PrivacyReport:
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, with the guaranteed pair as "guarantee"."""
         return {"guarantee": self.plan.guarantee, **asdict(self)}
-
-    def __str__(self) -> str:
-        lines = [self._headline(), ""]
-        for title, items in self._lists().items():
-            lines += [f"{title}:", *(f"  - {item}" for item in items)]
-        return "\n".join(lines)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        lists = "".join(
-            f"<p>{title}:</p><ul>{''.join(f'<li>{escape(i)}</li>' for i in items)}</ul>"
-            for title, items in self._lists().items()
-        )
-        return f"<p><strong>{escape(self._headline())}</strong></p>{lists}"
 
     def _lists(self) -> dict[str, Sequence[str]]:
         return {

@@ -22,10 +22,10 @@ from dpgenerative._validation import (
 )
 from dpgenerative.encoding.pixels import (
     Pixels,
-    check_kind,
     check_range,
     full_range,
     full_shape,
+    pixels_of,
 )
 from dpgenerative.encoding.series import Series, is_series, series_dtype
 from dpgenerative.fitting.domain import ArrayDomain, Domain
@@ -395,15 +395,12 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
 
     def _pixels(self, X: Any) -> Pixels:
         """Return what is public of arrays, or of a list of series."""
-        if is_series(X):
-            dtype = series_dtype(self._owner, X)
-        else:
-            check_kind(self._owner, X)
-            dtype = X.dtype
-        low, high = full_range(self.value_range, dtype)
         has_density = ArrayArchitecture.of(self.architecture).likelihood == "gaussian"
         if not is_series(X):
-            return Pixels(self._shape(X), X.shape[1:], low, high, dtype, has_density)
+            facts = self.image_shape, self.value_range, has_density
+            return pixels_of(self._owner, X, *facts)
+        dtype = series_dtype(self._owner, X)
+        low, high = full_range(self.value_range, dtype)
         if self.image_shape is None or len(self.image_shape) != 2:
             rule = "must be (greatest length, channels) for a list of series"
             refuse(self._owner, "image_shape", rule, self.image_shape)
@@ -414,14 +411,6 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         if self.image_shape is not None:
             shape = full_shape(self._owner, self.image_shape)
         return ArrayDomain(Pixels(shape, shape, 0.0, 1.0, np.dtype(float), False))
-
-    def _shape(self, X: np.ndarray) -> tuple[int, int, int]:
-        if self.image_shape is not None:
-            return full_shape(self._owner, self.image_shape)
-        if X.ndim not in (3, 4):
-            rule = "is needed for arrays that are flat"
-            refuse(self._owner, "image_shape", rule, None)
-        return full_shape(self._owner, X.shape[1:])
 
     def _joined(self, X: Any, y: Any) -> Any:
         self._refuse_target(y)

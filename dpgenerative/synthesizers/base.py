@@ -43,6 +43,7 @@ from dpgenerative.privacy.clipping import STRATEGIES
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.report import PrivacyReport, cautions, outlook
 from dpgenerative.synthesizers.notes import unit_notes
+from dpgenerative.tables.containers import set_feature_names
 from dpgenerative.tables.schema import Schema
 
 
@@ -219,7 +220,7 @@ class Synthesizer(BaseEstimator):
             if name.startswith("__") or hasattr(cls, name):
                 raise ValueError(f"{name} is no fitted attribute")
             setattr(estimator, name, value)
-        estimator._set_feature_names(estimator._layout)
+        set_feature_names(estimator, estimator._layout)
         recipe, estimator._settings = estimator._recipe, state["settings"]
         facts = cls._domain_class.facts(estimator._transformer)
         model = recipe.make(facts, torch.Generator(), **state["settings"])
@@ -406,7 +407,7 @@ class Synthesizer(BaseEstimator):
         self.privacy_ = self._report(data, fitted)
         self._layout, self._sample_seed, self._n_sampled = data.layout, seed, 0
         self.n_features_in_ = len(data.layout.x_names)
-        self._set_feature_names(data.layout)
+        set_feature_names(self, data.layout)
 
     def _report(self, data: Data, fitted: Fitted) -> PrivacyReport:
         facts = self._public_facts(data.domain.schema)
@@ -471,12 +472,6 @@ class Synthesizer(BaseEstimator):
         if self.device != "auto":
             return self.device
         return "cuda" if torch.cuda.is_available() else "cpu"
-
-    def _set_feature_names(self, layout: Any) -> None:
-        if layout.is_named and all(isinstance(c, str) for c in layout.x_names):
-            self.feature_names_in_ = np.array(layout.x_names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
 
     def _sampling_streams(
         self, random_state: Any

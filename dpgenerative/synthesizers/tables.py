@@ -34,6 +34,7 @@ from dpgenerative.tables.containers import (
     TableFormat,
     as_table,
     labels,
+    matched,
     select_columns,
 )
 from dpgenerative.tables.schema import Schema
@@ -290,24 +291,7 @@ class TableSynthesizer(Synthesizer):
         if (layout.y_name is None) != (self._layout.y_name is None):
             wanted = "needs y too" if self._layout.y_name is not None else "takes no y"
             raise ValueError(f"{self._owner} was fitted so that score {wanted}.")
-        names = list(layout.x_names)
-        if layout.is_named and self._layout.is_named:
-            unseen = [c for c in layout.x_names if c not in self._layout.x_names]
-            absent = [c for c in self._layout.x_names if c not in layout.x_names]
-            if unseen or absent:
-                raise ValueError(
-                    f"{self._owner} was fitted on other columns; unseen: {unseen}, "
-                    f"absent: {absent}."
-                )
-            names = list(self._layout.x_names)
-        elif len(layout.x_names) != self.n_features_in_:
-            raise ValueError(
-                f"X has {len(layout.x_names)} features, but {self._owner} is expecting "
-                f"{self.n_features_in_} features as input."
-            )
-        joined = select_columns(frame, names).set_axis(
-            labels(self._layout.x_names), axis=1
-        )
+        joined = matched(self._owner, frame, layout, self._layout)
         if layout.y_name is not None:
             joined = joined.assign(**{"__y": frame[layout.y_name]})
             joined = joined.rename(columns={"__y": self._layout.y_name})

@@ -122,6 +122,36 @@ def select_columns(frame: pd.DataFrame, names: Sequence[Hashable]) -> pd.DataFra
     return frame.iloc[:, frame.columns.get_indexer(labels(names))]
 
 
+def matched(
+    owner: str, frame: pd.DataFrame, layout: TableFormat, fitted: TableFormat
+) -> pd.DataFrame:
+    """Return the columns of X as they were fitted, or say what does not fit."""
+    names = layout.x_names
+    if layout.is_named and fitted.is_named:
+        unseen = [c for c in names if c not in fitted.x_names]
+        absent = [c for c in fitted.x_names if c not in names]
+        if unseen or absent:
+            raise ValueError(
+                f"{owner} was fitted on other columns; unseen: {unseen}, absent: "
+                f"{absent}."
+            )
+        names = fitted.x_names
+    elif len(names) != len(fitted.x_names):
+        raise ValueError(
+            f"X has {len(names)} features, but {owner} is expecting "
+            f"{len(fitted.x_names)} features as input."
+        )
+    return select_columns(frame, names).set_axis(labels(fitted.x_names), axis=1)
+
+
+def set_feature_names(estimator: Any, layout: Any) -> None:
+    """Set the names of columns that scikit-learn knows of, where all are strings."""
+    if layout.is_named and all(isinstance(c, str) for c in layout.x_names):
+        estimator.feature_names_in_ = np.array(layout.x_names, dtype=object)
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+
+
 def as_table(
     owner: str, X: Any, y: Any = None, *, allow_empty: bool = False
 ) -> tuple[pd.DataFrame, TableFormat]:

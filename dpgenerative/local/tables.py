@@ -1,0 +1,360 @@
+"""Tables: numbers with public bounds and levels, perturbed entry by entry."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+from sklearn.base import OneToOneFeatureMixin
+
+from dpgenerative._random import RandomSource
+from dpgenerative._validation import Check, check_instance, check_number, option, refuse
+from dpgenerative.encoding.grid import ends_of, from_steps, in_steps
+from dpgenerative.encoding.values import level_codes, restored_levels
+from dpgenerative.local.base import PUBLIC, LocalRandomizer
+from dpgenerative.local.mechanisms import (
+    FINENESS,
+    laplace_noise,
+    rate_of,
+    respond,
+    respond_missing,
+)
+from dpgenerative.local.report import Feature, LocalReport, usual_notes
+from dpgenerative.synthesizers.notes import listed, public_facts
+from dpgenerative.tables.column import Column
+from dpgenerative.tables.containers import (
+    as_container,
+    as_table,
+    labels,
+    matched,
+    set_feature_names,
+)
+from dpgenerative.tables.schema import Schema
+
+MISSING_SHARE = 0.25
+"""Of the epsilon of a nullable column of numbers, what says whether one is missing."""
+LARGEST = 1e307
+"""Where numbers end that are not clamped."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """Perturbation of numbers, or times, between public bounds.
+
+    A value is clipped to the bounds, moved to the nearest of `n_steps` + 1 points that
+    are evenly spread between them, and gets noise in whole steps: it moves by
+    `n_steps` at most, so that these are of rate epsilon / n_steps.
+    """
+
+    column: Column
+    dtype: Any
+    epsilon: float
+
+    @property
+    def n_steps(self) -> int:
+        """Distance of the bounds, in steps of noise: of the column if these are few."""
+        low, high = ends_of(self.column)
+        if not high / 2 - low / 2 > 0:
+            return 0
+        is_fine = self.column.step is None or high - low > FINENESS
+        return FINENESS if is_fine else round(high - low)
+
+    @property
+    def value_epsilon(self) -> float:
+        """What is spent on the value: all, or what the response to missing leaves."""
+        return self.epsilon * (1 - MISSING_SHARE * bool(self.column.nullable))
+
+    @property
+    def mechanism(self) -> str:
+        """The perturbation in words."""
+        column = self.column
+        spread = f"[{column.lower}, {column.upper}]"
+        if not self.n_steps:
+            return f"the one value of {spread}"
+        low, high = ends_of(column)
+        scale = (high - low) * (column.step or 1.0) / self.value_epsilon
+        unit = f" {column.unit}" if column.temporal else ""
+        words = f"Laplace noise of scale {scale:.6g}{unit} after clipping to {spread}"
+        return words + ", and whether it is missing" * bool(column.nullable)
+
+    def perturb(self, series: pd.Series, clamp: bool, rng: RandomSource) -> pd.Series:
+        """Return every value perturbed, in the dtype of the column."""
+        steps, n = in_steps(self.column, series), self.n_steps
+        low, high = ends_of(self.column)
+        missing = np.isnan(steps)
+        if n:
+            steps = (steps / 2 - low / 2) / (high / 2 - low / 2)
+            places = np.rint(n * np.nan_to_num(steps)).astype(np.int64)
+        else:
+            places = np.zeros(len(steps), dtype=np.int64)
+        if self.column.nullable:
+            # A missing value that is said to be there is one drawn blindly.
+            blind = rng.integers(0, n + 1, len(places))
+            places = np.where(missing, blind, places)
+            missing = respond_missing(missing, self.epsilon, MISSING_SHARE, rng)
+        places += laplace_noise(places.shape, self.value_epsilon, n, rng)
+        return self._written(np.clip(places, 0, n) if clamp else places, missing, clamp)
+
+    def _written(self, places: np.ndarray, missing: np.ndarray, clamp: bool) -> Any:
+        low, high = ends_of(self.column)
+        share = places / max(1, self.n_steps)
+        steps = low * (1 - share) + high * share
+        column = self.column
+        if column.step is not None:
+            steps = np.round(steps)
+        if not clamp and not column.temporal:
+            column = replace(column, lower=-LARGEST, upper=LARGEST)
+        return from_steps(column, self.dtype, steps, missing)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Randomised response over levels, 'missing' being one where values can be."""
+
+    column: Column
+    dtype: Any
+    epsilon: float
+
+    @property
+    def n_options(self) -> int:
+        """Number of levels, 'missing' included."""
+        return len(self.column.levels or ()) + bool(self.column.nullable)
+
+    @property
+    def mechanism(self) -> str:
+        """The perturbation in words."""
+        keep = 1 / (1 + (self.n_options - 1) * np.exp(-self.epsilon))
+        return (
+            f"randomised response over {self.n_options} levels, the true one with "
+            f"probability {keep:.4g}"
+        )
+
+    def perturb(self, series: pd.Series, clamp: bool, rng: RandomSource) -> pd.Series:
+        """Return a level for every value, in the dtype of the column."""
+        codes = level_codes(series, self.column)
+        drawn = respond(codes, self.n_options, self.epsilon, rng)
+        return restored_levels(self.column, self.dtype, drawn)
+
+
+class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
+    """Perturb every row of a table under local differential privacy.
+
+    Numbers and times get Laplace noise of the width of their public bounds over their
+    part of epsilon, levels and truth values generalised randomised response. A row's
+    features together cost `epsilon`.
+
+    Parameters
+    ----------
+    epsilon : float, default=1.0
+        What one record costs, > 0: for any two values of the whole row.
+    schema : Schema, optional
+        Bounds and levels, as in synthesizers. Values outside bounds move to the
+        nearest one before noise is added; values that are no level become `other`,
+        missing or the first level. Missing values are perturbed as such where the
+        schema says ``nullable=True``; elsewhere nothing is spent on them, and they
+        count as the lower bound, as `other` or as the first level. Constraints are not
+        kept.
+    bounds : (float, float), optional
+        Bounds of the columns of numbers of which the schema states none.
+    shares : "equal" or mapping, default="equal"
+        How features divide epsilon: weights by name, > 0; 1 where none is given.
+    clamp : bool, default=True
+        Move perturbed numbers back to the bounds, which costs nothing but makes their
+        mean lean inwards. False leaves them where noise took them, as far as the dtype
+        goes.
+    random_state : int, RandomState instance or None, default=None
+        Seeds the noise if it is "reproducible", else nothing.
+    noise : {"secure", "reproducible"}, default="secure"
+        Noise is drawn from the operating system's cryptographic generator, or follows
+        `random_state`: whoever knows the seed can then remove it.
+
+    Attributes
+    ----------
+    privacy_ : LocalReport
+        What a transform reveals of one record, feature by feature.
+    schema_ : Schema
+        The public facts that were used.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of str
+        Their names, where all are strings.
+
+    Notes
+    -----
+    `fit` reads names and dtypes alone. Every `transform` of a record spends epsilon
+    again. Noise is two-sided geometric on a public grid, drawn in integers: no bit of a
+    float tells of the value.
+
+    References
+    ----------
+    Duchi, Jordan and Wainwright. Local Privacy and Statistical Minimax Rates. FOCS
+    2013. Kairouz, Oh and Viswanath. Extremal Mechanisms for Local Differential Privacy.
+    NeurIPS 2014.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from dpgenerative import Column, LaplaceRandomizer, Schema
+    >>> frame = pd.DataFrame({"age": [31, 47], "smokes": [False, True]})
+    >>> schema = Schema([Column("age", "integer", lower=18, upper=99)])
+    >>> randomizer = LaplaceRandomizer(epsilon=4.0, schema=schema)
+    >>> randomizer.fit_transform(frame).dtypes.tolist()
+    [dtype('int64'), dtype('bool')]
+    """
+
+    _checks: ClassVar[Mapping[str, Check]] = {
+        **LocalRandomizer._checks,
+        "clamp": option(True, False),
+    }
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        schema: Schema | None = None,
+        bounds: Sequence[float] | None = None,
+        shares: str | Mapping[Hashable, float] = "equal",
+        clamp: bool = True,
+        random_state: Any = None,
+        noise: str = "secure",
+    ) -> None:
+        self.epsilon = epsilon
+        self.schema = schema
+        self.bounds = bounds
+        self.shares = shares
+        self.clamp = clamp
+        self.random_state = random_state
+        self.noise = noise
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Read names and dtypes; fix the noise of every column.
+
+        Parameters
+        ----------
+        X : DataFrame or ndarray of shape (n_samples, n_features)
+        y : None
+            Ignored, for scikit-learn.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            For a column without public bounds or levels, by name, and for parameters
+            out of their range.
+        TypeError
+            For a dtype that nothing here perturbs.
+        """
+        self._begin()
+        check_instance(self._owner, "schema", self.schema, Schema)
+        frame, layout = as_table(self._owner, as_container(self._owner, X))
+        stated = Schema([]) if self.schema is None else self.schema
+        resolved = stated.resolve(frame)
+        columns = [self._public(c, stated) for c in resolved.columns]
+        self.schema_ = Schema(columns)
+        self._mechanisms = [
+            (Line if c.numeric else Choice)(c, frame.dtypes[c.name], part)
+            for c, part in zip(columns, self._parts(), strict=True)
+        ]
+        for each in self._mechanisms:
+            if isinstance(each, Line) and each.n_steps:
+                rate_of(each.value_epsilon, each.n_steps)
+        self.privacy_ = self._report(resolved, stated)
+        self._layout = layout
+        self.n_features_in_ = len(columns)
+        set_feature_names(self, layout)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Perturb every row; spends epsilon of each, every time.
+
+        Parameters
+        ----------
+        X : DataFrame or ndarray of shape (n_samples, n_features)
+
+        Returns
+        -------
+        DataFrame or ndarray of shape (n_samples, n_features)
+            In the container, dtypes and index that were given.
+        """
+        rng = self._spend()
+        frame, layout = as_table(self._owner, as_container(self._owner, X))
+        frame = matched(self._owner, frame, layout, self._layout)
+        Schema(c for c in self.schema_.columns if c.numeric).resolve(frame)
+        parts = [
+            each.perturb(frame[each.column.name], self.clamp, rng)
+            for each in self._mechanisms
+        ]
+        perturbed = pd.DataFrame(dict(enumerate(parts))).set_axis(frame.index)
+        perturbed = perturbed.set_axis(labels(self.schema_.names), axis=1)
+        kind, written = layout.x_kind, layout.written
+        return replace(self._layout, x_kind=kind, written=written).restore(perturbed)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
+
+    def _public(self, column: Column, stated: Schema) -> Column:
+        """Return a column with all that has to be public of it, or say what is not."""
+        if column.role == "id":
+            rule = f"holds the identifier {column.name!r}: drop the column"
+            refuse(self._owner, "schema", rule, column)
+        column = replace(column, nullable=column.name in stated.with_missing)
+        if column.numeric and column.lower is None and not column.temporal:
+            column = self._bounded(column)
+        if (column.lower if column.numeric else column.levels) is None:
+            fact = "bounds" if column.numeric else "levels"
+            raise ValueError(
+                f"{self._owner} needs public {fact} of column {column.name!r}, for "
+                "which the rows must not be asked: state them in a Schema."
+            )
+        return column
+
+    def _bounded(self, column: Column) -> Column:
+        if self.bounds is None:
+            return column
+        rule = "must be two numbers in ascending order"
+        if not isinstance(self.bounds, Sequence) or len(self.bounds) != 2:
+            refuse(self._owner, "bounds", rule, self.bounds)
+        for end in self.bounds:
+            check_number(self._owner, "bounds", end)
+        return replace(column, lower=self.bounds[0], upper=self.bounds[1])
+
+    def _parts(self) -> list[float]:
+        """Return the part of epsilon of every column, in order."""
+        names = self.schema_.names
+        shares: Any = {} if isinstance(self.shares, str) else self.shares
+        if not isinstance(shares, Mapping) or self.shares not in ("equal", shares):
+            refuse(self._owner, "shares", "must be 'equal' or a mapping", self.shares)
+        if unknown := [name for name in shares if name not in names]:
+            refuse(self._owner, "shares", "must name columns of X", unknown)
+        for share in shares.values():
+            check_number(self._owner, "shares", share, low=0)
+        weights = [float(shares.get(name, 1.0)) for name in names]
+        return [self.epsilon * weight / sum(weights) for weight in weights]
+
+    def _report(self, resolved: Schema, stated: Schema) -> LocalReport:
+        mechanisms = self._mechanisms
+        features = tuple(
+            Feature(m.column.name, m.epsilon, m.mechanism) for m in mechanisms
+        )
+        notes = usual_notes(self.noise)
+        both = zip(resolved.columns, self.schema_.columns, strict=True)
+        if read := [a.name for a, b in both if a.nullable and not b.nullable]:
+            notes += (
+                f"Missing values of {listed(read)}, if there are any, count as the "
+                "lower bound, `other` or the first level. State nullable=True in a "
+                "Schema to have them perturbed as such.",
+            )
+        facts = PUBLIC, *public_facts(self.schema_, stated)
+        return LocalReport(
+            self.epsilon, 0.0, features, facts, "any two values of one row",
+            self.epsilon, notes,
+        )  # fmt: skip
