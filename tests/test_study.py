@@ -14,6 +14,7 @@ from sklearn.utils import get_tags
 from dpgenerative import DPArrayVAESynthesizer, DPVAESynthesizer
 from dpgenerative.metrics import bounded_phi, phi
 from dpgenerative.study import framework, plot_tradeoff, privacy_utility_tradeoff
+from dpgenerative.study.generators import ClassGenerator
 
 ATTACK = {"n_draws": 2, "seeds": (0, 1)}
 
@@ -166,8 +167,8 @@ def test_split_has_as_many_others_as_members_and_no_row_twice():
 def study_of(X, y):
     rows, codes, classes, target = framework._read(X, y)
     return framework.Study(
-        TableCopier(), LogisticRegression(), rows, codes, classes, target,
-        "likelihood", 1, 100, "mixed", 0.2, None,
+        TableCopier(), rows, codes, classes, target, LogisticRegression(),
+        "likelihood", 1, "mixed", 100, 0.2, None,
     )  # fmt: skip
 
 
@@ -207,7 +208,7 @@ def test_local_mechanisms_are_fitted_to_members_alone(monkeypatch):
     assert seen == [64, 64]
     bytes_ = (X * 9).clip(0, 255).astype(np.uint8)
     setting = framework.Setting("n", 0, local=Noise(0.01))
-    out = framework.perturbed(bytes_, np.arange(4), setting)
+    out = study_of(bytes_, y).perturbed(setting, np.arange(4))
     assert out.dtype == np.uint8
     assert out.min() == 0
     assert out.max() == 255
@@ -230,12 +231,12 @@ def test_no_exact_count_of_a_class_shows():
     rows = np.zeros((120, 4, 4), dtype=np.uint8)
     y = (np.arange(120) < 20).astype(int)
     small = DPArrayVAESynthesizer(epsilon=1.0, n_steps=2, noise="reproducible")
-    private = framework.ClassGenerator(small.set_params(random_state=0), 2)
+    private = ClassGenerator(small.set_params(random_state=0), 2)
     private.fit((rows, y))
     released = [model.privacy_.plan.n_rows for model in private.models]
     drawn = private.sample(4000, 0)[1]
     assert drawn.mean() == pytest.approx(released[1] / sum(released), abs=0.03)
-    open_ = framework.ClassGenerator(Copier(), 2)
+    open_ = ClassGenerator(Copier(), 2)
     open_.fit((rows, y))
     assert open_.sample(4000, 0)[1].mean() == pytest.approx(0.5, abs=0.03)
 
@@ -321,13 +322,13 @@ def test_the_picture_has_a_panel_per_measure():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "noise_multipliers, local"),
+        ({}, "noise_multipliers or local"),
         ({"epsilons": [1.0], "seeds": ()}, "seeds"),
         ({"epsilons": [1.0], "test_size": 1.0}, "test_size"),
         ({"epsilons": [1.0], "n_draws": 0}, "n_draws"),
         ({"epsilons": [1.0], "attack": "magic"}, "'attack'"),
-        ({"epsilons": [1.0], "y": np.zeros(300)}, "two classes"),
-        ({"epsilons": [1.0], "y": np.zeros(7)}, "one label per row"),
+        ({"epsilons": [1.0], "y": np.zeros(300)}, "with 1 classes"),
+        ({"epsilons": [1.0], "y": np.zeros(7)}, "a label per row"),
         ({"epsilons": [1.0], "y": pd.Series(range(300), name="a")}, "column 'a'"),
     ],
 )
@@ -344,7 +345,7 @@ def test_wrong_values_are_named(options, message):
         (LogisticRegression(), {}, "takes a synthesizer"),
         (TableCopier(), {"attack": "reconstruction"}, "cannot be attacked"),
         (TableCopier(), {"local": {"x": [LogisticRegression()]}}, "epsilon, fit and"),
-        (Bare(), {"noise_multipliers": [1.0]}, "no noise_multiplier"),
+        (Bare(), {"noise_multipliers": [1.0]}, "no parameter noise_m"),
     ],
 )
 def test_wrong_kinds_are_named(estimator, options, message):

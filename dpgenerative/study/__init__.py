@@ -10,8 +10,6 @@
 Nothing here is private: a study trains without privacy too, and measures on real rows.
 """
 
-from __future__ import annotations
-
 from dpgenerative.study.framework import privacy_utility_tradeoff
 from dpgenerative.study.plots import plot_tradeoff
 

@@ -1,12 +1,10 @@
 """The framework of Bernau, Robl and Kerschbaum (2022), figure 1, for any generator."""
 
-from __future__ import annotations
-
 import json
 import re
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -21,20 +19,12 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import get_tags
 
 from dpgenerative._progress import watched
-from dpgenerative._validation import check_number, check_option, refuse
+from dpgenerative._validation import check_number, check_option
+from dpgenerative.metrics import tradeoff
 from dpgenerative.metrics.distances import structural_similarity
-from dpgenerative.metrics.tradeoff import bounded_phi, phi
 from dpgenerative.metrics.utility import encode_features
-from dpgenerative.study.generators import (
-    ATTACKS,
-    ClassGenerator,
-    Generator,
-    Labelled,
-    Rows,
-    TableGenerator,
-    attack,
-    take,
-)
+from dpgenerative.study import generators
+from dpgenerative.study.generators import Generator, Labelled, Rows, take
 
 OWNER = "privacy_utility_tradeoff"
 REAL, PLAIN, CENTRAL = "real rows", "no privacy", "central"
@@ -63,96 +53,101 @@ class Setting:
     value: float = np.nan
     local: Any = None
 
-    @property
-    def label(self) -> str:
-        """The setting, seed included, in words that tell it from all others."""
-        local = "" if self.local is None else described(self.local)
-        return f"{self.mechanism} {self.parameter} {self.value!r} {self.seed} {local}"
-
 
 @dataclass(frozen=True)
 class Study:
-    """What all fits of a study have in common."""
+    """What all fits of a study have in common: parameters of the function below."""
 
     estimator: Any
-    classifier: Any
     X: Rows
     y: np.ndarray
     classes: tuple[str, ...]
     target: str
+    classifier: Any
     attack: str
     n_draws: int
-    n_attacked: int
     distance: str
+    n_attacked: int
     test_size: float
     n_synthetic: int | None
 
-    def fingerprint(self) -> str:
-        """Return what tells this study from others, whatever their settings."""
+    def keys(self, settings: Sequence[Setting]) -> list[str]:
+        """Return what tells each setting from all others, of other studies too."""
         rows = self.X
         if isinstance(rows, pd.DataFrame):
             rows = pd.util.hash_pandas_object(rows, index=False).to_numpy()
-        digest = sha256(np.ascontiguousarray(rows).tobytes() + self.y.tobytes())
-        rest = (
-            self.classes, self.target, self.attack, self.n_draws, self.n_attacked,
-            self.distance, self.test_size, self.n_synthetic,
-        )  # fmt: skip
-        models = described(self.estimator), described(self.classifier)
-        return f"{digest.hexdigest()} {models} {rest}"
+        data = sha256(np.ascontiguousarray(rows).tobytes() + self.y.tobytes())
+        names = sorted(vars(self).keys() - {"X", "y"})
+        common = [data.hexdigest(), *(described(getattr(self, k)) for k in names)]
+        texts = [
+            f"{common} {[described(each) for each in vars(setting).values()]}"
+            for setting in settings
+        ]
+        return [sha256(text.encode()).hexdigest()[:16] for text in texts]
 
     def split(self, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return places of members, of as many others, and of test rows."""
 
-        def halves(places: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
-            one, other = train_test_split(
-                places, test_size=size, stratify=self.y[places], random_state=seed
-            )
-            return one, other
+        def cut(places: np.ndarray, size: float) -> Any:
+            options = {"stratify": self.y[places], "random_state": seed}
+            return train_test_split(places, test_size=size, **options)
 
-        rest, test = halves(np.arange(len(self.y)), self.test_size)
-        members, others = halves(rest, 0.5)
+        rest, test = cut(np.arange(len(self.y)), self.test_size)
+        members, others = cut(rest, 0.5)
         return members, others[: len(members)], test
+
+    def labelled(self, rows: Rows, places: np.ndarray) -> Labelled:
+        """Return some of the rows with their labels."""
+        return take(rows, places), self.y[places]
 
     def generator(self, setting: Setting) -> Generator:
         """Return the generator of a setting, not fitted."""
-        estimator, names = clone(self.estimator), self.estimator.get_params()
-        changes: dict[str, Any] = {"epsilon": None, "random_state": setting.seed}
-        # A study releases nothing: its noise may be drawn again.
-        changes |= {"noise": "reproducible", "noise_multiplier": None}
+        changes: dict[str, Any] = {"epsilon": None, "noise_multiplier": None}
         if setting.parameter:
             changes[setting.parameter] = setting.value
-        estimator.set_params(**{k: v for k, v in changes.items() if k in names})
+        estimator = seeded(self.estimator, setting.seed, **changes)
         if isinstance(self.X, pd.DataFrame):
-            return TableGenerator(estimator, self.classes, self.target)
-        return ClassGenerator(estimator, len(self.classes))
+            return generators.TableGenerator(estimator, self.classes, self.target)
+        return generators.ClassGenerator(estimator, len(self.classes))
+
+    def perturbed(self, setting: Setting, members: np.ndarray) -> Rows:
+        """Return all rows, perturbed by what was fitted to members alone."""
+        if setting.local is None:
+            return self.X
+        transformer = seeded(setting.local, setting.seed)
+        out = transformer.fit(take(self.X, members)).transform(self.X)
+        if isinstance(self.X, pd.DataFrame):
+            return pd.DataFrame(out, columns=self.X.columns)
+        is_rounded = self.X.dtype == np.uint8 and out.dtype != np.uint8
+        out = out.round().clip(0, 255).astype(np.uint8) if is_rounded else out
+        return out.reshape(self.X.shape)
 
     def accuracy(self, train: Labelled, test: Labelled, seed: int) -> float:
         """Return the share of test rows whose label the classifier finds."""
         if len(np.unique(train[1])) < 2:
             return float(np.isin(test[1], train[1]).mean())
-        model = _seeded(self.classifier, seed)
-        x_train, x_test = self._features(train, test)
+        x_train, x_test = train[0], test[0]
+        if isinstance(self.X, pd.DataFrame):
+            label = {self.target: 0}
+            tables = x_train.assign(**label), x_test.assign(**label)
+            x_train, x_test = encode_features(*tables, self.target)
+        elif not get_tags(self.classifier).input_tags.three_d_array:
+            x_train, x_test = (
+                rows.reshape(len(rows), -1) for rows in (x_train, x_test)
+            )
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="sklearn")
-            model.fit(x_train, train[1])
+            model = seeded(self.classifier, seed).fit(x_train, train[1])
         return float((model.predict(x_test) == test[1]).mean())
-
-    def _features(self, train: Labelled, test: Labelled) -> tuple[Any, Any]:
-        if isinstance(self.X, pd.DataFrame):
-            fake, real = (rows.assign(**{self.target: 0}) for rows, _ in (train, test))
-            return encode_features(fake, real, self.target)
-        if get_tags(self.classifier).input_tags.three_d_array:
-            return train[0], test[0]
-        return _flat(train[0]), _flat(test[0])
 
     def similarity(self, generator: Generator, rows: Labelled, seed: int) -> float:
         """Return how alike images and their reconstructions are; NaN of other rows."""
-        shape = np.shape(rows[0])[-2:]
-        is_image = getattr(rows[0], "dtype", None) == np.uint8 and rows[0].ndim == 3
-        if not is_image or min(shape) < _WINDOW or self.attack != "reconstruction":
+        images, shape = rows[0], np.shape(rows[0])[1:]
+        is_image = getattr(images, "dtype", None) == np.uint8 and len(shape) == 2
+        if not is_image or min(shape) < _WINDOW:
             return np.nan
-        (given,), reconstruct = generator.open([rows], seed)
-        pair = _flat(given), _flat(reconstruct(given))
+        _, reconstruct = generator.open([rows], seed)
+        pair = images, reconstruct(images)
         return float(structural_similarity(*pair, shape, data_range=255.0).mean())
 
 
@@ -259,15 +254,18 @@ def privacy_utility_tradeoff(
     Autoencoders under Membership Inference" (2022), figure 1.
     """
     X, y, classes, target = _read(X, y)
-    attack, distance = _checked(estimator, X, attack, distance)
     check_number(OWNER, "test_size", test_size, low=0, high=1)
     for name, value in {"n_draws": n_draws, "n_attacked": n_attacked}.items():
         check_number(OWNER, name, value, low=1, closed="left", integer=True)
+    default = "mixed" if isinstance(X, pd.DataFrame) else "mse"
     study = Study(
-        estimator, RandomForestClassifier() if classifier is None else classifier, X, y,
-        classes, target, attack, n_draws, n_attacked, distance, test_size, n_synthetic,
+        estimator, X, y, classes, target,
+        RandomForestClassifier() if classifier is None else classifier,
+        _possible(estimator, X, attack), n_draws,
+        default if distance == "auto" else distance, n_attacked, test_size, n_synthetic,
     )  # fmt: skip
-    settings = _settings(estimator, epsilons, noise_multipliers, local or {}, seeds)
+    grid = {"epsilon": epsilons, "noise_multiplier": noise_multipliers}
+    settings = _settings(estimator, grid, local or {}, seeds)
     found = _finished(study, settings, record, n_jobs, verbose)
     return _with_phi(pd.DataFrame([line for lines in found for line in lines]))
 
@@ -276,81 +274,68 @@ def _read(X: Any, y: Any) -> tuple[Rows, np.ndarray, tuple[str, ...], str]:
     """Return rows, the places of their labels, the classes, and the label's name."""
     if not isinstance(X, pd.DataFrame):
         X = np.asarray(X)
-        if X.ndim < 2:
-            raise ValueError(f"{OWNER} takes rows; got X of shape {X.shape}.")
-        if X.ndim == 2:
-            X = pd.DataFrame(X).rename(columns=str)
+        X = pd.DataFrame(X).rename(columns=str) if X.ndim < 3 else X
     names, codes = np.unique(np.asarray(y).astype(str), return_inverse=True)
-    if np.ndim(y) != 1 or len(X) != len(codes):
-        raise ValueError(
-            f"{OWNER} takes one label per row; got {len(X)} rows and y of shape "
-            f"{np.shape(y)}."
-        )
-    if len(names) < 2:
-        raise ValueError(f"{OWNER} needs two classes in y; got {names.tolist()}.")
     target = str(getattr(y, "name", None) or "target")
+    if np.shape(y) != (len(X),) or len(names) < 2:
+        raise ValueError(
+            f"{OWNER} takes a label per row, of two classes at least; got {len(X)} "
+            f"rows and y of shape {np.shape(y)} with {len(names)} classes."
+        )
     if isinstance(X, pd.DataFrame) and target in X:
         raise ValueError(f"{OWNER}: X has a column {target!r}, the name of y, already.")
     return X, codes, tuple(names.tolist()), target
 
 
-def _checked(estimator: Any, X: Rows, attack: str, distance: str) -> tuple[str, str]:
-    """Return attack and distance, or say what the estimator lacks."""
-    lacks = [name for name in ("fit", "sample", "set_params") if not
-             hasattr(estimator, name)]  # fmt: skip
-    if lacks or "epsilon" not in estimator.get_params():
+def _possible(estimator: Any, X: Rows, attack: str) -> str:
+    """Return the attack, or say what the estimator lacks."""
+    check_option(OWNER, "attack", attack, ("auto", *generators.ATTACKS))
+    if not all(hasattr(estimator, k) for k in ("epsilon", "fit", "sample")):
         raise TypeError(
             f"{OWNER} takes a synthesizer with fit, sample and a parameter epsilon; "
             f"got {type(estimator).__name__}."
         )
-    check_option(OWNER, "attack", attack, ("auto", *ATTACKS))
     is_table = isinstance(X, pd.DataFrame)
     possible = [
-        name for name, method in ATTACKS.items()
+        name
+        for name, method in generators.ATTACKS.items()
         if hasattr(estimator, method) and (is_table or name == "reconstruction")
-    ]  # fmt: skip
+    ]
     if not possible or attack not in ("auto", *possible):
         raise TypeError(
             f"{type(estimator).__name__} cannot be attacked by {attack!r} on "
             f"{'a table' if is_table else 'arrays'}: possible is {possible}."
         )
-    default = "mixed" if is_table else "mse"
-    return (
-        possible[0] if attack == "auto" else attack,
-        default if distance == "auto" else distance,
-    )
+    return possible[0] if attack == "auto" else attack
 
 
 def _settings(
     estimator: Any,
-    epsilons: Sequence[float],
-    noise_multipliers: Sequence[float],
+    grid: Mapping[str, Sequence[float]],
     local: Mapping[str, Sequence[Any]],
     seeds: Sequence[int],
 ) -> list[Setting]:
     """Return all fits, by seed."""
-    for name, transformers in local.items():
-        for each in transformers:
-            if not all(hasattr(each, k) for k in ("epsilon", "fit", "transform")):
-                raise TypeError(
-                    f"local[{name!r}] must hold transformers with epsilon, fit and "
-                    f"transform; got {each!r}."
-                )
-    if len(noise_multipliers) and "noise_multiplier" not in estimator.get_params():
-        raise TypeError(f"{type(estimator).__name__} has no noise_multiplier.")
-    grid = {"epsilon": epsilons, "noise_multiplier": noise_multipliers}
-    private: list[dict[str, Any]] = [
-        {"mechanism": CENTRAL, "parameter": parameter, "value": float(value)}
-        for parameter, values in grid.items() for value in values
-    ] + [
-        {"mechanism": name, "value": float(each.epsilon), "local": each}
-        for name, transformers in local.items() for each in transformers
-    ]  # fmt: skip
+    given = [(name, each) for name, several in local.items() for each in several]
+    for name, each in given:
+        if not all(hasattr(each, k) for k in ("epsilon", "fit", "transform")):
+            raise TypeError(
+                f"local[{name!r}] must hold transformers with epsilon, fit and "
+                f"transform; got {each!r}."
+            )
+    private: list[tuple[Any, ...]] = [
+        (CENTRAL, name, value) for name, values in grid.items() for value in values
+    ]
+    for _, name, _ in private:
+        if name not in estimator.get_params():
+            raise TypeError(f"{type(estimator).__name__} has no parameter {name}.")
+    private += [(name, "", each.epsilon, each) for name, each in given]
     if not private or not len(seeds):
-        refuse(OWNER, "epsilons", "or noise_multipliers, local; and seeds, are needed",
-               epsilons)  # fmt: skip
-    always = [{"mechanism": REAL}, {"mechanism": PLAIN}]
-    return [Setting(seed=seed, **each) for seed in seeds for each in always + private]
+        raise ValueError(
+            f"{OWNER} needs epsilons, noise_multipliers or local; and seeds."
+        )
+    several = [(REAL,), (PLAIN,), *private]
+    return [Setting(each[0], s, *each[1:]) for s in seeds for each in several]
 
 
 def _finished(
@@ -361,129 +346,102 @@ def _finished(
     verbose: bool,
 ) -> list[list[dict[str, Any]]]:
     """Return the lines of all settings, run or read from the record."""
-    common = study.fingerprint()
-    keys = [sha256(f"{common} {s.label}".encode()).hexdigest()[:16] for s in settings]
-    known = dict(_recorded(record))
+    keys, path = study.keys(settings), None if record is None else Path(record)
+    known = _recorded(path) if path is not None and path.exists() else {}
     left = [i for i, key in enumerate(keys) if key not in known]
     run = Parallel(n_jobs=n_jobs, return_as="generator_unordered")
     done = run(delayed(_run)(i, study, settings[i]) for i in left)
     for i, lines in watched(done, "study", verbose, total=len(left)):
         known[keys[i]] = lines
-        if record is not None:
-            with Path(record).open("a", encoding="utf-8") as file:
+        if path is not None:
+            with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"key": keys[i], "lines": lines}) + "\n")
     return [known[key] for key in keys]
 
 
-def _recorded(record: str | Path | None) -> Iterator[tuple[str, Any]]:
-    if record is None or not Path(record).exists():
-        return
-    for line in Path(record).read_text(encoding="utf-8").splitlines():
-        try:
+def _recorded(path: Path) -> dict[str, Any]:
+    known = {}
+    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        if line.endswith("\n"):  # else a study was stopped while it wrote
             found = json.loads(line)
-        except json.JSONDecodeError:
-            continue  # a line that was being written when a study was stopped
-        yield found["key"], found["lines"]
+            known[found["key"]] = found["lines"]
+    return known
 
 
 def _run(i: int, study: Study, setting: Setting) -> tuple[int, list[dict[str, Any]]]:
     """Return the lines of one setting: two of a local mechanism, else one."""
     start, seed = time.perf_counter(), setting.seed
     members, others, test = study.split(seed)
-    chance = np.bincount(study.y[test]).max() / len(test)
-
-    def labelled(rows: Rows, places: np.ndarray) -> Labelled:
-        return take(rows, places), study.y[places]
-
-    shown = perturbed(study.X, members, setting) if setting.local else study.X
-    line = {
+    line: dict[str, Any] = {
         "mechanism": setting.mechanism, "scope": "", "parameter": setting.parameter,
         "value": setting.value, "epsilon": np.nan, "seed": seed,
-        "chance": float(chance), "n_members": len(members), "n_test": len(test),
+        "chance": float(np.bincount(study.y[test]).max() / len(test)),
+        "n_members": len(members), "n_test": len(test),
     }  # fmt: skip
     if setting.mechanism == REAL:
-        real = labelled(study.X, members), labelled(study.X, test)
-        line["accuracy"] = study.accuracy(*real, seed)
+        train, tested = (study.labelled(study.X, part) for part in (members, test))
+        line["accuracy"] = study.accuracy(train, tested, seed)
         return i, [line | {"seconds": time.perf_counter() - start}]
-    generator = study.generator(setting)
-    generator.fit(labelled(shown, members))
+    shown, generator = study.perturbed(setting, members), study.generator(setting)
+    generator.fit(study.labelled(shown, members))
     fake = generator.sample(study.n_synthetic or len(members), seed)
-    line["epsilon"] = _epsilon(generator, setting)
-    attacked = [part[: study.n_attacked] for part in (members, others)]
-    scopes = {"train": study.X, "full": shown} if setting.local else {"": study.X}
-    lines = []
+    line["epsilon"], lines = _epsilon(generator, setting), []
+    is_local = setting.local is not None
+    scopes = {"train": study.X, "full": shown} if is_local else {"": study.X}
     for scope, rows in scopes.items():
-        result = attack(
-            study.attack, generator, [labelled(rows, part) for part in attacked], fake,
+        sides = [
+            study.labelled(rows, part[: study.n_attacked]) for part in (members, others)
+        ]
+        result = generators.attack(
+            study.attack, generator, sides, fake,
             n_draws=study.n_draws, distance=study.distance, seed=seed,
         )  # fmt: skip
-        auc = result.auc
-        lines.append(
-            line
-            | {
-                "scope": scope,
-                "accuracy": study.accuracy(fake, labelled(rows, test), seed),
-                "average_precision": result.average_precision.value,
-                "auc": auc.value, "auc_low": auc.low, "auc_high": auc.high,
-                "ssim": study.similarity(generator, labelled(rows, attacked[1]), seed),
-                "seconds": time.perf_counter() - start,
-            }
-        )  # fmt: skip
+        auc, tested = result.auc, study.labelled(rows, test)
+        figures = {
+            "scope": scope, "accuracy": study.accuracy(fake, tested, seed),
+            "average_precision": result.average_precision.value, "auc": auc.value,
+            "auc_low": auc.low, "auc_high": auc.high,
+            "ssim": study.similarity(generator, sides[1], seed),
+            "seconds": time.perf_counter() - start,
+        }  # fmt: skip
+        lines.append(line | figures)
     return i, lines
-
-
-def perturbed(X: Rows, members: np.ndarray, setting: Setting) -> Rows:
-    """Return all rows, perturbed by a local mechanism that was fitted to members."""
-    transformer = _seeded(setting.local, setting.seed, noise="reproducible")
-    out = transformer.fit(take(X, members)).transform(X)
-    if isinstance(X, pd.DataFrame):
-        return pd.DataFrame(out, columns=X.columns)
-    out = np.asarray(out).reshape(X.shape)
-    if X.dtype == np.uint8 and out.dtype != np.uint8:
-        return out.round().clip(0, 255).astype(np.uint8)
-    return out
-
-
-def described(estimator: Any) -> str:
-    """Return an estimator with all its parameters in words, the same in all runs."""
-    parameters = sorted(estimator.get_params().items())
-    text = f"{type(estimator).__qualname__} {parameters!r}"
-    return re.sub(r" at 0x[0-9a-f]+", "", text)
-
-
-def _seeded(estimator: Any, seed: int, **changes: Any) -> Any:
-    """Return a copy with its seed, and other parameters that it may have."""
-    changes["random_state"] = seed
-    copy, names = clone(estimator), estimator.get_params()
-    return copy.set_params(**{k: v for k, v in changes.items() if k in names})
-
-
-def _flat(rows: np.ndarray) -> np.ndarray:
-    return rows.reshape(len(rows), -1)
 
 
 def _epsilon(generator: Generator, setting: Setting) -> float:
     """Return what the fit came to: the largest epsilon of any class."""
     if setting.mechanism == PLAIN:
         return np.inf
-    if setting.local is not None:
-        return setting.value
-    asked = setting.value if setting.parameter == "epsilon" else np.nan
-    return float(max(getattr(m, "epsilon_", None) or asked for m in generator.models))
+    spent = [getattr(m, "epsilon_", None) or setting.value for m in generator.models]
+    return float(setting.value if setting.local is not None else max(spent))
+
+
+def described(thing: Any) -> str:
+    """Return anything in words that are the same in all runs."""
+    if hasattr(thing, "get_params"):
+        thing = type(thing).__qualname__, sorted(thing.get_params().items())
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(thing))
+
+
+def seeded(estimator: Any, seed: int, **changes: Any) -> Any:
+    """Return a copy with those of the changes that it has parameters for."""
+    # A study releases nothing: its noise may be drawn again.
+    changes |= {"random_state": seed, "noise": "reproducible"}
+    copy, names = clone(estimator), estimator.get_params()
+    return copy.set_params(**{k: v for k, v in changes.items() if k in names})
 
 
 def _with_phi(found: pd.DataFrame) -> pd.DataFrame:
     """Return lines with their trade-off against the plain one of the same seed."""
-    plain = found[found["mechanism"] == PLAIN].set_index("seed")
-    for name, function in {"phi": phi, "bounded_phi": bounded_phi}.items():
-        found[name] = [
-            np.nan
-            if line.mechanism in (REAL, PLAIN)
-            else function(
-                plain.accuracy[line.seed], line.accuracy,
-                plain.average_precision[line.seed], line.average_precision, line.chance,
-            )
-            for line in found.itertuples()
-        ]  # fmt: skip
+    names = ["accuracy", "average_precision"]
+    plain = found[found["mechanism"] == PLAIN].set_index("seed")[names]
+    for function in (tradeoff.phi, tradeoff.bounded_phi):
+        values = []
+        for line in found.itertuples():
+            best, attacked = plain.loc[line.seed]
+            given = best, line.accuracy, attacked, line.average_precision, line.chance
+            is_reference = line.mechanism in (REAL, PLAIN)
+            values.append(np.nan if is_reference else function(*given))
+        found[function.__name__] = values
     last = ["n_members", "n_test", "seconds"]
     return found[[*found.columns.drop(last), *last]]

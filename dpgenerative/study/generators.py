@@ -1,7 +1,5 @@
 """Labelled rows in, labelled rows out: one face for generators of tables and arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,14 +1,12 @@
 """The pictures of a study: accuracy, attack and phi over epsilon."""
 
-from __future__ import annotations
-
 import matplotlib.style
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dpgenerative.study.framework import CENTRAL, PLAIN, REAL
+from dpgenerative.study.framework import PLAIN, REAL
 
 _STYLE = "dpgenerative.metrics.pictures"
 _COLOURS = ("#c1440e", "#1f5a92", "#5d7a1f", "#7b3f8c", "#8a6d1d")
@@ -42,52 +40,43 @@ def plot_tradeoff(results: pd.DataFrame, title: str | None = None) -> Figure:
     style = {"axes.spines.left": True, "ytick.major.size": 2}
     with matplotlib.style.context([_STYLE, style]):
         figure = Figure((9.0, 3.0))
-        for axes, (measure, name) in zip(
-            figure.subplots(1, 3), _PANELS.items(), strict=True
-        ):
-            _draw_references(axes, results, measure)
-            _draw_mechanisms(axes, results, measure)
+        panels = zip(figure.subplots(1, 3), _PANELS.items(), strict=True)
+        for axes, (measure, name) in panels:
+            _draw(axes, results, measure)
             axes.set(xscale="log", xlabel="epsilon", title=name)
         if title is not None:
             figure.suptitle(title, parse_math=False, fontsize=9.5)
-        handles, labels = figure.axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4)
+        keys = figure.axes[0].get_legend_handles_labels()
+        figure.legend(*keys, loc="outside lower center", ncols=4)
     return figure
 
 
-def _draw_references(axes: Axes, results: pd.DataFrame, measure: str) -> None:
-    if measure == "phi":
-        axes.axhline(1, color=_GREY, lw=0.8, ls=":")
+def _draw(axes: Axes, results: pd.DataFrame, measure: str) -> None:
+    shown, is_phi = results.dropna(subset=measure), measure == "phi"
+    level = {"accuracy": results["chance"].median(), "phi": 1.0}.get(measure, 0.5)
+    axes.axhline(level, color=_GREY, lw=0.8, ls=":", label="guessing")
+    if is_phi:
         axes.set_ylim(*_PHI_LIMITS)
-        return
-    guess = results["chance"].median() if measure == "accuracy" else 0.5
-    axes.axhline(guess, color=_GREY, lw=0.8, ls=":", label="guessing")
-    for name, dashes in {REAL: "-", PLAIN: "--"}.items():
-        levels = results.loc[results["mechanism"] == name, measure].dropna()
-        if len(levels):
-            axes.axhline(levels.median(), color=_GREY, lw=0.9, ls=dashes, label=name)
-
-
-def _draw_mechanisms(axes: Axes, results: pd.DataFrame, measure: str) -> None:
-    private = results[~results["mechanism"].isin([REAL, PLAIN])]
-    groups = private.groupby(["mechanism", "scope"], sort=False)
-    colours = dict(zip(private["mechanism"].unique(), _COLOURS * 9, strict=False))
-    for (mechanism, scope), lines in groups:
-        shown = lines[measure]
-        if measure == "phi":
-            shown = shown.clip(*_PHI_LIMITS)
-        points = (
-            lines.assign(shown=shown)
-            .dropna(subset="shown")
-            .groupby(["parameter", "value"])
-        )
-        shown, x = points["shown"], points["epsilon"].median()
-        middle = shown.median()
-        spread = [middle - shown.min(), shown.max() - middle]
-        order = np.argsort(x.to_numpy())
-        label = "central privacy" if mechanism == CENTRAL else f"{mechanism}, {scope}"
-        axes.errorbar(
-            x.iloc[order], middle.iloc[order], [s.iloc[order] for s in spread],
-            color=colours[mechanism], marker="s" if scope == "full" else "o", ms=3,
-            lw=1.2, ls=":" if scope == "full" else "-", elinewidth=0.7, label=label,
-        )  # fmt: skip
+        shown = shown.assign(phi=shown["phi"].clip(*_PHI_LIMITS))
+    colours = iter(_COLOURS * 9)
+    for mechanism, found in shown.groupby("mechanism", sort=False):
+        if mechanism in (REAL, PLAIN):
+            dashes = "-" if mechanism == REAL else "--"
+            middle = found[measure].median()
+            axes.axhline(middle, color=_GREY, lw=0.9, ls=dashes, label=mechanism)
+            continue
+        colour = next(colours)
+        for scope, lines in found.groupby("scope", sort=False):
+            points = lines.groupby(["parameter", "value"])[["epsilon", measure]]
+            order = np.argsort(points.median()["epsilon"].to_numpy())
+            low, middle, high = (
+                f()[measure].to_numpy()[order]
+                for f in (points.min, points.median, points.max)
+            )
+            axes.errorbar(
+                points.median()["epsilon"].to_numpy()[order], middle,
+                [middle - low, high - middle], color=colour, ms=3, lw=1.2,
+                marker="s" if scope == "full" else "o", elinewidth=0.7,
+                ls=":" if scope == "full" else "-",
+                label=f"{mechanism}, {scope}" if scope else "central privacy",
+            )  # fmt: skip
