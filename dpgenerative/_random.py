@@ -194,12 +194,9 @@ class Streams:
         public, root = np.random.SeedSequence(random_state).spawn(2)
         weights, rows = public.spawn(2)
         is_seeded, is_secure = noise == "reproducible", noise == "secure"
-        batches, draws, counts, gradients = (
-            root.spawn(4)
-            if is_seeded
-            # Each takes 128 bits of the operating system's entropy of its own.
-            else (np.random.SeedSequence() for _ in range(4))
-        )
+        # Each takes 128 bits of the operating system's entropy of its own.
+        fresh = [np.random.SeedSequence() for _ in range(4)]
+        batches, draws, counts, gradients = root.spawn(4) if is_seeded else fresh
         secure = SecureGenerator()
         return cls(
             weights=torch_generator(weights),

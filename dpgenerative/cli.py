@@ -88,9 +88,8 @@ def fit(options: argparse.Namespace) -> None:
     from dpgenerative.tables.schema import Schema
 
     _check_output(options)
-    if options.checkpoint and os.path.realpath(options.checkpoint) == os.path.realpath(
-        options.output
-    ):
+    kept = options.checkpoint
+    if kept and os.path.realpath(kept) == os.path.realpath(options.output):
         raise ValueError("--checkpoint and --output must name two files.")
     model, parameters = _model(options)
     schema = Schema([]) if options.schema is None else read_schema(options.schema)
@@ -238,13 +237,11 @@ def _csv_format(options: argparse.Namespace) -> CsvFormat:
     return CsvFormat(**{name: getattr(options, name) for name in names})
 
 
-def _joined(
-    synthesizer: Any, n: int, random_state: int, given: Any = None
-) -> pd.DataFrame:
+def _joined(fitted: Any, n: int, random_state: int, given: Any = None) -> pd.DataFrame:
     """Return a sample as one frame, y last."""
     from dpgenerative.tables.containers import as_table
 
-    rows = synthesizer.sample(n, random_state=random_state, given=given)
+    rows = fitted.sample(n, random_state=random_state, given=given)
     pair = rows if isinstance(rows, tuple) else (rows,)
     return as_table("sample", *pair)[0]
 

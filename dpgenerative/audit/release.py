@@ -84,11 +84,8 @@ def audit_release(
     ]
     frame = pd.concat(seen, ignore_index=True).fillna(-math.inf)
     worlds = np.repeat([False, True], n_runs)
-    claim = row_budget(
-        float(estimator._epsilon or math.inf),
-        float(estimator.delta),
-        estimator.max_rows_per_unit,
-    )
+    total = float(estimator._epsilon or math.inf), float(estimator.delta)
+    claim = row_budget(*total, estimator.max_rows_per_unit)
     bound = _split_bound(frame, worlds, claim[1], confidence)
     half = n_runs // 2
     best = epsilon_of_rates((half, half), (0, half), claim[1], confidence)
@@ -125,13 +122,11 @@ def _holds_strings(dtype: Any) -> bool:
     return bool(types.is_object_dtype(dtype) or types.is_string_dtype(dtype))
 
 
-def _view(
-    estimator: TableSynthesizer, X: pd.DataFrame, n_samples: int
-) -> dict[str, float]:
+def _view(estimator: TableSynthesizer, X: pd.DataFrame, n: int) -> dict[str, float]:
     """Return what an adversary measures of one fit."""
     fitted: Any = clone(estimator).fit(X)
     view = {"rows": float(fitted.privacy_.plan.n_rows)}
-    sample = fitted.sample(n_samples)
+    sample = fitted.sample(n)
     for j, codec in enumerate(fitted._transformer.codecs):
         column, drawn = codec.column, sample[codec.column.name]
         view[f"{j} missing"] = float(drawn.isna().sum())

@@ -88,10 +88,7 @@ def check(owner: str, estimator: Any, confidence: Any, random_state: Any) -> Non
             "nothing that could be audited. Set a finite epsilon."
         )
     check_number(owner, "confidence", confidence, low=0, high=1)
-    check_number(
-        owner, "random_state", random_state, low=0, closed="left", integer=True,
-        also=[None],
-    )  # fmt: skip
+    count(0, [None])(owner, "random_state", random_state)
 
 
 def check_counts(owner: str, **counts: Any) -> None:
@@ -109,13 +106,11 @@ def check_steps(owner: str, plan: PrivacyPlan) -> None:
         )
 
 
-def streams_of(
-    estimator: Synthesizer, random_state: int | None, device: str
-) -> Streams:
+def streams_of(estimator: Synthesizer, seed: int | None, device: str) -> Streams:
     """Return generators of an audit, seeded where a seed is given."""
-    seeded = random_state is not None
+    seeded = seed is not None
     noise = "reproducible" if seeded else estimator.noise
-    return Streams.create(random_state, noise, device)
+    return Streams.create(seed, noise, device)
 
 
 def flat(tensors: Sequence[Tensor]) -> np.ndarray:

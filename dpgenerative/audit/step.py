@@ -115,16 +115,13 @@ def _fit_and_plan(
     estimator: Synthesizer, n_rows: int, streams: Streams
 ) -> tuple[PrivateFit, PrivacyPlan]:
     """Return the estimator's fit, and the plan of its steps."""
+    plan_of = estimator
     if isinstance(estimator.max_grad_norm, str):
-        # Every norm is audited at once: noise and bound grow together.
-        plan_of = estimator
-        # A clone would leave a mark on what is to be left as it is.
+        # Every norm is audited at once: noise and bound grow together. A clone would
+        # leave a mark on what is to be left as it is.
         params = {**estimator.get_params(deep=False), "max_grad_norm": 1.0}
         estimator = type(estimator)(**params)
-    else:
-        plan_of = estimator
-    domain = estimator._assumed_domain()
-    fit = estimator._private_fit(domain, streams, "cpu")
+    fit = estimator._private_fit(estimator._assumed_domain(), streams, "cpu")
     if hasattr(plan_of, "privacy_"):
         return fit, plan_of.privacy_.plan
     return fit, replace(fit, parameters=plan_of).plan(n_rows)

@@ -18,7 +18,7 @@ from dpgenerative.fitting.recipe import ModelRecipe, Scale
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy.accounting import gaussian_epsilon, gaussian_multiplier
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.steps import Divergence, Objective
+from dpgenerative.privacy.steps import Objective
 from dpgenerative.synthesizers.base import Synthesizer
 
 
@@ -148,26 +148,20 @@ class _Rows:
         return len(self.own) + len(self.canaries)
 
 
+_UNCHANGED = (
+    "rules", "anchored", "reach", "has_batch_term", "n_bins", "latent_share",
+    "table_share", "clipping_norm", "batch_term",
+)  # fmt: skip
+"""What canaries leave to the recipe that they are planted in."""
+
+
 class _CanaryRecipe(ModelRecipe):
     """A recipe with one more layer, whose weights no row but a canary touches."""
 
     def __init__(self, recipe: ModelRecipe, n_canaries: int) -> None:
         self.inner, self.n_canaries = recipe, n_canaries
-        self.rules = recipe.rules  # type: ignore[misc]
-        self.anchored, self.reach = recipe.anchored, recipe.reach
-        self.has_batch_term = recipe.has_batch_term
-
-    def latent_share(self, scale: Scale) -> float:
-        return self.inner.latent_share(scale)
-
-    def table_share(self, scale: Scale, left: float) -> float:
-        return self.inner.table_share(scale, left)
-
-    def clipping_norm(self, model: Any, scale: Scale) -> float:
-        return self.inner.clipping_norm(model, scale)
-
-    def n_bins(self, scale: Scale) -> int:
-        return self.inner.n_bins(scale)
+        for name in _UNCHANGED:
+            setattr(self, name, getattr(recipe, name))
 
     def build(self, facts: Any, scale: Scale, generator: torch.Generator) -> Any:
         model = self.inner.build(facts, scale, generator)
@@ -190,9 +184,6 @@ class _CanaryRecipe(ModelRecipe):
             return torch.where(late, loss, losses), latents
 
         return objective
-
-    def batch_term(self, model: Any, streams: Streams) -> Divergence:
-        return self.inner.batch_term(model, streams)
 
 
 @dataclass(frozen=True)
@@ -239,5 +230,4 @@ def _sampled(log_ratio: np.ndarray, rate: float) -> np.ndarray:
     """Return log-likelihood ratios of a mechanism that sees the row at this rate."""
     if rate >= 1:
         return log_ratio
-    mixed: np.ndarray = np.logaddexp(math.log1p(-rate), math.log(rate) + log_ratio)
-    return mixed
+    return np.logaddexp(math.log1p(-rate), math.log(rate) + log_ratio)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpgenerative.encoding.values import as_numbers, limits, rounded_to_integers
+from dpgenerative.encoding.values import as_integers, as_numbers, limits
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.times import PER_DAY, from_units, year_starts
 
@@ -185,7 +185,7 @@ def from_steps(
     info = limits(dtype)
     values = np.clip(values, float(info.min), float(info.max))
     if pd.api.types.is_integer_dtype(dtype):
-        return rounded_to_integers(values, missing, dtype)
+        return as_integers(values, missing, dtype)
     return pd.Series(np.where(missing, np.nan, values)).astype(dtype)
 
 
@@ -239,22 +239,20 @@ def has_values_between(column: Column, dtype: Any, ends: np.ndarray) -> np.ndarr
     return possible
 
 
-def bounds_between(
-    column: Column, dtype: Any, lower: float, upper: float
-) -> list[float]:
+def bounds_between(column: Column, dtype: Any, low: float, high: float) -> list[float]:
     """Return bounds of the values between two of the ends sought, in units."""
     if column.kind == "datetime":
-        return [float(lower), float(upper) - 1]
+        return [float(low), float(high) - 1]
     # The innermost magnitude stands for 0.
     innermost = _MAGNITUDES[len(_EXPONENTS)]
-    lower = 0.0 if lower == -innermost else lower
-    upper = 0.0 if upper == innermost else upper
+    low = 0.0 if low == -innermost else low
+    high = 0.0 if high == innermost else high
     if column.step is not None:
-        lower = _first_step(lower, column.step) * column.step
+        low = _first_step(low, column.step) * column.step
         # A magnitude does not hold its upper end.
-        inside = (_first_step(upper, column.step) - 1) * column.step
-        upper = max(lower, inside if upper else 0.0)
-    return within_type(column, dtype, [lower, upper])
+        inside = (_first_step(high, column.step) - 1) * column.step
+        high = max(low, inside if high else 0.0)
+    return within_type(column, dtype, [low, high])
 
 
 def within_type(column: Column, dtype: Any, ends: list[float]) -> list[float]:
@@ -266,8 +264,7 @@ def within_type(column: Column, dtype: Any, ends: list[float]) -> list[float]:
         first = -last
     else:
         first, last = float(limits(dtype).min), float(limits(dtype).max)
-    inside: list[float] = np.clip(ends, first, last).tolist()
-    return inside
+    return np.clip(ends, first, last).tolist()
 
 
 def _first_step(ends: Any, step: float) -> Any:

@@ -265,9 +265,8 @@ class MarginalRelease:
         least = estimates.SEEN_NOISE * self.std
         absent = counts < np.where(shared, min(least, SEEN_SHARE * self._n_told), least)
         absent[-1] &= not column.nullable  # missing values that have a cell occur
-        shares = np.where(
-            absent, estimates.UNSEEN, np.maximum(counts, estimates.UNSEEN)
-        )
+        shares = np.maximum(counts, estimates.UNSEEN)
+        shares[absent] = estimates.UNSEEN
         shares /= np.bincount(cells, weights=shares)[cells]
         # A shared cell keeps the rows of its absent levels; so do levels in an order.
         if not column.ordered:
@@ -430,9 +429,8 @@ class MarginalRelease:
         if not parts:
             return
         starts, stops = np.array([(part.start, part.stop) for part in parts]).T
-        noisy = self._counted(
-            below[stops] - below[starts], self.std * math.sqrt(variance)
-        )
+        std = self.std * math.sqrt(variance)
+        noisy = self._counted(below[stops] - below[starts], std)
         for part, count in zip(parts, noisy, strict=True):
             part.add(count, variance)
         for interval in chosen:

@@ -126,9 +126,8 @@ class Images:
 def check_kind(owner: str, X: Any) -> None:
     """Require a numpy array of numbers or bools, whatever its shape."""
     if not isinstance(X, np.ndarray) or isinstance(X, np.ma.MaskedArray):
-        raise TypeError(
-            f"{owner} takes images as a numpy array; got {type(X).__name__}."
-        )
+        kind = type(X).__name__
+        raise TypeError(f"{owner} takes images as a numpy array; got {kind}.")
     if X.dtype.kind not in "biuf":
         raise UnsupportedColumnError(f"{owner} cannot read images of {X.dtype}.")
 

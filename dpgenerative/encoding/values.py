@@ -49,9 +49,7 @@ def limits(dtype: Any) -> Any:
     return np.finfo(plain) if plain.kind == "f" else np.iinfo(plain)
 
 
-def rounded_to_integers(
-    values: np.ndarray, missing: np.ndarray, dtype: Any
-) -> pd.Series:
+def as_integers(values: np.ndarray, missing: np.ndarray, dtype: Any) -> pd.Series:
     """Return whole numbers in an integer dtype, the ends of its range beyond them."""
     info = limits(dtype)
     kind, nullable = (np.uint64, "UInt64") if info.min == 0 else (np.int64, "Int64")

@@ -6,7 +6,7 @@ Formal guarantee: `TableDomain.release` is the only part that reads rows, by
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import torch
 
@@ -20,18 +20,19 @@ from dpgenerative.privacy.plan import PrivacyPlan, count_std
 from dpgenerative.tables.schema import Schema
 
 
-class Domain(Protocol):
+class Domain:
     """What a fit asks of the rows' container."""
 
-    @property
-    def schema(self) -> Schema:
-        """Columns that are learned, in the model's order; none of arrays."""
+    schema: Schema = Schema([])
+    """Columns that are learned, in the model's order; none of arrays."""
 
     def is_counted(self, anchored: bool) -> bool:
-        """Whether marginals are released."""
+        """Return whether marginals are released."""
+        return False
 
     def has_open_keys(self, anchored: bool) -> bool:
-        """Whether levels or values are released as keys, which takes a delta."""
+        """Return whether levels or values are released as keys: that takes a delta."""
+        return False
 
     def release(
         self,
@@ -42,14 +43,16 @@ class Domain(Protocol):
         mechanisms: Mechanisms,
     ) -> Any:
         """Release what encodes rows, and return the way there and back."""
+        raise NotImplementedError
 
     @staticmethod
     def facts(transformer: Any) -> Any:
         """Return what a model must know of encoded rows."""
+        return transformer
 
 
 @dataclass(frozen=True)
-class TableDomain:
+class TableDomain(Domain):
     """Columns of a table.
 
     Attributes
@@ -105,19 +108,10 @@ class TableDomain:
 
 
 @dataclass(frozen=True)
-class ArrayDomain:
-    """Arrays of one shape and range, of which nothing need be released."""
+class ArrayDomain(Domain):
+    """Arrays of one shape and range, both public: nothing need be released."""
 
     pixels: Pixels
-    schema: ClassVar[Schema] = Schema([])
-
-    def is_counted(self, anchored: bool) -> bool:
-        """Return False: the range is public."""
-        return False
-
-    def has_open_keys(self, anchored: bool) -> bool:
-        """Return False: there are no levels."""
-        return False
 
     def release(
         self,
@@ -129,8 +123,3 @@ class ArrayDomain:
     ) -> Pixels:
         """Return the way to [0, 1] and back, which is public."""
         return self.pixels
-
-    @staticmethod
-    def facts(transformer: Pixels) -> Pixels:
-        """Return the shape and kind of the arrays."""
-        return transformer

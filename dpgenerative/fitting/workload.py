@@ -154,21 +154,16 @@ class Measurement:
             best, gain = (k, total) if total > gain else (best, gain)
         return [columns[i] for i in order[:best]]
 
-    def _counted(
-        self, chosen: Sequence[Columns], has_scores: bool
-    ) -> list[CountedTable]:
+    def _counted(self, chosen: Sequence[Columns], scored: bool) -> list[CountedTable]:
         """Release the counts of tables, as finely as noise allows."""
-        noise = multipliers(self.plan, has_scores)[1] * math.sqrt(len(chosen))
+        noise = multipliers(self.plan, scored)[1] * math.sqrt(len(chosen))
         facts = [[self.facts[j] for j in columns] for columns in chosen]
         sizes = [self._sizes(each, noise) for each in facts]
         tables = [self._table(c, s) for c, s in zip(chosen, sizes, strict=True)]
-        counts = release_counts(
-            self.codes, tables, has_scores, self.plan, self.mechanisms
-        )
+        counts = release_counts(self.codes, tables, scored, self.plan, self.mechanisms)
         found = []
-        for columns, each, size, count in zip(
-            chosen, facts, sizes, counts, strict=True
-        ):
+        parts = zip(chosen, facts, sizes, counts, strict=True)
+        for columns, each, size, count in parts:
             total = max(1.0, count.sum())  # the row count may be far off for few rows
             shares = torch.from_numpy(count / total).float()
             scales = scales_of(each, size)

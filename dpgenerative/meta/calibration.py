@@ -47,11 +47,6 @@ class TrialBudget:
     bound: float
     plans: tuple[PrivacyPlan, ...]
 
-    @property
-    def releases_keys(self) -> bool:
-        """Whether a candidate's fit may release keys, which cost delta."""
-        return any(plan.threshold_delta for plan in self.plans)
-
     def check(self, ledger: Ledger, pure: float, n_trials: int) -> None:
         """Raise `LedgerError` unless the search did what was planned.
 
@@ -127,7 +122,7 @@ class Calibration:
         """
         try:
             budget = self._budget(epsilon, self.delta)
-            if budget.releases_keys:
+            if any(plan.threshold_delta for plan in budget.plans):
                 share = selection.key_share(self.trials, self.epsilon)
                 budget = self._budget(epsilon, self.delta * share)
         except InfeasibleBudgetError:
@@ -137,7 +132,9 @@ class Calibration:
     def _budget(self, epsilon: float, delta: float) -> TrialBudget:
         n_train = max(1, round((1 - self.holdout) * self.n_rows))
         n_test = max(1.0, self.holdout * self.n_rows)
-        plans = tuple(_plan(*fit, epsilon, delta, n_train) for fit in self.fits)
+        for synthesizer, _ in self.fits:
+            synthesizer.set_params(epsilon=epsilon, delta=delta)
+        plans = tuple(s._planned_fit(domain).plan(n_train) for s, domain in self.fits)
         multiplier = gaussian_multiplier(epsilon, delta)
         bound = selection.selection_epsilon(
             plans, multiplier, self.trials, self.epsilon, self.delta
@@ -145,10 +142,3 @@ class Calibration:
         return TrialBudget(
             epsilon, delta, self.n_rows, n_train, n_test, multiplier, bound, plans
         )
-
-
-def _plan(
-    synthesizer: Synthesizer, domain: Domain, epsilon: float, delta: float, n_rows: int
-) -> PrivacyPlan:
-    synthesizer.set_params(epsilon=epsilon, delta=delta)
-    return synthesizer._planned_fit(domain).plan(n_rows)

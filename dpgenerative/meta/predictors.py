@@ -23,7 +23,7 @@ from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from dpgenerative._validation import check_number, refuse
+from dpgenerative._validation import count, refuse
 from dpgenerative.encoding.values import NO_LEVELS, floats, level_indices
 from dpgenerative.privacy.budget import Trial
 from dpgenerative.privacy.report import PrivacyReport
@@ -97,8 +97,11 @@ class _SyntheticPredictor(BaseEstimator):
     ) -> Self:
         """Fit; a trial of a private search is paid for."""
         synthesizer, X, y, public = self._inputs(X, y, public)
-        fitted = synthesizer._fit(X, y, public, trial=trial)
-        return self._learned_from(fitted)
+        self.synthesizer_ = synthesizer._fit(X, y, public, trial=trial)
+        self.learner_ = self._taught(*self._synthetic(self.synthesizer_))
+        self.n_features_in_ = self.synthesizer_.n_features_in_
+        take_feature_names(self, self.synthesizer_)
+        return self
 
     @available_if(_learner_has("predict"))
     def predict(self, X: Any) -> np.ndarray:
@@ -117,19 +120,14 @@ class _SyntheticPredictor(BaseEstimator):
     def _asked(self, method: str, X: Any) -> np.ndarray:
         """Return what a method of the fitted learner says of rows."""
         check_is_fitted(self)
-        found: np.ndarray = getattr(self.learner_, method)(
-            containers.as_container(self._owner, X)
-        )
-        return found
+        rows = containers.as_container(self._owner, X)
+        return getattr(self.learner_, method)(rows)
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
         chosen = state["synthesizer"]
-        if (
-            "synthesizer_" in state
-            and chosen is not None
-            and chosen.noise == "reproducible"
-        ):
+        is_seeded = getattr(chosen, "noise", None) == "reproducible"
+        if is_seeded and "synthesizer_" in state:
             # The seed of the noise stays with whoever fitted.
             copy = BaseEstimator.__sklearn_clone__(chosen)
             state["synthesizer"] = copy.set_params(random_state=None)
@@ -163,13 +161,8 @@ class _SyntheticPredictor(BaseEstimator):
             raise ValueError(
                 f"{self._owner} requires y to be passed, but the target y is None."
             )
-        check_number(
-            self._owner, "n_samples", self.n_samples, low=1, closed="left",
-            integer=True, also=[None],
-        )  # fmt: skip
-        if not (
-            self.synthesizer is None or isinstance(self.synthesizer, TableSynthesizer)
-        ):
+        count(also=[None])(self._owner, "n_samples", self.n_samples)
+        if not isinstance(self.synthesizer, (TableSynthesizer, type(None))):
             rule = "must be a synthesizer of this package or None"
             refuse(self._owner, "synthesizer", rule, self.synthesizer)
         if isinstance(public, tuple) and len(public) == 2:
@@ -196,20 +189,10 @@ class _SyntheticPredictor(BaseEstimator):
         # As `clone`, which would change what the synthesizer's pickles hold.
         return BaseEstimator.__sklearn_clone__(self.synthesizer)
 
-    def _learned_from(self, synthesizer: TableSynthesizer) -> Self:
-        """Fit the learner to a sample of the fitted synthesizer."""
-        self.synthesizer_ = synthesizer
-        self.learner_ = self._taught(*self._synthetic(synthesizer))
-        self.n_features_in_ = synthesizer.n_features_in_
-        take_feature_names(self, synthesizer)
-        return self
-
     def _synthetic(self, synthesizer: TableSynthesizer) -> tuple[Any, np.ndarray]:
         """Return synthetic rows whose target is known, and their targets."""
-        count = self.n_samples
-        if count is None:
-            count = max(LEAST_ROWS, synthesizer.privacy_.plan.n_rows)
-        rows, targets = synthesizer.sample(count, random_state=self._seed())
+        n = self.n_samples or max(LEAST_ROWS, synthesizer.privacy_.plan.n_rows)
+        rows, targets = synthesizer.sample(n, random_state=self._seed())
         found = synthesizer.schema_.columns[-1]
         known = targets.notna().to_numpy()
         if found.other is not None:

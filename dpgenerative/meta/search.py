@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -46,11 +47,7 @@ _SEARCHED = (
 
 
 def _best_has(name: str) -> Callable[[Any], bool]:
-    def check(search: Any) -> bool:
-        getattr(getattr(search, "best_estimator_", search.estimator), name)
-        return True
-
-    return check
+    return lambda it: hasattr(getattr(it, "best_estimator_", it.estimator), name)
 
 
 class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
@@ -218,12 +215,18 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         mechanisms = Mechanisms(rng, rng)
         pure = count_epsilon(self.epsilon)
         n_rows = mechanisms.count(len(X), pure)
-        budget = self._calibrated(fits, n_rows, self.epsilon - pure)
-
-        def run() -> _Trial:
-            return self._trial(candidates, budget, X, y, rng, mechanisms, public)
-
-        n_trials = TrialDistribution(self.mean_trials).draw(rng)
+        trials = TrialDistribution(self.mean_trials)
+        budget = Calibration(
+            fits, trials, n_rows, self.holdout, self.epsilon - pure, self.delta
+        ).largest()
+        if budget is None:
+            raise InfeasibleBudgetError(
+                f"{type(self).__name__}: no noise keeps a search of mean_trials="
+                f"{self.mean_trials:g} within epsilon={self.epsilon:g}, "
+                f"delta={self.delta:g}. Raise epsilon or delta, or lower mean_trials."
+            )
+        run = partial(self._trial, candidates, budget, X, y, rng, mechanisms, public)
+        n_trials = trials.draw(rng)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             best = best_of(run, lambda trial: trial.score, n_trials)
@@ -318,15 +321,11 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
     def _clone(self, params: Mapping[str, Any], epsilon: float, delta: float) -> Any:
         """Return an unfitted candidate with a trial's budget."""
         estimator = base.clone(self.estimator)
-        if (
-            not isinstance(estimator, TableSynthesizer)
-            and estimator.synthesizer is None
-        ):
+        if getattr(estimator, "synthesizer", estimator) is None:
             estimator.set_params(synthesizer=DPHFlowSynthesizer())
         # Candidates that are estimators themselves stay as they were given.
-        estimator.set_params(
-            **{k: base.clone(v, safe=False) for k, v in params.items()}
-        )
+        copies = {k: base.clone(v, safe=False) for k, v in params.items()}
+        estimator.set_params(**copies)
         inner = _synthesizer(estimator)
         if inner.noise == "reproducible":
             raise ValueError(
@@ -351,25 +350,6 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         if not isinstance(synthesizer, TableSynthesizer):
             synthesizer, X, y, public = synthesizer._inputs(X, y, public)
         return synthesizer, synthesizer._prepare(X, y, public).domain
-
-    def _calibrated(
-        self,
-        fits: Sequence[tuple[TableSynthesizer, Domain]],
-        n_rows: int,
-        epsilon: float,
-    ) -> TrialBudget:
-        """Return the largest budget of a trial that keeps the search within its own."""
-        distribution = TrialDistribution(self.mean_trials)
-        found = Calibration(
-            fits, distribution, n_rows, self.holdout, epsilon, self.delta
-        ).largest()
-        if found is None:
-            raise InfeasibleBudgetError(
-                f"{type(self).__name__}: no noise keeps a search of mean_trials="
-                f"{self.mean_trials:g} within epsilon={self.epsilon:g}, "
-                f"delta={self.delta:g}. Raise epsilon or delta, or lower mean_trials."
-            )
-        return found
 
     def _trial(
         self,
@@ -423,15 +403,14 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
                 "public rows to see why."
             )
         inner = _fitted(best.estimator)
+        report = inner.privacy_
         plan = replace(
-            inner.privacy_.plan,
+            report.plan,
             epsilon=float(self.epsilon), delta=float(self.delta), count_epsilon=pure,
             mean_trials=float(self.mean_trials),
         )  # fmt: skip
-        notes = (_SEARCHED, *inner.privacy_.notes)
-        inner.privacy_ = replace(
-            inner.privacy_, plan=plan, epsilon_spent=spent, notes=notes
-        )
+        notes = (_SEARCHED, *report.notes)
+        inner.privacy_ = replace(report, plan=plan, epsilon_spent=spent, notes=notes)
         inner.epsilon_, inner.delta_ = spent, float(self.delta)
 
     def _keep(
@@ -464,9 +443,7 @@ _FAILED = _Trial(-1, None, -math.inf)
 
 
 def _synthesizer(estimator: Any) -> TableSynthesizer:
-    found = (
-        estimator if isinstance(estimator, TableSynthesizer) else estimator.synthesizer
-    )
+    found = getattr(estimator, "synthesizer", estimator)
     if not isinstance(found, TableSynthesizer):
         rule = "must be a synthesizer of this package"
         refuse(type(estimator).__name__, "synthesizer", rule, found)

@@ -116,8 +116,7 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
     3.0
     """
     check_is_fitted(search, "cv_results_")
-    if delta is not None:
-        check_number("search_privacy", "delta", delta, low=0, high=1)
+    check_number("search_privacy", "delta", delta, low=0, high=1, also=[None])
     candidates = search.cv_results_["params"]
     cv = check_cv(search.cv, classifier=is_classifier(search.estimator))
     per_row = int(search.n_splits_) - _holds_out(cv)

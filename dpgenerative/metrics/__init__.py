@@ -97,11 +97,7 @@ from dpgenerative.metrics.reporting import Report, report
 from dpgenerative.metrics.scorer import make_synthesis_scorer
 from dpgenerative.metrics.sparsity import hoyer_sparsity
 from dpgenerative.metrics.tradeoff import bounded_phi, phi
-from dpgenerative.metrics.utility import (
-    default_classifiers,
-    default_regressors,
-    tstr,
-)
+from dpgenerative.metrics.utility import default_classifiers, default_regressors, tstr
 
 __all__ = [
     "AssociationDistance", "AttackResult", "ClosestRecord", "KendallDistance",

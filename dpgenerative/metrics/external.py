@@ -7,12 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from dpgenerative.metrics.columns import (
-    aligned,
-    comparable,
-    takes_tables,
-    warn_if_few,
-)
+from dpgenerative.metrics.columns import aligned, comparable, takes_tables, warn_if_few
 
 _NAMES = ("Column", "Column 1", "Column 2")  # columns of details that name columns
 
@@ -169,10 +164,7 @@ def sdmetrics_diagnostic(
 
 
 def _score(
-    report: str,
-    real: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    metadata: Mapping[str, Any] | None,
+    report: str, real: pd.DataFrame, synthetic: pd.DataFrame, metadata: Any
 ) -> SDMetricsScore:
     synthetic = aligned(real, synthetic)
     for name in real.columns:
@@ -183,12 +175,16 @@ def _score(
         _check_metadata(metadata, real)
     names = _string_names(list(real.columns))
     columns = {new: metadata["columns"][old] for new, old in names.items()}
-    made = _generate(
-        f"{report.title()}Report",
-        _plain(real).set_axis(list(names), axis=1),
-        _plain(synthetic).set_axis(list(names), axis=1),
-        {**metadata, "columns": columns},
-    )
+    tables = [_plain(each).set_axis(list(names), axis=1) for each in (real, synthetic)]
+    # SDMetrics turns exceptions into missing scores, including warnings that a filter
+    # raises as errors: its scores would depend on the caller's warning filters.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from sdmetrics.reports import single_table  # seconds: it loads plotly
+
+        made = getattr(single_table, f"{report.title()}Report")()
+        made.num_rows_subsample = None
+        made.generate(*tables, {**metadata, "columns": columns}, verbose=False)
     properties = made.get_properties()
     details = {
         name: _renamed(made.get_details(name), names) for name in properties["Property"]
@@ -196,22 +192,6 @@ def _score(
     _warn_unscored(details)
     warn_if_few(len(real), len(synthetic), stacklevel=5)
     return SDMetricsScore(report, float(made.get_score()), properties, details)
-
-
-def _generate(
-    report: str, real: pd.DataFrame, synthetic: pd.DataFrame, metadata: dict[str, Any]
-) -> Any:
-    """Let SDMetrics make its report, silently."""
-    # SDMetrics turns exceptions into missing scores, including warnings that a filter
-    # raises as errors: its scores would depend on the caller's warning filters.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from sdmetrics.reports import single_table  # seconds: it loads plotly
-
-        made = getattr(single_table, report)()
-        made.num_rows_subsample = None
-        made.generate(real, synthetic, metadata, verbose=False)
-    return made
 
 
 def _sdtype(column: pd.Series) -> str:

@@ -459,8 +459,8 @@ def _edges(values: np.ndarray) -> np.ndarray:
 def _distance(columns: Sequence[_Column], metric: str) -> float:
     if not columns[0].n_cells:
         return _wasserstein(columns[0].real, columns[0].other)
-    measure = _jensen_shannon if metric == "jsd" else _total_variation
-    return measure(*_frequencies(columns))
+    p, q = _frequencies(columns)
+    return _jensen_shannon(p, q) if metric == "jsd" else float(np.abs(p - q).sum() / 2)
 
 
 def _frequencies(columns: Sequence[_Column]) -> tuple[np.ndarray, np.ndarray]:
@@ -476,11 +476,6 @@ def _frequencies(columns: Sequence[_Column]) -> tuple[np.ndarray, np.ndarray]:
     parts = np.split(joint, [n_real])
     p, q = (np.bincount(part, minlength=n_cells) / len(part) for part in parts)
     return p, q
-
-
-def _total_variation(p: np.ndarray, q: np.ndarray) -> float:
-    """Half the L1 distance of two vectors of frequencies."""
-    return float(np.abs(p - q).sum() / 2)
 
 
 def _jensen_shannon(p: np.ndarray, q: np.ndarray) -> float:

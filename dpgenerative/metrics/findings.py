@@ -187,18 +187,15 @@ def _judge_associations(
     kept = "lost" if way > _LOST else grade(severe)
     if baseline < floor + _VISIBLE:
         kept = "none to keep"
-    text = words.dependence(kept, value, floor, baseline)
-    return Finding(
-        "associations", "change of association, mean of pairs", value, floor, baseline,
-        severe, f"{text} {_most_changed(found)}", percent=False,
-    )  # fmt: skip
-
-
-def _most_changed(found: AssociationDistance) -> str:
     change = np.triu(np.abs(found.difference.to_numpy()), 1)
     i, j = np.unravel_index(int(change.argmax()), change.shape)
     before, after = found.real.iloc[i, j], found.synthetic.iloc[i, j]
-    return words.most_changed(found.real.columns[[i, j]], before, after)
+    text = words.dependence(kept, value, floor, baseline)
+    most = words.most_changed(found.real.columns[[i, j]], before, after)
+    return Finding(
+        "associations", "change of association, mean of pairs", value, floor, baseline,
+        severe, f"{text} {most}", percent=False,
+    )  # fmt: skip
 
 
 def _judge_models(utility: pd.DataFrame, target: Hashable) -> Iterator[Finding]:

@@ -62,11 +62,9 @@ def draw_column(axes: Axes, real: pd.Series | None, synthetic: pd.Series) -> Non
 # Bars ---------------------------------------------------------------------------------
 
 
-def _levels(
-    real: pd.Series, synthetic: pd.Series
-) -> tuple[list[str], list[np.ndarray]]:
+def _levels(real: pd.Series, made: pd.Series) -> tuple[list[str], list[np.ndarray]]:
     """Return the names of levels and the two tables' shares, missing values last."""
-    codes, levels = level_codes(real, synthetic)
+    codes, levels = level_codes(real, made)
     n = len(levels)
     shares = [
         np.bincount(np.where(each < 0, n, each), minlength=n + 1) / len(each)

@@ -64,10 +64,8 @@ def _listed(real: pd.DataFrame, synthetic: pd.DataFrame, judge: Judge) -> pd.Dat
         if found:
             shares, texts = zip(*found, strict=True)
             rows.append((name, max(shares), "; ".join(texts)))
-    listed = pd.DataFrame(rows, columns=["column", "share", "loss"])
-    return listed.sort_values(
-        "share", ascending=False, kind="stable", ignore_index=True
-    )
+    table = pd.DataFrame(rows, columns=["column", "share", "loss"])
+    return table.sort_values("share", ascending=False, kind="stable", ignore_index=True)
 
 
 def _losses(real: pd.Series, synthetic: pd.Series) -> Iterator[tuple[float, str]]:

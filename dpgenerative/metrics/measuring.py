@@ -83,9 +83,7 @@ def measure(tables: Tables, privacy: PrivacyReport | None, verbose: bool) -> Mea
                 tstr, real, holdout, synthetic, target,
                 n_rows=UTILITY_ROWS, random_state=seed,
             )  # fmt: skip
-    found = {
-        name: stage() for name, stage in watched(stages.items(), "report", verbose)
-    }
+    found = {name: take() for name, take in watched(stages.items(), "report", verbose)}
     return Measured(synthetic_associations=found["associations"].synthetic, **found)
 
 

@@ -250,9 +250,7 @@ def tstr(
     models = chosen.models(random_state) if classifiers is None else classifiers
     _check_models(models, chosen, real_test[target])
     test = real_test[chosen.has_target(real_test[target])]
-    tables = {
-        on: frame[chosen.has_target(frame[target])] for on, frame in tables.items()
-    }
+    tables = {on: x[chosen.has_target(x[target])] for on, x in tables.items()}
     rows = []
     for repeat, trained_on in product(range(n_repeats), tables):
         train = tables[trained_on]

@@ -47,9 +47,7 @@ def rows_off(value: float, floor: float) -> str:
     )
 
 
-def rows_off_in_pairs(
-    value: float, floor: float, baseline: float, useless: bool
-) -> str:
+def rows_off_in_pairs(value: float, floor: float, baseline: float, futile: bool) -> str:
     """Tell the mean distance of pairs of columns."""
     text = (
         f"To give every pair of columns the real shares, {percent(value)} of the "
@@ -57,7 +55,7 @@ def rows_off_in_pairs(
         f"due to chance alone, and {percent(baseline)} if no column were related to "
         "any other."
     )
-    if useless:
+    if futile:
         text += " That is no better than columns drawn separately."
     return text
 

@@ -186,9 +186,8 @@ class Cells(nn.Module):
 
     def features(self, codes: Tensor) -> Tensor:
         """Return the features of every row, (n, sum m_j)."""
-        return torch.cat(
-            [self.inputs(j)[codes[:, j]] for j in range(self.n_columns)], dim=1
-        )
+        parts = [self.inputs(j)[codes[:, j]] for j in range(self.n_columns)]
+        return torch.cat(parts, dim=1)
 
     def free_offsets(self, coefficients: Tensor, j: int) -> Tensor:
         """Return the offsets of column j's cells before they are bounded."""
@@ -205,8 +204,7 @@ class Cells(nn.Module):
 
     def log_prob(self, coefficients: Tensor, codes: Tensor) -> Tensor:
         """Return the log-probability of every row's cells, (n,)."""
-        log_likelihood: Tensor = _CellLogProb.apply(coefficients, codes, self)
-        return log_likelihood
+        return _CellLogProb.apply(coefficients, codes, self)
 
     def log_probs_of(self, coefficients: Tensor) -> list[Tensor]:
         """Return log-probabilities of every column's cells, each (n, n_cells)."""

@@ -110,8 +110,7 @@ def _mean_of_pairs(draws: Tensor) -> Tensor:
     owner = torch.arange(m, device=z.device).repeat_interleave(n_draws)
     apart = (owner.unsqueeze(1) != owner.unsqueeze(0)).unsqueeze(2)
     total = (_kernel(z, z) * apart).sum((0, 1))
-    mean: Tensor = total / (m * (m - 1) * n_draws**2)
-    return mean
+    return total / (m * (m - 1) * n_draws**2)
 
 
 def latent_mmd(

@@ -288,8 +288,7 @@ def _means_of_like_size(values: Tensor, sizes: Tensor) -> Tensor:
     n_groups = max(1, values.numel() // CELLS_ALIKE)
     order = sizes.flatten().argsort()
     group = torch.empty_like(order)
-    group[order] = (
-        torch.arange(len(order), device=order.device) * n_groups // len(order)
-    )
+    places = torch.arange(len(order), device=order.device)
+    group[order] = places * n_groups // len(order)
     sums = values.new_zeros(n_groups).index_add_(0, group, values.flatten())
     return (sums / torch.bincount(group, minlength=n_groups))[group].view_as(values)

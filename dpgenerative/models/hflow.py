@@ -386,7 +386,7 @@ def rational_quadratic_spline(
     width, height = at(xs, 1) - x0, at(ys, 1) - y0
     d0, d1, slope = at(slopes), at(slopes, 1), height / width
     t = (safe - x0) / width
-    t = _solve_bin(safe - y0, height, d0, d1, slope) if inverse else t
+    t = _solve(safe - y0, height, d0, d1, slope) if inverse else t
     curve = t * (1 - t)
     base = slope + (d0 + d1 - 2 * slope) * curve
     rise = d1 * t.square() + 2 * slope * curve + d0 * (1 - t).square()
@@ -398,9 +398,7 @@ def rational_quadratic_spline(
     return torch.where(inside, out, x), torch.where(inside, log_slope, zeros)
 
 
-def _solve_bin(
-    dy: Tensor, height: Tensor, d0: Tensor, d1: Tensor, slope: Tensor
-) -> Tensor:
+def _solve(dy: Tensor, height: Tensor, d0: Tensor, d1: Tensor, slope: Tensor) -> Tensor:
     """Return the position in its bin at which the spline has risen by `dy`.
 
     A root of a quadratic equation, in the form that does not cancel.
@@ -410,8 +408,7 @@ def _solve_bin(
     b = height * d0 - dy * s
     c = -slope * dy
     root = (b.square() - 4 * a * c).clamp(min=0).sqrt()
-    position: Tensor = 2 * c / (-b - root)
-    return position
+    return 2 * c / (-b - root)
 
 
 def logistic_mixture(x: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:

@@ -216,10 +216,8 @@ def _stated(value: Any) -> str:
     """Return a value as text that is the same in every process."""
     if isinstance(value, (set, frozenset)):
         return repr(sorted(map(_stated, value)))
-    try:
+    with suppress(TypeError):
         return manifest.text_of(value)
-    except TypeError:
-        pass
     if isinstance(value, (list, tuple)):
         return repr([_stated(part) for part in value])
     # Functions and other objects show where they lie in memory.

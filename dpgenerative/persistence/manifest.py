@@ -56,18 +56,13 @@ CHECKPOINT = "unfinished fit: private, do not release"
 """What a file says it holds that is no fitted estimator."""
 
 
-def _named(*classes: type) -> dict[str, type]:
-    return {cls.__name__: cls for cls in classes}
-
-
-RECORDS = _named(
+_RECORDS = (
     Column, Schema, TableFormat, TableTransformer, LevelCodec, IntervalCodec, Increment,
     PrivacyPlan, PrivacyReport, priors.NormalPrior, priors.SparsePrior,
     priors.MixturePrior, priors.GaussianPrior, priors.GaussianMixture, Pixels,
-    Series, constraints.LessEqual, constraints.FixedCombinations,
-    constraints.Determines, constraints.Impossible, Optimizer, BatchTerm, Sparsified,
-    TableFactor,
+    Series, *constraints.KINDS.values(), Optimizer, BatchTerm, Sparsified, TableFactor,
 )  # fmt: skip
+RECORDS: dict[str, type] = {cls.__name__: cls for cls in _RECORDS}
 """Dataclasses that a file may hold, `storable` ones added."""
 
 
@@ -80,15 +75,9 @@ def storable(cls: type[_T]) -> type[_T]:
 _STRINGS = ("dpgenerative", "manifest", "sha256")
 _ODD_NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 CONTENT_ERRORS = (
-    ArithmeticError,
-    AttributeError,
-    AssertionError,
-    LookupError,
-    MemoryError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
+    ArithmeticError, AttributeError, AssertionError, LookupError, MemoryError,
+    RuntimeError, TypeError, ValueError,
+)  # fmt: skip
 """What contents that do not fit together may raise."""
 
 
@@ -124,13 +113,9 @@ def write(
     tensors: dict[str, Tensor] = {}
     parts = {part: _encode_items(v, part, tensors) for part, v in state.items()}
     manifest = json.dumps({"estimator": kind, **parts}, allow_nan=False)
-    strings = {
-        "dpgenerative": str(FORMAT),
-        "manifest": manifest,
-        "sha256": _checksum(manifest, tensors),
-    }
+    strings = str(FORMAT), manifest, _checksum(manifest, tensors)
     with atomic_write(path, private=kind == CHECKPOINT) as draft:
-        save_file(tensors, draft, strings)
+        save_file(tensors, draft, dict(zip(_STRINGS, strings, strict=True)))
 
 
 def text_of(value: Any) -> str:
@@ -292,12 +277,8 @@ def _check_indices(tensors: Mapping[str, Tensor]) -> None:
         whole = not (tensor.is_floating_point() or tensor.dtype == torch.bool)
         if whole and tensor.numel():
             low, high = torch.aminmax(tensor)
-            if low < 0 or high > _n_numbers(tensors):
+            if low < 0 or high > sum(x.numel() for x in tensors.values()):
                 raise ValueError("index out of range")
-
-
-def _n_numbers(tensors: Mapping[str, Tensor]) -> int:
-    return sum(tensor.numel() for tensor in tensors.values())
 
 
 def damaged(path: str | os.PathLike[str], why: str) -> FileFormatError:
@@ -387,28 +368,15 @@ class _Reader:
         if tag in ("tensor", "array"):
             tensor = self.tensors[content]
             return tensor if tag == "tensor" else tensor.numpy()
-        return self._plain(tag, content)
+        if tag == "objects":
+            return np.array(self.value(content[0]), dtype=_decode_dtype(content[1:]))
+        if tag in _DECODERS:
+            return _DECODERS[tag](content)
+        return _BUILDERS[tag](self.value(content))
 
     def items(self, codes: Mapping[str, Any]) -> dict[str, Any]:
         """Return what named entries stand for."""
         return {name: self.value(code) for name, code in codes.items()}
-
-    def _plain(self, tag: str, content: Any) -> Any:
-        if tag == "number":
-            return _ODD_NUMBERS[content]
-        if tag == "tuple":
-            return tuple(self.value(content))
-        if tag == "dict":
-            return dict(self.value(content))
-        if tag == "objects":
-            return np.array(self.value(content[0]), dtype=_decode_dtype(content[1:]))
-        if tag == "dtype":
-            return _decode_dtype(content)
-        if tag == "time":
-            return _decode_time(content)
-        if tag == "interval":
-            return pd.Interval(*self.value(content))
-        raise ValueError(f"unknown tag {tag!r}")
 
 
 def _decode_dtype(code: list[Any]) -> Any:
@@ -437,3 +405,11 @@ def _decode_time(code: list[Any]) -> Any:
         return pd.Timedelta(np.timedelta64(count, unit))
     moment = pd.Timestamp(np.datetime64(count, unit))
     return moment if zone is None else moment.tz_localize("UTC").tz_convert(zone)
+
+
+_DECODERS: dict[str, Callable[[Any], Any]] = {
+    "number": _ODD_NUMBERS.__getitem__, "dtype": _decode_dtype, "time": _decode_time
+}  # fmt: skip
+_BUILDERS: dict[str, Callable[[Any], Any]] = {
+    "tuple": tuple, "dict": dict, "interval": lambda parts: pd.Interval(*parts)
+}  # fmt: skip

@@ -109,12 +109,13 @@ def release_distribution(
     n_releases = 1 if refinement is None else 2
     multiplier = plan.prior_multiplier * math.sqrt(n_releases)
 
+    @torch.no_grad()
     def release(
         sums: Callable[[Tensor, float], np.ndarray], sensitivity: float
     ) -> ReleasedMoments:
-        exact = _summed(sums, draw, codes, radius)
+        parts = [sums(draw(rows), radius) for rows in torch.split(codes, CHUNK)]
         std = multiplier * sensitivity
-        noisy = _released(mechanisms, exact, std, sensitivity)
+        noisy = _released(mechanisms, np.sum(parts, axis=0), std, sensitivity)
         return ReleasedMoments(noisy, radius, std, plan.n_rows)
 
     fitted = fit(release(moments, MOMENT_SENSITIVITY))
@@ -166,18 +167,6 @@ def _inside(z: Tensor, radius: float) -> Tensor:
     length = z.norm(dim=1, keepdim=True)
     inside = z / length.clamp(min=1)
     return torch.where(length.isfinite(), inside, torch.zeros_like(z))
-
-
-@torch.no_grad()
-def _summed(
-    sums: Callable[[Tensor, float], np.ndarray],
-    draw: Callable[[Tensor], Tensor],
-    codes: Tensor,
-    radius: float,
-) -> np.ndarray:
-    parts = [sums(draw(rows), radius) for rows in torch.split(codes, CHUNK)]
-    total: np.ndarray = np.sum(parts, axis=0)
-    return total
 
 
 def _released(

@@ -49,9 +49,7 @@ class Mechanisms:
     """
 
     def __init__(
-        self,
-        rng: RandomSource,
-        gradients: RandomSource | torch.Generator,
+        self, rng: RandomSource, gradients: RandomSource | torch.Generator
     ) -> None:
         self._rng = rng
         self._gradients = gradients

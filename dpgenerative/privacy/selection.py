@@ -66,14 +66,10 @@ class TrialDistribution:
         return int(rng.geometric(self.gamma ** rng.random()))
 
 
-def best_of(
-    run: Callable[[], Any],
-    score: Callable[[Any], float],
-    n_trials: int,
-) -> Any:
+def best_of(run: Callable[[], Any], score: Callable[[Any], float], n: int) -> Any:
     """Run as many trials as were drawn and return the best; the others are gone."""
     best = run()
-    for _ in range(n_trials - 1):
+    for _ in range(n - 1):
         found = run()
         best = found if score(found) > score(best) else best
     return best

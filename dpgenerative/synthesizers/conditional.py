@@ -56,9 +56,7 @@ EFFECTIVE = 20
 POOR = 5
 """Fewer effective candidates than this are warned of."""
 
-Drawer = Callable[
-    [int, Mapping[int, Tensor]], tuple[np.ndarray, np.ndarray, np.ndarray]
-]
+Drawer = Callable[[int, Mapping[int, Tensor]], tuple[np.ndarray, ...]]
 """From a number of rows and log-shares of cells: codes, positions, log-weights."""
 
 
@@ -69,7 +67,7 @@ class Candidates:
     Attributes
     ----------
     owner : str
-        Name of the synthesizer, for errors.
+        Name of the synthesizer's method, for errors.
     transformer : TableTransformer
     schema : Schema
         Its constraints hold for all rows returned.
@@ -125,8 +123,8 @@ class Candidates:
             score = log_weights - np.log1p(-self.rng.random(size))
             hopeful = score > bound
             codes, positions = codes[hopeful], positions[hopeful]
-            if self.can_clamp:
-                positions = _placed(codes, positions, clamped)
+            for j, segments in clamped.items() if self.can_clamp else ():
+                positions[:, j] = segments.place(codes[:, j], positions[:, j])
             frame, holds = self._checked(codes, positions, given, points)
             found.append(frame[holds])
             scores = np.append(scores, score[hopeful][holds])
@@ -146,10 +144,9 @@ class Candidates:
         limit = self.max_tries * max(n, LEAST_ROWS)
         if tried >= limit or tried >= least and n_kept / tried * limit < needed / 2:
             raise SamplingError(
-                f"{self.owner}.sample: of {tried} candidates {n_kept} satisfy what is "
-                f"given and all constraints (acceptance rate {n_kept / tried:.2g}); "
-                f"{needed} are needed. Ask for less, or raise "
-                f"max_tries={self.max_tries}."
+                f"{self.owner}: of {tried} candidates {n_kept} satisfy what is given "
+                f"and all constraints (acceptance rate {n_kept / tried:.2g}); {needed} "
+                f"are needed. Ask for less, or raise max_tries={self.max_tries}."
             )
 
     def _clamped(
@@ -163,18 +160,16 @@ class Candidates:
         self._require_names(given)
         names, outer = self.transformer.names, self.transformer.outer
         if ids := [name for name in given if name not in names]:
-            owner = f"{self.owner}.sample"
-            refuse(owner, "given", "names identifiers, which are made anew", ids)
+            refuse(self.owner, "given", "names identifiers, which are made anew", ids)
         below = {each.name: each.low.name for each in self.transformer.increments}
         repaired = {name for c in self.schema.constraints for name in c.repairs}
         clamped, points = {}, {}
         for name, condition in given.items():
             j = names.index(name)
-            segments = self._possible(outer[j], condition)
-            single = _single_numbers(outer[j].column, condition)
+            segments, single = self._possible(outer[j], condition)
             if single and name in below:
                 raise ValueError(
-                    f"{self.owner}.sample: one number of the continuum {name!r} has "
+                    f"{self.owner}: one number of the continuum {name!r} has "
                     f"probability 0, as a sum of {below[name]!r} and an increment; "
                     "give an interval, or a DataFrame of partial rows."
                 )
@@ -184,29 +179,31 @@ class Candidates:
                     points[name] = single[0]
         return clamped, points
 
-    def _possible(self, codec: Codec, condition: Any) -> Segments:
-        """Return where a condition holds; raise an error where it never does."""
+    def _possible(self, codec: Codec, condition: Any) -> tuple[Segments, list[Any]]:
+        """Return where a condition holds, and the single number of a continuum.
+
+        Raise an error where it never holds.
+        """
         name = codec.column.name
         check_condition(codec.column, condition)
         single = _single_numbers(codec.column, condition)
         if single and len(alternatives(condition)) > 1:
             raise ValueError(
-                f"{self.owner}.sample: one number of the continuum {name!r} has "
-                f"probability 0 beside others; give intervals, not {condition!r}."
+                f"{self.owner}: one number of the continuum {name!r} has probability 0 "
+                f"beside others; give intervals, not {condition!r}."
             )
         found = codec.segments(condition)
         if not (found.high > found.low).any():
             raise ValueError(
-                f"{self.owner}.sample: no value of the column {name!r} satisfies "
+                f"{self.owner}: no value of the column {name!r} satisfies "
                 f"{condition!r}."
             )
-        return found
+        return found, single
 
     def _require_names(self, given: Any) -> None:
         names = list(self.schema.names)
         if unknown := [name for name in given if name not in names]:
-            owner = f"{self.owner}.sample"
-            refuse(owner, "given", f"must name columns among {names}", unknown)
+            refuse(self.owner, "given", f"must name columns among {names}", unknown)
 
     def _checked(
         self,
@@ -271,18 +268,17 @@ class Candidates:
                 )
         if not effective.all():
             raise SamplingError(
-                f"{self.owner}.sample: {int((effective == 0).sum())} of the {n} rows "
-                f"given have no completion among {self.max_tries} candidates that "
-                "keeps the constraints of the schema. See whether the values given do "
+                f"{self.owner}: {int((effective == 0).sum())} of the {n} rows given "
+                f"have no completion among {self.max_tries} candidates that keeps the "
+                "constraints of the schema. See whether the values given do "
                 f"(Schema.check), give less, or raise max_tries={self.max_tries}."
             )
         if poor := int((effective < POOR).sum()):
             warnings.warn(
-                f"{self.owner}.sample: for {poor} of the {n} rows given, the "
-                f"{self.max_tries} candidates are worth fewer than {POOR}: what is "
-                "given there is improbable, and the completion is rough. Give less, or "
-                "raise max_tries.",
-                UserWarning,
+                f"{self.owner}: for {poor} of the {n} rows given, the {self.max_tries} "
+                f"candidates are worth fewer than {POOR}: what is given there is "
+                "improbable, and the completion is rough. Give less, or raise "
+                "max_tries.",
                 stacklevel=4,
             )
         table, *_ = known.rows(codes, positions, np.arange(n))
@@ -304,9 +300,8 @@ class Candidates:
         for start in range(0, len(rows), size):
             part = slice(start, start + size)
             repeated = np.repeat(rows[part], n_candidates)
-            drawn, places, log_weights = self.draw(
-                len(repeated), known.log_shares(repeated)
-            )
+            shares = known.log_shares(repeated)
+            drawn, places, log_weights = self.draw(len(repeated), shares)
             log_weights = log_weights.copy()
             if self.schema.constraints:
                 frame, inside, log_density = known.rows(drawn, places, repeated)
@@ -452,8 +447,8 @@ def _require_fit(owner: str, column: Column, values: pd.Series, is_open: bool) -
     unfit = found[~found["problem"].isin(soft)].reset_index(drop=True)
     if len(unfit):
         raise ValueError(
-            f"{owner}.sample: the value {unfit['value'][0]!r} given does not fit the "
-            f"column {column.name!r}: {unfit['problem'][0]}."
+            f"{owner}: the value {unfit['value'][0]!r} given does not fit the column "
+            f"{column.name!r}: {unfit['problem'][0]}."
         )
 
 
@@ -479,12 +474,12 @@ def _held(owner: str, codec: Codec, values: pd.Series) -> pd.Series:
             lost = ~np.isclose(*pair, rtol=1e-3, equal_nan=True)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
-            f"{owner}.sample: what is given for the column {column.name!r} does not "
-            f"fit its dtype {dtype}: {error}"
+            f"{owner}: what is given for the column {column.name!r} does not fit its "
+            f"dtype {dtype}: {error}"
         ) from None
     if lost.any():
         raise ValueError(
-            f"{owner}.sample: the value {values[lost].iloc[0]!r} given for the column "
+            f"{owner}: the value {values[lost].iloc[0]!r} given for the column "
             f"{column.name!r} does not fit its dtype {dtype}."
         )
     return held
@@ -496,16 +491,6 @@ def _single_numbers(column: Column, condition: Any) -> list[Any]:
         return []
     parts = alternatives(condition)
     return [p for p in parts if not isinstance(p, tuple) and not is_missing(p)]
-
-
-def _placed(
-    codes: np.ndarray, positions: np.ndarray, clamped: Mapping[int, Segments]
-) -> np.ndarray:
-    """Return positions moved to the parts of cells to which columns are clamped."""
-    positions = positions.copy()
-    for j, segments in clamped.items():
-        positions[:, j] = segments.place(codes[:, j], positions[:, j])
-    return positions
 
 
 def _logs(shares: np.ndarray) -> Tensor:

@@ -184,10 +184,9 @@ class FlowRecipe(ModelRecipe):
         return self.architecture.anchored
 
     def check(self, owner: str) -> None:
-        if not callable(self.term.divergence):
-            check_option(
-                owner, "divergence", self.term.divergence, [None, *DIVERGENCES]
-            )
+        divergence = self.term.divergence
+        if not callable(divergence):
+            check_option(owner, "divergence", divergence, [None, *DIVERGENCES])
 
     def check_schema(self, owner: str, schema: Schema) -> None:
         names = [column.name for column in schema.columns]
@@ -214,7 +213,7 @@ class FlowRecipe(ModelRecipe):
     def settings(self, facts: Sequence[CellFacts], scale: Scale) -> dict[str, Any]:
         architecture = self.architecture
         return {
-            "n_basis": self._numbers_of_functions(facts, scale),
+            "n_basis": self._n_functions(facts, scale),
             "hidden_units": self._value("hidden_units", scale),
             "n_blocks": architecture.n_blocks,
             "linear": architecture.linear,
@@ -225,9 +224,7 @@ class FlowRecipe(ModelRecipe):
     def make(self, facts: Any, generator: torch.Generator, **settings: Any) -> HFlow:
         return HFlow(facts, generator=generator, **settings)
 
-    def _numbers_of_functions(
-        self, facts: Sequence[CellFacts], scale: Scale
-    ) -> list[int]:
+    def _n_functions(self, facts: Sequence[CellFacts], scale: Scale) -> list[int]:
         """Return how many smooth functions every column has, where it is ordered."""
         number = self._value("n_basis", scale)
         if self.architecture.n_basis != "auto" or scale.epsilon is None:

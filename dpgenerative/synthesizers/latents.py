@@ -123,11 +123,10 @@ class AutoencoderRecipe(ModelRecipe):
             if not callable(getattr(self.prior, method, None)):
                 refuse(owner, "prior", f"needs a method {method}", self.prior)
         width = check_prior(owner, self.prior)
-        if self.architecture.latent_dim not in ("auto", width):
+        stated = self.architecture.latent_dim
+        if stated not in ("auto", width):
             rule = f"must be {width}, the width of the prior's samples, or 'auto'"
-            refuse(
-                owner, "architecture__latent_dim", rule, self.architecture.latent_dim
-            )
+            refuse(owner, "architecture__latent_dim", rule, stated)
 
     def _check_divergence(self, owner: str) -> None:
         divergence, prior, width = self.term.divergence, self.prior, 4
@@ -219,35 +218,21 @@ class AutoencoderRecipe(ModelRecipe):
         mechanisms: Mechanisms,
         streams: Streams,
     ) -> None:
-        if math.isfinite(plan.prior_multiplier):
-            codes = torch.from_numpy(transformer.encode(rows))
-            model.latent_distribution = self._released(
-                model, codes, plan, mechanisms, streams
-            )
-
-    def _released(
-        self,
-        model: Autoencoder,
-        codes: Tensor,
-        plan: PrivacyPlan,
-        mechanisms: Mechanisms,
-        streams: Streams,
-    ) -> priors.Prior:
-        """Release moments of the latents; return the distribution fitted to them."""
+        if not math.isfinite(plan.prior_multiplier):
+            return
+        codes = torch.from_numpy(transformer.encode(rows))
         k, device = model.latent_dim, streams.draws.device
 
-        def draw(rows: Tensor) -> Tensor:
-            shape = (len(rows), 1, k)
+        def draw(codes: Tensor) -> Tensor:
+            shape = (len(codes), 1, k)
             noise = torch.randn(shape, generator=streams.draws, device=device)
-            return model.latents(rows.to(device), noise).draws[:, 0]
+            return model.latents(codes.to(device), noise).draws[:, 0]
 
+        by_cell = Refinement(priors.LatentCells.of_gaussian, priors.mixture_of_moments)
         is_mixture = self.architecture.latent_distribution == "mixture"
-        refinement = Refinement(
-            priors.LatentCells.of_gaussian, priors.mixture_of_moments
-        )
-        return release_distribution(
+        model.latent_distribution = release_distribution(
             draw, codes, k, plan, mechanisms, priors.gaussian_of_moments,
-            refinement if is_mixture else None,
+            by_cell if is_mixture else None,
         )  # fmt: skip
 
     def log_density(

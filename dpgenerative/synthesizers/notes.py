@@ -30,15 +30,13 @@ LOST_ADVICE = (
 
 def public_facts(schema: Schema, stated: Schema) -> tuple[str, ...]:
     """Return what the schema, dtypes and parameters gave away for free."""
-    columns = schema.columns
+    columns, ids = schema.columns, [c for c in stated.columns if c.role == "id"]
     told = {
         "bounds of": [c for c in columns if c.numeric and c.lower is not None],
         "resolution of": [c for c in columns if c.resolution is not None],
         "no missing values in": [c for c in columns if not c.nullable],
         "levels of": [c for c in columns if not c.numeric and c.levels is not None],
-        "identifiers, which are not read:": [
-            c for c in stated.columns if c.role == "id"
-        ],
+        "identifiers, which are not read:": ids,
     }
     facts = ["column names, order, dtypes and kinds; constructor parameters"]
     for fact, found in told.items():

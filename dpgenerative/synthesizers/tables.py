@@ -183,7 +183,7 @@ class TableSynthesizer(Synthesizer):
         else:
             recipe = self._recipe
             candidates = Candidates(
-                self._owner, self._transformer, self.schema_,
+                f"{self._owner}.sample", self._transformer, self.schema_,
                 lambda n, shares: recipe.draw_given(
                     self._model, n, shares, generator, rng
                 ),

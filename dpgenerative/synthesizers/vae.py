@@ -332,9 +332,17 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
     def _decoded(self, z: Tensor, random_state: Any, labels: pd.Series | None) -> Any:
         """Draw one row for every point, of these labels if told."""
         cells, places = np.random.SeedSequence(as_seed(random_state)).spawn(2)
-        told = None if labels is None else self._told(labels)
+        rng, told, given = np.random.default_rng(places), None, {}
+        if labels is not None:
+            codec = self._transformer.codecs[self._model.condition]
+            outer = self._transformer.outer[self._model.condition]
+            codes = codec.encode(labels.astype(codec.dtype)).astype(np.int64)
+            told = torch.from_numpy(codes)
+            held = pd.Series(np.asarray(labels)).astype(outer.dtype)
+            given[self.conditional] = held.dropna()
         codes = self._model.decode(z, torch_generator(cells), told).numpy()
-        return self._restored(codes, np.random.default_rng(places), labels)
+        frame, _ = self._transformer.rows(codes, rng.random(codes.shape), given)
+        return self._returned(frame, rng, None)
 
     def reconstruct(
         self, X: Any, y: Any = None, random_state: Any = None, *, sampled: bool = False
@@ -383,21 +391,3 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
                 f"column {self.conditional!r}: {unfit['problem'][0]}."
             )
         return series
-
-    def _told(self, labels: pd.Series) -> Tensor:
-        """Return the cells of given labels."""
-        codec = self._transformer.codecs[self._model.condition]
-        codes = codec.encode(labels.astype(codec.dtype))
-        return torch.from_numpy(codes.astype(np.int64))
-
-    def _restored(
-        self, codes: np.ndarray, rng: np.random.Generator, labels: Any
-    ) -> Any:
-        """Return rows of given cells, with the labels themselves where told."""
-        told = {}
-        if labels is not None:
-            codec = self._transformer.outer[self._model.condition]
-            held = pd.Series(np.asarray(labels)).astype(codec.dtype)
-            told[self.conditional] = held.dropna()
-        frame, _ = self._transformer.rows(codes, rng.random(codes.shape), told)
-        return self._returned(frame, rng, None)

@@ -52,9 +52,8 @@ def received(owner: str, data: Any) -> tuple[Any, str, Written]:
         hasattr(data, "dtype") or hasattr(data, "type")
     )
     table = _table(data, is_column)
-    repeated = sorted(
-        {n for n in table.column_names if table.column_names.count(n) > 1}
-    )
+    names = table.column_names
+    repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise ValueError(f"{owner} needs distinct column names; repeated: {repeated}.")
     written = tuple(
@@ -62,7 +61,7 @@ def received(owner: str, data: Any) -> tuple[Any, str, Written]:
         for field in table.schema
         if field.type != pa.string() and _plain_type(field.type) == pa.string()
     )
-    columns = {name: _plain(table[name]) for name in table.column_names}
+    columns = {name: _plain(table[name]) for name in names}
     frame = pa.table(columns).to_pandas(types_mapper=pd.ArrowDtype)
     for name, levels in _enums(data, is_column).items():
         dtype = pd.CategoricalDtype(levels)
@@ -157,9 +156,8 @@ def _in_polars(table: Any, frame: pd.DataFrame, texts: dict[str, str]) -> Any:
 
 
 def _type_named(text: str) -> Any:
-    found = re.fullmatch(
-        r"dictionary<values=(\w+), indices=(\w+), ordered=([01])>", text
-    )
+    pattern = r"dictionary<values=(\w+), indices=(\w+), ordered=([01])>"
+    found = re.fullmatch(pattern, text)
     if found is None:
         return pa.type_for_alias(text)
     values, indices, ordered = found.groups()

@@ -300,10 +300,8 @@ class Determines(Constraint):
             for key, value in self.mapping
         }
         held = (value for (value,) in _keys(frame, (self.determined,)))
-        keys = _keys(frame, self.names)
-        return [
-            (own, wanted.get(key, own)) for own, key in zip(held, keys, strict=True)
-        ]
+        pairs = zip(held, _keys(frame, self.names), strict=True)
+        return [(own, wanted.get(key, own)) for own, key in pairs]
 
     def holds(self, frame: pd.DataFrame) -> np.ndarray:
         return np.array([own == meant for own, meant in self._wanted(frame)], bool)

@@ -50,6 +50,10 @@ MOST_LEVELS = 50
 """Text with more different values is drafted without levels."""
 
 
+Guess = tuple[dict[str, Any], str | None]
+"""Facts read off a column, and what is to be asked of it."""
+
+
 def draft_schema(
     path: str | os.PathLike[str], form: files.CsvFormat = files.PLAIN
 ) -> dict[str, Any]:
@@ -91,9 +95,7 @@ def _drafted(
     return {**public, **read, **marks, **asked}
 
 
-def _guessed(
-    texts: pd.Series, form: files.CsvFormat
-) -> tuple[dict[str, Any], str | None]:
+def _guessed(texts: pd.Series, form: files.CsvFormat) -> Guess:
     """Return what a column of text seems to be, and what to ask of it."""
     present = texts.dropna()
     plain = present if form.decimal == "." else files.with_point(present, form.decimal)
@@ -117,9 +119,7 @@ def _is_key(texts: pd.Series) -> bool:
     return len(texts) > MOST_LEVELS and texts.is_unique
 
 
-def _guessed_number(
-    texts: pd.Series, numbers: np.ndarray, is_key: bool
-) -> tuple[dict[str, Any], str | None]:
+def _guessed_number(texts: pd.Series, numbers: np.ndarray, is_key: bool) -> Guess:
     is_whole = bool((numbers == np.round(numbers)).all())
     if is_whole and is_key:
         return {"kind": "integer", "role": "id"}, None

@@ -148,10 +148,8 @@ def from_units(
     series = pd.Series(values)
     zone = time_zone(dtype)
     if zone is not None:
-        first = np.ones(len(series), dtype=bool)
-        series = series.dt.tz_localize(
-            zone, ambiguous=first, nonexistent="shift_forward"
-        )
+        dst = np.ones(len(series), dtype=bool)
+        series = series.dt.tz_localize(zone, ambiguous=dst, nonexistent="shift_forward")
     if not isinstance(dtype, pd.ArrowDtype):
         return series.astype(dtype)
     array = pa.array(series, from_pandas=True).cast(dtype.pyarrow_dtype, safe=False)
