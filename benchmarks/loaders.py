@@ -8,6 +8,9 @@ loader                   rows (train, test)      columns       where it comes fr
 `fetch_covertype`        74,370 and 18,592       13            folder or scikit-learn
 `fetch_intrusion`        395,217 and 98,804      42            folder or scikit-learn
 `motionsense_windows`    10,711 and 3,245        50 x 6        folder
+`fashion_images`         60,000 and 10,000       28 x 28       folder
+`olivetti_faces`         400                     64 x 64       folder or scikit-learn
+`lfw_faces`              1,140 and more          62 x 47       scikit-learn
 `make_pinwheel`          any                     2             drawn
 ======================== ======================= ============= ======================
 
@@ -31,6 +34,7 @@ columns into strings and leaves them out of the schema.
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -39,7 +43,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.datasets import fetch_covtype, fetch_kddcup99, fetch_openml
+from sklearn.datasets import (
+    fetch_covtype,
+    fetch_kddcup99,
+    fetch_lfw_people,
+    fetch_olivetti_faces,
+    fetch_openml,
+)
 from sklearn.utils import Bunch, check_random_state
 
 from dpgenerative.tables.schema import Schema
@@ -307,6 +317,76 @@ def motionsense_windows(
     return table
 
 
+def fashion_images(
+    part: str = "train", *, data_home: str | os.PathLike[str] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Load Fashion-MNIST: grey images of ten kinds of clothing.
+
+    Parameters
+    ----------
+    part : {"train", "t10k"}, default="train"
+        60,000 images or the 10,000 of the test part.
+    data_home : path-like, optional
+        Folder that holds the official files in ``fashion_mnist``.
+
+    Returns
+    -------
+    X : ndarray of uint8, shape (n, 28, 28)
+    y : ndarray of shape (n,)
+        Labels, 0 to 9.
+    """
+    folder = _folder(data_home) / "fashion_mnist"
+    parts = []
+    for name, offset in (("images-idx3", 16), ("labels-idx1", 8)):
+        with gzip.open(folder / f"{part}-{name}-ubyte.gz") as file:
+            parts.append(np.frombuffer(file.read(), np.uint8, offset=offset))
+    return parts[0].reshape(-1, 28, 28), parts[1].astype(int)
+
+
+def olivetti_faces(
+    *, data_home: str | os.PathLike[str] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Load the Olivetti faces: ten grey pictures of each of 40 people.
+
+    Parameters
+    ----------
+    data_home : path-like, optional
+        Folder with ``olivetti_faces.npz``. None: ``DPGENERATIVE_DATA``, else
+        scikit-learn's copy.
+
+    Returns
+    -------
+    X : ndarray of uint8, shape (400, 64, 64)
+    y : ndarray of shape (400,)
+        People, 0 to 39.
+    """
+    if data_home or os.environ.get(FOLDER_VARIABLE):
+        with np.load(_folder(data_home) / "olivetti_faces.npz") as found:
+            return found["images"], found["labels"].astype(int)
+    faces = _download(fetch_olivetti_faces)
+    return (faces.images * 255).round().astype(np.uint8), faces.target
+
+
+def lfw_faces(least: int = 70) -> tuple[np.ndarray, np.ndarray]:
+    """Load Labeled Faces in the Wild by scikit-learn's fetcher, which keeps a cache.
+
+    Parameters
+    ----------
+    least : int, default=70
+        People with fewer pictures are left out; 70 leaves 7 of them, 20 leaves 62.
+
+    Returns
+    -------
+    X : ndarray of uint8, shape (n, 62, 47)
+    y : ndarray of shape (n,)
+        People, from 0.
+    """
+    faces = _download(lambda: fetch_lfw_people(min_faces_per_person=least))
+    # Versions of scikit-learn differ in the scale.
+    scale = 255 if faces.images.max() <= 1 else 1
+    return (faces.images * scale).round().astype(np.uint8), faces.target
+
+
 def make_pinwheel(
     n_samples: int = 400,
     n_arms: int = 4,
@@ -383,6 +463,16 @@ def _schema(
     )
 
 
+def _folder(data_home: str | os.PathLike[str] | None) -> Path:
+    folder = data_home or os.environ.get(FOLDER_VARIABLE)
+    if not folder:
+        raise FileNotFoundError(
+            f"Point data_home, or the environment variable {FOLDER_VARIABLE}, at the "
+            "folder with the files."
+        )
+    return Path(folder)
+
+
 def _read_folder(
     name: str, data_home: str | os.PathLike[str] | None
 ) -> tuple[pd.DataFrame, pd.DataFrame] | None:
@@ -401,9 +491,7 @@ def _read_folder(
     return train, test
 
 
-def _download(
-    fetcher: Callable[[], tuple[pd.DataFrame, pd.DataFrame]],
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _download(fetcher: Callable[[], Any]) -> Any:
     try:
         return fetcher()
     except OSError as error:

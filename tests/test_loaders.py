@@ -237,6 +237,39 @@ def test_motion_needs_a_folder():
         loaders.motionsense_windows()
 
 
+def test_faces_come_from_a_folder_or_scikit_learn(monkeypatch, tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (4, 3, 2)).astype(np.uint8)
+    labels = np.arange(4, dtype=np.uint8)
+    np.savez(tmp_path / "olivetti_faces.npz", images=images, labels=labels)
+    found, people = loaders.olivetti_faces(data_home=tmp_path)
+    np.testing.assert_array_equal(found, images)
+    assert people.tolist() == [0, 1, 2, 3]
+    monkeypatch.delenv(loaders.FOLDER_VARIABLE, raising=False)
+    for scale in (1, 255):
+        bunch = SimpleNamespace(images=images / np.float32(scale), target=labels)
+        monkeypatch.setattr(
+            loaders, "fetch_lfw_people", lambda min_faces_per_person, b=bunch: b
+        )
+        np.testing.assert_array_equal(loaders.lfw_faces()[0], images)
+    monkeypatch.setattr(
+        loaders,
+        "fetch_olivetti_faces",
+        lambda: SimpleNamespace(images=images / np.float32(255), target=labels),
+    )
+    np.testing.assert_array_equal(loaders.olivetti_faces()[0], images)
+    with pytest.raises(FileNotFoundError, match="Point data_home"):
+        loaders.fashion_images()
+
+
+def test_images_of_clothing_are_the_official_ones():
+    if not os.environ.get(loaders.FOLDER_VARIABLE):
+        pytest.skip(f"{loaders.FOLDER_VARIABLE} is not set")
+    X, y = loaders.fashion_images("t10k")
+    assert X.shape == (10_000, 28, 28)
+    assert (np.bincount(y) == 1000).all()
+    assert y[:5].tolist() == [9, 2, 1, 1, 6]
+
+
 def test_random_split_is_the_documented_one():
     frame = pd.DataFrame({"row": range(11)})
     train, test = loaders._split(frame)

@@ -11,7 +11,12 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils import get_tags
 
-from dpgenerative import DPArrayVAESynthesizer, DPVAESynthesizer
+from dpgenerative import (
+    DPArrayVAESynthesizer,
+    DPVAESynthesizer,
+    ImagePixelizer,
+    LaplaceRandomizer,
+)
 from dpgenerative.metrics import bounded_phi, phi
 from dpgenerative.study import framework, plot_tradeoff, privacy_utility_tradeoff
 from dpgenerative.study.generators import ClassGenerator
@@ -180,13 +185,13 @@ def test_generators_learn_members_and_classifiers_never_see_real_rows(monkeypatc
     monkeypatch.setattr(
         TableCopier, "fit", lambda self, X: (fitted.append(X), fit(self, X))[1]
     )
-    accuracy = framework.Study.accuracy
+    accuracies = framework.Study.accuracies
     monkeypatch.setattr(
         framework.Study,
-        "accuracy",
-        lambda self, train, test, seed: (
-            trained.append((train[0], test[0])),
-            accuracy(self, train, test, seed),
+        "accuracies",
+        lambda self, train, tests, *rest: (
+            trained.append((train[0], tests[0])),
+            accuracies(self, train, tests, *rest),
         )[1],
     )
     setting = framework.Setting("central", 0, "epsilon", 1.0)
@@ -208,10 +213,24 @@ def test_local_mechanisms_are_fitted_to_members_alone(monkeypatch):
     assert seen == [64, 64]
     bytes_ = (X * 9).clip(0, 255).astype(np.uint8)
     setting = framework.Setting("n", 0, local=Noise(0.01))
-    out = study_of(bytes_, y).perturbed(setting, np.arange(4))
+    out, _ = study_of(bytes_, y).perturbed(setting, np.arange(4))
     assert out.dtype == np.uint8
     assert out.min() == 0
     assert out.max() == 255
+
+
+def test_flat_transformers_take_arrays_and_tell_what_a_record_costs():
+    X, y = arrays()
+    pixels = X.clip(0, 1).repeat(4, 1).repeat(3, 2)
+    local = {
+        "laplace": [LaplaceRandomizer(epsilon=9.0, bounds=(-3, 6))],
+        "cells": [ImagePixelizer(epsilon=2.0, cell=4)],
+    }
+    options = {"n_draws": 2, "seeds": (0,), "local": local}
+    found = privacy_utility_tradeoff(Copier(), pixels, y, **options)
+    assert found.groupby("mechanism")["epsilon"].first()["laplace"] == 9
+    # Of neighbours that differ in one of 72 pixels: 2.
+    assert found.groupby("mechanism")["epsilon"].first()["cells"] == 2 * 72
 
 
 def test_arrays_get_a_synthesizer_per_class():

@@ -41,9 +41,9 @@ class Setting:
         `REAL`, `PLAIN`, `CENTRAL`, or the name of a local mechanism.
     seed : int
     parameter : str
-        What is set: "epsilon", "noise_multiplier", or nothing.
+        What is set: "epsilon", "noise_multiplier", "sigma", or nothing.
     value : float
-        What it is set to; of a local mechanism its epsilon.
+        What it is set to.
     local : transformer, optional
     """
 
@@ -103,42 +103,49 @@ class Study:
     def generator(self, setting: Setting) -> Generator:
         """Return the generator of a setting, not fitted."""
         changes: dict[str, Any] = {"epsilon": None, "noise_multiplier": None}
-        if setting.parameter:
+        if setting.mechanism == CENTRAL:
             changes[setting.parameter] = setting.value
         estimator = seeded(self.estimator, setting.seed, **changes)
         if isinstance(self.X, pd.DataFrame):
             return generators.TableGenerator(estimator, self.classes, self.target)
         return generators.ClassGenerator(estimator, len(self.classes))
 
-    def perturbed(self, setting: Setting, members: np.ndarray) -> Rows:
-        """Return all rows, perturbed by what was fitted to members alone."""
+    def perturbed(
+        self, setting: Setting, members: np.ndarray
+    ) -> tuple[Rows, float | None]:
+        """Return all rows, perturbed by what was fitted to members alone; epsilon."""
         if setting.local is None:
-            return self.X
+            return self.X, None
         transformer = seeded(setting.local, setting.seed)
-        out = transformer.fit(take(self.X, members)).transform(self.X)
-        if isinstance(self.X, pd.DataFrame):
-            return pd.DataFrame(out, columns=self.X.columns)
-        is_rounded = self.X.dtype == np.uint8 and out.dtype != np.uint8
-        out = out.round().clip(0, 255).astype(np.uint8) if is_rounded else out
-        return out.reshape(self.X.shape)
+        X = shaped(transformer, self.X)
+        out = np.asarray(transformer.fit(take(X, members)).transform(X))
+        report = getattr(transformer, "privacy_", None)
+        epsilon = getattr(report, "record_epsilon", setting.value)
+        if isinstance(X, pd.DataFrame):
+            return pd.DataFrame(out, X.index, X.columns), epsilon
+        if self.X.dtype == np.uint8 and out.dtype != np.uint8:
+            out = out.round().clip(0, 255).astype(np.uint8)
+        return out.reshape(self.X.shape), epsilon
 
-    def accuracy(self, train: Labelled, test: Labelled, seed: int) -> float:
-        """Return the share of test rows whose label the classifier finds."""
+    def accuracies(
+        self, train: Labelled, tests: Sequence[Rows], y: np.ndarray, seed: int
+    ) -> list[float]:
+        """Return the shares of test rows whose labels y the classifier finds."""
         if len(np.unique(train[1])) < 2:
-            return float(np.isin(test[1], train[1]).mean())
-        x_train, x_test = train[0], test[0]
-        if isinstance(self.X, pd.DataFrame):
+            return [float(np.isin(y, train[1]).mean())] * len(tests)
+        x_train, x_test = train[0], tests[0]
+        if isinstance(x_test, pd.DataFrame):
             label = {self.target: 0}
-            tables = x_train.assign(**label), x_test.assign(**label)
+            tables = x_train.assign(**label), pd.concat(tests).assign(**label)
             x_train, x_test = encode_features(*tables, self.target)
-        elif not get_tags(self.classifier).input_tags.three_d_array:
-            x_train, x_test = (
-                rows.reshape(len(rows), -1) for rows in (x_train, x_test)
-            )
+        else:
+            tested = np.concatenate(tests)
+            x_train, x_test = (shaped(self.classifier, r) for r in (x_train, tested))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="sklearn")
             model = seeded(self.classifier, seed).fit(x_train, train[1])
-        return float((model.predict(x_test) == test[1]).mean())
+        hits = model.predict(x_test).reshape(len(tests), -1) == y
+        return [float(each) for each in hits.mean(axis=1)]
 
     def similarity(self, generator: Generator, rows: Labelled, seed: int) -> float:
         """Return how alike images and their reconstructions are; NaN of other rows."""
@@ -202,10 +209,10 @@ def privacy_utility_tradeoff(
     local : mapping from str to sequence of transformers, optional
         By the name of a mechanism, such as ``{"Laplace": [LaplaceRandomizer(epsilon=e)
         for e in (1, 10)]}``: with `epsilon`, `fit` and `transform`. They are fitted to
-        members, see X alone, and leave labels as they are, as published; perturbed
-        bytes are rounded and clipped to bytes.
+        members, see X alone (flat, as for classifiers), and leave labels as they are,
+        as published; perturbed bytes are rounded and clipped to bytes.
     classifier : classifier, optional
-        Tables reach it encoded as in `tstr`, arrays flat, unless its scikit-learn tag
+        Tables reach it encoded as in `tstr`, arrays flat unless its scikit-learn tag
         ``three_d_array`` is set. None is a random forest.
     attack : {"auto", "reconstruction", "likelihood", "monte_carlo"}, default="auto"
         As in `dpgenerative.metrics`; "auto" is the first that the estimator has the
@@ -329,7 +336,9 @@ def _settings(
     for _, name, _ in private:
         if name not in estimator.get_params():
             raise TypeError(f"{type(estimator).__name__} has no parameter {name}.")
-    private += [(name, "", each.epsilon, each) for name, each in given]
+    for name, each in given:
+        parameter = "sigma" if each.epsilon is None else "epsilon"
+        private.append((name, parameter, getattr(each, parameter), each))
     if not private or not len(seeds):
         raise ValueError(
             f"{OWNER} needs epsilons, noise_multipliers or local; and seeds."
@@ -379,16 +388,21 @@ def _run(i: int, study: Study, setting: Setting) -> tuple[int, list[dict[str, An
         "n_members": len(members), "n_test": len(test),
     }  # fmt: skip
     if setting.mechanism == REAL:
-        train, tested = (study.labelled(study.X, part) for part in (members, test))
-        line["accuracy"] = study.accuracy(train, tested, seed)
+        train, tests = study.labelled(study.X, members), [take(study.X, test)]
+        line["accuracy"] = study.accuracies(train, tests, study.y[test], seed)[0]
         return i, [line | {"seconds": time.perf_counter() - start}]
-    shown, generator = study.perturbed(setting, members), study.generator(setting)
+    (shown, spent), generator = (
+        study.perturbed(setting, members),
+        study.generator(setting),
+    )
     generator.fit(study.labelled(shown, members))
     fake = generator.sample(study.n_synthetic or len(members), seed)
-    line["epsilon"], lines = _epsilon(generator, setting), []
-    is_local = setting.local is not None
+    line["epsilon"] = _epsilon(generator, setting) if spent is None else spent
+    lines, is_local = [], setting.local is not None
     scopes = {"train": study.X, "full": shown} if is_local else {"": study.X}
-    for scope, rows in scopes.items():
+    tests = [take(rows, test) for rows in scopes.values()]
+    found = study.accuracies(fake, tests, study.y[test], seed)
+    for (scope, rows), accuracy in zip(scopes.items(), found, strict=True):
         sides = [
             study.labelled(rows, part[: study.n_attacked]) for part in (members, others)
         ]
@@ -396,9 +410,9 @@ def _run(i: int, study: Study, setting: Setting) -> tuple[int, list[dict[str, An
             study.attack, generator, sides, fake,
             n_draws=study.n_draws, distance=study.distance, seed=seed,
         )  # fmt: skip
-        auc, tested = result.auc, study.labelled(rows, test)
+        auc = result.auc
         figures = {
-            "scope": scope, "accuracy": study.accuracy(fake, tested, seed),
+            "scope": scope, "accuracy": accuracy,
             "average_precision": result.average_precision.value, "auc": auc.value,
             "auc_low": auc.low, "auc_high": auc.high,
             "ssim": study.similarity(generator, sides[1], seed),
@@ -413,7 +427,14 @@ def _epsilon(generator: Generator, setting: Setting) -> float:
     if setting.mechanism == PLAIN:
         return np.inf
     spent = [getattr(m, "epsilon_", None) or setting.value for m in generator.models]
-    return float(setting.value if setting.local is not None else max(spent))
+    return float(max(spent))
+
+
+def shaped(estimator: Any, rows: Rows) -> Rows:
+    """Return arrays as an estimator takes them: flat, unless its tags say otherwise."""
+    if np.ndim(rows) < 3 or get_tags(estimator).input_tags.three_d_array:
+        return rows
+    return rows.reshape(len(rows), -1)
 
 
 def described(thing: Any) -> str:
