@@ -362,7 +362,7 @@ def test_wrong_values_are_named(options, message):
     ("estimator", "options", "message"),
     [
         (LogisticRegression(), {}, "takes a synthesizer"),
-        (TableCopier(), {"attack": "reconstruction"}, "cannot be attacked"),
+        (TableCopier(), {"attack": "reconstruction"}, "is not among"),
         (TableCopier(), {"local": {"x": [LogisticRegression()]}}, "epsilon, fit and"),
         (Bare(), {"noise_multipliers": [1.0]}, "no parameter noise_m"),
     ],

@@ -1,11 +1,13 @@
 """The framework of Bernau, Robl and Kerschbaum (2022), figure 1, for any generator."""
 
 import json
+import os
 import re
 import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -73,27 +75,23 @@ class Study:
 
     def keys(self, settings: Sequence[Setting]) -> list[str]:
         """Return what tells each setting from all others, of other studies too."""
-        rows = self.X
+        rows: Any = self.X
         if isinstance(rows, pd.DataFrame):
             rows = pd.util.hash_pandas_object(rows, index=False).to_numpy()
         data = sha256(np.ascontiguousarray(rows).tobytes() + self.y.tobytes())
-        names = sorted(vars(self).keys() - {"X", "y"})
-        common = [data.hexdigest(), *(described(getattr(self, k)) for k in names)]
-        texts = [
-            f"{common} {[described(each) for each in vars(setting).values()]}"
-            for setting in settings
-        ]
+        rest = {k: described(v) for k, v in vars(self).items() if k not in ("X", "y")}
+        own = ([described(v) for v in vars(setting).values()] for setting in settings)
+        texts = (f"{data.hexdigest()} {rest} {each}" for each in own)
         return [sha256(text.encode()).hexdigest()[:16] for text in texts]
 
     def split(self, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return places of members, of as many others, and of test rows."""
-
-        def cut(places: np.ndarray, size: float) -> Any:
-            options = {"stratify": self.y[places], "random_state": seed}
-            return train_test_split(places, test_size=size, **options)
-
-        rest, test = cut(np.arange(len(self.y)), self.test_size)
-        members, others = cut(rest, 0.5)
+        cut, places = (
+            partial(train_test_split, random_state=seed),
+            np.arange(len(self.y)),
+        )
+        rest, test = cut(places, test_size=self.test_size, stratify=self.y)
+        members, others = cut(rest, test_size=0.5, stratify=self.y[rest])
         return members, others[: len(members)], test
 
     def labelled(self, rows: Rows, places: np.ndarray) -> Labelled:
@@ -102,9 +100,9 @@ class Study:
 
     def generator(self, setting: Setting) -> Generator:
         """Return the generator of a setting, not fitted."""
+        is_central = setting.mechanism == CENTRAL
         changes: dict[str, Any] = {"epsilon": None, "noise_multiplier": None}
-        if setting.mechanism == CENTRAL:
-            changes[setting.parameter] = setting.value
+        changes |= {setting.parameter: setting.value} if is_central else {}
         estimator = seeded(self.estimator, setting.seed, **changes)
         if isinstance(self.X, pd.DataFrame):
             return generators.TableGenerator(estimator, self.classes, self.target)
@@ -149,12 +147,11 @@ class Study:
 
     def similarity(self, generator: Generator, rows: Labelled, seed: int) -> float:
         """Return how alike images and their reconstructions are; NaN of other rows."""
-        images, shape = rows[0], np.shape(rows[0])[1:]
-        is_image = getattr(images, "dtype", None) == np.uint8 and len(shape) == 2
+        shape = np.shape(rows[0])[1:]
+        is_image = getattr(rows[0], "dtype", None) == np.uint8 and len(shape) == 2
         if not is_image or min(shape) < _WINDOW:
             return np.nan
-        _, reconstruct = generator.open([rows], seed)
-        pair = images, reconstruct(images)
+        pair = rows[0], generator.open([rows], seed)[1](rows[0])
         return float(structural_similarity(*pair, shape, data_range=255.0).mean())
 
 
@@ -264,16 +261,16 @@ def privacy_utility_tradeoff(
     check_number(OWNER, "test_size", test_size, low=0, high=1)
     for name, value in {"n_draws": n_draws, "n_attacked": n_attacked}.items():
         check_number(OWNER, name, value, low=1, closed="left", integer=True)
-    default = "mixed" if isinstance(X, pd.DataFrame) else "mse"
+    if distance == "auto":
+        distance = "mixed" if isinstance(X, pd.DataFrame) else "mse"
     study = Study(
-        estimator, X, y, classes, target,
-        RandomForestClassifier() if classifier is None else classifier,
-        _possible(estimator, X, attack), n_draws,
-        default if distance == "auto" else distance, n_attacked, test_size, n_synthetic,
+        estimator, X, y, classes, target, classifier or RandomForestClassifier(),
+        _possible(estimator, X, attack), n_draws, distance, n_attacked, test_size,
+        n_synthetic,
     )  # fmt: skip
     grid = {"epsilon": epsilons, "noise_multiplier": noise_multipliers}
     settings = _settings(estimator, grid, local or {}, seeds)
-    found = _finished(study, settings, record, n_jobs, verbose)
+    found = _finished(study, settings, Path(record or os.devnull), n_jobs, verbose)
     return _with_phi(pd.DataFrame([line for lines in found for line in lines]))
 
 
@@ -297,22 +294,16 @@ def _read(X: Any, y: Any) -> tuple[Rows, np.ndarray, tuple[str, ...], str]:
 def _possible(estimator: Any, X: Rows, attack: str) -> str:
     """Return the attack, or say what the estimator lacks."""
     check_option(OWNER, "attack", attack, ("auto", *generators.ATTACKS))
+    name, is_table = type(estimator).__name__, isinstance(X, pd.DataFrame)
     if not all(hasattr(estimator, k) for k in ("epsilon", "fit", "sample")):
         raise TypeError(
-            f"{OWNER} takes a synthesizer with fit, sample and a parameter epsilon; "
-            f"got {type(estimator).__name__}."
+            f"{OWNER} takes a synthesizer with epsilon, fit and sample; got {name}."
         )
-    is_table = isinstance(X, pd.DataFrame)
-    possible = [
-        name
-        for name, method in generators.ATTACKS.items()
-        if hasattr(estimator, method) and (is_table or name == "reconstruction")
-    ]
+    known = generators.ATTACKS if is_table else {"reconstruction": "reconstruct"}
+    possible = [kind for kind, method in known.items() if hasattr(estimator, method)]
     if not possible or attack not in ("auto", *possible):
-        raise TypeError(
-            f"{type(estimator).__name__} cannot be attacked by {attack!r} on "
-            f"{'a table' if is_table else 'arrays'}: possible is {possible}."
-        )
+        rows = "a table" if is_table else "arrays"
+        raise TypeError(f"{name} and {rows}: {attack!r} is not among {possible}.")
     return possible[0] if attack == "auto" else attack
 
 
@@ -323,58 +314,43 @@ def _settings(
     seeds: Sequence[int],
 ) -> list[Setting]:
     """Return all fits, by seed."""
-    given = [(name, each) for name, several in local.items() for each in several]
-    for name, each in given:
-        if not all(hasattr(each, k) for k in ("epsilon", "fit", "transform")):
-            raise TypeError(
-                f"local[{name!r}] must hold transformers with epsilon, fit and "
-                f"transform; got {each!r}."
-            )
-    private: list[tuple[Any, ...]] = [
-        (CENTRAL, name, value) for name, values in grid.items() for value in values
-    ]
-    for _, name, _ in private:
-        if name not in estimator.get_params():
+    private: list[tuple[Any, ...]] = []
+    for name, values in grid.items():
+        if len(values) and not hasattr(estimator, name):
             raise TypeError(f"{type(estimator).__name__} has no parameter {name}.")
-    for name, each in given:
-        parameter = "sigma" if each.epsilon is None else "epsilon"
-        private.append((name, parameter, getattr(each, parameter), each))
+        private += [(CENTRAL, name, value, None) for value in values]
+    for mechanism, several in local.items():
+        for each in several:
+            if not all(hasattr(each, k) for k in ("epsilon", "fit", "transform")):
+                rule = "must hold transformers with epsilon, fit and transform"
+                raise TypeError(f"local[{mechanism!r}] {rule}; got {each!r}.")
+            name = "sigma" if each.epsilon is None else "epsilon"
+            private.append((mechanism, name, getattr(each, name), each))
     if not private or not len(seeds):
-        raise ValueError(
-            f"{OWNER} needs epsilons, noise_multipliers or local; and seeds."
-        )
-    several = [(REAL,), (PLAIN,), *private]
-    return [Setting(each[0], s, *each[1:]) for s in seeds for each in several]
+        kinds = "epsilons, noise_multipliers or local"
+        raise ValueError(f"{OWNER} needs {kinds}; and seeds.")
+    all_of = [(kind, "", np.nan, None) for kind in (REAL, PLAIN)] + private
+    return [Setting(each[0], seed, *each[1:]) for seed in seeds for each in all_of]
 
 
 def _finished(
-    study: Study,
-    settings: Sequence[Setting],
-    record: str | Path | None,
-    n_jobs: int | None,
-    verbose: bool,
+    study: Study, settings: Sequence[Setting], record: Path, n_jobs: Any, verbose: bool
 ) -> list[list[dict[str, Any]]]:
     """Return the lines of all settings, run or read from the record."""
-    keys, path = study.keys(settings), None if record is None else Path(record)
-    known = _recorded(path) if path is not None and path.exists() else {}
+    keys, known = study.keys(settings), {}
+    if record.exists():
+        lines = record.read_text(encoding="utf-8").splitlines(keepends=True)
+        # The last one may be of a study that was stopped while it wrote.
+        found = [json.loads(line) for line in lines if line.endswith("\n")]
+        known = {line["key"]: line["lines"] for line in found}
     left = [i for i, key in enumerate(keys) if key not in known]
     run = Parallel(n_jobs=n_jobs, return_as="generator_unordered")
     done = run(delayed(_run)(i, study, settings[i]) for i in left)
-    for i, lines in watched(done, "study", verbose, total=len(left)):
-        known[keys[i]] = lines
-        if path is not None:
-            with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"key": keys[i], "lines": lines}) + "\n")
+    for i, figures in watched(done, "study", verbose, total=len(left)):
+        known[keys[i]] = figures
+        with record.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"key": keys[i], "lines": figures}) + "\n")
     return [known[key] for key in keys]
-
-
-def _recorded(path: Path) -> dict[str, Any]:
-    known = {}
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        if line.endswith("\n"):  # else a study was stopped while it wrote
-            found = json.loads(line)
-            known[found["key"]] = found["lines"]
-    return known
 
 
 def _run(i: int, study: Study, setting: Setting) -> tuple[int, list[dict[str, Any]]]:
@@ -398,27 +374,24 @@ def _run(i: int, study: Study, setting: Setting) -> tuple[int, list[dict[str, An
     generator.fit(study.labelled(shown, members))
     fake = generator.sample(study.n_synthetic or len(members), seed)
     line["epsilon"] = _epsilon(generator, setting) if spent is None else spent
-    lines, is_local = [], setting.local is not None
+    is_local = setting.local is not None
     scopes = {"train": study.X, "full": shown} if is_local else {"": study.X}
     tests = [take(rows, test) for rows in scopes.values()]
     found = study.accuracies(fake, tests, study.y[test], seed)
+    parts, lines = [part[: study.n_attacked] for part in (members, others)], []
     for (scope, rows), accuracy in zip(scopes.items(), found, strict=True):
-        sides = [
-            study.labelled(rows, part[: study.n_attacked]) for part in (members, others)
-        ]
+        sides = [study.labelled(rows, part) for part in parts]
         result = generators.attack(
-            study.attack, generator, sides, fake,
-            n_draws=study.n_draws, distance=study.distance, seed=seed,
-        )  # fmt: skip
-        auc = result.auc
-        figures = {
-            "scope": scope, "accuracy": accuracy,
-            "average_precision": result.average_precision.value, "auc": auc.value,
+            study.attack, generator, sides, fake, study.n_draws, study.distance, seed
+        )
+        auc, precision = result.auc, result.average_precision.value
+        lines.append({
+            **line, "scope": scope, "accuracy": accuracy,
+            "average_precision": precision, "auc": auc.value,
             "auc_low": auc.low, "auc_high": auc.high,
             "ssim": study.similarity(generator, sides[1], seed),
             "seconds": time.perf_counter() - start,
-        }  # fmt: skip
-        lines.append(line | figures)
+        })  # fmt: skip
     return i, lines
 
 
@@ -439,9 +412,13 @@ def shaped(estimator: Any, rows: Rows) -> Rows:
 
 def described(thing: Any) -> str:
     """Return anything in words that are the same in all runs."""
-    if hasattr(thing, "get_params"):
-        thing = type(thing).__qualname__, sorted(thing.get_params().items())
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(thing))
+    # Whole, and without parameters at their defaults, so that new ones change nothing.
+    text = (
+        thing.__repr__(N_CHAR_MAX=10**7)
+        if hasattr(thing, "get_params")
+        else repr(thing)
+    )
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
 def seeded(estimator: Any, seed: int, **changes: Any) -> Any:

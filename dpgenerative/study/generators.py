@@ -7,12 +7,7 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
-from dpgenerative.metrics import (
-    AttackResult,
-    likelihood_attack,
-    monte_carlo_attack,
-    reconstruction_attack,
-)
+from dpgenerative import metrics
 
 Rows = Any  # DataFrame, or array of shape (n, ...)
 Labelled = tuple[Rows, np.ndarray]
@@ -132,18 +127,16 @@ def attack(
     generator: Generator,
     sides: Sequence[Labelled],
     synthetic: Labelled,
-    *,
     n_draws: int,
     distance: str,
     seed: int,
-) -> AttackResult:
+) -> metrics.AttackResult:
     """Attack a fitted generator; `sides` are members and as many others."""
-    (members, others), reconstruct = generator.open(sides, seed)
+    rows, reconstruct = generator.open(sides, seed)
     if kind == "reconstruction":
         options: Any = {"n_draws": n_draws, "distance": distance}
-        return reconstruction_attack(reconstruct, members, others, **options)
+        return metrics.reconstruction_attack(reconstruct, *rows, **options)
     assert isinstance(generator, TableGenerator)
     if kind == "likelihood":
-        score = generator.models[0].score_samples
-        return likelihood_attack(score, members, others)
-    return monte_carlo_attack(generator.joined(synthetic), members, others)
+        return metrics.likelihood_attack(generator.models[0].score_samples, *rows)
+    return metrics.monte_carlo_attack(generator.joined(synthetic), *rows)
