@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+AnyPath = str | os.PathLike[str]
 
-def require_place(path: str | os.PathLike[str]) -> Path:
+
+def require_place(path: AnyPath) -> Path:
     """Require that a file can be written at `path`."""
     target = Path(path)
     if target.is_dir():
@@ -20,7 +22,7 @@ def require_place(path: str | os.PathLike[str]) -> Path:
 
 
 @contextmanager
-def atomic_write(path: str | os.PathLike[str], private: bool = False) -> Iterator[Path]:
+def atomic_write(path: AnyPath, private: bool = False) -> Iterator[Path]:
     """Yield a new file beside `path`, which replaces it if no error is raised.
 
     Until then, and after an error, whatever was at `path` stays as it is. Only its

@@ -36,9 +36,9 @@ from dpgenerative.tables.containers import (
     plain,
 )
 from dpgenerative.tables.files import (
-    _READERS,
     PLAIN,
     CsvFormat,
+    _typed,
     instants_of,
     read_table,
 )
@@ -194,8 +194,8 @@ INTRUDERS = [
 @pytest.mark.parametrize("text", INTRUDERS)
 def test_a_text_does_not_change_how_others_are_read(kind, text):
     column, others = Column("a", kind), TEXTS[kind] * 20
-    alone = _READERS[kind](pd.Series(others, dtype=object), column, PLAIN)
-    among = _READERS[kind](pd.Series([text, *others], dtype=object), column, PLAIN)
+    alone = _typed(pd.Series(others, dtype=object), column, PLAIN)
+    among = _typed(pd.Series([text, *others], dtype=object), column, PLAIN)
     assert alone.equals(among[1:].reset_index(drop=True))
 
 

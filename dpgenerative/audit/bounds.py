@@ -130,8 +130,7 @@ def one_run_bound(
     high = 1.0
     while excess(high) < 0:
         high *= 2
-    root = float(brentq(excess, 0.0, high, xtol=1e-4))
-    return max(0.0, root - 1e-4)
+    return max(0.0, float(brentq(excess, 0.0, high, xtol=1e-4)) - 1e-4)
 
 
 def ideal_guesses(

@@ -108,8 +108,7 @@ def check_steps(owner: str, plan: PrivacyPlan) -> None:
 
 def streams_of(estimator: Synthesizer, seed: int | None, device: str) -> Streams:
     """Return generators of an audit, seeded where a seed is given."""
-    seeded = seed is not None
-    noise = "reproducible" if seeded else estimator.noise
+    noise = "reproducible" if seed is not None else estimator.noise
     return Streams.create(seed, noise, device)
 
 

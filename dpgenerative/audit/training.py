@@ -102,15 +102,13 @@ def audit_training(
         correct = int(((scores > 0) == included).sum())
         bound = bounds.run_epsilon(least_share(correct, n_runs, confidence), plan)
         ideal = ndtr(0.5 / gaussian_multiplier(plan.epsilon, plan.delta))
-        least = least_share(int(n_runs * ideal), n_runs, confidence)
-        mu = bounds.least_mu(least)
+        mu = bounds.least_mu(least_share(int(n_runs * ideal), n_runs, confidence))
         best = gaussian_epsilon(1 / mu, plan.delta) if mu > 0 else 0.0
         name = "Repeated trainings"
     else:
         total = included.size
         r, best = bounds.ideal_guesses(total, plan.epsilon, plan.delta, confidence)
-        order = np.argsort(scores, axis=None, kind="stable")
-        told = included.ravel()[order]
+        told = included.ravel()[np.argsort(scores, axis=None, kind="stable")]
         correct = int((~told[: r // 2]).sum() + told[total - r // 2 :].sum())
         bound = bounds.one_run_bound(total, r // 2 * 2, correct, plan.delta, confidence)
         name = "One training" if n_runs == 1 else "Trainings with many canaries"
@@ -216,8 +214,7 @@ class _Trainings:
         """Train with some of the canaries; return how present each of them looks."""
         model = self.fit.build(self.released)
         trained = [p for p in model.parameters() if p.requires_grad]
-        weight = model.canaries.weight
-        place = next(k for k, p in enumerate(trained) if p is weight)
+        place = next(k for k, p in enumerate(trained) if p is model.canaries.weight)
         witness = _Witness(self.fit.streams, place)
         fit = replace(self.fit, mechanisms=witness)
         fit.train(model, self.released, _Rows(self.rows, np.flatnonzero(included)))

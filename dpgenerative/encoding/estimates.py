@@ -190,9 +190,8 @@ class Interval(Estimate):
             counts = np.array([half.count for half in self.halves])
             variances = np.array([half.variance for half in self.halves])
             counts += (total - counts.sum()) * variances / variances.sum()
-            for half, count in zip(
-                self.halves, project_to_simplex(counts, total), strict=True
-            ):
+            shares = project_to_simplex(counts, total)
+            for half, count in zip(self.halves, shares, strict=True):
                 half.spread(count)
         self.count = float(total)
 
@@ -235,9 +234,8 @@ class Partition:
         most : float
         """
         cuts, counts = [], []
-        for start, stop, count in zip(
-            self.places[:-1], self.places[1:], self.counts, strict=True
-        ):
+        parts = zip(self.places[:-1], self.places[1:], self.counts, strict=True)
+        for start, stop, count in parts:
             cut = _even_cuts(ends, start, stop, math.ceil(count / most - 1e-9))
             lengths = np.diff(ends[np.append(cut, stop)])
             cuts.append(cut)

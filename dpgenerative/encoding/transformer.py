@@ -104,9 +104,8 @@ class TableTransformer:
         """
         learned = learned_columns(schema)
         n_open = sum(has_open_keys(c, anchored) for c in learned.values())
-        stds = dict(
-            zip(learned, column_stds(schema, multiplier, n_bins, n_rows), strict=True)
-        )
+        noise = column_stds(schema, multiplier, n_bins, n_rows)
+        stds = dict(zip(learned, noise, strict=True))
         total = Estimate(count=n_rows, variance=n_std**2)
         codecs: dict[Hashable, Codec] = {}
 

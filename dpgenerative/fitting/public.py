@@ -58,24 +58,15 @@ def public_table(
             f"them has {', '.join(unlike)}."
         )
     table = select_columns(table, list(frame.columns))
-    return pd.DataFrame(
-        {
-            j: _cast(owner, table.iloc[:, j], frame.dtypes.iloc[j])
-            for j in range(table.shape[1])
-        }
-    ).set_axis(frame.columns, axis=1)
-
-
-def _cast(owner: str, series: pd.Series, dtype: Any) -> pd.Series:
-    both = isinstance(dtype, pd.CategoricalDtype) and isinstance(
-        series.dtype, pd.CategoricalDtype
-    )
-    if series.dtype == dtype or both:  # a schema may know levels that neither has
-        return series
-    raise ValueError(
-        f"{owner}: public must have the dtypes of the private rows; column "
-        f"{series.name!r} has {series.dtype}, and {dtype} there."
-    )
+    for name, given, dtype in zip(frame, table.dtypes, frame.dtypes, strict=True):
+        # A schema may know levels that neither has.
+        both = all(isinstance(each, pd.CategoricalDtype) for each in (given, dtype))
+        if given != dtype and not both:
+            raise ValueError(
+                f"{owner}: public must have the dtypes of the private rows; column "
+                f"{name!r} has {given}, and {dtype} there."
+            )
+    return table.set_axis(frame.columns, axis=1)
 
 
 def domain_of(schema: Schema, public: pd.DataFrame) -> Schema:
@@ -87,9 +78,8 @@ def domain_of(schema: Schema, public: pd.DataFrame) -> Schema:
     public : DataFrame
         Some of the schema's columns. One that holds no usable value stays open.
     """
-    return schema.completed(
-        _completed(schema[name], public[name]) for name in public.columns
-    )
+    found = (_completed(schema[name], public[name]) for name in public.columns)
+    return schema.completed(found)
 
 
 def _completed(column: Column, series: pd.Series) -> Column:

@@ -97,8 +97,7 @@ class Measurement:
             pool = model.sample(POOL, generator)[0].cpu().numpy()
             chosen += self._selected(scored, pool, len(chosen))
         if chosen:
-            tables = self._counted(chosen, bool(scored))
-            model.correct(RAKED, generator, tables)
+            model.correct(RAKED, generator, self._counted(chosen, bool(scored)))
 
     def _candidates(self, wanted: Sequence[Columns]) -> list[Table]:
         """Return tables to compare, by public and released numbers.

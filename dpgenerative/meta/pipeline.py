@@ -109,8 +109,7 @@ def parts(estimator: Any) -> list[Any]:
 def _estimators(value: Any) -> list[Any]:
     if isinstance(value, (list, tuple)):
         return [found for item in value for found in _estimators(item)]
-    is_estimator = hasattr(value, "fit") and not isinstance(value, type)
-    return [value] if is_estimator else []
+    return [value] if hasattr(value, "fit") and not isinstance(value, type) else []
 
 
 def _warn_of_learned(names: list[str]) -> None:

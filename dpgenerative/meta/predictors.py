@@ -158,9 +158,8 @@ class _SyntheticPredictor(BaseEstimator):
     ) -> tuple[TableSynthesizer, Any, Any, Any]:
         """Return the synthesizer to fit, what to fit it on, and its public rows."""
         if y is None:
-            raise ValueError(
-                f"{self._owner} requires y to be passed, but the target y is None."
-            )
+            lacks = "requires y to be passed, but the target y is None."
+            raise ValueError(f"{self._owner} {lacks}")
         count(also=[None])(self._owner, "n_samples", self.n_samples)
         if not isinstance(self.synthesizer, (TableSynthesizer, type(None))):
             rule = "must be a synthesizer of this package or None"

@@ -15,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._random import RandomSource, SecureGenerator
-from dpgenerative._validation import check_number, refuse
+from dpgenerative._validation import check_number, count, refuse
 from dpgenerative.exceptions import InfeasibleBudgetError, LedgerError, SamplingError
 from dpgenerative.fitting.domain import Domain
 from dpgenerative.meta.calibration import Calibration, TrialBudget
@@ -293,9 +293,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         check_number(owner, "delta", self.delta, low=0, high=1)
         check_number(owner, "mean_trials", self.mean_trials, low=1)
         check_number(owner, "holdout", self.holdout, low=0, high=1)
-        check_number(
-            owner, "n_candidates", self.n_candidates, low=1, closed="left", integer=True
-        )
+        count()(owner, "n_candidates", self.n_candidates)
         is_default = self.scoring is None and not base.is_regressor(self.estimator)
         if not (is_default or callable(self.scoring)):
             rule = "must be a callable (or None, unless for a regressor)"

@@ -91,9 +91,7 @@ class AssociationDistance(_MatrixDistance):
             Columns ``columns`` (tuple of two names), ``real``, ``synthetic`` and
             ``difference``.
         """
-        return _worst_first(
-            real=self.real, synthetic=self.synthetic, difference=self.difference
-        )
+        return _worst_first(**vars(self), difference=self.difference)
 
 
 @takes_tables
@@ -369,8 +367,7 @@ def _worst_first(**matrices: pd.DataFrame) -> pd.DataFrame:
 
 def _dense_ranks(values: np.ndarray) -> np.ndarray:
     """Return each value's rank among the distinct values, from 0; -1 where missing."""
-    ranks = np.unique(values, return_inverse=True)[1]
-    return np.where(np.isnan(values), -1, ranks)
+    return np.where(np.isnan(values), -1, np.unique(values, return_inverse=True)[1])
 
 
 def _tau(first: np.ndarray, second: np.ndarray) -> float:

@@ -199,8 +199,7 @@ def _sdtype(column: pd.Series) -> str:
         return "datetime"
     if pd.api.types.is_bool_dtype(column):
         return "boolean"
-    is_numeric = pd.api.types.is_numeric_dtype(column)
-    return "numerical" if is_numeric else "categorical"
+    return "numerical" if pd.api.types.is_numeric_dtype(column) else "categorical"
 
 
 def _check_metadata(metadata: Mapping[str, Any], real: pd.DataFrame) -> None:

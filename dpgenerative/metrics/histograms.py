@@ -47,8 +47,7 @@ def draw_column(axes: Axes, real: pd.Series | None, synthetic: pd.Series) -> Non
         return
     values = [as_floats(real), as_floats(synthetic)]
     kind = temporal_kind(real.dtype)
-    known = values[0][np.isfinite(values[0])]
-    distinct = np.unique(known)
+    distinct = np.unique(values[0][np.isfinite(values[0])])
     if len(distinct) > MAX_BARS:
         _draw_histogram(axes, values, pd.api.types.is_integer_dtype(real), kind, fill)
         return

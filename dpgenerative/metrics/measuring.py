@@ -118,9 +118,8 @@ def _reference_changes(real: pd.DataFrame, seed: int) -> tuple[float, float]:
     permuted = pd.DataFrame(
         {name: real[name].array.take(rng.permutation(len(real))) for name in real}
     )
-    floor, baseline = (
-        dependence.association_distance(real, each) for each in (bootstrap, permuted)
-    )
+    floor = dependence.association_distance(real, bootstrap)
+    baseline = dependence.association_distance(real, permuted)
     return mean_change(floor), mean_change(baseline)
 
 

@@ -117,11 +117,10 @@ def _draw_associations(measured: Measured) -> dict[str, str]:
         return {}
     maps = {"synthetic": plots.plot_association(own)}
     if found is not None:
-        limit = max(0.1, math.ceil(10 * np.abs(found.difference.to_numpy()).max()) / 10)
+        change = found.difference
+        limit = max(0.1, math.ceil(10 * np.abs(change.to_numpy()).max()) / 10)
         maps["real"] = plots.plot_association(found.real)
-        maps["difference"] = plots.plot_association(
-            found.difference, signed=True, limit=limit
-        )
+        maps["difference"] = plots.plot_association(change, signed=True, limit=limit)
     return {name: _svg(axes) for name, axes in maps.items()}
 
 

@@ -172,9 +172,8 @@ def report(
         real = holdout = target = None
     elif real is None:
         raise ValueError("report needs real unless public=True; got None.")
-    tables = Tables(
-        *_comparable(synthesizer, real, synthetic, holdout), target, random_state
-    )
+    given = _comparable(synthesizer, real, synthetic, holdout)
+    tables = Tables(*given, target, random_state)
     if target is not None and target not in tables.synthetic.columns:
         raise ValueError(
             f"target must be one of {list(tables.synthetic.columns)}; got {target!r}."

@@ -147,10 +147,8 @@ class SynthesisScorer:
         real, layout = as_table("make_synthesis_scorer", X, y)
         synthetic = self._draw(estimator, len(real), layout.y_name)
         if self.metric == "tvd":
-            seed = self.random_state
-            return -marginal_distance(
-                real, synthetic, self.k, references=False, random_state=seed
-            ).mean
+            options: Any = {"references": False, "random_state": self.random_state}
+            return -marginal_distance(real, synthetic, self.k, **options).mean
         if self.metric == "kendall":
             return -kendall_tau_distance(real, synthetic).rmse
         target = layout.y_name if self.target is None else self.target
@@ -182,5 +180,4 @@ class SynthesisScorer:
         models: Any = {"classifiers": self.classifiers, "task": self.task}
         seed = self.random_state
         scores = tstr(None, real, synthetic, target, random_state=seed, **models)
-        headline = "auroc" if "auroc" in scores else "r2"
-        return float(scores[headline].mean())
+        return float(scores["auroc" if "auroc" in scores else "r2"].mean())

@@ -260,7 +260,7 @@ def tstr(
         if repeat == 0:
             _warn_if_few(len(split.y_train), trained_on)
         scores = Parallel(n_jobs=n_jobs)(
-            delayed(_fit_and_score)(name, model, split, chosen, trained_on, repeat)
+            delayed(_fit_and_score)(name, model, split, chosen, repeat)
             for name, model in models.items()
         )
         rows += [
@@ -285,9 +285,7 @@ class _Classification:
     def has_target(self, column: pd.Series) -> np.ndarray:
         return column.notna().to_numpy()
 
-    def read(
-        self, test: pd.Series, train: pd.Series
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def read(self, test: pd.Series, train: pd.Series) -> tuple[np.ndarray, ...]:
         """Number the classes alike; mark training rows of classes with enough rows."""
         (y_test, y_train), levels = comparable_codes(test, train)
         common = np.bincount(y_train, minlength=len(levels)) >= MIN_CLASS_COUNT
@@ -326,9 +324,7 @@ class _Regression:
     def has_target(self, column: pd.Series) -> np.ndarray:
         return np.isfinite(as_floats(column))
 
-    def read(
-        self, test: pd.Series, train: pd.Series
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def read(self, test: pd.Series, train: pd.Series) -> tuple[np.ndarray, ...]:
         return as_floats(test), as_floats(train), np.ones(len(train), dtype=bool)
 
     def n_classes(self, y: np.ndarray) -> int:
@@ -416,6 +412,7 @@ class _Split:
     y_train: np.ndarray
     x_test: np.ndarray
     y_test: np.ndarray
+    trained_on: str
 
 
 def _split(
@@ -444,7 +441,7 @@ def _split(
             "in real_test: are they spelled alike?"
         )
     x_train, x_test = encode_features(train[kept], test, target)
-    return _Split(x_train, y_train, x_test, y_test)
+    return _Split(x_train, y_train, x_test, y_test, trained_on)
 
 
 def encode_features(
@@ -488,12 +485,7 @@ def _finite(values: np.ndarray) -> np.ndarray:
 
 
 def _fit_and_score(
-    name: str,
-    model: base.BaseEstimator,
-    split: _Split,
-    task: _Task,
-    trained_on: str,
-    repeat: int,
+    name: str, model: base.BaseEstimator, split: _Split, task: _Task, repeat: int
 ) -> dict[str, float]:
     x_train, y_train = split.x_train, split.y_train
     if (y_train == y_train[0]).all() or (x_train == x_train[0]).all():
@@ -508,8 +500,8 @@ def _fit_and_score(
             return task.score(model, split.x_test, split.y_test)
         except ValueError as error:
             raise ValueError(
-                f"{name!r} failed on the {len(x_train)} {trained_on} training rows: "
-                f"{error}"
+                f"{name!r} failed on the {len(x_train)} {split.trained_on} training "
+                f"rows: {error}"
             ) from error
 
 

@@ -187,19 +187,6 @@ def _refined(fits: list["_TableFit"], logits: Tensor) -> Tensor:
     return weights.clamp(min=LEAST_WEIGHT).log()
 
 
-@dataclass(frozen=True)
-class _Aim:
-    """Masses that one table asks for on one scale.
-
-    `above` and `own` hold the group on this scale of every fine group: of the columns
-    before, and of the last.
-    """
-
-    above: Tensor
-    own: Tensor
-    target: Tensor
-
-
 class _TableFit:
     """The offsets of one table, fitted on rows drawn from the model.
 
@@ -215,7 +202,7 @@ class _TableFit:
         self.shares = table.shares.reshape(shape).float().to(codes.device)
         self.offsets = torch.zeros_like(self.shares)
         self.keys = joint_groups(codes, table.columns[:-1], self.fine[:-1])
-        self.aim: _Aim | None = None
+        self.aim: tuple[Tensor, Tensor, Tensor] | None = None  # above, own, target
 
     def refine(self, weights: Tensor) -> None:
         """Meet the counts, from coarse to fine."""
@@ -224,7 +211,7 @@ class _TableFit:
             target = self._target(self._masses(weights, above, own), above, own)
             if target is None:
                 continue
-            self.aim = _Aim(above, own, target)
+            self.aim = above, own, target
             for _ in range(N_ROUNDS):
                 self.repeat(weights)
 
@@ -232,7 +219,7 @@ class _TableFit:
         """Move once towards what the finest scale that says anything asks for."""
         if self.aim is None:
             return
-        above, own, target = self.aim.above, self.aim.own, self.aim.target
+        above, own, target = self.aim
         masses = self._masses(weights, above, own)
         seen = masses.sum(1, keepdim=True)
         wanted = target * seen / target.sum(1, keepdim=True)

@@ -35,21 +35,18 @@ class SplineNetwork(nn.Module):
 
     Parameters
     ----------
-    n_columns, n_blocks, hidden_units : int
+    d : int
+        Number of columns.
+    n_blocks, hidden_units : int
     generator : torch.Generator
         Source of the initial weights.
     """
 
     def __init__(
-        self,
-        n_columns: int,
-        n_blocks: int,
-        hidden_units: int,
-        generator: torch.Generator,
+        self, d: int, n_blocks: int, hidden_units: int, generator: torch.Generator
     ) -> None:
         super().__init__()
         self.n_blocks = n_blocks
-        d = n_columns
         degree = torch.arange(hidden_units) % d
         in_groups = torch.cat([torch.arange(d), torch.full((n_blocks,), d)])
         sees = torch.cat([torch.ones(d, d).tril(-1), torch.ones(d, 1)], 1).bool()
@@ -69,21 +66,19 @@ class Dequantizer(nn.Module):
 
     Parameters
     ----------
-    n_columns, n_features, hidden_units : int
+    d : int
+        Number of columns.
+    n_features, hidden_units : int
     generator : torch.Generator
         Source of the initial weights.
     """
 
     def __init__(
-        self,
-        n_columns: int,
-        n_features: int,
-        hidden_units: int,
-        generator: torch.Generator,
+        self, d: int, n_features: int, hidden_units: int, generator: torch.Generator
     ) -> None:
         super().__init__()
-        self.n_first = (n_columns + 1) // 2
-        n_second = n_columns - self.n_first
+        self.n_first = (d + 1) // 2
+        n_second = d - self.n_first
         widths = [(n_features, self.n_first), (n_features + self.n_first, n_second)]
         self.hidden = nn.ModuleList(
             MaskedLinear.dense(n_in, hidden_units, generator) for n_in, _ in widths
@@ -206,21 +201,15 @@ class HFlow(nn.Module):
         if positions is None or draws is None:
             return self.first(codes), None
         log_probs = self.first.log_probs(codes)
-        inside, log_q = self._dequantize(codes, positions, draws)
-        z, log_density = self._push(self.first.place(codes, inside, log_probs))
-        chosen = [p.gather(1, codes[:, [j]]) for j, p in enumerate(log_probs)]
-        return torch.cat(chosen, 1).sum(1) + log_density - log_q, z
-
-    def _dequantize(
-        self, codes: Tensor, positions: Tensor, draws: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return positions within all cells, and log q of those within atoms."""
         log_q = torch.zeros_like(draws)
         if self.dequantizer is not None:
             draws, log_q = self.dequantizer(self.first.features(codes), draws)
-        columns = torch.arange(codes.shape[1], device=codes.device)
-        is_atom = self.atoms[columns, codes]
-        return torch.where(is_atom, draws, positions), (log_q * is_atom).sum(1)
+        is_atom = self.atoms[torch.arange(codes.shape[1], device=codes.device), codes]
+        inside = torch.where(is_atom, draws, positions)
+        z, log_density = self._push(self.first.place(codes, inside, log_probs))
+        chosen = [p.gather(1, codes[:, [j]]) for j, p in enumerate(log_probs)]
+        log_p = torch.cat(chosen, 1).sum(1)
+        return log_p + log_density - (log_q * is_atom).sum(1), z
 
     def _push(self, v: Tensor) -> tuple[Tensor, Tensor]:
         """Return latents of points of the unit cube, and the log-density at v."""

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from dpgenerative._files import AnyPath
 from dpgenerative._random import Streams
 from dpgenerative._version import __version__
 from dpgenerative.exceptions import FileFormatError
@@ -71,7 +72,7 @@ class Checkpoint:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: AnyPath,
         owner: str,
         parameters: Mapping[str, Any],
         domain: Sequence[Any],

@@ -15,7 +15,6 @@ makes them, and tensors fill them (`persistence.rebuild`).
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -29,7 +28,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from dpgenerative._files import atomic_write
+from dpgenerative._files import AnyPath, atomic_write
 from dpgenerative.encoding.codecs import IntervalCodec, LevelCodec
 from dpgenerative.encoding.increments import Increment
 from dpgenerative.encoding.pixels import Pixels
@@ -84,9 +83,7 @@ CONTENT_ERRORS = (
 # Writing ------------------------------------------------------------------------------
 
 
-def write(
-    path: str | os.PathLike[str], kind: str, state: Mapping[str, Mapping[str, Any]]
-) -> None:
+def write(path: AnyPath, kind: str, state: Mapping[str, Mapping[str, Any]]) -> None:
     """Write what an estimator is made of to one file.
 
     Parameters
@@ -185,8 +182,7 @@ def _encode_dtype(dtype: Any, where: str) -> Any:
         levels = _encode_list(labels.tolist(), where, {})
         text = ["category", levels, _encode_dtype(labels.dtype, where), dtype.ordered]
     elif isinstance(dtype, pd.StringDtype):
-        missing = getattr(dtype, "na_value", pd.NA)
-        text = ["string", dtype.storage, missing is pd.NA]
+        text = ["string", dtype.storage, getattr(dtype, "na_value", pd.NA) is pd.NA]
     elif isinstance(dtype, np.dtype):
         text = ["numpy", dtype.str]
     elif decimal_scale(dtype) is not None:
@@ -235,7 +231,7 @@ def _refuse(value: Any, where: str) -> NoReturn:
 # Reading ------------------------------------------------------------------------------
 
 
-def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, dict[str, Any]]]:
+def read(path: AnyPath) -> tuple[str, dict[str, dict[str, Any]]]:
     """Return the kind and the state that `write` was given.
 
     Parameters
@@ -281,7 +277,7 @@ def _check_indices(tensors: Mapping[str, Tensor]) -> None:
                 raise ValueError("index out of range")
 
 
-def damaged(path: str | os.PathLike[str], why: str) -> FileFormatError:
+def damaged(path: AnyPath, why: str) -> FileFormatError:
     """Return the error of a file that began as one of ours."""
     return FileFormatError(
         f"{path} is a model file of dpgenerative, but {why}: it was cut short, changed "

@@ -106,8 +106,7 @@ def release_distribution(
         A second release, of moments by cell.
     """
     radius = math.sqrt(latent_dim) + 2
-    n_releases = 1 if refinement is None else 2
-    multiplier = plan.prior_multiplier * math.sqrt(n_releases)
+    multiplier = plan.prior_multiplier * math.sqrt(1 if refinement is None else 2)
 
     @torch.no_grad()
     def release(

@@ -37,8 +37,7 @@ def poisson_indices(n: int, q: float, rng: RandomSource, ledger: Ledger) -> np.n
     parts: list[np.ndarray] = []
     last = -1
     while last < n:
-        gaps = np.minimum(rng.geometric(q, size), n + 1)
-        rows = last + np.cumsum(gaps)
+        rows = last + np.cumsum(np.minimum(rng.geometric(q, size), n + 1))
         parts.append(rows)
         last = int(rows[-1])
     rows = np.concatenate(parts)

@@ -133,9 +133,8 @@ class Clipper:
         The sensitivity of all sums together is `bound`.
         """
         rows = present & _without_unusable(layers)
-        bounds = clipping.layer_bounds(
-            self.bound, [layer.n_coordinates for layer in layers]
-        )
+        sizes = [layer.n_coordinates for layer in layers]
+        bounds = clipping.layer_bounds(self.bound, sizes)
         if self.strategy == "sparsified":
 
             def thin(grads: Tensor) -> Tensor:
@@ -231,7 +230,9 @@ def _materialised_sum(
     params = [p for layer in layers for p in layer.parameters]
     sizes = [p.numel() for p in params]
     total = torch.zeros(sum(sizes), dtype=torch.float64, device=rows.device)
-    for chunk in _chunks(rows, n_bytes * sum(sizes)):
+    size = max(1, CHUNK_BYTES.get(rows.device.type, 2**28) // (n_bytes * sum(sizes)))
+    for start in range(0, len(rows), size):
+        chunk = slice(start, start + size)
         grads = [g.flatten(1) for layer in layers for g in layer.per_example(chunk)]
         changed = change(torch.cat(grads, 1))
         norms = torch.linalg.vector_norm(changed, dim=1, dtype=torch.float64)
@@ -241,12 +242,6 @@ def _materialised_sum(
         total += scale @ changed.double()
     pieces = torch.split(total, sizes)
     return {p: x.view_as(p) for p, x in zip(params, pieces, strict=True)}
-
-
-def _chunks(rows: Tensor, n_bytes: int) -> Iterator[slice]:
-    """Yield parts of the rows, each row of which takes so much memory."""
-    size = max(1, CHUNK_BYTES.get(rows.device.type, 2**28) // n_bytes)
-    return (slice(start, start + size) for start in range(0, len(rows), size))
 
 
 @dataclass(frozen=True)
@@ -447,7 +442,12 @@ class PrivateGradient:
             return _clipped(shared, bound)
         total = _zeros(model)
         if int(present.sum()) <= self.batch_cap:
-            sums = _shifted_sums(layers, present, shared, bound)
+            rows = present & _without_unusable(layers)
+            params = [p for layer in layers for p in layer.parameters]
+            shift = torch.cat([shared[p].flatten() for p in params])
+            sums = _materialised_sum(
+                layers, rows, bound, lambda g: g.double() + shift, 32
+            )
             _accumulate(total, sums, 1 / self.batch_size)
         return total
 
@@ -500,16 +500,6 @@ def _clipped(total: Gradients, bound: float) -> Gradients:
     norm = torch.stack([x.square().sum() for x in total.values()]).sum().sqrt()
     scale = clipping.factors(norm, bound, norm * 1e-6)
     return {p: torch.where(scale > 0, scale * x, 0.0) for p, x in total.items()}
-
-
-def _shifted_sums(
-    layers: Sequence[LayerGradients], present: Tensor, shared: Gradients, bound: float
-) -> Gradients:
-    """Return the sum of clipped ``g_i + K``, K one gradient that all rows share."""
-    rows = present & _without_unusable(layers)
-    params = [p for layer in layers for p in layer.parameters]
-    shift = torch.cat([shared[p].flatten() for p in params])
-    return _materialised_sum(layers, rows, bound, lambda g: g.double() + shift, 32)
 
 
 def _merged(parts: Iterable[Gradients]) -> Gradients:

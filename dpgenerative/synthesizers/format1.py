@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from torch import Tensor
-
 from dpgenerative.fitting.fit import finite
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.fitting.recipe import Scale
@@ -42,7 +40,7 @@ def translated(cls: type[Synthesizer], state: State) -> dict[str, dict[str, Any]
     tensors = network.tensors()
     learned = network.plain.get("law", network.plain.get("latent_distribution"))
     with Bounded(tensors.values()):
-        settings = _settings(cls(**parameters), fitted, network, tensors)
+        settings = _settings(cls(**parameters), fitted, network)
     return {
         "parameters": parameters,
         "fitted": fitted,
@@ -75,13 +73,11 @@ def _parameters(cls: type[Synthesizer], held: Mapping[str, Any]) -> dict[str, An
 
 
 def _settings(
-    synthesizer: Synthesizer,
-    fitted: Mapping[str, Any],
-    network: SavedNetwork,
-    tensors: Mapping[str, Tensor],
+    synthesizer: Synthesizer, fitted: Mapping[str, Any], network: SavedNetwork
 ) -> dict[str, Any]:
     """Return the settings of the model, with the sizes of the networks held."""
     transformer, plan = fitted["_transformer"], fitted["privacy_"].plan
+    tensors = network.tensors()
     facts = synthesizer._domain_class.facts(transformer)
     scale = Scale(plan.n_rows, transformer.schema, finite(synthesizer.epsilon))
     settings = synthesizer._recipe.settings(facts, scale)

@@ -1,7 +1,6 @@
 """Saved synthesizers, read back."""
 
-import os
-
+from dpgenerative._files import AnyPath
 from dpgenerative.exceptions import FileFormatError
 from dpgenerative.persistence.manifest import CHECKPOINT, CONTENT_ERRORS, damaged, read
 from dpgenerative.persistence.rebuild import Bounded
@@ -17,7 +16,7 @@ _CLASSES: dict[str, type[Synthesizer]] = {
 }
 
 
-def load(path: str | os.PathLike[str]) -> Synthesizer:
+def load(path: AnyPath) -> Synthesizer:
     """Read a fitted synthesizer from a file that its method `save` wrote.
 
     No code in a file is run, whoever wrote it, and memory is taken in proportion to its

@@ -43,8 +43,7 @@ def public_facts(schema: Schema, stated: Schema) -> tuple[str, ...]:
         if found:
             facts.append(f"{fact} {listed([c.name for c in found])}")
     for each in stated.constraints:
-        kind = type(each).__name__
-        facts.append(f"constraint {kind} on {listed(each.columns)}")
+        facts.append(f"constraint {type(each).__name__} on {listed(each.columns)}")
     return tuple(facts)
 
 

@@ -42,8 +42,7 @@ def _marginal_budget(scale: Scale) -> float:
 
 
 def _latent_dim(scale: Scale) -> int:
-    few = scale.rows_per_column <= FEW
-    return min(4 if few else 16, 2 * len(scale.schema))
+    return min(4 if scale.rows_per_column <= FEW else 16, 2 * len(scale.schema))
 
 
 @storable

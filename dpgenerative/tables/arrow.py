@@ -48,9 +48,8 @@ def received(owner: str, data: Any) -> tuple[Any, str, Written]:
     The container is "frame" or "series", preceded by the library where samples can be
     returned in it: "polars frame".
     """
-    is_column = not hasattr(data, "columns") and (
-        hasattr(data, "dtype") or hasattr(data, "type")
-    )
+    is_typed = hasattr(data, "dtype") or hasattr(data, "type")
+    is_column = is_typed and not hasattr(data, "columns")
     table = _table(data, is_column)
     names = table.column_names
     repeated = sorted({name for name in names if names.count(name) > 1})
@@ -64,8 +63,7 @@ def received(owner: str, data: Any) -> tuple[Any, str, Written]:
     columns = {name: _plain(table[name]) for name in names}
     frame = pa.table(columns).to_pandas(types_mapper=pd.ArrowDtype)
     for name, levels in _enums(data, is_column).items():
-        dtype = pd.CategoricalDtype(levels)
-        frame[name] = frame[name].astype(object).astype(dtype)
+        frame[name] = frame[name].astype(object).astype(pd.CategoricalDtype(levels))
     library = type(data).__module__.partition(".")[0]
     prefix = f"{library} " if library in ("polars", "pyarrow") else ""
     if not is_column:

@@ -28,6 +28,8 @@ from dpgenerative.tables.dtypes import can_hold
 from dpgenerative.tables.times import count_of
 from dpgenerative.tables.values import as_held, as_json, is_missing
 
+Facts = Mapping[Hashable, Column]
+
 
 class Constraint(ABC):
     """A fact about rows: `holds` says which rows satisfy it."""
@@ -56,9 +58,7 @@ class Constraint(ABC):
         """Yield the conditions on single columns that it names, to be checked."""
         yield from ()
 
-    def check(
-        self, facts: Mapping[Hashable, Column], dtypes: Mapping[Hashable, Any]
-    ) -> None:
+    def check(self, facts: Facts, dtypes: Mapping[Hashable, Any]) -> None:
         """Require that its columns and values are those of a table.
 
         Parameters
@@ -118,9 +118,7 @@ class LessEqual(Constraint):
     def columns(self) -> tuple[Hashable, ...]:
         return (self.low, self.high)
 
-    def check(
-        self, facts: Mapping[Hashable, Column], dtypes: Mapping[Hashable, Any]
-    ) -> None:
+    def check(self, facts: Facts, dtypes: Mapping[Hashable, Any]) -> None:
         super().check(facts, dtypes)
         low, high = (facts[name] for name in self.columns)
         for column in (low, high):

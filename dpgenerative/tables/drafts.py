@@ -1,13 +1,13 @@
 """Drafts of a schema, read off the rows for a person to edit."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from dpgenerative._files import AnyPath
 from dpgenerative.tables import files
 from dpgenerative.tables.schema import Schema
 
@@ -54,9 +54,7 @@ Guess = tuple[dict[str, Any], str | None]
 """Facts read off a column, and what is to be asked of it."""
 
 
-def draft_schema(
-    path: str | os.PathLike[str], form: files.CsvFormat = files.PLAIN
-) -> dict[str, Any]:
+def draft_schema(path: AnyPath, form: files.CsvFormat = files.PLAIN) -> dict[str, Any]:
     """Draft a schema from the rows themselves, every such fact marked.
 
     Parameters
@@ -147,9 +145,7 @@ def _asked_of_text(present: pd.Series, words: set[str]) -> str | None:
         )
     if not words:
         return None
-    forms = [
-        form for form in _DATE_FORMATS if files.instants_of(present, form).notna().all()
-    ]
+    forms = [f for f in _DATE_FORMATS if files.instants_of(present, f).notna().all()]
     if forms:
         which = " or ".join(f'"{form}"' for form in forms)
         return f"Dates? Then draft again, and fit, with --date-format {which}."

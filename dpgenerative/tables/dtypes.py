@@ -5,7 +5,7 @@ No function here looks at a value of the rows.
 
 from collections.abc import Hashable
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -123,10 +123,6 @@ def reconcile(stated: Column, by_dtype: Column, dtype: Any) -> Column:
     )
 
 
-def _refuse(column: Column, why: str) -> NoReturn:
-    raise ValueError(f"Column {column.name!r}: {why}")
-
-
 def _require_identifiers(stated: Column, by_dtype: Column, dtype: Any) -> None:
     """Require that new identifiers can be written in the dtype."""
     if stated.kind == "integer":
@@ -135,9 +131,9 @@ def _require_identifiers(stated: Column, by_dtype: Column, dtype: Any) -> None:
         is_open_text = by_dtype.kind == "categorical" and by_dtype.levels is None
         fits, needed = is_open_text, "strings"
     if not fits:
-        _refuse(
-            stated,
-            f"identifiers of kind {stated.kind} need a dtype of {needed}; got {dtype}.",
+        raise ValueError(
+            f"Column {stated.name!r}: identifiers of kind {stated.kind} need a dtype "
+            f"of {needed}; got {dtype}."
         )
 
 
@@ -153,24 +149,21 @@ def _require_kind(stated: Column, dtype: Any) -> None:
     if not fits:
         lacks = "numbers" if stated.numeric else "levels"
         lacks = "such times" if stated.temporal else lacks
-        _refuse(
-            stated,
-            f"the schema says {stated.kind}, but its dtype {dtype} holds no {lacks}. "
-            "Convert the column, or state another kind.",
+        raise ValueError(
+            f"Column {stated.name!r}: the schema says {stated.kind}, but its dtype "
+            f"{dtype} holds no {lacks}. Convert the column, or state another kind."
         )
 
 
 def _require_levels(stated: Column, levels: tuple[Any, ...], dtype: Any) -> None:
     unfit = [level for level in levels if not can_hold(dtype, level)]
     if unfit:
-        _refuse(
-            stated,
-            f"its dtype {dtype} cannot hold the levels {unfit}. Convert the column, or "
-            "state other levels.",
+        raise ValueError(
+            f"Column {stated.name!r}: its dtype {dtype} cannot hold the levels {unfit}."
+            " Convert the column, or state other levels."
         )
     if isinstance(dtype, pd.CategoricalDtype) and len(set(levels)) < len(levels):
-        _refuse(
-            stated,
-            "a category dtype takes equal levels for one, as 1 and True are. Convert "
-            "the column to object, or state other levels.",
+        raise ValueError(
+            f"Column {stated.name!r}: a category dtype takes equal levels for one, as "
+            "1 and True are. Convert the column to object, or state other levels."
         )

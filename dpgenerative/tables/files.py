@@ -10,10 +10,10 @@ What cannot be read as the schema says counts as missing. Values raise no error.
 import datetime as dt
 import lzma
 import math
-import os
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dpgenerative._files import AnyPath
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.dtypes import decimal_scale, is_real_dtype
 from dpgenerative.tables.schema import Schema
@@ -90,7 +91,7 @@ class CsvFormat:
 PLAIN = CsvFormat()
 
 
-def suffix_of(path: str | os.PathLike[str], compressed: bool = False) -> str:
+def suffix_of(path: AnyPath, compressed: bool = False) -> str:
     """Return ".csv" or ".parquet", the kinds of files that are read and written.
 
     With `compressed`, a CSV file that is read may have been compressed.
@@ -108,7 +109,7 @@ def suffix_of(path: str | os.PathLike[str], compressed: bool = False) -> str:
 
 
 def read_table(
-    path: str | os.PathLike[str],
+    path: AnyPath,
     schema: Schema,
     others: bool = True,
     form: CsvFormat = PLAIN,
@@ -155,7 +156,7 @@ def read_table(
 
 
 def read_as_written(
-    path: str | os.PathLike[str], schema: Schema, form: CsvFormat = PLAIN
+    path: AnyPath, schema: Schema, form: CsvFormat = PLAIN
 ) -> pd.DataFrame:
     """Read rows by a fitted schema, but levels that it lacks as they are written.
 
@@ -182,7 +183,7 @@ def read_as_written(
     return frame[list(schema.names)]
 
 
-def read_text(path: str | os.PathLike[str], form: CsvFormat = PLAIN) -> pd.DataFrame:
+def read_text(path: AnyPath, form: CsvFormat = PLAIN) -> pd.DataFrame:
     """Read a CSV file as text, with empty entries missing."""
     names = _names_in(path, form)
     why = ": every line must have as many entries as the first, which names "
@@ -192,7 +193,7 @@ def read_text(path: str | os.PathLike[str], form: CsvFormat = PLAIN) -> pd.DataF
     )  # fmt: skip
 
 
-def _names_in(path: str | os.PathLike[str], form: CsvFormat) -> list[str]:
+def _names_in(path: AnyPath, form: CsvFormat) -> list[str]:
     """Return the names in the first line of a CSV file."""
     first = _parsed(path, form, header=None, nrows=1, skip_blank_lines=False)
     names = [name for row in first.to_numpy().tolist() for name in row]
@@ -204,7 +205,7 @@ def _names_in(path: str | os.PathLike[str], form: CsvFormat) -> list[str]:
 
 
 def _parsed(
-    path: str | os.PathLike[str], form: CsvFormat, why: str = "", **options: Any
+    path: AnyPath, form: CsvFormat, why: str = "", **options: Any
 ) -> pd.DataFrame:
     """Return the entries of a CSV file as text."""
     try:
@@ -242,7 +243,7 @@ def _require_named(names: Sequence[str], schema: Schema) -> None:
         )
 
 
-def _read_parquet(path: str | os.PathLike[str]) -> pd.DataFrame:
+def _read_parquet(path: AnyPath) -> pd.DataFrame:
     try:
         table = pq.read_table(path)
     except pa.ArrowInvalid:
@@ -256,9 +257,8 @@ def _dtype_of(held: pa.DataType) -> Any:
 
     As objects, decimals, times of day and lists would pass for text.
     """
-    is_arrows = (
-        pa.types.is_decimal(held) or pa.types.is_time(held) or pa.types.is_nested(held)
-    )
+    of_arrow = pa.types.is_decimal, pa.types.is_time, pa.types.is_nested
+    is_arrows = any(is_kind(held) for is_kind in of_arrow)
     return pd.ArrowDtype(held) if is_arrows else _NULLABLE.get(held)
 
 
@@ -267,13 +267,26 @@ def _dtype_of(held: pa.DataType) -> Any:
 
 def _typed(series: pd.Series, column: Column | None, form: CsvFormat) -> pd.Series:
     """Return a column in the dtype that the schema asks for."""
-    if _is_of_its_own(series.dtype, column):
+    dtype, types = series.dtype, pd.api.types
+    if _is_of_its_own(dtype, column):
         return series
-    if column is not None:
-        return _READERS[column.kind](series, column, form)
-    # A file's dictionary holds the values that happened to occur.
-    is_dictionary = isinstance(series.dtype, pd.CategoricalDtype)
-    return _texts(series) if is_dictionary else series
+    if column is None:
+        # A file's dictionary holds the values that happened to occur.
+        return _texts(series) if isinstance(dtype, pd.CategoricalDtype) else series
+    if column.temporal and (is_real_dtype(dtype) or types.is_bool_dtype(dtype)):
+        return series
+    if column.kind == "integer" and types.is_integer_dtype(dtype):
+        return series
+    if column.kind == "continuous":
+        return pd.Series(numbers_of(series, form), series.index, "Float64")
+    if column.kind == "integer":
+        values = np.round(np.clip(numbers_of(series, form), -CERTAIN, CERTAIN))
+        return pd.Series(values, series.index).astype("Int64")
+    if column.kind == "boolean":
+        return _texts(series).map(_truth_of, na_action="ignore").astype("boolean")
+    if column.kind == "datetime":
+        return instants_of(series, form.date_format)
+    return _durations(series) if column.temporal else _levels(series, column)
 
 
 def _is_of_its_own(dtype: Any, column: Column | None) -> bool:
@@ -283,17 +296,6 @@ def _is_of_its_own(dtype: Any, column: Column | None) -> bool:
     if decimal_scale(dtype) is not None:
         return column is None or column.numeric
     return isinstance(dtype, pd.ArrowDtype)
-
-
-def _as_continuous(series: pd.Series, column: Column, form: CsvFormat) -> pd.Series:
-    return pd.Series(numbers_of(series, form), index=series.index, dtype="Float64")
-
-
-def _as_integer(series: pd.Series, column: Column, form: CsvFormat) -> pd.Series:
-    if pd.api.types.is_integer_dtype(series.dtype):
-        return series
-    values = np.round(np.clip(numbers_of(series, form), -CERTAIN, CERTAIN))
-    return pd.Series(values, index=series.index).astype("Int64")
 
 
 def numbers_of(series: pd.Series, form: CsvFormat = PLAIN) -> np.ndarray:
@@ -312,17 +314,12 @@ def with_point(texts: pd.Series, decimal: str) -> pd.Series:
     return plain.str.replace(decimal, ".", regex=False)
 
 
-def _as_boolean(series: pd.Series, column: Column, form: CsvFormat) -> pd.Series:
-    found = _texts(series).map(_truth_of, na_action="ignore")
-    return found.astype("boolean")
-
-
 def _truth_of(text: Any) -> bool | None:
     word = str(text).strip().lower()
     return True if word in TRUE else False if word in FALSE else None
 
 
-def _as_levels(series: pd.Series, column: Column, form: CsvFormat) -> pd.Series:
+def _levels(series: pd.Series, column: Column) -> pd.Series:
     texts = _texts(series)
     if column.levels is None:
         return texts
@@ -356,18 +353,11 @@ def _texts(series: pd.Series) -> pd.Series:
     return entries.where(entries.notna(), None)
 
 
-def _as_instants(series: pd.Series, column: Column, form: CsvFormat) -> pd.Series:
-    """Read ISO 8601 or the format stated; times with a zone are converted to UTC."""
-    is_text = not _is_of_numbers(series.dtype)
-    return instants_of(series, form.date_format) if is_text else series
-
-
-def _is_of_numbers(dtype: Any) -> bool:
-    return is_real_dtype(dtype) or pd.api.types.is_bool_dtype(dtype)
-
-
 def instants_of(series: pd.Series, form: str | None = None) -> pd.Series:
-    """Return texts as instants, by a format of `strptime` or by ISO 8601."""
+    """Return texts as instants, by a format of `strptime` or by ISO 8601.
+
+    Times with a zone are converted to UTC.
+    """
     # One by one: pandas lends the zone of a text to those after it.
     values = np.array([_instant_of(text, form) for text in _texts(series)], "M8[us]")
     return pd.Series(values, index=series.index)
@@ -384,9 +374,7 @@ def _instant_of(text: Any, form: str | None) -> dt.datetime | None:
     return found.replace(tzinfo=None)
 
 
-def _as_durations(series: pd.Series, column: Column, form: CsvFormat) -> pd.Series:
-    if _is_of_numbers(series.dtype):
-        return series
+def _durations(series: pd.Series) -> pd.Series:
     texts = [text if isinstance(text, str) else None for text in _texts(series)]
     with warnings.catch_warnings():
         # A warning of an outdated unit would speak of values.
@@ -395,22 +383,10 @@ def _as_durations(series: pd.Series, column: Column, form: CsvFormat) -> pd.Seri
     return found.dt.as_unit("us")
 
 
-_READERS: dict[str, Callable[[pd.Series, Column, CsvFormat], pd.Series]] = {
-    "continuous": _as_continuous,
-    "integer": _as_integer,
-    "boolean": _as_boolean,
-    "categorical": _as_levels,
-    "datetime": _as_instants,
-    "timedelta": _as_durations,
-}
-
-
 # Writing ------------------------------------------------------------------------------
 
 
-def write_table(
-    parts: Iterable[pd.DataFrame], path: str | os.PathLike[str], suffix: str
-) -> None:
+def write_table(parts: Iterable[pd.DataFrame], path: AnyPath, suffix: str) -> None:
     """Write frames of the same columns one after the other, holding one at a time.
 
     Parameters
@@ -425,18 +401,13 @@ def write_table(
         for i, part in enumerate(parts):
             part.to_csv(path, index=False, header=i == 0, mode="a" if i else "w")
         return
-    writer = None
-    try:
-        for part in parts:
-            part = part.set_axis([str(name) for name in part.columns], axis=1)
-            if writer is None:
-                schema = _arrow_schema(part)
-                writer = pq.ParquetWriter(path, schema)
+    named = (p.set_axis([str(name) for name in p.columns], axis=1) for p in parts)
+    first = next(named)
+    schema = _arrow_schema(first)
+    with pq.ParquetWriter(path, schema) as writer:
+        for part in chain([first], named):
             table = pa.Table.from_pandas(part, schema, preserve_index=False)
             writer.write_table(table)
-    finally:
-        if writer is not None:
-            writer.close()
 
 
 def _arrow_schema(frame: pd.DataFrame) -> pa.Schema:

@@ -64,10 +64,7 @@ class Schema:
         return tuple(column.name for column in self.columns)
 
     def __getitem__(self, name: Hashable) -> Column:
-        for column in self.columns:
-            if column.name == name:
-                return column
-        raise KeyError(name)
+        return {column.name: column for column in self.columns}[name]
 
     def __contains__(self, name: Hashable) -> bool:
         return name in self.names
@@ -177,8 +174,7 @@ class Schema:
     @property
     def modelled(self) -> "Schema":
         """The columns that a model learns, all but identifiers."""
-        learned = (c for c in self.columns if c.role != "id")
-        return Schema(learned, self.constraints)
+        return Schema((c for c in self.columns if c.role != "id"), self.constraints)
 
     @property
     def with_missing(self) -> frozenset[Hashable]:
