@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dpgenerative.tables.schema import Schema
 
 MODELS = {"flow": "DPHFlowSynthesizer", "vae": "DPVAESynthesizer"}
-OWN_OPTIONS = ("epsilon", "delta", "schema", "verbose")
+OWN_OPTIONS = ("epsilon", "noise_multiplier", "delta", "schema", "verbose")
 """Parameters that have options of their own, and are not for --set."""
 BAD_INPUT, UNEXPECTED, INTERRUPTED = 2, 1, 130
 
@@ -100,6 +100,7 @@ def fit(options: argparse.Namespace) -> None:
         public = read_table(options.public, schema, form=form)
     synthesizer = model(
         epsilon=options.epsilon,
+        noise_multiplier=options.noise_multiplier,
         delta=options.delta,
         schema=schema,
         verbose=not options.quiet,
@@ -178,6 +179,7 @@ def forecast(options: argparse.Namespace) -> None:
     from dpgenerative.tables.drafts import read_schema
 
     facts, (_, parameters) = read_schema(options.schema), _model(options)
+    parameters["noise_multiplier"] = options.noise_multiplier
     budget = (options.epsilon, options.delta)
     _say(look_ahead(facts, options.rows, *budget, model=options.model, **parameters))
 
@@ -320,6 +322,12 @@ _CSV = (
     _option("--na", action="append", default=[], help="entry that is missing"),
     _option("--date-format", help='such as "%%d.%%m.%%Y"; default ISO 8601'),
 )
+_BUDGET = ("--epsilon", "--noise-multiplier")
+"""Options of which one has to be there."""
+_NOISE = _option(
+    "--noise-multiplier", type=float, metavar="Z",
+    help="of gradients, in place of epsilon, which is then reported",
+)  # fmt: skip
 _DELTA = _option("--delta", type=float, default=1e-5, help="default 1e-5")
 _MODEL_FILE = _option("model", help="a model file")
 _QUIET = _option("--quiet", action="store_true", help="no progress bar")
@@ -335,7 +343,8 @@ COMMANDS: dict[Callable[[argparse.Namespace], None], tuple[Option, ...]] = {
         *_output("the model file to write"),
         _option("data", help="private rows, .csv (also .gz, .bz2, .xz) or .parquet"),
         *_CSV,
-        _option("--epsilon", type=number, required=True, help="budget, or none"),
+        _option("--epsilon", type=number, default=1.0, help="budget, or none"),
+        _NOISE,
         _DELTA,
         _option("--schema", help="JSON file of public facts; see schema"),
         _option("--public", help="rows that nobody has to protect"),
@@ -374,7 +383,8 @@ COMMANDS: dict[Callable[[argparse.Namespace], None], tuple[Option, ...]] = {
     forecast: (
         _option("schema", help="JSON file of public facts; see schema"),
         _option("--rows", type=int, required=True, help="about how many"),
-        _option("--epsilon", type=float, required=True, help="budget"),
+        _option("--epsilon", type=float, default=1.0, help="budget"),
+        _NOISE,
         _DELTA,
         *_MODEL,
     ),
@@ -395,6 +405,9 @@ def _parser() -> Parser:
         text = inspect.getdoc(run)
         command = commands.add_parser(run.__name__, help=text, description=text)
         command.set_defaults(run=run)
+        is_budgeted = _NOISE in options
+        budget = command.add_mutually_exclusive_group(required=is_budgeted)
         for names, settings in options:
-            command.add_argument(*names, **settings)
+            place = budget if names[0] in _BUDGET else command
+            place.add_argument(*names, **settings)
     return parser

@@ -238,7 +238,10 @@ def test_as_a_module():
     [
         ([], "required: command"),
         (["nope"], "invalid choice: 'nope'"),
-        (["fit", "data.csv", "-o", "m.dpg"], "required: --epsilon"),
+        (
+            ["fit", "data.csv", "-o", "m.dpg"],
+            "one of the arguments --epsilon --noise-multiplier is required",
+        ),
         (["fit", "data.csv", "--epsilon", "x", "-o", "m"], "invalid number value: 'x'"),
         (
             ["fit", "data.csv", "--epsilon", "1", "-o", "m"],

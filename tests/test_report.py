@@ -507,6 +507,7 @@ def test_broken_guarantee_is_called_out(quick):
         (fitted(1.0), "The privacy guarantee is strong"),
         (fitted(8.0), "The privacy guarantee is moderate"),
         (fitted(50.0), "The privacy guarantee is weak"),
+        (fitted(2000.0), "There is no privacy. A guarantee with"),
     ],
 )
 @pytest.mark.parametrize("public", [True, False])

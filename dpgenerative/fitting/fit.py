@@ -14,7 +14,7 @@ release, and is compared with the ledger of what was released at the end.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,7 +26,12 @@ from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.fitting.recipe import ModelRecipe, Scale, resolved
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import PrivacyPlan, count_epsilon, make_plan
+from dpgenerative.privacy.plan import (
+    PrivacyPlan,
+    count_epsilon,
+    epsilon_of_noise,
+    make_plan,
+)
 from dpgenerative.privacy.sampling import capacity, padded_chunks
 from dpgenerative.privacy.steps import (
     LARGEST_CHUNK,
@@ -47,6 +52,7 @@ class FitParameters(Protocol):
     """Parameters of a synthesizer that a fit reads; those "auto" follow its recipe."""
 
     epsilon: float | None
+    noise_multiplier: float | None
     delta: float
     max_rows_per_unit: int
     clipping: str | Sparsified
@@ -143,6 +149,7 @@ class PrivateFit:
     streams: Streams
     mechanisms: Mechanisms
     device: str
+    _epsilons: dict[int, float] = field(default_factory=dict, init=False, repr=False)
 
     def run(
         self,
@@ -190,7 +197,8 @@ class PrivateFit:
     def release(self, rows: Any, n_rows: int | None = None) -> Released:
         """Release the row count, unless it is known, and the marginals."""
         if n_rows is None:
-            share = count_epsilon(self.epsilon, self.parameters.max_rows_per_unit)
+            k, z = self.parameters.max_rows_per_unit, self.parameters.noise_multiplier
+            share = count_epsilon(self.epsilon, k, z)
             n_rows = self.mechanisms.count(len(rows), share)
         else:
             self.mechanisms.ledger.count(n_rows, 0.0)  # the search has paid
@@ -248,23 +256,37 @@ class PrivateFit:
 
     @property
     def epsilon(self) -> float | None:
-        """Budget; None without privacy."""
+        """Budget that was stated; None without privacy."""
         return finite(self.parameters.epsilon)
 
     def scale(self, n_rows: int) -> Scale:
         """Return what is public of the size of the fit."""
-        return Scale(n_rows, self.domain.schema, self.epsilon)
+        schema, known = self.domain.schema, self._epsilons
+        if self.parameters.noise_multiplier is None:
+            return Scale(n_rows, schema, self.epsilon)
+        if n_rows not in known:
+            known[n_rows] = epsilon_of_noise(
+                lambda epsilon: self._plan(Scale(n_rows, schema, epsilon))
+            )
+        return Scale(n_rows, schema, known[n_rows])
 
     def plan(self, n_rows: int) -> PrivacyPlan:
         """Share the budget among the releases, from public numbers alone."""
-        parameters, recipe = self.parameters, self.recipe
-        batch = self._value("batch_size", n_rows)
-        n_steps = self._value("n_steps", n_rows)
+        return self._plan(self.scale(n_rows))
+
+    def _plan(self, scale: Scale) -> PrivacyPlan:
+        parameters, recipe, n_rows = self.parameters, self.recipe, scale.n_rows
+
+        def value(name: str) -> Any:
+            return resolved(parameters, name, recipe.rules, scale)
+
+        batch, n_steps = value("batch_size"), value("n_steps")
         is_counted = self.domain.is_counted(recipe.anchored)
-        marginals = self._value("marginal_budget", n_rows) if is_counted else 0.0
-        latents = recipe.latent_share(self.scale(n_rows))
+        marginals = value("marginal_budget") if is_counted else 0.0
+        latents = recipe.latent_share(scale)
         return make_plan(
-            epsilon=self.epsilon,
+            epsilon=scale.epsilon,
+            noise_multiplier=parameters.noise_multiplier,
             delta=parameters.delta,
             rows_per_unit=parameters.max_rows_per_unit,
             n_rows=n_rows,
@@ -274,9 +296,7 @@ class PrivateFit:
             has_open_keys=self.domain.has_open_keys(recipe.anchored),
             estimates_norm=parameters.max_grad_norm == "median" and n_steps > 0,
             prior_budget=latents,
-            table_budget=recipe.table_share(
-                self.scale(n_rows), 1 - marginals - latents
-            ),
+            table_budget=recipe.table_share(scale, 1 - marginals - latents),
         )
 
     def objective(self, model: Any, transformer: Any, rows: Any) -> Objective:

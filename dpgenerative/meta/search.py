@@ -63,7 +63,8 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
     Parameters
     ----------
     estimator : TableSynthesizer, SyntheticClassifier or SyntheticRegressor
-        Unfitted. Its own epsilon and delta do not matter: the search sets them.
+        Unfitted. Its own epsilon, delta and noise multiplier do not matter: the search
+        sets the former, and leaves the latter out.
     param_distributions : dict or list of dict
         Parameters by name, as lists to choose from or distributions with ``rvs``.
         Epsilon and delta cannot be among them.
@@ -306,7 +307,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
             rule = "must be a dict of lists (or distributions), or a list of such"
             refuse(type(self).__name__, "param_distributions", rule, given)
         names = {name for grid in grids for name in grid}
-        reserved = {"epsilon", "delta", "noise"}
+        reserved = {"epsilon", "delta", "noise", "noise_multiplier"}
         taken = sorted(n for n in names if n.rpartition("__")[2] in reserved)
         if taken:
             rule = f"cannot have {taken}: the search sets them"
@@ -337,7 +338,10 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
                 "out at once."
             )
         inner.set_params(epsilon=epsilon, delta=delta)
-        inner.verbose = 0  # no parameter of every class of one's own
+        inner.noise_multiplier, inner.verbose = (
+            None,
+            0,
+        )  # no parameter of every class of one's own
         return estimator
 
     def _planned(

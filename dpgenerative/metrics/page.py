@@ -22,7 +22,7 @@ from dpgenerative.metrics import plots, words
 from dpgenerative.metrics.findings import LIMITS, Finding, best_guess, strength
 from dpgenerative.metrics.measuring import UTILITY_ROWS, Measured, Tables
 from dpgenerative.metrics.membership import FALSE_POSITIVE_RATES
-from dpgenerative.privacy.report import PrivacyReport
+from dpgenerative.privacy.report import NO_PRIVACY, PrivacyReport
 
 MAX_PICTURES = 60
 """Columns drawn one by one, at most: those furthest off."""
@@ -50,6 +50,7 @@ def write_page(
         weakest=kept[:n_weakest],
         others=kept[n_weakest:][::-1],
         limits=LIMITS,
+        no_privacy=NO_PRIVACY,
         columns=_draw_columns(tables, measured),
         maps=_draw_associations(measured),
         scores={} if utility is None else _draw_scores(utility),

@@ -116,6 +116,11 @@ def gaussian_epsilon(multiplier: float, delta: float) -> float:
     return float(root) + 1e-9
 
 
+def slack_of(target: float) -> float:
+    """Return by how much numerical composition may err: 0.01, less below 1."""
+    return min(0.01, 0.01 * target) if target <= 50 else target / 5000
+
+
 def epsilon_of(
     releases: Sequence[GaussianRelease], delta: float, target: float = 1.0
 ) -> float:
@@ -128,7 +133,7 @@ def epsilon_of(
     delta : float
         Target delta.
     target : float, default=1
-        Order of magnitude of the answer; the bound's slack is min(0.01, 0.01 target).
+        Order of magnitude of the answer; the bound's slack is `slack_of` it.
     """
     if any(r.noise_multiplier <= 0 for r in releases):
         return math.inf
@@ -174,7 +179,7 @@ def _prv_epsilon(
 ) -> float:
     curve = renyi_curve(releases)
     renyi = epsilon_of_curve(curve, delta)
-    eps_error, delta_error = min(0.01, 0.01 * target), delta * _DELTA_ERROR
+    eps_error, delta_error = slack_of(target), delta * _DELTA_ERROR
     reach = epsilon_of_curve(curve, delta_error / 4) + 3
     n_points = 2 * reach / _mesh(releases, delta_error, eps_error)
     if delta < _LEAST_DELTA or n_points > _LARGEST_GRID:
@@ -288,7 +293,7 @@ def calibrate(
     # the central limit theorem, corrects that guess once by how far it was off, and
     # then follows secants of log epsilon over log z inside a bracket.
     # Numerical composition adds `slack` to what it finds.
-    slack = 0.0 if sampling_rate >= 1 else min(0.01, 0.01 * epsilon)
+    slack = 0.0 if sampling_rate >= 1 else slack_of(epsilon)
     aim, most = 0.9975 * epsilon, math.log(1e7)
     low, high = -math.inf, most
     guess = _first_guess(fixed, sampling_rate, steps, delta, aim - slack)

@@ -136,7 +136,7 @@ class PrivacyBudget:
             raise BudgetExceededError(
                 f"{owner}.fit asks for epsilon={epsilon:g} and delta={delta:g}; the "
                 f"PrivacyBudget({self.epsilon:g}, {self.delta:g}) has {left} left. "
-                "Nothing was spent."
+                "Nothing was spent. (inf is a fit that states no epsilon.)"
             )
 
 

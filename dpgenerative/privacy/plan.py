@@ -14,7 +14,7 @@ are fixed by that value, are (epsilon - epsilon_c, delta)-DP together; so the wh
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpgenerative.exceptions import InfeasibleBudgetError, LedgerError
@@ -22,12 +22,18 @@ from dpgenerative.privacy.accounting import (
     GaussianRelease,
     calibrate,
     epsilon_of,
+    epsilon_of_curve,
     gaussian_multiplier,
+    renyi_curve,
 )
 from dpgenerative.privacy.ledger import Ledger
 
 COUNT_SHARE = 0.015
 """Share of epsilon that releases the number of rows."""
+COUNTED_AS = 5.0
+"""Over the noise multiplier, where that is stated, the epsilon of which the row count
+gets its share: about what one release of such noise on all rows costs. It is 1 or more.
+"""
 THRESHOLD_SHARE = 0.1
 """Share of delta that pays for released keys: unknown levels, frequent values."""
 NORM_SHARE = 0.01
@@ -39,6 +45,8 @@ _ROUNDING = 1e-9
 _SPARED, _SPARED_LEAST = 1e-6, 3e-9
 """Of epsilon, where no gradients follow that take what is left: a share, and besides
 the precision of `gaussian_epsilon`."""
+_LARGEST_SHARED = 4e5
+"""Epsilon up to which a stated noise multiplier lets other releases cost more."""
 _CURVE = tuple(10.0**-k for k in range(1, 10))
 """Values of delta at which a run's privacy curve is read."""
 
@@ -282,8 +290,18 @@ def row_budget(epsilon: float, delta: float, k: int) -> tuple[float, float]:
     return epsilon / k, delta / _growth(epsilon / k, k)
 
 
-def count_epsilon(epsilon: float | None, rows_per_unit: int = 1) -> float:
-    """Return what the row count may cost out of `epsilon`, for one row."""
+def count_epsilon(
+    epsilon: float | None,
+    rows_per_unit: int = 1,
+    noise_multiplier: float | None = None,
+) -> float:
+    """Return what the row count may cost, for one row.
+
+    Out of `epsilon` or, where the noise multiplier of gradients is stated and epsilon
+    not known before the count is, out of ``COUNTED_AS / noise_multiplier``, at least 1.
+    """
+    if noise_multiplier is not None:
+        epsilon = max(1.0, COUNTED_AS / noise_multiplier)
     return math.inf if epsilon is None else COUNT_SHARE * epsilon / rows_per_unit
 
 
@@ -306,6 +324,7 @@ def make_plan(
     prior_budget: float = 0.0,
     table_budget: float = 0.0,
     rows_per_unit: int = 1,
+    noise_multiplier: float | None = None,
 ) -> PrivacyPlan:
     """Share a budget among the releases of a fit.
 
@@ -333,6 +352,10 @@ def make_plan(
         Share of the budget for counted tables and their scores; 0 for none.
     rows_per_unit : int, default=1
         Number k of rows for which (epsilon, delta) is to hold together.
+    noise_multiplier : float, optional
+        That of every gradient, where it is stated: `epsilon` is then what the other
+        releases have their shares of, and what the plan spends may be another
+        (`epsilon_of_noise`). For single rows.
 
     Returns
     -------
@@ -359,7 +382,9 @@ def make_plan(
     epsilon, delta = row_budget(epsilon, delta, rows_per_unit)
     threshold_delta = THRESHOLD_SHARE * delta if has_open_keys else 0.0
     rest, rest_delta = epsilon - spent, delta - threshold_delta
-    whole = gaussian_multiplier(rest, rest_delta)
+    stated = noise_multiplier is not None
+    most = min(rest, _LARGEST_SHARED) if stated else rest
+    whole = gaussian_multiplier(most, rest_delta)
     if not n_steps:
         whole = gaussian_multiplier(rest * (1 - _SPARED) - _SPARED_LEAST, rest_delta)
         marginal_budget = (1 - prior_budget - table_budget) * bool(marginal_budget)
@@ -367,11 +392,36 @@ def make_plan(
     norm = _multiplier_of_share(whole, NORM_SHARE if estimates_norm else 0.0)
     prior = _multiplier_of_share(whole, prior_budget)
     tables = _multiplier_of_share(whole, table_budget)
-    fixed = _fixed(marginal, norm, prior, tables)
+    noise = noise_multiplier if n_steps else math.inf
+    if noise is None:
+        fixed = _fixed(marginal, norm, prior, tables)
+        noise = _calibrated(
+            fixed, sampling_rate, n_steps, rest, rest_delta, rows_per_unit
+        )
+    if noise_multiplier is not None:
+        spent = count_epsilon(None, 1, noise_multiplier)
+        epsilon = rest + spent
+    plan = PrivacyPlan(
+        epsilon, delta, spent, n_rows, marginal, threshold_delta, norm, noise,
+        sampling_rate, n_steps, prior, rows_per_unit, table_multiplier=tables,
+    )  # fmt: skip
+    if not stated and plan.spent() > total:
+        raise InfeasibleBudgetError(
+            f"The releases cost {plan.spent():.4g}, more than epsilon={total:.4g}."
+        )
+    return plan
+
+
+def _calibrated(
+    fixed: Sequence[GaussianRelease],
+    rate: float,
+    n_steps: int,
+    epsilon: float,
+    delta: float,
+    rows_per_unit: int,
+) -> float:
     try:
-        noise = math.inf
-        if n_steps:
-            noise = calibrate(fixed, sampling_rate, n_steps, rest, rest_delta)
+        return calibrate(fixed, rate, n_steps, epsilon, delta)
     except InfeasibleBudgetError as error:
         if rows_per_unit == 1:
             raise
@@ -379,15 +429,45 @@ def make_plan(
             f"{error} This is the budget of one row of {rows_per_unit}: a smaller "
             "max_rows_per_unit leaves more."
         ) from None
-    plan = PrivacyPlan(
-        epsilon, delta, spent, n_rows, marginal, threshold_delta, norm, noise,
-        sampling_rate, n_steps, prior, rows_per_unit, table_multiplier=tables,
-    )  # fmt: skip
-    if plan.spent() > total:
-        raise InfeasibleBudgetError(
-            f"The releases cost {plan.spent():.4g}, more than epsilon={total:.4g}."
-        )
-    return plan
+
+
+def epsilon_of_noise(plan_at: Callable[[float], PrivacyPlan]) -> float:
+    """Return the epsilon whose plan pays for gradients of a stated noise multiplier.
+
+    The least, but for half a percent or a jump of a rule, at which gradients are taken
+    and all releases but the row count's stay within their part: what `make_plan` would
+    calibrate this noise from. Of several such epsilons it is one of few digits.
+
+    Parameters
+    ----------
+    plan_at : callable
+        From an epsilon to the plan that `make_plan` makes of it and of the noise.
+    """
+    first = plan_at(1.0)
+    renyi = epsilon_of_curve(renyi_curve(first.releases), first.delta)
+    low, high, best, digits = math.log(1e-3), math.inf, math.inf, 2
+    guess = math.log(max(1.0, renyi))
+    known: dict[float, tuple[float, float]] = {}
+    for _ in range(60):
+        while (epsilon := float(f"{math.exp(guess):.{digits}g}")) in known:
+            digits += 1
+        plan, x = plan_at(epsilon), math.log(epsilon)
+        rest = plan.epsilon - plan.count_epsilon
+        used = (plan.spent() - plan.count_epsilon) / rest if plan.n_steps else math.inf
+        low, high = (low, min(x, high)) if used <= 1 else (max(x, low), high)
+        best = min(best, epsilon) if used <= 1 else best
+        if 0.995 < used <= 1 or high - low < 1e-3:
+            return best
+        y = math.log(max(used, 1e-12) / 0.9975)
+        known[epsilon] = x, y
+        slope = -1.0
+        if len(known) > 1 and math.isfinite(y):
+            x0, y0 = list(known.values())[-2]
+            slope = min((y - y0) / (x - x0), -0.05) if math.isfinite(y0) else -1.0
+        guess = x - y / slope
+        if not low < guess < high:
+            guess = (low + high) / 2 if math.isfinite(high) else x + 1
+    return best
 
 
 def _multiplier_of_share(whole: float, share: float) -> float:

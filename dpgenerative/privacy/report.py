@@ -19,6 +19,9 @@ FEW = 150
 """Rows times epsilon per column up to which there is little beyond marginals, which
 then get the larger share."""
 
+NO_PRIVACY = 1000.0
+"""Epsilon above which a guarantee is none in words, either."""
+
 UNTRAINED = (
     "No gradients were taken: all that the model knows of the rows is what was "
     "counted, one-way marginals above all, which got the budget of gradients. Columns "
@@ -101,10 +104,11 @@ class PrivacyReport(Report):
         if not plan.private:
             return "NO PRIVACY: fitted without noise (epsilon=None). Do not release."
         epsilon, delta = plan.guarantee
+        said = "" if epsilon <= NO_PRIVACY else "NO PRIVACY, whatever its name: "
         return (
-            f"({epsilon:g}, {delta:g})-differential privacy for adding or removing "
-            f"{self._unit()}; accounted: epsilon {self.epsilon_spent:.4f} at delta "
-            f"{delta:g}."
+            f"{said}({epsilon:g}, {delta:g})-differential privacy for adding or "
+            f"removing {self._unit()}; accounted: epsilon {self.epsilon_spent:.4f} at "
+            f"delta {delta:g}."
         )
 
     def _unit(self) -> str:
@@ -218,7 +222,12 @@ def _weak_guarantee(plan: PrivacyPlan) -> list[str]:
             f"delta {delta:g} is above one over the released row count: rows shown "
             "as they are, one of so many, would satisfy it. Choose a smaller one."
         )
-    if epsilon > 10:
+    if epsilon > NO_PRIVACY:
+        found.append(
+            f"epsilon {epsilon:.3g} is no privacy: such a guarantee allows that every "
+            "row is told from what was released. Protect it as the rows themselves."
+        )
+    elif epsilon > 10:
         found.append(
             f"epsilon {epsilon:g} promises next to nothing by itself: an attacker "
             "can be all but certain. Below 10 is usual, about 1 is strong."

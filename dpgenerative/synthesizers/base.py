@@ -5,6 +5,7 @@ A subclass states its container (`tables.TableSynthesizer`, `arrays`) and its re
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -42,7 +43,7 @@ from dpgenerative.privacy.budget import Trial, charge, finished, refuse_workers
 from dpgenerative.privacy.clipping import STRATEGIES
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.report import PrivacyReport, cautions, outlook
-from dpgenerative.synthesizers.notes import unit_notes
+from dpgenerative.synthesizers.notes import NOISE_STATED, unit_notes
 from dpgenerative.tables.containers import set_feature_names
 from dpgenerative.tables.schema import Schema
 
@@ -76,6 +77,7 @@ class Synthesizer(BaseEstimator):
     """Steps that every synthesizer takes; parameters belong to subclasses."""
 
     epsilon: float | None
+    noise_multiplier: float | None = None
     delta: float
     max_rows_per_unit: int
     clipping: str | Sparsified
@@ -101,6 +103,7 @@ class Synthesizer(BaseEstimator):
     """Parameters that are groups of parameters."""
     _checks: ClassVar[Mapping[str, Check]] = {
         "epsilon": number(low=0, closed="right", also=[None]),
+        "noise_multiplier": number(low=1e-6, closed="left", high=1e6, also=[None]),
         "delta": number(low=0, high=1),
         "max_rows_per_unit": count(),
         "max_grad_norm": number(low=1e-6, also=["auto", "median"]),
@@ -336,7 +339,9 @@ class Synthesizer(BaseEstimator):
 
     @property
     def _epsilon(self) -> float | None:
-        return finite(self.epsilon)
+        """Budget as far as it is known before a fit: None is no privacy."""
+        stated = self.noise_multiplier is None
+        return finite(self.epsilon) if stated else math.inf
 
     def _mechanisms(self, streams: Streams) -> Mechanisms:
         """Return what this fit's releases pass; tests put a recorder here."""
@@ -419,6 +424,7 @@ class Synthesizer(BaseEstimator):
         notes = (
             *self._notes(data.domain.schema, fitted),
             *unit_notes(self.noise, self.max_rows_per_unit),
+            *([] if self.noise_multiplier is None else [NOISE_STATED]),
         )
         return PrivacyReport(fitted.plan, self.epsilon_, fitted.clipping, facts, notes)
 
@@ -446,6 +452,11 @@ class Synthesizer(BaseEstimator):
 
     def _check_parameters(self) -> None:
         check_parameters(self._owner, self, self._checks)
+        if self.noise_multiplier is not None:
+            for name, only in {"epsilon": 1.0, "max_rows_per_unit": 1}.items():
+                if getattr(self, name) != only:
+                    rule = f"must be left at {only} where noise_multiplier is stated"
+                    refuse(self._owner, name, rule, getattr(self, name))
         for name, group in self._groups.items():
             value = getattr(self, name)
             if not group.has_short_form:

@@ -374,6 +374,9 @@ class DPHFlowSynthesizer(TableSynthesizer):
         Total privacy budget, > 0. None (or inf) fits without privacy.
     delta : float, default=1e-5
         Probability in (0, 1) with which the guarantee may fail: a constant, never 1/n.
+    noise_multiplier : float, optional
+        Noise of a gradient step over its sensitivity, in place of `epsilon`, which is
+        left at its default and follows: `epsilon_` (:ref:`noise-multiplier`).
     max_rows_per_unit : int, default=1
         Most rows that one person has; (epsilon, delta) then holds for adding or
         removing all of them. Whoever prepares the table must see to it.
@@ -482,6 +485,7 @@ class DPHFlowSynthesizer(TableSynthesizer):
         epsilon: float | None = 1.0,
         delta: float = 1e-5,
         *,
+        noise_multiplier: float | None = None,
         max_rows_per_unit: int = 1,
         clipping: str | Sparsified = "flat",
         max_grad_norm: float | str = "auto",
@@ -502,6 +506,7 @@ class DPHFlowSynthesizer(TableSynthesizer):
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
+        self.noise_multiplier = noise_multiplier
         self.max_rows_per_unit = max_rows_per_unit
         self.clipping = clipping
         self.max_grad_norm = max_grad_norm

@@ -62,6 +62,7 @@ class Forecast:
             [
                 f"Outlook: {self.outlook}. {EXPECT[self.outlook]}",
                 *cautions(plan, len(self.columns))[self.outlook != "good" :],
+                "Guarantee: epsilon {:.4g}, delta {:.4g}.".format(*plan.guarantee),
                 f"Row count: {plan.n_rows}, with noise of {self.count_std:.3g} rows.",
                 f"Training: {plan.n_steps} steps, sampling rate "
                 f"{plan.sampling_rate:.4g}, noise multiplier "
@@ -91,6 +92,7 @@ def forecast(
     n_rows : int
         About how many rows there are: a public number, such as a target.
     epsilon : float, default=1.0
+        Left alone where a parameter `noise_multiplier` is stated.
     delta : float, default=1e-5
     model : {"flow", "vae"}, default="flow"
     **parameters

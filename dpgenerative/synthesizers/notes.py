@@ -26,6 +26,11 @@ LOST_ADVICE = (
     'identifiers (role="id"), derive levels or numbers from texts, lists and times of '
     "day, or leave such columns out."
 )
+NOISE_STATED = (
+    "The noise multiplier was stated. Epsilon follows from it and from the released "
+    "row count, by which rows enter batches: the guarantee is one of the outcomes that "
+    "have this count, and was not known before the fit."
+)
 
 
 def public_facts(schema: Schema, stated: Schema) -> tuple[str, ...]:

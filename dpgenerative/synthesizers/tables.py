@@ -56,7 +56,8 @@ class TableSynthesizer(Synthesizer):
     ----------
     recipe : ModelRecipe
         The model; its parameters are reached as ``recipe__name``.
-    epsilon, delta, max_rows_per_unit, clipping, max_grad_norm, n_partitions
+    epsilon, delta, noise_multiplier, max_rows_per_unit, clipping, max_grad_norm, \
+            n_partitions
         See `DPHFlowSynthesizer`.
     divergence : BatchTerm, optional
         How the recipe's own batch-wise term is bounded (`ModelRecipe.batch_term`): of a
@@ -85,6 +86,7 @@ class TableSynthesizer(Synthesizer):
         epsilon: float | None = 1.0,
         delta: float = 1e-5,
         *,
+        noise_multiplier: float | None = None,
         max_rows_per_unit: int = 1,
         clipping: Any = "flat",
         max_grad_norm: float | str = "auto",
@@ -104,6 +106,7 @@ class TableSynthesizer(Synthesizer):
         self.recipe = recipe
         self.epsilon = epsilon
         self.delta = delta
+        self.noise_multiplier = noise_multiplier
         self.max_rows_per_unit = max_rows_per_unit
         self.clipping = clipping
         self.max_grad_norm = max_grad_norm

@@ -29,7 +29,8 @@ from dpgenerative.synthesizers.base import Synthesizer
 from tests.privacy import test_replay as replay
 
 KEPT = [
-    "automatic norm", "workload", "public", "vae mixture", "vae term-wise", "vae micro",
+    "automatic norm", "noise multiplier", "workload", "public", "vae mixture",
+    "vae term-wise", "vae micro",
 ]  # fmt: skip
 # At a sampling rate of 1 calibration has a closed form.
 FAST = {"n_steps": 4, "batch_size": 10**6, "random_state": 0}

@@ -243,6 +243,7 @@ CONFIGURATIONS = {
         "batch_size": 10**6,
         "noise": "secure",
     },
+    "noise multiplier": {"epsilon": 1.0, "noise_multiplier": 1.5},
     "per-unit": {"clipping": "per-unit"},
     "sparsified": {"clipping": "sparsified"},
     "vae": {"estimator": DPVAESynthesizer},
