@@ -25,6 +25,7 @@ from dpgenerative.models.cells import (
     standardised,
 )
 from dpgenerative.models.divergences import CAUCHY_SCALES, DIVERGENCES, mmd
+from dpgenerative.models.flow import AnchoredBlock
 from dpgenerative.models.hflow import (
     Dequantizer,
     HFlow,
@@ -790,3 +791,15 @@ def test_mmd_is_never_negative(m, d, seed):
     generator = torch.Generator().manual_seed(seed)
     z = 3 * torch.randn(m, d, generator=generator, dtype=torch.float64)
     assert mmd(z).item() > -1e-9
+
+
+def test_weights_within_the_noise_of_the_biases_are_dropped():
+    facts = [CellFacts(torch.full((8,), 1 / 8), True, False, torch.zeros(8).bool())] * 3
+    block = AnchoredBlock(facts, 1, 0, torch.Generator(), ordered_only=True)
+    with torch.no_grad():
+        block.skip.bias.fill_(0.1)
+        block.skip.weight.copy_(torch.tensor([[0, 0, 0], [0.14, 0, 0], [0.05, 1, 0]]))
+    block.shrink()
+    expected = torch.tensor([[0, 0, 0], [0, 0, 0], [0, 0.98, 0]])
+    torch.testing.assert_close(block.skip.weight.data, expected)
+    assert (block.skip.bias == 0).all()

@@ -34,7 +34,11 @@ class AnchoredBlock(Cells):
         Width of the masked hidden layer; 0 keeps the linear conditioner alone.
     generator : torch.Generator
         Source of the initial weights.
+    ordered_only : bool, default=False
+        Whether the linear conditioner is one of ordered columns alone.
     """
+
+    linked: Tensor
 
     def __init__(
         self,
@@ -42,13 +46,18 @@ class AnchoredBlock(Cells):
         n_basis: int | Sequence[int],
         hidden_units: int,
         generator: torch.Generator,
+        ordered_only: bool = False,
     ) -> None:
         super().__init__(facts, n_basis)
         self.factors: list[TableFactor] = []
         d = self.n_columns
         group = torch.arange(d).repeat_interleave(torch.tensor(self.widths))
         before = torch.ones(d, d, dtype=torch.bool).tril(-1)
-        self.skip = MaskedLinear(group, group, before)
+        takes_part = torch.tensor([f.ordered or not ordered_only for f in facts])
+        linked = takes_part[group].nonzero()[:, 0]
+        self.register_buffer("linked", linked, persistent=False)
+        self.skip = MaskedLinear(group[linked], group[linked], before)
+        self.ordered_only = ordered_only
         self.hidden_units = hidden_units
         if hidden_units:
             # A hidden unit of degree g sees columns before g; column j sees g <= j.
@@ -66,7 +75,11 @@ class AnchoredBlock(Cells):
 
     def coefficients(self, features: Tensor) -> Tensor:
         """Return the coefficients of all offsets, (n, sum m_j)."""
-        out = self.skip(features)
+        if self.ordered_only:
+            part = self.skip(features[:, self.linked])
+            out = torch.zeros_like(features).index_copy(1, self.linked, part)
+        else:
+            out = self.skip(features)
         if self.hidden_units:
             out = out + self.output(self.gain * self.hidden(features).tanh())
         return out
@@ -123,11 +136,12 @@ class AnchoredBlock(Cells):
         positions : Tensor of shape (n, d)
         """
         features = points.new_zeros(len(points), sum(self.widths))
+        linear = self._linear()
         hidden = self._initial_hidden(len(points))
         codes = torch.zeros_like(points, dtype=torch.long)
         positions = torch.zeros_like(points)
         for j in range(self.n_columns):
-            logits = self._column_logits(j, features, hidden)
+            logits = self._column_logits(j, features, linear, hidden)
             for factor in self.factors_of(j):
                 logits = logits + factor(codes)
             u = points[:, j]
@@ -140,14 +154,44 @@ class AnchoredBlock(Cells):
                 hidden += part @ self.hidden.masked_weight()[:, columns].T
         return codes, positions
 
+    @torch.no_grad()
+    def shrink(self) -> None:
+        """Scale every weight of the linear conditioner down by the noise in it.
+
+        Anchored at the marginals, biases have nothing to learn: what they hold is noise
+        of the same size as that of the weights. These are set to zero where their
+        square is at most twice the noise's.
+        """
+        noise = self.skip.bias.square().mean()
+        weight = self.skip.weight
+        weight.mul_((1 - 2 * noise / weight.square().clamp(min=1e-12)).clamp(min=0))
+        self.skip.bias.zero_()
+
     def _initial_hidden(self, n: int) -> Tensor | None:
         """Return what n rows without features would put into the hidden layer."""
         return self.hidden.bias.expand(n, -1).clone() if self.hidden_units else None
 
-    def _column_logits(self, j: int, features: Tensor, hidden: Tensor | None) -> Tensor:
+    def _linear(self) -> tuple[Tensor, Tensor]:
+        """Return weights and bias of the linear conditioner, for all columns."""
+        weight, bias = self.skip.weight, self.skip.bias
+        if not self.ordered_only:
+            return weight, bias
+        n = sum(self.widths)
+        every, linked = weight.new_zeros(n, n), self.linked
+        every[linked.unsqueeze(1), linked] = weight
+        return every, bias.new_zeros(n).index_copy(0, linked, bias)
+
+    def _column_logits(
+        self,
+        j: int,
+        features: Tensor,
+        linear: tuple[Tensor, Tensor],
+        hidden: Tensor | None,
+    ) -> Tensor:
         """Return the logits of column j's cells, given the columns before it."""
         rows, seen = self.columns(j), slice(0, self.starts[j])
-        out = features[:, seen] @ self.skip.weight[rows, seen].T + self.skip.bias[rows]
+        weight, bias = linear
+        out = features[:, seen] @ weight[rows, seen].T + bias[rows]
         if hidden is not None:
             weight = self.output.masked_weight()[rows]
             out = out + self.gain * hidden.tanh() @ weight.T + self.output.bias[rows]

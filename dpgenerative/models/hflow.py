@@ -124,6 +124,8 @@ class HFlow(nn.Module):
         rational-quadratic splines on the unit cube scaled to [-3, 3].
     generator : torch.Generator
         Source of the initial weights.
+    ordered_only : bool, default=False
+        See `AnchoredBlock`.
 
     Attributes
     ----------
@@ -146,6 +148,7 @@ class HFlow(nn.Module):
         dequantization: str,
         anchored: bool,
         generator: torch.Generator,
+        ordered_only: bool = False,
     ) -> None:
         super().__init__()
         self.counted: list[tuple[int, ...]] = []
@@ -153,7 +156,7 @@ class HFlow(nn.Module):
         self.anchored = anchored
         self.n_blocks = n_blocks
         units = hidden_units if anchored else 0
-        self.first = AnchoredBlock(facts, n_basis, units, generator)
+        self.first = AnchoredBlock(facts, n_basis, units, generator, ordered_only)
         self.first.requires_grad_(anchored)
         n_splines = n_blocks - anchored
         width = hidden_units or 64
@@ -292,6 +295,11 @@ class HFlow(nn.Module):
         clamp = Clamp(given, is_constant=True)
         codes, _ = self.sample(n, generator, clamp)
         return codes, clamp.log_weights
+
+    def shrink(self) -> None:
+        """Take from a model of ordered columns alone what noise has put there."""
+        if self.first.ordered_only:
+            self.first.shrink()
 
     def rake(self, n: int, generator: torch.Generator) -> None:
         """Correct the first block on `n` rows drawn from the model."""

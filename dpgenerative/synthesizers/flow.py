@@ -36,6 +36,17 @@ RAKING_ROWS = 2**15
 UNTRAINED, UNTRAINED_PER_COLUMN = 1400.0, 100.0
 """Rows times epsilon, in all and per column, up to which gradients bring less than
 they take from the marginals, which then get the whole budget."""
+TOLD_OF_ORDER = 15.0
+"""Least rows times epsilon per ordered column for gradients to tell how these go
+together, where they tell no more."""
+STEPS_OF_ORDER = 100
+"""Gradient steps there."""
+MARGINALS_FIRST = 0.9
+"""Share of the budget of one-way marginals there."""
+ORDERED_ONLY = (
+    "Of so few rows, gradients learned how ordered columns go together and nothing "
+    "else: nominal columns are independent where no counted table said otherwise."
+)
 HALFWAY = 100.0
 """Rows times epsilon per column at which the marginals' share is halfway down."""
 ROWS_PER_COEFFICIENT = 20
@@ -64,6 +75,8 @@ def _marginal_budget(scale: Scale) -> float:
 
 
 def _share_of_rest(scale: Scale) -> float:
+    if _ordered_only(scale):
+        return MARGINALS_FIRST
     return 0.4 + 0.5 / (1 + (scale.rows_per_column / HALFWAY) ** 2)
 
 
@@ -73,11 +86,24 @@ def _hidden_units(scale: Scale) -> int:
     return 64 if scale.rows_per_column > 2400 else 0
 
 
-def _n_steps(scale: Scale) -> int:
+def _has_few_rows(scale: Scale) -> bool:
+    """Return whether gradients of a whole model bring less than they take."""
     rows = scale.rows_per_column
-    if rows <= UNTRAINED_PER_COLUMN and rows * len(scale.schema) <= UNTRAINED:
-        return 0
-    return 0 if rows <= HOPELESS else _n_steps_of_training(scale)
+    few = rows <= UNTRAINED_PER_COLUMN and rows * len(scale.schema) <= UNTRAINED
+    return few or rows <= HOPELESS
+
+
+def _ordered_only(scale: Scale) -> bool:
+    """Return whether only ordered columns are learned to depend on each other."""
+    n = sum(column.is_ordered for column in scale.schema.columns)
+    rows = scale.rows_per_column * len(scale.schema)
+    return n > 1 and _has_few_rows(scale) and rows > TOLD_OF_ORDER * n
+
+
+def _n_steps(scale: Scale) -> int:
+    if _ordered_only(scale):
+        return STEPS_OF_ORDER
+    return 0 if _has_few_rows(scale) else _n_steps_of_training(scale)
 
 
 def _n_steps_of_training(scale: Scale) -> int:
@@ -213,6 +239,7 @@ class FlowRecipe(ModelRecipe):
     def settings(self, facts: Sequence[CellFacts], scale: Scale) -> dict[str, Any]:
         architecture = self.architecture
         return {
+            "ordered_only": self._ordered_only(scale),
             "n_basis": self._n_functions(facts, scale),
             "hidden_units": self._value("hidden_units", scale),
             "n_blocks": architecture.n_blocks,
@@ -227,6 +254,8 @@ class FlowRecipe(ModelRecipe):
     def _n_functions(self, facts: Sequence[CellFacts], scale: Scale) -> list[int]:
         """Return how many smooth functions every column has, where it is ordered."""
         number = self._value("n_basis", scale)
+        if self._ordered_only(scale) and self.architecture.n_basis == "auto":
+            return [1] * len(facts)
         if self.architecture.n_basis != "auto" or scale.epsilon is None:
             return [number] * len(facts)
         # m columns of b functions each have (m b)^2 / 2 coefficients between them.
@@ -236,6 +265,9 @@ class FlowRecipe(ModelRecipe):
         told = [scale.n_rows * scale.epsilon * each.plain_mass for each in facts]
         most = [math.sqrt(2 * max(0, n) / ROWS_PER_COEFFICIENT) / m for n in told]
         return [min(number, max(2, round(b))) for b in most]
+
+    def _ordered_only(self, scale: Scale) -> bool:
+        return self.anchored and _ordered_only(scale)
 
     def clipping_norm(self, model: HFlow, scale: Scale) -> float:
         """Let the norm grow with rows x epsilon per parameter.
@@ -310,6 +342,7 @@ class FlowRecipe(ModelRecipe):
         streams: Streams,
     ) -> None:
         if self.anchored:
+            model.shrink()
             model.rake(RAKING_ROWS, streams.rows)
         if plan.private and math.isfinite(plan.table_multiplier):
             codes = transformer.encode(rows)
@@ -540,9 +573,12 @@ class DPHFlowSynthesizer(TableSynthesizer):
     def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
         counted = _counted(fitted.model, fitted.transformer)
         tables = "; ".join(" x ".join(map(str, names)) for names in counted)
-        said = f"Tables counted: {tables or 'none'}."
-        is_told = math.isfinite(fitted.plan.table_multiplier)
-        return (*super()._notes(schema, fitted), *([said] if is_told else []))
+        said = list(super()._notes(schema, fitted))
+        if fitted.settings["ordered_only"]:
+            said.append(ORDERED_ONLY)
+        if math.isfinite(fitted.plan.table_multiplier):
+            said.append(f"Tables counted: {tables or 'none'}.")
+        return tuple(said)
 
 
 def _counted(model: HFlow, transformer: TableTransformer) -> list[tuple[Hashable, ...]]:
