@@ -262,10 +262,13 @@ def test_no_exact_count_of_a_class_shows():
 
 def test_real_synthesizers_run():
     X, y = table(240)
-    vae = DPVAESynthesizer(n_steps=5)
+    vae = DPVAESynthesizer(epsilon=7.0, n_steps=5)
     options = {"epsilons": [5.0], "n_draws": 2, "seeds": (0,)}
-    found = privacy_utility_tradeoff(vae, X.round(1), y, **options)
-    assert found["average_precision"].notna().sum() == 2
+    noise = {"noise_multipliers": [0.7]}
+    found = privacy_utility_tradeoff(vae, X.round(1), y, **options, **noise)
+    assert found["average_precision"].notna().sum() == 3
+    assert found["epsilon"].iloc[2] <= 5
+    assert 1 < found["epsilon"].iloc[3] < 1000
     images = np.random.default_rng(0).integers(0, 256, (240, 8, 8)).astype(np.uint8)
     vae = DPArrayVAESynthesizer(n_steps=3)
     found = privacy_utility_tradeoff(vae, images, y, **options)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +101,11 @@ class Study:
 
     def generator(self, setting: Setting) -> Generator:
         """Return the generator of a setting, not fitted."""
-        is_central = setting.mechanism == CENTRAL
         changes: dict[str, Any] = {"epsilon": None, "noise_multiplier": None}
-        changes |= {setting.parameter: setting.value} if is_central else {}
+        if setting.mechanism == CENTRAL:
+            # Where noise is stated, epsilon has to stay as it is by default.
+            default = signature(type(self.estimator)).parameters["epsilon"].default
+            changes |= {"epsilon": default, setting.parameter: setting.value}
         estimator = seeded(self.estimator, setting.seed, **changes)
         if isinstance(self.X, pd.DataFrame):
             return generators.TableGenerator(estimator, self.classes, self.target)

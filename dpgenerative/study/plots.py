@@ -14,7 +14,7 @@ _GREY = "#7a7a7a"
 _PANELS = {
     "accuracy": "test accuracy",
     "average_precision": "average precision of the attack",
-    "phi": "phi: attack prevented per accuracy lost",
+    "phi": "phi: gain in privacy over loss",
 }
 _PHI_LIMITS = (-0.5, 2.5)
 
