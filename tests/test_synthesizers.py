@@ -701,13 +701,15 @@ def test_cuda():
 
 def test_few_rows_spend_more_on_marginals_and_learn_less():
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame(rng.normal(size=(1000, 4)), columns=list("abcd"))
+    frame = pd.DataFrame(rng.normal(size=(1000, 12)), columns=list("abcdefghijkl"))
     bounds = {"lower": -5, "upper": 5, "nullable": True}
-    schema = Schema([Column(c, "continuous", **bounds) for c in frame])
-    seeds = {"random_state": 0, "noise": "reproducible"}
+    columns = [Column(c, "continuous", **bounds) for c in frame]
+    # Far from where numbers change: that of rows is released with noise.
     few, enough = (
-        DPHFlowSynthesizer(epsilon, schema=schema, n_steps=2, **seeds).fit(rows)
-        for rows, epsilon in ((frame[:300], 1.0), (frame, 2.6))
+        DPHFlowSynthesizer(epsilon, schema=Schema(columns[:d]), n_steps=2).fit(
+            frame.iloc[:n, :d]
+        )
+        for n, d, epsilon in ((650, 12, 1.0), (1000, 4, 2.6))
     )
 
     def share(flow):
@@ -721,7 +723,7 @@ def test_few_rows_spend_more_on_marginals_and_learn_less():
     # Of four columns, counted tables get a quarter.
     assert share(enough) == pytest.approx(0.75 * 0.41, abs=0.02)
     # One function more says that a value is missing.
-    assert few._model.first.widths == [1 + 1] * 4
+    assert few._model.first.widths == [1 + 1] * 12
     assert enough._model.first.widths == [4 + 1] * 4
 
 
