@@ -46,6 +46,8 @@ HIDDEN_GAIN = 2.0
 """Size of the hidden activations of a row."""
 INITIAL_MEAN = 1.5
 """Largest size of posterior means before training."""
+STATE_GAIN = 4.0
+"""What makes states of a new memory numbers of size one."""
 WIDTHS = (32, 64, 128)
 _KERNEL, _STRIDE, _PADDING = 4, 2, 1
 _GROUP = 8
@@ -305,33 +307,28 @@ class LSTM(nn.Module):
         self.hidden_units = hidden_units
         n_seen = n_inputs + hidden_units
         self.gates = MaskedLinear.dense(n_seen, 4 * hidden_units, generator)
-        nn.init.ones_(self.gates.bias[:hidden_units])
+        with torch.no_grad():
+            self.gates.weight.mul_(2)
+            self.gates.bias[:hidden_units] = 1
 
-    def forward(self, x: Tensor, present: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Return the states after every step, (n, T, hidden_units), for (n, T, inputs).
 
-        Where `present`, (n, T, 1), is 0, both states stay as they are.
+        Multiplied by `STATE_GAIN`.
         """
         state = cell = x.new_zeros(len(x), self.hidden_units)
         states = []
-        for t, step in enumerate(x.unbind(1)):
+        for step in x.unbind(1):
             gates = self.gates(torch.cat([step, state], 1))
             forget, let_in, out = gates[:, : -self.hidden_units].sigmoid().chunk(3, 1)
-            new = forget * cell + let_in * gates[:, -self.hidden_units :].tanh()
-            shown = out * new.tanh()
-            if present is not None:
-                there = present[:, t] > 0
-                new, shown = (
-                    torch.where(there, new, cell),
-                    torch.where(there, shown, state),
-                )
-            cell, state = new, shown
+            cell = forget * cell + let_in * gates[:, -self.hidden_units :].tanh()
+            state = out * cell.tanh()
             states.append(state)
-        return torch.stack(states, 1)
+        return STATE_GAIN * torch.stack(states, 1)
 
 
 class SeriesEncoder(nn.Module):
-    """From series to mean and log-variance of the latents: the state after the end.
+    """From series to mean and log-variance of the latents, by the mean of the states.
 
     Parameters
     ----------
@@ -341,7 +338,8 @@ class SeriesEncoder(nn.Module):
     generator : torch.Generator
         Source of the initial weights.
     lengths_vary : bool, default=False
-        Whether the last feature of a step says if it is there (`encoding.series`).
+        Whether the last feature of a step says if it is there (`encoding.series`): the
+        mean is that of these steps, and no other step can change it.
     """
 
     def __init__(
@@ -362,14 +360,18 @@ class SeriesEncoder(nn.Module):
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and log-variance, both (n, k), of series (n, c, T, features)."""
-        x, present = images.transpose(1, 2).flatten(2), None
+        x = images.transpose(1, 2).flatten(2)
+        present = torch.ones_like(x[..., :1])
         if self.lengths_vary:
             x, present = x[..., :-1], x[..., -1:]
-        return _posterior(self.output(self.lstm(2 * x - 1, present)[:, -1]))
+        states = self.lstm(FEATURE_GAIN * (2 * x - 1)) * present
+        return _posterior(self.output(states.sum(1) / present.sum(1)))
 
 
 class SeriesDecoder(nn.Module):
     """From latents, repeated at every step, to logits of the features of every step.
+
+    Beside the memory there is a linear map from the latents to a series' level.
 
     Parameters
     ----------
@@ -391,12 +393,13 @@ class SeriesDecoder(nn.Module):
         self.shape = shape
         self.lstm = LSTM(latent_dim, hidden_units, generator)
         self.output = MaskedLinear.dense(hidden_units, shape[0] * shape[2])
+        self.skip = MaskedLinear.dense(latent_dim, shape[0] * shape[2])
 
     def forward(self, z: Tensor) -> Tensor:
         """Return (n, c, T, features) for z of (n, k)."""
         n_channels, n_steps, n_features = self.shape
         states = self.lstm(z.unsqueeze(1).expand(-1, n_steps, -1))
-        out: Tensor = self.output(states)
+        out: Tensor = self.output(states) + self.skip(z).unsqueeze(1)
         return out.view(len(z), n_steps, n_channels, n_features).transpose(1, 2)
 
 
