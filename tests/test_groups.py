@@ -7,6 +7,7 @@ from dataclasses import FrozenInstanceError, fields
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
@@ -24,6 +25,7 @@ from dpgenerative import (
     VAEArchitecture,
 )
 from dpgenerative._random import SecureGenerator, Streams
+from dpgenerative.privacy.plan import make_plan
 from dpgenerative.synthesizers.flow import FlowRecipe
 
 GROUPS = [
@@ -215,6 +217,28 @@ def test_the_flow_bounds_both_terms_in_every_way(aggregation):
     assert (f"{aggregation} aggregation" in text) == (aggregation != "term-wise")
     assert 0.99 < flow.epsilon_ <= 1
     assert len(flow.sample(5)) == 5
+
+
+def test_few_partitions_are_paid_for_with_noise():
+    layer = torch.nn.Linear(1, 1)
+
+    def noise(n_partitions, **params):
+        flow = DPHFlowSynthesizer(n_partitions=n_partitions, batch_size=50, **params)
+        fit = flow._planned_fit(flow._assumed_domain())
+        plan = make_plan(
+            epsilon=1.0, delta=1e-5, n_rows=100, sampling_rate=0.5, n_steps=3,
+            marginal_budget=0.3, has_open_keys=False,
+        )  # fmt: skip
+        gradient = fit.gradient(layer, None, plan, 100, 2.0)
+        stds = gradient.stds(layer, fit.recipe.has_batch_term).values()
+        (std,) = set(stds)
+        return std / (plan.noise_multiplier * 2.0 / 50)
+
+    assert noise(1) == noise(64) == pytest.approx(1.0)
+    found = [noise(b, divergence="mmd") for b in (1, 16, 64)]
+    assert found == pytest.approx([2.6, 1.1, 1.025])
+    stated = BatchTerm("mmd", max_grad_norm=0.04)
+    assert noise(4, divergence=stated) == pytest.approx(1.5)
 
 
 @pytest.mark.parametrize("aggregation", ["micro", "batch"])

@@ -345,7 +345,7 @@ class PrivateFit:
         parameters = self.parameters
         group = BatchTerm.of(parameters.divergence).max_grad_norm
         if group is None:
-            group = bound * parameters.n_partitions / (20 * plan.batch_size)
+            group = bound * 16 / (20 * plan.batch_size)
         if isinstance(parameters.clipping, Sparsified):
             return Clipper("sparsified", bound, parameters.clipping.share, float(group))
         return Clipper(parameters.clipping, bound, Sparsified().share, float(group))
@@ -357,8 +357,7 @@ class PrivateFit:
         )
         if has_public and optimizer.learning_rate == "auto":
             rate = min(rate, PRETRAINING_RATE)
-        verbose = bool(self.parameters.verbose)
-        return TrainingOptions(optimizer.name, rate, optimizer.averaging, verbose)
+        return _training_options(optimizer, rate, bool(self.parameters.verbose))
 
     def _pretrain(self, model: Any, transformer: Any, public: Any) -> None:
         """Train the model on public rows, without noise; nothing private is read."""
@@ -373,13 +372,21 @@ class PrivateFit:
         train(
             model, self.objective(model, transformer, public), n, plan,
             PrivateGradient(Clipper("flat", 1.0), 0.0, plan.batch_size),
-            TrainingOptions(optimizer.name, PRETRAINING_RATE, optimizer.averaging),
+            _training_options(optimizer, PRETRAINING_RATE),
             Mechanisms(self.streams.counts, self.streams.gradients), self.streams,
             self.device, self._batch_term(model),
         )  # fmt: skip
 
     def _value(self, name: str, n_rows: int) -> Any:
         return resolved(self.parameters, name, self.recipe.rules, self.scale(n_rows))
+
+
+def _training_options(
+    optimizer: Optimizer, rate: float, verbose: bool = False
+) -> TrainingOptions:
+    given = optimizer.get_params()
+    name, _ = given.pop("name"), given.pop("learning_rate")
+    return TrainingOptions(name, rate, verbose=verbose, **given)
 
 
 def finite(epsilon: float | None) -> float | None:

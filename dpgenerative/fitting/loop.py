@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -30,6 +31,7 @@ from dpgenerative.privacy.steps import (
 )
 
 OPTIMIZERS = ("adam", "adabelief", "sgd")
+SCHEDULES = ("linear", "constant")
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,18 @@ class TrainingOptions:
         Decay of the exponential average of the weights; 0 keeps the last ones.
     verbose : bool
         Whether to show a progress bar.
+    momentum : float in [0, 1)
+        Weight of the past in the mean of gradients that is followed.
+    schedule : {"linear", "constant"}
+        Whether the learning rate falls to zero.
     """
 
     optimizer: str
     learning_rate: float
     averaging: float
     verbose: bool = False
+    momentum: float = 0.9
+    schedule: str = "linear"
 
 
 class AdaBelief(torch.optim.Optimizer):
@@ -84,14 +92,18 @@ class AdaBelief(torch.optim.Optimizer):
 
 
 def make_optimizer(
-    name: str, params: Iterable[nn.Parameter], learning_rate: float
+    name: str,
+    params: Iterable[nn.Parameter],
+    learning_rate: float,
+    momentum: float = 0.9,
 ) -> torch.optim.Optimizer:
     """Return the optimizer of that name."""
     if name == "adam":
-        return torch.optim.Adam(params, lr=learning_rate, eps=1e-12)
+        betas = momentum, 0.999
+        return torch.optim.Adam(params, lr=learning_rate, betas=betas, eps=1e-12)
     if name == "adabelief":
-        return AdaBelief(params, lr=learning_rate)
-    return torch.optim.SGD(params, lr=learning_rate, momentum=0.9)
+        return AdaBelief(params, lr=learning_rate, betas=(momentum, 0.999))
+    return torch.optim.SGD(params, lr=learning_rate, momentum=momentum)
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
@@ -200,10 +212,11 @@ def train(
     """
     keep_freed_memory()
     params = [p for p in model.parameters() if p.requires_grad]
-    optimizer = make_optimizer(options.optimizer, params, options.learning_rate)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda t: 1 - t / plan.n_steps
+    optimizer = make_optimizer(
+        options.optimizer, params, options.learning_rate, options.momentum
     )
+    end = plan.n_steps if options.schedule == "linear" else math.inf
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: 1 - t / end)
     averaged = [p.detach().clone() for p in params]
 
     def partition(size: int) -> np.ndarray:

@@ -420,7 +420,8 @@ class DPHFlowSynthesizer(TableSynthesizer):
         Clipping norm. "auto" lets it grow with rows x epsilon per parameter; "median"
         releases the median norm of the rows' gradients, for 1 % of the budget.
     n_partitions : int, default=16
-        Number of partitions of the batch-wise term; no effect without `divergence`.
+        Number of partitions of the batch-wise term; no effect without `divergence`. Few
+        are large and show the divergence well; many hide one row under less noise.
     divergence : None, "mmd", callable or BatchTerm, default=None
         Batch-wise term: divergence of a partition's latents in the base space from
         N(0, I). A callable takes a tensor (m, d) and returns a scalar. A `BatchTerm`

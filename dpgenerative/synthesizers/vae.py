@@ -168,7 +168,8 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
         Clipping norm. "auto" is 1; "median" releases the median norm of the rows'
         gradients, for 1 % of the budget.
     n_partitions : int, default=16
-        Number of partitions of the batch-wise term; no effect without `divergence`.
+        Number of partitions of the batch-wise term; no effect without `divergence`. Few
+        are large and show the divergence well; many hide one row under less noise.
     divergence : None, "mmd", "kl", callable or BatchTerm, default=None
         Batch-wise term D (`models.divergences`): squared maximum mean discrepancy, or
         KL(p || q). A callable takes the `Latents` of one partition, the prior and a

@@ -11,7 +11,7 @@ from dpgenerative.fitting import loop
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.plan import PrivacyPlan, make_plan
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from tests.privacy import test_replay as replay
 from tests.privacy import test_sampling as sampling
@@ -100,6 +100,33 @@ def test_partitions_are_drawn_not_cut():
     # The mean over partitions is 16 + chi^2 of 3 degrees of freedom: deviation 2.5.
     second = np.square(sizes).sum() / (200 * PARTITIONS)
     assert abs(second - 19) < 4.5 * 2.5 / np.sqrt(200)
+
+
+@pytest.mark.parametrize(
+    ("given", "moved"),
+    [
+        ({"momentum": 0.0, "schedule": "constant"}, 10.0),
+        ({"momentum": 0.0}, 5.5),  # rates 1, .9, ..., .1
+        ({"schedule": "constant"}, 10 * 10 - 90 * (1 - 0.9**10)),
+        ({}, sum((1 - t / 10) * 10 * (1 - 0.9 ** (t + 1)) for t in range(10))),
+    ],
+)
+def test_descent_can_be_plain(given, moved):
+    layer = MaskedLinear.dense(1, 1)
+    start = layer.weight.item()
+    streams = Streams.create(None, "fresh", "cpu")
+    plan = make_plan(
+        epsilon=None, delta=1e-5, n_rows=16, sampling_rate=1.0, n_steps=10,
+        marginal_budget=0.0, has_open_keys=False,
+    )  # fmt: skip
+    loop.train(
+        torch.nn.ModuleList([layer]),
+        lambda rows: (layer(torch.ones(len(rows), 1))[:, 0], None), 16, plan,
+        PrivateGradient(Clipper("flat", 1.0), 0.0, 16.0),
+        loop.TrainingOptions("sgd", 1.0, 0.0, **given),
+        Mechanisms(streams.counts, streams.gradients), streams, "cpu",
+    )  # fmt: skip
+    assert start - layer.weight.item() == pytest.approx(moved, rel=1e-5)
 
 
 class Asked(replay.Recorder):
