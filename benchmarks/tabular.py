@@ -55,7 +55,11 @@ from dpgenerative.metrics import (
 )
 
 MODES = ("private", "nonprivate", "discovery")
-ESTIMATORS = {"flow": DPHFlowSynthesizer, "vae": DPVAESynthesizer}
+ESTIMATORS = {
+    "flow": DPHFlowSynthesizer,
+    "published": DPHFlowSynthesizer.published,
+    "vae": DPVAESynthesizer,
+}
 DEFAULT_OUT = Path(__file__).parent / "results" / "tabular.jsonl"
 PUBLIC_BY_ASSUMPTION = {
     "private": "dtypes, category levels, training minimum and maximum of numerics",

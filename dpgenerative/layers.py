@@ -85,7 +85,7 @@ class LinearFlow(nn.Module):
 
 
 class LowRankLinear(LinearFlow):
-    """Invertible map ``y = s o x + A (B x)`` (DP-HFlow, linear flow of rank r).
+    """Invertible map ``y = s o x + A (B x) + b`` (DP-HFlow, linear flow of rank r).
 
     Starts at the identity. The determinant follows from the matrix determinant lemma.
 
@@ -97,16 +97,23 @@ class LowRankLinear(LinearFlow):
         Rank r of the correction.
     generator : torch.Generator, optional
         Source of the initial B; A starts at zero.
+    bias : bool, default=False
+        Whether there is a b; it starts at zero.
     """
 
     def __init__(
-        self, n_features: int, rank: int = 1, generator: torch.Generator | None = None
+        self,
+        n_features: int,
+        rank: int = 1,
+        generator: torch.Generator | None = None,
+        bias: bool = False,
     ) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.ones(n_features))
         self.left = nn.Parameter(torch.zeros(n_features, rank))
         right = torch.randn(rank, n_features, generator=generator)
         self.right = nn.Parameter(right / n_features**0.5)
+        self.bias = nn.Parameter(torch.zeros(n_features)) if bias else None
 
     def matrix(self) -> Tensor:
         return torch.diag(self.scale) + self.left @ self.right
@@ -114,10 +121,14 @@ class LowRankLinear(LinearFlow):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return what every row is mapped to, and the log-determinant for each."""
         y = x * self.scale + (x @ self.right.T) @ self.left.T
+        y = y if self.bias is None else y + self.bias
         core = (self.right / self.scale) @ self.left
         small = torch.eye(len(core), dtype=x.dtype, device=x.device) + core
         log_det = self.scale.abs().log().sum() + torch.linalg.slogdet(small)[1]
         return y, log_det.expand(len(x))
+
+    def inverse(self, y: Tensor) -> Tensor:
+        return super().inverse(y if self.bias is None else y - self.bias)
 
 
 class LULinear(LinearFlow):

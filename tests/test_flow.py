@@ -696,9 +696,10 @@ def test_logistic_mixture_slope_is_that_of_autograd():
 
 def random_linear(kind, d, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    layer = (
-        LULinear(d, generator) if kind == "lu" else LowRankLinear(d, kind, generator)
-    )
+    if kind == "lu":
+        layer = LULinear(d, generator)
+    else:
+        layer = LowRankLinear(d, kind, generator, bias=kind > 1)
     start = layer.matrix().detach().double()
     return perturb(layer, 0.7).double(), start
 

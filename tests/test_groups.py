@@ -219,6 +219,21 @@ def test_the_flow_bounds_both_terms_in_every_way(aggregation):
     assert len(flow.sample(5)) == 5
 
 
+def test_the_published_setup_is_one_of_parameters():
+    flow = DPHFlowSynthesizer.published(epsilon=2.0, n_steps=3, clipping__share=0.25)
+    assert clone(flow).get_params() == flow.get_params()
+    assert flow.architecture == FlowArchitecture(
+        anchored=False, n_blocks=3, linear="low-rank", bias=True,
+        dequantization="variational",
+    )  # fmt: skip
+    assert flow.clipping == Sparsified(0.25, "ranked")
+    flow.fit(table())
+    assert len(flow.sample(5)) == 5
+    assert [layer.bias is not None for layer in flow._model.linears] == [True] * 3
+    wide = clone(flow).set_params(architecture__rank=2).fit(table())
+    assert wide._model.linears[0].left.shape[1] == 2
+
+
 def test_few_partitions_are_paid_for_with_noise():
     layer = torch.nn.Linear(1, 1)
 

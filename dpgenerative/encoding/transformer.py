@@ -93,7 +93,7 @@ class TableTransformer:
             Number of intervals aimed at per numeric column.
         anchored : bool, default=True
             False releases domains only: uniform masses and one interval per numeric
-            column (the paper's model, which is not anchored at the marginals).
+            column (a model that is not anchored at the marginals).
         with_missing : collection of hashable
             Names of columns in which missing values are known to occur: they keep
             their cell, however few were counted.

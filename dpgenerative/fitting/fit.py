@@ -346,9 +346,11 @@ class PrivateFit:
         group = BatchTerm.of(parameters.divergence).max_grad_norm
         if group is None:
             group = bound * 16 / (20 * plan.batch_size)
-        if isinstance(parameters.clipping, Sparsified):
-            return Clipper("sparsified", bound, parameters.clipping.share, float(group))
-        return Clipper(parameters.clipping, bound, Sparsified().share, float(group))
+        stated = parameters.clipping
+        thinned = stated if isinstance(stated, Sparsified) else Sparsified()
+        strategy = "sparsified" if isinstance(stated, Sparsified) else stated
+        is_ranked = thinned.threshold == "ranked"
+        return Clipper(strategy, bound, thinned.share, float(group), is_ranked)
 
     def _training_options(self, n_rows: int, has_public: bool) -> TrainingOptions:
         optimizer = Optimizer.of(self.parameters.optimizer)

@@ -116,12 +116,16 @@ class HFlow(nn.Module):
         Number of blocks, the first included.
     linear : {"none", "low-rank", "lu"}
         Linear flow at the end of every block.
+    rank : int, default=1
+        Rank of "low-rank".
+    bias : bool, default=False
+        Whether "low-rank" has a bias.
     dequantization : {"uniform", "variational"}
         How cells become points, where later blocks need points.
     anchored : bool
-        Whether the first block learns. Otherwise the model is the paper's: the first
-        block only places cells under the masses given, and all blocks are
-        rational-quadratic splines on the unit cube scaled to [-3, 3].
+        Whether the first block learns. Otherwise it only places cells under the masses
+        given, and all blocks are the paper's: rational-quadratic splines on the unit
+        cube scaled to [-3, 3].
     generator : torch.Generator
         Source of the initial weights.
     ordered_only : bool, default=False
@@ -149,6 +153,8 @@ class HFlow(nn.Module):
         anchored: bool,
         generator: torch.Generator,
         ordered_only: bool = False,
+        rank: int = 1,
+        bias: bool = False,
     ) -> None:
         super().__init__()
         self.counted: list[tuple[int, ...]] = []
@@ -164,9 +170,11 @@ class HFlow(nn.Module):
             SplineNetwork(d, n_splines, width, generator) if n_splines else None
         )
         n_linears = 0 if linear == "none" else n_blocks
-        kind = LowRankLinear if linear == "low-rank" else LULinear
         self.linears = nn.ModuleList(
-            kind(d, generator=generator) for _ in range(n_linears)
+            LowRankLinear(d, rank, generator, bias)
+            if linear == "low-rank"
+            else LULinear(d, generator)
+            for _ in range(n_linears)
         )
         self.exact = anchored and n_blocks == 1 and linear == "none"
         self.dequantizer = None

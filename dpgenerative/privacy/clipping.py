@@ -99,7 +99,9 @@ def unit_factors(l1: Tensor, ratio: Tensor, bound: float, rows: Tensor) -> Tenso
     return torch.minimum(l1.rsqrt().mul_(common).nan_to_num_(0.0), caps)
 
 
-def sparsify(grads: Tensor, sparsity: float, generator: torch.Generator) -> Tensor:
+def sparsify(
+    grads: Tensor, sparsity: float, generator: torch.Generator, is_ranked: bool = False
+) -> Tensor:
     """Thin every record's gradient at random without changing its mean.
 
     With tau the record's own L1 norm over ``(1 - sparsity) p``, entries of at least tau
@@ -116,11 +118,17 @@ def sparsify(grads: Tensor, sparsity: float, generator: torch.Generator) -> Tens
         Share gamma of the entries to be dropped; 0 keeps the gradient.
     generator : torch.Generator
         Source of the draws.
+    is_ranked : bool, default=False
+        Whether tau is the k-th largest size, ``k = (1 - sparsity) p``, as in the paper:
+        k entries stay, and more survive on average.
     """
     if sparsity == 0:
         return grads
     size = grads.abs()
     tau = size.sum(1, keepdim=True) / ((1 - sparsity) * grads.shape[1])
+    if is_ranked:
+        k = max(1, round((1 - sparsity) * grads.shape[1]))
+        tau = size.kthvalue(grads.shape[1] - k + 1, 1, keepdim=True)[0]
     draw = torch.rand(
         grads.shape, generator=generator, device=grads.device, dtype=grads.dtype
     )

@@ -115,12 +115,15 @@ class Clipper:
         For "sparsified".
     group_bound : float
         Clipping norm C_2 of one partition's gradient.
+    is_ranked : bool
+        For "sparsified": whether the threshold is an entry of the gradient.
     """
 
     strategy: str
     bound: float
     sparsity: float = 0.5
     group_bound: float = 0.0
+    is_ranked: bool = False
 
     def clipped_sums(
         self,
@@ -138,7 +141,9 @@ class Clipper:
         if self.strategy == "sparsified":
 
             def thin(grads: Tensor) -> Tensor:
-                return clipping.sparsify(grads, self.sparsity, generator)
+                return clipping.sparsify(
+                    grads, self.sparsity, generator, self.is_ranked
+                )
 
             parts = [
                 _materialised_sum([layer], rows, bound, thin, 16)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from dpgenerative._random import Streams
-from dpgenerative._validation import Check, check_option, count, number, option, refuse
+from dpgenerative._validation import Check, check_option, count, refuse
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting.domain import TableDomain
 from dpgenerative.fitting.fit import Fitted
@@ -22,12 +22,12 @@ from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.divergences import DIVERGENCES
 from dpgenerative.models.hflow import HFlow
 from dpgenerative.models.probing import check_memory
-from dpgenerative.persistence.manifest import storable
 from dpgenerative.privacy.gradients import free_coordinates
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.report import HOPELESS
 from dpgenerative.privacy.steps import Divergence, Objective
+from dpgenerative.synthesizers.architecture import FlowArchitecture
 from dpgenerative.synthesizers.tables import SAMPLE_CHUNK, TableSynthesizer
 from dpgenerative.tables.schema import Schema
 
@@ -114,53 +114,6 @@ def _n_steps_of_training(scale: Scale) -> int:
     return max(50, steps)
 
 
-@storable
-@dataclass(frozen=True, repr=False)
-class FlowArchitecture(Options):
-    """Shape of the flow: how finely columns are seen, and the blocks of the paper.
-
-    Parameters
-    ----------
-    n_bins : int or "auto", default="auto"
-        Number of intervals aimed at per numeric column.
-    n_basis : int or "auto", default="auto"
-        Degrees of freedom of an ordered column.
-    hidden_units : int or "auto", default="auto"
-        Width of the hidden layer; 0 keeps the linear conditioner alone.
-    anchored : bool, default=True
-        Start at the private marginals. False runs the paper's model.
-    n_blocks : int, default=1
-        Number of blocks.
-    linear : {"none", "low-rank", "lu"}, default="none"
-        Linear flow at the end of every block.
-    dequantization : {"uniform", "variational"}, default="uniform"
-        How cells become points, where later blocks need points.
-    table_budget : float in [0, 1) or "auto", default="auto"
-        Share of the budget, in units of squared inverse noise, that compares and counts
-        tables of a few columns after training (`fitting.workload`).
-    """
-
-    n_bins: int | str = "auto"
-    n_basis: int | str = "auto"
-    hidden_units: int | str = "auto"
-    anchored: bool = True
-    n_blocks: int = 1
-    linear: str = "none"
-    dequantization: str = "uniform"
-    table_budget: float | str = "auto"
-
-    checks: ClassVar[Mapping[str, Check]] = {
-        "n_bins": count(2, ["auto"]),
-        "n_basis": count(1, ["auto"]),
-        "hidden_units": count(0, ["auto"]),
-        "anchored": option(True, False),
-        "n_blocks": count(),
-        "linear": option("none", "low-rank", "lu"),
-        "dequantization": option("uniform", "variational"),
-        "table_budget": number(low=0, high=1, closed="left", also=["auto"]),
-    }
-
-
 @dataclass(frozen=True)
 class FlowRecipe(ModelRecipe):
     """DP-HFlow as a recipe.
@@ -244,6 +197,8 @@ class FlowRecipe(ModelRecipe):
             "hidden_units": self._value("hidden_units", scale),
             "n_blocks": architecture.n_blocks,
             "linear": architecture.linear,
+            "rank": architecture.rank,
+            "bias": architecture.bias,
             "dequantization": architecture.dequantization,
             "anchored": architecture.anchored,
         }
@@ -558,6 +513,38 @@ class DPHFlowSynthesizer(TableSynthesizer):
         self.random_state = random_state
         self.noise = noise
         self.verbose = verbose
+
+    @classmethod
+    def published(cls, **parameters: Any) -> Self:
+        """Return the model of the paper, with its optimizer and its clipping.
+
+        Three blocks of splines with a low-rank linear flow each (with a bias), not
+        anchored at marginals, variational dequantization, AdaBelief at .001, and
+        gradients thinned at random beyond the k-th largest of m entries, k = m (1 - s)
+        with s = .5. What the paper leaves free (rank, steps, batch size, hidden units)
+        is as elsewhere.
+
+        Parameters
+        ----------
+        **parameters
+            Further parameters, or others in place of these, as `set_params` takes them.
+
+        Examples
+        --------
+        >>> from dpgenerative import DPHFlowSynthesizer
+        >>> paper = DPHFlowSynthesizer.published(epsilon=1.0, architecture__rank=2)
+        >>> paper.architecture.n_blocks, paper.architecture.rank
+        (3, 2)
+        """
+        architecture = FlowArchitecture(
+            anchored=False, n_blocks=3, linear="low-rank",
+            dequantization="variational", bias=True,
+        )  # fmt: skip
+        return cls(
+            architecture=architecture,
+            clipping=Sparsified(threshold="ranked"),
+            optimizer=Optimizer("adabelief", 0.001, averaging=0, schedule="constant"),
+        ).set_params(**parameters)
 
     @property
     def _recipe(self) -> FlowRecipe:

@@ -53,6 +53,7 @@ from tests.privacy import (
     test_aggregation,
     test_ledger,
     test_noise,
+    test_noise_multiplier,
     test_replay,
     test_rounding,
     test_selection,
@@ -597,6 +598,10 @@ def added_rows_as_removed(patch):
     patch.setattr(accounting, "_AddedRow", prv.PoissonSubsampledGaussianPRV)
 
 
+def stated_noise_pays_for_gradients_alone(patch):
+    patch.setattr(plan, "_fixed", lambda *multipliers: [])
+
+
 def free_norm(patch):
     patch.setattr(plan, "NORM_SHARE", 0.0)
 
@@ -878,6 +883,7 @@ def heavy_by_exact_counts(patch):
 ONE_RECORD = test_sensitivity.test_one_record_moves_the_sum_by_at_most_the_bound
 REPLAY = test_replay.test_an_outlier_leaves_no_trace
 POISSON = test_training.test_the_batches_of_a_training_are_poisson
+PAID_FOR = test_noise_multiplier.test_other_releases_are_paid_for_in_their_share
 ADDS_UP = test_accounting.test_the_plan_adds_up
 TERM_WISE = test_aggregation.test_the_term_wise_bound_is_reached
 AUTOMATIC = partial(test_ledger.test_a_fit_releases_what_was_planned, "automatic norm")
@@ -1152,6 +1158,11 @@ MUTANTS = (
             test_accounting.test_each_direction_has_the_cost_of_connected_dots,
             test_accounting.SAMPLED[1],
         ),
+    ),
+    Mutant(
+        "epsilon of a stated noise without the other releases",
+        stated_noise_pays_for_gradients_alone,
+        PAID_FOR,
     ),
     Mutant("a norm estimate without noise", norm_without_noise, AUTOMATIC),
     Mutant("a norm estimate with half its noise", norm_with_half_its_noise, AUTOMATIC),

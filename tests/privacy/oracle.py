@@ -17,7 +17,7 @@ class Net(nn.Module):
         groups = torch.tensor([0, 0, 1, 2])[:d]
         visible = torch.ones(3, 3, dtype=torch.bool).tril()
         self.shared = MaskedLinear(groups, groups, visible, g)
-        self.low_rank = LowRankLinear(d, rank=2, generator=g)
+        self.low_rank = LowRankLinear(d, rank=2, generator=g, bias=True)
         self.lu = LULinear(d, generator=g)
         self.free = nn.Conv1d(1, 2, 3, padding=1)
         self.head = MaskedLinear.dense(2 * d, 3, g)

@@ -30,6 +30,7 @@ from dpgenerative import (
     LessEqual,
     PrivateSearch,
     Schema,
+    Sparsified,
     SyntheticClassifier,
     SyntheticRegressor,
 )
@@ -219,6 +220,16 @@ CONFIGURATIONS = {
     "variational": {
         "architecture__n_blocks": 2,
         "architecture__linear": "low-rank",
+        "architecture__dequantization": "variational",
+        "architecture__hidden_units": 4,
+    },
+    "published": {
+        "clipping": Sparsified(threshold="ranked"),
+        "architecture__anchored": False,
+        "architecture__n_blocks": 3,
+        "architecture__linear": "low-rank",
+        "architecture__rank": 2,
+        "architecture__bias": True,
         "architecture__dequantization": "variational",
         "architecture__hidden_units": 4,
     },

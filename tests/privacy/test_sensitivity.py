@@ -290,6 +290,13 @@ def test_sparsification_is_unbiased_and_thins():
     assert ((draws != 0).float().mean((0, 2)) <= 0.2 + 1e-3).all()
     assert (draws != 0).float().mean() > 0.1
     assert torch.equal(sparsify(grads, 0.0, generator), grads)
+    ranked = torch.stack([sparsify(grads, 0.8, generator, True) for _ in range(4000)])
+    tau = grads.abs().sort(1, descending=True)[0][:, round(0.2 * grads.shape[1]) - 1]
+    stays = grads.abs() >= tau[:, None]
+    assert torch.equal(ranked[:, stays], grads[stays].expand(4000, -1))
+    assert ((ranked == 0) | (ranked.abs() >= tau[:, None])).all()
+    error = ranked.std(0) / 4000**0.5
+    assert ((ranked.mean(0) - grads).abs() <= 5 * error + 1e-6).all()
     assert not sparsify(torch.zeros(2, 4), 0.5, generator).any()
 
 

@@ -180,6 +180,7 @@ class LowRankGradients(LayerGradients):
             e * x + k * inverse.diagonal(),
             _outer(e, x @ right.T) + k[:, None] * (inverse @ right.T),
             _outer(e @ left, x) + k[:, None] * (left.T @ inverse),
+            *([] if self.module.bias is None else [e]),
         ]
 
 
