@@ -12,7 +12,7 @@ from dpgenerative._version import __version__
 if TYPE_CHECKING:
     from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
     from dpgenerative.fitting.recipe import ModelRecipe
-    from dpgenerative.local import ImagePixelizer, LaplaceRandomizer
+    from dpgenerative.local import ImagePixelizer, LaplaceRandomizer, VAEPerturber
     from dpgenerative.meta.pipeline import sample_from
     from dpgenerative.meta.predictors import SyntheticClassifier, SyntheticRegressor
     from dpgenerative.meta.search import PrivateSearch
@@ -64,6 +64,7 @@ __all__ = [
     "SyntheticRegressor",
     "TableSynthesizer",
     "VAEArchitecture",
+    "VAEPerturber",
     "__version__",
     "forecast",
     "load",
@@ -81,6 +82,7 @@ _HOMES = {
     "Sparsified": "fitting.options",
     "TableSynthesizer": "synthesizers",
     "VAEArchitecture": "synthesizers.vae",
+    "VAEPerturber": "local",
     "DPHFlowSynthesizer": "synthesizers",
     "DPVAESynthesizer": "synthesizers",
     "Forecast": "synthesizers.forecast",

@@ -5,7 +5,8 @@ record that went in. It is paid for with far more noise than a private fit adds.
 """
 
 from dpgenerative.local.images import ImagePixelizer
+from dpgenerative.local.latents import VAEPerturber
 from dpgenerative.local.report import LocalReport
 from dpgenerative.local.tables import LaplaceRandomizer
 
-__all__ = ["ImagePixelizer", "LaplaceRandomizer", "LocalReport"]
+__all__ = ["ImagePixelizer", "LaplaceRandomizer", "LocalReport", "VAEPerturber"]

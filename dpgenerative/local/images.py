@@ -199,7 +199,7 @@ class ImagePixelizer(LocalRandomizer):
         return LocalReport(
             self._epsilon, 0.0, (Feature("image", self._epsilon, words),), facts,
             f"two values of one image that differ in at most {m} of {n_pixels} pixels",
-            self._epsilon * n_pixels / m, usual_notes(self.noise),
+            self._epsilon * n_pixels / m, usual_notes(self.noise, self._epsilon),
         )  # fmt: skip
 
     def __sklearn_tags__(self) -> Any:

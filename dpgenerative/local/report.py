@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dpgenerative.privacy.report import Report
+from dpgenerative.privacy.report import Report, weak_epsilon
 
 
 @dataclass(frozen=True)
@@ -84,14 +84,15 @@ class LocalReport(Report):
         }
 
 
-def usual_notes(noise: str) -> tuple[str, ...]:
-    """Return what holds of every randomizer, and of the noise chosen."""
+def usual_notes(noise: str, epsilon: float) -> tuple[str, ...]:
+    """Return what holds of every randomizer, and of the noise and epsilon chosen."""
     notes = [
         "Every transform of a record spends this much again, that of a pipeline that "
         "predicts included: perturb once, and keep the result.",
         "A person with k records gets k times epsilon.",
         "y is not read and not perturbed: a private target belongs into X.",
         "Not covered: timing, memory.",
+        *weak_epsilon(epsilon),
     ]
     if noise == "reproducible":
         notes.insert(

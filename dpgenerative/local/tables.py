@@ -13,7 +13,7 @@ from sklearn.base import OneToOneFeatureMixin
 from dpgenerative._random import RandomSource
 from dpgenerative._validation import Check, check_instance, check_number, option, refuse
 from dpgenerative.encoding.grid import ends_of, from_steps, in_steps
-from dpgenerative.encoding.values import level_codes, restored_levels
+from dpgenerative.encoding.values import dtype_with_levels, level_codes, restored_levels
 from dpgenerative.local.base import PUBLIC, LocalRandomizer
 from dpgenerative.local.mechanisms import (
     FINENESS,
@@ -99,14 +99,16 @@ class Line:
         return self._written(np.clip(places, 0, n) if clamp else places, missing, clamp)
 
     def _written(self, places: np.ndarray, missing: np.ndarray, clamp: bool) -> Any:
-        low, high = ends_of(self.column)
+        column, (low, high) = self.column, ends_of(self.column)
         share = places / max(1, self.n_steps)
-        steps = low * (1 - share) + high * share
-        column = self.column
+        with np.errstate(over="ignore"):
+            steps = 2 * (low / 2 + share * (high / 2 - low / 2))
+        steps = np.nan_to_num(steps)  # the largest float for one beyond it
         if column.step is not None:
             steps = np.round(steps)
         if not clamp and not column.temporal:
-            column = replace(column, lower=-LARGEST, upper=LARGEST)
+            far = LARGEST * min(1.0, column.step or 1.0)
+            column = replace(column, lower=-far, upper=far)
         return from_steps(column, self.dtype, steps, missing)
 
 
@@ -257,8 +259,11 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         resolved = stated.resolve(frame)
         columns = [self._public(c, stated) for c in resolved.columns]
         self.schema_ = Schema(columns)
+        dtypes = frame.dtypes
         self._mechanisms = [
-            (Line if c.numeric else Choice)(c, frame.dtypes[c.name], part)
+            (Line if c.numeric else Choice)(
+                c, dtype_with_levels(c, dtypes[c.name]), part
+            )
             for c, part in zip(columns, self._parts(), strict=True)
         ]
         for each in self._mechanisms:
@@ -345,7 +350,7 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         features = tuple(
             Feature(m.column.name, m.epsilon, m.mechanism) for m in mechanisms
         )
-        notes = usual_notes(self.noise)
+        notes = usual_notes(self.noise, self.epsilon)
         both = zip(resolved.columns, self.schema_.columns, strict=True)
         if read := [a.name for a, b in both if a.nullable and not b.nullable]:
             notes += (

@@ -121,6 +121,14 @@ def slack_of(target: float) -> float:
     return min(0.01, 0.01 * target) if target <= 50 else target / 5000
 
 
+def classical_epsilon(multiplier: float, delta: float) -> float:
+    """Return the epsilon of the usual formula, which is right below 1 alone.
+
+    Dwork and Roth 2014, Theorem A.1. Above, what is true can be far more.
+    """
+    return math.sqrt(2 * math.log(1.25 / delta)) / multiplier
+
+
 def epsilon_of(
     releases: Sequence[GaussianRelease], delta: float, target: float = 1.0
 ) -> float:

@@ -222,6 +222,12 @@ def _weak_guarantee(plan: PrivacyPlan) -> list[str]:
             f"delta {delta:g} is above one over the released row count: rows shown "
             "as they are, one of so many, would satisfy it. Choose a smaller one."
         )
+    return [*found, *weak_epsilon(epsilon)]
+
+
+def weak_epsilon(epsilon: float) -> list[str]:
+    """Return what there is to say of a large epsilon."""
+    found = []
     if epsilon > NO_PRIVACY:
         found.append(
             f"epsilon {epsilon:.3g} is no privacy: such a guarantee allows that every "

@@ -22,13 +22,18 @@ from scipy.stats import norm
 from dpgenerative import (
     DPArrayVAESynthesizer,
     DPHFlowSynthesizer,
+    ImagePixelizer,
+    LaplaceRandomizer,
     PrivateSearch,
+    VAEPerturber,
 )
 from dpgenerative._random import SecureGenerator, Streams
 from dpgenerative.encoding.marginals import MarginalRelease
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting import fit, loop, workload
 from dpgenerative.fitting.fit import PrivateFit
+from dpgenerative.local import tables as local_tables
+from dpgenerative.local.latents import FINENESS
 from dpgenerative.meta import search
 from dpgenerative.models.vae import ImageVAE
 from dpgenerative.privacy import (
@@ -52,6 +57,7 @@ from tests.privacy import (
     test_accounting,
     test_aggregation,
     test_ledger,
+    test_local,
     test_noise,
     test_noise_multiplier,
     test_replay,
@@ -804,6 +810,78 @@ def held_out_of_exact_size(patch):
     )
 
 
+def scale_from_the_rows(patch):
+    fit = LaplaceRandomizer.fit
+
+    def fitted(self, X, y=None):
+        fit(self, X)
+        for k, line in enumerate(self._mechanisms):
+            values = X[line.column.name]
+            ends = {"lower": values.min(), "upper": values.max()}
+            column = dataclasses.replace(line.column, **ends)
+            self._mechanisms[k] = dataclasses.replace(line, column=column)
+        return self
+
+    patch.setattr(LaplaceRandomizer, "fit", fitted)
+
+
+def features_not_added_up(patch):
+    patch.setattr(
+        LaplaceRandomizer,
+        "_parts",
+        lambda self: [self.epsilon] * len(self.schema_.names),
+    )
+
+
+def values_not_clipped_before_noise(patch):
+    def unclipped(column, series):
+        return series.to_numpy(float)
+
+    patch.setattr(local_tables, "in_steps", unclipped)
+
+
+def missing_for_nothing(patch):
+    patch.setattr(
+        local_tables, "respond_missing", lambda missing, *others: missing.copy()
+    )
+
+
+def noise_of_one_pixel(patch):
+    fit = ImagePixelizer.fit
+
+    def fitted(self, X, y=None):
+        fit(self, X)
+        self._sensitivity //= self.neighbours
+        return self
+
+    patch.setattr(ImagePixelizer, "fit", fitted)
+
+
+def means_without_a_bound(patch):
+    def places(self, means):
+        inside = np.nan_to_num(means.astype(float) / self._bound, posinf=9, neginf=-9)
+        return np.rint(FINENESS * np.clip(inside, -9, 9)).astype(np.int64)
+
+    patch.setattr(VAEPerturber, "_places", places)
+
+
+def deviation_of_the_encoder(patch):
+    def transform(self, X):
+        rng, (means, stds) = self._spend(), self.autoencoder_._posterior(X, None)
+        step = self._bound / FINENESS
+        noise = np.rint(stds * rng.standard_normal(means.shape) / step)
+        return (self._places(means) + noise) * step
+
+    patch.setattr(VAEPerturber, "transform", transform)
+
+
+def noise_in_floating_point(patch):
+    def noise(shape, epsilon, sensitivity, rng):
+        return np.random.default_rng(0).laplace(0, sensitivity / epsilon, shape)
+
+    patch.setattr(local_tables, "laplace_noise", noise)
+
+
 def score_over_the_true_count(patch):
     whole = PrivateSearch._deviation
     patch.setattr(
@@ -1269,6 +1347,46 @@ MUTANTS = (
         "heavy cells by exact counts",
         heavy_by_exact_counts,
         test_replay.test_heavy_cells_are_those_of_noisy_counts,
+    ),
+    Mutant(
+        "local noise by the range of the rows",
+        scale_from_the_rows,
+        test_local.test_what_is_read_of_rows_before_they_are_perturbed,
+    ),
+    Mutant(
+        "every feature of a record has the whole epsilon",
+        features_not_added_up,
+        test_local.test_equal_features_add_up,
+    ),
+    Mutant(
+        "values not clipped before local noise",
+        values_not_clipped_before_noise,
+        test_local.test_values_outside_have_the_ratio_of_the_bounds,
+    ),
+    Mutant(
+        "missing values shown as they are",
+        missing_for_nothing,
+        test_local.test_missing_values_are_said_to_be_there,
+    ),
+    Mutant(
+        "pixels: noise of one where several differ",
+        noise_of_one_pixel,
+        test_local.test_several_pixels_need_their_noise,
+    ),
+    Mutant(
+        "latents without the bound of their means",
+        means_without_a_bound,
+        test_local.test_means_of_all_records_are_inside_the_bound,
+    ),
+    Mutant(
+        "latents with the encoder's deviation",
+        deviation_of_the_encoder,
+        test_local.test_every_record_has_the_noise_of_every_other,
+    ),
+    Mutant(
+        "local noise in floating point",
+        noise_in_floating_point,
+        test_local.test_perturbed_numbers_are_grid_points,
     ),
 )
 

@@ -8,6 +8,8 @@ with them apart.
 from __future__ import annotations
 
 import math
+import pickle
+import warnings
 from fractions import Fraction
 from functools import partial
 
@@ -17,11 +19,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 
-from dpgenerative import Column, ImagePixelizer, LaplaceRandomizer, Schema
+from dpgenerative import (
+    Column,
+    DPArrayVAESynthesizer,
+    DPVAESynthesizer,
+    ImagePixelizer,
+    LaplaceRandomizer,
+    PrivacyBudget,
+    Schema,
+    VAEPerturber,
+)
 from dpgenerative._random import SecureGenerator
-from dpgenerative.exceptions import InfeasibleBudgetError
-from dpgenerative.local import images, mechanisms, tables
+from dpgenerative.exceptions import (
+    BudgetExceededError,
+    InfeasibleBudgetError,
+    PrivacyWarning,
+)
+from dpgenerative.local import images, latents, mechanisms, tables
 from dpgenerative.local.mechanisms import (
     FINENESS,
     laplace_noise,
@@ -29,6 +48,16 @@ from dpgenerative.local.mechanisms import (
     respond,
     respond_missing,
 )
+from dpgenerative.privacy.accounting import (
+    GaussianRelease,
+    classical_epsilon,
+    epsilon_of,
+    epsilon_of_curve,
+    gaussian_delta,
+    gaussian_epsilon,
+    renyi_curve,
+)
+from tests import test_fuzz
 
 EPSILONS = [0.1, 1.0, 3.0, 9.5]
 exactly = 1 + 1e-12
@@ -177,6 +206,49 @@ def test_whole_numbers_have_the_ratio_they_state(epsilon, n, monkeypatch):
     np.testing.assert_array_equal(p[-2:], p[[0, n]])
 
 
+def test_values_outside_have_the_ratio_of_the_bounds():
+    """Noise in whole steps of a seed: what an outlier adds would show."""
+    randomizer = LaplaceRandomizer(
+        1.0, bounds=(0, 1), clamp=False, noise="reproducible", random_state=0
+    )
+    inside, outside = (
+        randomizer.fit(X).transform(X)
+        for X in (np.full((50, 1), 1.0), np.full((50, 1), 100.0))
+    )
+    np.testing.assert_array_equal(inside, outside)
+
+
+def test_what_is_read_of_rows_before_they_are_perturbed():
+    """Rows of other ranges meet the same noise, and so does the first row of both."""
+    schema = Schema([Column("x", "integer", lower=0, upper=1000)])
+    randomizer = LaplaceRandomizer(
+        50.0, schema=schema, noise="reproducible", random_state=0
+    )
+    one, other = (
+        randomizer.fit(X).transform(X)["x"]
+        for X in (pd.DataFrame({"x": [500, *[x] * 99]}) for x in (501, 1000))
+    )
+    assert one[0] == other[0]
+    assert one.std() > 10
+
+
+def test_missing_values_are_said_to_be_there():
+    column = Column("x", "continuous", lower=0, upper=1, nullable=True)
+    randomizer = LaplaceRandomizer(1.0, schema=Schema([column]))
+    missing = pd.DataFrame({"x": np.full(400, np.nan)})
+    assert 0.15 < randomizer.fit_transform(missing)["x"].isna().mean() < 0.5
+    there = pd.DataFrame({"x": np.full(400, 0.5)})
+    assert 0.03 < randomizer.fit_transform(there)["x"].isna().mean() < 0.25
+
+
+def test_perturbed_numbers_are_grid_points():
+    found = LaplaceRandomizer(bounds=(0, 64), clamp=False).fit_transform(
+        np.linspace(0, 64, 99)[:, None]
+    )
+    places = found * (FINENESS / 64)
+    np.testing.assert_array_equal(places, np.rint(places))
+
+
 BOUNDS = [(0.0, 100.0), (-1e308, 1e308), (1e15, 1e15 + 1), (0, 1e-300), (5.0, 5.0)]
 
 
@@ -223,6 +295,16 @@ def test_the_features_of_a_record_add_up(share, monkeypatch):
     if share != "equal":
         assert told["a"] == pytest.approx(3 * told["b"])
         assert told["c"] == pytest.approx(told["b"] / 2)
+
+
+def test_equal_features_add_up(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        tables, "laplace_noise", lambda shape, *given: asked.append(given) or 0
+    )
+    LaplaceRandomizer(2.0, bounds=(0, 1)).fit_transform(np.zeros((1, 5)))
+    # Of two rows that are apart in all features, by the ratio of all together.
+    assert math.fsum(epsilon for epsilon, *_ in asked) <= 2.0 * exactly
 
 
 def test_scales_are_those_of_the_bounds():
@@ -321,6 +403,20 @@ def test_one_pixel_reaches_the_sensitivity(monkeypatch):
     assert (b - a)[0, 0] * 4 == asked[0][1] == 255
 
 
+def test_several_pixels_need_their_noise():
+    asked = []
+    exact, X = images.laplace_noise, np.zeros((2, 4, 4), np.uint8)
+    X[1, 0, :3] = 255
+    pixelizer = ImagePixelizer(cell=2, neighbours=3, output="cells", clamp=False).fit(X)
+    try:
+        images.laplace_noise = lambda shape, *given: asked.append(given) or 0
+        a, b = pixelizer.transform(X)
+    finally:
+        images.laplace_noise = exact
+    ((_, sensitivity, _),) = asked
+    assert np.abs(a - b).sum() * 4 == sensitivity
+
+
 def test_scales_of_pixels_follow_fan():
     X = np.full((400, 16, 16), 100, np.uint8)
     pixelizer = ImagePixelizer(0.5, cell=8, neighbours=3, output="cells", clamp=False)
@@ -332,3 +428,374 @@ def test_scales_of_pixels_follow_fan():
     assert f"scale {scale:.6g}" in report.features[0].mechanism
     # Two images can differ in every pixel.
     assert report.record_epsilon == pytest.approx(0.5 * 256 / 3)
+
+
+# Latents ------------------------------------------------------------------------------
+
+
+def trained(epsilon=None):
+    rows = np.random.default_rng(0).integers(0, 256, (80, 4, 4)).astype(np.uint8)
+    model = DPArrayVAESynthesizer(epsilon=epsilon, n_steps=3, random_state=0)
+    return model.set_params(architecture__latent_dim=3).fit(rows), rows
+
+
+def test_means_of_all_records_are_inside_the_bound():
+    model, rows = trained()
+    perturber = VAEPerturber(model, sigma=1.0, bound=2.0, public=True).fit(rows)
+    ends = np.array([[np.inf] * 3, [-np.inf] * 3, [1e30, -1e30, 0], [np.nan] * 3])
+    places = perturber._places(ends)
+    assert np.abs(places).max() <= latents.FINENESS
+    np.testing.assert_array_equal(
+        places[2:], [[latents.FINENESS, -latents.FINENESS, 0], [0] * 3]
+    )
+    # Two records come as far apart as is accounted for, and no farther.
+    reached = np.linalg.norm(places[0] - places[1]) * 2.0 / latents.FINENESS
+    assert reached == pytest.approx(2 * 2.0 * math.sqrt(3), rel=1e-12)
+    assert perturber._sensitivity == pytest.approx(reached, rel=1e-12)
+    epsilon = perturber.privacy_.epsilon
+    assert gaussian_delta(1.0 / reached, epsilon) <= 1e-5 * (1 + 1e-6)
+    assert epsilon == pytest.approx(gaussian_epsilon(1.0 / reached, 1e-5), abs=1e-8)
+
+
+def test_every_record_has_the_noise_of_every_other():
+    """A deviation of its own, above any floor, would tell records apart."""
+    model, rows = trained()
+    perturber = VAEPerturber(
+        model, sigma=0.7, public=True, output="latents", noise="reproducible",
+        random_state=3,
+    )  # fmt: skip
+    step = 3.0 / latents.FINENESS
+    noises = []
+    for part in (rows[:40], rows[40:], np.zeros_like(rows[:40])):
+        fitted = perturber.fit(rows)
+        exact = fitted._places(model.encode(part))
+        noises.append(np.rint(fitted.transform(part) / step) - exact)
+    np.testing.assert_array_equal(noises[0], noises[1])
+    np.testing.assert_array_equal(noises[0], noises[2])
+    assert noises[0].std() * step == pytest.approx(0.7, rel=0.2)
+
+
+def test_the_floor_of_a_deviation_bounds_no_epsilon():
+    """Same means, deviations 1 and 3 in 20 dimensions: the floor promises epsilon 0."""
+    log_ratio_at_the_mean = 20 * math.log(3.0)
+    assert log_ratio_at_the_mean > gaussian_epsilon(1e9, 1e-5) + 20
+
+
+def test_sigma_and_epsilon_say_the_same():
+    model, rows = trained()
+    by_epsilon = VAEPerturber(model, epsilon=2.5, public=True).fit(rows)
+    by_sigma = VAEPerturber(model, sigma=by_epsilon.sigma_, public=True).fit(rows)
+    assert by_epsilon.privacy_.epsilon == pytest.approx(2.5, abs=1e-6)
+    assert by_sigma.privacy_ == by_epsilon.privacy_
+    for both in ({}, {"epsilon": 1.0, "sigma": 1.0}):
+        with pytest.raises(ValueError, match="sigma"):
+            VAEPerturber(model, **both).fit(rows)
+
+
+def test_rows_of_the_autoencoder_are_public_or_paid_for():
+    model, rows = trained()
+    with pytest.warns(PrivacyWarning, match="without privacy"):
+        leaking = VAEPerturber(model, epsilon=1.0).fit(rows)
+    assert latents.LEAK in str(leaking.privacy_)
+    declared = VAEPerturber(model, epsilon=1.0, public=True).fit(rows)
+    assert "rows that the autoencoder learned from" in str(declared.privacy_)
+    private = VAEPerturber(trained(epsilon=2.0)[0], epsilon=1.0).fit(rows)
+    assert "(2, 1e-05)-differential privacy" in str(private.privacy_)
+    # One that is not fitted learns from the rows, at its own price.
+    unfitted = VAEPerturber(clone(model).set_params(epsilon=2.0), epsilon=1.0)
+    assert "pay for both" in str(unfitted.fit(rows).privacy_)
+    frozen = clone(VAEPerturber(FrozenEstimator(model), epsilon=1.0, public=True))
+    assert frozen.fit(rows).transform(rows[:2]).shape == (2, 4, 4)
+    with pytest.raises(ValueError, match="DPVAESynthesizer"):
+        VAEPerturber(LaplaceRandomizer(), epsilon=1.0).fit(rows)
+
+
+def test_the_autoencoder_is_the_perturbers_own():
+    model, rows = trained()
+    perturber = VAEPerturber(model, epsilon=1.0, public=True).fit(rows)
+    before = perturber.autoencoder_.encode(rows[:3])
+    model.fit(rows[:40])
+    np.testing.assert_array_equal(perturber.autoencoder_.encode(rows[:3]), before)
+
+
+def test_tables_are_rewritten_in_their_columns():
+    frame = pd.DataFrame(
+        {"a": np.linspace(0, 1, 90), "b": list("uvw") * 30}, index=range(5, 95)
+    )
+    model = DPVAESynthesizer(n_steps=2, random_state=0).fit(frame)
+    perturber = VAEPerturber(model, epsilon=4.0).fit(frame)
+    out = perturber.transform(frame.iloc[3:5])
+    assert out.dtypes.tolist() == frame.dtypes.tolist()
+    assert out.index.tolist() == [8, 9]
+    latent = perturber.set_params(output="latents").transform(frame)
+    assert latent.shape == (90, model._model.latent_dim)
+
+
+# Table 2 of Bernau, Robl and Kerschbaum (2022) ----------------------------------------
+
+# What is known: the epsilons at sigma = .1, and that 1 / sigma scales them; latents of
+# 100 (faces) and 2 (motion), in the authors' configuration. What is inferred: means in
+# [-3, 3], so that two are 6 sqrt(k) apart, and delta, one over the number of records in
+# three digits. They reproduce all three figures to the last digit. 1 / delta is then
+# about 1,905 and 2,770 for the two sets of faces, and 70,400 for the series.
+TABLE_2 = [
+    (2366.05, 100, 5.25e-4, 181_965.07),
+    (2422.36, 100, 3.61e-4, 182_027.65),
+    (404.9, 2, 1.42e-5, 3_954.21),
+]
+
+
+@pytest.mark.parametrize(("told", "k", "delta", "exact"), TABLE_2)
+def test_epsilons_of_vae_ldp(told, k, delta, exact):
+    digits = 2 if told > 1000 else 1
+    for sigma in (0.1, 0.5, 1.0, 10.0):
+        multiplier = sigma / (6 * math.sqrt(k))
+        classical = classical_epsilon(multiplier, delta)
+        assert classical == pytest.approx(told * 0.1 / sigma, abs=0.6 * 10**-digits)
+        # The formula holds below 1. Far above, it says too little, by any factor.
+        if classical > 10:
+            assert gaussian_epsilon(multiplier, delta) > 1.5 * classical
+    found = gaussian_epsilon(0.1 / (6 * math.sqrt(k)), delta)
+    assert found == pytest.approx(exact, abs=0.01)
+
+
+def test_reports_have_both_epsilons():
+    model, rows = trained()
+    report = VAEPerturber(model, sigma=0.1, delta=1e-4, public=True).fit(rows).privacy_
+    multiplier = 0.1 / (6 * math.sqrt(3))
+    assert f"{classical_epsilon(multiplier, 1e-4):.6g}" in report.features[0].mechanism
+    assert report.epsilon == pytest.approx(gaussian_epsilon(multiplier, 1e-4))
+
+
+# Rows, batch and epochs of the authors' configuration: half of 1,906 faces train, and a
+# tenth of 70,400 series. Of the CDP column itself no figure is known here.
+CDP = [
+    (953, 16, 1000, 1 / 1906, 1.0, 33.36, 30.86, 295.11),
+    (7042, 32, 100, 1.42e-5, 1.0, 4.15, 3.82, 31.32),
+    (7042, 32, 100, 1.42e-5, 0.5, 31.32, 28.50, 516.51),
+]
+
+
+@pytest.mark.parametrize(
+    ("n", "batch", "epochs", "delta", "z", "rdp", "prv", "micro"), CDP
+)
+def test_epsilons_of_central_privacy(n, batch, epochs, delta, z, rdp, prv, micro):
+    """In micro-batches of 4 one record turns a clipped mean around: 2 C, half of z."""
+
+    def releases(z):
+        return [GaussianRelease(z, batch / n, epochs * n // batch)]
+
+    assert epsilon_of_curve(renyi_curve(releases(z)), delta) == pytest.approx(
+        rdp, abs=0.01
+    )
+    assert epsilon_of(releases(z), delta, 10.0) == pytest.approx(prv, abs=0.01)
+    halved = epsilon_of_curve(renyi_curve(releases(z / 2)), delta)
+    assert halved == pytest.approx(micro, abs=0.01)
+    assert halved > 7 * rdp
+
+
+def test_totals_of_a_record_do_not_grow_with_the_records():
+    """The paper adds up all records; the guarantee of one is over its features."""
+    for n in (1, 500):
+        frame = pd.DataFrame(np.zeros((n, 12)), columns=list("abcdefghijkl"))
+        report = LaplaceRandomizer(6.0, bounds=(-1, 1)).fit(frame).privacy_
+        assert report.record_epsilon == 6.0
+        assert math.fsum(f.epsilon for f in report.features) == pytest.approx(6.0)
+    # 64 x 64 pixels, neighbours in 64 of them, as in the authors' script.
+    faces = np.zeros((1, 64, 64), np.uint8)
+    report = ImagePixelizer(1.0, cell=1, neighbours=64).fit(faces).privacy_
+    assert report.record_epsilon == 64.0
+
+
+# All of them -------------------------------------------------------------------------
+
+
+def randomizers():
+    model, _ = trained()
+    X = np.random.default_rng(1).integers(0, 256, (6, 4, 4)).astype(np.uint8)
+    flat = X.reshape(6, 16).astype(float)
+    return [
+        (LaplaceRandomizer(bounds=(0, 255)), flat),
+        (ImagePixelizer(cell=2), X),
+        (VAEPerturber(model, epsilon=1.0, public=True, output="latents"), X),
+    ]
+
+
+every = pytest.mark.parametrize("which", range(3), ids=["tables", "images", "latents"])
+
+
+@every
+def test_a_transform_is_charged_and_noise_is_never_the_same(which):
+    randomizer, X = randomizers()[which]
+    randomizer.fit(X)
+    report = randomizer.privacy_
+    with PrivacyBudget(1.5 * report.record_epsilon, 1e-4) as budget:
+        first = randomizer.transform(X)
+        assert budget.spent == (report.record_epsilon, report.delta)
+        with pytest.raises(BudgetExceededError):
+            randomizer.transform(X)
+        with pytest.raises(BudgetExceededError):
+            pickle.dumps(randomizer)
+    assert (randomizer.transform(X) != first).any()
+    assert "spends this much again" in str(report)
+    assert report.to_dict()["epsilon"] == report.epsilon
+    assert "<strong>" in report._repr_html_()
+
+
+@every
+def test_parameters_set_later_change_no_noise(which):
+    randomizer, X = randomizers()[which]
+    randomizer.set_params(noise="reproducible", random_state=7)
+    expected = randomizer.fit(X).transform(X)
+    randomizer.fit(X)
+    later = {"epsilon": 1e6, "noise": "secure", "random_state": 8}
+    later |= [{"bounds": (0, 1)}, {"neighbours": 9, "cell": 1}, {"bound": 99.0}][which]
+    report = str(randomizer.privacy_)
+    np.testing.assert_array_equal(randomizer.set_params(**later).transform(X), expected)
+    assert str(randomizer.privacy_) == report
+
+
+@every
+def test_seeds_stay_with_whoever_fitted(which):
+    randomizer, X = randomizers()[which]
+    randomizer.set_params(noise="reproducible", random_state=987_654_321)
+    first = randomizer.fit(X).transform(X)
+    assert "Never for a release" in str(randomizer.privacy_)
+    assert (randomizer.transform(X) != first).any()
+    np.testing.assert_array_equal(randomizer.fit(X).transform(X), first)
+    copy = pickle.loads(pickle.dumps(randomizer.fit(X)))
+    assert copy.random_state is None
+    assert (copy.transform(X) != first).any()
+    with pytest.raises(ValueError, match="random_state"):
+        randomizer.set_params(random_state=None).fit(X)
+
+
+@every
+def test_a_record_is_perturbed_by_itself(which):
+    """With the noise fixed, what comes of a record follows from that record alone."""
+    randomizer, X = randomizers()[which]
+    randomizer.set_params(noise="reproducible", random_state=7)
+    others = np.concatenate([X[:1], np.full_like(X[1:], 255)])
+    first = randomizer.fit(X).transform(X)[0]
+    np.testing.assert_allclose(randomizer.fit(others).transform(others)[0], first)
+    assert len(randomizer.transform(X[:1])) == 1
+
+
+def test_train_and_full():
+    """LDP-Train and LDP-Full differ in the rows that are tested alone."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    y = (X.sum(1) > 0).astype(int)
+    randomizer = LaplaceRandomizer(1000.0, bounds=(-4, 4))
+    train = LogisticRegression().fit(randomizer.fit_transform(X), y)
+    assert train.score(X, y) > 0.9
+    full = make_pipeline(randomizer, LogisticRegression()).fit(X, y)
+    assert full.score(X, y) > 0.9
+
+
+def test_names_and_containers_of_scikit_learn():
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": [True, False]}, index=["u", "v"])
+    randomizer = LaplaceRandomizer(bounds=(0, 3)).fit(frame)
+    assert randomizer.get_feature_names_out().tolist() == ["a", "b"]
+    out = randomizer.transform(frame[["b", "a"]])
+    assert out.columns.tolist() == ["a", "b"]
+    assert out.index.tolist() == ["u", "v"]
+    assert isinstance(randomizer.transform(frame.to_numpy(float)), np.ndarray)
+    framed = randomizer.set_output(transform="pandas").transform(frame)
+    assert framed.dtypes.tolist() == frame.dtypes.tolist()
+    with pytest.raises(ValueError, match="other columns"):
+        randomizer.transform(frame[["a"]])
+
+
+@pytest.mark.parametrize(
+    ("frame", "named"),
+    [
+        ({"a": [1.0], "free": ["x"]}, "levels of column 'free'"),
+        ({"a": [1.0], "open": [2.0]}, "bounds of column 'open'"),
+        ({"a": [1.0], "when": pd.to_datetime(["2020-01-01"])}, "column 'when'"),
+    ],
+)
+def test_what_is_not_public_is_named(frame, named):
+    schema = Schema([Column("a", "continuous", lower=0, upper=1)])
+    with pytest.raises(ValueError, match=named):
+        LaplaceRandomizer(schema=schema).fit(pd.DataFrame(frame))
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"epsilon": 0.0}, {"epsilon": None}, {"epsilon": math.inf},
+        {"epsilon": math.nan}, {"epsilon": True}, {"bounds": (1, 0)}, {"bounds": (0,)},
+        {"bounds": (0, math.inf)}, {"bounds": 3}, {"shares": "all"},
+        {"shares": {"x0": 0.0}}, {"shares": {"y": 1.0}}, {"clamp": 2},
+        {"noise": "fresh"}, {"schema": "none"}, {"epsilon": 1e-12},
+    ],
+)  # fmt: skip
+def test_parameters_out_of_range_are_refused(parameters):
+    given = {"bounds": (0.0, 1.0), **parameters}
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        LaplaceRandomizer(**given).fit(np.zeros((2, 2)))
+    assert test_fuzz.raised_by_us(caught.value)
+
+
+# Hostile tables -----------------------------------------------------------------------
+
+PUBLIC = [
+    {"lower": -1e308, "upper": 1e308}, {"lower": 0, "upper": 0},
+    {"lower": 0, "upper": 5e-324}, {"lower": -(2**62), "upper": 2**62},
+    {"lower": -3, "upper": 3}, {"lower": -3, "upper": 3, "nullable": True},
+]  # fmt: skip
+
+
+def stated(data, frame):
+    """Return public facts on every column that a dtype leaves open."""
+    columns = []
+    for column in Schema.from_dtypes(frame).columns:
+        facts = {"kind": column.kind}
+        if column.kind == "datetime":
+            facts |= {"lower": "1990-01-01", "upper": "2030-01-01"}
+        elif column.numeric:
+            facts |= data.draw(st.sampled_from(PUBLIC))
+        elif column.levels is None:
+            facts["levels"] = data.draw(st.sampled_from([("a",), ("", "a", "1")]))
+        else:
+            continue
+        columns.append(Column(column.name, **facts))
+    return Schema(columns)
+
+
+def outcome(randomizer, frame):
+    """Return what can be seen of a transform, or raise what must not happen."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return randomizer.fit(frame).transform(frame)
+        except (ValueError, TypeError) as error:
+            if not test_fuzz.raised_by_us(error):
+                raise
+            return f"{type(error).__name__}: {error}"
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@given(st.data())
+def test_hostile_tables_are_perturbed_row_by_row(data):
+    rows = data.draw(test_fuzz.tables())
+    n = len(rows) // 2
+    one, other = rows.iloc[:n], rows.iloc[[0, *range(len(rows) - 1, n, -1)][:n]]
+    try:
+        schema = stated(data, rows)
+    except (ValueError, TypeError):
+        schema = None
+    clamp, epsilon = data.draw(st.booleans()), data.draw(st.sampled_from([0.01, 1, 50]))
+    randomizer = LaplaceRandomizer(
+        epsilon, schema=schema, clamp=clamp, noise="reproducible", random_state=1
+    )
+    a, b = outcome(randomizer, one), outcome(randomizer, other)
+    if isinstance(a, str) or isinstance(b, str):
+        assert a == b
+        return
+    assert a.index.equals(one.index)
+    assert list(map(type, a.columns)) == list(map(type, rows.columns))
+    pd.testing.assert_frame_equal(
+        a.iloc[:1].reset_index(drop=True), b.iloc[:1].reset_index(drop=True)
+    )
