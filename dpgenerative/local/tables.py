@@ -95,7 +95,7 @@ class Line:
             blind = rng.integers(0, n + 1, len(places))
             places = np.where(missing, blind, places)
             missing = respond_missing(missing, self.epsilon, MISSING_SHARE, rng)
-        places += laplace_noise(places.shape, self.value_epsilon, n, rng)
+        places = places + laplace_noise(places.shape, self.value_epsilon, n, rng)
         return self._written(np.clip(places, 0, n) if clamp else places, missing, clamp)
 
     def _written(self, places: np.ndarray, missing: np.ndarray, clamp: bool) -> Any:

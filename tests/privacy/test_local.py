@@ -297,12 +297,13 @@ def test_the_features_of_a_record_add_up(share, monkeypatch):
         assert told["c"] == pytest.approx(told["b"] / 2)
 
 
-def test_equal_features_add_up(monkeypatch):
+def test_equal_features_add_up():
     asked = []
-    monkeypatch.setattr(
-        tables, "laplace_noise", lambda shape, *given: asked.append(given) or 0
-    )
-    LaplaceRandomizer(2.0, bounds=(0, 1)).fit_transform(np.zeros((1, 5)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            tables, "laplace_noise", lambda shape, *given: asked.append(given) or 0
+        )
+        LaplaceRandomizer(2.0, bounds=(0, 1)).fit_transform(np.zeros((1, 5)))
     # Of two rows that are apart in all features, by the ratio of all together.
     assert math.fsum(epsilon for epsilon, *_ in asked) <= 2.0 * exactly
 
