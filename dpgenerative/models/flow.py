@@ -55,7 +55,8 @@ class AnchoredBlock(Cells):
         before = torch.ones(d, d, dtype=torch.bool).tril(-1)
         takes_part = torch.tensor([f.ordered or not ordered_only for f in facts])
         linked = takes_part[group].nonzero()[:, 0]
-        self.register_buffer("linked", linked, persistent=False)
+        if ordered_only:  # no tensor of files without it
+            self.register_buffer("linked", linked, persistent=False)
         self.skip = MaskedLinear(group[linked], group[linked], before)
         self.ordered_only = ordered_only
         self.hidden_units = hidden_units

@@ -83,6 +83,8 @@ def _settings(
     settings = synthesizer._recipe.settings(facts, scale)
     plain = network.plain
     settings.update({k: plain[k] for k in settings if k in plain})
+    if "ordered_only" in settings:  # no rule of that time left columns out
+        settings["ordered_only"] = False
     for hidden in ("encoder.hidden.bias", "splines.hidden.bias"):
         if hidden in tensors:
             settings["hidden_units"] = len(tensors[hidden])
