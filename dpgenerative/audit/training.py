@@ -148,7 +148,7 @@ class _Rows:
 
 _UNCHANGED = (
     "rules", "anchored", "reach", "has_batch_term", "n_bins", "latent_share",
-    "table_share", "clipping_norm", "batch_term",
+    "table_share", "moment_share", "clipping_norm", "batch_term",
 )  # fmt: skip
 """What canaries leave to the recipe that they are planted in."""
 

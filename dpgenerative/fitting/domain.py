@@ -1,7 +1,8 @@
 """What is public of the rows before a fit, and the encoding that a fit releases.
 
 Formal guarantee: `TableDomain.release` is the only part that reads rows, by
-`TableTransformer.fit`; an array's encoding depends on nothing but what was stated.
+`TableTransformer.fit`; an array's encoding depends on nothing but what was stated,
+and `LabelledDomain.release` reads rows by `privacy.moments` alone.
 """
 
 from collections.abc import Hashable, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 
+from dpgenerative.encoding import classes
 from dpgenerative.encoding.increments import learned_columns
 from dpgenerative.encoding.marginals import has_open_keys
 from dpgenerative.encoding.pixels import Pixels
@@ -123,3 +125,32 @@ class ArrayDomain(Domain):
     ) -> Pixels:
         """Return the way to [0, 1] and back, which is public."""
         return self.pixels
+
+
+@dataclass(frozen=True)
+class LabelledDomain(ArrayDomain):
+    """Arrays of one shape and range, and of stated classes.
+
+    Attributes
+    ----------
+    n_classes : int
+    latent_dim : int or None
+        Number of components, where it is stated.
+    """
+
+    n_classes: int
+    latent_dim: int | None
+
+    def release(
+        self,
+        rows: Any,
+        plan: PrivacyPlan,
+        n_bins: int,
+        anchored: bool,
+        mechanisms: Mechanisms,
+    ) -> classes.LabelledPixels:
+        """Release the moments of every class; return the encoding, which holds them."""
+        found = classes.release_gaussians(
+            rows, self.n_classes, self.latent_dim, plan, mechanisms
+        )
+        return classes.LabelledPixels(**vars(self.pixels), gaussians=found)

@@ -297,6 +297,7 @@ class PrivateFit:
             estimates_norm=parameters.max_grad_norm == "median" and n_steps > 0,
             prior_budget=latents,
             table_budget=recipe.table_share(scale, 1 - marginals - latents),
+            moment_budget=recipe.moment_share(scale),
         )
 
     def objective(self, model: Any, transformer: Any, rows: Any) -> Objective:

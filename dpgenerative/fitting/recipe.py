@@ -126,6 +126,13 @@ class ModelRecipe(BaseEstimator, ABC):
         """
         return 0.0
 
+    def moment_share(self, scale: Scale) -> float:
+        """Return the share of the budget for the moments of labelled arrays.
+
+        Where it is not 0, the domain must release what the plan calls "moments".
+        """
+        return 0.0
+
     def build(self, facts: Any, scale: Scale, generator: torch.Generator) -> Any:
         """Return the model before training, on the CPU.
 

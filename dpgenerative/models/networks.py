@@ -56,7 +56,7 @@ _SLOPE = 0.2
 """Slope of the leaky rectifiers below zero."""
 
 
-def _posterior(numbers: Tensor) -> tuple[Tensor, Tensor]:
+def posterior(numbers: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean and bounded log-variance, both (n, k), of the encoder's (n, 2 k)."""
     mean, raw = numbers.chunk(2, dim=1)
     return mean, LOG_VARIANCE_BOUND * (raw / LOG_VARIANCE_BOUND).tanh()
@@ -94,7 +94,7 @@ class Encoder(nn.Module):
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and log-variance, both (n, k)."""
         hidden = self.gain * self.hidden(self.scale * features).tanh()
-        return _posterior(self.output(hidden))
+        return posterior(self.output(hidden))
 
 
 class Decoder(nn.Module):
@@ -170,7 +170,7 @@ class ConvEncoder(nn.Module):
         images = F.pad(images, self.margins)
         for layer in self.convolutions:
             images = _activated(layer(images))
-        return _posterior(self.output(images.flatten(1)))
+        return posterior(self.output(images.flatten(1)))
 
 
 class ConvDecoder(nn.Module):
@@ -365,7 +365,7 @@ class SeriesEncoder(nn.Module):
         if self.lengths_vary:
             x, present = x[..., :-1], x[..., -1:]
         states = self.lstm(FEATURE_GAIN * (2 * x - 1)) * present
-        return _posterior(self.output(states.sum(1) / present.sum(1)))
+        return posterior(self.output(states.sum(1) / present.sum(1)))
 
 
 class SeriesDecoder(nn.Module):

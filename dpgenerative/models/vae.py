@@ -118,10 +118,14 @@ class Autoencoder(nn.Module):
         distribution that `sample` draws from.
         """
         latents = self.latents(rows, noise)
-        log_prior = self.latent_distribution.log_prob(latents.draws)
+        log_prior = self._log_latents(rows, latents.draws)
         weights = self._log_decoded(rows, latents.draws) + log_prior
         weights = weights - latents.log_posterior()
         return torch.logsumexp(weights, 1) - math.log(noise.shape[1])
+
+    def _log_latents(self, rows: Tensor, z: Tensor) -> Tensor:
+        """Return the log-density of the latents of every row and draw, (n, L)."""
+        return self.latent_distribution.log_prob(z)
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         """Draw n records."""

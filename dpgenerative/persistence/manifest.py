@@ -29,6 +29,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from dpgenerative._files import AnyPath, atomic_write
+from dpgenerative.encoding.classes import ClassGaussians, LabelledPixels
 from dpgenerative.encoding.codecs import IntervalCodec, LevelCodec
 from dpgenerative.encoding.increments import Increment
 from dpgenerative.encoding.pixels import Pixels
@@ -60,6 +61,7 @@ _RECORDS = (
     PrivacyPlan, PrivacyReport, priors.NormalPrior, priors.SparsePrior,
     priors.MixturePrior, priors.GaussianPrior, priors.GaussianMixture, Pixels,
     Series, *constraints.KINDS.values(), Optimizer, BatchTerm, Sparsified, TableFactor,
+    ClassGaussians, LabelledPixels,
 )  # fmt: skip
 RECORDS: dict[str, type] = {cls.__name__: cls for cls in _RECORDS}
 """Dataclasses that a file may hold, `storable` ones added."""

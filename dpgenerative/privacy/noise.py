@@ -74,8 +74,8 @@ class Mechanisms:
         values : ndarray
         std : float
         release : str
-            What the plan calls it: "marginals", "norm", "latents", "tables"; in a
-            search, "score".
+            What the plan calls it: "marginals", "norm", "latents", "tables",
+            "moments"; in a search, "score".
         sensitivity : float
             How far one row can move the values, in the Euclidean norm.
         """

@@ -80,6 +80,9 @@ class PrivacyPlan:
     table_multiplier : float, default=inf
         Noise multiplier of counted tables and their scores together; inf if there are
         none.
+    moment_multiplier : float, default=inf
+        Noise multiplier of the moments of labelled arrays together; inf if none are
+        released.
     rows_per_unit : int, default=1
         Number k of rows that one person has at most. What holds for one row holds for
         a person by group privacy (`group_privacy`).
@@ -103,6 +106,7 @@ class PrivacyPlan:
     rows_per_unit: int = 1
     mean_trials: float = 0.0
     table_multiplier: float = math.inf
+    moment_multiplier: float = math.inf
 
     @property
     def guarantee(self) -> tuple[float, float]:
@@ -127,6 +131,7 @@ class PrivacyPlan:
             self.norm_multiplier,
             self.prior_multiplier,
             self.table_multiplier,
+            self.moment_multiplier,
         )
         if not self.n_steps:
             return tuple(fixed)
@@ -202,6 +207,7 @@ class PrivacyPlan:
             "norm": _same(ledger.total("norm"), self.norm_multiplier**-2),
             "latents": _same(ledger.total("latents"), self.prior_multiplier**-2),
             "tables": within(ledger.total("tables"), self.table_multiplier**-2),
+            "moments": _same(ledger.total("moments"), self.moment_multiplier**-2),
             "gradients": sum(ledger.steps.values()) == self.n_steps
             and all(
                 rate == self.sampling_rate
@@ -209,7 +215,8 @@ class PrivacyPlan:
                 and divisor == self.batch_size
                 for rate, multiplier, divisor in ledger.steps
             ),
-            "others": set(ledger.losses) <= {"marginals", "norm", "latents", "tables"},
+            "others": set(ledger.losses)
+            <= {"marginals", "norm", "latents", "tables", "moments"},
         }
         refuse_difference(agrees)
 
@@ -323,6 +330,7 @@ def make_plan(
     estimates_norm: bool = False,
     prior_budget: float = 0.0,
     table_budget: float = 0.0,
+    moment_budget: float = 0.0,
     rows_per_unit: int = 1,
     noise_multiplier: float | None = None,
 ) -> PrivacyPlan:
@@ -338,7 +346,8 @@ def make_plan(
     sampling_rate : float
         Probability that a row enters a batch.
     n_steps : int
-        0 for no gradients: one-way marginals then get what gradients would.
+        0 for no gradients: one-way marginals, or moments, then get what gradients
+        would.
     marginal_budget : float in [0, 1)
         Share of the budget that one-way marginals get, in the units in which Gaussian
         releases add up (squared inverse noise multipliers); 0 if none is released.
@@ -350,6 +359,9 @@ def make_plan(
         Share of the budget for the moments of the latents; 0 if none are released.
     table_budget : float in [0, 1), default=0
         Share of the budget for counted tables and their scores; 0 for none.
+    moment_budget : float in [0, 1), default=0
+        Share of the budget for the moments of labelled arrays, which have no marginals;
+        0 if none are released.
     rows_per_unit : int, default=1
         Number k of rows for which (epsilon, delta) is to hold together.
     noise_multiplier : float, optional
@@ -366,16 +378,16 @@ def make_plan(
     InfeasibleBudgetError
         When no noise fits the budget.
     """
+    shares = {
+        "marginal": marginal_budget, "norm": NORM_SHARE if estimates_norm else 0.0,
+        "prior": prior_budget, "table": table_budget, "moment": moment_budget,
+    }  # fmt: skip
     if epsilon is None:
         return PrivacyPlan(
             epsilon=math.inf, delta=delta, count_epsilon=math.inf, n_rows=n_rows,
-            marginal_multiplier=0.0 if marginal_budget else math.inf,
-            threshold_delta=0.0, norm_multiplier=0.0 if estimates_norm else math.inf,
-            noise_multiplier=0.0 if n_steps else math.inf,
-            sampling_rate=sampling_rate, n_steps=n_steps,
-            prior_multiplier=0.0 if prior_budget else math.inf,
-            rows_per_unit=rows_per_unit,
-            table_multiplier=0.0 if table_budget else math.inf,
+            threshold_delta=0.0, noise_multiplier=0.0 if n_steps else math.inf,
+            sampling_rate=sampling_rate, n_steps=n_steps, rows_per_unit=rows_per_unit,
+            **_multipliers_of_shares(0.0, shares),
         )  # fmt: skip
     total = epsilon
     spent = count_epsilon(epsilon, rows_per_unit)
@@ -387,14 +399,12 @@ def make_plan(
     whole = gaussian_multiplier(most, rest_delta)
     if not n_steps:
         whole = gaussian_multiplier(rest * (1 - _SPARED) - _SPARED_LEAST, rest_delta)
-        marginal_budget = (1 - prior_budget - table_budget) * bool(marginal_budget)
-    marginal = _multiplier_of_share(whole, marginal_budget)
-    norm = _multiplier_of_share(whole, NORM_SHARE if estimates_norm else 0.0)
-    prior = _multiplier_of_share(whole, prior_budget)
-    tables = _multiplier_of_share(whole, table_budget)
+        left = 1 - prior_budget - table_budget
+        shares |= {name: left * bool(shares[name]) for name in ("marginal", "moment")}
+    multipliers = _multipliers_of_shares(whole, shares)
     noise = noise_multiplier if n_steps else math.inf
     if noise is None:
-        fixed = _fixed(marginal, norm, prior, tables)
+        fixed = _fixed(*multipliers.values())
         noise = _calibrated(
             fixed, sampling_rate, n_steps, rest, rest_delta, rows_per_unit
         )
@@ -402,8 +412,10 @@ def make_plan(
         spent = count_epsilon(None, 1, noise_multiplier)
         epsilon = rest + spent
     plan = PrivacyPlan(
-        epsilon, delta, spent, n_rows, marginal, threshold_delta, norm, noise,
-        sampling_rate, n_steps, prior, rows_per_unit, table_multiplier=tables,
+        epsilon=epsilon, delta=delta, count_epsilon=spent, n_rows=n_rows,
+        threshold_delta=threshold_delta, noise_multiplier=noise,
+        sampling_rate=sampling_rate, n_steps=n_steps, rows_per_unit=rows_per_unit,
+        **multipliers,
     )  # fmt: skip
     if not stated and plan.spent() > total:
         raise InfeasibleBudgetError(
@@ -470,5 +482,11 @@ def epsilon_of_noise(plan_at: Callable[[float], PrivacyPlan]) -> float:
     return best
 
 
-def _multiplier_of_share(whole: float, share: float) -> float:
-    return whole / math.sqrt(share) if share > 0 else math.inf
+def _multipliers_of_shares(
+    whole: float, shares: Mapping[str, float]
+) -> dict[str, float]:
+    """Return the multipliers of fixed releases, by attribute of a plan."""
+    return {
+        f"{name}_multiplier": whole / math.sqrt(share) if share > 0 else math.inf
+        for name, share in shares.items()
+    }

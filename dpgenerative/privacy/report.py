@@ -133,6 +133,11 @@ class PrivacyReport(Report):
                 "one-way marginals, domains included (Gaussian, noise multiplier "
                 f"{plan.marginal_multiplier:.4g} for all together)"
             )
+        if math.isfinite(plan.moment_multiplier):
+            lines.append(
+                "counts, means and second moments of every class (Gaussian, noise "
+                f"multiplier {plan.moment_multiplier:.4g} for all together)"
+            )
         if plan.threshold_delta:
             lines.append(
                 "unknown levels and frequent values (thresholded, "
@@ -187,7 +192,7 @@ def cautions(plan: PrivacyPlan, n_columns: int) -> tuple[str, ...]:
     """Return what is weak about a budget, by public and released numbers alone."""
     if not plan.private:
         return ()
-    untrained = [] if plan.n_steps else [UNTRAINED]
+    untrained = [] if plan.n_steps or not n_columns else [UNTRAINED]
     return (*_weak_outlook(plan, n_columns), *untrained, *_weak_guarantee(plan))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -20,7 +21,9 @@ from dpgenerative._validation import (
     option,
     refuse,
 )
+from dpgenerative.encoding import classes as labelled
 from dpgenerative.encoding.pixels import (
+    Images,
     Pixels,
     check_range,
     full_range,
@@ -28,9 +31,10 @@ from dpgenerative.encoding.pixels import (
     pixels_of,
 )
 from dpgenerative.encoding.series import Series, is_series, series_dtype
-from dpgenerative.fitting.domain import ArrayDomain, Domain
+from dpgenerative.fitting.domain import ArrayDomain, Domain, LabelledDomain
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Options, Sparsified
 from dpgenerative.fitting.recipe import Rule, Scale
+from dpgenerative.models.classes import ClassVAE
 from dpgenerative.models.networks import (
     WIDTHS,
     Architecture,
@@ -45,12 +49,15 @@ from dpgenerative.models.vae import HEADS, ImageVAE
 from dpgenerative.persistence.manifest import storable
 from dpgenerative.synthesizers.base import Data, Synthesizer, as_seed
 from dpgenerative.synthesizers.latents import (
+    PRIORS,
     AutoencoderRecipe,
     LatentMethods,
     LatentOptions,
 )
 from dpgenerative.tables.schema import Schema
 
+MOMENT_SHARE = 0.5
+"""Share of the budget of the moments of classes, where gradients are taken too."""
 NETWORKS = ("mlp", "conv", "lstm")
 
 
@@ -147,6 +154,47 @@ class ArrayVAERecipe(AutoencoderRecipe):
         )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class ClassVAERecipe(ArrayVAERecipe):
+    """Autoencoder of labelled arrays as a recipe: moments first, gradients if asked."""
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **ArrayVAERecipe.rules,
+        "n_steps": lambda scale: 0,
+    }
+
+    @property
+    def latent_dim(self) -> int | None:
+        """Number of latents, where it is stated."""
+        if not isinstance(self.prior, str):
+            return self.prior.sample(1, torch.Generator()).shape[1]
+        stated = self.architecture.latent_dim
+        return None if stated == "auto" else int(stated)
+
+    def moment_share(self, scale: Scale) -> float:
+        return MOMENT_SHARE
+
+    def latent_share(self, scale: Scale) -> float:
+        return 0.0
+
+    def settings(self, facts: Any, scale: Scale) -> dict[str, Any]:
+        k = len(facts.gaussians.components)
+        return {
+            "hidden_units": self._value("hidden_units", scale),
+            "prior": PRIORS[self.prior](k)
+            if isinstance(self.prior, str)
+            else self.prior,
+            "beta": self._value("beta", scale),
+            "std": self.architecture.std,
+        }
+
+    def make(self, facts: Any, generator: torch.Generator, **settings: Any) -> Any:
+        return ClassVAE(
+            facts.gaussians, image_shape=facts.shape, two_valued=facts.two_valued,
+            generator=generator, **settings,
+        )  # fmt: skip
+
+
 class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
     """Differentially private variational autoencoder for images and series (PriVAE).
 
@@ -193,6 +241,10 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         Least and greatest value of an entry, taken as public. "auto" is (0, 255) for
         uint8 and (0, 1) for all else. Values outside move to the nearest end, missing
         ones to the lower one.
+    classes : sequence of str, int, bool or float, optional
+        Labels that a y can hold, of one type, taken as public; an array of another
+        label is learned as one of no class. A fit then takes y, and starts at released
+        moments of every class (see Notes); `sample` returns labels, too.
     architecture : ArrayArchitecture, optional
         Networks, likelihood, latents and their loss.
     optimizer : {"adam", "adabelief", "sgd"} or Optimizer, optional
@@ -240,6 +292,13 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
     except that entries of two values (bools, or integers of a range of width 1) are
     drawn.
 
+    With `classes`, a fit first releases the number, the mean and the second moments of
+    the arrays of every class. Their principal components, as far as they stand out
+    from the noise, are the latents, of which every class has its own Gaussian; what
+    they leave is texture (:doc:`/images`). By default that is all (``n_steps="auto"``
+    takes no gradients); with `n_steps` it is half of the budget, and gradients train
+    the decoder's hidden layer from there. The likelihood is Gaussian.
+
     References
     ----------
     Takahashi, Takagi, Ono and Komatsu. Differentially Private Variational Autoencoders
@@ -276,6 +335,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         prior: str | Prior = "normal",
         image_shape: Sequence[int] | None = None,
         value_range: Sequence[float] | str = "auto",
+        classes: Sequence[Any] | None = None,
         architecture: ArrayArchitecture | None = None,
         optimizer: str | Optimizer | None = None,
         n_steps: int | str = "auto",
@@ -296,6 +356,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         self.prior = prior
         self.image_shape = image_shape
         self.value_range = value_range
+        self.classes = classes
         self.architecture = architecture
         self.optimizer = optimizer
         self.n_steps = n_steps
@@ -310,37 +371,53 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         tags.input_tags.two_d_array = False
         tags.input_tags.three_d_array = True
         tags.input_tags.allow_nan = True
+        tags.target_tags.required = self.classes is not None
         return tags
 
     # Public methods -------------------------------------------------------------
 
-    def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+    def sample(
+        self, n_samples: int = 1, random_state: Any = None, *, y: Any = None
+    ) -> Any:
         """Draw new arrays, each of which follows the model.
 
         Parameters
         ----------
         n_samples : int, default=1
+            Number of arrays; that of the labels where `y` is given.
         random_state : int, RandomState instance or None, default=None
             None gives fresh arrays at every call; an int the same arrays.
+        y : array-like of shape (n_samples,), optional
+            Labels, where `classes` were fitted: one array is drawn for each.
 
         Returns
         -------
-        ndarray of shape (n_samples, ...)
+        X : ndarray of shape (n_samples, ...)
             In the shape and dtype that were fitted; a list where a list was fitted.
+        y : ndarray of shape (n_samples,)
+            Labels, drawn by the released shares of the classes. Only where `classes`
+            were fitted and none are given.
         """
         check_is_fitted(self)
         count()(self._owner, "n_samples", n_samples)
         cells, _ = self._sampling_streams(random_state)
-        drawn = self._model.sample(int(n_samples), torch_generator(cells))
-        return self._layout.restore(drawn.numpy())
+        generator, n = torch_generator(cells), int(n_samples)
+        if self.classes is None:
+            self._refuse_target(y)
+            return self._layout.restore(self._model.sample(n, generator).numpy())
+        labels = self._model.draw_labels(n, generator) if y is None else self._told(y)
+        X = self._layout.restore(self._model.sample_of(labels, generator).numpy())
+        return X if y is not None else (X, np.array(self._labels)[labels.numpy()])
 
-    def decode(self, Z: Any, random_state: Any = None) -> np.ndarray:
+    def decode(self, Z: Any, random_state: Any = None, *, y: Any = None) -> np.ndarray:
         """Draw one array for every point of the latent space.
 
         Parameters
         ----------
         Z : array-like of shape (n_samples, latent_dim)
         random_state : int, RandomState instance or None, default=None
+        y : array-like of shape (n_samples,), optional
+            Labels, needed where `classes` were fitted.
 
         Returns
         -------
@@ -349,9 +426,12 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         """
         z = self._points(Z)
         cells, _ = np.random.SeedSequence(as_seed(random_state)).spawn(2)
-        return self._layout.restore(
-            self._model.decode(z, torch_generator(cells)).numpy()
-        )
+        if self.classes is None:
+            self._refuse_target(y)
+            drawn = self._model.decode(z, torch_generator(cells))
+        else:
+            drawn = self._model.decode(z, torch_generator(cells), self._told(y, len(z)))
+        return self._layout.restore(drawn.numpy())
 
     def reconstruct(
         self, X: Any, y: Any = None, random_state: Any = None, *, sampled: bool = False
@@ -361,8 +441,8 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         Parameters
         ----------
         X : ndarray of shape (n_samples, ...)
-        y : None
-            Ignored, for scikit-learn.
+        y : array-like of shape (n_samples,), optional
+            Labels, needed where `classes` were fitted.
         random_state : int, RandomState instance or None, default=None
         sampled : bool, default=False
             Decode a draw from every array's posterior in place of its mean.
@@ -372,13 +452,14 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         ndarray of shape (n_samples, ...)
         """
         latents = self._encoded(X, y, random_state, sampled)
-        return self.decode(latents, random_state)
+        return self.decode(latents, random_state, y=y)
 
     # What is read ---------------------------------------------------------------
 
     @property
     def _recipe(self) -> ArrayVAERecipe:
-        return ArrayVAERecipe(
+        kind = ArrayVAERecipe if self.classes is None else ClassVAERecipe
+        return kind(
             ArrayArchitecture.of(self.architecture),
             self.prior,
             BatchTerm.of(self.divergence),
@@ -390,14 +471,67 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         check_range(self._owner, self.value_range)
         if self.image_shape is not None:
             full_shape(self._owner, self.image_shape)
+        if self.classes is not None:
+            self._check_classes()
+
+    def _check_classes(self) -> None:
+        classes: Any = self.classes
+        is_list = isinstance(classes, (list, tuple, range, np.ndarray))
+        kinds = {type(c) for c in self._labels} if is_list else set()
+        is_list = len(kinds) == 1 and kinds <= {str, bool, int, float}
+        if not is_list or len(set(self._labels)) < len(classes):
+            rule = "must be a list of different strings, whole numbers, bools or floats"
+            refuse(self._owner, "classes", rule, classes)
+        networks = ArrayArchitecture.of(self.architecture).networks
+        if networks != "mlp":
+            rule = "must be 'mlp' where classes are stated"
+            refuse(self._owner, "architecture__networks", rule, networks)
+        if self.noise_multiplier is not None and self.n_steps == "auto":
+            rule = "must be stated where classes and noise_multiplier are"
+            refuse(self._owner, "n_steps", rule, self.n_steps)
 
     def _read(self, X: Any, y: Any, public: Any, allow_empty: bool) -> Data:
+        if self.classes is not None:
+            return self._read_labelled(X, y, public)
         self._refuse_target(y)
         pixels = self._pixels(X)
         images = pixels.read(self._owner, X)
         if public is not None:
             public = pixels.read(self._owner, public)
         return Data(images, pixels, Schema([]), ArrayDomain(pixels), public)
+
+    def _read_labelled(self, X: Any, y: Any, public: Any) -> Data:
+        if public is not None or is_series(X):
+            raise ValueError(
+                f"{self._owner} takes neither public rows nor series of different "
+                "length where classes are stated."
+            )
+        pixels = self._pixels(X)
+        images = self._labelled(pixels.read(self._owner, X), y)
+        recipe: Any = self._recipe
+        latent_dim = recipe.latent_dim
+        most = min(math.prod(pixels.shape), labelled.FREQUENCIES)
+        if latent_dim and latent_dim > most:
+            rule = f"must be at most {most} for these arrays and classes"
+            refuse(self._owner, "architecture__latent_dim", rule, latent_dim)
+        domain = LabelledDomain(pixels, len(self._labels), latent_dim)
+        return Data(images, pixels, Schema([]), domain)
+
+    @property
+    def _labels(self) -> list[Any]:
+        """The classes as plain values."""
+        return np.array(self.classes).tolist()
+
+    def _labelled(self, images: Images, y: Any) -> labelled.LabelledImages:
+        labels = labelled.codes(self._owner, y, self._labels, len(images))
+        return labelled.LabelledImages(images.pixels, images.values, labels)
+
+    def _told(self, y: Any, n: int | None = None) -> Tensor:
+        """Return places in the list of classes; raise ValueError for other labels."""
+        places = labelled.codes(self._owner, y, self._labels, n)
+        if (places < 0).any():
+            raise ValueError(f"{self._owner} knows the classes {self._labels}.")
+        return torch.from_numpy(places)
 
     def _pixels(self, X: Any) -> Pixels:
         """Return what is public of arrays, or of a list of series."""
@@ -419,15 +553,20 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         return ArrayDomain(Pixels(shape, shape, 0.0, 1.0, np.dtype(float), False))
 
     def _joined(self, X: Any, y: Any) -> Any:
+        images = self._transformer.read(self._owner, X)
+        if self.classes is not None:
+            return self._labelled(images, y)
         self._refuse_target(y)
-        return self._transformer.read(self._owner, X)
+        return images
 
     def _refuse_target(self, y: Any) -> None:
         if y is not None:
             raise ValueError(
-                f"{self._owner} takes no y. Where labels are public, fit one "
-                "synthesizer to the arrays of each label."
+                f"{self._owner} takes y only where the list of labels is stated, as "
+                "it is public: classes=[...]."
             )
 
     def _public_facts(self, schema: Schema) -> tuple[str, ...]:
-        return ("shape, dtype and range of the pixels; constructor parameters",)
+        labels = "" if self.classes is None else "classes, and "
+        facts = "shape, dtype and range of the pixels; constructor parameters"
+        return (labels + facts,)

@@ -1,0 +1,136 @@
+"""Moments of labelled arrays: counts, means and second moments of every class.
+
+An array comes as its coefficients q in an orthonormal basis, measured from the middle
+of the range, so that its norm is at most R, which is public.
+
+Formal guarantee: the first release sums, by class, ``(1, q / R)``, and over all classes
+``|q|^2 / R^2``. A row is in one class at most and moves this by sqrt(3): three parts of
+norm at most 1. The second sums, by class, the second moments of ``r = (q - m) / s``,
+cut to norm 1: all products among the first d coefficients, those of two different ones
+once and times sqrt(2), and the squares of the others. Their norm is at most ``|r|^2 <=
+1``: that is how far a row moves them. What is not finite counts as 0. The centre m of
+a class and the scale s are made of the first release, and the noise of both is fixed
+before it, so that they compose as Gaussian mechanisms of adaptively chosen sums do.
+"""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.plan import PrivacyPlan
+
+MEAN_SHARE = 0.15
+"""Share of the moments' budget that counts and means get."""
+MEAN_SENSITIVITY = math.sqrt(3)
+
+Chunks = Iterable[tuple[np.ndarray, np.ndarray]]
+"""Coefficients (n, D) of some rows, and their classes (n,), -1 for none."""
+
+
+def multipliers(plan: PrivacyPlan) -> tuple[float, float]:
+    """Return the noise multipliers of counts and means, and of second moments."""
+    z = plan.moment_multiplier
+    return z / math.sqrt(MEAN_SHARE), z / math.sqrt(1 - MEAN_SHARE)
+
+
+def release_means(
+    chunks: Chunks,
+    shape: tuple[int, int],
+    radius: float,
+    plan: PrivacyPlan,
+    mechanisms: Mechanisms,
+) -> tuple[np.ndarray, float, float]:
+    """Release counts and sums by class, and the sum of squares of all.
+
+    Parameters
+    ----------
+    chunks : iterable
+        All rows; private.
+    shape : tuple of int
+        Number of classes, and of coefficients.
+    radius : float
+        R.
+    plan : PrivacyPlan
+    mechanisms : Mechanisms
+
+    Returns
+    -------
+    sums : ndarray of shape (n_classes, 1 + n_coefficients)
+        Of ``(1, q / R)``.
+    squares : float
+        Sum of ``|q|^2 / R^2``.
+    std : float
+        Standard deviation of the noise of each of them.
+    """
+    n_classes, width = shape
+    sums, squares = np.zeros((n_classes, 1 + width)), 0.0
+    for q, labels in chunks:
+        q = _cut(q / radius)
+        member = (labels[:, None] == np.arange(n_classes)).astype(float)
+        sums[:, 0] += member.sum(0)
+        sums[:, 1:] += member.T @ q
+        squares += float(np.square(q).sum(1) @ member.sum(1))
+    std = multipliers(plan)[0] * MEAN_SENSITIVITY
+    values = np.append(sums, squares)
+    noisy = mechanisms.gaussian(
+        values, std, release="moments", sensitivity=MEAN_SENSITIVITY
+    )
+    return noisy[:-1].reshape(sums.shape), float(noisy[-1]), std
+
+
+def release_seconds(
+    chunks: Chunks,
+    centres: np.ndarray,
+    scale: float,
+    d: int,
+    plan: PrivacyPlan,
+    mechanisms: Mechanisms,
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Release second moments by class, about centres that are released.
+
+    Parameters
+    ----------
+    chunks : iterable
+        All rows; private.
+    centres : ndarray of shape (n_classes, n_coefficients)
+    scale : float
+        Distance from the centre to which rows are cut.
+    d : int
+        Number of coefficients of which products are summed.
+    plan : PrivacyPlan
+    mechanisms : Mechanisms
+
+    Returns
+    -------
+    products : ndarray of shape (n_classes, d, d)
+        Symmetric.
+    squares : ndarray of shape (n_classes, n_coefficients - d)
+        Of the other coefficients.
+    std : float
+        Standard deviation of the noise of a square; of a product, that over sqrt(2).
+    """
+    n_classes, width = centres.shape
+    products = np.zeros((n_classes, d, d))
+    squares = np.zeros((n_classes, width - d))
+    for q, labels in chunks:
+        for k, centre in enumerate(centres):
+            r = _cut((q[labels == k] - centre) / scale)
+            products[k] += r[:, :d].T @ r[:, :d]
+            squares[k] += np.square(r[:, d:]).sum(0)
+    i, j = np.tril_indices(d)
+    weights = np.where(i == j, 1.0, math.sqrt(2))
+    std = multipliers(plan)[1]
+    values = np.concatenate([products[:, i, j] * weights, squares], 1)
+    noisy = mechanisms.gaussian(values, std, release="moments", sensitivity=1.0)
+    products[:, i, j] = products[:, j, i] = noisy[:, : len(i)] / weights
+    return products, noisy[:, len(i) :], std
+
+
+def _cut(x: np.ndarray) -> np.ndarray:
+    """Return rows cut to norm 1; zero where one is not finite."""
+    with np.errstate(all="ignore"):
+        norm = np.linalg.norm(x, axis=1, keepdims=True)
+        inside: np.ndarray = np.where(np.isfinite(norm), x / np.maximum(norm, 1), 0.0)
+    return inside
