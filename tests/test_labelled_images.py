@@ -106,7 +106,7 @@ def test_latents_are_there_and_back():
     z = synthesizer.encode(x, y)
     assert z.shape == (600, synthesizer._model.latent_dim)
     # Whitened over the classes.
-    assert np.square(z[:, 0]).mean() == pytest.approx(1, abs=0.3)
+    assert np.square(z[:, 0]).mean() == pytest.approx(1, abs=0.4)
     again = synthesizer.reconstruct(x, y)
     assert np.abs(again - x).mean() < 0.03
     assert np.array_equal(synthesizer.decode(z, y=y), again)
@@ -137,10 +137,13 @@ def test_an_encoder_is_the_posterior_of_the_linear_model():
 
 def test_gradients_train_from_the_moments():
     x, y = labelled(2000)
-    start = fitted(x, y)
-    params = {"n_steps": 150, "batch_size": 256, "architecture__hidden_units": 16}
+    start = fitted(x, y, architecture__std=0.03)
+    params = {
+        "n_steps": 300, "batch_size": 256, "architecture__hidden_units": 16,
+        "architecture__std": 0.03,
+    }  # fmt: skip
     trained = fitted(x, y, **params)
-    assert trained.n_steps_ == 150
+    assert trained.n_steps_ == 300
     test, truth = labelled(300, seed=1)
     assert trained.score(test, truth) > start.score(test, truth) + 1
     private = fitted(x, y, **{**params, "n_steps": 5, "epsilon": 2.0})

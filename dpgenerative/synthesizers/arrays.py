@@ -479,6 +479,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         is_list = isinstance(classes, (list, tuple, range, np.ndarray))
         kinds = {type(c) for c in self._labels} if is_list else set()
         is_list = len(kinds) == 1 and kinds <= {str, bool, int, float}
+        is_list = is_list and self._labels == list(classes)
         if not is_list or len(set(self._labels)) < len(classes):
             rule = "must be a list of different strings, whole numbers, bools or floats"
             refuse(self._owner, "classes", rule, classes)

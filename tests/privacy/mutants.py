@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from dpgenerative import (
     VAEPerturber,
 )
 from dpgenerative._random import SecureGenerator, Streams
+from dpgenerative.encoding import classes
 from dpgenerative.encoding.marginals import MarginalRelease
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting import fit, loop, workload
@@ -40,6 +42,7 @@ from dpgenerative.privacy import (
     accounting,
     clipping,
     latents,
+    moments,
     plan,
     steps,
     tables,
@@ -58,6 +61,7 @@ from tests.privacy import (
     test_aggregation,
     test_ledger,
     test_local,
+    test_moments,
     test_noise,
     test_noise_multiplier,
     test_replay,
@@ -671,6 +675,58 @@ def row_in_all_cells(patch):
     )
 
 
+# Labelled arrays ------------------------------------------------------------------
+
+
+def moments_of_arrays_that_are_not_cut(patch):
+    patch.setattr(moments, "_cut", lambda x: np.nan_to_num(x, nan=0.0))
+
+
+def second_moments_unpaid(patch):
+    patch.setattr(moments, "multipliers", lambda plan: (plan.moment_multiplier,) * 2)
+
+
+def products_counted_twice(patch):
+    twice = SimpleNamespace(sqrt=lambda x: 2.0 if x == 2 else math.sqrt(x))
+    patch.setattr(moments, "math", twice)
+
+
+def labels_outside_in_the_last_class(patch):
+    whole = moments.release_means
+    patch.setattr(
+        moments,
+        "release_means",
+        lambda chunks, shape, *rest: whole(
+            [(q, labels % shape[0]) for q, labels in chunks], shape, *rest
+        ),
+    )
+
+
+def centres_by_exact_means(patch):
+    whole = moments.release_means
+
+    def exact(chunks, shape, radius, plan, mechanisms):
+        chunks = list(chunks)
+        whole(chunks, shape, radius, plan, mechanisms)
+        free = Mechanisms(SecureGenerator(), None)
+        free_plan = dataclasses.replace(plan, moment_multiplier=0.0)
+        found = whole(chunks, shape, radius, free_plan, free)
+        return *found[:2], moments.multipliers(plan)[0] * moments.MEAN_SENSITIVITY
+
+    patch.setattr(classes.moments, "release_means", exact)
+
+
+def scale_by_the_largest_row(patch):
+    whole = moments.release_seconds
+
+    def largest(chunks, centres, scale, *rest):
+        chunks = list(chunks)
+        sizes = [np.linalg.norm(q, axis=1).max(initial=0) for q, _ in chunks]
+        return whole(chunks, centres, max([0.1, *sizes]), *rest)
+
+    patch.setattr(moments, "release_seconds", largest)
+
+
 # Counted tables -------------------------------------------------------------------
 
 
@@ -965,6 +1021,8 @@ PAID_FOR = test_noise_multiplier.test_other_releases_are_paid_for_in_their_share
 ADDS_UP = test_accounting.test_the_plan_adds_up
 TERM_WISE = test_aggregation.test_the_term_wise_bound_is_reached
 AUTOMATIC = partial(test_ledger.test_a_fit_releases_what_was_planned, "automatic norm")
+ONE_ARRAY = test_moments.test_one_row_moves_moments_no_further_than_stated
+ARRAYS = test_moments.test_a_row_leaves_no_trace_but_in_what_is_released
 ONE_SCORE = test_tables.test_one_row_moves_every_score_by_one_at_most
 CHOSEN = test_tables.test_one_row_moves_what_is_counted_of_chosen_tables_by_one
 EXPECTED = test_tables.test_what_is_compared_depends_on_released_numbers_alone
@@ -1259,6 +1317,36 @@ MUTANTS = (
         partial(
             test_sensitivity.test_one_row_moves_the_histogram_of_norms_by_one, "usual"
         ),
+    ),
+    Mutant(
+        "moments of arrays that are not cut",
+        moments_of_arrays_that_are_not_cut,
+        partial(ONE_ARRAY, "seconds", "one of the first", 0, 40),
+    ),
+    Mutant(
+        "second moments that cost nothing",
+        second_moments_unpaid,
+        test_moments.test_both_releases_cost_what_the_plan_says,
+    ),
+    Mutant(
+        "products of coefficients counted twice",
+        products_counted_twice,
+        partial(ONE_ARRAY, "seconds", "two of the first", 0, 40),
+    ),
+    Mutant(
+        "arrays of unknown labels in the last class",
+        labels_outside_in_the_last_class,
+        partial(ONE_ARRAY, "means", "usual", -1, 40),
+    ),
+    Mutant(
+        "classes about their exact means",
+        centres_by_exact_means,
+        partial(ARRAYS, "unrelated", {}),
+    ),
+    Mutant(
+        "a scale of distances from the largest one",
+        scale_by_the_largest_row,
+        partial(ARRAYS, "unrelated", {}),
     ),
     Mutant(
         "scores of tables that cost nothing",
