@@ -294,6 +294,8 @@ def test_what_does_not_fit_is_refused():
         synthesizer.fit(x, y, public=(x, y))
     with pytest.raises(ValueError, match="neither public rows"):
         synthesizer.fit(list(x), y)
+    with pytest.raises(ValueError, match="'n_steps'"):
+        DPArrayVAESynthesizer(noise_multiplier=1.0, classes=CLASSES).fit(x, y)
 
 
 def test_priors_and_widths_are_taken():
