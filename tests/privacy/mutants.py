@@ -29,7 +29,6 @@ from dpgenerative import (
     VAEPerturber,
 )
 from dpgenerative._random import SecureGenerator, Streams
-from dpgenerative.encoding import classes
 from dpgenerative.encoding.marginals import MarginalRelease
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting import fit, loop, workload
@@ -702,29 +701,25 @@ def labels_outside_in_the_last_class(patch):
     )
 
 
-def centres_by_exact_means(patch):
+def means_beside_exact_ones(patch, chosen):
     whole = moments.release_means
 
-    def exact(chunks, shape, radius, plan, mechanisms):
+    def released(chunks, shape, radius, plan, mechanisms):
         chunks = list(chunks)
-        whole(chunks, shape, radius, plan, mechanisms)
+        noisy = whole(chunks, shape, radius, plan, mechanisms)
         free = Mechanisms(SecureGenerator(), None)
         free_plan = dataclasses.replace(plan, moment_multiplier=0.0)
-        found = whole(chunks, shape, radius, free_plan, free)
-        return *found[:2], moments.multipliers(plan)[0] * moments.MEAN_SENSITIVITY
+        return chosen(noisy, whole(chunks, shape, radius, free_plan, free))
 
-    patch.setattr(classes.moments, "release_means", exact)
+    patch.setattr(moments, "release_means", released)
 
 
-def scale_by_the_largest_row(patch):
-    whole = moments.release_seconds
+def centres_by_exact_means(patch):
+    means_beside_exact_ones(patch, lambda noisy, exact: (exact[0], *noisy[1:]))
 
-    def largest(chunks, centres, scale, *rest):
-        chunks = list(chunks)
-        sizes = [np.linalg.norm(q, axis=1).max(initial=0) for q, _ in chunks]
-        return whole(chunks, centres, max([0.1, *sizes]), *rest)
 
-    patch.setattr(moments, "release_seconds", largest)
+def scale_by_exact_squares(patch):
+    means_beside_exact_ones(patch, lambda noisy, exact: (noisy[0], exact[1], noisy[2]))
 
 
 # Counted tables -------------------------------------------------------------------
@@ -1344,8 +1339,8 @@ MUTANTS = (
         partial(ARRAYS, "unrelated", {}),
     ),
     Mutant(
-        "a scale of distances from the largest one",
-        scale_by_the_largest_row,
+        "a scale of distances by exact squares",
+        scale_by_exact_squares,
         partial(ARRAYS, "unrelated", {}),
     ),
     Mutant(
