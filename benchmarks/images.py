@@ -203,7 +203,8 @@ def main() -> None:
             with path.open("a") as file:
                 file.write(json.dumps(record) + "\n")
             print(words(epsilon), seed, f"{score:.4f}", flush=True)
-    draw(panels)
+    if len(panels) > 2:
+        draw(panels)
     records = [json.loads(line) for line in path.read_text().splitlines()]
     (RESULTS / "images.md").write_text(table(records))
 
