@@ -44,6 +44,7 @@ EXAMPLES = [
     "conditional.py",
     "domains.py",
     "attack.py",
+    "privacy_budget.py",
     "pipeline.py",
     "grid_search.py",
     "images.py",

@@ -105,3 +105,14 @@ def test_attack(tmp_path):
     assert plain > 0.75
     assert private < cap + 0.1
     assert "1 shown" in printed
+
+
+def test_privacy_budget(tmp_path):
+    printed = run("privacy_budget.py", tmp_path)
+    line = r"^{} +\S+ +(\S+) +(\S+) +\S+ +(\S+)$"
+    rows = re.findall(line.format("(?:no privacy|central|)"), printed, re.MULTILINE)
+    assert len(rows) == 5, printed
+    plain, *private = [[float(cell) for cell in row[:2]] for row in rows]
+    assert plain[0] > 0.8
+    assert plain[1] > max(attack for _, attack in private)
+    assert (tmp_path / "privacy_budget.png").stat().st_size > 10_000
