@@ -46,8 +46,7 @@ def _learner_has(name: str) -> Callable[[Any], bool]:
         if learner is None:
             chosen = getattr(estimator, estimator._learner_name)
             learner = estimator._boosting() if chosen is None else chosen
-        getattr(learner, name)
-        return True
+        return hasattr(learner, name)
 
     return check
 

@@ -238,49 +238,47 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return the score of the best estimator, without noise: it is not private."""
-        check_is_fitted(self)
-        return float(self.best_estimator_.score(X, y))
+        return float(self._best.score(X, y))
 
     @available_if(_best_has("sample"))
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
         """Draw new rows from the best estimator."""
-        check_is_fitted(self)
-        return self.best_estimator_.sample(n_samples, random_state)
+        return self._best.sample(n_samples, random_state)
 
     @available_if(_best_has("predict"))
     def predict(self, X: Any) -> np.ndarray:
         """Predict with the best estimator."""
-        check_is_fitted(self)
-        return self.best_estimator_.predict(X)
+        return self._best.predict(X)
 
     @available_if(_best_has("predict_proba"))
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the best estimator's probabilities of classes."""
-        check_is_fitted(self)
-        return self.best_estimator_.predict_proba(X)
+        return self._best.predict_proba(X)
 
     @available_if(_best_has("decision_function"))
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the best estimator's decision values."""
-        check_is_fitted(self)
-        return self.best_estimator_.decision_function(X)
+        return self._best.decision_function(X)
 
     @property
     def classes_(self) -> np.ndarray:
         """Labels of the best estimator, where it is a classifier."""
-        check_is_fitted(self)
-        return self.best_estimator_.classes_
+        return self._best.classes_
 
     @property
     def privacy_(self) -> PrivacyReport:
         """What the search released."""
-        check_is_fitted(self)
-        return self.best_estimator_.privacy_
+        return self._best.privacy_
 
     def __sklearn_tags__(self) -> Any:
         tags = get_tags(self.estimator)
         tags.non_deterministic = True
         return tags
+
+    @property
+    def _best(self) -> Any:
+        check_is_fitted(self)
+        return self.best_estimator_
 
     # Steps of a fit -------------------------------------------------------------
 
