@@ -279,6 +279,18 @@ def test_real_synthesizers_run():
     assert found.loc[1:, "ssim"].between(-0.2, 0.5).all()
 
 
+def test_arrays_go_with_their_labels_where_classes_are_stated():
+    images = np.zeros((240, 8, 8), dtype=np.uint8)
+    y = np.arange(240) % 2
+    images[:, 2:6, 2:6] = 90 * (1 + y[:, None, None])
+    images += np.random.default_rng(0).integers(0, 40, images.shape).astype(np.uint8)
+    vae = DPArrayVAESynthesizer(classes=[1, 0])
+    options = {"n_draws": 2, "seeds": (0,), "epsilons": [20.0]}
+    found = privacy_utility_tradeoff(vae, images, y, **options)
+    assert (found["accuracy"] > 0.9).all()
+    assert found["epsilon"].iloc[2] <= 20
+
+
 def test_classifiers_of_arrays_get_them_as_they_are():
     class Shape(LogisticRegression):
         def __sklearn_tags__(self):

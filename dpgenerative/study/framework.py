@@ -109,6 +109,8 @@ class Study:
         estimator = seeded(self.estimator, setting.seed, **changes)
         if isinstance(self.X, pd.DataFrame):
             return generators.TableGenerator(estimator, self.classes, self.target)
+        if getattr(estimator, "classes", None) is not None:
+            return generators.LabelledGenerator(estimator, self.classes)
         return generators.ClassGenerator(estimator, len(self.classes))
 
     def perturbed(
@@ -200,8 +202,9 @@ def privacy_utility_tradeoff(
         autoencoders here have it.
     X : DataFrame of shape (n, p), or ndarray of shape (n, ...)
         A table (an array of two axes is one), or arrays such as images or series. Of
-        a table the label becomes a column; arrays get a synthesizer for each class, at
-        the full epsilon, since a record enters one of them.
+        a table the label becomes a column; arrays go with their labels to a synthesizer
+        that states `classes`, else to one for each class, at the full epsilon, since a
+        record enters one of them.
     y : array-like of shape (n,)
         Labels, of which the names are public.
     epsilons, noise_multipliers : sequence of float

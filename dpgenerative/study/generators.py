@@ -112,7 +112,43 @@ class ClassGenerator:
         return [rows for rows, _ in sides], reconstruct
 
 
-Generator = TableGenerator | ClassGenerator
+class LabelledGenerator:
+    """An estimator of arrays that takes their labels, by its parameter `classes`.
+
+    Attributes
+    ----------
+    models : list of estimator
+        The estimator alone.
+    labels : ndarray
+        What it calls the classes.
+    """
+
+    def __init__(self, estimator: Any, classes: Sequence[str]) -> None:
+        called = {str(label): label for label in estimator.classes}
+        self.models = [estimator]
+        self.labels = np.array([called.get(name, name) for name in classes])
+
+    def fit(self, rows: Labelled) -> None:
+        """Learn labelled rows."""
+        self.models[0].fit(rows[0], self.labels[rows[1]])
+
+    def sample(self, n: int, seed: int) -> Labelled:
+        """Draw labelled rows."""
+        X, y = self.models[0].sample(n, random_state=seed)
+        return X, pd.Index(self.labels).get_indexer(y)
+
+    def open(
+        self, sides: Sequence[Labelled], seed: int
+    ) -> tuple[list[Rows], Callable[[Rows], Rows]]:
+        """Return the rows that an attack compares, and what decodes draws of them."""
+        rng, own = np.random.default_rng(seed), self.models[0]
+        labels = {id(rows): self.labels[codes] for rows, codes in sides}
+        return [rows for rows, _ in sides], lambda rows: own.reconstruct(
+            rows, labels[id(rows)], rng, sampled=True
+        )
+
+
+Generator = TableGenerator | ClassGenerator | LabelledGenerator
 
 ATTACKS = {
     "reconstruction": "reconstruct",
