@@ -440,7 +440,7 @@ def audited_tables(n_trials, monkeypatch):
 
 
 def test_counted_tables_tell_what_they_may(monkeypatch):
-    found, claim = audited_tables(1000, monkeypatch)
+    found, claim = audited_tables(2000, monkeypatch)
     assert 0.7 * claim <= found <= claim
 
 
