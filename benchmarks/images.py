@@ -126,7 +126,7 @@ def draw(panels: dict[str, np.ndarray]) -> None:
         axis.set_title(title, fontsize=10)
         axis.axis("off")
     figure.tight_layout(pad=0.4)
-    figure.savefig(PICTURE, dpi=110)
+    figure.savefig(PICTURE, dpi=90, bbox_inches="tight")
 
 
 def words(epsilon: float | str) -> str:
