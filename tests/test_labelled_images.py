@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from sklearn.base import clone
@@ -227,6 +228,34 @@ def test_labels_may_be_anything(classes, y):
     _, labels = synthesizer.sample(20, random_state=0)
     assert labels.dtype == np.array(classes).dtype
     assert set(labels) <= set(classes)
+
+
+class Rude:
+    """A label whose methods raise."""
+
+    def __hash__(self):
+        raise RuntimeError("hashed")
+
+
+class Alike(str):
+    """A text that raises when it is compared."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        raise RuntimeError("compared")
+
+
+def test_labels_are_not_asked_for_anything():
+    y = ["a", Rude(), Alike("b"), None]
+    found = encoding.codes("owner", y, ["a", "b"], 4)
+    np.testing.assert_array_equal(found, [0, -1, 1, -1])
+
+
+def test_labels_of_other_libraries_are_read():
+    y = pa.array(["a", None, "b"])
+    np.testing.assert_array_equal(encoding.codes("owner", y, ["a", "b"], 3), [0, -1, 1])
 
 
 @pytest.mark.parametrize("n_steps", ["auto", 2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -244,6 +245,13 @@ def test_arrays_get_a_synthesizer_per_class():
     noisy = found[found["parameter"] == "noise_multiplier"]
     assert (noisy["epsilon"] == 0.25).all()
     assert (found[found["value"] == 0.05]["average_precision"] < 0.7).all()
+
+
+def test_what_is_set_is_not_called_epsilon_where_it_is_none():
+    generator = SimpleNamespace(models=[object()])
+    for parameter, expected in {"epsilon": 3.0, "sigma": np.nan}.items():
+        setting = framework.Setting("central", 0, parameter, 3.0)
+        np.testing.assert_equal(framework._epsilon(generator, setting), expected)
 
 
 def test_no_exact_count_of_a_class_shows():

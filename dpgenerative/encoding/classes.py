@@ -16,6 +16,8 @@ from dpgenerative.encoding.pixels import Images, Pixels
 from dpgenerative.privacy import moments
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.tables.arrow import in_pandas
+from dpgenerative.tables.containers import plain
 
 FREQUENCIES = 256
 """Most coefficients of which products are released."""
@@ -132,17 +134,12 @@ def codes(
     ValueError
         For anything but so many labels; whatever they are.
     """
+    y = in_pandas(owner, y)
     if y is None or len(getattr(y, "shape", "1")) != 1 or n not in (None, len(y)):
         raise ValueError(f"{owner} takes one label for every array: y, (n_samples,).")
-    places = {label: k for k, label in enumerate(classes)}
-
-    def place(label: Any) -> int:
-        try:
-            return places.get(label, -1)
-        except TypeError:  # not hashable
-            return -1
-
-    return np.array([place(label) for label in y], np.int64)
+    places: dict[Any, int] = {label: k for k, label in enumerate(classes)}
+    # As Python's own: methods of private objects may raise.
+    return np.array([places.get(plain(label), -1) for label in y], np.int64)
 
 
 def release_gaussians(

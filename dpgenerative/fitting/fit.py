@@ -42,6 +42,8 @@ from dpgenerative.privacy.steps import (
     estimate_norm,
 )
 
+LEAST_STEPS = 50
+"""Gradients where their noise is stated, and a rule would take none."""
 PRETRAINING_EPOCHS = 100
 PRETRAINING_RATE = 0.01
 """Learning rate on public rows, and at most on the private ones after them: a larger
@@ -281,6 +283,9 @@ class PrivateFit:
             return resolved(parameters, name, recipe.rules, scale)
 
         batch, n_steps = value("batch_size"), value("n_steps")
+        if parameters.noise_multiplier is not None:
+            # No epsilon is raised until a rule takes gradients.
+            n_steps = n_steps or LEAST_STEPS
         is_counted = self.domain.is_counted(recipe.anchored)
         marginals = value("marginal_budget") if is_counted else 0.0
         latents = recipe.latent_share(scale)

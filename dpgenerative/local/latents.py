@@ -192,7 +192,9 @@ class VAEPerturber(LocalRandomizer):
     def _sigma(self) -> float:
         if self.sigma is not None:
             return float(self.sigma)
-        return self._sensitivity * gaussian_multiplier(self.epsilon, self._delta)
+        # A sliver below, for the precision of what is stated afterwards.
+        aim = self.epsilon * (1 - 1e-6) - 3e-9
+        return self._sensitivity * gaussian_multiplier(aim, self._delta)
 
     def _places(self, means: np.ndarray) -> np.ndarray:
         """Return bounded means in whole steps; what is no number is in the middle."""
@@ -204,6 +206,10 @@ class VAEPerturber(LocalRandomizer):
         autoencoder = getattr(self.autoencoder, "estimator", self.autoencoder)
         if not isinstance(autoencoder, LatentMethods):
             rule = "must be a DPArrayVAESynthesizer or a DPVAESynthesizer"
+            refuse(self._owner, "autoencoder", rule, autoencoder)
+        named = getattr(getattr(autoencoder, "_layout", None), "y_name", None)
+        if named is not None or getattr(autoencoder, "classes", None) is not None:
+            rule = "must be of X alone, as records are: without y"
             refuse(self._owner, "autoencoder", rule, autoencoder)
         if hasattr(autoencoder, "privacy_"):
             autoencoder = copy.deepcopy(autoencoder)

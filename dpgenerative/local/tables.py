@@ -311,7 +311,9 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         if column.role == "id":
             rule = f"holds the identifier {column.name!r}: drop the column"
             refuse(self._owner, "schema", rule, column)
-        column = replace(column, nullable=column.name in stated.with_missing)
+        # Of the dtype's account too: plain integers and truth values hold none.
+        nullable = column.nullable and column.name in stated.with_missing
+        column = replace(column, nullable=nullable)
         if column.numeric and column.lower is None and not column.temporal:
             column = self._bounded(column)
         if (column.lower if column.numeric else column.levels) is None:

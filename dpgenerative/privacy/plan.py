@@ -155,7 +155,8 @@ class PrivacyPlan:
     def curve(self) -> tuple[tuple[float, float], ...]:
         """Return pairs (epsilon, delta) for a person, the guaranteed first.
 
-        The guaranteed pair holds for all sets of outcomes. The others depend on the
+        The guaranteed pair holds for all sets of outcomes, unless a noise multiplier
+        was stated: epsilon then follows from the count, too. The others depend on the
         released row count and hold for the sets whose outcomes have this count::
 
             P(fit(D) in S) <= e^epsilon P(fit(D') in S) + delta

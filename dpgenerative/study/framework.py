@@ -56,6 +56,11 @@ class Setting:
     value: float = np.nan
     local: Any = None
 
+    @property
+    def epsilon(self) -> float:
+        """What is set, where that is epsilon; else NaN."""
+        return self.value if self.parameter == "epsilon" else np.nan
+
 
 @dataclass(frozen=True)
 class Study:
@@ -123,7 +128,7 @@ class Study:
         X = shaped(transformer, self.X)
         out = np.asarray(transformer.fit(take(X, members)).transform(X))
         report = getattr(transformer, "privacy_", None)
-        epsilon = getattr(report, "record_epsilon", setting.value)
+        epsilon = getattr(report, "record_epsilon", setting.epsilon)
         if isinstance(X, pd.DataFrame):
             return pd.DataFrame(out, X.index, X.columns), epsilon
         if self.X.dtype == np.uint8 and out.dtype != np.uint8:
@@ -405,7 +410,7 @@ def _epsilon(generator: Generator, setting: Setting) -> float:
     """Return what the fit came to: the largest epsilon of any class."""
     if setting.mechanism == PLAIN:
         return np.inf
-    spent = [getattr(m, "epsilon_", None) or setting.value for m in generator.models]
+    spent = [getattr(m, "epsilon_", None) or setting.epsilon for m in generator.models]
     return float(max(spent))
 
 

@@ -457,6 +457,9 @@ class Synthesizer(BaseEstimator):
                 if getattr(self, name) != only:
                     rule = f"must be left at {only} where noise_multiplier is stated"
                     refuse(self._owner, name, rule, getattr(self, name))
+            if self.n_steps == 0:
+                rule = "must not be 0 where noise_multiplier, that of steps, is stated"
+                refuse(self._owner, "n_steps", rule, self.n_steps)
         for name, group in self._groups.items():
             value = getattr(self, name)
             if not group.has_short_form:

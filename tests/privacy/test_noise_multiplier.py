@@ -203,6 +203,19 @@ def test_a_search_states_epsilon_instead():
     assert search.epsilon_ <= 4.0
 
 
+@pytest.mark.parametrize("n_rows", [1, 10, 100])
+def test_few_rows_do_not_raise_epsilon_until_a_rule_takes_gradients(n_rows):
+    plan = forecast(SCHEMA, n_rows, noise_multiplier=100.0).plan
+    assert plan.n_steps > 0
+    assert plan.spent() < 1
+
+
+def test_noise_of_no_steps_is_refused():
+    synthesizer = DPHFlowSynthesizer(noise_multiplier=1.0, n_steps=0)
+    with pytest.raises(ValueError, match="must not be 0 where noise_multiplier"):
+        synthesizer.fit(rows(DPHFlowSynthesizer))
+
+
 def test_a_forecast_is_what_a_fit_plans():
     ahead = forecast(SCHEMA, 5000, noise_multiplier=2.0, n_steps=10, batch_size=500)
     assert ahead.plan.noise_multiplier == 2.0
