@@ -157,7 +157,7 @@ class LULinear(LinearFlow):
 
     def factors(self) -> tuple[Tensor, Tensor]:
         """Return P L and U."""
-        eye = torch.eye(len(self.lower), dtype=self.lower.dtype).to(self.lower.device)
+        eye = torch.eye(len(self.lower), out=torch.empty_like(self.lower))
         return self.permutation @ (self.lower.tril(-1) + eye), self.upper.triu()
 
     def matrix(self) -> Tensor:

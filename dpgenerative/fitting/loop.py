@@ -163,7 +163,9 @@ def batches(
         rows = poisson_indices(n, plan.sampling_rate, rng, ledger)
         shape = max(size, len(rows)) if whole else size
         chunks = padded_chunks(rows, shape, rng)
-        yield ((i.to(device), present.to(device)) for i, present in chunks)
+        # A host waits for every copy to a device: there is one, -1 stands for padding.
+        sent = (torch.where(seen, i, -1).to(device) for i, seen in chunks)
+        yield ((i.clamp(min=0), i >= 0) for i in sent)
 
 
 def keep_freed_memory() -> None:

@@ -227,13 +227,15 @@ class _CellLogProb(torch.autograd.Function):
     def forward(  # type: ignore[override]
         ctx: Any, coefficients: Tensor, codes: Tensor, block: Cells
     ) -> Tensor:
-        total, slopes = _log_prob_and_slopes(coefficients, codes, block, False)
+        on_cpu = coefficients.device.type == "cpu"
+        total, slopes = _log_prob_and_slopes(coefficients, codes, block, not on_cpu)
         # The bounded formula is right for all rows, and the only one for models of
         # files without `reach`. It is computed for all rows where one needs it: how
-        # floating point rounds would otherwise depend on how many rows need it.
+        # floating point rounds would otherwise depend on how many rows need it. On a
+        # device, where asking makes the host wait, it is the only one.
         reach = getattr(block, "reach", math.inf)
         near = coefficients.abs().amax(1) * reach < LARGEST_OFFSET
-        if not near.all():
+        if on_cpu and not near.all():
             bounded = _log_prob_and_slopes(coefficients, codes, block, True)
             total = torch.where(near, total, bounded[0])
             slopes = torch.where(near.unsqueeze(1), slopes, bounded[1])

@@ -100,7 +100,7 @@ class ClassVAE(Autoencoder):
         labels = rows[:, None, self.n_numbers :].expand(*z.shape[:2], -1)
         means = self.decoder(torch.cat([z, labels], -1))
         x = rows[:, None, : self.n_numbers]
-        return log_normal(x, means, rows.new_tensor(2 * math.log(self.std)))
+        return log_normal(x, means, rows.new_full((), 2 * math.log(self.std)))
 
     def _log_latents(self, rows: Tensor, z: Tensor) -> Tensor:
         parts = [

@@ -90,7 +90,7 @@ class AnchoredBlock(Cells):
         if not self.factors:
             return self.log_prob(self.coefficients(self.features(codes)), codes)
         pairs = enumerate(self.log_probs(codes))
-        return torch.cat([p.gather(1, codes[:, [j]]) for j, p in pairs], 1).sum(1)
+        return torch.cat([p.gather(1, codes[:, j : j + 1]) for j, p in pairs], 1).sum(1)
 
     def log_probs(self, codes: Tensor) -> list[Tensor]:
         """Return log-probabilities of every column's cells, each (n, n_cells)."""

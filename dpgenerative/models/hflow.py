@@ -56,7 +56,8 @@ class SplineNetwork(nn.Module):
 
     def forward(self, z: Tensor, block: int) -> Tensor:
         """Return spline parameters, (n, d, p)."""
-        tag = F.one_hot(torch.tensor(block), self.n_blocks).to(z).expand(len(z), -1)
+        tag = z.new_zeros(len(z), self.n_blocks)
+        tag[:, block] = 1
         out = self.output(F.relu(self.hidden(torch.cat([z, tag], 1))))
         return out.view(len(z), z.shape[1], -1)
 
@@ -218,7 +219,7 @@ class HFlow(nn.Module):
         is_atom = self.atoms[torch.arange(codes.shape[1], device=codes.device), codes]
         inside = torch.where(is_atom, draws, positions)
         z, log_density = self._push(self.first.place(codes, inside, log_probs))
-        chosen = [p.gather(1, codes[:, [j]]) for j, p in enumerate(log_probs)]
+        chosen = [p.gather(1, codes[:, j : j + 1]) for j, p in enumerate(log_probs)]
         log_p = torch.cat(chosen, 1).sum(1)
         return log_p + log_density - (log_q * is_atom).sum(1), z
 

@@ -7,6 +7,7 @@ priors and architectures treat rows independently, as gradients are clipped row 
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
@@ -169,6 +170,15 @@ def snapshot(value: Any) -> list[Any]:
     what functions close over, and the states of generators; not global names.
     """
     return list(_leaves(value, {}))
+
+
+def moved(value: Any, move: Callable[[Tensor], Tensor]) -> Any:
+    """Return an object with all its tensors moved: itself where they stay."""
+    seen: dict[int, Any] = {}
+    deque(_leaves(value, seen), maxlen=0)
+    memo = {i: move(x) for i, x in seen.items() if isinstance(x, Tensor)}
+    is_same = all(memo[i] is seen[i] for i in memo)
+    return value if is_same else deepcopy(value, memo)
 
 
 def _leaves(value: Any, seen: dict[int, Any]) -> Iterator[Any]:

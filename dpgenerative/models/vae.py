@@ -16,7 +16,8 @@ the L draws of a record are L positions of one record there.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,7 @@ from dpgenerative.models.cells import CellFacts, Cells, Clamp, Rake, invert_cdf
 from dpgenerative.models.divergences import Latents
 from dpgenerative.models.networks import Decoder, Encoder, Shape
 from dpgenerative.models.priors import NormalPrior, Prior, log_normal
+from dpgenerative.models.probing import moved
 
 HEADS = ("bernoulli", "gaussian")
 DECODED = 2**20
@@ -59,6 +61,12 @@ class Autoencoder(nn.Module):
         self.prior = prior
         self.latent_distribution = prior
         self.beta = beta
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        """Move the distributions of the latents with the parameters."""
+        found = moved([self.prior, self.latent_distribution], fn)
+        self.prior, self.latent_distribution = found
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
     @property
     def n_numbers(self) -> int:
@@ -133,7 +141,8 @@ class Autoencoder(nn.Module):
 
     def _sample_latents(self, n: int, generator: torch.Generator) -> Tensor:
         """Draw n points of the latent space, (n, k)."""
-        z = self.latent_distribution.sample(n, generator)
+        with generator.device:
+            z = self.latent_distribution.sample(n, generator)
         return z.to(next(self.parameters()))
 
 
@@ -379,7 +388,7 @@ class ImageVAE(Autoencoder):
     def _log_values(self, logits: Tensor, images: Tensor) -> Tensor:
         """Return log p(x | z) of every pixel."""
         if self.head == "gaussian":
-            log_variance = images.new_tensor(2 * math.log(self.std))
+            log_variance = images.new_full((), 2 * math.log(self.std))
             means = logits.sigmoid().unsqueeze(-1)
             return log_normal(images.unsqueeze(-1), means, log_variance)
         return -F.binary_cross_entropy_with_logits(logits, images, reduction="none")

@@ -178,14 +178,16 @@ class Clipper:
         ]
 
     def group_sums(
-        self, layers: Sequence[LayerGradients], groups: Tensor, n_groups: int
+        self, layers: Sequence[LayerGradients], groups: Tensor, sizes: Sequence[int]
     ) -> Gradients:
         """Return the sum of clipped partition gradients, per parameter.
+
+        `sizes` states how many records every partition has.
 
         One record touches one partition, and can reverse its clipped gradient: the
         sensitivity is ``2 * group_bound``.
         """
-        parts = [layer.grouped(groups, n_groups) for layer in layers]
+        parts = [layer.grouped(groups, sizes) for layer in layers]
         squares = [g.double().flatten(1).square().sum(1) for p in parts for g in p]
         norms = torch.stack(squares).sum(0).sqrt()
         scale = clipping.factors(norms, self.group_bound, norms * 1e-6)
@@ -411,8 +413,12 @@ class PrivateGradient:
         A partition's term depends on its own rows alone: one backward pass of the sum
         of all terms leaves at every row the gradient of its partition's.
         """
-        groups = [latents[rows == g] for g in range(self.n_partitions)]
-        terms = [divergence(members) for members in groups if len(members)]
+        counts = rows.new_zeros(self.n_partitions + 1)
+        counts = counts.scatter_add(0, rows, torch.ones_like(rows))
+        *sizes, n_padding = counts.cpu().tolist()  # all that the host asks for
+        members = latents[rows.argsort(stable=True)]
+        *groups, _ = torch.split(members, [*sizes, n_padding])
+        terms = [divergence(z) for z in groups if len(z)]
         if not terms:
             return {}
         part = model.get_submodule(self.reach)
@@ -421,8 +427,9 @@ class PrivateGradient:
         layers = layer_gradients(part, calls, torch.stack(terms).sum())
         for layer in layers:
             layer.keep(rows < self.n_partitions)
+        sizes[-1] += n_padding
         return self.clipper.group_sums(
-            layers, rows.clamp(max=self.n_partitions - 1), self.n_partitions
+            layers, rows.clamp(max=self.n_partitions - 1), sizes
         )
 
     def _coupled_total(
@@ -446,14 +453,11 @@ class PrivateGradient:
             _accumulate(shared, _whole_sum(layers, present), 1 / self.batch_size)
             return _clipped(shared, bound)
         total = _zeros(model)
-        if int(present.sum()) <= self.batch_cap:
-            rows = present & _without_unusable(layers)
-            params = [p for layer in layers for p in layer.parameters]
-            shift = torch.cat([shared[p].flatten() for p in params])
-            sums = _materialised_sum(
-                layers, rows, bound, lambda g: g.double() + shift, 32
-            )
-            _accumulate(total, sums, 1 / self.batch_size)
+        rows = present & _without_unusable(layers) & (present.sum() <= self.batch_cap)
+        params = [p for layer in layers for p in layer.parameters]
+        shift = torch.cat([shared[p].flatten() for p in params])
+        sums = _materialised_sum(layers, rows, bound, lambda g: g.double() + shift, 32)
+        _accumulate(total, sums, 1 / self.batch_size)
         return total
 
 
@@ -483,9 +487,10 @@ def _whole_term(
     divergence: Divergence | None, latents: Tensor | None, present: Tensor
 ) -> Tensor | None:
     """Return the batch-wise term of all rows present, if there is one."""
-    if divergence is None or latents is None or not bool(present.any()):
+    if divergence is None or latents is None:
         return None
-    return divergence(latents[present])
+    members = latents[present]
+    return divergence(members) if len(members) else None
 
 
 def _zeros(model: nn.Module) -> Gradients:

@@ -205,7 +205,9 @@ class AutoencoderRecipe(ModelRecipe):
 
         def term(stacked: Tensor) -> Tensor:
             latents = Latents(stacked[:, :-2], stacked[:, -2], stacked[:, -1])
-            return self.term.weight * divergence(latents, model.prior, streams.draws)
+            with streams.draws.device:  # a prior of one's own need not know it
+                value = divergence(latents, model.prior, streams.draws)
+            return self.term.weight * value
 
         return term
 

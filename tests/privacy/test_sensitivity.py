@@ -245,7 +245,7 @@ def test_groups_of_huge_gradients_stay_within_their_bound():
         loss = (layer(x) * 3e19).sum()
     layers = layer_gradients(nn.ModuleList([layer]), calls, loss)
     clipper = Clipper("flat", 1.0, group_bound=5e-5)
-    sums = clipper.group_sums(layers, torch.zeros(1, dtype=torch.long), 1)
+    sums = clipper.group_sums(layers, torch.zeros(1, dtype=torch.long), [1])
     assert norm(sums) <= 5e-5
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import unfold
@@ -95,9 +97,9 @@ class ConvGradients(LayerGradients):
         margins = sizes * (ROUNDING + n_addends * 2.0**-24)
         return total, margins + total.sqrt() * grads[0].shape[2] * 2.0**-24
 
-    def grouped(self, groups: Tensor, n_groups: int) -> list[Tensor]:
+    def grouped(self, groups: Tensor, sizes: Sequence[int]) -> list[Tensor]:
         # One product per group: no gradient of a single example is formed.
-        return by_group(self._sum, groups, n_groups)
+        return by_group(self._sum, groups, sizes)
 
     def _sum(self, rows: Tensor) -> list[Tensor]:
         """Return the sum of some examples' gradients."""

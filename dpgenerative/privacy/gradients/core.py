@@ -160,11 +160,14 @@ class LayerGradients:
                 sums[p] += torch.where(s > 0, s * g, 0.0).sum(0)
         return sums
 
-    def grouped(self, groups: Tensor, n_groups: int) -> list[Tensor]:
-        """Return sum of g_i over every group, ``(n_groups, *shape)`` per parameter."""
+    def grouped(self, groups: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        """Return sum of g_i over every group, ``(n_groups, *shape)`` per parameter.
+
+        `sizes` states how many examples every group has.
+        """
         sums = []
         for g in self.per_example():
-            zeros = g.new_zeros((n_groups, *g.shape[1:]))
+            zeros = g.new_zeros((len(sizes), *g.shape[1:]))
             sums.append(zeros.index_add_(0, groups, g))
         return sums
 
@@ -339,10 +342,10 @@ def added(terms: Iterable[Sequence[Tensor]]) -> list[Tensor]:
 
 
 def by_group(
-    total: Callable[[Tensor], Sequence[Tensor]], groups: Tensor, n_groups: int
+    total: Callable[[Tensor], Sequence[Tensor]], groups: Tensor, sizes: Sequence[int]
 ) -> list[Tensor]:
-    """Return sums over every group by a function of a mask of its members."""
-    sums = [total(groups == g) for g in range(n_groups)]
+    """Return sums over every group by a function of its members' places."""
+    sums = map(total, torch.split(groups.argsort(stable=True), list(sizes)))
     return [torch.stack(each) for each in zip(*sums, strict=True)]
 
 

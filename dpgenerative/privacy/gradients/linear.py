@@ -146,8 +146,8 @@ class LinearGradients(LayerGradients):
         a, e = self.a[rows], self.e[rows]
         return [torch.einsum("ntu,ntv->nuv", e, a) * self.module.mask, e.sum(1)]
 
-    def grouped(self, groups: Tensor, n_groups: int) -> list[Tensor]:
-        return by_group(self._sum, groups, n_groups)
+    def grouped(self, groups: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        return by_group(self._sum, groups, sizes)
 
     def _sum(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return the sum of some examples' gradients."""
@@ -169,7 +169,7 @@ class LowRankGradients(LayerGradients):
     def _factors(self) -> list[Tensor]:
         """Return W^-T, A and B."""
         layer = self.module
-        inverse = torch.linalg.inv(layer.matrix().detach().double()).T
+        inverse = torch.linalg.inv_ex(layer.matrix().detach().double())[0].T
         return [inverse, layer.left.detach().double(), layer.right.detach().double()]
 
     def of_call(self, inputs: Tensors, grads: Tensors) -> list[Tensor]:
@@ -199,6 +199,10 @@ class LUGradients(LayerGradients):
         assert isinstance(module, LULinear)
         ones = torch.ones_like(module.lower)
         return {module.lower: ones.tril(-1), module.upper: ones.triu()}
+
+    @property
+    def n_coordinates(self) -> int:
+        return self.module.lower.numel()  # the masks share them out between them
 
     @cached_property
     def _factors(self) -> list[Tensor]:
