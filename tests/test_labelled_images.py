@@ -258,6 +258,12 @@ def test_labels_of_other_libraries_are_read():
     np.testing.assert_array_equal(encoding.codes("owner", y, ["a", "b"], 3), [0, -1, 1])
 
 
+def test_files_hold_classes_that_are_a_range(tmp_path):
+    x, y = labelled(60)
+    fitted(x, y == y[0], classes=range(2)).save(tmp_path / "labelled")
+    assert load(tmp_path / "labelled").classes == [0, 1]
+
+
 @pytest.mark.parametrize("n_steps", ["auto", 2])
 def test_files_hold_all_of_it(tmp_path, n_steps):
     synthesizer = fitted(n_steps=n_steps, batch_size=32)
@@ -316,7 +322,7 @@ def test_bad_parameters_are_named(params, words):
 def test_what_does_not_fit_is_refused():
     x, y = labelled(50)
     synthesizer = DPArrayVAESynthesizer(classes=CLASSES)
-    for wrong in (None, y[:-1], y[:, None], pd.DataFrame({"y": y})):
+    for wrong in (None, 1, y[:-1], y[:, None], pd.DataFrame({"y": y})):
         with pytest.raises(ValueError, match="one label for every array"):
             synthesizer.fit(x, wrong)
     with pytest.raises(ValueError, match="neither public rows"):

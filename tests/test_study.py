@@ -342,7 +342,9 @@ def test_a_record_spares_finished_fits(tmp_path, monkeypatch):
     path.write_text(path.read_text()[:-20])
     run(epsilons=[1.0], n_attacked=60, record=path)
     assert len(runs) == 15
-    assert all(json.loads(line)["key"] for line in path.read_text().splitlines()[:4])
+    assert all(json.loads(line)["key"] for line in path.read_text().splitlines())
+    run(epsilons=[1.0], n_attacked=60, record=path)
+    assert len(runs) == 15
 
 
 def test_the_picture_has_a_panel_per_measure():
@@ -369,6 +371,10 @@ def test_the_picture_has_a_panel_per_measure():
         ({"epsilons": [1.0], "test_size": 1.0}, "test_size"),
         ({"epsilons": [1.0], "n_draws": 0}, "n_draws"),
         ({"epsilons": [1.0], "attack": "magic"}, "'attack'"),
+        ({"epsilons": [1.0], "distance": "far"}, "'distance'"),
+        ({"epsilons": 1.0}, "'epsilons' .* must be a list"),
+        ({"epsilons": [0.0]}, "'epsilons' .* must be a number"),
+        ({"epsilons": [1.0], "seeds": 3}, "'seeds' .* must be a list"),
         ({"epsilons": [1.0], "y": np.zeros(300)}, "with 1 classes"),
         ({"epsilons": [1.0], "y": np.zeros(7)}, "a label per row"),
         ({"epsilons": [1.0], "y": pd.Series(range(300), name="a")}, "column 'a'"),
@@ -387,6 +393,8 @@ def test_wrong_values_are_named(options, message):
         (LogisticRegression(), {}, "takes a synthesizer"),
         (TableCopier(), {"attack": "reconstruction"}, "is not among"),
         (TableCopier(), {"local": {"x": [LogisticRegression()]}}, "epsilon, fit and"),
+        (TableCopier(), {"local": [Noise(2.0)]}, "must be a mapping"),
+        (TableCopier(), {"local": {"x": Noise(2.0)}}, "'x'. must be a list"),
         (Bare(), {"noise_multipliers": [1.0]}, "no parameter noise_m"),
     ],
 )

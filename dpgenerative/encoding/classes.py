@@ -135,7 +135,8 @@ def codes(
         For anything but so many labels; whatever they are.
     """
     y = in_pandas(owner, y)
-    if y is None or len(getattr(y, "shape", "1")) != 1 or n not in (None, len(y)):
+    is_list = hasattr(y, "__len__") and len(getattr(y, "shape", "1")) == 1
+    if not is_list or n not in (None, len(y)):
         raise ValueError(f"{owner} takes one label for every array: y, (n_samples,).")
     places: dict[Any, int] = {label: k for k, label in enumerate(classes)}
     # As Python's own: methods of private objects may raise.

@@ -55,8 +55,9 @@ class Series(Pixels):
         if not is_series(X):
             raise TypeError(f"{owner} takes a list of series, as it was fitted to.")
         series_dtype(owner, X)
-        if any(x.shape[1] != n_channels for x in X):
-            raise ValueError(f"{owner} takes series of shape (length, {n_channels}).")
+        if other := [x.shape[1] for x in X if x.shape[1] != n_channels]:
+            rule = f"takes series of shape (length, {n_channels})"
+            raise ValueError(f"{owner} {rule}; got {other[0]} channels.")
         values = np.zeros((len(X), *self.shape), np.float32)
         for row, x in zip(values[:, 0], X, strict=True):
             row[: max(1, len(x)), -1] = 1

@@ -342,8 +342,8 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
             refuse(self._owner, "shares", "must be 'equal' or a mapping", self.shares)
         if unknown := [name for name in shares if name not in names]:
             refuse(self._owner, "shares", "must name columns of X", unknown)
-        for share in shares.values():
-            check_number(self._owner, "shares", share, low=0)
+        for name, share in shares.items():
+            check_number(self._owner, f"shares[{name!r}]", share, low=0)
         weights = [float(shares.get(name, 1.0)) for name in names]
         return [self.epsilon * weight / sum(weights) for weight in weights]
 

@@ -40,10 +40,14 @@ def hoyer_sparsity(latents: Any) -> float:
     1.0
     """
     values = np.asarray(latents, dtype=float)
-    if values.ndim != 2 or values.shape[1] < 2 or not np.isfinite(values).all():
+    if values.ndim != 2 or values.shape[1] < 2 or not len(values):
         raise ValueError(
-            "hoyer_sparsity takes finite latents of shape (n, k) with k >= 2; got "
+            "hoyer_sparsity takes latents of shape (n, k) with n >= 1 and k >= 2; got "
             f"shape {values.shape}."
+        )
+    if not np.isfinite(values).all():
+        raise ValueError(
+            "hoyer_sparsity takes latents without missing or infinite ones."
         )
     spread = np.ptp(values, axis=0) > 0
     y = values[:, spread] / values[:, spread].std(axis=0, ddof=1)

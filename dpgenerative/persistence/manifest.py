@@ -144,7 +144,7 @@ def _encode(value: Any, where: str, tensors: dict[str, Tensor]) -> Any:
         return {"number": repr(value)}
     if value is None or cls in (bool, int, float, str):
         return value
-    if cls is list:
+    if cls in (list, range):
         return _encode_list(value, where, tensors)
     if cls is tuple:
         return {"tuple": _encode_list(value, where, tensors)}

@@ -22,7 +22,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import get_tags
 
 from dpgenerative._progress import watched
-from dpgenerative._validation import check_number, check_option
+from dpgenerative._validation import check_number, check_option, refuse
 from dpgenerative.metrics import tradeoff
 from dpgenerative.metrics.distances import structural_similarity
 from dpgenerative.metrics.utility import encode_features
@@ -272,6 +272,7 @@ def privacy_utility_tradeoff(
     check_number(OWNER, "test_size", test_size, low=0, high=1)
     for name, value in {"n_draws": n_draws, "n_attacked": n_attacked}.items():
         check_number(OWNER, name, value, low=1, closed="left", integer=True)
+    check_option(OWNER, "distance", distance, ("auto", "mse", "ssim", "mixed"))
     if distance == "auto":
         distance = "mixed" if isinstance(X, pd.DataFrame) else "mse"
     study = Study(
@@ -279,6 +280,13 @@ def privacy_utility_tradeoff(
         _possible(estimator, X, attack), n_draws, distance, n_attacked, test_size,
         n_synthetic,
     )  # fmt: skip
+    several = {"epsilons": epsilons, "noise_multipliers": noise_multipliers}
+    for name, values in {**several, "seeds": seeds}.items():
+        if np.ndim(values) != 1:
+            refuse(OWNER, name, "must be a list of numbers", values)
+    for name, values in several.items():
+        for each in values:
+            check_number(OWNER, name, each, low=0)
     grid = {"epsilon": epsilons, "noise_multiplier": noise_multipliers}
     settings = _settings(estimator, grid, local or {}, seeds)
     found = _finished(study, settings, Path(record or os.devnull), n_jobs, verbose)
@@ -330,7 +338,11 @@ def _settings(
         if len(values) and not hasattr(estimator, name):
             raise TypeError(f"{type(estimator).__name__} has no parameter {name}.")
         private += [(CENTRAL, name, value, None) for value in values]
+    if not isinstance(local, Mapping):
+        raise TypeError(f"{OWNER}: local must be a mapping from names; got {local!r}.")
     for mechanism, several in local.items():
+        if not isinstance(several, Sequence):
+            raise TypeError(f"local[{mechanism!r}] must be a list; got {several!r}.")
         for each in several:
             if not all(hasattr(each, k) for k in ("epsilon", "fit", "transform")):
                 rule = "must hold transformers with epsilon, fit and transform"
@@ -352,8 +364,10 @@ def _finished(
     if record.exists():
         lines = record.read_text(encoding="utf-8").splitlines(keepends=True)
         # The last one may be of a study that was stopped while it wrote.
-        found = [json.loads(line) for line in lines if line.endswith("\n")]
-        known = {line["key"]: line["lines"] for line in found}
+        found = [line for line in lines if line.endswith("\n")]
+        if found != lines:
+            record.write_text("".join(found), encoding="utf-8")
+        known = {line["key"]: line["lines"] for line in map(json.loads, found)}
     left = [i for i, key in enumerate(keys) if key not in known]
     run = Parallel(n_jobs=n_jobs, return_as="generator_unordered")
     done = run(delayed(_run)(i, study, settings[i]) for i in left)
