@@ -22,6 +22,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from scipy.fft import next_fast_len
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
@@ -39,6 +40,10 @@ _LARGEST_GRID = 2**23
 """Beyond this many grid points (0.5 GiB and more), Renyi accounting takes over."""
 _DELTA_ERROR = 1e-3
 """Part of delta by which numerical composition may err."""
+_PLAIN_GRID = 2**18
+"""Beyond this many grid points the tails are bounded closely, to need fewer."""
+_LONGEST_STEP = 0.5
+"""Of the search for a noise multiplier's logarithm."""
 _LOSS_CELLS = 100_000
 """Grid points of the largest loss, where only (epsilon, delta) pairs are known."""
 
@@ -118,7 +123,7 @@ def gaussian_epsilon(multiplier: float, delta: float) -> float:
 
 def slack_of(target: float) -> float:
     """Return by how much numerical composition may err: 0.01, less below 1."""
-    return min(0.01, 0.01 * target) if target <= 50 else target / 5000
+    return min(0.01, 0.01 * target) if target <= 10 else target / 1000
 
 
 def classical_epsilon(multiplier: float, delta: float) -> float:
@@ -188,12 +193,14 @@ def _prv_epsilon(
     curve = renyi_curve(releases)
     renyi = epsilon_of_curve(curve, delta)
     eps_error, delta_error = slack_of(target), delta * _DELTA_ERROR
-    reach = epsilon_of_curve(curve, delta_error / 4) + 3
-    n_points = 2 * reach / _mesh(releases, delta_error, eps_error)
-    if delta < _LEAST_DELTA or n_points > _LARGEST_GRID:
+    mesh = _mesh(releases, delta_error, eps_error)
+    plain, reach = epsilon_of_curve(curve, delta_error / 4) + 3, None
+    if 2 * plain / mesh > _PLAIN_GRID or eps_error > 0.01:
+        reach = _reach(curve, sum(r.steps for r in releases), delta_error) + eps_error
+    if delta < _LEAST_DELTA or 2 * (reach or 0) / mesh > _LARGEST_GRID:
         return renyi
     try:
-        both = directed_bounds(releases, delta, eps_error)
+        both = directed_bounds(releases, delta, eps_error, reach)
     except (RuntimeError, ValueError, IndexError):
         return renyi
     # A discretisation that breaks down shows as NaN or as a bound below zero.
@@ -221,7 +228,10 @@ class _AddedRow:
 
 
 def directed_bounds(
-    releases: Sequence[GaussianRelease], delta: float, eps_error: float
+    releases: Sequence[GaussianRelease],
+    delta: float,
+    eps_error: float,
+    reach: float | None = None,
 ) -> tuple[float, float]:
     """Return upper bounds on epsilon where a row is removed, and where one is added.
 
@@ -229,6 +239,8 @@ def directed_bounds(
     ----------
     releases : sequence of GaussianRelease
     delta, eps_error : float
+    reach : float, optional
+        The largest loss of the grid, by `_reach`; by Opacus, which adds 3, otherwise.
     """
     from opacus.accountants.analysis import prv
 
@@ -237,11 +249,17 @@ def directed_bounds(
     removed = [prv.PoissonSubsampledGaussianPRV(*each) for each in facts]
     added = [_AddedRow(*each) for each in facts]
     delta_error = delta * _DELTA_ERROR
+    mesh = _mesh(releases, delta_error, eps_error)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # By Renyi accounting, which bounds the losses of both directions.
-        reach = prv.compute_safe_domain_size(removed, counts, eps_error, delta_error)
-    mesh = _mesh(releases, delta_error, eps_error)
+        if reach is None:
+            reach = prv.compute_safe_domain_size(
+                removed, counts, eps_error, delta_error
+            )
+        else:  # of 2 n points, with n a product of small primes
+            n = next_fast_len(math.ceil(reach / mesh) + 1)
+            reach = (n - 1.5) * mesh
     domain = prv.Domain.create_aligned(-reach, reach, mesh)
 
     def bound(losses: Sequence[Any]) -> float:
@@ -254,6 +272,16 @@ def directed_bounds(
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         return bound(removed), bound(added)
+
+
+def _reach(curve: np.ndarray, steps: int, delta_error: float) -> float:
+    """Return a loss that is exceeded, either way, with probability delta_error / 6k.
+
+    By Chernoff: ``P(loss >= x) <= e^((a - 1) (D_a - x))`` at order a, and ``P(loss <=
+    -x)`` is no more. What holds for all k steps together holds for one.
+    """
+    tail = math.log(12 * steps / delta_error)
+    return float(np.min(curve + tail / (RENYI_ORDERS - 1)))
 
 
 def _mesh(
@@ -303,7 +331,7 @@ def calibrate(
     # Numerical composition adds `slack` to what it finds.
     slack = 0.0 if sampling_rate >= 1 else slack_of(epsilon)
     aim, most = 0.9975 * epsilon, math.log(1e7)
-    low, high = -math.inf, most
+    low, high, least = -math.inf, most, epsilon_of(fixed, delta, epsilon)
     guess = _first_guess(fixed, sampling_rate, steps, delta, aim - slack)
     known: list[tuple[float, float]] = []
     for _ in range(60):
@@ -311,8 +339,7 @@ def calibrate(
         value = bound(guess)
         if 0.995 * epsilon < value <= epsilon:
             return math.exp(guess)
-        # Asked late: each question takes as long as a guess, and few are wrong.
-        if value > epsilon and low > -math.inf and bound(most) > epsilon:
+        if value > epsilon and low > -math.inf and least + slack > epsilon:
             break
         low, high = (guess, high) if value > epsilon else (low, guess)
         known.append((guess, math.log(max(value, 1e-12) / aim)))
@@ -324,6 +351,8 @@ def calibrate(
             (x0, y0), (x1, y1) = known[-2:]
             slope = (y1 - y0) / (x1 - x0) if x1 != x0 else -1.0
             guess = x1 - y1 / min(slope, -0.05)
+        last = known[-1][0]
+        guess = min(max(guess, last - _LONGEST_STEP), last + _LONGEST_STEP)
     if high < most:
         return math.exp(high)
     raise InfeasibleBudgetError(

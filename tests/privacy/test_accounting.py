@@ -6,6 +6,8 @@ import math
 
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
+from opacus.accountants.analysis import prv
+from scipy.stats import norm
 
 from dpgenerative.exceptions import InfeasibleBudgetError
 from dpgenerative.privacy import accounting
@@ -26,21 +28,22 @@ from dpgenerative.privacy.tables import multipliers
 DELTA = 1e-5
 
 
-def losses(releases):
+def losses(releases, interval=1e-4):
     """Return Google's privacy loss distributions, dots connected."""
     total = None
     for r in releases:
         one = pld.from_gaussian_mechanism(
-            r.noise_multiplier, sampling_prob=min(r.sampling_rate, 1.0)
-        )
+            r.noise_multiplier, sampling_prob=min(r.sampling_rate, 1.0),
+            value_discretization_interval=interval,
+        )  # fmt: skip
         many = one.self_compose(r.steps) if r.steps > 1 else one
         total = many if total is None else total.compose(many)
     return total
 
 
-def oracle(releases, delta=DELTA):
+def oracle(releases, delta=DELTA, interval=1e-4):
     """Return epsilon, the larger of both directions."""
-    return losses(releases).get_epsilon_for_delta(delta)
+    return losses(releases, interval).get_epsilon_for_delta(delta)
 
 
 GRID = [
@@ -281,3 +284,66 @@ def test_few_questions_calibrate_and_none_the_second_time(epsilon):
     assert 1 <= asked <= 3
     assert calibrate(fixed, 0.07, 500, epsilon, DELTA) == first
     assert _prv_epsilon.cache_info().misses == asked
+
+
+@pytest.fixture
+def grids(monkeypatch):
+    """Return a list that grows by the size of every grid."""
+    sizes, create = [], prv.Domain.create_aligned
+
+    def count(*ends):
+        domain = create(*ends)
+        sizes.append(domain.size)
+        return domain
+
+    monkeypatch.setattr(prv.Domain, "create_aligned", count)
+    _prv_epsilon.cache_clear()
+    return sizes
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.03, 0.1, 10.0, 30.0, 100.0])
+def test_few_points_calibrate_from_the_least_epsilon_to_the_largest(epsilon, grids):
+    facts = {"sampling_rate": 2048 / 32_561, "n_steps": 800, "marginal_budget": 0.4}
+    p = plan(epsilon=epsilon, has_open_keys=True, **facts)
+    assert 1 <= len(grids) <= 4
+    assert sum(grids) <= 1.1e6
+    assert 0.99 * epsilon < p.spent() <= epsilon
+    delta, interval = p.delta - p.threshold_delta, min(1e-4, 1e-3 * epsilon)
+    exact = oracle(p.releases, delta, interval) + p.count_epsilon
+    assert 0.98 * epsilon < exact <= epsilon * (1 + 1e-3)
+    asked = len(grids)
+    assert plan(epsilon=epsilon, has_open_keys=True, **facts) == p
+    assert len(grids) == asked
+
+
+@pytest.mark.parametrize("z", [300.0, 60.0, 25.0, 1.5, 0.9, 0.5])
+def test_a_close_bound_of_the_tails_changes_no_answer(z, monkeypatch, grids):
+    releases = [GaussianRelease(z, 0.063, 800), GaussianRelease(z)]
+    target = epsilon_of(releases, DELTA)
+    bounds, sizes = [], []
+    for plain in (1, 2**30):
+        _prv_epsilon.cache_clear()
+        monkeypatch.setattr(accounting, "_PLAIN_GRID", plain)
+        bounds.append(epsilon_of(releases, DELTA, min(target, 10.0)))
+        sizes.append(grids[-1])
+    assert bounds[0] == pytest.approx(bounds[1], rel=1e-6)
+    assert sizes[0] < 1.2 * sizes[1]
+
+
+def test_more_noise_never_costs_more():
+    for middle, target in ((585.0, 0.01), (5.0, 2.0), (0.49, 100.0)):
+        costs = [
+            epsilon_of([GaussianRelease(middle * c, 0.063, 800)], DELTA, target)
+            for c in (0.9, 0.98, 1.0, 1.02, 1.1)
+        ]
+        assert costs == sorted(costs, reverse=True)
+        assert len(set(costs)) == 5
+
+
+def test_the_reach_bounds_both_tails_of_every_loss():
+    # In closed form: the loss of a Gaussian mechanism is N(m / 2, m), m = 1 / z^2.
+    for z in (500.0, 5.0, 0.5):
+        reach = accounting._reach(accounting.renyi_curve([GaussianRelease(z)]), 1, 1e-8)
+        outside = norm.sf(reach * z - 0.5 / z) + norm.cdf(-reach * z - 0.5 / z)
+        assert outside <= 1e-8 / 6
+        assert outside > 1e-8 / 600
