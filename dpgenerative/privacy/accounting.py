@@ -42,6 +42,8 @@ _DELTA_ERROR = 1e-3
 """Part of delta by which numerical composition may err."""
 _PLAIN_GRID = 2**18
 """Beyond this many grid points the tails are bounded closely, to need fewer."""
+_LARGEST_CLOSE = 300.0
+"""Epsilon up to which they are: beyond, exponents of losses soon overflow."""
 _LONGEST_STEP = 0.5
 """Of the search for a noise multiplier's logarithm."""
 _LOSS_CELLS = 100_000
@@ -123,7 +125,9 @@ def gaussian_epsilon(multiplier: float, delta: float) -> float:
 
 def slack_of(target: float) -> float:
     """Return by how much numerical composition may err: 0.01, less below 1."""
-    return min(0.01, 0.01 * target) if target <= 10 else target / 1000
+    if target <= 10:
+        return min(0.01, 0.01 * target)
+    return target / (1000 if target <= _LARGEST_CLOSE else 5000)
 
 
 def classical_epsilon(multiplier: float, delta: float) -> float:
@@ -195,9 +199,10 @@ def _prv_epsilon(
     eps_error, delta_error = slack_of(target), delta * _DELTA_ERROR
     mesh = _mesh(releases, delta_error, eps_error)
     plain, reach = epsilon_of_curve(curve, delta_error / 4) + 3, None
-    if 2 * plain / mesh > _PLAIN_GRID or eps_error > 0.01:
+    is_large = 2 * plain / mesh > _PLAIN_GRID or eps_error > 0.01
+    if is_large and target <= _LARGEST_CLOSE:
         reach = _reach(curve, sum(r.steps for r in releases), delta_error) + eps_error
-    if delta < _LEAST_DELTA or 2 * (reach or 0) / mesh > _LARGEST_GRID:
+    if delta < _LEAST_DELTA or 2 * (reach or plain) / mesh > _LARGEST_GRID:
         return renyi
     try:
         both = directed_bounds(releases, delta, eps_error, reach)
