@@ -189,8 +189,10 @@ class ImagePixelizer(LocalRandomizer):
         scale = width * m / (self._cell**2 * self._epsilon)
         words = (
             f"averages of {self._cell} x {self._cell} pixels, with Laplace noise of "
-            f"scale {scale:.6g} (more in smaller cells at the edge)"
+            f"scale {scale:.6g}"
         )
+        if any(side % self._cell for side in pixels.shape[1:]):
+            words += " (more in smaller cells at the edge)"
         facts = (
             PUBLIC,
             f"shape {pixels.shape}, dtype {pixels.dtype} and range "
