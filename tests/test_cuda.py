@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpgenerative import (
@@ -103,6 +104,23 @@ class Watch(TorchDispatchMode):
         return torch.arange(len(index), device=index.device)
 
 
+class WatchLists(TorchFunctionMode):
+    """Count the numbers of Python that go to the device, which no dispatcher sees."""
+
+    def __init__(self, seen):
+        super().__init__()
+        self.seen = seen
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if func in (torch.tensor, torch.Tensor.new_tensor):
+            self.seen["copy"] += on_device(result)
+        if func is torch.Tensor.__getitem__ and on_device(args[0]):
+            index = args[1] if isinstance(args[1], tuple) else (args[1],)
+            self.seen["copy"] += sum(isinstance(part, list) for part in index)
+        return result
+
+
 def on_device(x):
     return x.device.type != "cpu"
 
@@ -173,7 +191,7 @@ def as_ones(x):
 
 @contextmanager
 def faked(watch):
-    with FakeTensorMode(allow_non_fake_inputs=True), watch:
+    with FakeTensorMode(allow_non_fake_inputs=True), watch, WatchLists(watch.seen):
         yield
 
 
@@ -229,6 +247,10 @@ def test_devices_do_not_mix():
         x[torch.zeros(1, dtype=torch.long)]
         torch.zeros(3).to(DEVICE)
         assert watch.seen["copy"] == 2
+        x[[0]]
+        x.new_tensor(1.0)
+        torch.tensor(1.0, device=DEVICE)
+        assert watch.seen["copy"] == 5
 
 
 @pytest.mark.parametrize("clipping", CLIPPINGS, ids=repr)

@@ -231,7 +231,7 @@ class VAE(Autoencoder):
         codes = rows.long()
         labels = None
         if self.condition is not None:
-            labels = codes[:, [self.condition]].expand(n, n_draws)
+            labels = codes[:, self.condition].unsqueeze(1).expand(n, n_draws)
         coefficients = self._coefficients(z, labels).flatten(0, 1)
         codes = codes.repeat_interleave(n_draws, 0)
         return self.cells.log_prob(coefficients, codes).view(n, n_draws)
