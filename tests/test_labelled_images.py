@@ -327,6 +327,10 @@ def test_what_does_not_fit_is_refused():
             synthesizer.fit(x, wrong)
     with pytest.raises(ValueError, match="neither public rows"):
         synthesizer.fit(x, y, public=(x, y))
+    with pytest.raises(ValueError, match="got an array of numbers"):
+        synthesizer.fit(x, np.arange(50))
+    with pytest.raises(ValueError, match="got an array of text"):
+        DPArrayVAESynthesizer(classes=range(3)).fit(x, np.full(50, "1"))
     with pytest.raises(ValueError, match="neither public rows"):
         synthesizer.fit(list(x), y)
     with pytest.raises(ValueError, match="'n_steps'"):

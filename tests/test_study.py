@@ -354,7 +354,7 @@ def test_the_picture_has_a_panel_per_measure():
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == [
         "guessing", "real rows", "no privacy", "central privacy", "noise, train",
-        "noise, full",
+        "noise, full", "gain equals loss",
     ]  # fmt: skip
     central = figure.axes[1].containers[0].lines[0]
     np.testing.assert_array_equal(central.get_xdata(), [0.1, 10.0])

@@ -132,12 +132,20 @@ def codes(
     Raises
     ------
     ValueError
-        For anything but so many labels; whatever they are.
+        For anything but so many labels, and where the dtype is one of text and classes
+        are not, or the other way round; whatever values they have.
     """
     y = in_pandas(owner, y)
     is_list = hasattr(y, "__len__") and len(getattr(y, "shape", "1")) == 1
     if not is_list or n not in (None, len(y)):
         raise ValueError(f"{owner} takes one label for every array: y, (n_samples,).")
+    kind = getattr(getattr(y, "dtype", None), "kind", "O")
+    is_text = isinstance(classes[0], str)
+    if (kind in "biufc" and is_text) or (kind in "SU" and not is_text):
+        raise ValueError(
+            f"{owner} takes labels of the type of its classes; got an array of "
+            f"{'numbers' if is_text else 'text'}."
+        )
     places: dict[Any, int] = {label: k for k, label in enumerate(classes)}
     # As Python's own: methods of private objects may raise.
     return np.array([places.get(plain(label), -1) for label in y], np.int64)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from dpgenerative._random import RandomSource
-from dpgenerative._validation import Check, count, option
+from dpgenerative._validation import Check, count, option, refuse
 from dpgenerative.encoding.pixels import check_array, check_range, pixels_of
 from dpgenerative.local.base import PUBLIC, LocalRandomizer
 from dpgenerative.local.mechanisms import laplace_noise, rate_of
@@ -135,6 +135,9 @@ class ImagePixelizer(LocalRandomizer):
         is_whole = pixels.dtype.kind in "biu" and width == round(width) <= FINEST
         steps = round(width) if is_whole else FINEST
         channels, height, length = pixels.shape
+        if self.neighbours > height * length:
+            rule = f"must be at most {height * length}, the pixels of an image"
+            refuse(self._owner, "neighbours", rule, self.neighbours)
         self._pixels, self._steps = pixels, steps
         self._cell, self._epsilon = int(self.cell), float(self.epsilon)
         self._sensitivity = int(self.neighbours) * channels * steps

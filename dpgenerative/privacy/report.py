@@ -208,12 +208,15 @@ def _weak_outlook(plan: PrivacyPlan, n_columns: int) -> list[str]:
         few = f"Little but noise can be learned from {numbers}. {advice}"
         return [few] if found == "hopeless" else []
     numbers = f"{rows}, epsilon {plan.epsilon:.3g} and {n_columns} columns"
+    singles = "expect single columns to be right, and little more."
+    if math.isinf(plan.marginal_multiplier):
+        singles = "not even single columns are counted; expect little."
     words = {
         "hopeless": f"Little but noise can be learned from {numbers}: even single "
         "columns are mostly noise. Use more rows, fewer columns or a larger epsilon; "
         "dpgenerative.forecast says beforehand what to expect.",
         "marginals only": f"Few relations between columns can be learned from "
-        f"{numbers}: expect single columns to be right, and little more.",
+        f"{numbers}: {singles}",
     }
     is_small = found == "hopeless" or _rows_per_column(plan, n_columns) <= FEW
     return [words[found]] if found in words and is_small else []

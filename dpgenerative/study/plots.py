@@ -1,5 +1,7 @@
 """The pictures of a study: accuracy, attack and phi over epsilon."""
 
+from typing import Any
+
 import matplotlib.style
 import numpy as np
 import pandas as pd
@@ -46,15 +48,19 @@ def plot_tradeoff(results: pd.DataFrame, title: str | None = None) -> Figure:
             axes.set(xscale="log", xlabel="epsilon", title=name)
         if title is not None:
             figure.suptitle(title, parse_math=False, fontsize=9.5)
-        keys = figure.axes[0].get_legend_handles_labels()
-        figure.legend(*keys, loc="outside lower center", ncols=4)
+        keys: dict[str, Any] = {}
+        for axes in figure.axes:
+            handles, labels = axes.get_legend_handles_labels()
+            keys |= zip(labels, handles, strict=True)
+        figure.legend(keys.values(), keys, loc="outside lower center", ncols=4)
     return figure
 
 
 def _draw(axes: Axes, results: pd.DataFrame, measure: str) -> None:
     shown, is_phi = results.dropna(subset=measure), measure == "phi"
     level = {"accuracy": results["chance"].median(), "phi": 1.0}.get(measure, 0.5)
-    axes.axhline(level, color=_GREY, lw=0.8, ls=":", label="guessing")
+    name, dots = ("gain equals loss", "-.") if is_phi else ("guessing", ":")
+    axes.axhline(level, color=_GREY, lw=0.8, ls=dots, label=name)
     if is_phi:
         axes.set_ylim(*_PHI_LIMITS)
         shown = shown.assign(phi=shown["phi"].clip(*_PHI_LIMITS))

@@ -358,14 +358,15 @@ def test_missing_values_are_perturbed_where_they_are_stated(monkeypatch):
 def test_pixels_move_the_sums_by_the_sensitivity_at_most(data):
     channels = data.draw(st.integers(1, 3))
     height, width = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9))
-    m, cell = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 10))
+    m = data.draw(st.integers(1, min(5, height * width)))
+    cell = data.draw(st.integers(1, 10))
     is_float = data.draw(st.booleans())
     shape = 2, channels, height, width
     rng = np.random.default_rng(data.draw(st.integers(0, 2**20)))
     X = rng.integers(0, 256, shape).astype(np.uint8)
     X = rng.normal(0.5, 1, shape) if is_float else X
     X[1] = X[0]
-    for place in rng.choice(height * width, min(m, height * width), replace=False):
+    for place in rng.choice(height * width, m, replace=False):
         for c in range(channels):
             ends = (-np.inf, np.inf) if is_float else (0, 255)
             pair = ends if data.draw(st.booleans()) else ends[::-1]
@@ -629,6 +630,8 @@ def test_totals_of_a_record_do_not_grow_with_the_records():
         assert math.fsum(f.epsilon for f in report.features) == pytest.approx(6.0)
     # 64 x 64 pixels, neighbours in 64 of them, as in the authors' script.
     faces = np.zeros((1, 64, 64), np.uint8)
+    with pytest.raises(ValueError, match="at most 4096, the pixels of an image"):
+        ImagePixelizer(neighbours=4097).fit(faces)
     report = ImagePixelizer(1.0, cell=1, neighbours=64).fit(faces).privacy_
     assert report.record_epsilon == 64.0
 
