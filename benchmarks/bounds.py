@@ -240,10 +240,12 @@ def draw_consistency(scores: Scores) -> plt.Figure:
 
 def draw_clipping(scores: Scores) -> plt.Figure:
     """Draw the distance over the clipping norm, dashed by default, a panel a table."""
-    figure, axes = plt.subplots(1, 2, figsize=(9, 4))
+    tables = list(dict.fromkeys(line[1] for line in scores.lines("clipping")))
+    size = 4.5 * len(tables), 4
+    figure, axes = plt.subplots(1, len(tables), figsize=size, squeeze=False)
     methods = [m for m in scores.methods("clipping", TVD) if "=" in m]
     norms = [float(method.split("=")[1]) for method in methods]
-    for axis, table in zip(axes, BIAS_ONCE, strict=True):
+    for axis, table in zip(axes[0], tables, strict=True):
         lines = [line for line in scores.lines("clipping") if line[1] == table]
         for i, line in enumerate(line for line in lines if line[3]):
             points = [scores.get(line, method, TVD) for method in methods]
@@ -253,5 +255,5 @@ def draw_clipping(scores: Scores) -> plt.Figure:
         for each in free:
             axis.axhline(each, color="k", ls=":", lw=1, label="without privacy")
         axis.set(title=table, xlabel="clipping norm", ylabel="two-way distance")
-        axis.legend()
+        axis.legend(loc="upper left", bbox_to_anchor=(1, 1))
     return figure
