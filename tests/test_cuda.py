@@ -348,9 +348,9 @@ def check_autoencoder(counted, model, rows, divergence):
         ("normal", None),
         ("mixture", "kl"),
         ("sparse", "mmd"),
-        (Laplace(3), None),
-        (Laplace(3), "kl"),
-        (Laplace(3), "mmd"),
+        pytest.param(Laplace(3), None, id="Laplace-None"),
+        pytest.param(Laplace(3), "kl", id="Laplace-kl"),
+        pytest.param(Laplace(3), "mmd", id="Laplace-mmd"),
     ],
     ids=str,
 )
