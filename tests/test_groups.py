@@ -14,12 +14,14 @@ from sklearn.model_selection import GridSearchCV
 from dpgenerative import (
     ArrayArchitecture,
     BatchTerm,
+    Column,
     DPArrayVAESynthesizer,
     DPHFlowSynthesizer,
     DPVAESynthesizer,
     FlowArchitecture,
     ModelRecipe,
     Optimizer,
+    Schema,
     Sparsified,
     TableSynthesizer,
     VAEArchitecture,
@@ -229,7 +231,10 @@ def test_the_published_setup_is_one_of_parameters():
     assert flow.clipping == Sparsified(0.25, "ranked")
     flow.fit(table())
     assert len(flow.sample(5)) == 5
-    assert "expect single columns to be right" not in str(flow.privacy_)
+    facts = {"lower": -5, "upper": 5, "nullable": False}
+    stated = Schema([Column("a", "continuous", **facts), Column("b", "boolean")])
+    report = clone(flow).set_params(schema=stated).fit(table()).privacy_
+    assert "expect single columns to be right" not in str(report)
     assert [layer.bias is not None for layer in flow._model.linears] == [True] * 3
     wide = clone(flow).set_params(architecture__rank=2).fit(table())
     assert wide._model.linears[0].left.shape[1] == 2

@@ -116,7 +116,7 @@ def test_a_budget_that_leaves_one_row_nothing():
     with pytest.raises(InfeasibleBudgetError, match="fewer rows"):
         row_budget(700.0, 1e-5, 1000)
     with pytest.raises(InfeasibleBudgetError, match="one row of 50: a smaller"):
-        plan(50, epsilon=0.05)
+        plan(50, epsilon=1e-5)
     assert group_privacy(1.0, 1e-5, 2000) == (2000.0, math.inf)
 
 
