@@ -101,6 +101,20 @@ def test_the_model_starts_at_what_public_rows_show(estimator):
     assert found["without"] < 0.1
 
 
+def test_few_private_rows_leave_a_model_that_public_rows_taught_whole():
+    private, public = people(), people(3000, seed=1)
+    synthesizer = DPHFlowSynthesizer(1.0, random_state=0)
+    steps = [
+        synthesizer._planned_fit(synthesizer._prepare(private, None, rows).domain)
+        .plan(300)
+        .n_steps
+        for rows in (None, public)
+    ]
+    assert steps == [100, 0]
+    sample = synthesizer.fit(private, public=public).sample(4000, random_state=0)
+    assert association_matrix(sample).loc["city", "north"] > 0.4
+
+
 @both
 def test_the_learning_rate_after_public_rows(estimator):
     schema = Schema([])

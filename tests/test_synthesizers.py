@@ -781,6 +781,8 @@ def test_few_rows_tell_how_ordered_columns_go_together(tmp_path):
     assert found[np.triu_indices(6, 1)].mean() > 0.2
     halves = drawn.groupby("half")["a"].mean()
     assert abs(halves["high"] - halves["low"]) < 0.05
+    untrained = clone(flow).set_params(n_steps=0).fit(frame)
+    assert "how ordered columns go together" not in str(untrained.privacy_)
     # What is drawn and what is scored are one model.
     scores = flow.score_samples(drawn)
     shuffled = drawn.assign(b=drawn["b"].to_numpy()[::-1])

@@ -55,9 +55,9 @@ class Series(Pixels):
         if not is_series(X):
             raise TypeError(f"{owner} takes a list of series, as it was fitted to.")
         series_dtype(owner, X)
-        if other := [x.shape[1] for x in X if x.shape[1] != n_channels]:
+        if any(x.shape[1] != n_channels for x in X):
             rule = f"takes series of shape (length, {n_channels})"
-            raise ValueError(f"{owner} {rule}; got {other[0]} channels.")
+            raise ValueError(f"{owner} {rule}; got other numbers of channels.")
         values = np.zeros((len(X), *self.shape), np.float32)
         for row, x in zip(values[:, 0], X, strict=True):
             row[: max(1, len(x)), -1] = 1
@@ -71,10 +71,8 @@ class Series(Pixels):
 
     def restore(self, values: np.ndarray) -> Any:
         """Return a list of series in the range and dtype that were fitted."""
-        whole, lengths = (
-            self._unscaled(values[:, 0, :, :-1]),
-            values[:, 0, :, -1].sum(1),
-        )
+        whole = self._unscaled(values[:, 0, :, :-1])
+        lengths = values[:, 0, :, -1].sum(1)
         return [x[: int(n)] for x, n in zip(whole, lengths, strict=True)]
 
 

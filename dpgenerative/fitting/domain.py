@@ -27,6 +27,8 @@ class Domain:
 
     schema: Schema = Schema([])
     """Columns that are learned, in the model's order; none of arrays."""
+    has_public: bool = False
+    """Whether public rows train the model of a table first."""
 
     def is_counted(self, anchored: bool) -> bool:
         """Return whether marginals are released."""
@@ -63,10 +65,13 @@ class TableDomain(Domain):
         Columns that are learned, in the model's order, with what is public of them.
     with_missing : frozenset of hashable
         Columns that the user's schema says have missing values.
+    has_public : bool
+        Whether public rows train the model first.
     """
 
     schema: Schema
     with_missing: frozenset[Hashable] = frozenset()
+    has_public: bool = False
 
     def is_counted(self, anchored: bool) -> bool:
         """Return whether the model or an open end of a column needs marginals."""

@@ -263,14 +263,15 @@ class PrivateFit:
 
     def scale(self, n_rows: int) -> Scale:
         """Return what is public of the size of the fit."""
-        schema, known = self.domain.schema, self._epsilons
+        domain, known = self.domain, self._epsilons
+        stated = Scale(n_rows, domain.schema, self.epsilon, domain.has_public)
         if self.parameters.noise_multiplier is None:
-            return Scale(n_rows, schema, self.epsilon)
+            return stated
         if n_rows not in known:
             known[n_rows] = epsilon_of_noise(
-                lambda epsilon: self._plan(Scale(n_rows, schema, epsilon))
+                lambda epsilon: self._plan(replace(stated, epsilon=epsilon))
             )
-        return Scale(n_rows, schema, known[n_rows])
+        return replace(stated, epsilon=known[n_rows])
 
     def plan(self, n_rows: int) -> PrivacyPlan:
         """Share the budget among the releases, from public numbers alone."""

@@ -30,11 +30,14 @@ class Scale:
         Columns that are learned; none where the data are arrays.
     epsilon : float or None
         Budget; None without privacy.
+    has_public : bool, default=False
+        Whether public rows train the model of a table first.
     """
 
     n_rows: int
     schema: Schema
     epsilon: float | None
+    has_public: bool = False
 
     @property
     def rows_per_column(self) -> float:

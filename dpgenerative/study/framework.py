@@ -92,10 +92,8 @@ class Study:
 
     def split(self, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return places of members, of as many others, and of test rows."""
-        cut, places = (
-            partial(train_test_split, random_state=seed),
-            np.arange(len(self.y)),
-        )
+        cut = partial(train_test_split, random_state=seed)
+        places = np.arange(len(self.y))
         rest, test = cut(places, test_size=self.test_size, stratify=self.y)
         members, others = cut(rest, test_size=0.5, stratify=self.y[rest])
         return members, others[: len(members)], test
@@ -392,10 +390,8 @@ def _run(i: int, study: Study, setting: Setting) -> tuple[int, list[dict[str, An
         train, tests = study.labelled(study.X, members), [take(study.X, test)]
         line["accuracy"] = study.accuracies(train, tests, study.y[test], seed)[0]
         return i, [line | {"seconds": time.perf_counter() - start}]
-    (shown, spent), generator = (
-        study.perturbed(setting, members),
-        study.generator(setting),
-    )
+    shown, spent = study.perturbed(setting, members)
+    generator = study.generator(setting)
     generator.fit(study.labelled(shown, members))
     fake = generator.sample(study.n_synthetic or len(members), seed)
     line["epsilon"] = _epsilon(generator, setting) if spent is None else spent
@@ -438,11 +434,8 @@ def shaped(estimator: Any, rows: Rows) -> Rows:
 def described(thing: Any) -> str:
     """Return anything in words that are the same in all runs."""
     # Whole, and without parameters at their defaults, so that new ones change nothing.
-    text = (
-        thing.__repr__(N_CHAR_MAX=10**7)
-        if hasattr(thing, "get_params")
-        else repr(thing)
-    )
+    is_estimator = hasattr(thing, "get_params")
+    text = thing.__repr__(N_CHAR_MAX=10**7) if is_estimator else repr(thing)
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 

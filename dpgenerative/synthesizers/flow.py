@@ -94,10 +94,14 @@ def _has_few_rows(scale: Scale) -> bool:
 
 
 def _ordered_only(scale: Scale) -> bool:
-    """Return whether only ordered columns are learned to depend on each other."""
+    """Return whether only ordered columns are learned to depend on each other.
+
+    Public rows can teach a whole model, which is then left as it is.
+    """
     n = sum(column.is_ordered for column in scale.schema.columns)
     rows = scale.rows_per_column * len(scale.schema)
-    return n > 1 and _has_few_rows(scale) and rows > TOLD_OF_ORDER * n
+    is_told = n > 1 and rows > TOLD_OF_ORDER * n and not scale.has_public
+    return is_told and _has_few_rows(scale)
 
 
 def _n_steps(scale: Scale) -> int:
@@ -562,7 +566,7 @@ class DPHFlowSynthesizer(TableSynthesizer):
         counted = _counted(fitted.model, fitted.transformer)
         tables = "; ".join(" x ".join(map(str, names)) for names in counted)
         said = list(super()._notes(schema, fitted))
-        if fitted.settings["ordered_only"]:
+        if fitted.settings["ordered_only"] and fitted.plan.n_steps:
             said.append(ORDERED_ONLY)
         if math.isfinite(fitted.plan.table_multiplier):
             said.append(f"Tables counted: {tables or 'none'}.")

@@ -250,6 +250,7 @@ class TableSynthesizer(Synthesizer):
             public = select_columns(public, names)
             schema = domain_of(schema, public)
         domain = self._domain(schema.modelled)
+        domain = replace(domain, has_public=public is not None)
         return Data(select_columns(frame, names), layout, schema, domain, public)
 
     def _domain(self, schema: Schema) -> TableDomain:
