@@ -53,7 +53,8 @@ class PrivacyBudget:
     A fit of a synthesizer (alone, in a pipeline, in a search or inside another
     estimator) asks before it counts a row, and raises where its epsilon or delta would
     take the sum over the budget; nothing is spent then. One that was let in counts as
-    spent, even if it fails later. Budgets can be nested; a fit must fit into all. The
+    spent, even if it fails later. A transform of a local randomizer is charged like a
+    fit, for each record. Budgets can be nested; a fit must fit into all. The
     budget can be entered again, and goes on where it was.
 
     Parameters
