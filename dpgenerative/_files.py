@@ -1,10 +1,17 @@
-"""Files that are written completely or not at all."""
+"""Files that are written completely or not at all, and by one process at a time."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
 
 AnyPath = str | os.PathLike[str]
 
@@ -45,3 +52,44 @@ def atomic_write(path: AnyPath, private: bool = False) -> Iterator[Path]:
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path: AnyPath) -> Iterator[None]:
+    """Keep other processes, and other threads, away from a file; it need not exist.
+
+    A file that is replaced when it is written loses its lock: an empty one beside it
+    carries it. The system takes the lock from whoever ends, however that happens.
+
+    Raises
+    ------
+    BlockingIOError
+        At once, where the lock is held.
+    OSError
+        Where nothing can be written to the folder, or its file system has no locks.
+    """
+    target = require_place(Path(path).resolve())  # all names of a file, one lock
+    beside = target.with_name(f".{target.name}.lock")
+    with beside.open("a") as file:
+        if not _is_taken(file):
+            raise BlockingIOError(
+                f"{path} is in use: another process works with it. Wait for its end, "
+                "or name another file."
+            )
+        try:
+            yield
+        finally:
+            with suppress(PermissionError):  # Windows: what is open stays
+                beside.unlink(missing_ok=True)
+
+
+def _is_taken(file: IO[str]) -> bool:
+    """Lock an open file, unless somebody holds it or has deleted it since."""
+    try:
+        if sys.platform == "win32":
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return os.fstat(file.fileno()).st_nlink > 0

@@ -5,7 +5,11 @@ from __future__ import annotations
 import functools
 import json
 import os
+import signal
 import stat
+import subprocess
+import sys
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 
@@ -23,7 +27,7 @@ from dpgenerative import (
     Schema,
     load,
 )
-from dpgenerative._files import atomic_write
+from dpgenerative._files import atomic_write, locked
 from dpgenerative.cli import main
 from dpgenerative.exceptions import BudgetExceededError, FileFormatError
 from dpgenerative.fitting.fit import PrivateFit
@@ -446,6 +450,65 @@ def test_what_is_no_path(wrong):
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="no_such"):
         flow().fit(ROWS, checkpoint=tmp_path / "no_such" / "x.dpg")
+
+
+@contextmanager
+def another_process(path):
+    """Yield a process that holds the lock until it is killed."""
+    code = (
+        "import sys, time; from dpgenerative._files import locked\n"
+        "with locked(sys.argv[1]): print('held', flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_two_processes_never_share_a_checkpoint(path):
+    with another_process(path) as process:
+        with PrivacyBudget(1.0, 1e-5) as budget, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(PrivateFit, "run", lambda *_: pytest.fail("a row was read"))
+            with pytest.raises(BlockingIOError, match="in use: another process"):
+                flow().fit(ROWS, checkpoint=path)
+        assert not budget.fits
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert path.with_name(f".{path.name}.lock").exists()
+        flow().fit(ROWS, checkpoint=path)  # nothing stale is in its way
+    assert not list(path.parent.iterdir())
+
+
+def test_two_threads_never_share_a_checkpoint_by_two_names(path):
+    path.with_name("link.dpg").symlink_to(path)
+    with locked(path), pytest.raises(BlockingIOError):
+        flow().fit(ROWS, checkpoint=path.with_name("link.dpg"))
+
+
+def test_an_interrupted_fit_gives_its_lock_back(path):
+    interrupt(flow(), ROWS, path)
+    assert list(path.parent.iterdir()) == [path]
+    with pytest.raises(ValueError, match="another fit"):
+        flow(n_steps=7).fit(ROWS, checkpoint=path)
+    with locked(path):
+        assert path.exists()
+
+
+def test_a_lock_that_was_deleted_meanwhile_is_none(path, monkeypatch):
+    """Its holder ended between the moments when another opened and locked it."""
+    opened = Path.open
+
+    def late(self, *args):
+        file = opened(self, *args)
+        self.unlink()
+        return file
+
+    monkeypatch.setattr(Path, "open", late)
+    with pytest.raises(BlockingIOError), locked(path):
+        pass
 
 
 def test_a_budget_pays_once(path):

@@ -18,6 +18,7 @@ from dpgenerative import (
     ImagePixelizer,
     LaplaceRandomizer,
 )
+from dpgenerative._files import locked
 from dpgenerative.metrics import bounded_phi, phi
 from dpgenerative.study import framework, plot_tradeoff, privacy_utility_tradeoff
 from dpgenerative.study.generators import ClassGenerator
@@ -320,6 +321,12 @@ def test_classifiers_of_arrays_get_them_as_they_are():
     flat = LogisticRegression()
     found = privacy_utility_tradeoff(Copier(), X, y, classifier=flat, **options)
     assert as_given["accuracy"].tolist() == found["accuracy"].tolist()
+
+
+def test_a_record_serves_one_study_at_a_time(tmp_path):
+    path = tmp_path / "fits.jsonl"
+    with locked(path), pytest.raises(BlockingIOError, match="in use"):
+        run(epsilons=[1.0], record=path)
 
 
 def test_a_record_spares_finished_fits(tmp_path, monkeypatch):

@@ -15,7 +15,6 @@ tables; in secure mode, of all steps) is drawn anew.
 
 import glob
 import hashlib
-import os
 import re
 import secrets
 import time
@@ -44,6 +43,8 @@ _FREE = ("random_state", "verbose")
 class Checkpoint:
     """One interrupted fit, or the place where a fit that begins will be kept.
 
+    Whoever opens one holds the lock of its file (`dpgenerative._files.locked`).
+
     Parameters
     ----------
     path : path-like
@@ -65,7 +66,7 @@ class Checkpoint:
         For the checkpoint of a fit with other parameters or columns, or by another
         version of the package.
     OSError
-        Where the file cannot be read, or nothing be written to its folder.
+        Where the file cannot be read.
     TypeError
         For names, levels or dtypes of columns that a file cannot hold.
     """
@@ -80,11 +81,6 @@ class Checkpoint:
     ) -> None:
         # A link stays one, and what it leads to is written and deleted.
         self._path = Path(path).resolve()
-        folder = self._path.parent
-        if not folder.is_dir():
-            raise FileNotFoundError(f"The folder {folder} does not exist.")
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(f"Nothing can be written to the folder {folder}.")
         fixed = {k: v for k, v in parameters.items() if k not in _FREE}
         settings = _stated([owner, __version__, sorted(fixed.items()), _held(domain)])
         self._parts = self._read() if self._path.exists() else {}

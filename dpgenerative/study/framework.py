@@ -6,6 +6,7 @@ import re
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -21,6 +22,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import train_test_split
 from sklearn.utils import get_tags
 
+from dpgenerative._files import locked
 from dpgenerative._progress import watched
 from dpgenerative._validation import check_number, check_option, refuse
 from dpgenerative.metrics import tradeoff
@@ -239,7 +241,8 @@ def privacy_utility_tradeoff(
         Fits at a time, as in joblib.
     record : path, optional
         File to which every finished fit is added, as a line of JSON. Fits that it holds
-        are not repeated; those of other studies in it are left alone.
+        are not repeated; those of other studies in it are left alone. One study at a
+        time works with it.
     verbose : bool, default=False
         Show a progress bar.
 
@@ -260,6 +263,8 @@ def privacy_utility_tradeoff(
         When the estimator, or a local mechanism, lacks what it needs.
     ValueError
         When a parameter is out of range, or there is nothing to compare.
+    BlockingIOError
+        For a record that another process works with.
 
     References
     ----------
@@ -287,7 +292,8 @@ def privacy_utility_tradeoff(
             check_number(OWNER, name, each, low=0)
     grid = {"epsilon": epsilons, "noise_multiplier": noise_multipliers}
     settings = _settings(estimator, grid, local or {}, seeds)
-    found = _finished(study, settings, Path(record or os.devnull), n_jobs, verbose)
+    with nullcontext() if record is None else locked(record):
+        found = _finished(study, settings, Path(record or os.devnull), n_jobs, verbose)
     return _with_phi(pd.DataFrame([line for lines in found for line in lines]))
 
 

@@ -9,6 +9,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -18,6 +19,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from dpgenerative._files import locked
 from dpgenerative._random import NOISES, Streams
 from dpgenerative._validation import (
     Check,
@@ -164,6 +166,8 @@ class Synthesizer(BaseEstimator):
             When a `PrivacyBudget` is open that cannot pay for the fit.
         FileFormatError
             For a checkpoint that is damaged, or a file of something else.
+        BlockingIOError
+            For a checkpoint that another process works with.
         LedgerError
             Where what was released is not what was planned: an error of the package.
 
@@ -368,19 +372,19 @@ class Synthesizer(BaseEstimator):
         """Fit; a trial of a private search is paid for, and may have no rows."""
         data = self._prepare(X, y, public, allow_empty=trial is not None)
         seed = as_seed(self.random_state)
-        kept = self._checkpoint(checkpoint, data, seed)
-        self._charge(trial, kept)
-        seed = kept.seed if kept else seed
-        device = self._device()
-        streams = Streams.create(seed, self.noise, device)
-        fitted = self._private_fit(data.domain, streams, device).run(
-            data.rows, data.public, kept, None if trial is None else trial.n_rows
-        )
-        if kept:
-            finished(kept.name)
-        self._keep(fitted, data, seed)
-        if kept:
-            kept.remove()
+        with self._checkpoint(checkpoint, data, seed) as kept:
+            self._charge(trial, kept)
+            seed = kept.seed if kept else seed
+            device = self._device()
+            streams = Streams.create(seed, self.noise, device)
+            fitted = self._private_fit(data.domain, streams, device).run(
+                data.rows, data.public, kept, None if trial is None else trial.n_rows
+            )
+            if kept:
+                finished(kept.name)
+            self._keep(fitted, data, seed)
+            if kept:
+                kept.remove()
         # Of a trial that a search does not choose nothing is released.
         if trial is None:
             for warning in self._warnings(data.schema):
@@ -428,14 +432,20 @@ class Synthesizer(BaseEstimator):
         )
         return PrivacyReport(fitted.plan, self.epsilon_, fitted.clipping, facts, notes)
 
-    def _checkpoint(self, path: Any, data: Data, seed: int | None) -> Checkpoint | None:
+    @contextmanager
+    def _checkpoint(
+        self, path: Any, data: Data, seed: int | None
+    ) -> Iterator[Checkpoint | None]:
+        """Open a checkpoint that is this fit's alone, if there is to be one."""
         if path is None:
-            return None
+            yield None
+            return
         if not isinstance(path, (str, os.PathLike)):
             refuse(f"{self._owner}.fit", "checkpoint", "must be a path or None", path)
         parameters = {**self.get_params(deep=False), "device": self._device()}
         domain = [data.layout, data.schema, *getattr(data.rows, "dtypes", ())]
-        return Checkpoint(path, self._owner, parameters, domain, seed)
+        with locked(path):
+            yield Checkpoint(path, self._owner, parameters, domain, seed)
 
     # Checks ---------------------------------------------------------------------
 
