@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dpgenerative._intervals import least_share
+from dpgenerative._intervals import clopper_pearson
 from dpgenerative._random import Streams
 from dpgenerative.audit import result
 from dpgenerative.audit.bounds import least_mu, steps_epsilon
@@ -27,7 +27,7 @@ def audit_mechanism(
     estimator: Synthesizer,
     *,
     n_rows: int = 10_000,
-    n_trials: int = 20_000,
+    n_trials: int = 500_000,
     confidence: float = 0.95,
     random_state: int | None = None,
 ) -> result.AuditResult:
@@ -37,10 +37,10 @@ def audit_mechanism(
     batch-wise term, the sensitivity and the noise of the configuration, on a model and
     a batch made for the purpose: the row in question puts all of its bound on one
     coordinate, and turns the gradients it shares round where there are such. The
-    adversary knows everything but whether it was there. Their rate of right guesses,
-    at its lower Clopper-Pearson bound, becomes the mu of a Gaussian mechanism (Dong,
-    Roth and Su 2022), and the accountant carries that over the configuration's sampling
-    rate and steps.
+    adversary knows everything but whether it was there. How much oftener they accuse
+    the row where it is, at its lower Clopper-Pearson bound, becomes the mu of a
+    Gaussian mechanism (Dong, Roth and Su 2022), and the accountant carries that over
+    the configuration's sampling rate and steps.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def audit_mechanism(
         a table of `n_rows` rows with the columns of its `schema` (one column without).
     n_rows : int, default=10000
         Released row count of an unfitted estimator.
-    n_trials : int, default=20000
+    n_trials : int, default=500000
         Number of noisy gradients in either world.
     confidence : float in (0, 1), default=0.95
     random_state : int, optional
@@ -70,9 +70,12 @@ def audit_mechanism(
 
     Notes
     -----
-    The number of right guesses among independent trials with the mean success p is no
-    likelier to be large than a binomial count (Hoeffding 1956), whatever p is in either
-    world. Sampling and composition are not audited here but taken over.
+    Trial k of both worlds has the same standard normal draws. Each world is what it is
+    without the other, and the difference of two rates is the rate of trials that tell
+    the worlds apart less that of trials that confuse them, which few trials bound well.
+    The number of independent trials of some kind is no likelier to be far from its mean
+    than a binomial count (Hoeffding 1956), whatever their probabilities are. Sampling
+    and composition are not audited here but taken over.
 
     References
     ----------
@@ -97,12 +100,14 @@ def audit_mechanism(
     with_row, noisy_with_row = worlds.draws(True, n_trials)
     line = (with_row - without) / worlds.variances
     middle = line @ (with_row + without) / 2
-    correct = int((noisy_with_row @ line > middle).sum())
-    correct += int((noisy_without @ line <= middle).sum())
-    accuracy = least_share(correct, 2 * n_trials, confidence)
+    accused, suspected = noisy_with_row @ line > middle, noisy_without @ line > middle
+    told = int((accused & ~suspected).sum())
+    mistaken = int((suspected & ~accused).sum())
+    gain = clopper_pearson(told, n_trials, confidence)[0]
+    gain -= clopper_pearson(mistaken, n_trials, confidence)[1]
     return result.AuditResult(
         "One step",
-        steps_epsilon(least_mu(accuracy), plan),
+        steps_epsilon(least_mu((1 + gain) / 2), plan),
         float(confidence),
         plan.epsilon,
         plan.delta,
@@ -128,28 +133,33 @@ def _fit_and_plan(
 
 
 class _Repeated(Mechanisms):
-    """Draws the noise of every gradient several times and keeps what comes out."""
+    """Adds the noise of many trials to a gradient and keeps what comes out."""
 
-    def __init__(self, streams: Streams, n: int) -> None:
+    def __init__(self, streams: Streams, n: int, drawn: list[Tensor]) -> None:
         super().__init__(streams.counts, streams.gradients)
-        self.n = n
+        self.n, self.drawn = n, drawn
         self.exact: list[np.ndarray] = []
         self.noisy: list[np.ndarray] = []
+
+    def _normal(self, n: int, device: torch.device) -> Tensor:
+        if not self.drawn:
+            self.drawn.append(super()._normal(n, device))
+        return self.drawn[0]
 
     def gradient(
         self, sums: Sequence[Tensor], stds: Sequence[float], **stated: Any
     ) -> list[Tensor]:
         self.exact.append(result.flat(sums))
-        for _ in range(self.n):
-            released = super().gradient(sums, stds, **stated)
-            self.noisy.append(result.flat(released))
-        return released
+        many = [x.expand(self.n, *x.shape) for x in sums]
+        released = super().gradient(many, stds, **stated)
+        self.noisy.append(np.hstack([x.reshape(self.n, -1).numpy() for x in released]))
+        return [x[0] for x in released]
 
 
 class _Worlds:
     """A batch with and without a row that moves the gradient as far as it may."""
 
-    width = 64
+    width = 16
 
     def __init__(self, fit: PrivateFit, plan: PrivacyPlan) -> None:
         self.layer = MaskedLinear.dense(1, self.width)
@@ -165,6 +175,7 @@ class _Worlds:
         stds = self.gradient.stds(self.model, self.has_term)
         sizes = [p.numel() for p in self.model.parameters()]
         self.variances = np.repeat(np.square(list(stds.values())), sizes)
+        self.drawn: list[list[Tensor]] = [[] for _ in range(_BLOCKS)]
 
     def _objective(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         latents = self.layer(torch.full((len(rows), 1), result.GAIN))[:, :1]
@@ -181,8 +192,9 @@ class _Worlds:
         chunk = (rows, torch.ones(len(rows), dtype=torch.bool))
         exact: list[np.ndarray] = []
         noisy: list[np.ndarray] = []
-        for part in np.array_split(np.arange(n_trials), min(_BLOCKS, n_trials)):
-            door = _Repeated(self.streams, len(part))
+        parts = np.array_split(np.arange(n_trials), min(_BLOCKS, n_trials))
+        for part, drawn in zip(parts, self.drawn, strict=False):
+            door = _Repeated(self.streams, len(part), drawn)
             term: Divergence | None = self._turning if self.has_term else None
             self.gradient(
                 self.model, self._objective, [chunk], door, self.streams.draws, term,
@@ -190,4 +202,4 @@ class _Worlds:
             )  # fmt: skip
             exact += door.exact
             noisy += door.noisy
-        return np.mean(exact, axis=0), np.stack(noisy)
+        return np.mean(exact, axis=0), np.concatenate(noisy)

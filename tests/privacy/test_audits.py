@@ -173,7 +173,7 @@ def test_no_step_tells_more_than_is_claimed(name, tabled):
     result = audit_mechanism(configured(name), confidence=TOGETHER, random_state=seed)
     assert tabled(name, result).holds
     # The worst case comes near what the noise says, whatever clips.
-    assert result.lower_bound >= 0.6 * result.best
+    assert result.lower_bound >= 0.9 * result.best
 
 
 @pytest.mark.audit
@@ -194,7 +194,7 @@ def test_one_step_shows_most_of_the_claim(epsilon, tabled):
         lean(epsilon, **STEPS), confidence=1 - ERRORS["step"], random_state=int(epsilon)
     )
     assert result.holds
-    assert tabled(f"one step, epsilon {epsilon:g}", result).share >= 0.8
+    assert tabled(f"one step, epsilon {epsilon:g}", result).share >= 0.9
 
 
 @pytest.mark.audit
@@ -248,10 +248,10 @@ def test_one_step_is_as_private_as_its_noise(clipping, divergence):
         4.0, **WHOLE, **DECLARED, clipping=clipping, divergence=divergence
     )
     result = audit_mechanism(
-        synthesizer, n_trials=4000, confidence=QUICK, random_state=0
+        synthesizer, n_trials=20_000, confidence=QUICK, random_state=0
     )
     assert result.holds
-    assert 0.7 * result.best <= result.lower_bound <= result.best
+    assert 0.9 * result.best <= result.lower_bound <= result.best
 
 
 @pytest.mark.parametrize("aggregation", ["micro", "batch"])
@@ -263,9 +263,9 @@ def test_one_step_of_the_baselines(aggregation):
         divergence=BatchTerm("mmd", aggregation=aggregation),
     )
     result = audit_mechanism(
-        synthesizer, n_rows=20, n_trials=4000, confidence=QUICK, random_state=0
+        synthesizer, n_rows=20, n_trials=20_000, confidence=QUICK, random_state=0
     )
-    assert 0.7 * result.best <= result.lower_bound <= result.best
+    assert 0.9 * result.best <= result.lower_bound <= result.best
 
 
 @pytest.mark.parametrize("reach", ["offsets", "inner.encoder"])
@@ -274,9 +274,9 @@ def test_one_step_of_a_recipe_of_ones_own(reach, monkeypatch):
     monkeypatch.setattr(PairRecipe, "has_batch_term", True)
     synthesizer = pair_synthesizer(epsilon=4.0, **WHOLE)
     result = audit_mechanism(
-        synthesizer, n_trials=4000, confidence=QUICK, random_state=0
+        synthesizer, n_trials=20_000, confidence=QUICK, random_state=0
     )
-    assert 0.7 * result.best <= result.lower_bound <= result.best
+    assert 0.9 * result.best <= result.lower_bound <= result.best
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_one_step_betrays_a_mistake(mistake, monkeypatch):
         architecture=FlowArchitecture(table_budget=0),
     )  # fmt: skip
     result = audit_mechanism(
-        synthesizer, n_trials=4000, confidence=QUICK, random_state=0
+        synthesizer, n_trials=20_000, confidence=QUICK, random_state=0
     )
     assert not result.holds
     assert "BEYOND" in str(result)
