@@ -99,9 +99,9 @@ def test_completions_of_polars_rows(fitted):
     assert rows.select("ward", "count").equals(part)
 
 
-def test_a_lazy_frame_is_refused():
-    with pytest.raises(TypeError, match=r"LazyFrame .* Call collect\(\) first"):
-        DPHFlowSynthesizer().fit(polars_frame().lazy())
+def test_a_lazy_frame_is_refused_where_rows_must_be_in_memory(fitted):
+    with pytest.raises(TypeError, match=r"LazyFrame is no table yet.*collect\(\)"):
+        fitted.score(polars_frame().lazy())
 
 
 ARROW = pa.table(

@@ -162,6 +162,10 @@ class Increment:
         rule = Increment.fitted(self.low, bounded, dtype, False)
         return replace(rule, least=self.least)
 
+    def of(self, frame: pd.DataFrame) -> pd.Series:
+        """Return the increments of a table of private rows: private."""
+        return self.apart(frame[self.low.name], frame[self.name])
+
     def apart(self, low: pd.Series, high: pd.Series) -> pd.Series:
         """Return the increments between two columns of private rows: private."""
         column = self.whole.column

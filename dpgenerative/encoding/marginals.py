@@ -21,6 +21,7 @@ are then cut into even pieces, uncounted.
 
 import math
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +35,7 @@ from dpgenerative.encoding.smoothing import smoothed
 from dpgenerative.privacy.noise import Key, Mechanisms, threshold_for
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.dtypes import is_real_dtype
+from dpgenerative.tables.rows import Chunks
 from dpgenerative.tables.schema import Schema
 
 RELEASE = "marginals"
@@ -148,6 +150,14 @@ def count_std(column: Column, std: float) -> float:
     return std / math.sqrt(share)
 
 
+def sum_of_counts(parts: Iterable[Mapping[Key, int]]) -> dict[Key, int]:
+    """Return how often every key occurs in all parts."""
+    found: Counter[Key] = Counter()
+    for part in parts:
+        found.update(part)
+    return found
+
+
 # What is released ---------------------------------------------------------------------
 
 
@@ -197,17 +207,17 @@ class MarginalRelease:
     may_lose_missing: bool
     is_found: bool = False
 
-    def fit(self, series: pd.Series) -> Codec:
+    def fit(self, entries: Chunks[pd.Series]) -> Codec:
         """Return the codec of a column of private values."""
         release = self
         if has_open_domain(self.column):
             share = DOMAIN_SHARE if self.anchored else 1.0
-            column = self._with(share)._domain(series)
+            column = self._with(share)._domain(entries)
             rest = self._with(1 - share) if self.anchored else self
             release = replace(rest, column=column, is_found=True)
         if self.column.numeric:
-            return release._intervals(series)
-        return release._levels(series)
+            return release._intervals(entries)
+        return release._levels(entries)
 
     @property
     def _n_told(self) -> float:
@@ -218,11 +228,11 @@ class MarginalRelease:
         """Return a release that spends a share of the budget."""
         return replace(self, std=self.std / math.sqrt(share))
 
-    def _domain(self, series: pd.Series) -> Column:
+    def _domain(self, entries: Chunks[pd.Series]) -> Column:
         """Return the column with bounds or levels that are found privately."""
         if self.column.numeric:
-            return self.column.bounded(*self._bounds(series))
-        return replace(self.column, levels=self._found_levels(series))
+            return self.column.bounded(*self._bounds(entries))
+        return replace(self.column, levels=self._found_levels(entries))
 
     def _counted(self, exact: np.ndarray, std: float) -> np.ndarray:
         """Release counts of cells, of which a row is in one."""
@@ -237,21 +247,22 @@ class MarginalRelease:
 
     # Levels ---------------------------------------------------------------------
 
-    def _found_levels(self, series: pd.Series) -> tuple[Any, ...]:
+    def _found_levels(self, entries: Chunks[pd.Series]) -> tuple[Any, ...]:
         """Release the levels that many rows have."""
-        present = (key for key in values.keys(series) if key is not None)
-        levels = tuple(key[1] for key in self._keys(Counter(present)))
+        present = sum_of_counts(entries.map(values.key_counts))
+        levels = tuple(key[1] for key in self._keys(present))
         if levels or self.column.other is not None:
             return levels
         return values.NO_NUMBERS if is_real_dtype(self.dtype) else values.NO_LEVELS
 
-    def _levels(self, series: pd.Series) -> Codec:
+    def _levels(self, entries: Chunks[pd.Series]) -> Codec:
         n_levels = len(self.column.levels or ()) + bool(self.column.nullable)
         if not self.anchored:
             masses, cells = np.full(n_levels, 1 / n_levels), np.arange(n_levels)
             return LevelCodec(self.column, self.dtype, masses, cells, np.ones(n_levels))
-        codes = values.level_codes(series, self.column)
-        noisy = self._counted(np.bincount(codes, minlength=n_levels), self.std)
+        codes = entries.map(lambda series: values.level_codes(series, self.column))
+        exact = codes.total(lambda part: np.bincount(part, minlength=n_levels))
+        noisy = self._counted(exact, self.std)
         self.total.add(noisy.sum(), len(noisy) * self.std**2)
         column, noisy = self._without_empty(noisy)
         counts = estimates.project_to_simplex(noisy, self._n_told)
@@ -301,17 +312,21 @@ class MarginalRelease:
 
     # Numbers --------------------------------------------------------------------
 
-    def _bounds(self, series: pd.Series) -> list[float]:
+    def _bounds(self, entries: Chunks[pd.Series]) -> list[float]:
         """Release the outermost magnitudes, or years, that hold rows."""
         column = self.column
-        numbers = values.as_numbers(column, series)
-        numbers = numbers[np.isfinite(numbers)]
-        if column.step is not None:
-            with np.errstate(over="ignore"):  # huge ones are in the outermost cells
-                numbers = np.round(numbers / column.step) * column.step
         ends = grid.sought_ends(column)
-        cells = np.searchsorted(ends[1:-1], numbers, side="right")
-        noisy = self._counted(np.bincount(cells, minlength=len(ends) - 1), self.std)
+
+        def count(series: pd.Series) -> np.ndarray:
+            numbers = values.as_numbers(column, series)
+            numbers = numbers[np.isfinite(numbers)]
+            if column.step is not None:
+                with np.errstate(over="ignore"):  # huge ones are in the outermost cells
+                    numbers = np.round(numbers / column.step) * column.step
+            cells = np.searchsorted(ends[1:-1], numbers, side="right")
+            return np.bincount(cells, minlength=len(ends) - 1)
+
+        noisy = self._counted(entries.total(count), self.std)
         places = np.flatnonzero(grid.has_values_between(column, self.dtype, ends))
         first, last = estimates.outermost(noisy[places], self.std)
         if last < 0:
@@ -319,12 +334,12 @@ class MarginalRelease:
         lower, upper = ends[places[first]], ends[places[last] + 1]
         return grid.bounds_between(column, self.dtype, lower, upper)
 
-    def _intervals(self, series: pd.Series) -> Codec:
+    def _intervals(self, entries: Chunks[pd.Series]) -> Codec:
         column, is_continuum = self.column, self.column.step is None
         fine = grid.edges_of(column)
         if not self.anchored:
             return _one_interval(column, self.dtype, fine[[0, -1]])
-        steps = grid.in_steps(column, series)
+        steps = entries.map(lambda series: grid.in_steps(column, series))
         spared = 1 - SPIKE_SHARE if is_continuum else 1.0
         parts = self._with(spared)._split(fine, steps)
         column = replace(column, nullable=len(parts.missing) > 0)
@@ -364,25 +379,38 @@ class MarginalRelease:
         return replace(pieces, counts=counts)
 
     def _spikes(
-        self, steps: np.ndarray, edges: np.ndarray, parts: estimates.Partition
+        self, steps: Chunks[np.ndarray], edges: np.ndarray, parts: estimates.Partition
     ) -> np.ndarray:
         """Release the value of every heavy interval that most of its rows share."""
-        steps = steps[~np.isnan(steps)] + 0.0  # one zero
-        cells = np.searchsorted(edges[1:-1], steps, side="right")
-        exact = Counter(("float", step) for step in steps[parts.heavy[cells]].tolist())
+
+        def count(numbers: np.ndarray) -> dict[Key, int]:
+            numbers = numbers[~np.isnan(numbers)] + 0.0  # one zero
+            cells = np.searchsorted(edges[1:-1], numbers, side="right")
+            found = np.unique(numbers[parts.heavy[cells]], return_counts=True)
+            pairs = zip(*(each.tolist() for each in found), strict=True)
+            return {("float", step): n for step, n in pairs}
+
+        exact = sum_of_counts(steps.map(count))
         single = np.full(len(parts.counts), np.nan)
-        for (_, step), count in self._keys(exact).items():
+        for (_, step), n in self._keys(exact).items():
             cell = np.searchsorted(edges[1:-1], step, side="right")
-            if count > parts.counts[cell] / 2:
+            if n > parts.counts[cell] / 2:
                 single[cell] = step
         return single
 
-    def _split(self, fine: np.ndarray, steps: np.ndarray) -> estimates.Partition:
+    def _split(
+        self, fine: np.ndarray, steps: Chunks[np.ndarray]
+    ) -> estimates.Partition:
         """Halve a grid where noisy counts say so, then count what came of it."""
-        rows = np.sort(steps[~np.isnan(steps)])
-        below = np.searchsorted(rows, fine)
-        below[[0, -1]] = 0, len(rows)
-        exact = np.array([len(rows), len(steps) - len(rows)])
+
+        def counted(numbers: np.ndarray) -> np.ndarray:
+            rows = np.sort(numbers[~np.isnan(numbers)])
+            below = np.searchsorted(rows, fine)
+            below[[0, -1]] = 0, len(rows)
+            return np.append(below, len(numbers) - len(rows))
+
+        below = steps.total(counted)
+        exact, below = below[-2:], below[:-1]
         n_levels = (len(fine) - 2).bit_length()
         nullable = bool(self.column.nullable)
         # Every look counts each row once, and so does the one at how many are missing:

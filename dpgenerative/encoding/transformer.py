@@ -11,8 +11,9 @@ What touches rows is `TableTransformer.fit`, where every statistic passes throug
 only what was released.
 """
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from dpgenerative.encoding.values import dtype_with_levels
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import labels
+from dpgenerative.tables.rows import Chunks, Rows, chunks, room_for
 from dpgenerative.tables.schema import Schema
 
 Given = Mapping[Hashable, pd.Series]
@@ -58,7 +60,7 @@ class TableTransformer:
     @classmethod
     def fit(
         cls,
-        frame: pd.DataFrame,
+        rows: pd.DataFrame | Rows,
         schema: Schema,
         mechanisms: Mechanisms,
         *,
@@ -74,10 +76,10 @@ class TableTransformer:
 
         Parameters
         ----------
-        frame : DataFrame
-            The private rows.
+        rows : DataFrame or Rows
+            Private.
         schema : Schema
-            One column per column of `frame` (`Schema.resolve`), and constraints, of
+            One column per column of `rows` (`Schema.resolve`), and constraints, of
             which those of order decide what is learned as an increment.
         mechanisms : Mechanisms
             The door through which every count is released.
@@ -109,24 +111,26 @@ class TableTransformer:
         total = Estimate(count=n_rows, variance=n_std**2)
         codecs: dict[Hashable, Codec] = {}
 
-        def release(name: Hashable, dtype: Any, series: pd.Series) -> Column:
+        def release(name: Hashable, dtype: Any, entries: Chunks[pd.Series]) -> Column:
             codecs[name] = MarginalRelease(
                 learned[name], dtype, mechanisms, n_rows, total, stds[name], delta,
                 n_open, n_bins, anchored, may_lose_missing=name not in with_missing,
-            ).fit(series)  # fmt: skip
+            ).fit(entries)  # fmt: skip
             return codecs[name].column
 
-        rules = increments_of(schema)
+        rules, dtypes = increments_of(schema), dict(rows.dtypes.items())
         columns = {}
         for name in [name for name in learned if name not in rules]:
-            dtype = dtype_with_levels(schema[name], frame[name].dtype)
-            columns[name] = release(name, dtype, frame[name])
+            dtype = dtype_with_levels(schema[name], dtypes[name])
+            entries = chunks(rows, [name]).map(itemgetter(name))
+            columns[name] = release(name, dtype, entries)
         increments = []
         for name, rule in rules.items():
-            low, dtype = columns[rule.low], frame[name].dtype
+            low, dtype = columns[rule.low], dtypes[name]
             increment = Increment.fitted(low, schema[name], dtype, rule.strict)
-            added = increment.apart(frame[rule.low], frame[name])
-            increment = increment.completed(release(name, added.dtype, added))
+            added = chunks(rows, [rule.low, name]).map(increment.of)
+            dtype = next(iter(added)).dtype
+            increment = increment.completed(release(name, dtype, added))
             columns[name] = increment.whole.column
             increments.append(increment)
         return cls(tuple(codecs[name] for name in learned), tuple(increments))
@@ -151,32 +155,59 @@ class TableTransformer:
         """Return the place of a column."""
         return self.names.index(name)
 
+    def _readers(self) -> Iterator[tuple[list[Hashable], Any]]:
+        """Yield, by codec, the columns it takes and what reads it of a table."""
+        built = {each.name: each for each in self.increments}
+        for name in self.names:
+            if name in built:
+                yield [built[name].low.name, name], built[name].of
+            else:
+                yield [name], itemgetter(name)
+
     def learned(self, frame: pd.DataFrame) -> list[pd.Series]:
         """Return what the codecs read of a table, one column each: private."""
-        columns = {name: frame[name] for name in self.names}
-        for each in self.increments:
-            columns[each.name] = each.apart(frame[each.low.name], frame[each.name])
-        return list(columns.values())
+        return [read(frame) for _, read in self._readers()]
 
-    def encode(self, frame: pd.DataFrame) -> np.ndarray:
-        """Return the cell of every entry, shape (n, d): private."""
+    def encode(self, rows: pd.DataFrame | Rows) -> np.ndarray:
+        """Return the cell of every entry, shape (n, d): private.
+
+        Where rows are read by chunks, it is on disk (`tables.rows.room_for`), and made
+        once.
+        """
+        if not isinstance(rows, Rows):
+            return self._encoded(rows)
+        if rows.codes is None or rows.codes[0] is not self:
+            rows.codes = self, self._encoded(rows)
+        return rows.codes[1]
+
+    def _encoded(self, rows: pd.DataFrame | Rows) -> np.ndarray:
         most = max(codec.n_cells for codec in self.codecs)
-        shape = (len(frame), len(self.codecs))
-        codes = np.empty(shape, dtype=np.uint8 if most <= 256 else np.int32)
-        for j, series in enumerate(self.learned(frame)):
-            codes[:, j] = self.codecs[j].encode(series)
+        small = np.uint8 if most <= 2**8 else np.int16
+        dtype = small if most <= 2**15 else np.int32
+        codes = room_for(rows, len(self.codecs), dtype)
+        start = 0
+        for part in chunks(rows):
+            for j, series in enumerate(self.learned(part)):
+                codes[start : start + len(part), j] = self.codecs[j].encode(series)
+            start += len(part)
         return codes
 
-    def positions(self, frame: pd.DataFrame, rng: RandomSource) -> np.ndarray:
+    def positions(self, rows: pd.DataFrame | Rows, rng: RandomSource) -> np.ndarray:
         """Return the position of every entry within its cell, float32 of (n, d)."""
-        positions = np.empty((len(frame), len(self.codecs)), dtype=np.float32)
-        for j, series in enumerate(self.learned(frame)):
-            positions[:, j] = self.codecs[j].positions(series, rng)
-        return np.minimum(positions, np.float32(LARGEST_POSITION))
+        positions = room_for(rows, len(self.codecs), np.float32)
+        for j, (names, read) in enumerate(self._readers()):
+            start = 0
+            for series in chunks(rows, names).map(read):
+                stop = start + len(series)
+                positions[start:stop, j] = self.codecs[j].positions(series, rng)
+                start = stop
+        return np.minimum(positions, np.float32(LARGEST_POSITION), out=positions)
 
-    def arrays(self, frame: pd.DataFrame) -> list[np.ndarray]:
-        """Return all that models may see of a table: private."""
-        return [self.encode(frame), self.positions(frame, np.random.default_rng(0))]
+    def arrays(self, rows: pd.DataFrame | Rows) -> Iterator[np.ndarray]:
+        """Yield all that models may see of a table, chunk by chunk: private."""
+        for part in chunks(rows):
+            yield self.encode(part)
+            yield self.positions(part, np.random.default_rng(0))
 
     def log_within(self, frame: pd.DataFrame) -> np.ndarray:
         """Return the log-density of every row given its cells, shape (n,)."""

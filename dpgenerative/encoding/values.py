@@ -2,6 +2,7 @@
 
 import math
 import uuid
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -114,6 +115,17 @@ def distinct_values(series: pd.Series) -> tuple[Hashable, ...]:
 def keys(series: pd.Series) -> list[Key | None]:
     """Return what tells the values of a column apart; None for unusable ones."""
     return [_key(value) for value in series.array]
+
+
+def key_counts(series: pd.Series) -> dict[Key, int]:
+    """Return how often every usable value of a column occurs."""
+    if holds_objects(series.dtype):
+        return Counter(key for key in keys(series) if key is not None)
+    with np.errstate(over="ignore"):
+        places, uniques = pd.factorize(series)
+    counts = np.bincount(places[places >= 0], minlength=len(uniques)).tolist()
+    found = zip(keys(pd.Series(uniques)), counts, strict=True)
+    return {key: count for key, count in found if key is not None}
 
 
 def _key(value: Any) -> Key | None:

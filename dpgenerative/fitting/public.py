@@ -14,6 +14,7 @@ import pandas as pd
 from dpgenerative.encoding.values import as_numbers, distinct_values
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import TableFormat, as_table, select_columns
+from dpgenerative.tables.rows import streamed
 from dpgenerative.tables.schema import Schema
 
 
@@ -42,7 +43,10 @@ def public_table(
     if len(pair) != 2 or (pair[1] is None) != (layout.y_name is None):
         wanted = "one table" if layout.y_name is None else "a pair (X, y)"
         raise ValueError(f"{owner}: public must be {wanted}, as the private rows are.")
+    rows = streamed(f"{owner} (public)", pair[0])
+    pair = pair if rows is None else (rows, pair[1])
     table, found = as_table(f"{owner} (public)", *pair)
+    table = table if rows is None else rows.whole()
     kinds = (found.x_kind, found.y_kind), (layout.x_kind, layout.y_kind)
     if kinds[0] != kinds[1]:
         raise ValueError(
@@ -58,7 +62,7 @@ def public_table(
             f"them has {', '.join(unlike)}."
         )
     table = select_columns(table, list(frame.columns))
-    for name, given, dtype in zip(frame, table.dtypes, frame.dtypes, strict=True):
+    for name, given, dtype in zip(table, table.dtypes, frame.dtypes, strict=True):
         # A schema may know levels that neither has.
         both = all(isinstance(each, pd.CategoricalDtype) for each in (given, dtype))
         if given != dtype and not both:

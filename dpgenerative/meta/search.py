@@ -38,7 +38,7 @@ from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.privacy.selection import TrialDistribution, best_of
 from dpgenerative.synthesizers import DPHFlowSynthesizer
 from dpgenerative.synthesizers.tables import TableSynthesizer
-from dpgenerative.tables.arrow import in_pandas
+from dpgenerative.tables.arrow import in_pandas, refuse_unread
 
 _SEARCHED = (
     "Chosen by a private search. Its parameters and its score are covered; how "
@@ -461,6 +461,7 @@ def _containers(estimator: Any, X: Any, y: Any) -> tuple[Any, Any]:
     The values of a part would decide otherwise: what is planned for the whole has to
     hold for it, and one label must not change how the others are read.
     """
+    refuse_unread(X)
     if isinstance(estimator, TableSynthesizer):
         owner = type(estimator).__name__
         return in_pandas(owner, X), in_pandas(owner, y)

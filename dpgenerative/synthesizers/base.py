@@ -132,7 +132,10 @@ class Synthesizer(BaseEstimator):
         ----------
         X : DataFrame or array-like of shape (n_samples, n_features)
             The private rows. One row is the privacy unit, or the up to
-            `max_rows_per_unit` rows of one person.
+            `max_rows_per_unit` rows of one person. Tables may be larger than memory: a
+            Parquet file, a folder or glob of them, a dataset of pyarrow, a
+            ``LazyFrame`` of polars or a relation of DuckDB is read by chunks
+            (:ref:`larger-than-memory`).
         y : Series, one-column DataFrame or array-like of shape (n_samples,), optional
             One more column, modelled together with X.
         public : DataFrame or array-like, or (X, y), optional

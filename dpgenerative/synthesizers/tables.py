@@ -37,6 +37,7 @@ from dpgenerative.tables.containers import (
     matched,
     select_columns,
 )
+from dpgenerative.tables.rows import streamed
 from dpgenerative.tables.schema import Schema
 
 SAMPLE_CHUNK = 2**16
@@ -237,6 +238,8 @@ class TableSynthesizer(Synthesizer):
         return recipe
 
     def _read(self, X: Any, y: Any, public: Any, allow_empty: bool) -> Data:
+        rows = streamed(self._owner, X)
+        X = X if rows is None else rows
         frame, layout = as_table(self._owner, X, y, allow_empty=allow_empty)
         schema = self._stated().resolve(frame, self._nominal(frame, layout))
         names = list(schema.modelled.names)

@@ -6,8 +6,10 @@ that occur, so they count as strings; those of a polars ``Enum`` belong to its t
 those of a pandas ``category`` do.
 """
 
+import os
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -15,6 +17,7 @@ import pyarrow as pa
 
 Written = tuple[tuple[Hashable, str], ...]
 """By column, Arrow's own name of a type of text that pandas has another dtype for."""
+_NONE: Mapping[str, list[str]] = MappingProxyType({})
 
 
 def is_foreign(data: Any) -> bool:
@@ -23,18 +26,40 @@ def is_foreign(data: Any) -> bool:
     Raises
     ------
     TypeError
-        For a query that has not been run yet.
+        For rows that are not in memory.
     """
     # By type: an object of private rows could run code of its own when it is asked.
     kind = type(data)
-    if hasattr(kind, "collect_schema") and not hasattr(kind, "__arrow_c_stream__"):
-        raise TypeError(
-            f"A {kind.__name__} is no table yet, and its query could fail on "
-            "values. Call collect() first."
-        )
+    if is_dataset(kind) or is_query(kind):
+        refuse_unread(data)
     if issubclass(kind, (pd.DataFrame, pd.Series)):
         return False
     return hasattr(kind, "__arrow_c_stream__") or hasattr(kind, "__arrow_c_array__")
+
+
+def refuse_unread(data: Any) -> None:
+    """Raise TypeError for what names rows that are not in memory."""
+    kind = type(data)
+    if is_path(kind) or is_dataset(kind) or is_query(kind):
+        raise TypeError(
+            f"A {kind.__name__} is no table yet; fit alone reads one by chunks, as X. "
+            "Read the rows first: collect(), to_table(), pandas.read_parquet."
+        )
+
+
+def is_path(kind: type) -> bool:
+    """Whether this type names files."""
+    return issubclass(kind, (str, os.PathLike))
+
+
+def is_dataset(kind: type) -> bool:
+    """Whether this is a type of datasets of pyarrow."""
+    return hasattr(kind, "get_fragments")
+
+
+def is_query(kind: type) -> bool:
+    """Whether this is a type of queries that have not been run yet (polars)."""
+    return hasattr(kind, "collect_schema") and not hasattr(kind, "__arrow_c_stream__")
 
 
 def in_pandas(owner: str, data: Any) -> Any:
@@ -51,25 +76,44 @@ def received(owner: str, data: Any) -> tuple[Any, str, Written]:
     is_typed = hasattr(data, "dtype") or hasattr(data, "type")
     is_column = is_typed and not hasattr(data, "columns")
     table = _table(data, is_column)
-    names = table.column_names
+    require_distinct(owner, table.column_names)
+    frame, text = as_frame(table, _levels(data, is_column)), written(table.schema)
+    if not is_column:
+        return frame, container_of(data, "frame"), text
+    label = getattr(data, "name", None) or None
+    return frame.iloc[:, 0].rename(label), container_of(data, "series"), text
+
+
+def require_distinct(owner: str, names: list[str]) -> None:
+    """Require column names that differ."""
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise ValueError(f"{owner} needs distinct column names; repeated: {repeated}.")
-    written = tuple(
+
+
+def container_of(data: Any, kind: str) -> str:
+    """Return the name of a container, preceded by the library that samples can have."""
+    library = type(data).__module__.partition(".")[0]
+    return f"{library} {kind}" if library in ("polars", "pyarrow") else kind
+
+
+def written(schema: pa.Schema) -> Written:
+    """Return the types of text that pandas has another dtype for, by column."""
+    return tuple(
         (field.name, str(field.type))
-        for field in table.schema
+        for field in schema
         if field.type != pa.string() and _plain_type(field.type) == pa.string()
     )
-    columns = {name: _plain(table[name]) for name in names}
+
+
+def as_frame(table: pa.Table, levels: Mapping[str, list[str]] = _NONE) -> pd.DataFrame:
+    """Return a table in pandas, columns of stated levels as ``category``."""
+    columns = {name: _plain(table[name]) for name in table.column_names}
     frame = pa.table(columns).to_pandas(types_mapper=pd.ArrowDtype)
-    for name, levels in _enums(data, is_column).items():
-        frame[name] = frame[name].astype(object).astype(pd.CategoricalDtype(levels))
-    library = type(data).__module__.partition(".")[0]
-    prefix = f"{library} " if library in ("polars", "pyarrow") else ""
-    if not is_column:
-        return frame, f"{prefix}frame", written
-    label = getattr(data, "name", None) or None
-    return frame.iloc[:, 0].rename(label), f"{prefix}series", written
+    for name in frame.columns.intersection(list(levels)):
+        dtype = pd.CategoricalDtype(levels[name])
+        frame[name] = frame[name].astype(object).astype(dtype)
+    return frame
 
 
 def _table(data: Any, is_column: bool) -> Any:
@@ -100,11 +144,15 @@ def _plain(column: Any) -> Any:
     return pa.chunked_array([part.dictionary_decode() for part in parts], plain)
 
 
-def _enums(data: Any, is_column: bool) -> dict[str, list[str]]:
+def _levels(data: Any, is_column: bool) -> dict[str, list[str]]:
     """Return the levels of polars' columns of type Enum by name."""
     if type(data).__module__.partition(".")[0] != "polars":
         return {}
-    types = {data.name: data.dtype} if is_column else data.schema
+    return enums({data.name: data.dtype} if is_column else data.schema)
+
+
+def enums(types: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the levels of polars' types that are an Enum, by name."""
     return {
         name: dtype.categories.to_list()
         for name, dtype in types.items()

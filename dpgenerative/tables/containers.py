@@ -10,7 +10,15 @@ import pandas as pd
 from scipy import sparse
 
 from dpgenerative.exceptions import UnsupportedColumnError
-from dpgenerative.tables.arrow import Written, in_pandas, is_foreign, received, sent
+from dpgenerative.tables.arrow import (
+    Written,
+    in_pandas,
+    is_foreign,
+    received,
+    refuse_unread,
+    sent,
+)
+from dpgenerative.tables.rows import Rows
 
 
 def plain(value: Any) -> str | bool | int | float | None:
@@ -117,8 +125,10 @@ def labels(names: Sequence[Hashable]) -> pd.Index:
     return index if is_mixed else index.infer_objects()
 
 
-def select_columns(frame: pd.DataFrame, names: Sequence[Hashable]) -> pd.DataFrame:
+def select_columns(frame: Any, names: Sequence[Hashable]) -> Any:
     """Return the columns of these names: no name is taken for a mask."""
+    if isinstance(frame, Rows):
+        return frame.select(names)
     return frame.iloc[:, frame.columns.get_indexer(labels(names))]
 
 
@@ -158,7 +168,7 @@ def as_table(
     """Join X and y into one frame and remember their containers.
 
     Tables that speak Arrow (pyarrow, polars) become frames of Arrow's dtypes, whatever
-    their values are.
+    their values are. `Rows` stay what they are.
 
     Raises
     ------
@@ -172,23 +182,28 @@ def as_table(
             f"{owner} takes dense tables; got a sparse one. Call X.toarray() first."
         )
     kind, written = "frame" if isinstance(X, pd.DataFrame) else "array", Written()
-    if is_foreign(X):
+    if isinstance(X, Rows):
+        kind, written = X.container, X.written
+    elif is_foreign(X):
         X, kind, written = received(owner, X)
-    frame = X if isinstance(X, pd.DataFrame) else _array_frame(owner, X)
+    frame = X if isinstance(X, (pd.DataFrame, Rows)) else _array_frame(owner, X)
     _check_names(owner, frame)
-    if frame.shape[1] == 0:
+    n_columns = len(frame.columns)
+    if n_columns == 0:
         raise ValueError(
             f"0 feature(s) (shape=(, 0)) while a minimum of 1 is required by {owner}."
         )
     if len(frame) == 0 and not allow_empty:
         raise ValueError(
-            f"Found array with 0 sample(s) (shape={frame.shape}) while a minimum of 1 "
-            f"is required by {owner}."
+            f"Found array with 0 sample(s) (shape={(0, n_columns)}) while a minimum of "
+            f"1 is required by {owner}."
         )
     names = tuple(frame.columns)
     dtype = _array_dtype(X) if kind == "array" else None
     if y is None:
         return frame, TableFormat(names, None, kind, "", dtype, written=written)
+    if isinstance(frame, Rows):
+        raise TypeError(f"{owner}: of what is read by chunks, y must be a column of X.")
     series, y_kind, label, y_written = _target(owner, y, len(frame))
     y_name: Hashable = "target" if label is None else label
     while y_name in names:
@@ -311,6 +326,7 @@ def as_container(owner: str, X: Any) -> Any:
     The dtype of a list would depend on its values, which are private; so it is always
     read as floats, and what is not a number as missing.
     """
+    refuse_unread(X)
     if isinstance(X, (list, tuple)):
         rows = [_entries(row) for row in X]
         if any(len(row) != len(rows[0]) for row in rows):

@@ -1,0 +1,331 @@
+"""Rows that come in chunks, for tables that no memory has to hold.
+
+A table in memory is the case of one chunk. Otherwise a *pass* reads a file, an Arrow
+dataset or a query anew, by batches and of the columns asked for alone. The row groups
+of files, their statistics and the borders of chunks decide nothing but how many rows
+are read at a time: what is counted over chunks is summed, in whole numbers.
+
+Formal guarantee: none of its own; all of it is private. No error names a value: what a
+file or a query says of its failure is left out, and types are compared before any row
+is read.
+"""
+
+import glob
+import os
+import tempfile
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from dpgenerative.tables.arrow import (
+    Written,
+    as_frame,
+    container_of,
+    enums,
+    is_dataset,
+    is_path,
+    is_query,
+    require_distinct,
+    written,
+)
+
+CHUNK = 2**17
+"""Rows that are read at a time, about."""
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+@contextmanager
+def _unquoted() -> Iterator[None]:
+    """Leave out what an error says of rows."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"The rows cannot be read: {type(error).__name__}. What it says may hold "
+            "values, and is left out."
+        ) from None
+
+
+@dataclass(eq=False)
+class Rows:
+    """Private rows that every pass reads anew.
+
+    Attributes
+    ----------
+    head : DataFrame
+        Their columns and dtypes; no row.
+    n : int
+        Their number, private.
+    tables : callable
+        From names of columns to Arrow tables of them, in order.
+    frame : callable
+        From such a table to a frame, of dtypes that follow from types alone.
+    container : str
+        Container in which samples come back.
+    written : tuple of (name, str)
+        Types of text that pandas has another dtype for.
+    codes : (object, ndarray), optional
+        What encoded the rows last, and their cells.
+    """
+
+    head: pd.DataFrame
+    n: int
+    tables: Callable[[Sequence[str]], Iterable[pa.Table]]
+    frame: Callable[[pa.Table], pd.DataFrame]
+    container: str = "frame"
+    written: Written = ()
+    codes: tuple[Any, np.ndarray] | None = None
+
+    def __len__(self) -> int:
+        return self.n
+
+    @property
+    def columns(self) -> pd.Index:
+        """Names of the columns."""
+        return self.head.columns
+
+    @property
+    def dtypes(self) -> pd.Series:
+        """Dtypes by column."""
+        return self.head.dtypes
+
+    def select(self, names: Sequence[Hashable]) -> "Rows":
+        """Return some of the columns."""
+        return replace(self, head=self.head[list(names)])
+
+    def whole(self) -> pd.DataFrame:
+        """Return all rows in memory."""
+        return pd.concat(self.parts(), ignore_index=True)
+
+    def parts(self, names: Sequence[Hashable] | None = None) -> Iterator[pd.DataFrame]:
+        """Yield all rows, or some of their columns, by chunks.
+
+        Raises
+        ------
+        ValueError
+            Where they cannot be read, or are not as many as they were.
+        """
+        wanted = [str(name) for name in (self.columns if names is None else names)]
+        seen = 0
+        with _unquoted():
+            tables = iter(self.tables(wanted))
+        while True:
+            with _unquoted():
+                table = next(tables, None)
+                part = None if table is None else self.frame(table)
+            seen += 0 if part is None else len(part)
+            if seen > self.n or (part is None and seen < self.n):
+                raise ValueError("The number of rows has changed since the first pass.")
+            if part is None:
+                return
+            yield part
+
+
+@dataclass(frozen=True, eq=False)
+class Chunks(Generic[T]):
+    """What is read of rows, chunk by chunk, as often as it is asked for.
+
+    Attributes
+    ----------
+    read : callable
+        Begins a pass.
+    held : bool
+        Whether it is in memory.
+    """
+
+    read: Callable[[], Iterable[T]]
+    held: bool
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.read())
+
+    def map(self, function: Callable[[T], S]) -> "Chunks[S]":
+        """Return what a function makes of every chunk."""
+        if self.held:
+            values = list(map(function, self))
+            return Chunks(lambda: values, True)
+        return Chunks(lambda: map(function, self), False)
+
+    def total(self, count: Callable[[T], np.ndarray]) -> np.ndarray:
+        """Return the sum of counts over all chunks: one pass."""
+        counts: np.ndarray = reduce(np.add, map(count, self))
+        return counts
+
+
+def chunks(
+    rows: pd.DataFrame | Rows, names: Sequence[Hashable] | None = None
+) -> Chunks[pd.DataFrame]:
+    """Return rows, or some columns of them, in chunks: one where they are in memory."""
+    if isinstance(rows, Rows):
+        return Chunks(lambda: rows.parts(names), False)
+    return Chunks(lambda: [rows], True)
+
+
+def room_for(rows: Any, n_columns: int, dtype: Any) -> np.ndarray:
+    """Return an array of one line per row, on disk where rows are not in memory.
+
+    It is the file of no name: its owner's alone, and gone with the process, however
+    that ends. (Windows deletes it when it is closed.)
+
+    Raises
+    ------
+    OSError
+        Where the folder of temporary files has too little space.
+    """
+    shape = (len(rows), n_columns)
+    if not isinstance(rows, Rows):
+        return np.empty(shape, dtype)
+    with tempfile.TemporaryFile() as file:
+        if hasattr(os, "posix_fallocate"):  # else a full disk would end the process
+            size = shape[0] * shape[1] * np.dtype(dtype).itemsize
+            os.posix_fallocate(file.fileno(), 0, size)
+        return np.memmap(file, dtype, "w+", shape=shape)
+
+
+# Sources ------------------------------------------------------------------------------
+
+
+def streamed(owner: str, data: Any) -> Rows | None:
+    """Return what `fit` reads by chunks; None for what is in memory.
+
+    Parameters
+    ----------
+    owner : str
+        Whose errors these are.
+    data : object
+        A path or glob of Parquet files or a folder of them, a dataset of pyarrow, a
+        LazyFrame of polars or a relation of DuckDB; `Rows` are returned.
+    """
+    kind = type(data)
+    if issubclass(kind, Rows):
+        return data
+    if is_path(kind):
+        return _of_dataset(owner, parquet(data), "frame")
+    if is_dataset(kind):
+        return _of_dataset(owner, data, container_of(data, "frame"))
+    if is_query(kind):
+        return _of_query(data)
+    if kind.__name__ == "DuckDBPyRelation":
+        return _of_relation(data)
+    return None
+
+
+def parquet(path: str | os.PathLike[str]) -> Any:
+    """Return the dataset of one Parquet file, or all of a folder or a glob, by name."""
+    from pyarrow import dataset
+
+    text = os.fspath(path)
+    if os.path.isdir(text):
+        found = [str(file) for file in Path(text).rglob("*.parquet")]
+    else:
+        found = [text] if os.path.exists(text) else glob.glob(text, recursive=True)
+    files = sorted(file for file in found if os.path.isfile(file))
+    if not files:
+        raise FileNotFoundError(f"{text} is no Parquet file, nor a folder of some.")
+    try:
+        return dataset.dataset(files, format="parquet", partitioning=None)
+    except pa.ArrowInvalid:
+        raise ValueError(f"{text} is no Parquet file, or a damaged one.") from None
+
+
+def of_dataset(
+    owner: str, dataset: Any, frame: Callable[[pa.Table], pd.DataFrame]
+) -> Rows:
+    """Return the rows of a dataset of pyarrow, in frames that a function makes."""
+    _require_one_schema(owner, dataset)
+
+    def tables(names: Sequence[str]) -> Iterator[pa.Table]:
+        batches = dataset.to_batches(
+            columns=names, batch_size=CHUNK, batch_readahead=1, fragment_readahead=1
+        )
+        return _gathered(batches, pa.schema([dataset.schema.field(x) for x in names]))
+
+    with _unquoted():  # count_rows takes a row group for its whole file
+        n = sum(len(batch) for batch in dataset.to_batches(columns=[]))
+    return Rows(frame(dataset.schema.empty_table()), n, tables, frame)
+
+
+def _of_dataset(owner: str, dataset: Any, container: str) -> Rows:
+    require_distinct(owner, dataset.schema.names)
+    rows = of_dataset(owner, dataset, as_frame)
+    return replace(rows, container=container, written=written(dataset.schema))
+
+
+def _of_query(query: Any) -> Rows:
+    """Return the rows of a LazyFrame."""
+    import polars as pl
+
+    with _unquoted():
+        schema = pa.table(query.head(0).collect()).schema
+        levels = enums(query.collect_schema())
+        n = query.select(pl.len()).collect().item()
+
+    def tables(names: Sequence[str]) -> Iterator[pa.Table]:
+        for part in query.select(names).collect_batches(chunk_size=CHUNK):
+            yield pa.table(part)
+
+    def frame(table: pa.Table) -> pd.DataFrame:
+        return as_frame(table, levels)
+
+    head = frame(schema.empty_table())
+    return Rows(head, n, tables, frame, "polars frame", written(schema))
+
+
+def _of_relation(relation: Any) -> Rows:
+    """Return the rows of a relation of DuckDB."""
+    from duckdb import ColumnExpression
+
+    def tables(names: Sequence[str]) -> Iterator[pa.Table]:
+        chosen = relation.select(*map(ColumnExpression, names))
+        is_new = hasattr(type(chosen), "to_arrow_reader")
+        reader = chosen.to_arrow_reader if is_new else chosen.fetch_arrow_reader
+        return map(pa.Table.from_batches, ([batch] for batch in reader(CHUNK)))
+
+    with _unquoted():
+        schema = pa.table(relation.limit(0)).schema
+        n = relation.aggregate("count(*)").fetchall()[0][0]
+    head = as_frame(schema.empty_table())
+    return Rows(head, n, tables, as_frame, "frame", written(schema))
+
+
+def _gathered(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema
+) -> Iterator[pa.Table]:
+    """Join small batches, as of small row groups."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(len(each) for each in held) >= CHUNK:
+            yield pa.Table.from_batches(held, schema)
+            held = []
+    yield pa.Table.from_batches(held, schema)
+
+
+def _require_one_schema(owner: str, dataset: Any) -> None:
+    """Require that all files have the columns and types of the first.
+
+    Values that do not fit its types would fail on the way.
+    """
+    try:
+        fragments = list(dataset.get_fragments())
+    except ValueError:  # filtered
+        return
+    for fragment in fragments:
+        with _unquoted():
+            held, wanted = fragment.physical_schema, dataset.schema
+        if not held.equals(wanted):
+            unlike = sorted({f.name for f in {*held} ^ {*wanted}})
+            raise ValueError(
+                f"{owner}: all files must have the same columns and types, in the same "
+                f"order; {unlike or 'the order'} differs."
+            )

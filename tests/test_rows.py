@@ -1,0 +1,310 @@
+"""Rows read by chunks: the same fit, bit by bit, whatever they come from."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from dpgenerative import (
+    Column,
+    DPHFlowSynthesizer,
+    DPVAESynthesizer,
+    FlowArchitecture,
+    LessEqual,
+    PrivateSearch,
+    Schema,
+    SyntheticClassifier,
+)
+from dpgenerative.fitting import loop
+from dpgenerative.tables import rows
+from dpgenerative.tables.arrow import in_pandas
+
+N_ROWS = 300
+SCHEMA = Schema(
+    [
+        Column("age", "integer", lower=0, upper=99),
+        Column("ward", "categorical", levels=["a", "b", "c"]),
+        Column("first", "integer", lower=0, upper=400),
+        Column("last", "integer", lower=0, upper=400),
+    ],
+    constraints=[LessEqual("first", "last")],
+)
+
+
+def table(n=N_ROWS, seed=0):
+    """Return a table with missing values, times, categories and a spike."""
+    rng = np.random.default_rng(seed)
+    days = np.datetime64("2020-01-01") + rng.integers(0, 900, n)
+    first = rng.integers(0, 300, n)
+    return pa.table(
+        {
+            "age": pa.array(rng.integers(18, 90, n), pa.int32(), mask=some(rng, n)),
+            "weight": pa.array(rng.normal(50, 9, n), mask=some(rng, n)),
+            "spend": pa.array(np.where(rng.random(n) < 0.5, 0, rng.exponential(9, n))),
+            "ward": pa.array(rng.choice(["a", "b", "c"], n)).dictionary_encode(),
+            "note": pa.array(rng.choice(["x", "y", None], n).tolist(), pa.string()),
+            "ok": pa.array(rng.random(n) < 0.4, mask=some(rng, n)),
+            "since": pa.array(days.astype("M8[us]"), mask=some(rng, n)),
+            "first": pa.array(first),
+            "last": pa.array(first + rng.poisson(6, n)),
+        }
+    )
+
+
+def some(rng, n):
+    return rng.random(n) < 0.1
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Write one table as one file, and as a folder of three."""
+    place = tmp_path_factory.mktemp("rows")
+    whole = table()
+    pq.write_table(whole, place / "whole.parquet", row_group_size=70)
+    (place / "parts").mkdir()
+    for i, start in enumerate((0, 90, 200)):
+        stop = (90, 200, N_ROWS)[i]
+        part = whole.slice(start, stop - start)
+        pq.write_table(part, place / "parts" / f"{i}.parquet", row_group_size=33)
+    return place
+
+
+def fitted(X, kind=DPHFlowSynthesizer, **parameters):
+    common = {"epsilon": 2.0, "random_state": 7, "noise": "reproducible", "n_steps": 8}
+    return kind(**{**common, **parameters}).fit(X)
+
+
+def results(synthesizer):
+    sample = in_pandas("test", synthesizer.sample(50, random_state=1))
+    return str(synthesizer.privacy_), sample
+
+
+def assert_same(one, other):
+    (report, sample), (wanted, expected) = results(one), results(other)
+    assert report == wanted
+    pd.testing.assert_frame_equal(sample, expected)
+
+
+@pytest.mark.parametrize("kind", [DPHFlowSynthesizer, DPVAESynthesizer])
+@pytest.mark.parametrize("schema", [None, SCHEMA])
+def test_chunks_change_nothing(kind, schema, folder, monkeypatch):
+    expected = fitted(table(), kind, schema=schema)
+    for chunk in (11, 70, 2**17):
+        monkeypatch.setattr(rows, "CHUNK", chunk)
+        assert_same(fitted(folder / "whole.parquet", kind, schema=schema), expected)
+    for path in (folder / "parts", f"{folder}/parts/*.parquet"):
+        assert_same(fitted(path, kind, schema=schema), expected)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"max_grad_norm": "median"},
+        {"max_rows_per_unit": 3},
+        {"epsilon": None},
+        {"epsilon": 50.0, "n_steps": 2},  # of which tables are counted
+        {"architecture": FlowArchitecture(n_blocks=2, anchored=False)},
+    ],
+    ids=repr,
+)
+def test_chunks_change_nothing_of_other_fits(parameters, folder, monkeypatch):
+    monkeypatch.setattr(rows, "CHUNK", 50)
+    one = fitted(folder / "whole.parquet", **parameters)
+    assert_same(one, fitted(table(), **parameters))
+
+
+def test_a_dataset_comes_back_as_its_tables_do(folder):
+    one, other = fitted(ds.dataset(folder / "parts")), fitted(table())
+    assert one.sample(20, random_state=1).equals(other.sample(20, random_state=1))
+
+
+def test_a_share_of_row_groups_is_a_dataset(folder):
+    whole = ds.dataset(folder / "whole.parquet")
+    groups = [g for f in whole.get_fragments() for g in f.split_by_row_group()]
+    parts = whole.schema, whole.format, whole.filesystem
+    share = ds.FileSystemDataset(groups[1::2], *parts)
+    expected = pa.concat_tables([table().slice(70, 70), table().slice(210, 70)])
+    assert_same(fitted(share), fitted(expected))
+
+
+def test_queries_of_polars(folder, monkeypatch):
+    pl = pytest.importorskip("polars")
+    monkeypatch.setattr(rows, "CHUNK", 64)
+    query = pl.scan_parquet(folder / "whole.parquet")
+    enum = pl.Enum(["c", "a", "b", "d"])
+    query = query.with_columns(ward=pl.col("ward").cast(pl.String).cast(enum))
+    one, other = fitted(query), fitted(query.collect())
+    assert one.schema_["ward"].levels == ("c", "a", "b", "d")
+    assert_same(one, other)
+    assert type(one.sample(3)) is pl.DataFrame
+
+
+def test_relations_of_duckdb(folder, monkeypatch):
+    duckdb = pytest.importorskip("duckdb")
+    monkeypatch.setattr(rows, "CHUNK", 64)
+    relation = duckdb.read_parquet(str(folder / "whole.parquet"))
+    assert_same(fitted(relation), fitted(table()))
+
+
+def test_public_rows_may_be_a_file(folder):
+    common = {"n_steps": 3, "noise": "reproducible", "random_state": 0}
+    paths = folder / "whole.parquet", folder / "parts" / "0.parquet"
+    one = DPHFlowSynthesizer(**common).fit(paths[0], public=paths[1])
+    other = DPHFlowSynthesizer(**common).fit(table(), public=table().slice(0, 90))
+    assert_same(one, other)
+
+
+# Temporary files ----------------------------------------------------------------------
+
+
+def test_codes_are_on_disk_under_no_name(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    seen = []
+    fill = os.posix_fallocate
+
+    def watched(handle, *range_):
+        fill(handle, *range_)
+        status = os.fstat(handle)
+        seen.append((stat.S_IMODE(status.st_mode), status.st_nlink))
+        assert not list(tmp_path.iterdir())
+
+    monkeypatch.setattr(os, "posix_fallocate", watched)
+    fitted(folder / "whole.parquet")
+    assert seen == [(0o600, 0)]
+
+
+def test_a_full_disk_is_an_error(folder, monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        fitted(folder / "whole.parquet")
+
+
+# Interruptions ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["marginals", "codes", "training"])
+def test_an_interrupted_fit_goes_on_or_begins_anew(when, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "CHUNK", 50)
+    monkeypatch.setattr("dpgenerative.persistence.checkpoint.EVERY", 0.0)
+    expected = fitted(folder / "whole.parquet")
+    kept, synthesizer = (
+        tmp_path / "kept",
+        DPHFlowSynthesizer(
+            epsilon=2.0, random_state=7, noise="reproducible", n_steps=8
+        ),
+    )
+    with monkeypatch.context() as patched:
+        _interrupt(when, patched)
+        with pytest.raises(KeyboardInterrupt):
+            synthesizer.fit(folder / "whole.parquet", checkpoint=kept)
+    assert kept.exists() == (when == "training")
+    synthesizer.fit(folder / "whole.parquet", checkpoint=kept)
+    assert not kept.exists()
+    assert_same(synthesizer, expected)
+
+
+def _interrupt(when, patched):
+    if when == "training":
+        step = loop.LoopState.state
+
+        def state(self):
+            if self.schedule.last_epoch == 5:
+                raise KeyboardInterrupt
+            return step(self)
+
+        patched.setattr(loop.LoopState, "state", state)
+        return
+    parts = rows.Rows.parts
+
+    def interrupted(self, names=None):
+        for i, part in enumerate(parts(self, names)):
+            if i == 3 and (names is None) == (when == "codes"):
+                raise KeyboardInterrupt
+            yield part
+
+    patched.setattr(rows.Rows, "parts", interrupted)
+
+
+def test_a_checkpoint_of_other_rows_is_refused(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("dpgenerative.persistence.checkpoint.EVERY", 0.0)
+    synthesizer = DPHFlowSynthesizer(n_steps=8)
+    with monkeypatch.context() as patched:
+        _interrupt("training", patched)
+        with pytest.raises(KeyboardInterrupt):
+            synthesizer.fit(folder / "whole.parquet", checkpoint=tmp_path / "kept")
+    pq.write_table(table(seed=1), tmp_path / "other.parquet")
+    with pytest.raises(ValueError, match="of a fit of other rows"):
+        synthesizer.fit(tmp_path / "other.parquet", checkpoint=tmp_path / "kept")
+
+
+# Errors -------------------------------------------------------------------------------
+
+
+def test_files_of_other_types_are_refused(folder, tmp_path):
+    pq.write_table(table(20), tmp_path / "0.parquet")
+    other = table(20).set_column(0, "age", pa.array(np.arange(20) + 0.5))
+    pq.write_table(other, tmp_path / "1.parquet")
+    with pytest.raises(ValueError, match=r"same columns and types.*\['age'\]"):
+        fitted(tmp_path)
+
+
+def test_what_a_query_says_of_values_is_left_out(folder):
+    pl = pytest.importorskip("polars")
+    query = pl.scan_parquet(folder / "whole.parquet")
+    query = query.with_columns(note=pl.col("note").cast(pl.Int64))
+    with pytest.raises(ValueError, match="cannot be read") as caught:
+        fitted(query)
+    assert not {"x", "y", "'x'", "'y'"} & set(str(caught.value).split())
+    assert caught.value.__suppress_context__
+
+
+def test_rows_that_change_on_the_way_are_refused(folder):
+    read = rows.streamed("test", folder / "whole.parquet")
+    for n in (N_ROWS - 1, N_ROWS + 1):
+        read.n = n
+        with pytest.raises(ValueError, match="has changed") as caught:
+            list(read.parts())
+        assert not any(word.isdigit() for word in str(caught.value).split())
+
+
+@pytest.mark.parametrize("path", ["none.parquet", "none*.parquet", ""])
+def test_what_is_no_file_is_said_to_be_none(path, tmp_path):
+    with pytest.raises(FileNotFoundError, match="no Parquet file"):
+        fitted(tmp_path / path)
+
+
+def test_what_is_no_parquet_is_said_to_be_none(tmp_path):
+    (tmp_path / "a.parquet").write_text("secret")
+    with pytest.raises(ValueError, match="no Parquet file, or a damaged one") as error:
+        fitted(tmp_path / "a.parquet")
+    assert "secret" not in str(error.value)
+
+
+def test_an_empty_file_has_too_few_rows(tmp_path):
+    pq.write_table(table().slice(0, 0), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match="0 sample"):
+        fitted(tmp_path / "a.parquet")
+
+
+def test_what_reads_no_chunks_says_so(folder):
+    path = folder / "whole.parquet"
+    with pytest.raises(TypeError, match="y must be a column of X"):
+        DPHFlowSynthesizer().fit(path, np.zeros(N_ROWS))
+    with pytest.raises(TypeError, match="takes X as a DataFrame"):
+        fitted(table()).score(path)
+    with pytest.raises(TypeError, match="fit alone"):
+        SCHEMA.check(ds.dataset(path))
+    with pytest.raises(TypeError, match="fit alone"):
+        PrivateSearch(DPHFlowSynthesizer(), {"n_steps": [3]}).fit(path)
+    with pytest.raises(TypeError, match="fit alone"):
+        SyntheticClassifier().fit(path, np.zeros(N_ROWS, dtype=int))
