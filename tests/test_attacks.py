@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -22,10 +23,10 @@ from dpgenerative.fitting.loop import TrainingOptions, train
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.metrics.attacks import (
     _measure,
-    closest_record,
     domias_attack,
     likelihood_attack,
     logan_attack,
+    marginal_attack,
     monte_carlo_attack,
     reconstruction_attack,
 )
@@ -40,6 +41,11 @@ from dpgenerative.metrics.membership import (
     auc_cap,
     average_precision_cap,
     roc_cap,
+)
+from dpgenerative.metrics.records import (
+    closest_record,
+    crafted_canaries,
+    vulnerable_records,
 )
 from dpgenerative.metrics.sparsity import hoyer_sparsity
 from dpgenerative.metrics.tradeoff import bounded_phi, phi
@@ -303,6 +309,9 @@ def leaky(share, seed=0, n=1000):
 ATTACKS = {
     "Monte Carlo": lambda m, o, r, s, **k: monte_carlo_attack(s, m, o, **k),
     "DOMIAS": lambda m, o, r, s, **k: domias_attack(s, m, o, r, **k),
+    "DOMIAS, kernels": lambda m, o, r, s, **k: domias_attack(
+        s, m, o, r, density="kde", **k
+    ),
     "LOGAN": lambda m, o, r, s, **k: logan_attack(s, m, o, r, **k),
 }
 
@@ -321,6 +330,55 @@ def test_copied_rows_are_found(name):
     assert innocent.auc.low < 0.5 < innocent.auc.high
     assert innocent.tpr_at(0.01).low < 0.02
     assert innocent.epsilon_lower_bound(1e-5) < 1
+
+
+def test_counted_tables_betray_their_rows():
+    members, others, _, _ = leaky(0.0, n=300)
+    reference = population(5000, 9)
+    counted = list(combinations(members.columns, 4))
+    found = marginal_attack(members, members, others, reference, tables=counted)
+    assert found.tpr_at(0.01).value > 0.5
+    single = [(name,) for name in members.columns]
+    found = marginal_attack(members, members, others, reference, tables=single)
+    assert found.tpr_at(0.01).value < 0.1
+    # One column, counted by hand: .5 rows more in every cell.
+    sides = (["x"] * 3 + ["y"], ["x", "y", "y", "y"], ["x", "x", "y", "z"])
+    made, member, other = (pd.DataFrame({"a": x * 20}) for x in sides)
+    result = marginal_attack(made, member, other, other[:60].assign(a="w"), n_bins=2)
+    assert (
+        result.scores.tolist()
+        == stats.rankdata(
+            [{"x": 3, "y": 1, "z": 0}[x] for x in [*member["a"], *other["a"]]]
+        ).tolist()
+    )
+
+
+def test_a_likelihood_ratio_does_not_take_common_records_for_members():
+    rng = np.random.default_rng(0)
+    members, others, reference = rng.normal(size=(3, 400, 3))
+    tight, known = (stats.gaussian_kde(x.T, 0.3) for x in (members, reference))
+    plain = likelihood_attack(lambda x: tight.logpdf(x.T), members, others)
+    ratio = likelihood_attack(
+        lambda x: tight.logpdf(x.T), members, others,
+        reference=lambda x: known.logpdf(x.T),
+    )  # fmt: skip
+    assert ratio.name == "likelihood ratio"
+    assert ratio.auc.low > plain.auc.value > 0.5
+
+
+def test_records_at_risk_are_the_lonely_and_the_unlikely():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.normal(size=200), "c": rng.choice([*"ab"], 200)})
+    lonely = pd.DataFrame({"x": [0.0, 0.1], "c": ["y", "z"]})
+    found = vulnerable_records(pd.concat([table, lonely], ignore_index=True), 2)
+    assert sorted(found.index) == [200, 201]
+    with_c = pd.DataFrame({"x": [0, 0, 0, 1], "c": pd.Categorical([*"aaab"])})
+    made = crafted_canaries(
+        lambda rows: -(rows["x"] + (rows["c"] == "b")), with_c, 4, random_state=1
+    )
+    assert (made["x"] == 1).all()
+    assert (made["c"] == "b").all()
+    assert made.dtypes.equals(with_c.dtypes)
 
 
 def test_the_closest_record_shows_copies():
@@ -584,6 +642,18 @@ def test_bad_parameters_of_attacks():
         )
     with pytest.raises(ValueError, match="n_neighbors"):
         domias_attack(fake, members, others, reference, n_neighbors=1001)
+    with pytest.raises(ValueError, match="'density'"):
+        domias_attack(fake, members, others, reference, density="flow")
+    with pytest.raises(ValueError, match=r"names \['missing'\]"):
+        marginal_attack(fake, members, others, reference, tables=[("missing",)])
+    with pytest.raises(ValueError, match="n_bins"):
+        marginal_attack(fake, members, others, reference, n_bins=1)
+    with pytest.raises(ValueError, match="'n_neighbors'"):
+        vulnerable_records(members, 5, n_neighbors=1000)
+    with pytest.raises(ValueError, match="'n'"):
+        vulnerable_records(members, 1001)
+    with pytest.raises(ValueError, match="'n_candidates'"):
+        crafted_canaries(len, members, 5, n_candidates=0)
 
 
 # The trade-off ------------------------------------------------------------------------

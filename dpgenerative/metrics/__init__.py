@@ -47,7 +47,10 @@ Attacks
 `likelihood_attack`         `AttackResult`, on likelihoods or their bounds
 `monte_carlo_attack`        `AttackResult`, on a synthetic table
 `domias_attack`             `AttackResult`, on that and reference rows
+`marginal_attack`           `AttackResult`, on those and what was counted
 `logan_attack`              `AttackResult`, on that and reference rows
+`vulnerable_records`        DataFrame, rows far from all others
+`crafted_canaries`          DataFrame, made-up rows that a model finds least likely
 `closest_record`            `ClosestRecord`, a sanity check, no measure of privacy
 `phi`                       float, relative trade-off of privacy and accuracy
 `bounded_phi`               float, the same cut to [0, 2]
@@ -63,11 +66,10 @@ Plots are in `dpgenerative.metrics.plots`.
 """
 
 from dpgenerative.metrics.attacks import (
-    ClosestRecord,
-    closest_record,
     domias_attack,
     likelihood_attack,
     logan_attack,
+    marginal_attack,
     monte_carlo_attack,
     reconstruction_attack,
 )
@@ -93,6 +95,12 @@ from dpgenerative.metrics.fidelity import (
     sampling_floor,
 )
 from dpgenerative.metrics.membership import AttackResult
+from dpgenerative.metrics.records import (
+    ClosestRecord,
+    closest_record,
+    crafted_canaries,
+    vulnerable_records,
+)
 from dpgenerative.metrics.reporting import Report, report
 from dpgenerative.metrics.scorer import make_synthesis_scorer
 from dpgenerative.metrics.sparsity import hoyer_sparsity
@@ -103,9 +111,10 @@ __all__ = [
     "AssociationDistance", "AttackResult", "ClosestRecord", "KendallDistance",
     "LogLikelihood", "MarginalDistance", "Report", "SDMetricsScore",
     "association_distance", "association_matrix", "bounded_phi", "closest_record",
-    "default_classifiers", "default_regressors", "domias_attack", "hoyer_sparsity",
-    "independence_baseline", "kendall_tau_distance", "kendall_tau_matrix",
-    "likelihood_attack", "log_likelihood", "logan_attack", "make_synthesis_scorer",
-    "marginal_distance", "monte_carlo_attack", "phi", "reconstruction_attack", "report",
-    "sampling_floor", "sdmetrics_diagnostic", "sdmetrics_quality", "tstr",
+    "crafted_canaries", "default_classifiers", "default_regressors", "domias_attack",
+    "hoyer_sparsity", "independence_baseline", "kendall_tau_distance",
+    "kendall_tau_matrix", "likelihood_attack", "log_likelihood", "logan_attack",
+    "make_synthesis_scorer", "marginal_attack", "marginal_distance",
+    "monte_carlo_attack", "phi", "reconstruction_attack", "report", "sampling_floor",
+    "sdmetrics_diagnostic", "sdmetrics_quality", "tstr", "vulnerable_records",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ attack                      the adversary sees                      source
 `likelihood_attack`         (log-)likelihoods or ELBOs, a callable  Hayes 2019
 `monte_carlo_attack`        the synthetic table                     Hilprecht 2019
 `domias_attack`             that and reference rows                 van Breugel 2023
+`marginal_attack`           that, those, and what was counted       Golob 2024
 `logan_attack`              that and reference rows                 Hayes 2019
 =========================== ======================================= ==================
 
@@ -22,9 +23,7 @@ may succeed: only the guarantee bounds them all.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -34,16 +33,9 @@ from sklearn.base import ClassifierMixin, clone
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.preprocessing import OneHotEncoder
 
-from dpgenerative._intervals import clopper_pearson
 from dpgenerative._progress import watched
 from dpgenerative._validation import check_number, check_option
-from dpgenerative.metrics.columns import (
-    MIN_ROWS,
-    aligned,
-    as_floats,
-    is_number,
-    takes_tables,
-)
+from dpgenerative.metrics.columns import is_number, takes_tables
 from dpgenerative.metrics.distances import (
     Embedding,
     Points,
@@ -56,11 +48,10 @@ from dpgenerative.metrics.membership import (
     Privacy,
     attack_result,
 )
+from dpgenerative.metrics.records import Rows, disjoint, embedded
 
 _TINY = 1e-12
-_OVERLAP_CONFIDENCE = 1 - 1e-6
 
-Rows = Any  # DataFrame or ndarray of shape (n, p)
 Distance = Callable[[Rows, Rows], np.ndarray]
 
 
@@ -123,7 +114,7 @@ def reconstruction_attack(
     check_number(
         "reconstruction_attack", "n_draws", n_draws, low=1, closed="left", integer=True
     )
-    members, non_members = _disjoint(members=members, non_members=non_members)
+    members, non_members = disjoint(members=members, non_members=non_members)
     measure = _measure(distance, members, non_members, image_shape)
     totals = [np.zeros(len(members)), np.zeros(len(non_members))]
     for _ in watched(range(n_draws), "reconstruction attack", verbose):
@@ -165,9 +156,10 @@ def likelihood_attack(
     members: Rows,
     non_members: Rows,
     *,
+    reference: Callable[[Rows], np.ndarray] | None = None,
     privacy: Privacy | None = None,
 ) -> AttackResult:
-    """Score records by the model's own log-likelihood, or a bound on it.
+    """Score records by the model's own log-likelihood, alone or over another model's.
 
     Parameters
     ----------
@@ -176,6 +168,10 @@ def likelihood_attack(
         log-likelihood), the ELBO of a VAE, or a classifier's log-probability.
     members, non_members : DataFrame or ndarray of shape (n, p)
         Rows of the training table, and rows that were held out.
+    reference : callable, optional
+        The same of a model of other rows of the population, whose log-likelihoods are
+        taken off: the likelihood ratio, which does not mistake common records for
+        members.
     privacy : sequence of (epsilon, delta), optional
         Guarantee of the attacked model.
 
@@ -191,7 +187,8 @@ def likelihood_attack(
     References
     ----------
     Hayes, Melis, Danezis and De Cristofaro, "LOGAN" (2019), the white-box attack;
-    Yeom et al. (2018).
+    Yeom et al. (2018). The ratio: Carlini et al., "Membership inference attacks from
+    first principles" (2022), with one other model.
 
     Examples
     --------
@@ -199,9 +196,14 @@ def likelihood_attack(
     >>> likelihood_attack(lambda rows: -rows[:, 0], members, non_members).auc.value
     1.0
     """
-    members, non_members = _disjoint(members=members, non_members=non_members)
-    scores = [np.asarray(log_likelihood(rows)) for rows in (members, non_members)]
-    return attack_result("likelihood", scores, privacy)
+    members, non_members = disjoint(members=members, non_members=non_members)
+    tables = (members, non_members)
+    scores = [np.asarray(log_likelihood(rows)) for rows in tables]
+    if reference is None:
+        return attack_result("likelihood", scores, privacy)
+    pairs = zip(scores, tables, strict=True)
+    ratios = [score - np.asarray(reference(rows)) for score, rows in pairs]
+    return attack_result("likelihood ratio", ratios, privacy)
 
 
 @takes_tables
@@ -249,8 +251,8 @@ def monte_carlo_attack(
     >>> monte_carlo_attack(members, members, non_members).auc.value
     1.0
     """
-    tables = _disjoint(members=members, non_members=non_members)
-    points, fake = _embedded(tables, synthetic)
+    tables = disjoint(members=members, non_members=non_members)
+    points, fake = embedded(tables, synthetic)
     closest = np.concatenate([nearest(each, fake)[:, 0] for each in points])
     radius = max(float(np.median(closest)), _TINY)
     scores = [_closeness(each, fake, radius) for each in points]
@@ -274,15 +276,16 @@ def domias_attack(
     non_members: pd.DataFrame,
     reference: pd.DataFrame,
     *,
+    density: str = "neighbors",
     n_neighbors: int = 1,
     privacy: Privacy | None = None,
 ) -> AttackResult:
     """Score records by the density of synthetic rows over that of reference rows.
 
-    Where synthetic rows are denser than the population, the model has overfitted. Both
-    densities are nearest-neighbour estimates (Loftsgaarden and Quesenberry 1965): the
-    score is the log-ratio of a record's distances to its `n_neighbors`-th nearest
-    reference row and to its `n_neighbors`-th nearest synthetic row.
+    Where synthetic rows are denser than the population, the model has overfitted. By
+    nearest neighbours (Loftsgaarden and Quesenberry 1965) the score is the log-ratio of
+    a record's distances to its `n_neighbors`-th nearest reference row and to its
+    `n_neighbors`-th nearest synthetic row.
 
     Parameters
     ----------
@@ -292,6 +295,10 @@ def domias_attack(
         Rows of the training table, and rows that were held out.
     reference : DataFrame of shape (n_reference, p)
         Further rows of the population that the adversary holds.
+    density : {"neighbors", "kde"}, default="neighbors"
+        How densities are estimated. "kde": by Gaussian kernels, with half a row more
+        everywhere, so that records far from all rows do not count. Their width is a
+        fifth of the median distance of a record to that neighbour among reference rows.
     n_neighbors : int, default=1
         1 finds copies of single rows, more find regions that are too dense.
     privacy : sequence of (epsilon, delta), optional
@@ -319,19 +326,131 @@ def domias_attack(
     >>> domias_attack(members, members, non_members, reference).auc.value
     1.0
     """
-    tables = _disjoint(members=members, non_members=non_members, reference=reference)
+    tables = disjoint(members=members, non_members=non_members, reference=reference)
     most = min(len(synthetic), len(reference))
     check_number(
         "domias_attack", "n_neighbors", n_neighbors, low=1, high=most, closed="both",
         integer=True,
     )  # fmt: skip
-    (*known, others), fake = _embedded(tables, synthetic)
+    check_option("domias_attack", "density", density, ("neighbors", "kde"))
+    (*known, others), fake = embedded(tables, synthetic)
+    apart = [nearest(each, others, n_neighbors)[:, -1] + _TINY for each in known]
+    if density == "kde":
+        width = float(np.median(np.concatenate(apart))) / 25
+        share = len(fake) / len(others)
+        sums = [
+            [_kernels(each, rows, width) for rows in (fake, others)] for each in known
+        ]
+        scores = [np.log((made + 0.5) / (share * real + 0.5)) for made, real in sums]
+        return attack_result("DOMIAS, kernels", scores, privacy)
+    near = [nearest(each, fake, n_neighbors)[:, -1] + _TINY for each in known]
+    ratios = [np.log(far / close) for far, close in zip(apart, near, strict=True)]
+    return attack_result("DOMIAS", ratios, privacy)
 
-    def log_distance(each: Points, table: Points) -> np.ndarray:
-        return np.asarray(np.log(nearest(each, table, n_neighbors)[:, -1] + _TINY))
 
-    scores = [log_distance(each, others) - log_distance(each, fake) for each in known]
-    return attack_result("DOMIAS", scores, privacy)
+def _kernels(points: Points, centres: Points, width: float) -> np.ndarray:
+    """Return sums of Gaussian kernels at points; `width` is their variance."""
+    parts = [np.exp(-d / (2 * width)).sum(axis=1) for d in blocks(points, centres)]
+    return np.concatenate(parts)
+
+
+@takes_tables
+def marginal_attack(
+    synthetic: pd.DataFrame,
+    members: pd.DataFrame,
+    non_members: pd.DataFrame,
+    reference: pd.DataFrame,
+    *,
+    tables: Sequence[Sequence[Any]] | None = None,
+    n_bins: int = 20,
+    privacy: Privacy | None = None,
+) -> AttackResult:
+    """Score records by the density of the cells they lie in over the population's.
+
+    Most private generators count tables of a few columns and add noise. A record's
+    score is the sum over such tables of the log of the share of synthetic rows in its
+    cell over that of reference rows, with half a row more in every cell.
+
+    Parameters
+    ----------
+    synthetic : DataFrame of shape (n_synthetic, p)
+        What was released.
+    members, non_members : DataFrame of shape (n, p)
+        Rows of the training table, and rows that were held out.
+    reference : DataFrame of shape (n_reference, p)
+        Further rows of the population that the adversary holds.
+    tables : sequence of sequences of column names, optional
+        What the generator counted, such as the keys of ``synthesizer.tables_``. None:
+        all pairs of columns.
+    n_bins : int, default=20
+        Cells of a numeric column, of equal shares of the real rows.
+    privacy : sequence of (epsilon, delta), optional
+        Guarantee of the release.
+
+    Returns
+    -------
+    AttackResult
+
+    Raises
+    ------
+    ValueError
+        When tables differ in their columns or real tables share rows, or a table names
+        a column that is not there.
+
+    References
+    ----------
+    Golob, Pentyala, Maratkhan and De Cock, "Privacy vulnerabilities in marginals-based
+    synthetic data" (2024), MAMA-MIA, without its generators' own ways to choose tables.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> members, non_members, reference = (
+    ...     pd.DataFrame(rng.normal(size=(500, 5)), columns=list("abcde"))
+    ...     for _ in range(3)
+    ... )
+    >>> marginal_attack(members, members, non_members, reference).auc.value > 0.9
+    True
+    """
+    check_number(
+        "marginal_attack", "n_bins", n_bins, low=2, closed="left", integer=True
+    )
+    names = list(members.columns)
+    if tables is None:
+        tables = list(combinations(names, min(2, len(names))))
+    unknown = [name for table in tables for name in table if name not in names]
+    if unknown:
+        raise ValueError(f"marginal_attack: tables names {unknown}, not in {names}.")
+    real = disjoint(members=members, non_members=non_members, reference=reference)
+    points, fake = embedded(real, synthetic)
+    # Numbers come first among points.
+    order = sorted(names, key=lambda name: not is_number(members[name]))
+    cells = [_cells(each, n_bins) for each in (*points, fake)]
+    sizes = [len(each) for each in cells]
+    together, total = np.concatenate(cells), np.zeros(sum(sizes))
+    for table in tables:
+        columns = together[:, [order.index(name) for name in table]]
+        total += _log_ratio(columns, sizes)
+    scores = np.split(total, np.cumsum(sizes)[:-1])[:2]
+    return attack_result("marginals", scores, privacy)
+
+
+def _cells(points: Points, n_bins: int) -> np.ndarray:
+    ranks, missing = points.numbers[:, ::2], points.numbers[:, 1::2]
+    bins = np.minimum((ranks * n_bins).astype(np.int32), n_bins - 1)
+    return np.column_stack([np.where(missing > 0, n_bins, bins), points.levels])
+
+
+def _log_ratio(cells: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+    """Return the log of the share among synthetic over that among reference rows."""
+    _, cell = np.unique(cells, axis=0, return_inverse=True)
+    *_, reference, fake = np.split(cell.ravel(), np.cumsum(sizes)[:-1])
+    counted, made = (
+        np.bincount(x, minlength=cell.max() + 1) for x in (reference, fake)
+    )
+    # One more reference row in every cell: none is empty.
+    ratio = (made / len(fake)) / ((counted + 1) / (len(reference) + 1))
+    return np.asarray(ratio[cell.ravel()])
 
 
 @takes_tables
@@ -377,8 +496,8 @@ def logan_attack(
     against generative models" (2019), the black-box attack, with a classifier in place
     of a second generative adversarial network.
     """
-    tables = _disjoint(members=members, non_members=non_members, reference=reference)
-    points, fake = _embedded(tables, synthetic)
+    tables = disjoint(members=members, non_members=non_members, reference=reference)
+    points, fake = embedded(tables, synthetic)
     *known, others, made = _one_hot([*points, fake])
     rng = np.random.default_rng(random_state)
     n = min(len(made), len(others))
@@ -389,107 +508,6 @@ def logan_attack(
     model.fit(np.concatenate(sides), np.repeat([0, 1], n))
     scores = [model.predict_proba(each)[:, 1] for each in known]
     return attack_result("LOGAN", scores, privacy)
-
-
-@dataclass(frozen=True)
-class ClosestRecord:
-    """Distances from synthetic rows to the closest real ones: a sanity check.
-
-    **It does not measure privacy.** A table can leak without a single close row, and
-    rows can be close because the population is dense there. It finds gross copying.
-
-    Attributes
-    ----------
-    copies, copies_by_chance : float
-        Share of synthetic rows that equal a training row, and a held-out row.
-    closer_to_training : float
-        Share of synthetic rows closer to a training row than to a held-out one, ties
-        counting half; fresh rows of the population would give 1/2.
-    median_to_training, median_to_holdout : float
-        Median squared distance ("mixed") to the closest row of each.
-    n : int
-        Rows drawn from each of the two real tables, so that neither is denser.
-    """
-
-    copies: float
-    copies_by_chance: float
-    closer_to_training: float
-    median_to_training: float
-    median_to_holdout: float
-    n: int
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return one row per statistic."""
-        values = pd.Series(self.__dict__, name="value", dtype=float)
-        return values.rename_axis("statistic").to_frame()
-
-    def __repr__(self) -> str:
-        return (
-            f"ClosestRecord(copies={self.copies:.4f}, by chance "
-            f"{self.copies_by_chance:.4f}, closer to training "
-            f"{self.closer_to_training:.3f}; a sanity statistic, no privacy measure)"
-        )
-
-
-@takes_tables
-def closest_record(
-    synthetic: pd.DataFrame,
-    training: pd.DataFrame,
-    holdout: pd.DataFrame,
-    *,
-    random_state: int = 0,
-) -> ClosestRecord:
-    """Compare how close synthetic rows come to training rows and to held-out rows.
-
-    Parameters
-    ----------
-    synthetic : DataFrame of shape (n_synthetic, p)
-    training, holdout : DataFrame of shape (n, p)
-        Rows of the training table, and rows that were held out. As many rows are drawn
-        from the longer one as the shorter one has.
-    random_state : int, default=0
-        Seed of that draw.
-
-    Returns
-    -------
-    ClosestRecord
-
-    Raises
-    ------
-    ValueError
-        When tables differ in their columns or the real ones share rows.
-
-    Examples
-    --------
-    >>> training = pd.DataFrame({"a": np.arange(0.0, 50)})
-    >>> found = closest_record(training[:25], training, training + 0.5)
-    >>> found.copies, found.closer_to_training
-    (1.0, 1.0)
-    """
-    tables = _disjoint(training=training, holdout=holdout)
-    synthetic = aligned(training, synthetic)
-    n = min(map(len, tables))
-    real = [frame.sample(n, random_state=random_state) for frame in tables]
-    points, fake = _embedded(real, synthetic)
-    near, far = (nearest(fake, each)[:, 0] for each in points)
-    copies = [np.isin(_row_keys(synthetic), _row_keys(each)) for each in real]
-    return ClosestRecord(
-        copies=float(copies[0].mean()),
-        copies_by_chance=float(copies[1].mean()),
-        closer_to_training=float((near < far).mean() + (near == far).mean() / 2),
-        median_to_training=float(np.median(near)),
-        median_to_holdout=float(np.median(far)),
-        n=n,
-    )
-
-
-def _embedded(
-    real: Sequence[pd.DataFrame], synthetic: pd.DataFrame
-) -> tuple[list[Points], Points]:
-    """Return the points of real tables and of the synthetic one, ranks by the real."""
-    synthetic = aligned(real[0], synthetic)
-    embed = Embedding(pd.concat(real), [synthetic])
-    return [embed(frame) for frame in real], embed(synthetic)
 
 
 def _one_hot(tables: Sequence[Points]) -> list[np.ndarray]:
@@ -504,61 +522,3 @@ def _one_hot(tables: Sequence[Points]) -> list[np.ndarray]:
 
 def _array(rows: Rows) -> np.ndarray:
     return np.asarray(rows, dtype=float).reshape(len(rows), -1)
-
-
-def _disjoint(**tables: Rows) -> list[Rows]:
-    """Align real tables and refuse those that share more rows than chance explains."""
-    first, *others = tables
-    for name in others:
-        tables[name] = _alike(tables[first], tables[name], (first, name))
-    keys = {name: _row_keys(rows) for name, rows in tables.items()}
-    for name, rows in keys.items():
-        if len(rows) < MIN_ROWS:
-            warnings.warn(
-                f"{name} has {len(rows)} rows: with fewer than {MIN_ROWS}, the figures "
-                "of an attack are mostly chance.",
-                stacklevel=4,
-            )
-    for one, other in combinations(keys, 2):
-        _refuse_overlap(one, keys[one], other, keys[other])
-    return list(tables.values())
-
-
-def _alike(first: Rows, other: Rows, names: tuple[str, str]) -> Rows:
-    if isinstance(first, pd.DataFrame):
-        return aligned(first, other, names)
-    shapes = np.shape(first), np.shape(other)
-    if any(len(s) < 2 or 0 in s for s in shapes) or shapes[0][1:] != shapes[1][1:]:
-        raise ValueError(
-            f"{names[0]} and {names[1]} must have rows of one shape; got shapes "
-            f"{shapes[0]} and {shapes[1]}."
-        )
-    return other
-
-
-def _row_keys(rows: Rows) -> np.ndarray:
-    """Return a hash of each row: equal for equal rows, whatever their dtypes."""
-    is_frame = isinstance(rows, pd.DataFrame)
-    frame = rows if is_frame else pd.DataFrame(np.reshape(rows, (len(rows), -1)))
-    plain = {
-        j: as_floats(column) if is_number(column) else column.astype(object).astype(str)
-        for j, (_, column) in enumerate(frame.items())
-    }
-    keys = pd.util.hash_pandas_object(pd.DataFrame(plain), index=False)
-    return np.asarray(keys)
-
-
-def _refuse_overlap(
-    one: str, one_keys: np.ndarray, other: str, other_keys: np.ndarray
-) -> None:
-    """Refuse `other` if it repeats `one` more often than `one` itself, or wholly."""
-    shared = np.isin(other_keys, one_keys)
-    repeated = pd.Series(one_keys).duplicated(keep=False).to_numpy()
-    most = clopper_pearson(int(repeated.sum()), len(repeated), _OVERLAP_CONFIDENCE)[1]
-    least = clopper_pearson(int(shared.sum()), len(shared), _OVERLAP_CONFIDENCE)[0]
-    if least > most or np.array_equal(np.sort(one_keys), np.sort(other_keys)):
-        raise ValueError(
-            f"{shared.mean():.1%} of the rows of {other} are rows of {one} too, which "
-            f"repeats {repeated.mean():.1%} of its own: the two must be disjoint "
-            "draws, or the attack has no meaning."
-        )
