@@ -127,7 +127,10 @@ def check_kind(owner: str, X: Any) -> None:
     """Require a numpy array of numbers or bools, whatever its shape."""
     if not isinstance(X, np.ndarray) or isinstance(X, np.ma.MaskedArray):
         kind = type(X).__name__
-        raise TypeError(f"{owner} takes images as a numpy array; got {kind}.")
+        raise TypeError(
+            f"{owner} takes images as one numpy array, and series as a list of arrays "
+            f"(length, channels); got {kind}."
+        )
     if X.dtype.kind not in "biuf":
         raise UnsupportedColumnError(f"{owner} cannot read images of {X.dtype}.")
 
