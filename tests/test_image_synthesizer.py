@@ -474,7 +474,7 @@ def test_architectures_that_no_bound_covers_are_refused(networks, words):
         (np.zeros((0, 4, 4)), ValueError, "0 sample"),
         (np.zeros((9, 4, 4), dtype=complex), UnsupportedColumnError, "complex"),
         (np.zeros((9, 4, 4), dtype=object), UnsupportedColumnError, "object"),
-        (np.zeros((9, 16)).tolist(), TypeError, "numpy array; got list"),
+        (np.zeros((9, 16)).tolist(), TypeError, "list of arrays .*; got list"),
         (pd.DataFrame(np.zeros((9, 16))), TypeError, "DataFrame"),
     ],
 )
