@@ -102,19 +102,23 @@ class Measurement:
     def _candidates(self, wanted: Sequence[Columns]) -> list[Table]:
         """Return tables to compare, by public and released numbers.
 
-        All pairs (of more than 63 columns, those of the first ones); then tables of
-        three and more columns, those with the first column (often the one to predict)
-        before the others, as long as noise allows.
+        All pairs (of more than 63 columns, those with the first column, often the one
+        to predict, then those of columns near each other); then tables of three and
+        more columns, those with the first column before the others, as long as noise
+        allows.
         """
         d = len(self.facts)
         found: list[Columns] = []
         for columns in _families(d):
-            new = [c for c in columns if c not in wanted and c not in found]
+            known = {*wanted, *found}
+            new = [c for c in columns if c not in known]
             total = len(found) + len(new)
             noise = multipliers(self.plan, True)[0] * math.sqrt(total)
             fits = noise <= SCORE_NOISE * self.plan.n_rows
             if len(columns[0]) > 2 and not (fits and total <= MOST_CANDIDATES):
                 break
+            if len(new) > MOST_CANDIDATES:
+                new.sort(key=lambda c: (c[0] > 0, c[1] - c[0]))
             found += new[:MOST_CANDIDATES]
         return [self._table(c, [SCORED_GROUPS[len(c)]] * len(c)) for c in found]
 

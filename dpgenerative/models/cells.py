@@ -58,16 +58,22 @@ class CellFacts:
         return 1 - float(self.masses[self.special].sum())
 
 
-def cell_basis(facts: CellFacts, n_basis: int) -> Tensor | None:
+def cell_basis(
+    facts: CellFacts, n_basis: int, most_levels: int | None = None
+) -> Tensor | None:
     """Return the functions of the cells of a column, shape (n_cells, m).
 
     Indicators of heavy cells and of 'missing'; for the others Legendre polynomials of
     ``2 u - 1``, where u is the middle of the cell on the scale of cumulative masses.
     Higher degrees are scaled down, so that smooth dependence is learned first. None
     stands for one indicator per cell: for nominal columns, and wherever the basis would
-    not be smaller than that.
+    not be smaller than that. Of a nominal column with more than `most_levels` cells,
+    the heaviest have an indicator.
     """
     k, special = len(facts.masses), facts.special
+    if not facts.ordered and most_levels is not None and k > most_levels:
+        heaviest = facts.masses.argsort(descending=True, stable=True)[:most_levels]
+        return torch.eye(k)[:, heaviest.sort().values]
     if not facts.ordered or k <= n_basis + max(len(special), 1):
         return None
     plain = facts.masses.double().clone()
@@ -137,20 +143,26 @@ class Cells(nn.Module):
         One per column.
     n_basis : int or sequence of int
         Number of smooth functions of an ordered column, of all or of each.
+    most_levels : int, optional
+        Number of cells of a nominal column that have an indicator.
     """
 
     log_masses: Tensor
     raking: Tensor
 
     def __init__(
-        self, facts: Sequence[CellFacts], n_basis: int | Sequence[int]
+        self,
+        facts: Sequence[CellFacts],
+        n_basis: int | Sequence[int],
+        most_levels: int | None = None,
     ) -> None:
         super().__init__()
         d = len(facts)
         numbers = [n_basis] * d if isinstance(n_basis, int) else n_basis
         self.n_columns = d
         self.n_cells = [len(f.masses) for f in facts]
-        bases = [cell_basis(f, n) for f, n in zip(facts, numbers, strict=True)]
+        pairs = zip(facts, numbers, strict=True)
+        bases = [cell_basis(f, n, most_levels) for f, n in pairs]
         tables = [
             torch.eye(k) if b is None else b
             for k, b in zip(self.n_cells, bases, strict=True)

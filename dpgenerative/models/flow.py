@@ -17,6 +17,9 @@ from dpgenerative.layers import MaskedLinear
 from dpgenerative.models.cells import CellFacts, Cells, Clamp, Rake, invert_cdf
 from dpgenerative.models.factors import TableFactor
 
+TOGETHER = 64
+"""Columns whose share of all columns before them is computed in one product when rows
+are drawn: one product per column would read all features of all rows each time."""
 HIDDEN_SCALE = 2.0
 """Size of the activations of the hidden units, relative to the features."""
 
@@ -36,6 +39,8 @@ class AnchoredBlock(Cells):
         Source of the initial weights.
     ordered_only : bool, default=False
         Whether the linear conditioner is one of ordered columns alone.
+    most_levels : int, optional
+        See `Cells`.
     """
 
     linked: Tensor
@@ -47,8 +52,9 @@ class AnchoredBlock(Cells):
         hidden_units: int,
         generator: torch.Generator,
         ordered_only: bool = False,
+        most_levels: int | None = None,
     ) -> None:
-        super().__init__(facts, n_basis)
+        super().__init__(facts, n_basis, most_levels)
         self.factors: list[TableFactor] = []
         d = self.n_columns
         group = torch.arange(d).repeat_interleave(torch.tensor(self.widths))
@@ -137,12 +143,18 @@ class AnchoredBlock(Cells):
         positions : Tensor of shape (n, d)
         """
         features = points.new_zeros(len(points), sum(self.widths))
-        linear = self._linear()
+        weight, bias = self._linear()
         hidden = self._initial_hidden(len(points))
         codes = torch.zeros_like(points, dtype=torch.long)
         positions = torch.zeros_like(points)
         for j in range(self.n_columns):
-            logits = self._column_logits(j, features, linear, hidden)
+            if j % TOGETHER == 0:
+                first, rows = self.starts[j], self._together(j)
+                known = features[:, :first] @ weight[rows, :first].T + bias[rows]
+            here, seen = self.columns(j), slice(first, self.starts[j])
+            out = features[:, seen] @ weight[here, seen].T
+            out += known[:, here.start - first : here.stop - first]
+            logits = self._column_logits(j, out, hidden)
             for factor in self.factors_of(j):
                 logits = logits + factor(codes)
             u = points[:, j]
@@ -182,18 +194,15 @@ class AnchoredBlock(Cells):
         every[linked.unsqueeze(1), linked] = weight
         return every, bias.new_zeros(n).index_copy(0, linked, bias)
 
-    def _column_logits(
-        self,
-        j: int,
-        features: Tensor,
-        linear: tuple[Tensor, Tensor],
-        hidden: Tensor | None,
-    ) -> Tensor:
-        """Return the logits of column j's cells, given the columns before it."""
-        rows, seen = self.columns(j), slice(0, self.starts[j])
-        weight, bias = linear
-        out = features[:, seen] @ weight[rows, seen].T + bias[rows]
+    def _together(self, j: int) -> slice:
+        """Return where `TOGETHER` columns from column j on stand."""
+        last = min(j + TOGETHER, self.n_columns) - 1
+        return slice(self.starts[j], self.columns(last).stop)
+
+    def _column_logits(self, j: int, out: Tensor, hidden: Tensor | None) -> Tensor:
+        """Return the logits of column j's cells, given the conditioners' outputs."""
         if hidden is not None:
+            rows = self.columns(j)
             weight = self.output.masked_weight()[rows]
             out = out + self.gain * hidden.tanh() @ weight.T + self.output.bias[rows]
         return self.offsets(out, j) + self.base(j)

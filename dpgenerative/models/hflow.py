@@ -25,6 +25,8 @@ SPLINE_BINS = 8
 MIN_BIN = 1e-3
 MIN_SLOPE = 1e-3
 N_LOGISTICS = 4
+DRAWN = 2**27
+"""Features of rows, in numbers, that are drawn at a time."""
 _EDGE = 1e-6
 _LOG_NORMAL = -0.5 * math.log(2 * math.pi)
 _UNIT_SLOPE = math.log(math.expm1(1 - MIN_SLOPE))
@@ -131,6 +133,8 @@ class HFlow(nn.Module):
         Source of the initial weights.
     ordered_only : bool, default=False
         See `AnchoredBlock`.
+    most_levels : int, optional
+        See `Cells`.
 
     Attributes
     ----------
@@ -156,6 +160,7 @@ class HFlow(nn.Module):
         ordered_only: bool = False,
         rank: int = 1,
         bias: bool = False,
+        most_levels: int | None = None,
     ) -> None:
         super().__init__()
         self.counted: list[tuple[int, ...]] = []
@@ -163,7 +168,9 @@ class HFlow(nn.Module):
         self.anchored = anchored
         self.n_blocks = n_blocks
         units = hidden_units if anchored else 0
-        self.first = AnchoredBlock(facts, n_basis, units, generator, ordered_only)
+        self.first = AnchoredBlock(
+            facts, n_basis, units, generator, ordered_only, most_levels
+        )
         self.first.requires_grad_(anchored)
         n_splines = n_blocks - anchored
         width = hidden_units or 64
@@ -281,7 +288,12 @@ class HFlow(nn.Module):
         v = points.to(self.first.log_masses)[order]
         if not self.exact:
             v = self._pull(torch.special.ndtri(v.clamp(_EDGE, 1 - _EDGE)))
-        return self.first.invert(v, adjust)
+        if adjust is not None:
+            return self.first.invert(v, adjust)
+        size = max(1, DRAWN // sum(self.first.widths))
+        parts = [self.first.invert(part) for part in v.split(size)]
+        codes, positions = map(torch.cat, zip(*parts, strict=True))
+        return codes, positions
 
     def sample_given(
         self, n: int, generator: torch.Generator, given: Mapping[int, Tensor]

@@ -54,6 +54,8 @@ ROWS_PER_COEFFICIENT = 20
 LARGEST_NORM = 4.0
 """Largest clipping norm that a rule sets, per root of the number of columns: beyond it,
 hardly any gradient is clipped."""
+MOST_FUNCTIONS = 4096
+"""Functions of all columns together, whose square is the number of coefficients."""
 ROWS_PER_PAIR = 225
 """Least rows times epsilon for tables to be compared, per root of the number of pairs
 over the share of the budget: the noise of a score is then 3 % of the rows or less."""
@@ -195,9 +197,11 @@ class FlowRecipe(ModelRecipe):
 
     def settings(self, facts: Sequence[CellFacts], scale: Scale) -> dict[str, Any]:
         architecture = self.architecture
+        n_basis, most_levels = self._functions(facts, scale)
         return {
             "ordered_only": self._ordered_only(scale),
-            "n_basis": self._n_functions(facts, scale),
+            "n_basis": n_basis,
+            "most_levels": most_levels,
             "hidden_units": self._value("hidden_units", scale),
             "n_blocks": architecture.n_blocks,
             "linear": architecture.linear,
@@ -209,6 +213,20 @@ class FlowRecipe(ModelRecipe):
 
     def make(self, facts: Any, generator: torch.Generator, **settings: Any) -> HFlow:
         return HFlow(facts, generator=generator, **settings)
+
+    def _functions(
+        self, facts: Sequence[CellFacts], scale: Scale
+    ) -> tuple[list[int], int | None]:
+        """Return every column's smooth functions, and the most indicators of one."""
+        numbers = self._n_functions(facts, scale)
+        pairs = zip(facts, numbers, strict=True)
+        sizes = [min(len(f.masses), n if f.ordered else math.inf) for f, n in pairs]
+        if sum(sizes) <= MOST_FUNCTIONS:
+            return numbers, None
+        most = max(1, MOST_FUNCTIONS // len(facts))
+        if self.architecture.n_basis == "auto":
+            numbers = [min(n, most) for n in numbers]
+        return numbers, most
 
     def _n_functions(self, facts: Sequence[CellFacts], scale: Scale) -> list[int]:
         """Return how many smooth functions every column has, where it is ordered."""

@@ -13,6 +13,8 @@ MOSTLY_MISSING = 0.5
 column without known levels is lost."""
 NEARLY_MISSING = 0.95
 """The same for columns of numbers, times and stated levels."""
+MOST_LISTED = 50
+"""Names of columns that a sentence lists."""
 LOST = (
     "No value was frequent enough to be found in {}: what is sampled there means "
     "nothing.",
@@ -77,8 +79,10 @@ def lost_columns(schema: Schema, codecs: Sequence[Codec]) -> str:
 
 
 def listed(names: Sequence[Hashable]) -> str:
-    """Return names as a list in words."""
-    return ", ".join(str(name) for name in names)
+    """Return names as a list in words, the first of many."""
+    more = len(names) - MOST_LISTED
+    said = ", ".join(str(name) for name in names[:MOST_LISTED])
+    return f"{said} and {more} more" if more > 0 else said
 
 
 def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:

@@ -1,0 +1,148 @@
+"""Tables of many columns: bounded weights, one answer however rows are drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from dpgenerative import (
+    Column,
+    DPHFlowSynthesizer,
+    DPVAESynthesizer,
+    Schema,
+    synthesizers,
+)
+from dpgenerative.fitting.recipe import Scale
+from dpgenerative.fitting.workload import MOST_CANDIDATES, Measurement
+from dpgenerative.models import flow, hflow
+from dpgenerative.models.cells import CellFacts, Cells
+from dpgenerative.models.hflow import HFlow
+from dpgenerative.privacy.plan import make_plan
+from dpgenerative.synthesizers.flow import MOST_FUNCTIONS
+
+D = 150
+
+
+def facts(k=6, ordered=False):
+    masses = torch.arange(1, k + 1).double()
+    atoms = torch.zeros(k, dtype=torch.bool)
+    return CellFacts(masses / masses.sum(), ordered, False, atoms)
+
+
+def model_of(columns, **settings):
+    generator = torch.Generator().manual_seed(0)
+    defaults = {"n_basis": 2, "hidden_units": 0, "n_blocks": 1, "linear": "none"}
+    others = {"dequantization": "uniform", "anchored": True, "generator": generator}
+    model = HFlow(columns, **{**defaults, **others, **settings})
+    with torch.no_grad():
+        model.first.skip.weight.normal_(0, 0.5, generator=generator)
+    return model.requires_grad_(False)
+
+
+def table(n, d):
+    """Return a table of numbers, labels and bits, each like the column before."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(n, d)).cumsum(1) / np.sqrt(np.arange(1, d + 1))
+    kinds = [
+        lambda x: x,
+        lambda x: pd.Categorical.from_codes(np.digitize(x, [-1, 0, 1]), [*"abcd"]),
+        lambda x: x > 0,
+    ]
+    return pd.DataFrame({f"x{j}": kinds[j % 3](z[:, j]) for j in range(d)})
+
+
+def schema(d):
+    kinds = [
+        {"kind": "continuous", "lower": -5.0, "upper": 5.0},
+        {"kind": "categorical", "levels": [*"abcd"]},
+        {"kind": "categorical", "levels": [False, True]},
+    ]
+    return Schema([Column(f"x{j}", nullable=False, **kinds[j % 3]) for j in range(d)])
+
+
+@pytest.mark.parametrize("together", [1, 4, 64])
+@pytest.mark.parametrize("hidden_units", [0, 8])
+def test_rows_do_not_depend_on_how_many_columns_are_taken_together(
+    monkeypatch, together, hidden_units
+):
+    columns = [facts(12, ordered=True), facts(), facts(2)] * 5
+    model = model_of(columns, hidden_units=hidden_units)
+    monkeypatch.setattr(flow, "TOGETHER", together)
+    codes, positions = model.sample(500, torch.Generator().manual_seed(1))
+    placed = model.first.place(codes, positions, model.first.log_probs(codes))
+    again, _ = model.first.invert(placed)
+    assert (again == codes).float().mean() > 0.999  # but for rounding at an edge
+    assert len(codes.unique()) == 12
+
+
+def test_rows_do_not_depend_on_how_many_are_drawn_at_a_time(monkeypatch):
+    model = model_of([facts(), facts(9, ordered=True)] * 4)
+    whole = model.sample(100, torch.Generator().manual_seed(1))
+    monkeypatch.setattr(hflow, "DRAWN", 7 * sum(model.first.widths))
+    parts = model.sample(100, torch.Generator().manual_seed(1))
+    for one, other in zip(whole, parts, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_the_heaviest_levels_have_an_indicator():
+    cells = Cells([facts(6), facts(3), facts(12, ordered=True)], 2, most_levels=4)
+    assert cells.widths == [4, 3, 2]
+    expected = torch.zeros(6, 4)
+    expected[2:] = torch.eye(4)
+    assert torch.equal(cells.table(0), expected)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, None])
+def test_the_number_of_weights_is_bounded(epsilon):
+    recipe = DPHFlowSynthesizer()._recipe
+    d = 800
+    columns = [facts(30), facts(64, ordered=True)] * (d // 2)
+    names = [Column(f"x{j}", "continuous") for j in range(d)]
+    settings = recipe.settings(columns, Scale(10**6, Schema(names), epsilon))
+    settings |= {"hidden_units": 0}
+    widths = Cells(columns, settings["n_basis"], settings["most_levels"]).widths
+    assert MOST_FUNCTIONS / 2 < sum(widths) <= MOST_FUNCTIONS
+    few = recipe.settings(columns[:40], Scale(10**6, Schema(names[:40]), epsilon))
+    assert few["most_levels"] is None
+
+
+def test_pairs_of_the_label_and_of_neighbours_are_compared():
+    plan = make_plan(
+        epsilon=1.0, delta=1e-5, n_rows=10**6, sampling_rate=0.01, n_steps=5,
+        marginal_budget=0.2, has_open_keys=False, estimates_norm=False,
+        table_budget=0.1,
+    )  # fmt: skip
+    measurement = Measurement([facts()] * 100, np.zeros((1, 100), int), plan, None)
+    pairs = [each.columns for each in measurement._candidates([])]
+    assert len(pairs) == len(set(pairs)) == MOST_CANDIDATES
+    assert {(0, j) for j in range(1, 100)} < set(pairs)
+    assert {(i, j) for i in range(100) for j in range(i + 1, min(i + 18, 100))} < {
+        *pairs
+    }
+
+
+@pytest.mark.parametrize(
+    "synthesizer",
+    [
+        DPHFlowSynthesizer(1.0, n_steps=3, batch_size=64),
+        DPHFlowSynthesizer(100.0, n_steps=3, batch_size=64),
+        DPHFlowSynthesizer(None, n_steps=3, batch_size=64),
+        DPVAESynthesizer(1.0, n_steps=3, batch_size=64),
+    ],
+    ids=["ordered", "whole", "no privacy", "autoencoder"],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_wide_tables_fit_and_their_report_is_short(monkeypatch, synthesizer):
+    monkeypatch.setattr(synthesizers.flow, "RAKING_ROWS", 500)
+    monkeypatch.setattr(synthesizers.vae, "RAKING_ROWS", 500)
+    synthesizer.set_params(schema=schema(D), random_state=0)
+    synthesizer.fit(table(300, D))
+    drawn = synthesizer.sample(40, random_state=0)
+    assert drawn.shape == (40, D)
+    assert not drawn.isna().to_numpy().any()
+    report = str(synthesizer.privacy_)
+    assert len(report.splitlines()) < 30
+    assert len(report) < 6000
+    assert "x0, x1" in report or "and 100 more" in report
