@@ -561,7 +561,7 @@ def test_flat_arrays_need_a_shape(shape):
 @pytest.mark.parametrize("n", [3, 4])
 def test_lists_are_refused_whatever_they_hold(n):
     # Numpy's own words for lists of several lengths would tell how many there are.
-    with pytest.raises(TypeError, match="series as a list of arrays .*; got list"):
+    with pytest.raises(TypeError, match=r"series as a list of arrays .*; got list"):
         fitted([[1.0]] * (n - 1) + [[1.0, 2.0]], image_shape=None)
 
 
