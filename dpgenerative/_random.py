@@ -177,7 +177,9 @@ class Streams:
                 generator.bit_generator.state = value
 
     @classmethod
-    def create(cls, random_state: int | None, noise: str, device: str) -> "Streams":
+    def create(
+        cls, random_state: int | None, noise: str, device: str, rank: int = 0
+    ) -> "Streams":
         """Open all streams of one fit.
 
         Parameters
@@ -190,13 +192,18 @@ class Streams:
             always does unless "reproducible".
         device : str
             Where gradients live.
+        rank : int, default=0
+            Which of the processes of one fit this is: they share the weights and the
+            model's own rows, and nothing else.
         """
         public, root = np.random.SeedSequence(random_state).spawn(2)
         weights, rows = public.spawn(2)
         is_seeded, is_secure = noise == "reproducible", noise == "secure"
         # Each takes 128 bits of the operating system's entropy of its own.
         fresh = [np.random.SeedSequence() for _ in range(4)]
-        batches, draws, counts, gradients = root.spawn(4) if is_seeded else fresh
+        batches, draws, counts, gradients = (
+            root.spawn(4 * rank + 4)[-4:] if is_seeded else fresh
+        )
         secure = SecureGenerator()
         return cls(
             weights=torch_generator(weights),

@@ -6,8 +6,8 @@ a value outside the range moves to the nearest end, and a missing one to the low
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -121,6 +121,10 @@ class Images:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def __getitem__(self, rows: np.ndarray) -> Self:
+        names = [each.name for each in fields(self) if each.name != "pixels"]
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
 
 def check_kind(owner: str, X: Any) -> None:

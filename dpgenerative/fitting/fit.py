@@ -20,8 +20,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from dpgenerative._random import Streams
+from dpgenerative.encoding.pixels import Images
 from dpgenerative.fitting.domain import Domain
-from dpgenerative.fitting.loop import Keeper, TrainingOptions, train
+from dpgenerative.fitting.loop import Keeper, TrainingOptions, tensors_of, train
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.fitting.recipe import ModelRecipe, Scale, resolved
 from dpgenerative.privacy.ledger import Ledger
@@ -182,6 +183,7 @@ class PrivateFit:
         model = self.build(released)
         if public is not None and not kept:
             self._pretrain(model, released.transformer, public)
+        self._share(model)
         plan, clipping = released.plan, ""
         if plan.n_steps:
             gradient = self.train(model, released, rows, public, keeper)
@@ -190,6 +192,7 @@ class PrivateFit:
             model, released.transformer, rows, plan, self.mechanisms, self.streams
         )
         plan.check(self.mechanisms.ledger)
+        self._share(model)
         model = model.cpu().requires_grad_(False)
         settings = self.recipe.settings(*self._facts(released))
         return Fitted(plan, released.transformer, model, settings, clipping)
@@ -209,7 +212,7 @@ class PrivateFit:
         transformer = self.domain.release(
             rows, plan, n_bins, self.recipe.anchored, self.mechanisms
         )
-        return Released(plan, transformer)
+        return self.mechanisms.ranks.same(Released(plan, transformer))
 
     def build(self, released: Released) -> Any:
         """Return the untrained model, on the device."""
@@ -250,6 +253,17 @@ class PrivateFit:
         return gradient
 
     # Parts of the steps ---------------------------------------------------------
+
+    def _share(self, model: Any) -> None:
+        """Let the models of all processes be that of the first, to the last bit."""
+        ranks, tensors = self.mechanisms.ranks, tensors_of(model).values()
+        if ranks.size == 1:
+            return
+        first = ranks.same([tensor.cpu() for tensor in tensors])
+        for mine, value in zip(tensors, first, strict=True):
+            mine.copy_(value)
+        for name in self.recipe.learned:
+            setattr(model, name, ranks.same(getattr(model, name)))
 
     def _facts(self, released: Released) -> tuple[Any, Scale]:
         """Return what a model is built from."""
@@ -366,7 +380,8 @@ class PrivateFit:
         )
         if has_public and optimizer.learning_rate == "auto":
             rate = min(rate, PRETRAINING_RATE)
-        return _training_options(optimizer, rate, bool(self.parameters.verbose))
+        is_seen = bool(self.parameters.verbose) and self.mechanisms.ranks.is_first
+        return _training_options(optimizer, rate, is_seen)
 
     def _pretrain(self, model: Any, transformer: Any, public: Any) -> None:
         """Train the model on public rows, without noise; nothing private is read."""
@@ -407,4 +422,8 @@ def finite(epsilon: float | None) -> float | None:
 
 def _padded(rows: Any) -> Any:
     """Return the rows, or one of missing values: batches are padded with the first."""
-    return rows if len(rows) else rows.reset_index(drop=True).reindex(range(1))
+    if len(rows):
+        return rows
+    if isinstance(rows, Images):
+        return Images(rows.pixels, np.zeros((1, *rows.pixels.shape), np.float32))
+    return rows.reset_index(drop=True).reindex(range(1))

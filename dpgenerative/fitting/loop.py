@@ -156,9 +156,13 @@ def batches(
     device: str,
     whole: bool,
     ledger: Ledger,
+    n_parts: int = 1,
 ) -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
-    """Yield one Poisson batch per step, in padded chunks (one chunk if `whole`)."""
-    size = min(capacity(plan.batch_size), LARGEST_CHUNK)
+    """Yield one Poisson batch per step, in padded chunks (one chunk if `whole`).
+
+    The n rows are one of `n_parts` parts of a table, each of which has its batches.
+    """
+    size = min(capacity(plan.batch_size / n_parts), LARGEST_CHUNK)
     for _ in range(plan.n_steps):
         rows = poisson_indices(n, plan.sampling_rate, rng, ledger)
         shape = max(size, len(rows)) if whole else size
@@ -225,7 +229,10 @@ def train(
         return draw_partitions(size, gradient.n_partitions, streams.batches)
 
     whole = divergence is not None or gradient.aggregation != "term-wise"
-    stream = batches(plan, n, streams.batches, device, whole, mechanisms.ledger)
+    ranks = mechanisms.ranks
+    stream = batches(
+        plan, n, streams.batches, device, whole, mechanisms.ledger, ranks.size
+    )
     loop = LoopState(model, optimizer, schedule, averaged)
     first = 0 if keeper is None else keeper.begin(loop)
     for t in watched(
@@ -242,6 +249,8 @@ def train(
             grads = plain_gradient(
                 model, objective, chunks, gradient.batch_size, divergence
             )
+            sums = ranks.copied(ranks.total(list(grads.values())))
+            grads = dict(zip(grads, sums, strict=True))
         for p in params:
             p.grad = grads[p]
         optimizer.step()

@@ -155,7 +155,7 @@ class Measurement:
             noise = math.sqrt(k + n_wanted)
             total = sum(news[i] - noise * costs[i] for i in order[:k])
             best, gain = (k, total) if total > gain else (best, gain)
-        return [columns[i] for i in order[:best]]
+        return self.mechanisms.ranks.same([columns[i] for i in order[:best]])
 
     def _counted(self, chosen: Sequence[Columns], scored: bool) -> list[CountedTable]:
         """Release the counts of tables, as finely as noise allows."""

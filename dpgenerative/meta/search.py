@@ -34,6 +34,7 @@ from dpgenerative.meta.scores import (
 from dpgenerative.privacy.budget import Trial, charge
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import count_epsilon, refuse_difference
+from dpgenerative.privacy.ranks import Ranks
 from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.privacy.selection import TrialDistribution, best_of
 from dpgenerative.synthesizers import DPHFlowSynthesizer
@@ -207,6 +208,11 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
             Where what was released is not what was planned.
         """
         self._check_parameters()
+        if Ranks.present().size > 1:
+            raise RuntimeError(
+                f"{type(self).__name__}.fit runs in one process: its trials and the "
+                "parts held out are drawn there. Close torch's process group."
+            )
         X, y = _containers(self.estimator, X, y)
         public = _in_pandas(public)
         candidates = self._candidates()

@@ -33,17 +33,19 @@ from dpgenerative.fitting.loop import LoopState
 from dpgenerative.persistence import manifest
 from dpgenerative.persistence.rebuild import fill
 from dpgenerative.privacy.ledger import Ledger
+from dpgenerative.privacy.ranks import ALONE, Ranks
 
 EVERY = 10.0
 """Seconds of training between two states of one checkpoint."""
-_FREE = ("random_state", "verbose")
+FREE = ("random_state", "verbose")
 """Parameters that may differ: the seed's work is in the states already."""
 
 
 class Checkpoint:
     """One interrupted fit, or the place where a fit that begins will be kept.
 
-    Whoever opens one holds the lock of its file (`dpgenerative._files.locked`).
+    Whoever opens one holds the lock of its file (`dpgenerative._files.locked`). Where
+    several processes fit, the first of them does, and the others have copies.
 
     Parameters
     ----------
@@ -71,6 +73,9 @@ class Checkpoint:
         For names, levels or dtypes of columns that a file cannot hold.
     """
 
+    ranks: Ranks = ALONE
+    """The processes of the fit."""
+
     def __init__(
         self,
         path: AnyPath,
@@ -81,8 +86,8 @@ class Checkpoint:
     ) -> None:
         # A link stays one, and what it leads to is written and deleted.
         self._path = Path(path).resolve()
-        fixed = {k: v for k, v in parameters.items() if k not in _FREE}
-        settings = _stated([owner, __version__, sorted(fixed.items()), _held(domain)])
+        fixed = {k: v for k, v in parameters.items() if k not in FREE}
+        settings = stated([owner, __version__, sorted(fixed.items()), _held(domain)])
         self._parts = self._read() if self._path.exists() else {}
         self._saved = -EVERY
         if not self._parts:
@@ -96,8 +101,8 @@ class Checkpoint:
         if self._fit["settings"] != _digest(self._fit["salt"], [settings.encode()]):
             raise ValueError(
                 f"{path} is the checkpoint of another fit: its parameters, columns, "
-                "device or version of dpgenerative differ. Restore them, or delete the "
-                "file to begin anew."
+                "device, number of processes or version of dpgenerative differ. "
+                "Restore them, or delete the file to begin anew."
             )
 
     @property
@@ -120,7 +125,7 @@ class Checkpoint:
         if self._parts:
             try:
                 fill(model, self._parts["loop"]["tensors"])
-                streams.restore(self._parts["streams"]["before"])
+                streams.restore(self._parts["streams"][self._place]["before"])
             except manifest.CONTENT_ERRORS as error:
                 raise self._damaged() from error
         self._before = streams.state()
@@ -138,12 +143,16 @@ class Checkpoint:
             for array in rows
             for part in (repr(array.shape).encode(), np.ascontiguousarray(array))
         )
-        digest = _digest(self._fit["salt"], parts)
-        if self._fit.setdefault("rows", digest) != digest:
-            raise ValueError(
-                f"{self._path} is the checkpoint of a fit of other rows. Restore them, "
-                "or delete the file to begin anew."
-            )
+        digests = self.ranks.gathered(_digest(self._fit["salt"], parts))
+
+        def compare() -> None:
+            if self._fit.setdefault("rows", digests) != digests:
+                raise ValueError(
+                    f"{self._path} is the checkpoint of a fit of other rows. Restore "
+                    "them, or delete the file to begin anew."
+                )
+
+        self.ranks.once(compare)
         self._streams, self._ledger = streams, ledger
         self._noted = dict(released)
 
@@ -154,7 +163,7 @@ class Checkpoint:
             return 0
         try:
             loop.restore(self._parts["loop"])
-            self._streams.restore(self._parts["streams"]["now"])
+            self._streams.restore(self._parts["streams"][self._place]["now"])
             self._ledger.restore(self._parts["ledger"])
             return int(self._parts["loop"]["n_done"])
         except manifest.CONTENT_ERRORS as error:
@@ -162,25 +171,32 @@ class Checkpoint:
 
     def after(self, n_done: int, loop: LoopState) -> None:
         """Write the file where the last one is `EVERY` seconds old."""
-        now = time.monotonic()
-        if now - self._saved < EVERY:
+        if not self.ranks.same(time.monotonic() - self._saved >= EVERY):
             return
         streams = {"before": self._before, "now": self._streams.state()}
-        state = {
-            "fit": self._fit, "released": self._noted, "streams": streams,
-            "ledger": self._ledger.state(),
-            "loop": {"n_done": n_done, **loop.state()},
-        }  # fmt: skip
-        manifest.write(self._path, manifest.CHECKPOINT, state)
+        by_place = {str(i): s for i, s in enumerate(self.ranks.gathered(streams))}
+        if self.ranks.is_first:
+            state = {
+                "fit": self._fit, "released": self._noted, "streams": by_place,
+                "ledger": self._ledger.state(),
+                "loop": {"n_done": n_done, **loop.state()},
+            }  # fmt: skip
+            manifest.write(self._path, manifest.CHECKPOINT, state)
         self._saved = time.monotonic()
 
     def remove(self) -> None:
         """Delete the file, and drafts of it that were killed: the fit is done."""
+        if not self.ranks.is_first:
+            return
         name = f".{glob.escape(self._path.name)}.????????.part"
         self._path.unlink(missing_ok=True)
         for draft in self._path.parent.glob(name):
             with suppress(OSError):  # not ours
                 draft.unlink()
+
+    @property
+    def _place(self) -> str:
+        return str(self.ranks.rank)
 
     def _read(self) -> dict[str, dict[str, Any]]:
         kind, parts = manifest.read(self._path)
@@ -209,14 +225,14 @@ def _held(domain: Sequence[Any]) -> str:
         ) from error
 
 
-def _stated(value: Any) -> str:
+def stated(value: Any) -> str:
     """Return a value as text that is the same in every process."""
     if isinstance(value, (set, frozenset)):
-        return repr(sorted(map(_stated, value)))
+        return repr(sorted(map(stated, value)))
     with suppress(TypeError):
         return manifest.text_of(value)
     if isinstance(value, (list, tuple)):
-        return repr([_stated(part) for part in value])
+        return repr([stated(part) for part in value])
     # Functions and other objects show where they lie in memory.
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 

@@ -11,13 +11,17 @@ nothing. `thresholded` is that mechanism on counts whose *keys* are private: a k
 present in one row only survives with probability P(round(N(0, std^2)) > threshold - 1).
 
 Every call states what it releases, and with which sensitivity; all of it is noted in
-the `ledger`, with which a fit is compared with its plan.
+the `ledger`, with which a fit is compared with its plan. Where several processes fit
+one model (`ranks`), what each of them hands over is added up first; the noise is drawn
+once, by the first of them.
 
 Edge cases: empty arrays come back empty; std = 0 means no privacy and adds nothing.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 import numpy as np
 import torch
@@ -26,6 +30,7 @@ from torch import Tensor
 
 from dpgenerative._random import RandomSource
 from dpgenerative.privacy.ledger import Ledger
+from dpgenerative.privacy.ranks import ALONE, Ranks
 
 Key = tuple[str, str | bool | int | float]
 """Type name and value of a string or number found in a column."""
@@ -46,7 +51,11 @@ class Mechanisms:
     ----------
     ledger : Ledger
         What was released.
+    ranks : Ranks
+        The processes whose rows these are the statistics of.
     """
+
+    ranks: Ranks = ALONE
 
     def __init__(
         self, rng: RandomSource, gradients: RandomSource | torch.Generator
@@ -57,8 +66,13 @@ class Mechanisms:
 
     def count(self, n: int, epsilon: float) -> int:
         """Release a row count by the two-sided geometric mechanism; at least 1."""
-        noise = 0 if math.isinf(epsilon) else discrete_laplace(epsilon, self._rng)
-        released = max(1, n + noise)
+        parts = self.ranks.gathered(n)
+
+        def release() -> int:
+            noise = 0 if math.isinf(epsilon) else discrete_laplace(epsilon, self._rng)
+            return max(1, sum(parts) + noise)
+
+        released = self.ranks.once(release)
         self.ledger.count(released, epsilon)
         return released
 
@@ -80,7 +94,8 @@ class Mechanisms:
             How far one row can move the values, in the Euclidean norm.
         """
         self.ledger.gaussian(release, std, sensitivity)
-        return self._noisy(values, std)
+        parts = self.ranks.gathered(values)
+        return self.ranks.once(lambda: self._noisy(reduce(np.add, parts), std))
 
     def thresholded(
         self, counts: Mapping[Key, int], std: float, threshold: float, *, release: str
@@ -90,11 +105,18 @@ class Mechanisms:
         A row has one key at most: the counts have sensitivity 1.
         """
         self.ledger.keys(release, std, threshold)
-        keys = sorted(counts, key=lambda key: (type(key).__name__, str(key)))
-        exact = np.array([counts[key] for key in keys], int)
-        noisy = self._noisy(exact, std)
-        pairs = zip(keys, noisy.tolist(), strict=True)
-        return {key: value for key, value in pairs if value > threshold}
+        parts = self.ranks.gathered(counts)
+
+        def found() -> dict[Key, float]:
+            total: Counter[Key] = Counter()
+            for part in parts:
+                total.update(part)
+            keys = sorted(total, key=lambda key: (type(key).__name__, str(key)))
+            noisy = self._noisy(np.array([total[key] for key in keys], int), std)
+            pairs = zip(keys, noisy.tolist(), strict=True)
+            return {key: value for key, value in pairs if value > threshold}
+
+        return self.ranks.once(found)
 
     def gradient(
         self,
@@ -116,12 +138,15 @@ class Mechanisms:
             Public number by which the sum over rows was divided.
         """
         self.ledger.gradient(stds, sensitivities, divisor)
-        noises = self._normal(sum(x.numel() for x in sums), sums[0].device)
-        pieces = torch.split(noises, [x.numel() for x in sums])
-        return [
-            torch.add(x, noise.view_as(x).to(x.dtype), alpha=std)
-            for x, std, noise in zip(sums, stds, pieces, strict=True)
-        ]
+        sums = self.ranks.total(sums)
+        if self.ranks.is_first:
+            noises = self._normal(sum(x.numel() for x in sums), sums[0].device)
+            pieces = torch.split(noises, [x.numel() for x in sums])
+            sums = [
+                torch.add(x, noise.view_as(x).to(x.dtype), alpha=std)
+                for x, std, noise in zip(sums, stds, pieces, strict=True)
+            ]
+        return self.ranks.copied(sums)
 
     def _noisy(self, values: np.ndarray, std: float) -> np.ndarray:
         """Add noise to every entry of an array, whole to whole numbers."""

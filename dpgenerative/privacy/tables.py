@@ -90,13 +90,14 @@ def release_scores(
     -------
     ndarray of shape (n_tables,)
     """
-    exact = [
-        np.abs(table.counts(codes) - wanted).sum()
-        for table, wanted in zip(tables, expected, strict=True)
-    ]
+    ranks = mechanisms.ranks
+    parts = ranks.gathered([table.counts(codes) for table in tables])
+    pairs = zip(zip(*parts, strict=True), expected, strict=True)
+    exact = [np.abs(sum(counts) - wanted).sum() for counts, wanted in pairs]
     sensitivity = math.sqrt(len(tables))
     std = multipliers(plan, True)[0] * sensitivity
-    values = np.array(exact, dtype=np.int64)
+    # A score is no sum over rows: the first process has all counts, and all scores.
+    values = np.array(exact, dtype=np.int64) * ranks.is_first
     return mechanisms.gaussian(values, std, release="tables", sensitivity=sensitivity)
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -32,18 +33,20 @@ from dpgenerative._validation import (
     option,
     refuse,
 )
+from dpgenerative._version import __version__
 from dpgenerative.exceptions import HopelessBudgetWarning
 from dpgenerative.fitting.domain import Domain
 from dpgenerative.fitting.fit import Fitted, PrivateFit, finite
 from dpgenerative.fitting.loop import tensors_of
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Options, Sparsified
 from dpgenerative.fitting.recipe import ModelRecipe
-from dpgenerative.persistence.checkpoint import Checkpoint
+from dpgenerative.persistence.checkpoint import FREE, Checkpoint, stated
 from dpgenerative.persistence.manifest import write
 from dpgenerative.persistence.rebuild import fill
 from dpgenerative.privacy.budget import Trial, charge, finished, refuse_workers
 from dpgenerative.privacy.clipping import STRATEGIES
 from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.ranks import Ranks
 from dpgenerative.privacy.report import PrivacyReport, cautions, outlook
 from dpgenerative.synthesizers.notes import NOISE_STATED, unit_notes
 from dpgenerative.tables.containers import set_feature_names
@@ -374,22 +377,28 @@ class Synthesizer(BaseEstimator):
     ) -> Self:
         """Fit; a trial of a private search is paid for, and may have no rows."""
         data = self._prepare(X, y, public, allow_empty=trial is not None)
-        seed = as_seed(self.random_state)
-        with self._checkpoint(checkpoint, data, seed) as kept:
+        ranks = Ranks.present()
+        self._agree(ranks, data)
+        seed = ranks.same(as_seed(self.random_state))
+        with self._checkpoint(checkpoint, data, seed, ranks) as kept:
             self._charge(trial, kept)
             seed = kept.seed if kept else seed
+            name = kept.name if kept else ranks.same(secrets.token_hex(16))
+            start = int(name, 16) if seed is None else seed
             device = self._device()
-            streams = Streams.create(seed, self.noise, device)
-            fitted = self._private_fit(data.domain, streams, device).run(
-                data.rows, data.public, kept, None if trial is None else trial.n_rows
-            )
+            streams = Streams.create(start, self.noise, device, ranks.rank)
+            fit = self._private_fit(data.domain, streams, device)
+            fit.mechanisms.ranks = ranks
+            rows = ranks.share(data.rows, start)
+            n_rows = None if trial is None else trial.n_rows
+            fitted = fit.run(rows, data.public, kept, n_rows)
             if kept:
                 finished(kept.name)
             self._keep(fitted, data, seed)
             if kept:
                 kept.remove()
         # Of a trial that a search does not choose nothing is released.
-        if trial is None:
+        if trial is None and ranks.is_first:
             for warning in self._warnings(data.schema):
                 warnings.warn(warning, stacklevel=3)
         return self
@@ -437,7 +446,7 @@ class Synthesizer(BaseEstimator):
 
     @contextmanager
     def _checkpoint(
-        self, path: Any, data: Data, seed: int | None
+        self, path: Any, data: Data, seed: int | None, ranks: Ranks
     ) -> Iterator[Checkpoint | None]:
         """Open a checkpoint that is this fit's alone, if there is to be one."""
         if path is None:
@@ -445,10 +454,34 @@ class Synthesizer(BaseEstimator):
             return
         if not isinstance(path, (str, os.PathLike)):
             refuse(f"{self._owner}.fit", "checkpoint", "must be a path or None", path)
-        parameters = {**self.get_params(deep=False), "device": self._device()}
-        domain = [data.layout, data.schema, *getattr(data.rows, "dtypes", ())]
-        with locked(path):
-            yield Checkpoint(path, self._owner, parameters, domain, seed)
+        parameters = {**self._stated_parameters(), "n_processes": ranks.size}
+        with ExitStack() as held:
+
+            def opened() -> Checkpoint:
+                held.enter_context(locked(path))
+                facts = _public_parts(data)
+                return Checkpoint(path, self._owner, parameters, facts, seed)
+
+            kept = ranks.once(opened)
+            kept.ranks = ranks
+            yield kept
+
+    def _stated_parameters(self) -> dict[str, Any]:
+        """Return the parameters, with the device that is taken."""
+        return {**self.get_params(deep=False), "device": self._device()}
+
+    def _agree(self, ranks: Ranks, data: Data) -> None:
+        """Require of the processes of a fit that they do the same, and can."""
+        if ranks.size == 1:
+            return
+        parameters = self._stated_parameters()
+        own = sorted((k, v) for k, v in parameters.items() if k not in FREE)
+        facts = [self._owner, __version__, own, *_public_parts(data)]
+        ranks.refuse_difference(stated([*facts, data.domain.schema]))
+        coupled = BatchTerm.of(self.divergence).aggregation != "term-wise"
+        if coupled or self._recipe.has_batch_term:
+            rule = "needs whole batches, which one process has: fit in one"
+            refuse(self._owner, "divergence", rule, self.divergence)
 
     # Checks ---------------------------------------------------------------------
 
@@ -511,6 +544,11 @@ class Synthesizer(BaseEstimator):
             sequence = np.random.SeedSequence(as_seed(random_state))
         cells, places = sequence.spawn(2)
         return cells, places
+
+
+def _public_parts(data: Data) -> list[Any]:
+    """Return what is public of a table."""
+    return [data.layout, data.schema, *getattr(data.rows, "dtypes", ())]
 
 
 def as_seed(random_state: Any) -> int | None:

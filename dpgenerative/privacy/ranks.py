@@ -1,0 +1,144 @@
+"""Processes that fit one model together: sums over all of them, and one noise.
+
+Where torch's default process group is open, as in a script that `torchrun` starts, all
+of its processes call ``fit`` with the same table, and each keeps a random part of it.
+What one of them counts or sums goes through `Mechanisms`, which adds up all parts, lets
+the first process add the noise, and hands the others what it released.
+
+Formal guarantee: none of its own; that of a fit is as before. Every row is in one part
+alone, so that sums over parts are the sums over rows, of the same sensitivity. A row
+enters its process' batch with probability q, independently of all others: all batches
+together are one Poisson batch. Rows go to parts independently of each other: tables
+with and without a row can be coupled so that all other rows have their process. What
+processes tell each other is as private as the rows.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, distributed
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The processes of a fit, seen from one of them.
+
+    Attributes
+    ----------
+    size : int
+        Number of processes.
+    rank : int
+        Number of this one.
+    """
+
+    size: int = 1
+    rank: int = 0
+
+    @classmethod
+    def present(cls) -> Self:
+        """Return the processes of torch's default group; one where there is none."""
+        if not (distributed.is_available() and distributed.is_initialized()):
+            return cls()
+        return cls(distributed.get_world_size(), distributed.get_rank())
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that adds noise, writes files and warns."""
+        return self.rank == 0
+
+    def share(self, rows: Any, seed: int) -> Any:
+        """Return this process' part of a table that all of them hold."""
+        if self.size == 1:
+            return rows
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(2,)))
+        return rows[rng.integers(self.size, size=len(rows)) == self.rank]
+
+    def gathered(self, value: T) -> list[T]:
+        """Return the values of all processes; outside the first one, its own alone."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] | None = [None] * self.size if self.is_first else None
+        with _together():
+            distributed.gather_object(value, values)
+        return [value] if values is None else values
+
+    def same(self, value: T) -> T:
+        """Return the first process' value in all of them."""
+        if self.size == 1:
+            return value
+        values = [value if self.is_first else None]
+        with _together():
+            distributed.broadcast_object_list(values)
+        found: Any = values[0]
+        return found  # type: ignore[no-any-return]
+
+    def once(self, work: Callable[[], T]) -> T:
+        """Return what the first process finds, or raise what it raises, in all."""
+        if self.size == 1:
+            return work()
+        found: Any = None
+        error: Exception | None = None
+        if self.is_first:
+            try:
+                found = work()
+            except Exception as raised:
+                error = raised
+        found, error = self.same((found, error))
+        if error is not None:
+            raise error
+        return found  # type: ignore[no-any-return]
+
+    def refuse_difference(self, facts: str) -> None:
+        """Require that all processes state the same."""
+        stated = self.gathered(facts)
+
+        def compare() -> None:
+            if len(set(stated)) > 1:
+                raise ValueError(
+                    "The processes of a fit differ in their parameters, columns, "
+                    "dtypes, device or version of dpgenerative. Call fit with the same "
+                    "table in all of them."
+                )
+
+        self.once(compare)
+
+    def total(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return the sums over all processes, in each of them: private."""
+        return self._sent(tensors, distributed.all_reduce)
+
+    def copied(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return the first process' tensors in all of them."""
+        return self._sent(tensors, lambda flat: distributed.broadcast(flat, 0))
+
+    def _sent(
+        self, tensors: Sequence[Tensor], send: Callable[[Tensor], Any]
+    ) -> list[Tensor]:
+        """Return tensors of one dtype and device after one exchange of all."""
+        if self.size == 1:
+            return list(tensors)
+        flat = torch.cat([x.flatten() for x in tensors])
+        with _together():
+            send(flat)
+        pieces = torch.split(flat, [x.numel() for x in tensors])
+        return [part.view_as(x) for part, x in zip(pieces, tensors, strict=True)]
+
+
+ALONE = Ranks()
+
+
+@contextmanager
+def _together() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        raise RuntimeError(
+            "Another process of this fit has ended, failed or does something else, so "
+            "that the fit cannot go on. See that process' own error; then start all of "
+            f"them again, with a checkpoint if there is one. ({error})"
+        ) from error
