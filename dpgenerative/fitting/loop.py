@@ -247,10 +247,8 @@ def train(
             )  # fmt: skip
         else:
             grads = plain_gradient(
-                model, objective, chunks, gradient.batch_size, divergence
+                model, objective, chunks, gradient.batch_size, divergence, ranks
             )
-            sums = ranks.copied(ranks.total(list(grads.values())))
-            grads = dict(zip(grads, sums, strict=True))
         for p in params:
             p.grad = grads[p]
         optimizer.step()
@@ -261,7 +259,12 @@ def train(
                 mean.lerp_(p, 1 - decay)
         if keeper is not None:
             keeper.after(t + 1, loop)
-    with torch.no_grad():
-        for p, mean in zip(params, averaged, strict=True):
-            p.copy_(mean)
-            p.grad = None
+    _end(params, averaged)
+
+
+@torch.no_grad()
+def _end(params: Iterable[nn.Parameter], averaged: Iterable[Tensor]) -> None:
+    """Let parameters be their averages, without gradients."""
+    for p, mean in zip(params, averaged, strict=True):
+        p.copy_(mean)
+        p.grad = None

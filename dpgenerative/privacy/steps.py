@@ -45,6 +45,7 @@ from dpgenerative.privacy.gradients import (
     record,
 )
 from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.ranks import ALONE, Ranks
 
 Objective = Callable[[Tensor], tuple[Tensor, Tensor | None]]
 """From row indices to losses of shape (n,) and latents of shape (n, ...), if needed: of
@@ -533,6 +534,7 @@ def plain_gradient(
     chunks: Iterable[Chunk],
     batch_size: float,
     divergence: Divergence | None = None,
+    ranks: Ranks = ALONE,
 ) -> Gradients:
     """Return the mean gradient without clipping or noise, for `epsilon=None`."""
     params = [p for p in model.parameters() if p.requires_grad]
@@ -545,7 +547,8 @@ def plain_gradient(
             loss = loss + term
         grads = torch.autograd.grad(loss, params)
         _accumulate(total, dict(zip(params, grads, strict=True)), 1.0)
-    return total
+    sums = ranks.copied(ranks.total(list(total.values())))
+    return dict(zip(params, sums, strict=True))
 
 
 def estimate_norm(
