@@ -5,7 +5,7 @@ a value outside the range moves to the nearest end, and a missing one to the low
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
@@ -123,8 +123,15 @@ class Images:
         return len(self.values)
 
     def __getitem__(self, rows: np.ndarray) -> Self:
+        return self._of_each(lambda array: array[rows])
+
+    def blank(self) -> Self:
+        """Return one image of zeros."""
+        return self._of_each(lambda x: np.zeros((1, *x.shape[1:]), x.dtype))
+
+    def _of_each(self, change: Callable[[np.ndarray], np.ndarray]) -> Self:
         names = [each.name for each in fields(self) if each.name != "pixels"]
-        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+        return replace(self, **{name: change(getattr(self, name)) for name in names})
 
 
 def check_kind(owner: str, X: Any) -> None:

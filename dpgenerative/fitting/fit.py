@@ -425,5 +425,5 @@ def _padded(rows: Any) -> Any:
     if len(rows):
         return rows
     if isinstance(rows, Images):
-        return Images(rows.pixels, np.zeros((1, *rows.pixels.shape), np.float32))
+        return rows.blank()
     return rows.reset_index(drop=True).reindex(range(1))

@@ -131,6 +131,9 @@ class Synthesizer(BaseEstimator):
     ) -> Self:
         """Learn a table under differential privacy; every call spends the budget again.
 
+        Where torch's process group is open, its processes fit together
+        (:doc:`/processes`).
+
         Parameters
         ----------
         X : DataFrame or array-like of shape (n_samples, n_features)
@@ -170,6 +173,8 @@ class Synthesizer(BaseEstimator):
             When no noise fits the budget.
         BudgetExceededError
             When a `PrivacyBudget` is open that cannot pay for the fit.
+        RuntimeError
+            When another process of torch's group, with which this one fits, has ended.
         FileFormatError
             For a checkpoint that is damaged, or a file of something else.
         BlockingIOError

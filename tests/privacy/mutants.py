@@ -49,6 +49,7 @@ from dpgenerative.privacy import (
 from dpgenerative.privacy.accounting import GaussianRelease
 from dpgenerative.privacy.gradients import LinearGradients, core
 from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.ranks import ALONE, Ranks
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from dpgenerative.synthesizers import base, flow
 from dpgenerative.synthesizers import latents as autoencoders
@@ -63,6 +64,7 @@ from tests.privacy import (
     test_moments,
     test_noise,
     test_noise_multiplier,
+    test_ranks,
     test_replay,
     test_rounding,
     test_selection,
@@ -70,6 +72,7 @@ from tests.privacy import (
     test_tables,
     test_training,
 )
+from tests.privacy.processes import ThreadRanks
 
 Check = Callable[[], Any]
 
@@ -111,6 +114,60 @@ def _module(function: Any) -> str:
 
 def _word(value: Any) -> str:
     return value.__name__ if callable(value) else repr(value)
+
+
+# Several processes ----------------------------------------------------------------
+
+
+def every_process_releases_its_own(patch):
+    """Noise in each process, and no sums over them."""
+    patch.setattr(ThreadRanks, "total", lambda self, tensors: list(tensors))
+    patch.setattr(ThreadRanks, "copied", lambda self, tensors: list(tensors))
+    patch.setattr(Ranks, "is_first", True)
+
+
+def every_process_adds_a_share_of_the_noise(patch):
+    whole = Mechanisms.gradient
+
+    def gradient(self, sums, stds, **stated):
+        ranks, self.ranks = self.ranks, ALONE
+        parts = whole(self, sums, [s / ranks.size for s in stds], **stated)
+        self.ranks = ranks
+        return ranks.copied(ranks.total(parts))
+
+    patch.setattr(Mechanisms, "gradient", gradient)
+
+
+def histograms_with_the_noise_of_every_process(patch):
+    def gaussian(self, values, std, *, release, sensitivity):
+        self.ledger.gaussian(release, std, sensitivity)
+        parts = self.ranks.gathered(self._noisy(values, std))
+        return self.ranks.same(sum(parts))
+
+    patch.setattr(Mechanisms, "gaussian", gaussian)
+
+
+def every_process_takes_the_whole_table(patch):
+    patch.setattr(Ranks, "share", lambda self, rows, seed: rows)
+
+
+def one_stream_of_batches_for_all_processes(patch):
+    create = Streams.create.__func__
+
+    def same(cls, seed, noise, device, rank=0):
+        return create(cls, seed, noise, device)
+
+    patch.setattr(Streams, "create", classmethod(same))
+
+
+def scores_of_parts_added_up(patch):
+    def release_scores(codes, candidates, expected, plan, mechanisms):
+        pairs = zip(candidates, expected, strict=True)
+        exact = np.array([np.abs(t.counts(codes) - w).sum() for t, w in pairs])
+        std = tables.multipliers(plan, True)[0]
+        return mechanisms.gaussian(exact, std, release="tables", sensitivity=1.0)
+
+    patch.setattr(tables, "release_scores", release_scores)
 
 
 # Clipping and sensitivity ---------------------------------------------------------
@@ -1415,6 +1472,36 @@ MUTANTS = (
         "public training that keeps private rows",
         private_rows_kept_by_pretraining,
         partial(test_replay.test_a_pickle_holds_no_value_of_a_row, "public"),
+    ),
+    Mutant(
+        "gradients that no process adds to those of others",
+        every_process_releases_its_own,
+        test_ranks.test_gradients_have_the_noise_of_one,
+    ),
+    Mutant(
+        "noise of gradients shared out among processes",
+        every_process_adds_a_share_of_the_noise,
+        test_ranks.test_gradients_have_the_noise_of_one,
+    ),
+    Mutant(
+        "noise of histograms in every process",
+        histograms_with_the_noise_of_every_process,
+        test_ranks.test_histograms_have_the_noise_of_one,
+    ),
+    Mutant(
+        "the whole table in every process",
+        every_process_takes_the_whole_table,
+        partial(test_ranks.test_every_row_has_one_process, pd.DataFrame),
+    ),
+    Mutant(
+        "batches of all processes from one stream",
+        one_stream_of_batches_for_all_processes,
+        test_ranks.test_streams_of_processes_share_what_is_public,
+    ),
+    Mutant(
+        "scores of tables added up over processes",
+        scores_of_parts_added_up,
+        partial(test_ranks.test_scores_are_of_all_rows_and_no_sums_of_scores, 2),
     ),
     Mutant(
         "sampling rate: batch over the true count",

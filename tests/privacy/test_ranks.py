@@ -1,0 +1,532 @@
+"""Several processes fit one model: every row counts once, and so does the noise."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.stats import ks_2samp
+
+from dpgenerative import (
+    BatchTerm,
+    Column,
+    DPArrayVAESynthesizer,
+    DPHFlowSynthesizer,
+    DPVAESynthesizer,
+    PrivateSearch,
+    Schema,
+    load,
+)
+from dpgenerative._random import SecureGenerator, Streams
+from dpgenerative.fitting.loop import batches
+from dpgenerative.layers import MaskedLinear
+from dpgenerative.persistence import checkpoint
+from dpgenerative.persistence.checkpoint import Checkpoint
+from dpgenerative.privacy import tables
+from dpgenerative.privacy.ledger import Ledger
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.plan import make_plan
+from dpgenerative.privacy.ranks import Ranks
+from dpgenerative.privacy.steps import Clipper, PrivateGradient, estimate_norm
+from tests.privacy.processes import fits_in_threads, in_processes, in_threads
+from tests.test_docs import ROOT, blocks
+
+N = 600
+FAST = {"n_steps": 12, "batch_size": 64, "random_state": 3, "noise": "reproducible"}
+
+
+def table(n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(50, 10, n)
+    frame = pd.DataFrame(
+        {
+            "age": x,
+            "visits": rng.integers(0, 5, n),
+            "ward": pd.Categorical(rng.choice(list("xyz"), n)),
+            "city": rng.choice(["Oslo", "Rome"], n),
+            "cost": np.where(x > 50, 0.0, rng.exponential(30, n)),
+        }
+    )
+    return frame.where(rng.random(frame.shape) > 0.02)
+
+
+def flow(**params):
+    return DPHFlowSynthesizer(5.0, device="cpu").set_params(**{**FAST, **params})
+
+
+def vae(**params):
+    return DPVAESynthesizer(5.0, device="cpu").set_params(**{**FAST, **params})
+
+
+def images(**params):
+    classes = list("ab")
+    made = DPArrayVAESynthesizer(5.0, classes=classes, device="cpu")
+    return made.set_params(**{**FAST, **params})
+
+
+def drawn(seed=0, n=300):
+    rng = np.random.default_rng(seed)
+    y = rng.choice(list("ab"), n)
+    bright = np.where(y == "a", 60, 180)[:, None, None]
+    return np.clip(rng.normal(bright, 30, (n, 6, 6)), 0, 255).astype(np.uint8), y
+
+
+def tensors(model):
+    return {name: x.detach() for name, x in model.state_dict().items()}
+
+
+def assert_equal_models(one, other):
+    one, other = tensors(one._model), tensors(other._model)
+    assert one.keys() == other.keys()
+    for name, x in one.items():
+        assert torch.equal(x, other[name]), name
+
+
+def doors(ranks):
+    rng = SecureGenerator()
+    door = Mechanisms(rng, rng)
+    door.ranks = ranks
+    return door
+
+
+# Mechanisms ---------------------------------------------------------------------------
+
+
+def test_counts_are_added_up():
+    found = in_threads(lambda r: doors(r).count(100 + r.rank, float("inf")), 3)
+    assert found == [303] * 3
+
+
+def test_row_counts_have_the_noise_of_one():
+    def released(ranks):
+        door = doors(ranks)
+        return [door.count(500, 1.0) for _ in range(400)]
+
+    one, other = in_threads(released)
+    assert one == other
+    # Var = 2 e^-1 / (1 - e^-1)^2 = 1.84; of two noises, twice that.
+    assert np.mean(one) == pytest.approx(1000, abs=0.3)
+    assert 1.3 < np.var(one) < 2.6
+
+
+def test_histograms_have_the_noise_of_one():
+    def released(ranks):
+        values = np.full(20_000, 7 + ranks.rank)
+        return doors(ranks).gaussian(values, 3.0, release="tables", sensitivity=1.0)
+
+    one, other = in_threads(released)
+    assert np.array_equal(one, other)
+    assert np.array_equal(one, one.round())
+    assert one.mean() == pytest.approx(15, abs=0.1)
+    assert one.std() == pytest.approx(3, rel=0.03)
+
+
+def test_gradients_have_the_noise_of_one():
+    def released(ranks):
+        sums = [torch.full((100, 100), 2.0 + ranks.rank, dtype=torch.float64)]
+        door = doors(ranks)
+        found = door.gradient(sums, [3.0], sensitivities=[1.5], divisor=8.0)
+        return found[0], door.ledger.steps
+
+    (one, steps), (other, same_steps) = in_threads(released)
+    assert torch.equal(one, other)
+    assert one.mean().item() == pytest.approx(5, abs=0.15)
+    assert one.std().item() == pytest.approx(3, rel=0.03)
+    assert steps == same_steps == {(None, 2.0, 8.0): 1}
+
+
+def test_keys_of_all_processes_pass_one_threshold():
+    """ "b" is frequent in the whole table alone; "c" is of one row in each part."""
+
+    def released(ranks):
+        counts = {("str", "a"): 50, ("str", "b"): 8, ("str", "c"): 1}
+        if ranks.rank:
+            counts = {("str", "b"): 8, ("str", "c"): 1, ("float", 1.0): 40}
+        return doors(ranks).thresholded(counts, 0.1, 12.0, release="marginals")
+
+    one, other = in_threads(released)
+    assert one == other
+    assert {key: round(n) for key, n in one.items()} == {
+        ("float", 1.0): 40, ("str", "a"): 50, ("str", "b"): 16,
+    }  # fmt: skip
+    assert list(one) == list(other)
+
+
+class Losses:
+    """A layer, and losses of rows some of which are clipped."""
+
+    def __init__(self):
+        torch.manual_seed(0)
+        self.layer = MaskedLinear.dense(5, 3)
+        self.x = torch.randn(90, 5)
+        self.chunks = torch.arange(90).split(40)
+
+    def __call__(self, rows):
+        return self.layer(self.x[rows]).square().sum(1), None
+
+    def of(self, ranks, z=0.0):
+        """Return the gradient of the rows that one process has."""
+        gradient = PrivateGradient(Clipper("flat", 1.0), z, 64.0)
+        mine = np.arange(90)[ranks.rank :: ranks.size]
+        chunks = [(torch.from_numpy(mine), torch.ones(len(mine), dtype=torch.bool))]
+        found = gradient(self.layer, self, chunks, doors(ranks), torch.Generator())
+        return [x.detach() for x in found.values()]
+
+
+def test_the_summed_gradient_is_that_of_one_process():
+    (whole,) = in_threads(Losses().of, 1)
+    for parts in in_threads(Losses().of, 3):
+        for x, y in zip(whole, parts, strict=True):
+            torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_scores_are_of_all_rows_and_no_sums_of_scores(size):
+    codes = np.random.default_rng(0).integers(0, 3, (400, 2))
+    counted = tables.Table((0, 1), (np.arange(3), np.arange(3)))
+    expected = np.full((3, 3), 44)
+    exact = np.abs(counted.counts(codes) - expected).sum()
+
+    def released(ranks):
+        plan = SimpleNamespace(table_multiplier=1e-3)
+        mine = codes[ranks.rank :: ranks.size]
+        found = tables.release_scores(mine, [counted], [expected], plan, doors(ranks))
+        return found.item()
+
+    assert in_threads(released, size) == [exact] * size
+
+
+def test_the_median_norm_is_that_of_all_rows():
+    def released(ranks):
+        losses = Losses()
+        mine = torch.arange(90)[ranks.rank :: ranks.size]
+        chunk = mine, torch.ones(len(mine), dtype=torch.bool)
+        return estimate_norm(losses.layer, losses, [chunk], doors(ranks), 1e-6)
+
+    assert in_threads(released, 2) == in_threads(released, 1) * 2
+
+
+# Shares -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, np.asarray])
+def test_every_row_has_one_process(kind):
+    rows = kind(np.arange(1000).reshape(-1, 1))
+    parts = [np.asarray(Ranks(3, rank).share(rows, 7)).ravel() for rank in range(3)]
+    assert sorted(np.concatenate(parts)) == list(range(1000))
+    assert all(280 < len(part) < 390 for part in parts)
+    again = Ranks(3, 1).share(rows, 8)
+    assert set(np.asarray(again).ravel()) != set(parts[1])
+
+
+def test_streams_of_processes_share_what_is_public():
+    first, alone, other = (
+        Streams.create(5, "reproducible", "cpu", rank) for rank in (0, 0, 1)
+    )
+    for name in ("weights", "rows"):
+        x, y = (torch.rand(4, generator=getattr(s, name)) for s in (first, other))
+        assert torch.equal(x, y)
+    for name in ("batches", "counts", "gradients"):
+        x, y, z = (getattr(s, name).random(4) for s in (first, alone, other))
+        assert np.array_equal(x, y)
+        assert not np.isin(z, x).any()
+    x, z = (torch.rand(4, generator=s.draws) for s in (first, other))
+    assert not torch.isin(x, z).any()
+
+
+def test_rows_of_two_processes_do_not_enter_batches_together(monkeypatch):
+    seen, create = {}, Streams.create
+
+    def watched(seed, noise, device, rank=0):
+        streams = create(seed, noise, device, rank)
+        seen.setdefault(rank, streams.batches.random(1000))
+        return streams
+
+    monkeypatch.setattr(Streams, "create", watched)
+    fits_in_threads(monkeypatch, flow, table())
+    assert abs(np.corrcoef(seen[0], seen[1])[0, 1]) < 0.15
+
+
+def test_all_batches_together_are_one_poisson_batch():
+    n, q, n_steps = 30, 0.3, 6000
+    plan = make_plan(
+        epsilon=None, delta=1e-5, n_rows=n, sampling_rate=q, n_steps=n_steps,
+        marginal_budget=0, has_open_keys=False, estimates_norm=False,
+    )  # fmt: skip
+
+    def taken(ranks):
+        """Return which rows are in the batches of one process."""
+        mine = ranks.share(np.arange(n), 0)
+        rng, ledger = np.random.default_rng(), Ledger()
+        found = np.zeros((n_steps, n), bool)
+        stream = batches(plan, len(mine), rng, "cpu", False, ledger, ranks.size)
+        for row, chunks in zip(found, stream, strict=True):
+            for indices, present in chunks:
+                row[mine[indices[present].numpy()]] = True
+        return found
+
+    one, other = in_threads(taken)
+    assert not (one & other).any()
+    whole = one | other
+    bound = 5 / np.sqrt(n_steps)
+    assert np.abs(whole.mean(0) - q).max() < bound
+    assert np.abs(np.corrcoef(whole.T) - np.eye(n)).max() < bound
+    assert np.abs(np.corrcoef(whole[1:, 0], whole[:-1, 0])[0, 1]) < bound
+
+
+# Whole fits ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_without_gradients_a_fit_is_that_of_one_process(size, monkeypatch):
+    """Count, bounds, keys, marginals, scores and counted tables: to the last bit."""
+    make = {"n_steps": 0, "workload": [["ward", "city"]]}
+    alone = flow(**make).fit(table())
+    for each in fits_in_threads(monkeypatch, lambda: flow(**make), table(), size=size):
+        assert each.privacy_ == alone.privacy_
+        assert each.schema_ == alone.schema_
+        assert_equal_models(each, alone)
+        assert each.sample(50, 0).equals(alone.sample(50, 0))
+
+
+@pytest.mark.parametrize("make", [flow, vae])
+@pytest.mark.parametrize("params", [{}, {"max_grad_norm": "median"}])
+def test_processes_hold_one_model_and_one_report(make, params, monkeypatch):
+    alone = make(**params).fit(table())
+    one, other = fits_in_threads(monkeypatch, lambda: make(**params), table())
+    assert_equal_models(one, other)
+    assert one.privacy_ == other.privacy_
+    assert one.privacy_.plan == alone.privacy_.plan
+    assert one.schema_ == other.schema_ == alone.schema_
+    assert one.sample(50).equals(other.sample(50))
+
+
+def test_fits_without_seeds_share_weights_and_samples_of_one_seed(monkeypatch):
+    params = {"random_state": None, "noise": "secure"}
+    one, other = fits_in_threads(monkeypatch, lambda: flow(**params), table())
+    assert_equal_models(one, other)
+    assert one.sample(9, random_state=1).equals(other.sample(9, random_state=1))
+
+
+def test_labelled_arrays_have_the_moments_of_all(monkeypatch):
+    X, y = drawn()
+    alone = images().fit(X, y)
+    one, other = fits_in_threads(monkeypatch, images, X, y)
+    assert_equal_models(one, other)
+    found = [each._transformer.gaussians for each in (alone, one, other)]
+    assert np.array_equal(found[1].means, found[2].means)
+    np.testing.assert_allclose(found[0].means, found[1].means, atol=1e-9)
+
+
+def test_without_privacy_every_row_counts_once(monkeypatch):
+    alone = flow(epsilon=None).fit(table())
+    one, other = fits_in_threads(monkeypatch, lambda: flow(epsilon=None), table())
+    assert one.privacy_.plan.n_rows == alone.privacy_.plan.n_rows == N
+    assert_equal_models(one, other)
+    for x, y in zip(alone._transformer.codecs, one._transformer.codecs, strict=True):
+        assert np.array_equal(x.masses, y.masses)
+
+
+@pytest.mark.parametrize(("make", "args"), [(flow, (table(1),)), (images, drawn(n=1))])
+def test_a_process_may_have_no_rows(make, args, monkeypatch):
+    one, *others = fits_in_threads(monkeypatch, make, *args, size=3)
+    for other in others:
+        assert_equal_models(one, other)
+
+
+def test_public_rows_teach_one_model(monkeypatch):
+    one, other = fits_in_threads(monkeypatch, flow, table(), public=table(200, 1))
+    assert_equal_models(one, other)
+
+
+def test_the_first_process_alone_warns(monkeypatch):
+    seen = []
+    monkeypatch.setattr(warnings, "warn", lambda *_, **__: seen.append(1))
+    fits_in_threads(monkeypatch, lambda: flow(epsilon=0.01), table(30))
+    n_seen = len(seen)
+    seen.clear()
+    flow(epsilon=0.01).fit(table(30))
+    assert n_seen == len(seen) > 0
+
+
+# What is refused ----------------------------------------------------------------------
+
+
+def test_processes_that_differ_are_refused(monkeypatch):
+    epsilons = iter([1.0, 2.0])
+    with pytest.raises(ValueError, match="differ in their parameters"):
+        fits_in_threads(monkeypatch, lambda: flow(epsilon=next(epsilons)), table())
+    schemas = iter([Schema([]), Schema([Column("age", "integer", lower=0, upper=99)])])
+    with pytest.raises(ValueError, match="differ in their parameters"):
+        fits_in_threads(monkeypatch, lambda: flow(schema=next(schemas)), table())
+
+
+@pytest.mark.parametrize("term", ["mmd", BatchTerm(None, aggregation="micro")])
+def test_batch_wise_terms_are_refused(term, monkeypatch):
+    def make():
+        return flow(divergence=term)
+
+    with pytest.raises(ValueError, match="needs whole batches"):
+        fits_in_threads(monkeypatch, make, table())
+
+
+def test_private_searches_are_refused(monkeypatch):
+    def make():
+        return PrivateSearch(DPHFlowSynthesizer(), {"n_steps": [5, 9]})
+
+    with pytest.raises(RuntimeError, match="runs in one process"):
+        fits_in_threads(monkeypatch, make, table())
+
+
+def test_an_error_of_the_first_process_is_one_of_all(tmp_path):
+    def work(ranks):
+        def fail():
+            assert ranks.is_first
+            raise PermissionError("no")
+
+        with pytest.raises(PermissionError, match="no"):
+            ranks.once(fail)
+        return ranks.same(ranks.rank)
+
+    assert in_threads(work) == [0, 0]
+
+
+# Checkpoints --------------------------------------------------------------------------
+
+
+class Interruption(BaseException):
+    """As a power cut."""
+
+
+@pytest.mark.parametrize("make", [flow, vae])
+def test_an_interrupted_fit_goes_on(make, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    path, written = tmp_path / "unfinished.dpg", Checkpoint.after
+    whole, _ = fits_in_threads(monkeypatch, make, table())
+
+    def after(self, n_done, loop):
+        written(self, n_done, loop)
+        if n_done == 5:
+            raise Interruption
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Checkpoint, "after", after)
+        with pytest.raises(Interruption):
+            fits_in_threads(monkeypatch, make, table(), checkpoint=path)
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(ValueError, match="number of processes"):
+        fits_in_threads(monkeypatch, make, table(), checkpoint=path, size=3)
+    with pytest.raises(ValueError, match="other rows"):
+        fits_in_threads(monkeypatch, make, table()[::-1], checkpoint=path)
+    one, other = fits_in_threads(monkeypatch, make, table(), checkpoint=path)
+    assert not list(tmp_path.iterdir())
+    assert_equal_models(one, whole)
+    assert_equal_models(one, other)
+    assert one.privacy_ == whole.privacy_
+
+
+# Real processes -----------------------------------------------------------------------
+
+
+def work_of_a_group(rank, path):
+    """Return what one of two processes of torch's group finds."""
+    ranks = Ranks.present()
+    assert (ranks.rank, ranks.size) == (rank, 2)
+
+    def fail():
+        raise KeyError("no")
+
+    with pytest.raises(KeyError):
+        ranks.once(fail)
+    with pytest.raises(ValueError, match="differ in their parameters"):
+        flow(epsilon=1.0 + rank).fit(table())
+    return Losses().of(ranks), flow().fit(table(), checkpoint=path)
+
+
+def test_a_group_of_torch(tmp_path, monkeypatch):
+    path = tmp_path / "unfinished.dpg"
+    one, other = in_processes(tmp_path / "a", work_of_a_group, path)
+    (whole,) = in_threads(Losses().of, 1)
+    for parts in (one[0], other[0]):
+        for x, y in zip(whole, parts, strict=True):
+            torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-7)
+    assert_equal_models(one[1], other[1])
+    assert one[1].privacy_ == other[1].privacy_
+    assert not path.exists()
+    # Threads do what processes do.
+    assert_equal_models(one[1], fits_in_threads(monkeypatch, flow, table())[0])
+
+
+def killed(rank, path, n_done):
+    """Fit; the second process is killed at a step."""
+    checkpoint.EVERY, written = 0.0, Checkpoint.after
+
+    def after(self, done, loop):
+        written(self, done, loop)
+        if rank == 1 and done == n_done:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Checkpoint.after = after
+    try:
+        return flow().fit(table(), checkpoint=path)
+    except RuntimeError as error:
+        return str(error)
+
+
+@pytest.mark.slow
+def test_a_killed_process_ends_the_fit_and_leaves_the_checkpoint(tmp_path, monkeypatch):
+    path = tmp_path / "unfinished.dpg"
+    said, nothing = in_processes(tmp_path / "a", killed, path, 5)
+    assert nothing is None
+    assert said.startswith("Another process of this fit has ended")
+    assert path.exists()
+    one, other = in_processes(tmp_path / "b", killed, path, None)
+    assert not path.exists()
+    assert_equal_models(one, other)
+    assert_equal_models(one, fits_in_threads(monkeypatch, flow, table())[0])
+
+
+@pytest.mark.slow
+def test_models_of_two_processes_are_distributed_as_those_of_one(monkeypatch):
+    held_out = table(300, 9)
+
+    def figures(make):
+        made = [make() for _ in range(40)]
+        weights = [
+            sum(x.detach().double().square().sum() for x in each._model.parameters())
+            for each in made
+        ]
+        return [each.score(held_out) for each in made], np.array(weights)
+
+    def make():
+        return flow(noise="fresh", random_state=None)
+
+    alone = figures(lambda: make().fit(table()))
+    pairs = figures(lambda: fits_in_threads(monkeypatch, make, table())[0])
+    for x, y in zip(alone, pairs, strict=True):
+        assert ks_2samp(x, y).pvalue > 1e-3
+
+
+@pytest.mark.slow
+def test_the_script_on_the_page_runs(tmp_path):
+    table().to_parquet(tmp_path / "rows.parquet")
+    (tmp_path / "fit.py").write_text(blocks("processes.rst", "python")[0])
+    (command,) = blocks("processes.rst", "bash")
+    program, *arguments = shlex.split(command, comments=True)
+    assert program == "torchrun"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *arguments],
+        cwd=tmp_path, env=environment, check=True, timeout=500,
+    )  # fmt: skip
+    assert len(load(tmp_path / "model.dpg").sample(20)) == 20
+    assert not (tmp_path / "unfinished.dpg").exists()
