@@ -131,7 +131,8 @@ class Images:
 
     def _of_each(self, change: Callable[[np.ndarray], np.ndarray]) -> Self:
         names = [each.name for each in fields(self) if each.name != "pixels"]
-        return replace(self, **{name: change(getattr(self, name)) for name in names})
+        changed: dict[str, Any] = {n: change(getattr(self, n)) for n in names}
+        return replace(self, **changed)
 
 
 def check_kind(owner: str, X: Any) -> None:
