@@ -116,3 +116,10 @@ def test_privacy_budget(tmp_path):
     assert plain[0] > 0.8
     assert plain[1] > max(attack for _, attack in private)
     assert (tmp_path / "privacy_budget.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_cluster(tmp_path):
+    pytest.importorskip("statsmodels")
+    printed = run("cluster.py", tmp_path)
+    assert "2 candidates on" in printed

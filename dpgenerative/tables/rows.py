@@ -76,6 +76,8 @@ class Rows:
         Types of text that pandas has another dtype for.
     codes : (object, ndarray), optional
         What encoded the rows last, and their cells.
+    is_ordered : bool
+        Whether every pass has the rows in one order.
     """
 
     head: pd.DataFrame
@@ -85,6 +87,7 @@ class Rows:
     container: str = "frame"
     written: Written = ()
     codes: tuple[Any, np.ndarray] | None = None
+    is_ordered: bool = True
 
     def __len__(self) -> int:
         return self.n
@@ -102,6 +105,29 @@ class Rows:
     def select(self, names: Sequence[Hashable]) -> "Rows":
         """Return some of the columns."""
         return replace(self, head=self.head[list(names)])
+
+    def __getitem__(self, kept: np.ndarray) -> "pd.DataFrame | Rows":
+        """Return the rows that a mask of all of them keeps.
+
+        Raises
+        ------
+        TypeError
+            For a query, which may give its rows in another order each time.
+        """
+        if not self.is_ordered:
+            raise TypeError(
+                "Queries have no order of rows by which several processes could share "
+                "them. Write the rows to Parquet files first."
+            )
+
+        def tables(names: Sequence[str]) -> Iterator[pa.Table]:
+            start = 0
+            for table in self.tables(names):
+                yield table.filter(pa.array(kept[start : start + len(table)]))
+                start += len(table)
+
+        n = int(kept.sum())
+        return replace(self, n=n, tables=tables) if n else self.head
 
     def whole(self) -> pd.DataFrame:
         """Return all rows in memory."""
@@ -278,7 +304,8 @@ def _of_query(query: Any) -> Rows:
         return as_frame(table, levels)
 
     head = frame(schema.empty_table())
-    return Rows(head, n, tables, frame, "polars frame", written(schema))
+    rows = Rows(head, n, tables, frame, "polars frame", written(schema))
+    return replace(rows, is_ordered=False)
 
 
 def _of_relation(relation: Any) -> Rows:
@@ -295,7 +322,8 @@ def _of_relation(relation: Any) -> Rows:
         schema = pa.table(relation.limit(0)).schema
         n = relation.aggregate("count(*)").fetchall()[0][0]
     head = as_frame(schema.empty_table())
-    return Rows(head, n, tables, as_frame, "frame", written(schema))
+    rows = Rows(head, n, tables, as_frame, "frame", written(schema))
+    return replace(rows, is_ordered=False)
 
 
 def _gathered(

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from pyarrow import parquet
 from scipy.stats import ks_2samp
 
 from dpgenerative import (
@@ -37,6 +38,7 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import make_plan
 from dpgenerative.privacy.ranks import Ranks
 from dpgenerative.privacy.steps import Clipper, PrivateGradient, estimate_norm
+from dpgenerative.tables import rows as chunked
 from tests.privacy.processes import fits_in_threads, in_processes, in_threads
 from tests.test_docs import ROOT, blocks
 
@@ -334,6 +336,25 @@ def test_without_privacy_every_row_counts_once(monkeypatch):
     assert_equal_models(one, other)
     for x, y in zip(alone._transformer.codecs, one._transformer.codecs, strict=True):
         assert np.array_equal(x.masses, y.masses)
+
+
+@pytest.mark.parametrize("n", [N, 1])
+def test_files_are_shared(n, tmp_path, monkeypatch):
+    """A table in chunks gives what it gives in memory, one row group of some rows."""
+    rows, path = table(n), tmp_path / "rows.parquet"
+    rows.to_parquet(path, row_group_size=170)
+    monkeypatch.setattr(chunked, "CHUNK", 200)
+    whole, _ = fits_in_threads(monkeypatch, flow, parquet.read_table(path))
+    one, other = fits_in_threads(monkeypatch, flow, path)
+    assert_equal_models(one, whole)
+    assert_equal_models(other, whole)
+
+
+def test_queries_are_refused(monkeypatch):
+    polars = pytest.importorskip("polars")
+    query = polars.DataFrame({"x": [1.0, 2.0]}).lazy()
+    with pytest.raises(TypeError, match="no order of rows"):
+        fits_in_threads(monkeypatch, flow, query)
 
 
 @pytest.mark.parametrize(("make", "args"), [(flow, (table(1),)), (images, drawn(n=1))])
