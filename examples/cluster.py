@@ -4,7 +4,7 @@ Fits side by side, on a cluster
 
 Fits that do not depend on each other, as those of a search or a study, need no process
 group: joblib runs them, on any of its back ends. Here it is a cluster of Dask's on this
-machine where Dask is installed (``pip install distributed``), else joblib's own processes.
+machine where Dask is installed (``pip install distributed``), else joblib's processes.
 The search is one over public rows: ``grid_search.py`` says why.
 """
 
