@@ -47,6 +47,7 @@ EXAMPLES = [
     "privacy_budget.py",
     "pipeline.py",
     "grid_search.py",
+    "cluster.py",
     "images.py",
 ]
 sphinx_gallery_conf = {
