@@ -16,6 +16,8 @@ from dpgenerative import (
 )
 from dpgenerative.fitting.recipe import Scale
 from dpgenerative.fitting.workload import MOST_CANDIDATES, Measurement
+from dpgenerative.metrics import measuring
+from dpgenerative.metrics.reporting import report
 from dpgenerative.models import flow, hflow
 from dpgenerative.models.cells import CellFacts, Cells
 from dpgenerative.models.hflow import HFlow
@@ -146,3 +148,36 @@ def test_wide_tables_fit_and_their_report_is_short(monkeypatch, synthesizer):
     assert len(report.splitlines()) < 30
     assert len(report) < 6000
     assert "x0, x1" in report or "and 100 more" in report
+
+
+def test_a_report_compares_all_pairs_of_some_columns(monkeypatch):
+    monkeypatch.setattr(measuring, "MOST_ASSOCIATED", 4)
+    real, synthetic = table(120, 7), table(120, 7).sample(frac=1, random_state=0)
+    found = report(real, synthetic.reset_index(drop=True))
+    names = list(found.associations.real)
+    assert len(names) == 4
+    assert names == sorted(names)
+    assert found.synthetic_associations.shape == (4, 4)
+    assert len(found.columns) == 7
+    assert "4 of 7 columns are" in found.html
+    monkeypatch.undo()
+    assert "columns are\ncompared" not in report(real, real).html
+
+
+@pytest.mark.parametrize(
+    ("d", "n", "epsilon", "expected"),
+    [
+        (50, 50_000, 1.0, 800),
+        (100, 50_000, 1.0, 400),
+        (300, 50_000, 1.0, 133),
+        (900, 100_000, 1.0, 100),
+        (100, 100_000, 1.0, 400),
+        (100, 110_000, 1.0, 800),
+        (100, 1_000, 1.0, 0),
+        (300, 50_000, None, 1000),
+    ],
+)
+def test_steps_fall_with_the_columns(d, n, epsilon, expected):
+    columns = [Column(f"x{j}", "categorical", levels=["a", "b"]) for j in range(d)]
+    rule = DPHFlowSynthesizer()._recipe.rules["n_steps"]
+    assert rule(Scale(n, Schema(columns), epsilon)) == expected

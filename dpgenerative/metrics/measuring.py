@@ -26,6 +26,8 @@ ATTACK_SYNTHETIC_ROWS = 20_000
 """Synthetic rows that the attack looks at, at most."""
 UTILITY_ROWS = 10_000
 """Rows that each model is trained on, at most."""
+MOST_ASSOCIATED = 64
+"""Columns of which all pairs are compared, drawn at random where there are more."""
 CHANCE = 1.5
 """Floors that pass as chance: two draws of one population are 1.41 apart."""
 
@@ -64,17 +66,22 @@ class Measured:
 def measure(tables: Tables, privacy: PrivacyReport | None, verbose: bool) -> Measured:
     """Measure what the given tables allow; without real rows, next to nothing."""
     real, synthetic, seed = tables.real, tables.synthetic, tables.seed
+    some = _some_columns(synthetic, seed)
     if real is None:
-        return Measured(synthetic_associations=dependence.association_matrix(synthetic))
+        return Measured(
+            synthetic_associations=dependence.association_matrix(synthetic[some])
+        )
     stages = {
         "lost": partial(lost_values, real, synthetic),
         "ranges": partial(changed_ranges, real, synthetic),
         "columns": partial(_distances, real, synthetic, 1, seed),
-        "associations": partial(dependence.association_distance, real, synthetic),
+        "associations": partial(
+            dependence.association_distance, real[some], synthetic[some]
+        ),
     }
     if real.shape[1] > 1:
         stages["pairs"] = partial(_distances, real, synthetic, 2, seed)
-        stages["reference_changes"] = partial(_reference_changes, real, seed)
+        stages["reference_changes"] = partial(_reference_changes, real[some], seed)
     holdout, target = tables.holdout, tables.target
     if holdout is not None:
         stages["attack"] = partial(_attack, tables, real, holdout, privacy)
@@ -85,6 +92,15 @@ def measure(tables: Tables, privacy: PrivacyReport | None, verbose: bool) -> Mea
             )  # fmt: skip
     found = {name: take() for name, take in watched(stages.items(), "report", verbose)}
     return Measured(synthetic_associations=found["associations"].synthetic, **found)
+
+
+def _some_columns(frame: pd.DataFrame, seed: int) -> list[Hashable]:
+    """Return the names of the columns of which all pairs are compared."""
+    n = frame.shape[1]
+    if n <= MOST_ASSOCIATED:
+        return list(frame.columns)
+    drawn = np.random.default_rng(seed).choice(n, MOST_ASSOCIATED, replace=False)
+    return list(frame.columns[np.sort(drawn)])
 
 
 def mean_change(distance: dependence.AssociationDistance) -> float:

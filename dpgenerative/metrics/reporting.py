@@ -44,7 +44,8 @@ class Report(Measured):
         Total variation distance of one- and two-way marginals: columns ``columns``,
         ``distance``, ``floor`` and ``baseline``, the furthest beyond chance first.
     synthetic_associations : DataFrame
-        Associations in the synthetic table.
+        Associations in the synthetic table; of more than 64 columns, of 64 drawn at
+        random, as in `associations`.
     associations : AssociationDistance or None
         Against the real table.
     reference_changes : tuple of two floats, or None

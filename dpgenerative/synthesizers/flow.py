@@ -40,13 +40,15 @@ TOLD_OF_ORDER = 15.0
 """Least rows times epsilon per ordered column for gradients to tell how these go
 together, where they tell no more."""
 STEPS_OF_ORDER = 100
-"""Gradient steps there."""
+"""Gradient steps there, and the least of any number of columns."""
 MARGINALS_FIRST = 0.9
 """Share of the budget of one-way marginals there."""
 ORDERED_ONLY = (
     "Of so few rows, gradients learned how ordered columns go together and nothing "
     "else: nominal columns are independent where no counted table said otherwise."
 )
+NOISY, COLUMN_STEPS = 1000.0, 40_000
+"""Rows times epsilon per column up to which steps times columns have a limit."""
 HALFWAY = 100.0
 """Rows times epsilon per column at which the marginals' share is halfway down."""
 ROWS_PER_COEFFICIENT = 20
@@ -71,12 +73,8 @@ def _table_budget(scale: Scale) -> float:
     return share if told and rows > ROWS_PER_PAIR * math.sqrt(n_pairs / share) else 0.0
 
 
-def _marginal_budget(scale: Scale) -> float:
-    """Return a share of what counted tables leave, which show marginals too."""
-    return _share_of_rest(scale) * (1 - _table_budget(scale))
-
-
 def _share_of_rest(scale: Scale) -> float:
+    """Return marginals' share of what counted tables leave, which show them too."""
     if _ordered_only(scale):
         return MARGINALS_FIRST
     return 0.4 + 0.5 / (1 + (scale.rows_per_column / HALFWAY) ** 2)
@@ -109,7 +107,11 @@ def _ordered_only(scale: Scale) -> bool:
 def _n_steps(scale: Scale) -> int:
     if _ordered_only(scale):
         return STEPS_OF_ORDER
-    return 0 if _has_few_rows(scale) else _n_steps_of_training(scale)
+    if _has_few_rows(scale):
+        return 0
+    most = max(STEPS_OF_ORDER, COLUMN_STEPS // len(scale.schema))
+    steps = _n_steps_of_training(scale)
+    return min(steps, most) if scale.rows_per_column <= NOISY else steps
 
 
 def _n_steps_of_training(scale: Scale) -> int:
@@ -141,7 +143,7 @@ class FlowRecipe(ModelRecipe):
 
     rules: ClassVar[Mapping[str, Rule]] = {
         **RULES,
-        "marginal_budget": _marginal_budget,
+        "marginal_budget": lambda s: _share_of_rest(s) * (1 - _table_budget(s)),
         "n_basis": lambda scale: 32 if scale.rows_per_column > 250_000 else 16,
         "hidden_units": _hidden_units,
         "n_steps": _n_steps,
