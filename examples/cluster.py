@@ -43,8 +43,8 @@ from dpgenerative import DPHFlowSynthesizer, Schema, SyntheticClassifier
 from dpgenerative.datasets import load_fair
 
 fair = load_fair()
-X = fair.data.drop(columns=fair.target)[:2000]
-y = (fair.data[fair.target] > 0).rename("any_affair")[:2000]
+rows = fair.data.sample(2000, random_state=0)
+X, y = rows.drop(columns=fair.target), (rows[fair.target] > 0).rename("any_affair")
 schema = Schema(column for column in fair.schema.columns if column.name != fair.target)
 flow = DPHFlowSynthesizer(schema=schema, n_steps=60)
 search = GridSearchCV(
@@ -57,4 +57,5 @@ search = GridSearchCV(
 if __name__ == "__main__":
     with workers(2) as where:
         search.fit(X, y)
-    print(f"{len(search.cv_results_['params'])} candidates on {where}")
+    scores = search.cv_results_["mean_test_score"].round(2)
+    print(f"Scores from fits on {where}: {scores}")

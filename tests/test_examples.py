@@ -122,4 +122,5 @@ def test_privacy_budget(tmp_path):
 def test_cluster(tmp_path):
     pytest.importorskip("statsmodels")
     printed = run("cluster.py", tmp_path)
-    assert "2 candidates on" in printed
+    scores = re.search(r"Scores from fits on .*: \[(.*)\]", printed)[1]
+    assert all(0.3 < float(score) < 1 for score in scores.split())
