@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dpgenerative._files import atomic_write, require_place
@@ -84,7 +84,7 @@ def _failed(
 def fit(options: argparse.Namespace) -> None:
     """Fit a synthesizer to a table and save it."""
     from dpgenerative.tables.drafts import read_schema
-    from dpgenerative.tables.files import read_table
+    from dpgenerative.tables.files import stream_table
     from dpgenerative.tables.schema import Schema
 
     _check_output(options)
@@ -94,10 +94,10 @@ def fit(options: argparse.Namespace) -> None:
     model, parameters = _model(options)
     schema = Schema([]) if options.schema is None else read_schema(options.schema)
     form = _csv_format(options)
-    frame = read_table(options.data, schema, form=form)
+    rows = stream_table(options.data, schema, form)
     public = None
     if options.public is not None:
-        public = read_table(options.public, schema, form=form)
+        public = stream_table(options.public, schema, form)
     synthesizer = model(
         epsilon=options.epsilon,
         noise_multiplier=options.noise_multiplier,
@@ -105,7 +105,7 @@ def fit(options: argparse.Namespace) -> None:
         schema=schema,
         verbose=not options.quiet,
     ).set_params(**parameters)
-    synthesizer.fit(frame, public=public, checkpoint=options.checkpoint)
+    synthesizer.fit(rows, public=public, checkpoint=options.checkpoint)
     synthesizer.save(options.output)
     _say(synthesizer.privacy_)
 
@@ -113,17 +113,17 @@ def fit(options: argparse.Namespace) -> None:
 def sample(options: argparse.Namespace) -> None:
     """Draw rows and write them, part by part."""
     from dpgenerative.synthesizers import load
-    from dpgenerative.tables.files import suffix_of, write_table
+    from dpgenerative.tables.files import suffix_of
 
     _check_output(options)
-    suffix = suffix_of(options.output)
+    suffix_of(options.output)
     synthesizer = load(options.model)
     if options.n_samples < 1:
         raise ValueError(f"-n must be at least 1; got {options.n_samples}.")
+    seed = options.random_state
+    seed = secrets.randbits(31) if seed is None else seed
     given = _given(synthesizer.schema_, options.given)
-    parts = _sampled(synthesizer, options.n_samples, options.random_state, given)
-    with atomic_write(options.output) as draft:
-        write_table(parts, draft, suffix)
+    synthesizer.sample_to(options.output, options.n_samples, seed, given=given)
 
 
 def report(options: argparse.Namespace) -> None:
@@ -239,29 +239,13 @@ def _csv_format(options: argparse.Namespace) -> CsvFormat:
     return CsvFormat(**{name: getattr(options, name) for name in names})
 
 
-def _joined(fitted: Any, n: int, random_state: int, given: Any = None) -> pd.DataFrame:
+def _joined(fitted: Any, n: int, random_state: int) -> pd.DataFrame:
     """Return a sample as one frame, y last."""
     from dpgenerative.tables.containers import as_table
 
-    rows = fitted.sample(n, random_state=random_state, given=given)
+    rows = fitted.sample(n, random_state=random_state)
     pair = rows if isinstance(rows, tuple) else (rows,)
     return as_table("sample", *pair)[0]
-
-
-def _sampled(
-    synthesizer: Any, n: int, seed: int | None, given: Any
-) -> Iterator[pd.DataFrame]:
-    """Yield n rows in parts; the first part is what `sample` gives for the seed."""
-    import numpy as np
-
-    from dpgenerative.synthesizers.tables import SAMPLE_CHUNK
-
-    seed = secrets.randbits(31) if seed is None else seed
-    later = np.random.SeedSequence(seed).spawn(-(-n // SAMPLE_CHUNK) - 1)
-    seeds = [seed, *(int(s.generate_state(1)[0]) for s in later)]
-    for i, part_seed in enumerate(seeds):
-        size = min(SAMPLE_CHUNK, n - i * SAMPLE_CHUNK)
-        yield _joined(synthesizer, size, part_seed, given)
 
 
 def _say(what: object) -> None:
@@ -341,7 +325,11 @@ _MODEL = (
 COMMANDS: dict[Callable[[argparse.Namespace], None], tuple[Option, ...]] = {
     fit: (
         *_output("the model file to write"),
-        _option("data", help="private rows, .csv (also .gz, .bz2, .xz) or .parquet"),
+        _option(
+            "data",
+            help="private rows, .csv (also .gz, .bz2, .xz) or .parquet, also a folder "
+            "or glob of these",
+        ),
         *_CSV,
         _option("--epsilon", type=number, default=1.0, help="budget, or none"),
         _NOISE,

@@ -23,7 +23,8 @@ from dpgenerative import (
     SyntheticClassifier,
 )
 from dpgenerative.fitting import loop
-from dpgenerative.tables import rows
+from dpgenerative.synthesizers import tables
+from dpgenerative.tables import files, rows
 from dpgenerative.tables.arrow import in_pandas
 
 N_ROWS = 300
@@ -158,6 +159,87 @@ def test_public_rows_may_be_a_file(folder):
     paths = folder / "whole.parquet", folder / "parts" / "0.parquet"
     one = DPHFlowSynthesizer(**common).fit(paths[0], public=paths[1])
     other = DPHFlowSynthesizer(**common).fit(table(), public=table().slice(0, 90))
+    assert_same(one, other)
+
+
+# Samples ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_a_file_holds_the_rows_of_a_sample(suffix, tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "SAMPLE_CHUNK", 30)
+    ids = Column("first", "integer", role="id")
+    frame = in_pandas("test", table()).assign(target=1.0)
+    synthesizer = DPHFlowSynthesizer(schema=Schema([ids]), n_steps=3)
+    synthesizer.fit(frame.drop(columns="target"), frame["target"])
+    path = tmp_path / f"out.{suffix}"
+    synthesizer.sample_to(path, 100, random_state=4)
+    expected = synthesizer.sample(100, random_state=4)
+    expected = expected[0].assign(target=expected[1])
+    if suffix == "csv":
+        assert path.read_text() == expected.to_csv(index=False)
+        return
+    assert pq.ParquetFile(path).num_row_groups == 4
+    found = in_pandas("test", pq.read_table(path))
+    pd.testing.assert_frame_equal(found, expected.astype(found.dtypes.to_dict()))
+    assert found["first"].tolist() == list(range(1, 101))
+
+
+def test_conditions_and_constraints_hold_in_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "SAMPLE_CHUNK", 30)
+    synthesizer = fitted(table(), schema=SCHEMA)
+    path = tmp_path / "out.parquet"
+    synthesizer.sample_to(path, 70, random_state=0, given={"ward": "b"})
+    found = pd.read_parquet(path)
+    assert len(found) == 70
+    assert set(found["ward"]) == {"b"}
+    assert (found["first"] <= found["last"]).all()
+
+
+def test_an_interrupted_file_leaves_what_was_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "SAMPLE_CHUNK", 30)
+    synthesizer, path = fitted(table()), tmp_path / "out.csv"
+    path.write_text("before")
+    drawn = tables.TableSynthesizer._drawn
+
+    def interrupted(self, *arguments):
+        yield next(drawn(self, *arguments))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tables.TableSynthesizer, "_drawn", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            synthesizer.sample_to(path, 100, random_state=4)
+    assert [p.name for p in tmp_path.iterdir()] == ["out.csv"]
+    assert path.read_text() == "before"
+    synthesizer.sample_to(path, 100, random_state=4)
+    expected = synthesizer.sample(100, random_state=4)
+    assert path.read_text() == in_pandas("test", expected).to_csv(index=False)
+
+
+def test_what_is_no_table_file_is_refused(tmp_path):
+    synthesizer = fitted(table())
+    with pytest.raises(ValueError, match="must end in"):
+        synthesizer.sample_to(tmp_path / "out.txt", 10)
+    with pytest.raises(ValueError, match="must be a mapping"):
+        synthesizer.sample_to(tmp_path / "out.csv", 10, given=pd.DataFrame({"a": [1]}))
+    with pytest.raises(FileNotFoundError, match="folder"):
+        synthesizer.sample_to(tmp_path / "none" / "out.csv", 10)
+
+
+# The command line ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stated", [False, True])
+def test_files_are_read_as_a_schema_says_by_chunks(stated, folder, monkeypatch):
+    schema = Schema([*SCHEMA.columns, Column("note", "categorical", levels=["y"])])
+    schema = schema if stated else Schema([])
+    monkeypatch.setattr(rows, "CHUNK", 50)
+    read = files.stream_table(folder / "parts", schema)
+    expected = files.read_table(folder / "whole.parquet", schema)
+    pd.testing.assert_frame_equal(read.whole(), expected)
+    assert read.dtypes.equals(expected.dtypes)
+    one, other = fitted(read, schema=schema), fitted(expected, schema=schema)
     assert_same(one, other)
 
 

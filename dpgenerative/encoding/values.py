@@ -178,15 +178,18 @@ def _missing_value(dtype: Any) -> Any:
 
 
 def identifiers(
-    column: Column, n: int, dtype: Any, rng: np.random.Generator
+    column: Column, n: int, dtype: Any, rng: np.random.Generator, before: int = 0
 ) -> pd.Series:
-    """Return n distinct identifiers: 1 to n, written as the column says."""
-    numbers = range(1, n + 1)
+    """Return n distinct identifiers: 1 to n, written as the column says.
+
+    Or the n that follow those `before`.
+    """
+    numbers = range(before + 1, before + n + 1)
     if column.kind == "integer":
-        if n > limits(dtype).max:
+        if before + n > limits(dtype).max:
             raise ValueError(
-                f"Column {column.name!r}: {dtype} holds no {n} distinct identifiers. "
-                "Draw fewer rows, or fit the column in a wider dtype."
+                f"Column {column.name!r}: {dtype} holds no {before + n} distinct "
+                "identifiers. Draw fewer rows, or fit the column in a wider dtype."
             )
         return pd.Series(numbers).astype(dtype)
     if column.format == "uuid":

@@ -21,6 +21,7 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.tables import (
     Table,
+    all_counts,
     multipliers,
     release_counts,
     release_scores,
@@ -136,7 +137,7 @@ class Measurement:
         less than the noise of its counts is not counted.
         """
         n = self.plan.n_rows
-        shares = [table.counts(pool) / len(pool) for table in tables]
+        shares = [counts / len(pool) for counts in all_counts(tables, pool)]
         expected = [np.rint(n * share).astype(np.int64) for share in shares]
         scores = release_scores(
             self.codes, tables, expected, self.plan, self.mechanisms

@@ -24,6 +24,12 @@ SCORE_SHARE = 0.3
 """Share of the tables' budget that scores get, where tables are chosen by scores."""
 
 
+CHUNK = 2**17
+"""Rows that are counted at a time."""
+MOST_CELLS = 2**13
+"""Cells of a table of which others are sums."""
+
+
 @dataclass(frozen=True)
 class Table:
     """Groups of the cells of a few columns.
@@ -44,6 +50,19 @@ class Table:
         """Number of groups of every column."""
         return tuple(int(groups.max()) + 1 for groups in self.groups)
 
+    def of(self, places: Sequence[int]) -> "Table":
+        """Return the table of some of its columns."""
+        columns = tuple(self.columns[i] for i in places)
+        return Table(columns, tuple(self.groups[i] for i in places))
+
+    def keys(self, columns: np.ndarray) -> np.ndarray:
+        """Return the number of every row's cell, of codes by column."""
+        keys = np.zeros(columns.shape[1], np.int64)
+        for j, groups, size in zip(self.columns, self.groups, self.shape, strict=True):
+            keys *= size
+            keys += groups[columns[j]]
+        return keys
+
     def counts(self, codes: np.ndarray) -> np.ndarray:
         """Return the number of rows in every cell of the table; private if they are.
 
@@ -51,12 +70,63 @@ class Table:
         ----------
         codes : ndarray of shape (n, d)
         """
-        keys = np.zeros(len(codes), np.int32)
-        for j, groups, size in zip(self.columns, self.groups, self.shape, strict=True):
-            keys *= size
-            keys += groups[codes[:, j]]
-        counts = np.bincount(keys, minlength=math.prod(self.shape))
-        return counts.reshape(self.shape)
+        return all_counts([self], codes)[0]
+
+
+def all_counts(tables: Sequence[Table], codes: np.ndarray) -> list[np.ndarray]:
+    """Return the counts of many tables, as `Table.counts`; all rows are read once.
+
+    Rows are counted in a few larger tables, of which all others are sums.
+    """
+    groups: dict[tuple[int, bytes], np.ndarray] = {}
+    for table in tables:
+        for j, each in zip(table.columns, table.groups, strict=True):
+            groups[j, each.tobytes()] = each
+    places = {key: i for i, key in enumerate(groups)}
+    wanted = [
+        [places[j, each.tobytes()] for j, each in zip(t.columns, t.groups, strict=True)]
+        for t in tables
+    ]
+    whole = Table(tuple(j for j, _ in groups), tuple(groups.values()))
+    larger = _larger(wanted, whole.shape)
+    parts = [whole.of(places) for places in larger]
+    sums = [np.zeros(math.prod(table.shape), np.int64) for table in parts]
+    size = max([CHUNK, *map(len, sums)])
+    for start in range(0, len(codes), size):
+        columns = np.ascontiguousarray(codes[start : start + size].T)
+        for table, total in zip(parts, sums, strict=True):
+            total += np.bincount(table.keys(columns), minlength=len(total))
+    pairs = zip(larger, parts, sums, strict=True)
+    known = [(places, total.reshape(t.shape)) for places, t, total in pairs]
+    return [_summed(places, known) for places in wanted]
+
+
+def _larger(wanted: Sequence[Sequence[int]], sizes: Sequence[int]) -> list[list[int]]:
+    """Return sets of columns that hold all those wanted, of few cells together."""
+    left = [frozenset(places) for places in wanted]
+    found = []
+    while left:
+        joint = set(left[0])
+        n_cells = math.prod(sizes[i] for i in joint)
+        for places in left:
+            n_new = math.prod([sizes[i] for i in places - joint])
+            if n_cells * n_new <= MOST_CELLS:
+                joint |= places
+                n_cells *= n_new
+        left = [places for places in left if not places <= joint]
+        found.append(sorted(joint))
+    return found
+
+
+def _summed(
+    wanted: list[int], known: Sequence[tuple[list[int], np.ndarray]]
+) -> np.ndarray:
+    """Return the counts over some columns, of a larger table that has them all."""
+    places, counts = next(pair for pair in known if set(wanted) <= set(pair[0]))
+    others = tuple(i for i, place in enumerate(places) if place not in wanted)
+    order = [sorted(wanted).index(place) for place in wanted]
+    found: np.ndarray = counts.sum(others).transpose(order)
+    return found
 
 
 def multipliers(plan: PrivacyPlan, has_scores: bool) -> tuple[float, float]:
@@ -91,7 +161,7 @@ def release_scores(
     ndarray of shape (n_tables,)
     """
     ranks = mechanisms.ranks
-    parts = ranks.gathered([table.counts(codes) for table in tables])
+    parts = ranks.gathered(all_counts(tables, codes))
     pairs = zip(zip(*parts, strict=True), expected, strict=True)
     exact = [np.abs(sum(counts) - wanted).sum() for counts, wanted in pairs]
     sensitivity = math.sqrt(len(tables))
@@ -120,7 +190,7 @@ def release_counts(
     plan : PrivacyPlan
     mechanisms : Mechanisms
     """
-    exact = np.concatenate([table.counts(codes).ravel() for table in tables])
+    exact = np.concatenate([counts.ravel() for counts in all_counts(tables, codes)])
     sensitivity = math.sqrt(len(tables))
     std = multipliers(plan, has_scores)[1] * sensitivity
     noisy = mechanisms.gaussian(exact, std, release="tables", sensitivity=sensitivity)

@@ -1,5 +1,6 @@
 """Synthesizers of tables: what they read, how samples are chosen and returned."""
 
+import os
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -10,6 +11,8 @@ import pandas as pd
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from dpgenerative._files import atomic_write
+from dpgenerative._progress import watched
 from dpgenerative._random import torch_generator
 from dpgenerative._validation import (
     Check,
@@ -37,10 +40,17 @@ from dpgenerative.tables.containers import (
     matched,
     select_columns,
 )
+from dpgenerative.tables.files import suffix_of, write_table
 from dpgenerative.tables.rows import streamed
 from dpgenerative.tables.schema import Schema
 
 SAMPLE_CHUNK = 2**16
+
+
+def _sizes(n: int) -> Iterator[int]:
+    """Yield the sizes of the parts in which n rows are drawn."""
+    for start in range(0, n, SAMPLE_CHUNK):
+        yield min(SAMPLE_CHUNK, n - start)
 
 
 class TableSynthesizer(Synthesizer):
@@ -183,21 +193,65 @@ class TableSynthesizer(Synthesizer):
         cells, places = self._sampling_streams(random_state)
         generator, rng = torch_generator(cells), np.random.default_rng(places)
         if given is None and not self.schema_.constraints:
-            frame = self._rows(n_samples, generator, rng)
+            parts = list(self._drawn(n_samples, generator, rng))
+            frame = parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
         else:
-            recipe = self._recipe
-            candidates = Candidates(
-                f"{self._owner}.sample", self._transformer, self.schema_,
-                lambda n, shares: recipe.draw_given(
-                    self._model, n, shares, generator, rng
-                ),
-                recipe.can_clamp(self._model), rng, max_tries, self._open_levels(),
-            )  # fmt: skip
+            candidates = self._candidates(generator, rng, max_tries)
             if isinstance(given, pd.DataFrame):
                 frame = candidates.completing(given, impute)
             else:
                 frame = candidates.satisfying(n_samples, given or {})
         return self._returned(frame, rng, given)
+
+    def sample_to(
+        self,
+        path: str | os.PathLike[str],
+        n_samples: int,
+        random_state: Any = None,
+        *,
+        given: Mapping[Hashable, Any] | None = None,
+        max_tries: int = 1000,
+    ) -> None:
+        """Draw new rows and write them to a file, some at a time.
+
+        They are the rows of ``sample(n_samples, random_state)``, a target last, but for
+        identifiers that are UUIDs. Where conditions are given, or the schema has
+        constraints, they are drawn and chosen part by part: other rows of the same
+        distribution, if there are more than 65,536 of them.
+
+        The file is there when all of it is written, and what was there before until
+        then: after an interruption, the same call begins anew. `verbose` shows a
+        progress bar.
+
+        Parameters
+        ----------
+        path : path-like
+            Ends in ``.parquet``, of row groups of 65,536 rows, or in ``.csv``.
+        n_samples : int
+            Number of rows, at least 1.
+        random_state, given, max_tries
+            As of `sample`; no table is given.
+
+        Raises
+        ------
+        ValueError
+            For a path of another ending, or conditions that do not fit their columns.
+        OSError
+            Where nothing can be written.
+        SamplingError
+            When too few candidates satisfy what is asked; the text gives the rate.
+        """
+        check_is_fitted(self)
+        suffix = suffix_of(path)
+        if not isinstance(given, (Mapping, type(None))):
+            refuse(f"{self._owner}.sample_to", "given", "must be a mapping", given)
+        self._check_given(given, False, max_tries)
+        n_samples = self._n_wanted(n_samples, None)
+        parts = self._finished(n_samples, random_state, given, max_tries)
+        n_parts = -(-n_samples // SAMPLE_CHUNK)
+        seen = watched(parts, "sampling", bool(self.verbose), total=n_parts)
+        with atomic_write(path) as draft:
+            write_table(seen, draft, suffix)
 
     def score_samples(self, X: Any, y: Any = None) -> np.ndarray:
         """Return the log-density of every row; not private if the rows are.
@@ -324,15 +378,42 @@ class TableSynthesizer(Synthesizer):
 
     # Samples --------------------------------------------------------------------
 
-    def _rows(
+    def _drawn(
         self, n: int, generator: torch.Generator, rng: np.random.Generator
-    ) -> pd.DataFrame:
-        parts = []
-        for start in range(0, n, SAMPLE_CHUNK):
-            size = min(SAMPLE_CHUNK, n - start)
+    ) -> Iterator[pd.DataFrame]:
+        """Yield n rows in parts, identifiers aside."""
+        for size in _sizes(n):
             codes, inside = self._recipe.draw(self._model, size, generator, rng)
-            parts.append(self._transformer.decode(codes, inside))
-        return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+            yield self._transformer.decode(codes, inside)
+
+    def _finished(
+        self, n: int, random_state: Any, given: Any, max_tries: int
+    ) -> Iterator[pd.DataFrame]:
+        """Yield n rows in parts, complete, as one table of X and y."""
+        cells, places = self._sampling_streams(random_state)
+        generator, rng = torch_generator(cells), np.random.default_rng(places)
+        ids = np.random.default_rng(places.spawn(1)[0])
+        candidates = self._candidates(generator, rng, max_tries)
+        if given is None and not self.schema_.constraints:
+            parts = self._drawn(n, generator, rng)
+        else:
+            parts = (candidates.satisfying(size, given or {}) for size in _sizes(n))
+        layout = self._layout
+        names = [*layout.x_names, *([] if layout.y_name is None else [layout.y_name])]
+        n_before = 0
+        for part in parts:
+            yield select_columns(self._completed(part, ids, None, n_before), names)
+            n_before += len(part)
+
+    def _candidates(
+        self, generator: torch.Generator, rng: np.random.Generator, max_tries: int
+    ) -> Candidates:
+        recipe = self._recipe
+        return Candidates(
+            f"{self._owner}.sample", self._transformer, self.schema_,
+            lambda n, shares: recipe.draw_given(self._model, n, shares, generator, rng),
+            recipe.can_clamp(self._model), rng, max_tries, self._open_levels(),
+        )  # fmt: skip
 
     def _check_given(self, given: Any, impute: Any, max_tries: Any) -> None:
         owner = f"{self._owner}.sample"
@@ -370,11 +451,21 @@ class TableSynthesizer(Synthesizer):
         ]
 
     def _returned(self, frame: Any, rng: np.random.Generator, given: Any) -> Any:
-        """Return sampled rows, identifiers included, as the table was that was fitted.
+        """Return sampled rows as the table was that was fitted."""
+        return self._layout.restore(self._completed(frame, rng, given))
+
+    def _completed(
+        self,
+        frame: pd.DataFrame,
+        rng: np.random.Generator,
+        given: Any,
+        n_before: int = 0,
+    ) -> pd.DataFrame:
+        """Return sampled rows with identifiers, of which `n_before` are in use.
 
         Whatever made them: a column that is not nullable has no missing value.
         """
-        frame = self._with_ids(frame, rng, given)
+        frame = self._with_ids(frame, rng, given, n_before)
         complete = [c.name for c in self.schema_.columns if not c.nullable]
         broken = [name for name in complete if frame[name].isna().any()]
         if broken:
@@ -383,16 +474,17 @@ class TableSynthesizer(Synthesizer):
                 "the schema has none. What is given, or a constraint's repair, puts "
                 "them there."
             )
-        return self._layout.restore(frame)
+        return frame
 
     def _with_ids(
-        self, frame: pd.DataFrame, rng: np.random.Generator, given: Any
+        self, frame: pd.DataFrame, rng: np.random.Generator, given: Any, n_before: int
     ) -> pd.DataFrame:
         """Return sampled rows with new identifiers, or those of the rows given."""
         for name, dtype in self._layout.ids:
             if isinstance(given, pd.DataFrame) and name in given.columns:
                 frame[name] = given[name].astype(dtype)
             else:
-                made = identifiers(self.schema_[name], len(frame), dtype, rng)
+                column = self.schema_[name]
+                made = identifiers(column, len(frame), dtype, rng, n_before)
                 frame[name] = made.set_axis(frame.index)
         return frame

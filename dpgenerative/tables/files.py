@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from dpgenerative._files import AnyPath
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.dtypes import decimal_scale, is_real_dtype
+from dpgenerative.tables.rows import Rows, of_dataset, parquet
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.times import temporal_kind
 
@@ -147,6 +148,26 @@ def read_table(
         frame, form = _read_parquet(path), PLAIN
     if not others:
         frame = frame[[name for name in frame.columns if name in schema]]
+    return _in_dtypes(frame, schema, form)
+
+
+def stream_table(
+    path: AnyPath, schema: Schema, form: CsvFormat = PLAIN
+) -> pd.DataFrame | Rows:
+    """Return what `read_table` reads, Parquet files by chunks.
+
+    Of Parquet files `path` may be a folder or a glob, too.
+    """
+    if not Path(path).is_dir() and suffix_of(path, compressed=True) == ".csv":
+        return read_table(path, schema, form=form)
+    return of_dataset(
+        str(path), parquet(path),
+        lambda table: _in_dtypes(_of_arrow(table), schema, PLAIN),
+    )  # fmt: skip
+
+
+def _in_dtypes(frame: pd.DataFrame, schema: Schema, form: CsvFormat) -> pd.DataFrame:
+    """Return columns in the dtypes that the schema asks for."""
     facts = {column.name: column for column in schema.columns}
     parts = {
         j: _typed(frame.iloc[:, j], facts.get(name), form)
@@ -248,6 +269,10 @@ def _read_parquet(path: AnyPath) -> pd.DataFrame:
         table = pq.read_table(path)
     except pa.ArrowInvalid:
         raise ValueError(f"{path} is no Parquet file, or a damaged one.") from None
+    return _of_arrow(table)
+
+
+def _of_arrow(table: pa.Table) -> pd.DataFrame:
     # As objects, dates beyond the year 9999 would raise an error that names it.
     return table.to_pandas(types_mapper=_dtype_of, date_as_object=False)
 

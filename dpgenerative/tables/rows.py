@@ -154,6 +154,8 @@ class Rows:
                 raise ValueError("The number of rows has changed since the first pass.")
             if part is None:
                 return
+            if not part.dtypes.equals(self.dtypes[wanted]):
+                raise ValueError("The types of columns have changed on the way.")
             yield part
 
 
@@ -252,7 +254,8 @@ def parquet(path: str | os.PathLike[str]) -> Any:
 
     text = os.fspath(path)
     if os.path.isdir(text):
-        found = [str(file) for file in Path(text).rglob("*.parquet")]
+        inside = (file.relative_to(text) for file in Path(text).rglob("*.parquet"))
+        found = [os.path.join(text, file) for file in inside if not _is_hidden(file)]
     else:
         found = [text] if os.path.exists(text) else glob.glob(text, recursive=True)
     files = sorted(file for file in found if os.path.isfile(file))
@@ -262,6 +265,11 @@ def parquet(path: str | os.PathLike[str]) -> Any:
         return dataset.dataset(files, format="parquet", partitioning=None)
     except pa.ArrowInvalid:
         raise ValueError(f"{text} is no Parquet file, or a damaged one.") from None
+
+
+def _is_hidden(file: Path) -> bool:
+    """Whether a file is out of sight, or one that others are still writing."""
+    return any(part.startswith((".", "_")) for part in file.parts)
 
 
 def of_dataset(
@@ -274,7 +282,8 @@ def of_dataset(
         batches = dataset.to_batches(
             columns=names, batch_size=CHUNK, batch_readahead=1, fragment_readahead=1
         )
-        return _gathered(batches, pa.schema([dataset.schema.field(x) for x in names]))
+        fields = [dataset.schema.field(name) for name in names]
+        return _gathered(batches, pa.schema(fields, dataset.schema.metadata))
 
     with _unquoted():  # count_rows takes a row group for its whole file
         n = sum(len(batch) for batch in dataset.to_batches(columns=[]))
@@ -297,8 +306,11 @@ def _of_query(query: Any) -> Rows:
         n = query.select(pl.len()).collect().item()
 
     def tables(names: Sequence[str]) -> Iterator[pa.Table]:
-        for part in query.select(names).collect_batches(chunk_size=CHUNK):
-            yield pa.table(part)
+        chosen = query.select(names)
+        if hasattr(chosen, "collect_batches"):
+            return map(pa.table, chosen.collect_batches(chunk_size=CHUNK))
+        starts = range(0, n, CHUNK)
+        return (pa.table(chosen.slice(start, CHUNK).collect()) for start in starts)
 
     def frame(table: pa.Table) -> pd.DataFrame:
         return as_frame(table, levels)
@@ -331,11 +343,13 @@ def _gathered(
 ) -> Iterator[pa.Table]:
     """Join small batches, as of small row groups."""
     held: list[pa.RecordBatch] = []
+    n = 0
     for batch in batches:
         held.append(batch)
-        if sum(len(each) for each in held) >= CHUNK:
+        n += len(batch)
+        if n >= CHUNK:
             yield pa.Table.from_batches(held, schema)
-            held = []
+            held, n = [], 0
     yield pa.Table.from_batches(held, schema)
 
 

@@ -40,6 +40,7 @@ from dpgenerative.meta import search
 from dpgenerative.persistence import checkpoint
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.synthesizers.base import Synthesizer
+from dpgenerative.tables import rows
 from tests.privacy.canaries import traces
 
 CANARY = "CANARY-9f3a"
@@ -371,6 +372,15 @@ def fit_in_two_parts(frame, door, **params):
     synthesizer, *_ = fit(frame, door, **params)
     assert not params["checkpoint"].exists()
     return synthesizer
+
+
+@pytest.mark.parametrize("name", ["discovered", "tables", "vae mixture"])
+def test_an_outlier_leaves_no_trace_in_rows_read_by_chunks(name, tmp_path, monkeypatch):
+    first, second = table(), with_outlier(table())
+    monkeypatch.setattr(rows, "CHUNK", len(first) // 4)  # the outlier has its own
+    for place, frame, size in ((0, first, 90), (1, second, 70)):
+        frame.to_parquet(tmp_path / f"{place}.parquet", row_group_size=size)
+    compare(*(tmp_path / f"{i}.parquet" for i in (0, 1)), **CONFIGURATIONS[name])
 
 
 @pytest.mark.parametrize("name", ["automatic norm", "tables", "vae mixture"])
