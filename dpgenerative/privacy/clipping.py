@@ -22,6 +22,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softshrink
 
 _MARGIN = 1e-5
 _LEAST = torch.finfo(torch.float32).tiny
@@ -100,8 +101,12 @@ def unit_factors(l1: Tensor, ratio: Tensor, bound: float, rows: Tensor) -> Tenso
 
 
 def sparsify(
-    grads: Tensor, sparsity: float, generator: torch.Generator, is_ranked: bool = False
-) -> Tensor:
+    grads: Tensor,
+    sparsity: float,
+    generator: torch.Generator,
+    is_ranked: bool = False,
+    size: int | None = None,
+) -> tuple[Tensor, Tensor]:
     """Thin every record's gradient at random without changing its mean.
 
     With tau the record's own L1 norm over ``(1 - sparsity) p``, entries of at least tau
@@ -112,8 +117,8 @@ def sparsify(
 
     Parameters
     ----------
-    grads : Tensor of shape (n, p)
-        One gradient per record.
+    grads : Tensor of shape (n, m)
+        One gradient per record; overwritten.
     sparsity : float in [0, 1)
         Share gamma of the entries to be dropped; 0 keeps the gradient.
     generator : torch.Generator
@@ -121,17 +126,34 @@ def sparsify(
     is_ranked : bool, default=False
         Whether tau is the k-th largest size, ``k = (1 - sparsity) p``, as in the paper:
         k entries stay, and more survive on average.
+    size : int, optional
+        Number of entries p, with those that are always zero and left out of `grads`;
+        None counts the entries there are.
+
+    Returns
+    -------
+    thinned : Tensor of shape (n, m)
+        ``T(g) / tau``.
+    tau : Tensor of shape (n, 1)
     """
+    n, m = grads.shape
     if sparsity == 0:
-        return grads
-    size = grads.abs()
-    tau = size.sum(1, keepdim=True) / ((1 - sparsity) * grads.shape[1])
+        return grads, grads.new_ones(n, 1)
+    most = (1 - sparsity) * (size or m)
+    norm = grads.abs().sum(1, keepdim=True)
+    tau = norm / most
     if is_ranked:
-        k = max(1, round((1 - sparsity) * grads.shape[1]))
-        tau = size.kthvalue(grads.shape[1] - k + 1, 1, keepdim=True)[0]
-    draw = torch.rand(
-        grads.shape, generator=generator, device=grads.device, dtype=grads.dtype
-    )
-    kept = draw.mul_(tau) < size
-    # In place: what is held at a time decides the time that this takes.
-    return torch.maximum(size, tau, out=size).mul_(kept).copysign_(grads)
+        k = max(1, round(most))
+        ranked = grads.abs().kthvalue(m - k + 1, 1, True)[0] if k <= m else 0 * norm
+        tau = torch.maximum(ranked, norm * 2.0**-60)  # some k-th sizes are zero
+    y = grads.div_(tau.clamp(min=_LEAST))
+    # What stays of entries beyond tau; of all others c, ``floor(c + u)`` is 1, 0 or -1
+    # as they would have it. A uniform u takes 16 bits of its own, and the rest of its
+    # record: random bits are what this takes longest for.
+    rest = softshrink(y, 1.0)
+    words = torch.empty((n * m + 3) // 4, dtype=torch.int64, device=y.device)
+    words.random_(-(2**63), None, generator=generator)
+    bits = words.view(torch.int16)[: n * m].view(n, m)
+    last = torch.rand(n, 1, generator=generator, device=y.device, dtype=y.dtype)
+    u = torch.add(last.mul_(2.0**-16).add_(0.5), bits, alpha=2.0**-16)
+    return u.add_(y.sub_(rest)).floor_().add_(rest), tau

@@ -140,14 +140,8 @@ class Clipper:
         sizes = [layer.n_coordinates for layer in layers]
         bounds = clipping.layer_bounds(self.bound, sizes)
         if self.strategy == "sparsified":
-
-            def thin(grads: Tensor) -> Tensor:
-                return clipping.sparsify(
-                    grads, self.sparsity, generator, self.is_ranked
-                )
-
             parts = [
-                _materialised_sum([layer], rows, bound, thin, 16)
+                self._thinned_sum(layer, rows, bound, generator)
                 for layer, bound in zip(layers, bounds, strict=True)
             ]
         else:
@@ -157,6 +151,34 @@ class Clipper:
                 for layer, scale in zip(layers, factors, strict=True)
             ]
         return _merged(parts)
+
+    def _thinned_sum(
+        self,
+        layer: LayerGradients,
+        rows: Tensor,
+        bound: float,
+        generator: torch.Generator,
+    ) -> Gradients:
+        """Return the sum of a layer's gradients, each of them thinned, then clipped.
+
+        A few of them exist at a time: as many as the processor's own cache holds.
+        """
+        total = layer.flat(slice(0)).sum(0, dtype=torch.float64)
+        n_entries = sum(p.numel() for p in layer.parameters)
+        for chunk in _chunks(rows, 64 * len(total)):
+            thinned, tau = clipping.sparsify(
+                layer.flat(chunk), self.sparsity, generator, self.is_ranked, n_entries
+            )
+            thinned, tau = thinned.double(), tau[:, 0].double()
+            norms = torch.linalg.vector_norm(thinned, dim=1) * tau
+            scale = clipping.factors(norms, bound, norms * 1e-6) * rows[chunk]
+            # As in `_without_unusable`; 0 x inf is not 0.
+            finite = norms.isfinite()
+            if rows.device.type != "cpu" or not bool(finite.all()):
+                thinned = torch.where(finite.unsqueeze(1), thinned, 0.0)
+                tau = torch.where(finite, tau, 0.0)
+            total += (scale * tau) @ thinned
+        return layer.of_flat(total)
 
     def _factors(
         self, layers: Sequence[LayerGradients], bounds: Sequence[float], rows: Tensor
@@ -224,6 +246,12 @@ def _layer_unit_factors(
     return list(torch.split(clipping.unit_factors(l1, ratio, bound, rows), widths, 1))
 
 
+def _chunks(rows: Tensor, n_bytes: int) -> Iterator[slice]:
+    """Yield the rows whose gradients exist at a time, each of `n_bytes` on the way."""
+    size = max(1, CHUNK_BYTES.get(rows.device.type, 2**28) // n_bytes)
+    return (slice(start, start + size) for start in range(0, len(rows), size))
+
+
 def _materialised_sum(
     layers: Sequence[LayerGradients],
     rows: Tensor,
@@ -238,9 +266,7 @@ def _materialised_sum(
     params = [p for layer in layers for p in layer.parameters]
     sizes = [p.numel() for p in params]
     total = torch.zeros(sum(sizes), dtype=torch.float64, device=rows.device)
-    size = max(1, CHUNK_BYTES.get(rows.device.type, 2**28) // (n_bytes * sum(sizes)))
-    for start in range(0, len(rows), size):
-        chunk = slice(start, start + size)
+    for chunk in _chunks(rows, n_bytes * sum(sizes)):
         grads = [g.flatten(1) for layer in layers for g in layer.per_example(chunk)]
         changed = change(torch.cat(grads, 1))
         norms = torch.linalg.vector_norm(changed, dim=1, dtype=torch.float64)

@@ -116,6 +116,38 @@ def test_weighted_sums(uses, dtype):
 
 
 @pytest.mark.parametrize("uses", [1, 2])
+def test_flat_gradients(uses):
+    _, _, layers, _ = case(uses, torch.float32)
+    for layer in layers:
+        check_flat(layer)
+
+
+@pytest.mark.parametrize(
+    ("visible", "m"),
+    [
+        ([[0, 0, 0], [1, 0, 0], [1, 1, 0]], 14),  # columns before, in any order
+        ([[0, 1, 0], [0, 0, 1], [1, 0, 0]], 30),  # no order: zeros stay
+        ([[1, 1, 1]] * 3, 30),
+    ],
+)
+def test_masked_entries_are_left_out_of_flat_gradients(visible, m):
+    torch.manual_seed(0)
+    groups = torch.tensor([2, 0, 1, 1]), torch.tensor([1, 2, 0, 2, 0, 1])
+    layer = MaskedLinear(*groups, torch.tensor(visible, dtype=torch.bool))
+    rows = LinearGradients(layer, [(torch.randn(5, 4),)], [(torch.randn(5, 6),)])
+    check_flat(rows)
+    assert rows.flat(slice(2)).shape == (2, m)
+
+
+def check_flat(layer):
+    weights = torch.arange(1.0, 4.0)
+    found = layer.of_flat(weights @ layer.flat(slice(1, 4)).float())
+    for p, g in zip(layer.parameters, layer.per_example(slice(1, 4)), strict=True):
+        expected = torch.tensordot(weights, g.float(), 1)
+        assert torch.allclose(found[p].float(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("uses", [1, 2])
 def test_grouped_gradients(uses):
     _, _, layers, oracle = case(uses, torch.float64, n=9)
     groups = torch.tensor([0, 2, 2, 0, 1, 2, 0, 1, 0])

@@ -279,25 +279,60 @@ def test_per_unit_factors_of_unusable_rows_are_zero(broken):
     assert scale[[0, 2]].all()
 
 
+def thinned(grads, sparsity, generator, *options):
+    found, tau = sparsify(grads.clone(), sparsity, generator, *options)
+    return found * tau
+
+
 def test_sparsification_is_unbiased_and_thins():
     grads = torch.randn(3, 50, generator=torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(1)
-    draws = torch.stack([sparsify(grads, 0.8, generator) for _ in range(4000)])
+    draws = torch.stack([thinned(grads, 0.8, generator) for _ in range(4000)])
     size = grads.abs()
     tau = size.sum(1, keepdim=True) / (0.2 * grads.shape[1])
     error = (size * (tau - size).clamp(min=0) / len(draws)).sqrt()
     assert ((draws.mean(0) - grads).abs() <= 6 * error + 1e-3).all()
     assert ((draws != 0).float().mean((0, 2)) <= 0.2 + 1e-3).all()
     assert (draws != 0).float().mean() > 0.1
-    assert torch.equal(sparsify(grads, 0.0, generator), grads)
-    ranked = torch.stack([sparsify(grads, 0.8, generator, True) for _ in range(4000)])
+    assert torch.equal(thinned(grads, 0.0, generator), grads)
+    ranked = torch.stack([thinned(grads, 0.8, generator, True) for _ in range(4000)])
     tau = grads.abs().sort(1, descending=True)[0][:, round(0.2 * grads.shape[1]) - 1]
     stays = grads.abs() >= tau[:, None]
-    assert torch.equal(ranked[:, stays], grads[stays].expand(4000, -1))
-    assert ((ranked == 0) | (ranked.abs() >= tau[:, None])).all()
+    kept = grads[stays].expand(4000, -1)
+    assert torch.allclose(ranked[:, stays], kept, rtol=1e-6, atol=0)
+    least = tau[:, None] * (1 - 1e-6)
+    assert ((ranked == 0) | (ranked.abs() >= least)).all()
     error = ranked.std(0) / 4000**0.5
     assert ((ranked.mean(0) - grads).abs() <= 5 * error + 1e-6).all()
-    assert not sparsify(torch.zeros(2, 4), 0.5, generator).any()
+    assert not thinned(torch.zeros(2, 4), 0.5, generator).any()
+
+
+@pytest.mark.parametrize("is_ranked", [False, True])
+def test_thinning_follows_its_draws(is_ranked):
+    grads = torch.randn(5, 37, generator=torch.Generator().manual_seed(0))
+    found, tau = sparsify(
+        grads.clone(), 0.5, torch.Generator().manual_seed(1), is_ranked
+    )
+    generator = torch.Generator().manual_seed(1)
+    words = torch.empty(47, dtype=torch.int64)
+    words.random_(-(2**63), None, generator=generator)
+    bits = words.view(torch.int16)[:185].view(5, 37) * 2.0**-16
+    u = bits + 0.5 + torch.rand(5, 1, generator=generator) * 2.0**-16
+    sizes = grads.abs() / tau
+    up = torch.where(grads > 0, u >= 1 - sizes, u < sizes)
+    expected = torch.where(sizes >= 1, sizes, up.float()).copysign(grads)
+    assert torch.allclose(found, expected, rtol=1e-6, atol=1e-6)
+    assert 0 < (found == 0).float().mean() < 1
+
+
+def test_zeros_left_out_change_no_threshold():
+    grads = torch.randn(3, 20, generator=torch.Generator().manual_seed(0))
+    padded = torch.cat([grads, torch.zeros(3, 20)], 1)
+    for sparsity in (0.4, 0.6):
+        for is_ranked in (False, True):
+            given = sparsity, torch.Generator(), is_ranked
+            _, tau = sparsify(grads.clone(), *given, 40)
+            assert torch.allclose(tau, sparsify(padded.clone(), *given)[1])
 
 
 class Steep(nn.Module):

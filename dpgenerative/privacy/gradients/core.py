@@ -100,6 +100,16 @@ class LayerGradients:
         """Return the gradients of some examples, ``(n, *shape)`` per parameter."""
         return added(self.of_call(*call) for call in self.calls(rows))
 
+    def flat(self, rows: slice) -> Tensor:
+        """Return the gradients of some examples as rows, (n, m), for `of_flat`."""
+        return torch.cat([g.flatten(1) for g in self.per_example(rows)], 1)
+
+    def of_flat(self, total: Tensor) -> Sums:
+        """Return a sum of rows of `flat`, (m,), per parameter."""
+        pieces = torch.split(total, [p.numel() for p in self.parameters])
+        pairs = zip(self.parameters, pieces, strict=True)
+        return {p: piece.view_as(p) for p, piece in pairs}
+
     def calls(self, rows: slice | Tensor) -> Iterator[tuple[Tensors, Tensors]]:
         """Yield inputs and outputs' gradients of some examples, call by call."""
         for inputs, grads in zip(self.inputs, self.grads, strict=True):

@@ -146,6 +146,59 @@ class LinearGradients(LayerGradients):
         a, e = self.a[rows], self.e[rows]
         return [torch.einsum("ntu,ntv->nuv", e, a) * self.module.mask, e.sum(1)]
 
+    @cached_property
+    def _stairs(self) -> list[tuple[Tensor, Tensor]]:
+        """Return blocks of outputs and the inputs that they see, where that is cheap.
+
+        Empty where a gradient is no outer product, where outputs are not sorted by the
+        inputs that they see, and on a device, where looking makes the host wait.
+        """
+        mask = self.module.mask
+        if not self.single or mask.device.type != "cpu":
+            return []
+        seen = mask.sum(1).long()
+        outputs, inputs = seen.argsort(), mask.sum(0).argsort(descending=True)
+        stairs = torch.arange(mask.shape[1]) < seen[outputs].unsqueeze(1)
+        if not torch.equal(mask[outputs][:, inputs].bool(), stairs):
+            return []
+        sizes = torch.bincount(seen)
+        blocks = zip(
+            range(len(sizes)), torch.split(outputs, sizes.tolist()), strict=True
+        )
+        return [(block, inputs[:width]) for width, block in blocks if len(block)]
+
+    @cached_property
+    def _factors(self) -> list[tuple[Tensor, Tensor]]:
+        """Return gradients at the outputs, and inputs, of every block of `_stairs`."""
+        return [
+            (self.e[:, 0, u].unsqueeze(2), self.a[:, 0, v].unsqueeze(1))
+            for u, v in self._stairs
+        ]
+
+    def flat(self, rows: slice) -> Tensor:
+        if not self._stairs:
+            return super().flat(rows)
+        e = self.e[rows, 0]
+        found, start = e.new_empty(len(e), self.n_coordinates), e.shape[1]
+        found[:, :start] = e
+        for left, right in self._factors:
+            n, m = left.shape[1], right.shape[2]
+            part = found[:, start : start + n * m].view(len(e), n, m)
+            torch.mul(left[rows], right[rows], out=part)
+            start += n * m
+        return found
+
+    def of_flat(self, total: Tensor) -> Sums:
+        if not self._stairs:
+            return super().of_flat(total)
+        layer = self.module
+        sizes = [len(u) * len(v) for u, v in self._stairs]
+        bias, *blocks = torch.split(total, [len(layer.bias), *sizes])
+        weight = total.new_zeros(layer.weight.shape)
+        for (u, v), block in zip(self._stairs, blocks, strict=True):
+            weight[u.unsqueeze(1), v] = block.view(len(u), len(v))
+        return {layer.weight: weight, layer.bias: bias}
+
     def grouped(self, groups: Tensor, sizes: Sequence[int]) -> list[Tensor]:
         return by_group(self._sum, groups, sizes)
 
