@@ -153,6 +153,8 @@ class Streams:
     gradients : RandomSource or torch.Generator
         Noise of gradients: the latter on CUDA (unless noise is "secure"), the former
         elsewhere.
+    is_seeded : bool, default=False
+        Whether all of them follow a seed.
     """
 
     weights: torch.Generator
@@ -161,6 +163,7 @@ class Streams:
     draws: torch.Generator
     counts: RandomSource
     gradients: RandomSource | torch.Generator
+    is_seeded: bool = False
 
     def state(self) -> dict[str, Any]:
         """Return where every generator stands; None for those without a state."""
@@ -212,6 +215,7 @@ class Streams:
             draws=torch_generator(draws, device),
             counts=np.random.default_rng(counts) if is_seeded else secure,
             gradients=secure if is_secure else _fast_normals(gradients, device),
+            is_seeded=is_seeded,
         )
 
 

@@ -25,6 +25,7 @@ from dpgenerative.fitting.domain import Domain
 from dpgenerative.fitting.loop import Keeper, TrainingOptions, tensors_of, train
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.fitting.recipe import ModelRecipe, Scale, resolved
+from dpgenerative.fitting.threads import idle_threads
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import (
@@ -188,9 +189,10 @@ class PrivateFit:
         if plan.n_steps:
             gradient = self.train(model, released, rows, public, keeper)
             clipping = gradient.describe(self.recipe.has_batch_term)
-        self.recipe.finish(
-            model, released.transformer, rows, plan, self.mechanisms, self.streams
-        )
+        with idle_threads(self.streams.is_seeded):
+            self.recipe.finish(
+                model, released.transformer, rows, plan, self.mechanisms, self.streams
+            )
         plan.check(self.mechanisms.ledger)
         self._share(model)
         model = model.cpu().requires_grad_(False)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from dpgenerative._progress import watched
 from dpgenerative._random import RandomSource, Streams
+from dpgenerative.fitting.threads import idle_threads
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
@@ -121,6 +122,14 @@ class LoopState:
     optimizer: torch.optim.Optimizer
     schedule: torch.optim.lr_scheduler.LambdaLR
     averaged: list[Tensor]
+
+    def average(self, averaging: float, t: int) -> None:
+        """Move the averages towards the weights after step t, less from step to step."""
+        decay = min(averaging, (1 + t) / (10 + t)) if averaging else 0
+        params = [p for p in self.model.parameters() if p.requires_grad]
+        with torch.no_grad():
+            for mean, p in zip(self.averaged, params, strict=True):
+                mean.lerp_(p, 1 - decay)
 
     def state(self) -> dict[str, Any]:
         """Return all of it, as tensors, numbers, lists and dictionaries."""
@@ -235,30 +244,29 @@ def train(
     )
     loop = LoopState(model, optimizer, schedule, averaged)
     first = 0 if keeper is None else keeper.begin(loop)
-    for t in watched(
-        range(first, plan.n_steps), "training", options.verbose,
-        initial=first, total=plan.n_steps,
-    ):  # fmt: skip
-        chunks = next(stream)
-        if plan.private:
-            grads = gradient(
-                model, objective, chunks, mechanisms, streams.draws, divergence,
-                partition,
-            )  # fmt: skip
-        else:
-            grads = plain_gradient(
-                model, objective, chunks, gradient.batch_size, divergence, ranks
-            )
-        for p in params:
-            p.grad = grads[p]
-        optimizer.step()
-        schedule.step()
-        decay = min(options.averaging, (1 + t) / (10 + t)) if options.averaging else 0
-        with torch.no_grad():
-            for mean, p in zip(averaged, params, strict=True):
-                mean.lerp_(p, 1 - decay)
-        if keeper is not None:
-            keeper.after(t + 1, loop)
+    with idle_threads(streams.is_seeded) as look:
+        for t in watched(
+            range(first, plan.n_steps), "training", options.verbose,
+            initial=first, total=plan.n_steps,
+        ):  # fmt: skip
+            look()
+            chunks = next(stream)
+            if plan.private:
+                grads = gradient(
+                    model, objective, chunks, mechanisms, streams.draws, divergence,
+                    partition,
+                )  # fmt: skip
+            else:
+                grads = plain_gradient(
+                    model, objective, chunks, gradient.batch_size, divergence, ranks
+                )
+            for p in params:
+                p.grad = grads[p]
+            optimizer.step()
+            schedule.step()
+            loop.average(options.averaging, t)
+            if keeper is not None:
+                keeper.after(t + 1, loop)
     _end(params, averaged)
 
 

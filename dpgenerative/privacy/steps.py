@@ -27,9 +27,7 @@ whatever the other rows are; `sampling` keeps rows at their places.
 """
 
 import math
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +43,7 @@ from dpgenerative.privacy.gradients import (
     record,
 )
 from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.precision import full_precision
 from dpgenerative.privacy.ranks import ALONE, Ranks
 
 Objective = Callable[[Tensor], tuple[Tensor, Tensor | None]]
@@ -61,46 +60,6 @@ LARGEST_CHUNK = 4096
 CHUNK_BYTES = {"cpu": 2**24, "cuda": 2**28}
 """Memory that materialised per-example gradients of one chunk may take: on a CPU, what
 its caches hold."""
-
-
-class _FullPrecision:
-    """The one setting of matrix products that all threads share, and who needs it.
-
-    The first thread to enter changes it, and the last to leave changes it back: one
-    that leaves earlier must not take it from the others.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._before = "highest"
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._users == 0:
-                # A mix of torch's interfaces has no one answer.
-                with suppress(RuntimeError):
-                    self._before = torch.get_float32_matmul_precision()
-                torch.set_float32_matmul_precision("highest")
-            self._users += 1
-
-    def __exit__(self, *details: object) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users == 0:
-                torch.set_float32_matmul_precision(self._before)
-                self._before = "highest"
-
-
-_FULL_PRECISION = _FullPrecision()
-
-
-@contextmanager
-def full_precision(model: nn.Module) -> Iterator[None]:
-    """Keep autocast, TF32 and bfloat16 away: the margins of norms cover float32."""
-    device = next(model.parameters()).device.type
-    with _FULL_PRECISION, torch.autocast(device, enabled=False):
-        yield
 
 
 @dataclass(frozen=True)

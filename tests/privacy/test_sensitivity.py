@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.backends import cudnn
 
 from dpgenerative import DPHFlowSynthesizer
 from dpgenerative.fitting import fit
@@ -17,13 +18,13 @@ from dpgenerative.privacy import clipping, steps
 from dpgenerative.privacy.clipping import STRATEGIES, sparsify
 from dpgenerative.privacy.gradients import LinearGradients, layer_gradients, record
 from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.precision import full_precision
 from dpgenerative.privacy.sampling import capacity, padded_chunks
 from dpgenerative.privacy.steps import (
     LARGEST_CHUNK,
     Clipper,
     PrivateGradient,
     estimate_norm,
-    full_precision,
     plain_gradient,
 )
 from tests.privacy.oracle import Net, norm, per_example_gradients
@@ -427,8 +428,10 @@ def test_full_precision_lasts_until_the_last_thread_leaves():
         second.__enter__()
         first.__exit__(None, None, None)
         assert torch.get_float32_matmul_precision() == "highest"
+        assert (cudnn.allow_tf32, cudnn.deterministic) == (False, True)
         second.__exit__(None, None, None)
         assert torch.get_float32_matmul_precision() == "medium"
+        assert (cudnn.allow_tf32, cudnn.deterministic) == (True, False)
     finally:
         torch.set_float32_matmul_precision("highest")
 
