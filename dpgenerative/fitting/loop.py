@@ -124,7 +124,7 @@ class LoopState:
     averaged: list[Tensor]
 
     def average(self, averaging: float, t: int) -> None:
-        """Move the averages towards the weights after step t, less from step to step."""
+        """Move the averages towards the weights after step t, less and less."""
         decay = min(averaging, (1 + t) / (10 + t)) if averaging else 0
         params = [p for p in self.model.parameters() if p.requires_grad]
         with torch.no_grad():
