@@ -1,22 +1,27 @@
-"""Time of a private step against the same step without privacy, Opacus and vmap.
-
-Everything runs in one process, in turns, so that the ratios hold on a noisy machine:
+"""Time and memory of a private step against the same step without privacy.
 
     python benchmarks/step.py [--batch 2048] [--rounds 30] [--device cpu]
 
-Writes ``benchmarks/results/step.md``.
+All steps run in one process, in turns; dense layers are compared with Opacus and vmap,
+too. On a CPU one thread is timed by the processor's clock, which does not count what
+other programs take. The memory of a step is that of a process of its own, over what it
+held before its first step. Writes ``benchmarks/results/step.md`` (on a device,
+``step-cuda.md``).
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime as dt
+import os
 import platform
 import resource
 import statistics
+import subprocess
 import sys
 import time
 import warnings
+from operator import truediv
 from pathlib import Path
 
 import torch
@@ -27,6 +32,8 @@ from dpgenerative.fitting.loop import keep_freed_memory, make_optimizer
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.hflow import HFlow
+from dpgenerative.models.priors import NormalPrior
+from dpgenerative.models.vae import VAE
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import Clipper, PrivateGradient, plain_gradient
 
@@ -176,80 +183,130 @@ def vmap_step(data: Tensor, chunk: int = 128):
     return step
 
 
-def timed(steps: dict, rounds: int, device: str) -> dict[str, float]:
-    """Return the median seconds of every step, taken in turns."""
+def cases(batch: int, device: str) -> dict:
+    """Return the models, their losses and a batch for each."""
+    generator = torch.Generator().manual_seed(0)
+    data = torch.randn(batch, 256, generator=generator).to(device)
+    mlp = MLP(generator).to(device)
+    found = {"Three dense layers of 256 units": (mlp, mlp.losses, data)}
+    flows = [flow(generator, units).to(device) for units in (0, 64)]
+    cells = torch.tensor(flows[0].first.n_cells)
+    codes = (torch.rand(batch, len(cells), generator=generator) * cells).long()
+    for model, units in zip(flows, (0, 64), strict=True):
+        losses = lambda x, m=model: -m(x)[0]  # noqa: E731
+        found[f"Flow, {units} hidden units"] = (model, losses, codes.to(device))
+    vae = VAE(
+        adult_like(), n_basis=8, hidden_units=64, latent_dim=16, prior=NormalPrior(16),
+        beta=1.0, generator=generator,
+    ).to(device)  # fmt: skip
+    noise = torch.randn(batch, 1, 16, generator=generator).to(device)
+    losses = lambda x: -vae(x, noise)[0]  # noqa: E731
+    found["Autoencoder, 64 hidden units"] = (vae, losses, codes.to(device))
+    return found
+
+
+def timed(steps: dict, rounds: int, device: str) -> dict[str, tuple[float, float]]:
+    """Return median seconds of every step, in turns, and of its ratio to plain."""
     seconds: dict[str, list[float]] = {name: [] for name in steps}
+    clock = time.process_time if device == "cpu" else time.perf_counter
     for _ in range(rounds + 2):
         for name, step in steps.items():
             if device == "cuda":
                 torch.cuda.synchronize()
-            start = time.perf_counter()
+            start = clock()
             step()
             if device == "cuda":
                 torch.cuda.synchronize()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values[2:]) for name, values in seconds.items()}
+            seconds[name].append(clock() - start)
+    return {
+        name: (
+            statistics.median(values[2:]),
+            statistics.median(map(truediv, values[2:], seconds["plain"][2:])),
+        )
+        for name, values in seconds.items()
+    }
 
 
-def table(title: str, medians: dict[str, float]) -> list[str]:
-    """Return a markdown table of times and of ratios to the plain step."""
-    plain = medians["plain"]
+def resident() -> int:
+    """Return the most memory that this process has held, in KiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def step_memory(batch: int, case: str, step: str) -> tuple[float, float]:
+    """Return what ten steps add to a process of their own, and all it holds, in MiB."""
+    strategies = [] if step == "plain" else [step]
+    code = f"""
+import step
+found, before = step.cases({batch}, "cpu")[{case!r}], step.resident()
+run = step.our_steps(*found, {strategies})[{step!r}]
+for _ in range(10):
+    run()
+print(before, step.resident())
+"""
+    folder = Path(__file__).parent
+    out = subprocess.check_output([sys.executable, "-c", code], cwd=folder, text=True)
+    before, after = map(int, out.split())
+    return (after - before) / 1024, after / 1024
+
+
+def table(title: str, seconds: dict, memory: dict) -> list[str]:
+    """Return a markdown table of times, memory and ratios to the plain step."""
     lines = [
         f"## {title}",
         "",
-        "| step | median ms | ratio to plain |",
-        "|---|---|---|",
+        "| step | median ms | ratio to plain | MiB of the steps | MiB in all |",
+        "|---|---|---|---|---|",
     ]
-    for name, value in medians.items():
-        lines.append(f"| {name} | {1e3 * value:.2f} | {value / plain:.2f} |")
-    if "Opacus" in medians:
-        ratio = medians["Opacus"] / medians["flat"]
-        lines += ["", f"Opacus over flat: {ratio:.1f} x."]
+    for name, (median, ratio) in seconds.items():
+        held = "{:.0f} | {:.0f}".format(*memory[name]) if name in memory else "|"
+        lines.append(f"| {name} | {1e3 * median:.2f} | {ratio:.2f} | {held} |")
     return [*lines, ""]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--batch", type=int, default=2048)
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     args = parser.parse_args()
     warnings.simplefilter("ignore")
+    on_cpu = args.device == "cpu"
+    if not on_cpu and not torch.cuda.is_available():
+        sys.exit("There is no CUDA device: nothing is measured.")
+    torch.set_num_threads(1)
     keep_freed_memory()
-    generator = torch.Generator().manual_seed(0)
+    revision = subprocess.check_output(
+        ["git", "describe", "--always", "--dirty"], text=True
+    )
     lines = [
         "# Time of a private step",
         "",
-        f"{dt.date.today()}, {platform.machine()}, {torch.get_num_threads()} "
-        f"threads, torch {torch.__version__}, device {args.device}, batch "
+        f"{dt.date.today()}, {platform.machine()}, one thread, median of processor "
+        f"time, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors, revision "
+        f"{revision.strip()}, torch {torch.__version__}, device {args.device}, batch "
         f"{args.batch}; command: `python benchmarks/step.py {' '.join(sys.argv[1:])}`.",
         "",
     ]
-    data = torch.randn(args.batch, 256, generator=generator).to(args.device)
-    mlp = MLP(generator).to(args.device)
-    cases = {"Three dense layers of 256 units": (mlp, mlp.losses, data)}
-    for hidden in (0, 64):
-        model = flow(generator, hidden).to(args.device)
-        cells = torch.tensor(model.first.n_cells)
-        codes = (torch.rand(args.batch, len(cells), generator=generator) * cells).long()
-        losses = lambda x, m=model: -m(x)[0]  # noqa: E731
-        cases[f"Flow, {hidden} hidden units"] = (model, losses, codes.to(args.device))
-    medians = {
+    models = cases(args.batch, args.device)
+    seconds = {
         name: timed(our_steps(*case, FAST), args.rounds, args.device)
-        for name, case in cases.items()
+        for name, case in models.items()
     }
     # Those that fill hundreds of megabytes come last, so that no other step pays.
-    for name, case in cases.items():
+    for name, case in models.items():
         steps = our_steps(*case, ["sparsified"])
-        if case[0] is mlp:
-            steps |= {"Opacus": opacus_step(data), "vmap": vmap_step(data)}
-        del steps["plain"]
-        medians[name] |= timed(steps, 3, args.device)
-        lines += table(name, medians[name])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    lines.append(f"Peak resident memory of the whole run: {peak} MiB.")
+        if isinstance(case[0], MLP):
+            steps |= {"Opacus": opacus_step(case[2]), "vmap": vmap_step(case[2])}
+        late = timed(steps, 5, args.device)
+        seconds[name] |= {kind: late[kind] for kind in late if kind != "plain"}
+        memory = {}
+        if on_cpu:
+            kinds = ["plain", *FAST, "sparsified"]
+            memory = {kind: step_memory(args.batch, name, kind) for kind in kinds}
+        lines += table(name, seconds[name], memory)
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "step.md").write_text("\n".join(lines) + "\n")
+    path = RESULTS / ("step.md" if on_cpu else "step-cuda.md")
+    path.write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
 
 

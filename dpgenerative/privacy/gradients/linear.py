@@ -7,6 +7,7 @@ from functools import cached_property
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
 from dpgenerative.privacy.gradients.core import (
@@ -135,7 +136,7 @@ class LinearGradients(LayerGradients):
         weight = torch.zeros_like(layer.weight, dtype=torch.float64)
         bias = torch.zeros_like(layer.bias, dtype=torch.float64)
         for rows in parts(len(self.e), ADDENDS // max(1, self.e.shape[1])):
-            e = (self.e[rows] * s[rows].double().unsqueeze(1)).flatten(0, 1)
+            e = self.e[rows].double().mul_(s[rows].unsqueeze(1)).flatten(0, 1)
             weight += e.T @ self.a[rows].double().flatten(0, 1)
             bias += e.sum(0)
         if not layer.is_dense:
@@ -291,7 +292,10 @@ def _group_squares(x: Tensor, membership: Tensor) -> Tensor:
     if membership.shape[1] == 1:
         norms: Tensor = torch.linalg.vector_norm(x, dim=2, keepdim=True)
         return norms.square()
-    return x.square() @ membership
+    # Products of a width that registers hold whole take half as long.
+    n = membership.shape[1]
+    wide = pad(membership, (0, -n % 16)) if n > 11 else membership
+    return (x.square() @ wide)[..., :n]
 
 
 def _group_sizes(x: Tensor, membership: Tensor) -> Tensor:
