@@ -136,7 +136,8 @@ class LinearGradients(LayerGradients):
         weight = torch.zeros_like(layer.weight, dtype=torch.float64)
         bias = torch.zeros_like(layer.bias, dtype=torch.float64)
         for rows in parts(len(self.e), ADDENDS // max(1, self.e.shape[1])):
-            e = self.e[rows].double().mul_(s[rows].unsqueeze(1)).flatten(0, 1)
+            e = self.e[rows].to(torch.float64, copy=True)
+            e = e.mul_(s[rows].unsqueeze(1)).flatten(0, 1)
             weight += e.T @ self.a[rows].double().flatten(0, 1)
             bias += e.sum(0)
         if not layer.is_dense:
