@@ -40,15 +40,16 @@ TOLD_OF_ORDER = 15.0
 """Least rows times epsilon per ordered column for gradients to tell how these go
 together, where they tell no more."""
 STEPS_OF_ORDER = 100
-"""Gradient steps there, and the least of any number of columns."""
+"""Gradient steps there."""
 MARGINALS_FIRST = 0.9
 """Share of the budget of one-way marginals there."""
 ORDERED_ONLY = (
     "Of so few rows, gradients learned how ordered columns go together and nothing "
     "else: nominal columns are independent where no counted table said otherwise."
 )
-NOISY, COLUMN_STEPS = 1000.0, 40_000
-"""Rows times epsilon per column up to which steps times columns have a limit."""
+NOISY, COLUMN_STEPS, LEAST_LIMIT = 1000.0, 40_000, 200
+"""Rows times epsilon per column up to which steps times columns have a limit, and the
+least limit of steps."""
 HALFWAY = 100.0
 """Rows times epsilon per column at which the marginals' share is halfway down."""
 ROWS_PER_COEFFICIENT = 20
@@ -109,7 +110,7 @@ def _n_steps(scale: Scale) -> int:
         return STEPS_OF_ORDER
     if _has_few_rows(scale):
         return 0
-    most = max(STEPS_OF_ORDER, COLUMN_STEPS // len(scale.schema))
+    most = max(LEAST_LIMIT, COLUMN_STEPS // len(scale.schema))
     steps = _n_steps_of_training(scale)
     return min(steps, most) if scale.rows_per_column <= NOISY else steps
 
