@@ -25,12 +25,13 @@ from dpgenerative.privacy.tables import (
     multipliers,
     release_counts,
     release_scores,
+    score_noise,
 )
 
-SCORED_GROUPS = {2: 8, 3: 4, 4: 2, 5: 2}
+SCORED_GROUPS = {2: 20, 3: 4, 4: 2, 5: 2}
 """Groups per column in which tables of so many columns are compared."""
 MOST_CANDIDATES = 2000
-SCORE_NOISE = 0.03
+SCORE_NOISE = 0.05
 """Share of the rows to which the noise of a score may come before tables of more
 columns are left out; pairs are compared in any case."""
 LEAST_DEVIATION = 4.0
@@ -114,7 +115,7 @@ class Measurement:
             known = {*wanted, *found}
             new = [c for c in columns if c not in known]
             total = len(found) + len(new)
-            noise = multipliers(self.plan, True)[0] * math.sqrt(total)
+            noise = score_noise(self.plan, [*found, *new]).max(initial=0)
             fits = noise <= SCORE_NOISE * self.plan.n_rows
             if len(columns[0]) > 2 and not (fits and total <= MOST_CANDIDATES):
                 break
@@ -133,8 +134,8 @@ class Measurement:
     ) -> list[Columns]:
         """Release the scores; return the columns of the tables worth counting.
 
-        Of what a table shows its parts may show some already, and a table that shows
-        less than the noise of its counts is not counted.
+        Of what a table shows its parts may show some already. As many are counted as
+        bring the model closest in all, those first that show most.
         """
         n = self.plan.n_rows
         shares = [counts / len(pool) for counts in all_counts(tables, pool)]
@@ -142,19 +143,18 @@ class Measurement:
         scores = release_scores(
             self.codes, tables, expected, self.plan, self.mechanisms
         )
-        by_scores, by_counts = multipliers(self.plan, True)
-        by_chance = MEAN_DEVIATION * math.sqrt(n + n**2 / len(pool))
-        chance = [np.sqrt(share * (1 - share)).sum() * by_chance for share in shares]
+        by_counts = multipliers(self.plan, True)[1]
+        chance = [_by_chance(share, n, len(pool)) for share in shares]
         columns = [table.columns for table in tables]
         news = _news(columns, scores - chance)
-        least = LEAST_DEVIATION * by_scores * math.sqrt(len(tables))
-        order = [i for i in np.argsort(-news, kind="stable") if news[i] > least]
+        least = LEAST_DEVIATION * score_noise(self.plan, columns)
+        order = [i for i in np.argsort(-news, kind="stable") if news[i] > least[i]]
         costs = [MEAN_DEVIATION * by_counts * math.prod(t.shape) for t in tables]
         best = 0
         gain = 0.0
         for k in range(1, min(MOST_TABLES, len(order)) + 1):
             noise = math.sqrt(k + n_wanted)
-            total = sum(news[i] - noise * costs[i] for i in order[:k])
+            total = sum(_gain(news[i], noise * costs[i]) for i in order[:k])
             best, gain = (k, total) if total > gain else (best, gain)
         return self.mechanisms.ranks.same([columns[i] for i in order[:best]])
 
@@ -194,6 +194,22 @@ def _families(d: int) -> Iterator[list[Columns]]:
             yield [columns for columns in sets if columns[0] == 0]
         if sets:
             yield sets
+
+
+def _by_chance(shares: np.ndarray, n: int, n_pool: int) -> float:
+    """Return the score that chance alone makes of n rows and a pool of the model."""
+    deviations = np.sqrt(shares * (1 - shares) * (n + n**2 / n_pool))
+    # Where no row is expected, the deviation is the number of rows.
+    rare = n * shares < 0.5
+    return float(np.where(rare, n * shares, MEAN_DEVIATION * deviations).sum())
+
+
+def _gain(news: float, noise: float) -> float:
+    """Return how far a table of that much noise brings the model towards the rows.
+
+    Gaps and noise of one size each are met by the share of both that is gap.
+    """
+    return news * (1 - noise / math.hypot(noise, news))
 
 
 def _news(columns: Sequence[Columns], scores: np.ndarray) -> np.ndarray:

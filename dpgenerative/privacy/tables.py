@@ -3,12 +3,13 @@
 A table groups the cells of a few columns; a row is in exactly one cell of it.
 
 Formal guarantee: the score of a candidate is the sum over its cells of the distance
-between the number of rows and an expected number, which is public and whole. One row
-more or less changes one number by 1, so every score by at most 1, exactly, and the
-scores of m candidates by at most sqrt(m) in the Euclidean norm. It changes the counts
-of T tables by sqrt(T). Both are Gaussian releases with shares of the plan's precision
-that are fixed beforehand, whatever is expected and chosen because of what was released
-before (adaptive composition of Gaussian mechanisms).
+between the number of rows and an expected number, which is public and whole, times a
+public whole weight. One row more or less changes one number by 1, so a score of weight
+w by at most w, exactly, and all scores by at most the root of the sum of their squared
+weights in the Euclidean norm. It changes the counts of T tables by sqrt(T). Both are
+Gaussian releases with shares of the plan's precision that are fixed beforehand,
+whatever is expected and chosen because of what was released before (adaptive
+composition of Gaussian mechanisms).
 """
 
 import math
@@ -20,8 +21,10 @@ import numpy as np
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 
-SCORE_SHARE = 0.3
+SCORE_SHARE = 0.1
 """Share of the tables' budget that scores get, where tables are chosen by scores."""
+WEIGHT_OF_PAIRS = 3
+"""How many times less noise scores of pairs get than those of more columns."""
 
 
 CHUNK = 2**17
@@ -136,6 +139,18 @@ def multipliers(plan: PrivacyPlan, has_scores: bool) -> tuple[float, float]:
     return scores, plan.table_multiplier / math.sqrt(1 - share)
 
 
+def weights(tables: Sequence[tuple[int, ...]]) -> np.ndarray:
+    """Return the weights of the scores of tables, given by their columns."""
+    return np.array([WEIGHT_OF_PAIRS if len(each) == 2 else 1 for each in tables])
+
+
+def score_noise(plan: PrivacyPlan, tables: Sequence[tuple[int, ...]]) -> np.ndarray:
+    """Return the standard deviations of the noise in the scores of tables."""
+    factors = weights(tables)
+    std: np.ndarray = multipliers(plan, True)[0] * np.linalg.norm(factors) / factors
+    return std
+
+
 def release_scores(
     codes: np.ndarray,
     tables: Sequence[Table],
@@ -159,16 +174,20 @@ def release_scores(
     Returns
     -------
     ndarray of shape (n_tables,)
+        In rows, with the noise of `score_noise`.
     """
     ranks = mechanisms.ranks
     parts = ranks.gathered(all_counts(tables, codes))
     pairs = zip(zip(*parts, strict=True), expected, strict=True)
     exact = [np.abs(sum(counts) - wanted).sum() for counts, wanted in pairs]
-    sensitivity = math.sqrt(len(tables))
+    factors = weights([table.columns for table in tables])
+    sensitivity = float(np.linalg.norm(factors))
     std = multipliers(plan, True)[0] * sensitivity
     # A score is no sum over rows: the first process has all counts, and all scores.
-    values = np.array(exact, dtype=np.int64) * ranks.is_first
-    return mechanisms.gaussian(values, std, release="tables", sensitivity=sensitivity)
+    values = np.array(exact, dtype=np.int64) * factors * ranks.is_first
+    noisy = mechanisms.gaussian(values, std, release="tables", sensitivity=sensitivity)
+    scores: np.ndarray = noisy / factors
+    return scores
 
 
 def release_counts(

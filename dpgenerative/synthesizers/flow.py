@@ -59,19 +59,20 @@ LARGEST_NORM = 4.0
 hardly any gradient is clipped."""
 MOST_FUNCTIONS = 4096
 """Functions of all columns together, whose square is the number of coefficients."""
-ROWS_PER_PAIR = 225
-"""Least rows times epsilon for tables to be compared, per root of the number of pairs
-over the share of the budget: the noise of a score is then 3 % of the rows or less."""
+TABLES, ROWS_FOR_TABLES, ROWS_PER_PAIR = 0.4, 750, 225
+"""Share of the budget of counted tables; least rows times epsilon for it, and for
+tables to be compared, per root of the number of pairs over the share: the noise of a
+score is then 2 % of the rows, or 7 %."""
 
 
 def _table_budget(scale: Scale) -> float:
-    """Return a share that falls with the columns; 0 where all would be noise."""
-    d = len(scale.schema)
-    share = min(0.5, max(0.03, 2 / d**1.5))
-    n_pairs = d * (d - 1) / 2
-    told = n_pairs > 0 and scale.epsilon is not None
-    rows = scale.n_rows * (scale.epsilon or 0)
-    return share if told and rows > ROWS_PER_PAIR * math.sqrt(n_pairs / share) else 0.0
+    """Return a share: small where scores are noisy, 0 where all would be noise."""
+    d, rows = len(scale.schema), scale.n_rows * (scale.epsilon or 0)
+    few = min(0.5, max(0.03, 2 / d**1.5))
+    for share, least in ((max(TABLES, few), ROWS_FOR_TABLES), (few, ROWS_PER_PAIR)):
+        if d > 1 and rows > least * math.sqrt(math.comb(d, 2) / share):
+            return share
+    return 0.0
 
 
 def _share_of_rest(scale: Scale) -> float:
@@ -84,7 +85,7 @@ def _share_of_rest(scale: Scale) -> float:
 def _hidden_units(scale: Scale) -> int:
     if scale.epsilon is None:
         return max(64, min(256, scale.n_rows // 200))
-    return 64 if scale.rows_per_column > 2400 else 0
+    return 64 if scale.rows_per_column > 4000 else 0
 
 
 def _has_few_rows(scale: Scale) -> bool:

@@ -792,11 +792,28 @@ def scores_of_tables_unpaid(patch):
 
 
 def rows_in_two_cells(patch):
-    whole = tables.Table.counts
+    whole = tables.all_counts
     patch.setattr(
-        tables.Table,
-        "counts",
-        lambda self, codes: whole(self, codes) + np.roll(whole(self, codes), 1),
+        tables,
+        "all_counts",
+        lambda *args: [counts + np.roll(counts, 1) for counts in whole(*args)],
+    )
+
+
+def weights_of_scores_unpaid(patch):
+    whole = tables.release_scores
+
+    class Door:
+        def __init__(self, inner):
+            self.inner, self.ranks = inner, inner.ranks
+
+        def gaussian(self, values, std, *, release, sensitivity):
+            light = math.sqrt(len(values))
+            std = std * light / sensitivity
+            return self.inner.gaussian(values, std, release=release, sensitivity=light)
+
+    patch.setattr(
+        tables, "release_scores", lambda *args: whole(*args[:-1], Door(args[-1]))
     )
 
 
@@ -1075,7 +1092,7 @@ TERM_WISE = test_aggregation.test_the_term_wise_bound_is_reached
 AUTOMATIC = partial(test_ledger.test_a_fit_releases_what_was_planned, "automatic norm")
 ONE_ARRAY = test_moments.test_one_row_moves_moments_no_further_than_stated
 ARRAYS = test_moments.test_a_row_leaves_no_trace_but_in_what_is_released
-ONE_SCORE = test_tables.test_one_row_moves_every_score_by_one_at_most
+ONE_SCORE = test_tables.test_one_row_moves_every_score_by_its_weight_at_most
 CHOSEN = test_tables.test_one_row_moves_what_is_counted_of_chosen_tables_by_one
 EXPECTED = test_tables.test_what_is_compared_depends_on_released_numbers_alone
 
@@ -1408,6 +1425,11 @@ MUTANTS = (
     Mutant(
         "a row in two cells of a table",
         rows_in_two_cells,
+        partial(ONE_SCORE, "the rows", 60, "uint8"),
+    ),
+    Mutant(
+        "scores of pairs weigh more than they cost",
+        weights_of_scores_unpaid,
         partial(ONE_SCORE, "the rows", 60, "uint8"),
     ),
     Mutant(

@@ -249,9 +249,9 @@ CONFIGURATIONS = {
         "batch_size": 10**6,
     },
     "tables of a person": {
-        "epsilon": 90.0,
+        "epsilon": 200.0,
         "max_rows_per_unit": 3,
-        "architecture__table_budget": 0.3,
+        "architecture__table_budget": 0.5,
         "batch_size": 10**6,
         "noise": "secure",
     },
