@@ -1074,8 +1074,9 @@ def heavy_by_exact_counts(patch):
 
     def exact(self, fine, steps):
         parts = whole(self, fine, steps)
-        found, _ = np.histogram(steps[~np.isnan(steps)], fine[parts.places])
-        heavy = (np.diff(parts.places) == 1) & (found > len(steps) / self.n_bins)
+        numbers = np.concatenate(list(steps))
+        found, _ = np.histogram(numbers[~np.isnan(numbers)], fine[parts.places])
+        heavy = (np.diff(parts.places) == 1) & (found > len(numbers) / self.n_bins)
         return dataclasses.replace(parts, heavy=heavy)
 
     patch.setattr(MarginalRelease, "_split", exact)
