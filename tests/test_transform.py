@@ -581,7 +581,7 @@ def test_any_number_of_levels(k, dtype):
     fitted = fit(table)
     codes, back = round_trip(table, fitted)
     assert fitted.codecs[0].n_cells == k + 1
-    assert codes.dtype == (np.uint8 if k < 256 else np.int32)
+    assert codes.dtype == (np.uint8 if k < 256 else np.int16)
     pd.testing.assert_series_equal(back[0], table.frame[0], check_index=False)
 
 

@@ -527,12 +527,12 @@ def bounds_from_rows(patch):
 def increments_from_rows(patch):
     whole = MarginalRelease.fit
 
-    def bounded(self, series):
+    def bounded(self, entries):
         if self.column.name == "income":
-            ends = float(series.min()), float(series.max())
+            ends = [float(f(map(f, entries))) for f in (min, max)]
             column = dataclasses.replace(self.column, lower=ends[0], upper=ends[1])
             self = dataclasses.replace(self, column=column)
-        return whole(self, series)
+        return whole(self, entries)
 
     patch.setattr(MarginalRelease, "fit", bounded)
 

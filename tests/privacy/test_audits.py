@@ -426,8 +426,8 @@ def told_of_a_row(is_with, worlds, plan):
 def audited_tables(n_trials, monkeypatch):
     """Return what both releases tell of one row at least, and what they may."""
     monkeypatch.setattr(tables.workload, "POOL", 256)
-    plan = tables.plan_of(200, epsilon=8.0, marginal_budget=0.02, table_budget=0.9)
-    without = tables.planted(200, 3)
+    plan = tables.plan_of(400, epsilon=8.0, marginal_budget=0.02, table_budget=0.9)
+    without = tables.planted(400, 3)
     worlds = without, np.concatenate([without, without[:1]])
     correct = sum(
         (told_of_a_row(is_with, worlds, plan) > 0) == is_with

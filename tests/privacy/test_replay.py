@@ -420,7 +420,7 @@ def behind(door):
         patch.setattr(
             Streams,
             "create",
-            lambda seed, noise, device: create(0, "reproducible", device),
+            lambda seed, noise, device, rank=0: create(0, "reproducible", device, rank),
         )
         patch.setattr(Synthesizer, "_mechanisms", lambda self, streams: door(streams))
         patch.setattr(search, "SecureGenerator", Coupled)
