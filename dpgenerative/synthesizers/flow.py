@@ -59,10 +59,10 @@ LARGEST_NORM = 4.0
 hardly any gradient is clipped."""
 MOST_FUNCTIONS = 4096
 """Functions of all columns together, whose square is the number of coefficients."""
-TABLES, ROWS_FOR_TABLES, ROWS_PER_PAIR = 0.2, 750, 225
+TABLES, ROWS_FOR_TABLES, ROWS_PER_PAIR = 0.2, 530, 225
 """Share of the budget of counted tables; least rows times epsilon for it, and for
 tables to be compared, per root of the number of pairs over the share: the noise of a
-score is then 2 % of the rows, or 7 %."""
+score is then 3 % of the rows, or 7 %."""
 
 
 def _table_budget(scale: Scale) -> float:
