@@ -341,7 +341,7 @@ def test_counted_tables_betray_their_rows():
     single = [(name,) for name in members.columns]
     found = marginal_attack(members, members, others, reference, tables=single)
     assert found.tpr_at(0.01).value < 0.1
-    # One column, counted by hand: .5 rows more in every cell.
+    # One column, counted by hand.
     sides = (["x"] * 3 + ["y"], ["x", "y", "y", "y"], ["x", "x", "y", "z"])
     made, member, other = (pd.DataFrame({"a": x * 20}) for x in sides)
     result = marginal_attack(made, member, other, other[:60].assign(a="w"), n_bins=2)

@@ -368,8 +368,8 @@ def marginal_attack(
     """Score records by the density of the cells they lie in over the population's.
 
     Most private generators count tables of a few columns and add noise. A record's
-    score is the sum over such tables of the log of the share of synthetic rows in its
-    cell over that of reference rows, with half a row more in every cell.
+    score is the sum over such tables of the share of synthetic rows in its cell over
+    that of reference rows, of which every cell gets one more.
 
     Parameters
     ----------
@@ -380,8 +380,8 @@ def marginal_attack(
     reference : DataFrame of shape (n_reference, p)
         Further rows of the population that the adversary holds.
     tables : sequence of sequences of column names, optional
-        What the generator counted, such as the keys of ``synthesizer.tables_``. None:
-        all pairs of columns.
+        What the generator counted, such as ``synthesizer.tables_``. None: all pairs of
+        columns.
     n_bins : int, default=20
         Cells of a numeric column, of equal shares of the real rows.
     privacy : sequence of (epsilon, delta), optional
@@ -430,7 +430,7 @@ def marginal_attack(
     together, total = np.concatenate(cells), np.zeros(sum(sizes))
     for table in tables:
         columns = together[:, [order.index(name) for name in table]]
-        total += _log_ratio(columns, sizes)
+        total += _density_ratio(columns, sizes)
     scores = np.split(total, np.cumsum(sizes)[:-1])[:2]
     return attack_result("marginals", scores, privacy)
 
@@ -441,8 +441,8 @@ def _cells(points: Points, n_bins: int) -> np.ndarray:
     return np.column_stack([np.where(missing > 0, n_bins, bins), points.levels])
 
 
-def _log_ratio(cells: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """Return the log of the share among synthetic over that among reference rows."""
+def _density_ratio(cells: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+    """Return each row's share among synthetic over that among reference rows."""
     _, cell = np.unique(cells, axis=0, return_inverse=True)
     *_, reference, fake = np.split(cell.ravel(), np.cumsum(sizes)[:-1])
     counted, made = (

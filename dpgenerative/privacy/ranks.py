@@ -16,7 +16,7 @@ processes tell each other is as private as the rows.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -75,14 +75,13 @@ class Ranks:
         values = [value if self.is_first else None]
         with _together():
             distributed.broadcast_object_list(values)
-        found: Any = values[0]
-        return found  # type: ignore[no-any-return]
+        return cast(T, values[0])
 
     def once(self, work: Callable[[], T]) -> T:
         """Return what the first process finds, or raise what it raises, in all."""
         if self.size == 1:
             return work()
-        found: Any = None
+        found: T | None = None
         error: Exception | None = None
         if self.is_first:
             try:
@@ -92,7 +91,7 @@ class Ranks:
         found, error = self.same((found, error))
         if error is not None:
             raise error
-        return found  # type: ignore[no-any-return]
+        return cast(T, found)
 
     def refuse_difference(self, facts: str) -> None:
         """Require that all processes state the same."""
