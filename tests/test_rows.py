@@ -154,6 +154,25 @@ def test_relations_of_duckdb(folder, monkeypatch):
     assert_same(fitted(relation), fitted(table()))
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [{"architecture__n_blocks": 2}, {"architecture__anchored": False},
+     {"architecture__linear": "lu"}, {"divergence": "mmd"}],
+)  # fmt: skip
+def test_queries_are_read_in_one_order_or_refused(folder, parameters, monkeypatch):
+    pl = pytest.importorskip("polars")
+    # Codes of one pass and positions of another would be those of several persons.
+    path = folder / "whole.parquet"
+    synthesizer = DPHFlowSynthesizer(n_steps=2).set_params(**parameters)
+    with pytest.raises(TypeError, match="rows are read twice"):
+        synthesizer.fit(pl.scan_parquet(path))
+    assert not hasattr(synthesizer, "privacy_")
+    synthesizer.fit(path)
+    plain = DPHFlowSynthesizer(n_steps=2)
+    monkeypatch.delattr("dpgenerative.encoding.transformer.TableTransformer.positions")
+    plain.fit(pl.scan_parquet(path))
+
+
 def test_public_rows_may_be_a_file(folder):
     common = {"n_steps": 3, "noise": "reproducible", "random_state": 0}
     paths = folder / "whole.parquet", folder / "parts" / "0.parquet"

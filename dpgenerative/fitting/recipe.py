@@ -92,6 +92,9 @@ class ModelRecipe(BaseEstimator, ABC):
     """Whether there is a batch-wise term: `batch_term` is asked only then."""
     reach: str = ""
     """Submodule whose parameters the batch-wise term moves; "" is the whole model."""
+    reads_once: bool = False
+    """Whether training reads the cells of rows and nothing else of them: one pass, so
+    that queries, whose rows may come in another order each time, can be learned."""
     learned: ClassVar[Sequence[str]] = ()
     """Attributes of a model, other than tensors, that a fit sets."""
 

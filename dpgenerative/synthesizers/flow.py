@@ -28,25 +28,19 @@ from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.report import HOPELESS
 from dpgenerative.privacy.steps import Divergence, Objective
 from dpgenerative.synthesizers.architecture import FlowArchitecture
+from dpgenerative.synthesizers.notes import ORDERED_ONLY
 from dpgenerative.synthesizers.tables import SAMPLE_CHUNK, TableSynthesizer
 from dpgenerative.tables.schema import Schema
 
-BOUND_DRAWS = 16
-RAKING_ROWS = 2**15
+BOUND_DRAWS, RAKING_ROWS = 16, 2**15
 UNTRAINED, UNTRAINED_PER_COLUMN = 1400.0, 100.0
 """Rows times epsilon, in all and per column, up to which gradients bring less than
 they take from the marginals, which then get the whole budget."""
 TOLD_OF_ORDER = 15.0
 """Least rows times epsilon per ordered column for gradients to tell how these go
 together, where they tell no more."""
-STEPS_OF_ORDER = 100
-"""Gradient steps there."""
-MARGINALS_FIRST = 0.9
-"""Share of the budget of one-way marginals there."""
-ORDERED_ONLY = (
-    "Of so few rows, gradients learned how ordered columns go together and nothing "
-    "else: nominal columns are independent where no counted table said otherwise."
-)
+STEPS_OF_ORDER, MARGINALS_FIRST = 100, 0.9
+"""Gradient steps there, and the share of the budget of one-way marginals."""
 NOISY, COLUMN_STEPS, LEAST_LIMIT = 1000.0, 40_000, 200
 """Rows times epsilon per column up to which steps times columns have a limit, and the
 least limit of steps."""
@@ -171,6 +165,12 @@ class FlowRecipe(ModelRecipe):
     def anchored(self) -> bool:  # type: ignore[override]
         """Whether the flow starts at the released marginals."""
         return self.architecture.anchored
+
+    @property
+    def reads_once(self) -> bool:  # type: ignore[override]
+        """Whether the flow has no use for positions within cells."""
+        blocks = self.architecture.n_blocks, self.architecture.linear
+        return self.anchored and blocks == (1, "none") and self.term.divergence is None
 
     def check(self, owner: str) -> None:
         divergence = self.term.divergence

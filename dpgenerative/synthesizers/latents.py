@@ -107,6 +107,11 @@ class AutoencoderRecipe(ModelRecipe):
     }
 
     @property
+    def reads_once(self) -> bool:  # type: ignore[override]
+        """Whether a query can be learned: of tables, cells are all that is read."""
+        return True
+
+    @property
     def reach(self) -> str:  # type: ignore[override]
         """The encoder, which is all that the divergences of this package see."""
         return "" if callable(self.term.divergence) else "encoder"

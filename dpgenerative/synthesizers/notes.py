@@ -13,6 +13,10 @@ MOSTLY_MISSING = 0.5
 column without known levels is lost."""
 NEARLY_MISSING = 0.95
 """The same for columns of numbers, times and stated levels."""
+ORDERED_ONLY = (
+    "Of so few rows, gradients learned how ordered columns go together and nothing "
+    "else: nominal columns are independent where no counted table said otherwise."
+)
 MOST_LISTED = 50
 """Names of columns that a sentence lists."""
 LOST = (

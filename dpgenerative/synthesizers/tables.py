@@ -295,6 +295,11 @@ class TableSynthesizer(Synthesizer):
         rows = streamed(self._owner, X)
         X = X if rows is None else rows
         frame, layout = as_table(self._owner, X, y, allow_empty=allow_empty)
+        if rows is not None and not (rows.is_ordered or self._recipe.reads_once):
+            raise TypeError(
+                f"{self._owner}: with these parameters rows are read twice, and a "
+                "query may return them in another order. Write it to Parquet files."
+            )
         schema = self._stated().resolve(frame, self._nominal(frame, layout))
         names = list(schema.modelled.names)
         if not names:
