@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -242,6 +243,11 @@ def test_what_is_no_table_file_is_refused(tmp_path):
         synthesizer.sample_to(tmp_path / "out.txt", 10)
     with pytest.raises(ValueError, match="must be a mapping"):
         synthesizer.sample_to(tmp_path / "out.csv", 10, given=pd.DataFrame({"a": [1]}))
+    drawing = synthesizer.sample, partial(synthesizer.sample_to, tmp_path / "out.csv")
+    for refused in drawing:
+        with pytest.raises(ValueError, match="given") as error:
+            refused(10, given=pd.Series([271828]))
+        assert "271828" not in str(error.value)
     with pytest.raises(FileNotFoundError, match="folder"):
         synthesizer.sample_to(tmp_path / "none" / "out.csv", 10)
 

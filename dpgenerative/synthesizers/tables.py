@@ -244,7 +244,8 @@ class TableSynthesizer(Synthesizer):
         check_is_fitted(self)
         suffix = suffix_of(path)
         if not isinstance(given, (Mapping, type(None))):
-            refuse(f"{self._owner}.sample_to", "given", "must be a mapping", given)
+            rule = "must be a mapping"  # a table of rows is not quoted
+            refuse(f"{self._owner}.sample_to", "given", rule, type(given).__name__)
         self._check_given(given, False, max_tries)
         n_samples = self._n_wanted(n_samples, None)
         parts = self._finished(n_samples, random_state, given, max_tries)
@@ -424,7 +425,8 @@ class TableSynthesizer(Synthesizer):
         owner = f"{self._owner}.sample"
         is_table = isinstance(given, pd.DataFrame)
         if not is_table and not isinstance(given, (Mapping, type(None))):
-            refuse(owner, "given", "must be a mapping or a DataFrame", given)
+            rule = "must be a mapping or a DataFrame"  # rows are not quoted
+            refuse(owner, "given", rule, type(given).__name__)
         if is_table and (not len(given) or given.columns.has_duplicates):
             rule = "needs rows and distinct column names"
             refuse(owner, "given", rule, given.columns.tolist())
