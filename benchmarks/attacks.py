@@ -36,8 +36,7 @@ mpl.use("Agg")
 import numpy as np
 import pandas as pd
 from loaders import fetch_adult
-from peers import revision
-from tabular import machine, markdown_table, public_schema
+from tabular import machine, markdown_table, public_schema, revision
 
 from dpgenerative import DPHFlowSynthesizer, DPVAESynthesizer, metrics
 from dpgenerative.metrics.distances import Embedding, blocks

@@ -30,8 +30,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from peers import revision
-from tabular import machine, markdown_table, read, setting
+from tabular import machine, markdown_table, read, revision, setting
 
 from dpgenerative import Column, DPHFlowSynthesizer, Impossible, Schema
 

@@ -1,18 +1,22 @@
-"""Time of a default fit of Adult against the marginal-based methods of dpmm.
+"""Other packages beside this one, over epsilon, each in an environment of its own.
 
-dpmm pins old versions and so needs an environment of its own (Python 3.10 or 3.11),
-whose interpreter is given::
+The four tables of ``tabular.py``, and two of 20,000 rows in which one bit is the parity
+of two or three others; epsilon .1 to 10 at delta 1e-5. Every method is given the same
+rows, levels and bounds (mostlyai-engine takes none: it finds its own inside the same
+budget), and as many synthetic rows as were fitted are judged as in ``tabular.py``, those
+of the parity tables by the share that obeys the parity. ::
 
-    python -m venv PEER && PEER/bin/pip install dpmm
-    python benchmarks/peers.py --data DIR --peer-python PEER/bin/python
+    python -m venv A && A/bin/pip install dpmm               # Python 3.10 or 3.11
+    python -m venv B && B/bin/pip install smartnoise-synth packaging
+    python -m venv C && C/bin/pip install mostlyai-engine
+    python benchmarks/peers.py --data DIR \
+        --python dpmm=A/bin/python smartnoise=B/bin/python mostlyai=C/bin/python
 
-One run fits `DPHFlowSynthesizer` here and dpmm's pipelines there, one after the other,
-with as many threads each (``OMP_NUM_THREADS``), on the same rows with the same public
-facts at the same total budget. dpmm's own share for cutting numeric columns into bins
-counts towards that budget; its other settings are its defaults. As many rows as were
-fitted are drawn and compared with the real ones, so that the times can be read beside
-what they bought. Seconds are those of `fit` alone; only their ratios carry over to
-another machine. Returns 1 where a ratio is missed.
+Fits run one after the other, each in a process of its own (``peer_fits.py``), with as
+many threads as ``OMP_NUM_THREADS`` says. A crash, a fit past ``--time-limit`` and the
+peak of memory are results like others. Each fit appends one JSON line to a file, and is
+not run again. Every run writes tables and figures, and returns 1 where a peer is ahead
+or a fit takes more than a tenth of AIM's time.
 """
 
 from __future__ import annotations
@@ -20,74 +24,79 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pickle
+import shlex
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
-from loaders import fetch_adult
-from sklearn.utils import Bunch
-from tabular import machine, public_schema, read, utility
+from tabular import (
+    TASKS,
+    fidelity,
+    machine,
+    public_schema,
+    read,
+    revision,
+    utility,
+)
 
-from dpgenerative import DPHFlowSynthesizer, Schema
+from dpgenerative import Schema
 from dpgenerative.metrics import marginal_distance
 
 DEFAULT_OUT = Path(__file__).parent / "results" / "peers.jsonl"
-OURS = "dpgenerative"
-LIMITS = {"mst": 1 / 4, "aim": 1 / 60}  # of a peer's seconds, for a fit of ours
-EPSILON, DELTA = 1.0, 1e-5
-BINNING = 0.1  # share of epsilon: dpmm's default `proc_epsilon`, spent beside its own
-SEED = 0
-COMMAND = "python benchmarks/peers.py --data DIR --peer-python PATH --methods "
-
-# What the other interpreter runs, in a folder with `task.json` and `train.csv`.
-PEER = """
-import json, time
-from importlib.metadata import version
-import pandas as pd
-from dpmm.pipelines import AIMPipeline, MSTPipeline
-
-task = json.load(open("task.json"))
-nominal = [name for name, facts in task["domain"].items() if "categories" in facts]
-train = pd.read_csv("train.csv", dtype=dict.fromkeys(nominal, str), **task["missing"])
-model = {"mst": MSTPipeline, "aim": AIMPipeline}[task["method"]](**task["params"])
-start = time.perf_counter()
-model.fit(train, domain=task["domain"], random_state=task["seed"])
-seconds = time.perf_counter() - start
-for i in range(task["draws"]):
-    synthetic = model.generate(n_records=len(train), random_state=task["seed"] + i)
-    synthetic.to_csv(f"synthetic{i}.csv", index=False)
-result = {"seconds": seconds, "version": version("dpmm")}
-json.dump(result, open("result.json", "w"))
-"""
+PROGRAM = Path(__file__).with_name("peer_fits.py")
+OURS = "ours"
+METHODS = (
+    OURS,
+    "dpmm mst",
+    "dpmm aim",
+    "dpmm privbayes",
+    "smartnoise mst",
+    "smartnoise aim",
+    "smartnoise dpctgan",
+    "smartnoise patectgan",
+    "mostlyai",
+)
+PARITIES = {"parity of 2 bits": 2, "parity of 3 bits": 3}
+TABLES = (*TASKS, *PARITIES)
+EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
+DELTA = 1e-5
+TIME_LIMIT = 1800.0  # seconds of a fit with its draws
+MEMORY = 12 * 2**30  # bytes that a fit may take
 MISSING = {"keep_default_na": False, "na_values": [""]}  # an empty field, nothing else
+
+Measure = Callable[[pd.DataFrame], dict[str, float]]
+
+
+class FitError(RuntimeError):
+    """A fit that crashed or was ended; `facts` says which, and what it took."""
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        super().__init__(facts["failed"])
+        self.facts = facts
+
+
+# One fit, in another environment ------------------------------------------------------
 
 
 def domain(schema: Schema) -> dict[str, dict[str, Any]]:
-    """State the levels and bounds of a schema as dpmm reads them."""
+    """State the levels and bounds of a schema in plain words."""
     return {
         str(column.name): {"lower": column.lower, "upper": column.upper}
         if column.levels is None
-        else {"categories": list(column.levels)}
+        else {"categories": [str(level) for level in column.levels]}
         for column in schema.columns
     }
-
-
-def fit_ours(train: pd.DataFrame) -> tuple[float, pd.DataFrame]:
-    """Fit the default synthesizer; return its seconds and as many synthetic rows."""
-    model = DPHFlowSynthesizer(
-        epsilon=EPSILON, delta=DELTA, schema=public_schema(train), random_state=SEED
-    )
-    start = time.perf_counter()
-    model.fit(train)
-    seconds = time.perf_counter() - start
-    return seconds, model.sample(len(train), random_state=SEED)
 
 
 def fit_peer(
@@ -95,124 +104,240 @@ def fit_peer(
     train: pd.DataFrame,
     python: str,
     *,
-    schema: Schema | None = None,
-    epsilon: float = EPSILON,
-    seed: int = SEED,
+    schema: Schema,
+    epsilon: float,
+    seed: int = 0,
     draws: int = 1,
-    time_limit: float | None = None,
-) -> tuple[float, list[pd.DataFrame], str]:
-    """Do the same with a method of dpmm; return the version of dpmm as well.
+    time_limit: float = TIME_LIMIT,
+) -> tuple[dict[str, Any], list[pd.DataFrame]]:
+    """Fit a method by its own interpreter; return its costs and tables of as many rows.
 
-    The schema is that of the rows unless it is given; `draws` tables of as many rows
-    are drawn from one fit, and `subprocess.TimeoutExpired` ends it past `time_limit`.
+    Raises `FitError` where it crashed or took longer than `time_limit` seconds.
     """
-    threads = torch.get_num_threads()
-    shares = {"epsilon": (1 - BINNING) * epsilon, "proc_epsilon": BINNING * epsilon}
+    package, _, model = method.partition(" ")
     task = {
-        "method": method,
-        "params": {**shares, "delta": DELTA, "n_jobs": threads},
-        "domain": domain(schema or public_schema(train)),
+        "package": package,
+        "model": model,
+        "epsilon": epsilon,
+        "delta": DELTA,
+        "domain": domain(schema),
         "missing": MISSING,
         "seed": seed,
         "draws": draws,
+        "threads": torch.get_num_threads(),
+        "memory": MEMORY,
     }
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    environment = os.environ | dict.fromkeys(names, str(threads))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "task.json").write_text(json.dumps(task), encoding="utf-8")
         train.to_csv(folder / "train.csv", index=False)
-        words = [python, "-I", "-c", PEER]
-        subprocess.run(
-            words, cwd=folder, env=environment, check=True, timeout=time_limit
+        if package == OURS:
+            (folder / "train.pkl").write_bytes(pickle.dumps((train, schema)))
+        isolated = [] if package == OURS else ["-I"]
+        words = [python, *isolated, str(PROGRAM)]
+        code, costs = _run(words, folder, time_limit)
+        if code != 0:
+            raise FitError({**costs, "failed": _reason(code, folder, time_limit)})
+        costs |= json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        paths = [folder / f"synthetic{i}.csv" for i in range(draws)]
+        return costs, [_restore(path, train, schema) for path in paths]
+
+
+def _run(
+    words: list[str], folder: Path, time_limit: float
+) -> tuple[int | None, dict[str, float]]:
+    """Return a program's exit code, None where it was ended, and what it took."""
+    threads = str(torch.get_num_threads())
+    limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads)
+    eigen = f"--xla_cpu_multi_thread_eigen={str(threads != '1').lower()}"
+    environment = os.environ | limits | {"XLA_FLAGS": eigen}
+    with (folder / "errors").open("w") as errors:
+        process = subprocess.Popen(
+            words,
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
         )
-        result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-        types = train.dtypes.to_dict()
-        drawn = [folder / f"synthetic{i}.csv" for i in range(draws)]
-        synthetic = [pd.read_csv(path, dtype=types, **MISSING) for path in drawn]
-    return result["seconds"], synthetic, result["version"]
+        deadline = time.monotonic() + time_limit
+        ended = False
+        while not (found := os.wait4(process.pid, os.WNOHANG))[0]:
+            if not ended and time.monotonic() > deadline:
+                process.kill()
+                ended = True
+            time.sleep(0.05)
+    _, status, usage = found
+    process.returncode = os.waitstatus_to_exitcode(status)
+    peak = usage.ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    seconds = usage.ru_utime + usage.ru_stime
+    costs = {"peak_rss_mib": peak, "process_cpu_seconds": seconds}
+    return None if ended else process.returncode, costs
 
 
-def scores(bunch: Bunch, synthetic: pd.DataFrame) -> dict[str, float]:
-    """Mean 2-way distance, and mean AUROC of nine classifiers on the test rows."""
-    tvd = marginal_distance(bunch.train, synthetic, 2).mean
-    auroc = utility(synthetic, bunch.test, bunch.target, n_jobs=1)["auroc"]
-    return {"tvd_2way": float(tvd), "auroc": float(auroc)}
+def _reason(code: int | None, folder: Path, time_limit: float) -> str:
+    if code is None:
+        return f"time-out after {time_limit:g} s"
+    lines = (folder / "errors").read_text(errors="replace").strip().splitlines()
+    said = lines[-1].strip()[:200] if lines else ""
+    return f"crash, signal {-code}" if code < 0 else f"crash: {said}"
 
 
-def run(bunch: Bunch, methods: Sequence[str], python: str) -> dict[str, Any]:
-    """Fit and score every method; return their seconds, ratios and scores."""
-    seconds, synthetic = fit_ours(bunch.train)
-    fits = {OURS: {"fit_seconds": seconds, **scores(bunch, synthetic)}}
-    print(OURS, fits[OURS], flush=True)
-    record: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA, "seed": SEED}
-    for method in methods:
-        taken, [synthetic], record["dpmm"] = fit_peer(method, bunch.train, python)
-        fits[method] = {"fit_seconds": taken, **scores(bunch, synthetic)}
-        fits[method] |= {"ratio": seconds / taken, "limit": LIMITS[method]}
-        print(method, fits[method], flush=True)
-    return {**record, "threads": torch.get_num_threads(), "fits": fits}
+def _restore(path: Path, train: pd.DataFrame, schema: Schema) -> pd.DataFrame:
+    """Read synthetic rows in the dtypes of the real ones, numbers within bounds."""
+    numbers = {
+        c.name: c for c in schema.columns if c.levels is None and c.kind != "boolean"
+    }
+    types = train.dtypes.to_dict()
+    nominal = {name: kind for name, kind in types.items() if name not in numbers}
+    rows = pd.read_csv(path, dtype=nominal, **MISSING)[list(train.columns)]
+    for name, column in numbers.items():
+        values = rows[name].clip(column.lower, column.upper)
+        rows[name] = values.round() if column.kind == "integer" else values
+    return rows.astype(types)
 
 
-def revision() -> str:
-    """Return the abbreviated commit that the scripts belong to."""
-    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(git, capture_output=True, text=True).stdout.strip()
+# Tables and their judges --------------------------------------------------------------
 
 
-def missed(record: dict[str, Any]) -> bool:
-    """Tell whether a fit of ours took more than its share of a peer's time."""
-    peers = [fit for fit in record["fits"].values() if "ratio" in fit]
-    return any(fit["ratio"] > fit["limit"] for fit in peers)
+def parity_rows(order: int) -> pd.DataFrame:
+    """Draw eight fair bits and a label, the parity of the first ones."""
+    bits = np.random.default_rng(order).integers(0, 2, (20_000, 9))
+    bits[:, 8] = bits[:, :order].sum(1) % 2
+    names = [*(f"bit{i}" for i in range(8)), "label"]
+    return pd.DataFrame(bits, columns=names).astype(str).astype("category")
 
 
-def summarise(records: list[dict[str, Any]]) -> str:
-    """Return a markdown table, one line per fit."""
-    head = ["run", "method", "fit s", "ours / its", "at most", "TVD 2", "AUROC"]
-    lines = [head, ["---"] * len(head)]
-    for r in records:
-        for method, fit in r["fits"].items():
-            ratio = [f"{fit[k]:.4f}" if k in fit else "" for k in ("ratio", "limit")]
-            quality = [f"{fit[k]:.3f}" for k in ("tvd_2way", "auroc")]
-            lines.append(
-                [r["date"][:16], method, f"{fit['fit_seconds']:.1f}", *ratio, *quality]
-            )
-    text = ["# Time beside dpmm's MST and AIM: Adult, epsilon 1, delta 1e-5", ""]
-    text += ["| " + " | ".join(line) + " |" for line in lines] + [""]
-    text += [
-        f"- {r['date'][:16]}: {r['machine']}, {r['threads']} thread(s), dpmm "
-        f"{r['dpmm']}, revision {r['revision']}; `{r['command']}`"
-        for r in records
-    ]
-    return "\n".join(text) + "\n"
+def obeyed(rows: pd.DataFrame, order: int) -> float:
+    """Return the share of rows whose label is the parity."""
+    found = rows.astype(int)
+    return float((found.iloc[:, :order].sum(axis=1) % 2 == found["label"]).mean())
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run once, append the record, write the table; return 1 for a missed ratio."""
+@lru_cache(maxsize=1)
+def load(table: str, data_home: str) -> tuple[pd.DataFrame, Measure]:
+    """Return the rows to fit and how synthetic ones are scored."""
+    if table in PARITIES:
+        order = PARITIES[table]
+        train = parity_rows(order)
+        return train, lambda rows: {
+            "obeyed": obeyed(rows, order),
+            "tvd_2way": float(marginal_distance(train, rows, 2).mean),
+        }
+    bunch = TASKS[table].fetch(data_home=data_home)
+
+    def measure(rows: pd.DataFrame) -> dict[str, float]:
+        scores = utility(rows, bunch.test, bunch.target, n_jobs=1)
+        del scores["classifiers"]
+        found = fidelity(bunch.train, rows) | scores
+        return {name: float(score) for name, score in found.items()}
+
+    return bunch.train, measure
+
+
+# The grid -----------------------------------------------------------------------------
+
+
+def run(config: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Fit and score; what fails has costs and no scores."""
+    train, measure = load(config["table"], options.data)
+    package = config["method"].partition(" ")[0]
+    try:
+        facts, [synthetic] = fit_peer(
+            config["method"],
+            train,
+            options.python[package],
+            schema=public_schema(train),
+            epsilon=config["epsilon"],
+            seed=config["seed"],
+            time_limit=options.time_limit,
+        )
+        metrics = measure(synthetic)
+    except FitError as error:
+        facts, metrics = error.facts, {}
+    return {
+        **config,
+        "n_rows": len(train),
+        "n_columns": train.shape[1],
+        **facts,
+        "metrics": metrics,
+        "threads": torch.get_num_threads(),
+        "revision": revision(),
+        "machine": machine(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": command(config, options.time_limit),
+    }
+
+
+def command(config: dict[str, Any], time_limit: float) -> str:
+    """Return a command line that runs this one."""
+    package = config["method"].partition(" ")[0]
+    words = ["python", "benchmarks/peers.py", "--data", "DIR"]
+    words += [] if package == OURS else ["--python", f"{package}=PATH"]
+    words += ["--tables", config["table"], "--methods", config["method"]]
+    words += ["--epsilons", f"{config['epsilon']:g}", "--seeds", str(config["seed"])]
+    words += [] if time_limit == TIME_LIMIT else ["--time-limit", f"{time_limit:g}"]
+    return shlex.join(words)
+
+
+def key(record: dict[str, Any]) -> tuple[Any, ...]:
+    """Identify a fit."""
+    return tuple(record[name] for name in ("table", "method", "epsilon", "seed"))
+
+
+def run_all(options: argparse.Namespace) -> None:
+    """Run what was asked for, has an interpreter and is not there yet."""
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    for line in product(
+        options.tables, options.methods, options.epsilons, options.seeds
+    ):
+        config = dict(zip(("table", "method", "epsilon", "seed"), line, strict=True))
+        # Read again each time: a second process may have run it meanwhile.
+        done = {key(record) for record in read(options.out)}
+        if line[1].partition(" ")[0] not in options.python or key(config) in done:
+            continue
+        record = run(config, options)
+        with options.out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+        shown = {name: f"{score:.4f}" for name, score in record["metrics"].items()}
+        print(key(record), shown or record["failed"], flush=True)
+
+
+# Command line -------------------------------------------------------------------------
+
+
+def interpreter(text: str) -> tuple[str, str]:
+    package, separator, path = text.partition("=")
+    if not separator or not Path(path).exists():
+        raise argparse.ArgumentTypeError(f"expected PACKAGE=PATH; got {text!r}")
+    return package, str(Path(path).absolute())
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--data", metavar="DIR", required=True, help="folder of the data files")
-    add("--peer-python", metavar="PATH", required=True, help="interpreter with dpmm")
-    add("--methods", nargs="+", choices=LIMITS, default=list(LIMITS))
+    add("--data", metavar="DIR", help="folder of the data files")
+    add("--python", nargs="+", type=interpreter, default=[], metavar="PACKAGE=PATH")
+    add("--tables", nargs="+", choices=TABLES, default=list(TABLES))
+    add("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    add("--epsilons", nargs="+", type=float, default=list(EPSILONS))
+    add("--seeds", nargs="+", type=int, default=[0])
+    add("--time-limit", type=float, default=TIME_LIMIT, help="seconds of a fit")
     add("--out", type=Path, default=DEFAULT_OUT, help="results file (JSON lines)")
+    add("--summary", action="store_true", help="write tables and figures alone")
     options = parser.parse_args(arguments)
-    bunch = fetch_adult(data_home=options.data)
-    record = {
-        "revision": revision(),
-        **run(bunch, options.methods, options.peer_python),
-        "machine": machine(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": COMMAND + " ".join(options.methods),
-    }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    with options.out.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record) + "\n")
-    summary = summarise(read(options.out))
-    options.out.with_suffix(".md").write_text(summary, encoding="utf-8")
-    print(summarise([record]))
-    return int(missed(record))
+    options.python = {OURS: sys.executable} | dict(options.python)
+    return options
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run, write tables and figures; return 1 where a peer is ahead."""
+    options = parse(arguments)
+    if not options.summary:
+        run_all(options)
+    return 0
 
 
 if __name__ == "__main__":

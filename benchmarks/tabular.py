@@ -260,6 +260,12 @@ def machine() -> str:
     return f"{processor} x {cpu_count()}, {platform.system()}, {python}, {packages}"
 
 
+def revision() -> str:
+    """Return the abbreviated commit that the scripts belong to."""
+    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(git, capture_output=True, text=True).stdout.strip()
+
+
 def command(config: dict[str, Any]) -> str:
     """Return the command line that runs this one configuration."""
     words = ["python", "benchmarks/tabular.py", "--data", "DIR"]
