@@ -3,8 +3,8 @@
 The four tables of ``tabular.py``, and two of 20,000 rows in which one bit is the parity
 of two or three others; epsilon .1 to 10 at delta 1e-5. Every method is given the same
 rows, levels and bounds (mostlyai-engine takes none: it finds its own inside the same
-budget), and as many synthetic rows as were fitted are judged as in ``tabular.py``, those
-of the parity tables by the share that obeys the parity. ::
+budget), and as many synthetic rows as were fitted are judged as in ``tabular.py``,
+those of the parity tables by the share that obeys the parity. ::
 
     python -m venv A && A/bin/pip install dpmm               # Python 3.10 or 3.11
     python -m venv B && B/bin/pip install smartnoise-synth packaging
@@ -40,6 +40,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from peer_tables import METHODS, OURS, Means, compared, draw, page, summarise, timed
 from tabular import (
     TASKS,
     fidelity,
@@ -55,18 +56,6 @@ from dpgenerative.metrics import marginal_distance
 
 DEFAULT_OUT = Path(__file__).parent / "results" / "peers.jsonl"
 PROGRAM = Path(__file__).with_name("peer_fits.py")
-OURS = "ours"
-METHODS = (
-    OURS,
-    "dpmm mst",
-    "dpmm aim",
-    "dpmm privbayes",
-    "smartnoise mst",
-    "smartnoise aim",
-    "smartnoise dpctgan",
-    "smartnoise patectgan",
-    "mostlyai",
-)
 PARITIES = {"parity of 2 bits": 2, "parity of 3 bits": 3}
 TABLES = (*TASKS, *PARITIES)
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -150,7 +139,9 @@ def _run(
     threads = str(torch.get_num_threads())
     limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads)
     eigen = f"--xla_cpu_multi_thread_eigen={str(threads != '1').lower()}"
-    environment = os.environ | limits | {"XLA_FLAGS": eigen}
+    # Isolated interpreters ignore the path, by which ours finds this copy's package.
+    path = str(PROGRAM.parents[1])
+    environment = os.environ | limits | {"XLA_FLAGS": eigen, "PYTHONPATH": path}
     with (folder / "errors").open("w") as errors:
         process = subprocess.Popen(
             words,
@@ -337,7 +328,15 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     if not options.summary:
         run_all(options)
-    return 0
+    records = read(options.out)
+    options.out.with_suffix(".md").write_text(summarise(records), encoding="utf-8")
+    options.out.with_suffix(".rst").write_text(page(records), encoding="utf-8")
+    if options.out == DEFAULT_OUT:
+        draw(records)
+    means = Means(records)
+    found = [*compared(means), *timed(means)]
+    print("\n".join(said for kept, said in found if not kept))
+    return int(not all(kept for kept, _ in found))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,6 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -48,7 +47,7 @@ import numpy as np
 import pandas as pd
 from bounds import REFERENCES, Line, Scores, draw, label, summarise, verdicts
 from generalization import CASES, copula
-from peers import fit_peer, revision
+from peers import FitError, fit_peer, obeyed, parity_rows
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import mutual_info_score
 from tabular import (
@@ -57,6 +56,7 @@ from tabular import (
     machine,
     public_schema,
     read,
+    revision,
     setting,
     utility,
 )
@@ -66,7 +66,6 @@ from dpgenerative.metrics import kendall_tau_distance, marginal_distance
 
 DEFAULT_OUT = Path(__file__).parent / "results" / "regimes.jsonl"
 DELTA = 1e-5
-TIME_LIMIT = 1800.0  # seconds of a peer's fit
 FEW_ROWS, DRAWS = 5_000, 5  # up to so many rows, scores are means of so many tables
 DRAWN, FRESH = 500_000, 1_000_000  # rows where a model is compared with its source
 PEERS = ("mst", "aim")
@@ -180,15 +179,10 @@ def projection(name: str, columns: Sequence[str], data_home: str | None) -> Tabl
 
 def parity(order: int) -> Table:
     """Draw eight fair bits and a label, the parity of the first ones."""
-    bits = np.random.default_rng(order).integers(0, 2, (20_000, 9))
-    bits[:, 8] = bits[:, :order].sum(1) % 2
-    names = [*(f"bit{i}" for i in range(8)), "label"]
-    rows = pd.DataFrame(bits, columns=names).astype(str).astype("category")
+    rows = parity_rows(order)
 
     def measure(synthetic: pd.DataFrame) -> dict[str, float]:
-        found = synthetic.astype(int)
-        obeyed = found.iloc[:, :order].sum(axis=1) % 2 == found["label"]
-        return {"obeyed": obeyed.mean(), **distances(rows, synthetic)}
+        return {"obeyed": obeyed(synthetic, order), **distances(rows, synthetic)}
 
     return Table(rows, public_schema(rows), measure)
 
@@ -380,11 +374,10 @@ def synthesize(
     n_drawn = table.drawn or len(train)
     seeds = range(seed, seed + (DRAWS if n_drawn <= FEW_ROWS else 1))
     if config["method"] in PEERS:
-        seconds, drawn, version = fit_peer(
-            config["method"], train, str(python), schema=table.schema,
-            epsilon=epsilon, seed=seed, draws=len(seeds), time_limit=TIME_LIMIT,
+        return fit_peer(
+            f"dpmm {config['method']}", train, str(python), schema=table.schema,
+            epsilon=epsilon, seed=seed, draws=len(seeds),
         )  # fmt: skip
-        return {"fit_seconds": seconds, "dpmm": version}, drawn
     if config["method"] in REFERENCES:
         return {}, [reference(table, config["method"], each) for each in seeds]
     params = NOTHING_LEARNED if config["method"] == "marginals" else config["params"]
@@ -420,10 +413,8 @@ def run(task: Task, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     config, table = task.config(seed), task.load()
     try:
         facts, drawn = synthesize(table, config, options.peer_python)
-    except (subprocess.SubprocessError, ValueError) as error:
-        if task.method not in PEERS:
-            raise
-        facts, drawn = {"failed": type(error).__name__}, []
+    except FitError as error:
+        facts, drawn = error.facts, []
     scores = pd.DataFrame([table.measure(each) for each in drawn]).mean()
     return {
         **config,

@@ -1,0 +1,236 @@
+"""Tables, verdicts and figures of the fits of ``peers.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+from tabular import markdown_table, read
+
+RESULTS = Path(__file__).parent / "results"
+FIGURES = Path(__file__).parents[1] / "doc" / "_static"
+OURS, AIM = "ours", "dpmm aim"
+METHODS = (
+    OURS,
+    "dpmm mst",
+    AIM,
+    "dpmm privbayes",
+    "smartnoise mst",
+    "smartnoise aim",
+    "smartnoise dpctgan",
+    "smartnoise patectgan",
+    "mostlyai",
+)
+SCORES = {
+    "auroc": "AUROC",
+    "macro_f1": "macro-F1",
+    "obeyed": "rows that obey",
+    "tvd_2way": "2-way TVD",
+}
+SECONDS = "seconds"
+LOWER_IS_BETTER = ("tvd_2way", SECONDS)
+TENTH = 0.1  # of AIM's processor seconds, at most
+RECORDS = "Records: ``benchmarks/results/peers.jsonl``, each with its command."
+
+Line = tuple[str, str, float]  # table, method, epsilon
+
+
+class Means:
+    """Means over seeds by table, method and epsilon, and what failed."""
+
+    def __init__(self, records: list[dict[str, Any]]) -> None:
+        found: dict[Line, dict[str, list[float]]] = {}
+        self.failed: dict[Line, str] = {}
+        for record in records:
+            line = record["table"], record["method"], record["epsilon"]
+            if "failed" in record:
+                self.failed[line] = record["failed"]
+            scores = dict(record["metrics"])
+            for name in ("process_cpu_seconds", "fit_seconds", "fit_cpu_seconds"):
+                scores[SECONDS] = record.get(name, scores.get(SECONDS, np.nan))
+            scores["mib"] = record.get("peak_rss_mib", np.nan)
+            for name, value in scores.items():
+                found.setdefault(line, {}).setdefault(name, []).append(value)
+        self.counts = {line: len(scores[SECONDS]) for line, scores in found.items()}
+        self.means = {
+            line: {name: float(np.mean(values)) for name, values in scores.items()}
+            for line, scores in found.items()
+        }
+        self.tables = sorted({table for table, _, _ in found})
+        self.epsilons = sorted({epsilon for _, _, epsilon in found})
+
+    def get(self, line: Line, score: str) -> float:
+        """Return a mean; NaN where there is none."""
+        return self.means.get(line, {}).get(score, np.nan)
+
+    def shown(self, table: str) -> list[str]:
+        """Return the scores that a table is judged by."""
+        lines = [scores for line, scores in self.means.items() if line[0] == table]
+        return [name for name in SCORES if any(name in scores for scores in lines)]
+
+
+# Verdicts -----------------------------------------------------------------------------
+
+
+def compared(means: Means) -> Iterator[tuple[bool, str]]:
+    """Say of every score of every peer whether ours is at least as good."""
+    for table, method, epsilon in means.means:
+        for score in means.shown(table):
+            ours = means.get((table, OURS, epsilon), score)
+            its = means.get((table, method, epsilon), score)
+            gap = (its - ours) * (-1 if score in LOWER_IS_BETTER else 1)
+            if method != OURS and not np.isnan(gap):
+                text = f"{table}, epsilon {epsilon:g}, {SCORES[score]}: {method}"
+                yield gap <= 0, f"{text} {its:.4f}, ours {ours:.4f}"
+
+
+def timed(means: Means) -> Iterator[tuple[bool, str]]:
+    """Compare our seconds with AIM's, ended ones included."""
+    for table, method, epsilon in means.means:
+        ours = means.get((table, OURS, epsilon), SECONDS)
+        if method == AIM and not np.isnan(ours):
+            its = means.get((table, method, epsilon), SECONDS)
+            failed = means.failed.get((table, method, epsilon), "")
+            if not failed.startswith("crash"):
+                text = f"{table}, epsilon {epsilon:g}: {ours:.0f} s, AIM {its:.0f} s"
+                yield ours <= TENTH * its, f"{text} {failed}".strip()
+
+
+# Tables -------------------------------------------------------------------------------
+
+
+def summarise(records: list[dict[str, Any]]) -> str:
+    """Return verdicts and a markdown table per data set."""
+    means = Means(records)
+    found = [*compared(means)]
+    text = ["# Peers over epsilon, delta 1e-5", ""]
+    text += ["Means over seeds; seconds are the processor's, of `fit` alone.", ""]
+    text += [f"Ours is ahead in {sum(ok for ok, _ in found)} of {len(found)}.", ""]
+    text += [f"- **{said}**" for ok, said in found if not ok]
+    text += [f"- {'' if ok else 'MISSED '}time: {said}" for ok, said in timed(means)]
+    for table in means.tables:
+        scores = means.shown(table)
+        head = ["epsilon", "method", "seeds", *map(SCORES.get, scores), "s", "MiB", ""]
+        lines = sorted(
+            (line for line in means.means if line[0] == table),
+            key=lambda line: (line[2], METHODS.index(line[1])),
+        )
+        rows = [_row(means, line, scores) for line in lines]
+        text += ["", f"## {table}", "", *markdown_table(head, rows)]
+    versions = {r["version"] for r in records if r.get("version")}
+    runs = {f"{r['revision']} ({r['machine']})" for r in records}
+    text += [f"Packages: {', '.join(sorted(versions))}", ""]
+    return "\n".join([*text, f"Revisions: {'; '.join(sorted(runs))}"]) + "\n"
+
+
+def _row(means: Means, line: Line, scores: list[str]) -> list[str]:
+    found = [means.get(line, score) for score in scores]
+    costs = [means.get(line, SECONDS), means.get(line, "mib")]
+    shown = ["" if np.isnan(x) else f"{x:.4f}" for x in found]
+    shown += ["" if np.isnan(x) else f"{x:,.0f}" for x in costs]
+    failed = means.failed.get(line, "").replace("|", "/")
+    return [f"{line[2]:g}", line[1], str(means.counts[line]), *shown, failed]
+
+
+def page(records: list[dict[str, Any]]) -> str:
+    """Return what the documentation includes: exceptions, and a table."""
+    means = Means(records)
+    found, times = [*compared(means)], [*timed(means)]
+    ahead = sum(ok for ok, _ in found)
+    text = [
+        f"The flow is ahead in {ahead:,} of {len(found):,} comparisons with a peer's "
+        "score that was measured"
+        + ("." if ahead == len(found) else ". The exceptions:"),
+        "",
+    ]
+    text += [f"- **{said}**" for ok, said in found if not ok] + [""]
+    if times:
+        kept = sum(ok for ok, _ in times)
+        text += [f"A tenth of AIM's time or less in {kept} of {len(times)} fits:", ""]
+        text += [f"- {said if ok else f'**{said}**'}" for ok, said in times] + [""]
+    for table in means.tables:
+        scores = " / ".join(SCORES[score] for score in means.shown(table))
+        text += [f".. list-table:: {table}: {scores}", "   :header-rows: 1", ""]
+        text += _cells(["epsilon", *(f"{e:g}" for e in means.epsilons)])
+        run = [
+            m for m in METHODS if any(line[:2] == (table, m) for line in means.means)
+        ]
+        for method in run:
+            lines = [(table, method, epsilon) for epsilon in means.epsilons]
+            text += _cells([method, *(_cell(means, line) for line in lines)])
+        others = [method for method in METHODS if method not in run]
+        text += ["", f"Not run: {', '.join(others)}." if others else "", ""]
+    return "\n".join([*text, RECORDS]) + "\n"
+
+
+def _cells(cells: list[str]) -> list[str]:
+    return [f"   {'* -' if i == 0 else '  -'} {cell}" for i, cell in enumerate(cells)]
+
+
+def _cell(means: Means, line: Line) -> str:
+    scores = [means.get(line, score) for score in means.shown(line[0])]
+    if line not in means.means:
+        return "not run"
+    if np.isnan(scores).all():
+        return means.failed[line].split(":")[0]
+    return " / ".join("?" if np.isnan(x) else f"{x:.3f}"[1:] for x in scores)
+
+
+# Figures ------------------------------------------------------------------------------
+
+
+def draw(records: list[dict[str, Any]]) -> None:
+    """Draw a figure per data set, and one of the parity tables."""
+    means = Means(records)
+    parities = [table for table in means.tables if table.startswith("parity")]
+    real = {
+        each["dataset"]: each["metrics"] | {"tvd_2way": each["metrics"]["floor_2way"]}
+        for each in read(RESULTS / "tabular.jsonl")
+        if each["mode"] == "real"
+    }
+    for table in means.tables:
+        if table not in parities:
+            panels = [(table, score) for score in (*means.shown(table), SECONDS)]
+            _figure(means, panels, real.get(table, {}), f"peers_{table}.png")
+    if parities:
+        panels = [(table, "obeyed") for table in parities]
+        panels += [(table, SECONDS) for table in parities]
+        _figure(means, panels, {"obeyed": 1.0}, "peers_parity.png")
+
+
+def _figure(
+    means: Means, panels: list[tuple[str, str]], real: dict[str, float], name: str
+) -> None:
+    """Draw scores over epsilon; dotted for the real rows or the sampling floor."""
+    figure, axes = plt.subplots(1, len(panels), figsize=(3 * len(panels), 2.8))
+    for axis, (table, score) in zip(axes, panels, strict=True):
+        for i, method in enumerate(METHODS):
+            if all(line[1] != method for line in means.means):
+                continue
+            lines = [(table, method, epsilon) for epsilon in means.epsilons]
+            values = np.array([means.get(line, score) for line in lines])
+            style = {"color": f"C{i}", "zorder": 3 if method == OURS else 2}
+            axis.plot(means.epsilons, values, "o-", ms=3, label=method, **style)
+            ended = np.array([line in means.failed for line in lines])
+            if score == SECONDS and ended.any():
+                epsilons = np.array(means.epsilons)[ended]
+                axis.plot(epsilons, values[ended], "x", ms=8, color=f"C{i}")
+        if score in real:
+            axis.axhline(real[score], color="k", ls=":", lw=1, label="real rows, floor")
+        axis.set(xscale="log", xlabel="epsilon", title=SCORES.get(score, "fit, s"))
+        if score == SECONDS:
+            axis.set_yscale("log")
+        elif len({each for each, _ in panels}) > 1:
+            axis.set_title(table)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, ncols=5, loc="upper center", bbox_to_anchor=(0.5, 0))
+    figure.tight_layout()
+    figure.savefig(FIGURES / name, dpi=75, bbox_inches="tight")
+    plt.close(figure)

@@ -1,0 +1,102 @@
+"""Fits in other interpreters: their costs and failures, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+
+import peer_tables
+import peers
+from tabular import public_schema
+
+ROWS = pd.DataFrame({
+    "level": pd.Categorical(["a", "b", None, "a"] * 40, ["a", "b", "never"]),
+    "count": np.arange(160) % 7,
+    "amount": np.linspace(-1, 1, 160),
+})  # fmt: skip
+
+
+def fit(method, rows=ROWS, **options):
+    schema = public_schema(rows)
+    return peers.fit_peer(
+        method, rows, sys.executable, schema=schema, epsilon=1.0, **options
+    )
+
+
+def test_a_fit_has_costs_and_rows_of_the_same_dtypes():
+    costs, drawn = fit("ours", draws=2)
+    assert 0 < costs["fit_cpu_seconds"] <= costs["process_cpu_seconds"]
+    assert costs["peak_rss_mib"] > 50
+    for each in drawn:
+        assert each.dtypes.equals(ROWS.dtypes)
+        assert each.shape == ROWS.shape
+    assert not drawn[0].equals(drawn[1])
+
+
+@pytest.mark.parametrize(
+    ("method", "limit", "said"),
+    [("dpmm mst", 60.0, "crash: ModuleNotFoundError"), ("ours", 0.2, "time-out")],
+)
+def test_crashes_and_time_outs_are_results(method, limit, said):
+    with pytest.raises(peers.FitError, match=said) as raised:
+        fit(method, time_limit=limit)
+    assert set(raised.value.facts) == {"failed", "peak_rss_mib", "process_cpu_seconds"}
+
+
+def test_the_grid_is_resumed(tmp_path, monkeypatch):
+    measured = []
+
+    def load(table, data_home):
+        return ROWS, lambda rows: measured.append(len(rows)) or {"auroc": 0.5}
+
+    monkeypatch.setattr(peers, "load", load)
+    out = tmp_path / "peers.jsonl"
+    words = ["--tables", "adult", "--methods", "ours", "dpmm mst", "--epsilons", "1"]
+    words += ["--python", f"dpmm={sys.executable}", "--out", str(out)]
+    for _ in range(2):
+        assert peers.main(words) == 0
+    ours, failed = map(json.loads, out.read_text().splitlines())
+    assert ours["metrics"] == {"auroc": 0.5}
+    assert failed["failed"].startswith("crash")
+    assert measured == [len(ROWS)]
+    assert "crash" in out.with_suffix(".md").read_text()
+
+
+def record(method, epsilon=1.0, seconds=1.0, **scores):
+    return {
+        "table": "adult", "method": method, "epsilon": epsilon, "seed": 0,
+        "metrics": scores, "fit_seconds": 9.0, "fit_cpu_seconds": seconds,
+        "revision": "r", "machine": "m", "version": method,
+    }  # fmt: skip
+
+
+def test_a_peer_ahead_stands_in_bold():
+    records = [
+        record("ours", auroc=0.8, tvd_2way=0.02),
+        record("dpmm aim", auroc=0.9, tvd_2way=0.03, seconds=5.0),
+        {**record("mostlyai", 3.0), "failed": "crash: x", "metrics": {}},
+    ]
+    means = peer_tables.Means(records)
+    assert [kept for kept, _ in peer_tables.compared(means)] == [False, True]
+    assert [kept for kept, _ in peer_tables.timed(means)] == [False]
+    text = peer_tables.page(records)
+    assert "- **adult, epsilon 1, AUROC: dpmm aim 0.9000, ours 0.8000**" in text
+    assert "- **adult, epsilon 1: 1 s, AIM 5 s**" in text
+    lines = text.splitlines()
+    assert lines[lines.index("   * - mostlyai") + 2] == "     - crash"
+    assert "Not run: dpmm mst, dpmm privbayes" in text
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_parity_rows_obey_and_others_do_not(order):
+    rows = peers.parity_rows(order)
+    assert peers.obeyed(rows, order) == 1
+    turned = rows.assign(label=rows["label"].cat.codes.map({0: "1", 1: "0"}))
+    assert peers.obeyed(turned, order) == 0
