@@ -1,0 +1,92 @@
+"""The tables and figures of the papers: what is listed, judged and written."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+
+import papers
+import reproduce
+
+BENCHMARKS = reproduce.HERE
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of results without any record."""
+    for module in (papers, reproduce):
+        monkeypatch.setattr(module, "OWN", tmp_path / "reproduce.jsonl")
+        monkeypatch.setattr(module, "RESULTS", tmp_path)
+    monkeypatch.setattr(papers, "ABLATION", tmp_path / "ablation.jsonl")
+    return tmp_path
+
+
+def test_every_table_and_figure_is_listed_and_found(capsys):
+    assert reproduce.main(["--list"]) == 0
+    listed = [line[:45].split() for line in capsys.readouterr().out.splitlines()]
+    assert len(listed) == len(reproduce.ITEMS)
+    for words, item in zip(listed, reproduce.ITEMS, strict=True):
+        assert reproduce.chosen(reproduce.parse(words)) == [item]
+    assert reproduce.main(["--paper", "mia", "--table", "7"]) == 2
+    for item in reproduce.ITEMS:
+        for step in (*item.reduced, *item.full):
+            assert callable(step) or (BENCHMARKS / step.split()[0]).exists()
+
+
+def test_scores_are_judged_against_what_is_published(folder):
+    def add(dataset, metrics, **facts):
+        plan = {"privacy": {"plan": {"n_steps": 3}}, "metrics": metrics}
+        config = {"mode": "private", "params": {"epsilon": 1.0, "delta": 1e-5}}
+        record = {"dataset": dataset, **config, **plan, **facts}
+        with (folder / "tabular.jsonl").open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    figures = {"macro_f1": 0.2, "auroc": 0.8, "average_precision": 0.4}
+    add("covertype", figures | {"kendall_rmse": 0.07, "kendall_mae": 0.05})
+    add("covertype", figures | {"kendall_rmse": 0.09, "kendall_mae": 0.05}, seed=1)
+    add("covertype", figures | {"kendall_rmse": 0.01}, mode="nonprivate")
+    add("covertype", figures | {"kendall_rmse": 0.071}, estimator="published")
+    tau = papers.verdict("covertype", papers.KENDALL)
+    assert tau == "default ahead in 0 of 1; published setup, run here, ahead in 1 of 1"
+    assert papers.verdict("covertype", papers.SCORES).startswith(
+        "default ahead in 0 of 1"
+    )
+    assert papers.verdict("intrusion", papers.SCORES).startswith("not judged")
+    lines = list(papers.tables_of(papers.SCORES)())
+    assert lines[2][2].startswith("default .200, .800, .400 (2 fits, 3 steps)")
+    assert lines[0][2] == "default not run; published setup not run"
+
+
+def test_a_toy_figure_is_made_from_data_to_picture(folder, capsys):
+    words = ["--paper", "hflow", "--figure", "2", "--rows", "60", "--steps", "1"]
+    assert reproduce.main(words) == 0
+    assert (folder / "reproduce_toys.png").stat().st_size > 10_000
+    assert len((folder / "reproduce.jsonl").read_text().splitlines()) == 9
+    out = capsys.readouterr().out
+    assert "two spirals, 60 points" in out
+    assert "published setup, no privacy" in out
+
+
+def test_noise_of_aggregations_and_epsilons_follow_the_formulas():
+    assert all("holds" in verdict for *_, verdict in papers.noise_lines())
+    told = list(papers.epsilon_lines())
+    assert [line[3].startswith("reproduced") for line in told] == [True] * 3 + [
+        False
+    ] * 2
+
+
+def test_the_pages_tables_have_every_item():
+    for paper in reproduce.PAPERS:
+        path = BENCHMARKS / "results" / f"reproduce_{paper}.csv"
+        with path.open(encoding="utf-8") as file:
+            head, *rows = csv.reader(file)
+        assert head == reproduce.HEAD
+        expected = [f"``{i.command}``" for i in reproduce.ITEMS if i.paper == paper]
+        assert [row[-1] for row in rows if row[-1]] == expected
+        assert all(all(row[:4]) for row in rows)
