@@ -14,6 +14,7 @@ from dpgenerative import (
     Schema,
     synthesizers,
 )
+from dpgenerative.fitting import workload
 from dpgenerative.fitting.recipe import Scale
 from dpgenerative.fitting.workload import MOST_CANDIDATES, Measurement
 from dpgenerative.metrics import measuring
@@ -21,6 +22,7 @@ from dpgenerative.metrics.reporting import report
 from dpgenerative.models import flow, hflow
 from dpgenerative.models.cells import CellFacts, Cells
 from dpgenerative.models.hflow import HFlow
+from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import make_plan
 from dpgenerative.synthesizers.flow import MOST_FUNCTIONS
 
@@ -110,14 +112,35 @@ def test_the_number_of_weights_is_bounded(epsilon):
     assert few["most_levels"] is None
 
 
-def test_pairs_of_the_label_and_of_neighbours_are_compared():
+def measurement(n_columns, mechanisms=None):
     plan = make_plan(
         epsilon=1.0, delta=1e-5, n_rows=10**6, sampling_rate=0.01, n_steps=5,
         marginal_budget=0.2, has_open_keys=False, estimates_norm=False,
         table_budget=0.1,
     )  # fmt: skip
-    measurement = Measurement([facts()] * 100, np.zeros((1, 100), int), plan, None)
-    pairs = [each.columns for each in measurement._candidates([])]
+    codes = np.zeros((1, n_columns), int)
+    return Measurement([facts()] * n_columns, codes, plan, mechanisms)
+
+
+def test_tables_that_matter_are_not_drowned_by_others(monkeypatch):
+    pairs = {(0, 1): 5000.0}  # rows that lie elsewhere; of all other pairs, 1,000
+
+    def scores(codes, tables, expected, plan, mechanisms):
+        return np.array([pairs.get(t.columns, 1000.0) for t in tables])
+
+    monkeypatch.setattr(workload, "release_scores", scores)
+    some = measurement(9, Mechanisms(*[np.random.default_rng(0)] * 2))
+    tables, pool = some._candidates([(0, 1)])[:36], np.zeros((1, 9), int)
+    free = some._selected(tables, pool, [])
+    bound = some._selected(tables, pool, [(0, 1), (0, 2)])
+    assert free[0] == (0, 1)
+    assert bound[:2] == [(0, 1), (0, 2)]
+    assert 2 <= len(bound) < len(free)
+
+
+def test_pairs_of_the_label_and_of_neighbours_are_compared():
+    pairs = [each.columns for each in measurement(100)._candidates([(0, 1, 2)])]
+    assert pairs.pop() == (0, 1, 2)
     assert len(pairs) == len(set(pairs)) == MOST_CANDIDATES
     assert {(0, j) for j in range(1, 100)} < set(pairs)
     assert {(i, j) for i in range(100) for j in range(i + 1, min(i + 18, 100))} < {

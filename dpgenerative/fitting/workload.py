@@ -37,6 +37,8 @@ columns are left out; pairs are compared in any case."""
 LEAST_DEVIATION = 4.0
 """Standard deviations of its noise that a score must exceed."""
 MOST_TABLES = 20
+WEIGHT_OF_WANTED = 5
+"""What a table that was asked for counts beside one that was not."""
 SIZES = (2, 3, 4, 5, 10, 20, 40)
 """Groups per column in which tables are counted."""
 CELLS_PER_ROW = 0.4
@@ -91,15 +93,14 @@ class Measurement:
         wanted : sequence of tuple of int
             Tables to count in any case, as ascending columns.
         """
-        chosen = list(dict.fromkeys(wanted))
-        scored = self._candidates(wanted)
-        if len(scored) == 1 and not wanted:  # nothing to choose
-            chosen, scored = [scored[0].columns], []
-        if scored:
+        tables = self._candidates(wanted)
+        chosen = [table.columns for table in tables]
+        is_choice = len(chosen) > max(1, len(set(wanted)))
+        if is_choice:
             pool = model.sample(POOL, generator)[0].cpu().numpy()
-            chosen += self._selected(scored, pool, len(chosen))
+            chosen = self._selected(tables, pool, wanted)
         if chosen:
-            model.correct(RAKED, generator, self._counted(chosen, bool(scored)))
+            model.correct(RAKED, generator, self._counted(chosen, is_choice))
 
     def _candidates(self, wanted: Sequence[Columns]) -> list[Table]:
         """Return tables to compare, by public and released numbers.
@@ -107,12 +108,12 @@ class Measurement:
         All pairs (of more than 63 columns, those with the first column, often the one
         to predict, then those of columns near each other); then tables of three and
         more columns, those with the first column before the others, as long as noise
-        allows.
+        allows; and all that are wanted.
         """
         d = len(self.facts)
         found: list[Columns] = []
         for columns in _families(d):
-            known = {*wanted, *found}
+            known = set(found)
             new = [c for c in columns if c not in known]
             total = len(found) + len(new)
             noise = score_noise(self.plan, [*found, *new]).max(initial=0)
@@ -122,6 +123,7 @@ class Measurement:
             if len(new) > MOST_CANDIDATES:
                 new.sort(key=lambda c: (c[0] > 0, c[1] - c[0]))
             found += new[:MOST_CANDIDATES]
+        found += [c for c in dict.fromkeys(wanted) if c not in found]
         return [self._table(c, [SCORED_GROUPS[len(c)]] * len(c)) for c in found]
 
     def _table(self, columns: Columns, sizes: Sequence[int]) -> Table:
@@ -130,12 +132,12 @@ class Measurement:
         return Table(columns, tuple(groups))
 
     def _selected(
-        self, tables: Sequence[Table], pool: np.ndarray, n_wanted: int
+        self, tables: Sequence[Table], pool: np.ndarray, wanted: Sequence[Columns]
     ) -> list[Columns]:
         """Release the scores; return the columns of the tables worth counting.
 
-        Of what a table shows its parts may show some already. As many are counted as
-        bring the model closest in all, those first that show most.
+        Of what a table shows its parts may show some already. Beside those wanted, as
+        many are counted as bring the model closest in all, those first that show most.
         """
         n = self.plan.n_rows
         shares = [counts / len(pool) for counts in all_counts(tables, pool)]
@@ -148,13 +150,18 @@ class Measurement:
         columns = [table.columns for table in tables]
         news = _news(columns, scores - chance)
         least = LEAST_DEVIATION * score_noise(self.plan, columns)
-        order = [i for i in np.argsort(-news, kind="stable") if news[i] > least[i]]
+        order = [i for i, each in enumerate(columns) if each in wanted]
+        best = n_wanted = len(order)
+        order += [
+            i
+            for i in np.argsort(-news, kind="stable")
+            if news[i] > least[i] and columns[i] not in wanted
+        ]
         costs = [MEAN_DEVIATION * by_counts * math.prod(t.shape) for t in tables]
-        best = 0
         gain = 0.0
-        for k in range(1, min(MOST_TABLES, len(order)) + 1):
-            noise = math.sqrt(k + n_wanted)
-            total = sum(_gain(news[i], noise * costs[i]) for i in order[:k])
+        for k in range(n_wanted, min(n_wanted + MOST_TABLES, len(order)) + 1):
+            gains = [_gain(news[i], math.sqrt(k) * costs[i]) for i in order[:k]]
+            total = sum(gains) + (WEIGHT_OF_WANTED - 1) * sum(gains[:n_wanted])
             best, gain = (k, total) if total > gain else (best, gain)
         return self.mechanisms.ranks.same([columns[i] for i in order[:best]])
 
@@ -209,7 +216,7 @@ def _gain(news: float, noise: float) -> float:
 
     Gaps and noise of one size each are met by the share of both that is gap.
     """
-    return news * (1 - noise / math.hypot(noise, news))
+    return max(news, 0.0) * (1 - noise / math.hypot(noise, news))
 
 
 def _news(columns: Sequence[Columns], scores: np.ndarray) -> np.ndarray:
