@@ -35,6 +35,8 @@ SCORES = {
     "tvd_2way": "2-way TVD",
 }
 SECONDS = "seconds"
+# The first that a record has is the fit's seconds: a failed one has its process's.
+COSTS = ("fit_cpu_seconds", "fit_seconds", "process_cpu_seconds", "peak_rss_mib")
 LOWER_IS_BETTER = ("tvd_2way", SECONDS)
 TENTH = 0.1  # of AIM's processor seconds, at most
 RECORDS = "Records: ``benchmarks/results/peers.jsonl``, each with its command."
@@ -48,21 +50,22 @@ class Means:
     def __init__(self, records: list[dict[str, Any]]) -> None:
         found: dict[Line, dict[str, list[float]]] = {}
         self.failed: dict[Line, str] = {}
+        self.counts: dict[Line, int] = {}
         for record in records:
             line = record["table"], record["method"], record["epsilon"]
+            self.counts[line] = self.counts.get(line, 0) + 1
             if "failed" in record:
                 self.failed[line] = record["failed"]
-            scores = dict(record["metrics"])
-            for name in ("process_cpu_seconds", "fit_seconds", "fit_cpu_seconds"):
-                scores[SECONDS] = record.get(name, scores.get(SECONDS, np.nan))
-            scores["mib"] = record.get("peak_rss_mib", np.nan)
-            for name, value in scores.items():
+            costs = {name: record[name] for name in COSTS if name in record}
+            for name, value in {**record["metrics"], **costs}.items():
                 found.setdefault(line, {}).setdefault(name, []).append(value)
-        self.counts = {line: len(scores[SECONDS]) for line, scores in found.items()}
         self.means = {
             line: {name: float(np.mean(values)) for name, values in scores.items()}
             for line, scores in found.items()
         }
+        for scores in self.means.values():
+            known = [scores[name] for name in COSTS[:-1] if name in scores]
+            scores[SECONDS] = next(iter(known), np.nan)
         self.tables = sorted({table for table, _, _ in found})
         self.epsilons = sorted({epsilon for _, _, epsilon in found})
 
@@ -132,7 +135,7 @@ def summarise(records: list[dict[str, Any]]) -> str:
 
 def _row(means: Means, line: Line, scores: list[str]) -> list[str]:
     found = [means.get(line, score) for score in scores]
-    costs = [means.get(line, SECONDS), means.get(line, "mib")]
+    costs = [means.get(line, SECONDS), means.get(line, COSTS[-1])]
     shown = ["" if np.isnan(x) else f"{x:.4f}" for x in found]
     shown += ["" if np.isnan(x) else f"{x:,.0f}" for x in costs]
     failed = means.failed.get(line, "").replace("|", "/")
