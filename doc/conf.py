@@ -49,6 +49,7 @@ EXAMPLES = [
     "grid_search.py",
     "cluster.py",
     "images.py",
+    "hospital.py",
 ]
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
@@ -57,7 +58,7 @@ sphinx_gallery_conf = {
     "within_subsection_order": EXAMPLES.index,
     "backreferences_dir": "gallery/uses",
     "doc_module": ("dpgenerative",),
-    "capture_repr": (),
+    "capture_repr": ("_repr_html_",),  # the report's page
     "image_scrapers": ("matplotlib", "figures"),
     "download_all_examples": False,
     "show_signature": False,
