@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 from generalization import CASES
 from loaders import fetch_adult, fetch_covertype
-from tabular import machine, public_schema
+from tabular import machine, public_schema, revision
 
 from dpgenerative import DPHFlowSynthesizer, Sparsified
 from dpgenerative.metrics import kendall_tau_distance, marginal_distance
@@ -157,6 +157,7 @@ def main(arguments: list[str] | None = None) -> int:
                 record = {
                     "table": table, "part": part, "setting": setting,
                     **run(train, test, setting, options.seed), "machine": machine(),
+                    "revision": revision(),
                     "date": datetime.now(UTC).isoformat(timespec="seconds"),
                 }  # fmt: skip
                 records.append(record)

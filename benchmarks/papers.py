@@ -35,7 +35,7 @@ from dpgenerative.study.framework import _with_phi
 RESULTS = Path(__file__).parent / "results"
 OWN = RESULTS / "reproduce.jsonl"
 ABLATION = RESULTS / "reproduce_ablation.jsonl"
-NOT_KNOWN = "published figure not in our material"
+NOT_KNOWN = "not in our material"
 KENDALL = {"kendall_rmse": "RMSE", "kendall_mae": "MAE"}
 SCORES = {"macro_f1": "macro-F1", "auroc": "AUROC", "average_precision": "AP"}
 PUBLISHED = {

@@ -60,8 +60,7 @@ from papers import (
     tables_of,
     toy_lines,
 )
-from peers import revision
-from tabular import machine, markdown_table, public_schema
+from tabular import machine, markdown_table, public_schema, revision
 
 from dpgenerative import Column, DPHFlowSynthesizer, Schema
 from dpgenerative.metrics import marginal_distance, sampling_floor

@@ -234,6 +234,7 @@ def work(config: dict[str, Any], options: argparse.Namespace) -> None:
         "total_seconds": time.perf_counter() - start,
         "machine": machine(),
         "version": version("dpgenerative"),
+        "revision": revision(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command(config),
     }
