@@ -8,9 +8,10 @@
 ``hflow`` is Lee, Kim, Jeong and Ro (AAAI 2022), ``privae`` Takahashi, Takagi, Ono and
 Komatsu (arXiv:2006.11204), ``mia`` Bernau, Robl and Kerschbaum (arXiv:2204.07877). A
 table or figure is made by the other scripts of this folder, whose records it reads;
-what is recorded already is not run again. The settings are reduced, to less than half
-an hour on two cores; ``--full`` has more seeds, tables and steps. Verdicts are computed
-from the records. ``--summary`` writes ``results/reproduce.md``, and the same as one
+they do not repeat what is recorded (but for toy densities, marginals and pinwheel,
+which take minutes). The settings are reduced, to less than half an hour on two cores;
+``--full`` has more seeds, tables and steps. Verdicts are computed from the records.
+``--summary`` writes ``results/reproduce.md``, and the same as one
 file of CSV per paper, which the documentation includes.
 
 Of the papers, only figures that are known here are compared. Where none is, the row
@@ -47,6 +48,7 @@ from papers import (
     RESULTS,
     SCORES,
     Line,
+    beyond,
     clipping_lines,
     dequantization_lines,
     epsilon_lines,
@@ -194,7 +196,7 @@ CLIPS = tuple(
     FITS + f"0 --datasets adult --set clipping={name}"
     for name in ("per-layer", "per-unit", "sparsified")
 )
-STUDY = ("membership.py --data DIR --seeds 1",), ("membership.py --data DIR",)
+STUDY = ("membership.py --data DIR --jobs 2",)
 ITEMS = [
     Item(
         "hflow", "Figure 1", "architecture",
@@ -223,9 +225,9 @@ ITEMS = [
     ),
     Item(
         "privae", "Figure 2", "clusters (section 5.2)", pinwheel_lines,
-        ("pinwheel.py --seeds 3",), ("pinwheel.py",),
+        ("pinwheel.py",),
     ),
-    Item("mia", "Figure 1", "the framework", framework_lines, *STUDY),
+    Item("mia", "Figure 1", "the framework", framework_lines, STUDY),
     Item(
         "mia", "Table 1", "content not in our material",
         nothing(NOT_KNOWN, "none", "not reproduced: what it holds is not known here"),
@@ -233,14 +235,14 @@ ITEMS = [
     Item("mia", "Table 2", "epsilons", epsilon_lines),
     Item(
         "mia", "Figures further", "accuracy, average precision and phi over epsilon",
-        finding_lines, *STUDY,
+        finding_lines, STUDY,
     ),
 ]  # fmt: skip
 
 
 def make(item: Item, options: argparse.Namespace) -> int:
     """Run what makes an item; return how many scripts failed."""
-    names = {"DIR": options.data or "", "OWN": str(OWN), "ABLATION": str(ABLATION)}
+    names = {"DIR": str(options.data), "OWN": str(OWN), "ABLATION": str(ABLATION)}
     failed = 0
     for step in item.full if options.full and item.full else item.reduced:
         if callable(step):
@@ -255,6 +257,7 @@ def make(item: Item, options: argparse.Namespace) -> int:
 
 
 HEAD = ["table or figure", "published", "ours", "verdict", "command"]
+OTHER = ["benchmark", "asked", *HEAD[2:]]
 
 
 def rows(items: Iterable[Item]) -> list[list[str]]:
@@ -278,12 +281,15 @@ def write(results: Path) -> None:
         "A row is made by `python benchmarks/reproduce.py --data DIR` and its command.",
         "",
     ]
-    for paper, title in PAPERS.items():
-        found = rows(item for item in ITEMS if item.paper == paper)
-        text += [f"## {title}", "", *markdown_table(HEAD, found)]
+    tables = {k: rows(i for i in ITEMS if i.paper == k) for k in PAPERS}
+    tables["beyond"] = list(map(list, beyond()))
+    for paper, found in tables.items():
+        title = PAPERS.get(paper, "Beyond the papers")
+        head = HEAD if paper in PAPERS else OTHER
+        text += [f"## {title}", "", *markdown_table(head, found)]
         path = results / f"reproduce_{paper}.csv"
         with path.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([HEAD, *found])
+            csv.writer(file, lineterminator="\n").writerows([head, *found])
     (results / "reproduce.md").write_text("\n".join(text), encoding="utf-8")
 
 
@@ -336,6 +342,9 @@ def main(arguments: list[str] | None = None) -> int:
     items = chosen(options)
     if not items:
         print("There is no such table or figure; see --list.", file=sys.stderr)
+        return 2
+    if options.data is None and any("DIR" in str(item.reduced) for item in items):
+        print("Give --data DIR, the folder of the data files.", file=sys.stderr)
         return 2
     failed = sum(make(item, options) for item in items)
     print("\n".join(markdown_table(HEAD, rows(items))))
