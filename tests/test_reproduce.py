@@ -55,7 +55,7 @@ def test_scores_are_judged_against_what_is_published(folder):
     add("covertype", figures | {"kendall_rmse": 0.01}, mode="nonprivate")
     add("covertype", figures | {"kendall_rmse": 0.071}, estimator="published")
     tau = papers.verdict("covertype", papers.KENDALL)
-    assert tau == "default ahead in 0 of 1; published setup .001 or less away"
+    assert tau == "default ahead in 0 of 1; published setup within .001"
     assert papers.verdict("covertype", papers.SCORES).startswith(
         "default ahead in 0 of 1"
     )
