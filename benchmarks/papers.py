@@ -197,8 +197,12 @@ def clipping_lines() -> Iterable[Line]:
     }
     ours = "; ".join(f"{k} {described(v, SCORES)}" for k, v in found.items())
     known = {k: v["auroc"] for k, v in found.items() if v}
-    best = max(known, key=known.__getitem__)
-    yield "adult: macro-F1, AUROC, AP", NOT_KNOWN, ours, f"best AUROC: {best}"
+    says = "not run"
+    if len(known) > 1:
+        best, second = sorted(known, key=known.__getitem__)[:-3:-1]
+        gap = figure(known[best] - known[second])
+        says = f"best AUROC: {best}, {gap} ahead of {second}"
+    yield "adult: macro-F1, AUROC, AP", NOT_KNOWN, ours, says
 
 
 def dequantization_lines() -> Iterable[Line]:
@@ -212,7 +216,7 @@ def dequantization_lines() -> Iterable[Line]:
             f"{value:+.2f} at {epsilon:g}" for epsilon, value in gain.items()
         )
         holds = f"variational is ahead at {(gain > 0).sum()} of {len(gain)} epsilons"
-        told = NOT_KNOWN + "; gain in log-likelihood of variational over uniform"
+        told = NOT_KNOWN + "; log-likelihood, variational less uniform"
         yield f"{table}, two blocks", told, ours, holds
 
 

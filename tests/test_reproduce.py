@@ -65,6 +65,43 @@ def test_scores_are_judged_against_what_is_published(folder):
     assert lines[0][2] == "default not run; published setup not run"
 
 
+def test_parts_of_the_ablation_are_judged(folder):
+    name = "architecture__dequantization"
+    records = [
+        {"part": "default", "setting": {}, "log_likelihood": -5.0},
+        {
+            "part": "clipping",
+            "setting": {"clipping": "per-layer"},
+            "log_likelihood": -4.5,
+        },
+        {
+            "part": "clipping",
+            "setting": {"clipping": "per-unit"},
+            "log_likelihood": -5.25,
+        },
+    ] + [
+        {
+            "part": "dequantization",
+            "setting": {"epsilon": epsilon, name: kind},
+            "log_likelihood": gain * (kind == "variational"),
+        }
+        for epsilon, gain in ((0.3, -1.0), (3.0, 0.5))
+        for kind in ("uniform", "variational")
+    ]
+    lines = [json.dumps({"table": "numeric", **record}) for record in records]
+    (folder / "ablation.jsonl").write_text("\n".join(lines))
+    clipping, classifiers = papers.clipping_lines()
+    assert clipping[2] == "flat -5.00, per-layer -4.50, per-unit -5.25"
+    assert clipping[3].startswith("best: per-layer")
+    assert clipping[3].endswith("-0.25 beside flat")
+    assert classifiers[2].startswith("flat not run")
+    (found,) = papers.dequantization_lines()
+    assert found[2:] == (
+        "-1.00 at 0.3, +0.50 at 3",
+        "variational is ahead at 1 of 2 epsilons",
+    )
+
+
 def test_a_toy_figure_is_made_from_data_to_picture(folder, capsys):
     words = ["--paper", "hflow", "--figure", "2", "--rows", "60", "--steps", "1"]
     assert reproduce.main(words) == 0
