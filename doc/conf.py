@@ -50,6 +50,7 @@ EXAMPLES = [
     "cluster.py",
     "images.py",
     "hospital.py",
+    "labour.py",
 ]
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",

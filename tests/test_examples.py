@@ -140,6 +140,14 @@ def test_hospital(tmp_path):
     assert poor[1] > average[1] + 5
 
 
+def test_labour(tmp_path):
+    printed = story("labour", tmp_path)
+    private, synthetic = map(float, re.findall(r"works (\S+) hours a week", printed))
+    # Measured 5.5; hours have a standard deviation of 18.7.
+    assert private == pytest.approx(5.3, abs=0.1)
+    assert synthetic == pytest.approx(private, abs=2)
+
+
 @pytest.mark.slow
 def test_cluster(tmp_path):
     pytest.importorskip("statsmodels")
