@@ -51,6 +51,7 @@ EXAMPLES = [
     "images.py",
     "hospital.py",
     "labour.py",
+    "houses.py",
     "air.py",
 ]
 sphinx_gallery_conf = {

@@ -148,6 +148,15 @@ def test_labour(tmp_path):
     assert synthetic == pytest.approx(private, abs=2)
 
 
+def test_houses(tmp_path):
+    printed = story("houses", tmp_path)
+    line = re.search(r"ten years older +(\S+) +(\S+)", printed)
+    private, synthetic = map(float, line.groups())
+    # Measured -3.5 to -4.9: prices fall with age.
+    assert private == pytest.approx(-4.7, abs=0.1)
+    assert -8 < synthetic < -1
+
+
 def test_air(tmp_path):
     printed = story("air", tmp_path)
     private, synthetic = map(float, re.findall(r"row before ([\d.-]+)", printed))
