@@ -198,7 +198,9 @@ class Cells(nn.Module):
 
     def features(self, codes: Tensor) -> Tensor:
         """Return the features of every row, (n, sum m_j)."""
-        parts = [self.inputs(j)[codes[:, j]] for j in range(self.n_columns)]
+        parts = [
+            self.inputs(j).index_select(0, codes[:, j]) for j in range(self.n_columns)
+        ]
         return torch.cat(parts, dim=1)
 
     def free_offsets(self, coefficients: Tensor, j: int) -> Tensor:

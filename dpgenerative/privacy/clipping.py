@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softshrink
 
-_MARGIN = 1e-5
+_MARGIN = 8e-4
+"""What sums of clipped gradients may lose to rounding (`gradients`)."""
 _LEAST = torch.finfo(torch.float32).tiny
 STRATEGIES = ("flat", "per-layer", "per-unit", "sparsified")
 
@@ -51,6 +52,16 @@ def layer_bounds(bound: float, n_coordinates: Sequence[int]) -> list[float]:
     """Return C_l = C sqrt(n_l / n) for every layer."""
     total = sum(n_coordinates)
     return [bound * math.sqrt(n / total) for n in n_coordinates]
+
+
+def lengths(x: Tensor, width: int = 256) -> Tensor:
+    """Return norms of rows as float64, off by ``width 2^-25`` of themselves at most."""
+    n, whole = len(x), x.shape[1] // width
+    head, tail = x[:, : whole * width], x[:, whole * width :]
+    parts = head.reshape(n, whole, width), tail.unsqueeze(1)
+    sizes = torch.cat([torch.linalg.vector_norm(part, dim=2) for part in parts], 1)
+    norms: Tensor = torch.linalg.vector_norm(sizes.double(), dim=1)
+    return norms
 
 
 def factors(norms: Tensor, bound: float | Tensor, margins: Tensor) -> Tensor:
@@ -106,6 +117,7 @@ def sparsify(
     generator: torch.Generator,
     is_ranked: bool = False,
     size: int | None = None,
+    tau: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Thin every record's gradient at random without changing its mean.
 
@@ -129,6 +141,8 @@ def sparsify(
     size : int, optional
         Number of entries p, with those that are always zero and left out of `grads`;
         None counts the entries there are.
+    tau : Tensor of shape (n, 1), optional
+        The thresholds, by which `grads` has been divided then.
 
     Returns
     -------
@@ -139,14 +153,16 @@ def sparsify(
     n, m = grads.shape
     if sparsity == 0:
         return grads, grads.new_ones(n, 1)
-    most = (1 - sparsity) * (size or m)
-    norm = grads.abs().sum(1, keepdim=True)
-    tau = norm / most
-    if is_ranked:
-        k = max(1, round(most))
-        ranked = grads.abs().kthvalue(m - k + 1, 1, True)[0] if k <= m else 0 * norm
-        tau = torch.maximum(ranked, norm * 2.0**-60)  # some k-th sizes are zero
-    y = grads.div_(tau.clamp(min=_LEAST))
+    y = grads
+    if tau is None:
+        most = (1 - sparsity) * (size or m)
+        norm = grads.abs().sum(1, keepdim=True)
+        tau = norm / most
+        if is_ranked:
+            k = max(1, round(most))
+            ranked = grads.abs().kthvalue(m - k + 1, 1, True)[0] if k <= m else 0 * norm
+            tau = torch.maximum(ranked, norm * 2.0**-60)  # some k-th sizes are zero
+        y = grads.div_(tau.clamp(min=_LEAST))
     # What stays of entries beyond tau; of all others c, ``floor(c + u)`` is 1, 0 or -1
     # as they would have it. A uniform u takes 16 bits of its own, and the rest of its
     # record: random bits are what this takes longest for.

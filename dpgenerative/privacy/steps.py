@@ -19,11 +19,12 @@ term: a record that is added can reverse the m - 1 others, so that the sum moves
 to (2 m - 1) C; with a public cap M on m, beyond which the sum is 0, by (2 M - 1) C.
 ``batch`` clips the batch's mean gradient as a whole, which can be reversed: 2 C.
 
-Rounding: sums over rows and noise are taken in float64. Whoever chooses all rows can
+Rounding: noise is added in float64. Whoever chooses all rows can
 make one more row change how the others are rounded, by less than clipping leaves unused
 of C (`gradients`): one row moves the computed sum by at most C too. This assumes that a
 layer computes the same numbers of a row, at one place of an array of one shape,
-whatever the other rows are; `sampling` keeps rows at their places.
+whatever the other rows are, and the same sum of the same rows; `sampling` keeps rows at
+their places.
 """
 
 import math
@@ -36,6 +37,7 @@ from torch import Tensor, nn
 
 from dpgenerative.privacy import clipping
 from dpgenerative.privacy.gradients import (
+    BLOCK,
     Call,
     LayerGradients,
     free_coordinates,
@@ -57,7 +59,7 @@ Gradients = dict[nn.Parameter, Tensor]
 AGGREGATIONS = ("term-wise", "micro", "batch")
 LARGEST_CHUNK = 4096
 """Rows whose losses are computed at a time."""
-CHUNK_BYTES = {"cpu": 2**24, "cuda": 2**28}
+CHUNK_BYTES = {"cpu": 2**25, "cuda": 2**28}
 """Memory that materialised per-example gradients of one chunk may take: on a CPU, what
 its caches hold."""
 
@@ -91,7 +93,7 @@ class Clipper:
         present: Tensor,
         generator: torch.Generator,
     ) -> Gradients:
-        """Return the sum of the present rows' clipped gradients, in float64.
+        """Return the sum of the present rows' clipped gradients, as float64.
 
         The sensitivity of all sums together is `bound`.
         """
@@ -122,21 +124,30 @@ class Clipper:
 
         A few of them exist at a time: as many as the processor's own cache holds.
         """
-        total = layer.flat(slice(0)).sum(0, dtype=torch.float64)
         n_entries = sum(p.numel() for p in layer.parameters)
-        for chunk in _chunks(rows, 64 * len(total)):
+        taus = None
+        if not self.is_ranked and self.sparsity:
+            taus = layer.scaled_to((1 - self.sparsity) * n_entries)
+        total = layer.flat(slice(0)).sum(0, dtype=torch.float64)
+        on_cpu = rows.device.type == "cpu"
+        for chunk in _chunks(rows, 64 * len(total), BLOCK if on_cpu else LARGEST_CHUNK):
             thinned, tau = clipping.sparsify(
-                layer.flat(chunk), self.sparsity, generator, self.is_ranked, n_entries
+                layer.flat(chunk),
+                self.sparsity,
+                generator,
+                self.is_ranked,
+                n_entries,
+                None if taus is None else taus[chunk],
             )
-            thinned, tau = thinned.double(), tau[:, 0].double()
-            norms = torch.linalg.vector_norm(thinned, dim=1) * tau
-            scale = clipping.factors(norms, bound, norms * 1e-6) * rows[chunk]
+            thinned, tau = thinned if on_cpu else thinned.double(), tau[:, 0].double()
+            norms = clipping.lengths(thinned) * tau
+            scale = clipping.factors(norms, bound, norms * 1e-5) * rows[chunk]
             # As in `_without_unusable`; 0 x inf is not 0.
             finite = norms.isfinite()
-            if rows.device.type != "cpu" or not bool(finite.all()):
+            if not on_cpu or not bool(finite.all()):
                 thinned = torch.where(finite.unsqueeze(1), thinned, 0.0)
                 tau = torch.where(finite, tau, 0.0)
-            total += (scale * tau) @ thinned
+            total += (scale * tau).to(thinned.dtype) @ thinned
         return layer.of_flat(total)
 
     def _factors(
@@ -205,9 +216,9 @@ def _layer_unit_factors(
     return list(torch.split(clipping.unit_factors(l1, ratio, bound, rows), widths, 1))
 
 
-def _chunks(rows: Tensor, n_bytes: int) -> Iterator[slice]:
+def _chunks(rows: Tensor, n_bytes: int, most: int = LARGEST_CHUNK) -> Iterator[slice]:
     """Yield the rows whose gradients exist at a time, each of `n_bytes` on the way."""
-    size = max(1, CHUNK_BYTES.get(rows.device.type, 2**28) // n_bytes)
+    size = min(most, max(1, CHUNK_BYTES.get(rows.device.type, 2**28) // n_bytes))
     return (slice(start, start + size) for start in range(0, len(rows), size))
 
 

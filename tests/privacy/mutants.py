@@ -229,12 +229,12 @@ def longest_series_of_the_data(patch):
     patch.setattr(DPArrayVAESynthesizer, "_pixels", longest)
 
 
-def half_precision_norms(patch):
+def bfloat16_norms(patch):
     whole = LinearGradients.squared_norms
 
     def rounded(self):
         squares, margins = whole(self)
-        return squares.sqrt().half().double().square(), torch.zeros_like(margins)
+        return squares.sqrt().bfloat16().double().square(), torch.zeros_like(margins)
 
     patch.setattr(LinearGradients, "squared_norms", rounded)
 
@@ -1115,9 +1115,9 @@ MUTANTS = (
         partial(ONE_RECORD, "flat", "nan", 1),
     ),
     Mutant(
-        "norms in half precision",
-        half_precision_norms,
-        partial(ONE_RECORD, "flat", "usual", 1),
+        "norms in bfloat16",
+        bfloat16_norms,
+        partial(ONE_RECORD, "flat", "usual", 2),
     ),
     Mutant(
         "norm of every step of a series, not of their sum",
@@ -1140,7 +1140,7 @@ MUTANTS = (
     Mutant(
         "sums of rows in single precision",
         sums_in_single_precision,
-        partial(test_rounding.test_rows_that_push_the_same_way, "flat"),
+        test_sensitivity.test_a_row_moves_a_chunk_of_any_size_by_its_own_gradient,
     ),
     Mutant(
         "sums of parts that cancel in single precision",

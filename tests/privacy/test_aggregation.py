@@ -181,7 +181,7 @@ def test_the_term_wise_bound_is_reached():
     # The record's own gradient and the turn of its partition point the same way.
     gradient, moved, units = swing("term-wise", own=1e3)
     a, c = BOUND / BATCH, 2 * GROUP_BOUND / PARTITIONS
-    assert moved == pytest.approx(a + c, rel=1e-4)
+    assert moved == pytest.approx(a + c, rel=1e-3)
     assert gradient.sensitivity(batch_wise=True) == pytest.approx(a + c)
     assert 0.999 <= units <= SLACK
 
@@ -189,14 +189,14 @@ def test_the_term_wise_bound_is_reached():
 def test_the_micro_bound_is_reached():
     # Three others turn from -C to +C, and the fourth brings its own C.
     gradient, moved, units = swing("micro")
-    assert moved == pytest.approx((2 * 4 - 1) * BOUND / BATCH, rel=1e-4)
+    assert moved == pytest.approx((2 * 4 - 1) * BOUND / BATCH, rel=1e-3)
     assert 0.999 <= units <= SLACK
     assert gradient.sensitivity(True) == pytest.approx(7 * BOUND / BATCH)
 
 
 def test_the_batch_bound_is_reached():
     gradient, moved, units = swing("batch")
-    assert moved == pytest.approx(2 * BOUND, rel=1e-4)
+    assert moved == pytest.approx(2 * BOUND, rel=1e-3)
     assert 0.999 <= units <= SLACK
     assert gradient.sensitivity(True) == 2 * BOUND
 
@@ -328,7 +328,7 @@ def test_what_is_not_declared_is_left_out():
     assert not declared[model.decoder.bias].any()
     assert everywhere[model.decoder.bias].all()
     assert float(declared[model.encoder.bias]) == pytest.approx(
-        GROUP_BOUND / PARTITIONS / math.sqrt(2), rel=1e-4
+        GROUP_BOUND / PARTITIONS / math.sqrt(2), rel=1e-3
     )
 
 
@@ -400,7 +400,7 @@ def test_the_draws_of_a_record_are_one_unit(n_draws):
     )
     for p in params:
         expected = sum(row[p] * min(1, 0.1 / norm(row)) for row in oracle)
-        assert torch.allclose(sums[p], expected, rtol=1e-4, atol=1e-8)
+        assert torch.allclose(sums[p], expected, rtol=1e-3, atol=1e-8)
 
 
 # What an adversary sees -----------------------------------------------------------

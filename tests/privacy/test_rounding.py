@@ -12,6 +12,8 @@ from dpgenerative.models.vae import VAE
 from dpgenerative.privacy import clipping
 from dpgenerative.privacy.clipping import STRATEGIES
 from dpgenerative.privacy.gradients import LARGEST_SUM, layer_gradients, record
+from dpgenerative.privacy.gradients.core import BLOCK
+from dpgenerative.privacy.gradients.linear import block_sum
 from dpgenerative.privacy.steps import Clipper
 from tests.privacy import adversary
 from tests.privacy.oracle import Net
@@ -46,6 +48,22 @@ def test_rows_whose_uses_cancel(strategy, layer):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_rows_that_push_the_same_way(strategy):
     check(strategy, adversary.linear, uses=1, n_rows=300, n_tried=3)
+
+
+@pytest.mark.parametrize("n", [1, 63, 65, 512, 513, 2229])
+def test_a_row_moves_a_sum_by_blocks_by_what_is_stated(n):
+    generator = torch.Generator().manual_seed(n)
+    # Positive numbers: sums are as large as they can be.
+    e, a = (0.1 + torch.rand(n, k, generator=generator) for k in (5, 4))
+    without = e.clone()
+    without[n // 2] = 0
+    whole = block_sum(e, a)
+    assert torch.allclose(whole, e.double().T @ a.double(), rtol=1e-6)
+    own = torch.outer(e[n // 2].double(), a[n // 2].double())
+    largest = (e.norm(dim=1) * a.norm(dim=1)).max()
+    stated = 2 * (BLOCK * (BLOCK + 3) / 2 + 14 * BLOCK) * 2.0**-24
+    assert 2 * stated < clipping._MARGIN
+    assert (whole - block_sum(without, a) - own).norm() <= stated * largest
 
 
 @pytest.mark.audit

@@ -15,7 +15,11 @@ LARGEST = 1e10
 LARGEST_SUM = 64.0
 """Norms of the parts of a clipped gradient, added up, over the clipping norm."""
 ADDENDS = 4096
-"""Products that are added up at once."""
+"""Products that are added up at once, in float64."""
+BLOCK = 64
+"""Products that are added up at once, in float32."""
+PAIRED = 8
+"""Sums of blocks that are added up by pairs in float32."""
 ROUNDING = 8 * 2.0**-24
 
 Tensors = tuple[Tensor, ...]
@@ -103,6 +107,13 @@ class LayerGradients:
     def flat(self, rows: slice) -> Tensor:
         """Return the gradients of some examples as rows, (n, m), for `of_flat`."""
         return torch.cat([g.flatten(1) for g in self.per_example(rows)], 1)
+
+    def scaled_to(self, size: float) -> Tensor | None:
+        """Scale all gradients to L1 norm `size`, where that is cheap.
+
+        Returns what they were divided by, (n, 1), or None if nothing was done.
+        """
+        return None
 
     def of_flat(self, total: Tensor) -> Sums:
         """Return a sum of rows of `flat`, (m,), per parameter."""

@@ -12,7 +12,9 @@ from torch.nn.functional import pad
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
 from dpgenerative.privacy.gradients.core import (
     ADDENDS,
+    BLOCK,
     LARGEST,
+    PAIRED,
     ROUNDING,
     LayerGradients,
     Sums,
@@ -133,16 +135,25 @@ class LinearGradients(LayerGradients):
     def weighted_sum(self, factors: Tensor | list[Tensor]) -> Sums:
         layer = self.module
         s = factors.unsqueeze(1) if isinstance(factors, Tensor) else factors[0]
-        weight = torch.zeros_like(layer.weight, dtype=torch.float64)
-        bias = torch.zeros_like(layer.bias, dtype=torch.float64)
+        if self.single and s.device.type == "cpu":
+            e = self.e[:, 0] * s.to(self.e.dtype)
+            weight, bias = block_sum(e, self.a[:, 0]), e.sum(0, dtype=torch.float64)
+        else:
+            weight, bias = self._exact_sum(s)
+        if not layer.is_dense:
+            weight *= layer.mask
+        return {layer.weight: weight, layer.bias: bias}
+
+    def _exact_sum(self, s: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sums of weight and bias, computed in float64 throughout."""
+        weight = torch.zeros_like(self.module.weight, dtype=torch.float64)
+        bias = torch.zeros_like(self.module.bias, dtype=torch.float64)
         for rows in parts(len(self.e), ADDENDS // max(1, self.e.shape[1])):
             e = self.e[rows].to(torch.float64, copy=True)
             e = e.mul_(s[rows].unsqueeze(1)).flatten(0, 1)
             weight += e.T @ self.a[rows].double().flatten(0, 1)
             bias += e.sum(0)
-        if not layer.is_dense:
-            weight *= layer.mask
-        return {layer.weight: weight, layer.bias: bias}
+        return weight, bias
 
     def per_example(self, rows: slice = slice(None)) -> list[Tensor]:
         a, e = self.a[rows], self.e[rows]
@@ -176,6 +187,17 @@ class LinearGradients(LayerGradients):
             (self.e[:, 0, u].unsqueeze(2), self.a[:, 0, v].unsqueeze(1))
             for u, v in self._stairs
         ]
+
+    def scaled_to(self, size: float) -> Tensor | None:
+        if not self._stairs:
+            return None
+        # Unit u of an example has norm |e_u| times what its group sees of |a|, and 1.
+        layer = self.module
+        seen = _group_sizes(self.a, layer.in_membership) @ layer.visible.T + 1
+        norms = (seen * _group_sizes(self.e, layer.out_membership)).sum(2, keepdim=True)
+        scale = norms / size
+        self.e = self.e / scale.clamp(min=torch.finfo(scale.dtype).tiny)
+        return scale[:, 0]
 
     def flat(self, rows: slice) -> Tensor:
         if not self._stairs:
@@ -275,6 +297,24 @@ class LUGradients(LayerGradients):
         ]
 
 
+def block_sum(e: Tensor, a: Tensor) -> Tensor:
+    """Return the sum of outer products of rows, by blocks in float32, in float64.
+
+    At most `BLOCK` products are added up at once; the sums of `PAIRED` blocks are added
+    up by pairs, and then in float64.
+    """
+    total = e.new_zeros(e.shape[1], a.shape[1], dtype=torch.float64)
+    for rows in parts(len(e), PAIRED * BLOCK):
+        blocks = (torch.split(x[rows], BLOCK) for x in (e, a))
+        sums = [left.T @ right for left, right in zip(*blocks, strict=True)]
+        while len(sums) > 1:
+            odd = sums[len(sums) // 2 * 2 :]
+            halves = zip(sums[::2], sums[1::2], strict=False)
+            sums = [x.add_(y) for x, y in halves] + odd
+        total += sums[0]
+    return total
+
+
 def _positions(calls: Sequence[Tensor]) -> Tensor:
     """Return the positions of all calls, (n, T, width)."""
     deep = [x.unsqueeze(1) if x.ndim == 2 else x for x in calls]
@@ -293,17 +333,22 @@ def _group_squares(x: Tensor, membership: Tensor) -> Tensor:
     if membership.shape[1] == 1:
         norms: Tensor = torch.linalg.vector_norm(x, dim=2, keepdim=True)
         return norms.square()
-    # Products of a width that registers hold whole take half as long.
-    n = membership.shape[1]
-    wide = pad(membership, (0, -n % 16)) if n > 11 else membership
-    return (x.square() @ wide)[..., :n]
+    return _group_sums(x.square(), membership)
 
 
 def _group_sizes(x: Tensor, membership: Tensor) -> Tensor:
     """Return sums of magnitudes by group, (n, T, groups)."""
     sizes = x.abs()
     one = membership.shape[1] == 1
-    return sizes.sum(2, keepdim=True) if one else sizes @ membership
+    return sizes.sum(2, keepdim=True) if one else _group_sums(sizes, membership)
+
+
+def _group_sums(x: Tensor, membership: Tensor) -> Tensor:
+    """Return sums by group, (n, T, groups)."""
+    # Products of a width that registers hold whole take half as long.
+    n = membership.shape[1]
+    wide = pad(membership, (0, -n % 16)) if n > 11 else membership
+    return (x @ wide)[..., :n]
 
 
 def _outer(e: Tensor, x: Tensor) -> Tensor:
