@@ -35,14 +35,14 @@ sums then, so that n rows of T parts are added up with an error below ::
 2e-9 C for 4,096 rows at T = 1, 2e-7 C at T = 8.
 
 These add up b = `BLOCK` rows in float32, the sums of `PAIRED` blocks by pairs in
-float32 (thinned gradients do not), and what comes of it in float64. An addition of float32 is off
-by 2^-24 times its result, which has norm at most j C if it holds j rows. In whatever
-order, the b - 1 additions of a block hold 2, 3, ..., b rows at most, its b products are
-rounded once each, and it takes part in additions of 2b, 4b and 8b rows. Rows have
-places (`sampling`), so that one row more changes one block, and a second one where it
-moves another row to the last array; what else is added up is the same to the last bit.
-Each of the two is rounded twice, with the row and without it: the sum moves by less
-than C plus ::
+float32 (thinned gradients do not), and what comes of it in float64. An addition of
+float32 is off by 2^-24 times its result, which has norm at most j C if it holds j rows.
+In whatever order, the b - 1 additions of a block hold 2, 3, ..., b rows at most, its b
+products are rounded once each, and it takes part in additions of 2b, 4b and 8b rows.
+Rows have places (`sampling`), so that one row more changes one block, and a second one
+where it moves another row to the last array; what else is added up is the same to the
+last bit. Each of the two is rounded twice, with the row and without it: the sum moves
+by less than C plus ::
 
     2 * 2 (b (b + 3) / 2 + 14 b) 2^-24 C = 7.25e-4 C
 
