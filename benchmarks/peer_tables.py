@@ -183,7 +183,7 @@ def _cell(means: Means, line: Line) -> str:
         return "not run"
     if np.isnan(scores).all():
         return means.failed[line].split(":")[0]
-    return " / ".join("?" if np.isnan(x) else f"{x:.3f}"[1:] for x in scores)
+    return " / ".join("?" if np.isnan(x) else f"{x:.3f}".lstrip("0") for x in scores)
 
 
 # Figures ------------------------------------------------------------------------------
