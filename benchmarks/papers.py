@@ -37,6 +37,7 @@ RESULTS = Path(__file__).parent / "results"
 OWN = RESULTS / "reproduce.jsonl"
 ABLATION = RESULTS / "reproduce_ablation.jsonl"
 NOT_KNOWN = "not in our material"
+SUMMARIES = ("peers", "nist", "attacks")
 KENDALL = {"kendall_rmse": "RMSE", "kendall_mae": "MAE"}
 SCORES = {"macro_f1": "macro-F1", "auroc": "AUROC", "average_precision": "AP"}
 PUBLISHED = {
@@ -406,45 +407,45 @@ def nothing(told: str, ours: str, says: str) -> Callable[[], Iterable[Line]]:
 
 def beyond() -> Iterable[tuple[str, str, str, str, str]]:
     """Return what other benchmarks ask, from their summaries, and their commands."""
-    texts = {name: (RESULTS / f"{name}.md") for name in ("peers", "nist", "attacks")}
-    lines = {k: p.read_text("utf-8").splitlines() for k, p in texts.items()}
-    ahead = next(line for line in lines["peers"] if line.startswith("Ours is ahead in"))
-    count, total = re.findall(r"\d+", ahead)
+    texts = {k: (RESULTS / f"{k}.md").read_text("utf-8") for k in SUMMARIES}
+    told = re.search(r"ahead in (\d+) of (\d+)", texts["peers"])
+    count, total = told.groups() if told else ("0", "0")
     yield (
         "Other packages over epsilon", "ahead of each: AUROC, macro-F1, 2-way",
-        f"{count} of {total} comparisons", "yes" if count == total else "not in all",
-        "``peers.py``",
+        f"{count} of {total} comparisons", yes(count == total), "``peers.py``",
     )  # fmt: skip
-    cells = {c[0]: c for c in map(markdown_cells, lines["nist"])}
-    sets = cells["rows"][1:6]
+    cells = {c[0]: c for c in map(markdown_cells, texts["nist"].splitlines())}
+    names = "DPHFlowSynthesizer", "best private entry of the archive, any epsilon"
     ours, best = (
-        [float(c.split()[0]) for c in cells[name][1:6]]
-        for name in (
-            "DPHFlowSynthesizer",
-            "best private entry of the archive, any epsilon",
-        )
+        [float(c.split()[0]) for c in cells.get(name, [])[1:6]] for name in names
     )
-    won = sum(a > b for a, b in zip(ours, best, strict=True))
-    both = zip(sets, ours, best, strict=True)
+    both = list(zip(cells.get("rows", [])[1:6], ours, best, strict=False))
+    won = sum(a > b for _, a, b in both)
     yield (
         "NIST's excerpts, k-marginal", "ahead of the archive's private entries",
         ", ".join(f"{name} {a:.0f} ({b:.0f})" for name, a, b in both),
-        f"ahead in {won} of {len(sets)} sets", "``nist.py``",
+        f"ahead in {won} of {len(both)} sets", "``nist.py``",
     )  # fmt: skip
-    found = [c for c in map(markdown_cells, lines["attacks"]) if c[-1].isdigit()]
+    lines = map(markdown_cells, texts["attacks"].splitlines())
+    found = [c for c in lines if c[-1].isdigit()]
     finds = sum(float(c[1].split()[0]) >= 0.5 for c in found)
-    beyond_cap = sum(int(c[-1]) for c in found)
+    passed = sum(int(c[-1]) for c in found)
     yield (
         "Attacks", "each finds its planted leak, none passes the cap on ours",
-        f"{finds} of {len(found)} find it; {beyond_cap} figures beyond the cap",
-        "yes" if finds == len(found) and not beyond_cap else "no", "``attacks.py``",
+        f"{finds} of {len(found)} find it; {passed} figures beyond the cap",
+        yes(finds == len(found) and not passed), "``attacks.py``",
     )  # fmt: skip
-    last = read(RESULTS / "scale.jsonl")[-1]
+    last = max(read(RESULTS / "scale.jsonl"), key=lambda r: r["rows"])
     yield (
         "Size", "rows that do not fit into memory",
         f"{last['rows']:,} rows: fit {last['fit']['seconds']:.0f} s, "
         f"{last['fit']['peak']:,} MiB", "runs", "``scale.py``",
     )  # fmt: skip
+
+
+def yes(holds: bool) -> str:
+    """Say whether all that was asked holds."""
+    return "yes" if holds else "not in all"
 
 
 def markdown_cells(line: str) -> list[str]:
