@@ -804,3 +804,24 @@ def test_weights_within_the_noise_of_the_biases_are_dropped():
     expected = torch.tensor([[0, 0, 0], [0, 0, 0], [0, 0.98, 0]])
     torch.testing.assert_close(block.skip.weight.data, expected)
     assert (block.skip.bias == 0).all()
+
+
+def test_rows_of_ordered_columns_alone_are_spread_evenly_and_keep_their_ranks():
+    facts = [CellFacts(torch.full((8,), 1 / 8), True, False, torch.zeros(8).bool())] * 3
+    shape = {"n_basis": 1, "hidden_units": 0, "n_blocks": 1, "linear": "none"}
+    model = HFlow(
+        facts, **shape, dequantization="uniform", anchored=True,
+        generator=torch.Generator(), ordered_only=True,
+    )  # fmt: skip
+    with torch.no_grad():
+        model.first.skip.weight.copy_(torch.tensor([[0, 0, 0], [1, 0, 0], [1, 1, 0]]))
+    model.rake(2**14, torch.Generator().manual_seed(1))
+    codes, _ = model.sample(800, torch.Generator().manual_seed(0))
+    counts = torch.stack([column.bincount(minlength=8) for column in codes.T])
+    assert (counts == 100).all()
+    model.first.ordered_only = False  # of the sample: rows as they were drawn
+    drawn, _ = model.sample(800, torch.Generator().manual_seed(0))
+    assert (drawn.T[2].bincount(minlength=8) != 100).any()
+    assert torch.corrcoef(codes.T.float()) == pytest.approx(
+        torch.corrcoef(drawn.T.float()), abs=0.03
+    )

@@ -168,6 +168,24 @@ class AnchoredBlock(Cells):
         return codes, positions
 
     @torch.no_grad()
+    def even(
+        self, codes: Tensor, positions: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Return rows of the same ranks, spread evenly under the released masses.
+
+        Points of the unit cube that are spread evenly give rows that are less so where
+        columns depend on each other.
+        """
+        n, d = codes.shape
+        masses = [self.log_masses[self.cells(j)].expand(n, -1) for j in range(d)]
+        ranks = self.place(codes, positions, masses).argsort(0).argsort(0)
+        inside = torch.rand(n, d, generator=generator, device=codes.device)
+        points = (ranks + inside).T / n
+        found = map(invert_cdf, (mass.exp() for mass in masses), points)
+        codes, positions = (torch.stack(x, 1) for x in zip(*found, strict=True))
+        return codes, positions
+
+    @torch.no_grad()
     def shrink(self) -> None:
         """Scale every weight of the linear conditioner down by the noise in it.
 

@@ -25,6 +25,8 @@ SPLINE_BINS = 8
 MIN_BIN = 1e-3
 MIN_SLOPE = 1e-3
 N_LOGISTICS = 4
+LEAST_EVEN = 200
+"""Rows from which ranks among them say as much as places under the marginals."""
 DRAWN = 2**27
 """Features of rows, in numbers, that are drawn at a time."""
 _EDGE = 1e-6
@@ -293,6 +295,9 @@ class HFlow(nn.Module):
         size = max(1, DRAWN // sum(self.first.widths))
         parts = [self.first.invert(part) for part in v.split(size)]
         codes, positions = map(torch.cat, zip(*parts, strict=True))
+        stands_alone = self.exact and not self.first.factors
+        if self.first.ordered_only and stands_alone and n >= LEAST_EVEN:
+            return self.first.even(codes, positions, generator)
         return codes, positions
 
     def sample_given(
