@@ -61,7 +61,8 @@ def test_a_row_moves_a_sum_by_blocks_by_what_is_stated(n):
     assert torch.allclose(whole, e.double().T @ a.double(), rtol=1e-6)
     own = torch.outer(e[n // 2].double(), a[n // 2].double())
     largest = (e.norm(dim=1) * a.norm(dim=1)).max()
-    stated = 2 * (BLOCK * (BLOCK + 3) / 2 + 14 * BLOCK) * 2.0**-24
+    in_block = sum((j * BLOCK) ** 0.5 for j in range(2, BLOCK + 1))
+    stated = 2 * (in_block + BLOCK + 14 * BLOCK) * 2.0**-24
     assert 2 * stated < clipping._MARGIN
     assert (whole - block_sum(without, a) - own).norm() <= stated * largest
 

@@ -36,17 +36,19 @@ sums then, so that n rows of T parts are added up with an error below ::
 
 These add up b = `BLOCK` rows in float32, the sums of `PAIRED` blocks by pairs in
 float32 (thinned gradients do not), and what comes of it in float64. An addition of
-float32 is off by 2^-24 times its result, which has norm at most j C if it holds j rows.
-In whatever order, the b - 1 additions of a block hold 2, 3, ..., b rows at most, its b
-products are rounded once each, and it takes part in additions of 2b, 4b and 8b rows.
+float32 is off by 2^-24 times its result. In whatever order, and be it another one for
+each entry, the b - 1 additions of a block hold 2, 3, ..., b rows at most; results that
+hold j of b rows, not the same for every entry, have norm at most sqrt(j b) C (Cauchy
+and Schwarz). The b products of a block are rounded once each, and it takes part in
+additions of all entries of 2b, 4b and 8b rows, of norm at most j C for j rows.
 Rows have places (`sampling`), so that one row more changes one block, and a second one
 where it moves another row to the last array; what else is added up is the same to the
 last bit. Each of the two is rounded twice, with the row and without it: the sum moves
 by less than C plus ::
 
-    2 * 2 (b (b + 3) / 2 + 14 b) 2^-24 C = 7.25e-4 C
+    2 * 2 (sqrt(2 b) + sqrt(3 b) + ... + sqrt(b b) + b + 14 b) 2^-24 C = 8.86e-4 C
 
-at b = 64. Clipping leaves 8e-4 C unused. The rest is more than the errors of two sums
+at b = 64. Clipping leaves 9e-4 C unused. The rest is more than the errors of two sums
 in float64 of up to a million rows at T = 1, or 100,000 at T = 8.
 
 Edge cases: no rows give zero sums; a layer used T times in one forward pass has one
