@@ -12,6 +12,7 @@ mpl.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.ticker import LogLocator
 from tabular import markdown_table, read
 
 RESULTS = Path(__file__).parent / "results"
@@ -213,27 +214,34 @@ def _figure(
 ) -> None:
     """Draw scores over epsilon; dotted for the real rows or the sampling floor."""
     figure, axes = plt.subplots(1, len(panels), figsize=(3 * len(panels), 2.8))
+    labels = {}
     for axis, (table, score) in zip(axes, panels, strict=True):
         for i, method in enumerate(METHODS):
-            if all(line[1] != method for line in means.means):
-                continue
             lines = [(table, method, epsilon) for epsilon in means.epsilons]
-            values = np.array([means.get(line, score) for line in lines])
-            style = {"color": f"C{i}", "zorder": 3 if method == OURS else 2}
-            axis.plot(means.epsilons, values, "o-", ms=3, label=method, **style)
-            ended = np.array([line in means.failed for line in lines])
-            if score == SECONDS and ended.any():
-                epsilons = np.array(means.epsilons)[ended]
-                axis.plot(epsilons, values[ended], "x", ms=8, color=f"C{i}")
+            for failed, mark in ((False, "o-"), (True, "x")):
+                points = [
+                    (line[2], means.get(line, score))
+                    for line in lines
+                    if (line in means.failed) == failed
+                ]
+                known = np.array([each for each in points if each[1] == each[1]])
+                if len(known):
+                    (drawn,) = axis.plot(*known.T, mark, ms=3 + 5 * failed, c=f"C{i}")
+                    labels.setdefault(method, drawn)
         if score in real:
-            axis.axhline(real[score], color="k", ls=":", lw=1, label="real rows, floor")
-        axis.set(xscale="log", xlabel="epsilon", title=SCORES.get(score, "fit, s"))
-        if score == SECONDS:
+            labels["real rows, floor"] = axis.axhline(real[score], c="k", ls=":", lw=1)
+        title = SCORES.get(score, "fit, s")
+        several = len({each for each, _ in panels}) > 1
+        axis.set(xscale="log", xlabel="epsilon")
+        axis.set_title(f"{table}: {title}" if several else title, fontsize=10)
+        if score in LOWER_IS_BETTER:
             axis.set_yscale("log")
-        elif len({each for each, _ in panels}) > 1:
-            axis.set_title(table)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, ncols=5, loc="upper center", bbox_to_anchor=(0.5, 0))
+            axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.yaxis.set_major_formatter("{x:g}")
+            axis.yaxis.set_minor_formatter("")
+    figure.legend(
+        labels.values(), labels, ncols=5, loc="upper center", bbox_to_anchor=(0.5, 0)
+    )
     figure.tight_layout()
     figure.savefig(FIGURES / name, dpi=75, bbox_inches="tight")
     plt.close(figure)
