@@ -157,6 +157,16 @@ def test_houses(tmp_path):
     assert -8 < synthetic < -1
 
 
+@pytest.mark.skipif("DPGENERATIVE_DATA" not in os.environ, reason="needs its table")
+def test_network(tmp_path):
+    printed = story("network", tmp_path)
+    line = re.search(r"^neptune +(\d+) +(\d+)", printed, re.MULTILINE)
+    private, synthetic = map(int, line.groups())
+    # Measured 100 and 100 percent of an attack with thousands of connections.
+    assert private > 95
+    assert synthetic > 90
+
+
 def test_air(tmp_path):
     printed = story("air", tmp_path)
     private, synthetic = map(float, re.findall(r"row before ([\d.-]+)", printed))
