@@ -141,35 +141,25 @@ def toy_lines() -> Iterable[Line]:
     """Return a line per toy density."""
     for name in ("checkerboard", "two spirals", "pinwheel"):
         runs = [r for r in read(OWN) if r.get("density") == name]
-        if not runs:
-            continue
-        found = {r["model"]: r for r in runs}
-        ours = [
-            f"{m} {figure(r['tvd'])} ({r['steps']} steps)" for m, r in found.items()
-        ]
-        best = min(found, key=lambda model: found[model]["tvd"])
-        floor = figure(runs[-1]["floor"])
-        told = f"picture; 2-way distance of resampled rows {floor}"
-        yield (
-            f"{name}, {runs[-1]['rows']:,} points",
-            told,
-            "; ".join(ours),
-            f"nearest: {best}",
-        )
+        yield from pictured(name, "points, 2-way distance", runs)
 
 
 def marginal_lines() -> Iterable[Line]:
     """Return the line of the marginals side by side."""
-    found = {r["model"]: r for r in read(OWN) if r.get("part") == "marginals"}
-    if not found:
+    runs = [r for r in read(OWN) if r.get("part") == "marginals"]
+    yield from pictured("adult", "rows, 1-way distance", runs)
+
+
+def pictured(name: str, what: str, runs: list[dict[str, Any]]) -> Iterable[Line]:
+    """Return the line of a picture: the distance of each model from the rows."""
+    if not runs:
         return
-    ours = "; ".join(
-        f"{m} {figure(r['tvd'])} ({r['steps']} steps)" for m, r in found.items()
-    )
-    one = next(iter(found.values()))
-    told = f"picture; mean 1-way distance of resampled rows {figure(one['floor'])}"
+    found = {r["model"]: r for r in runs}
+    ours = [f"{m} {figure(r['tvd'])} ({r['steps']} steps)" for m, r in found.items()]
+    ours.append(f"resampled rows {figure(runs[-1]['floor'])}")
     best = min(found, key=lambda model: found[model]["tvd"])
-    yield f"adult, {one['rows']:,} rows", told, ours, f"nearest: {best}"
+    what = f"{name}, {runs[-1]['rows']:,} {what}"
+    yield what, "a picture", "; ".join(ours), f"nearest: {best}"
 
 
 def ablated(part: str) -> pd.DataFrame:
@@ -217,8 +207,8 @@ def dequantization_lines() -> Iterable[Line]:
             f"{value:+.2f} at {epsilon:g}" for epsilon, value in gain.items()
         )
         holds = f"variational is ahead at {(gain > 0).sum()} of {len(gain)} epsilons"
-        told = NOT_KNOWN + "; log-likelihood, variational less uniform"
-        yield f"{table}, two blocks", told, ours, holds
+        what = f"{table}, two blocks: log-likelihood, variational less uniform"
+        yield what, NOT_KNOWN, ours, holds
 
 
 # PriVAE -------------------------------------------------------------------------------

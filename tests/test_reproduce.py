@@ -108,7 +108,7 @@ def test_a_toy_figure_is_made_from_data_to_picture(folder, capsys):
     assert (folder / "reproduce_toys.png").stat().st_size > 10_000
     assert len((folder / "reproduce.jsonl").read_text().splitlines()) == 9
     out = capsys.readouterr().out
-    assert "two spirals, 60 points" in out
+    assert "two spirals, 60 points, 2-way" in out
     assert "published setup, no privacy" in out
 
 
