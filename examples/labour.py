@@ -42,7 +42,7 @@ schema = Schema(
         nominal("race", levels=("white", "black", "other")),
         yes_or_no("hispanic"),
         number("experience", upper=60, resolution=0.5),
-        count("kidslt6", upper=5),  # children under six
+        count("kidslt6", upper=9),  # children under six, one digit
         count("kids618", upper=9),
         number("husby", upper=99.999, resolution=0.001),  # income, in 1,000 dollars
         nominal("region", levels=REGIONS),
