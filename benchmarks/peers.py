@@ -101,7 +101,8 @@ def fit_peer(
 ) -> tuple[dict[str, Any], list[pd.DataFrame]]:
     """Fit a method by its own interpreter; return its costs and tables of as many rows.
 
-    Raises `FitError` where it crashed or took longer than `time_limit` seconds.
+    Raises `FitError` where it crashed, took longer than `time_limit` seconds, or drew
+    what is no table of these columns.
     """
     package, _, model = method.partition(" ")
     task = {
@@ -129,7 +130,10 @@ def fit_peer(
             raise FitError({**costs, "failed": _reason(code, folder, time_limit)})
         costs |= json.loads((folder / "result.json").read_text(encoding="utf-8"))
         paths = [folder / f"synthetic{i}.csv" for i in range(draws)]
-        return costs, [_restore(path, train, schema) for path in paths]
+        try:
+            return costs, [_restore(path, train, schema) for path in paths]
+        except (ValueError, KeyError) as error:
+            raise FitError({**costs, "failed": f"unreadable rows: {error}"}) from error
 
 
 def _run(
@@ -245,6 +249,8 @@ def run(config: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
         metrics = measure(synthetic)
     except FitError as error:
         facts, metrics = error.facts, {}
+    except ValueError as error:
+        facts, metrics = facts | {"failed": f"not judged: {error}"}, {}
     return {
         **config,
         "n_rows": len(train),

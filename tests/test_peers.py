@@ -69,6 +69,26 @@ def test_the_grid_is_resumed(tmp_path, monkeypatch):
     assert "crash" in out.with_suffix(".md").read_text()
 
 
+def test_rows_that_cannot_be_read_or_judged_are_results(tmp_path, monkeypatch):
+    def measure(rows):
+        raise ValueError("one class")
+
+    def run(words, folder, time_limit):
+        (folder / "result.json").write_text("{}")
+        (folder / "synthetic0.csv").write_text(drawn.pop())
+        return 0, {}
+
+    monkeypatch.setattr(peers, "load", lambda table, data_home: (ROWS, measure))
+    monkeypatch.setattr(peers, "_run", run)
+    out = tmp_path / "peers.jsonl"
+    words = ["--tables", "adult", "--methods", "ours", "--out", str(out), "--epsilons"]
+    drawn = ["level\na\n", ROWS.to_csv(index=False)]
+    assert peers.main([*words, "1", "3"]) == 0
+    judged, read = (json.loads(line)["failed"] for line in out.read_text().splitlines())
+    assert judged == "not judged: one class"
+    assert read.startswith("unreadable rows: ")
+
+
 def record(method, epsilon=1.0, seconds=1.0, **scores):
     return {
         "table": "adult", "method": method, "epsilon": epsilon, "seed": 0,
