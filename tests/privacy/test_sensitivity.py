@@ -65,17 +65,19 @@ def adversaries():
 @pytest.mark.parametrize("uses", [1, 2])
 def test_one_record_moves_the_sum_by_at_most_the_bound(strategy, kind, uses):
     clipper = Clipper(strategy, BOUND)
+    # What is left for rounding of many rows must not hide norms that are off.
+    most = BOUND / (1 + clipping._MARGIN) * (1 + 1e-5)
     model, x = Net(uses, scale=3.0), adversaries()[kind]
     empty = clipped(clipper, model, x[:0])
     assert distance(empty, {p: torch.zeros_like(p) for p in empty}) == 0
     for record_ in x:
         alone = clipped(clipper, model, record_[None])
-        assert distance(alone, empty) <= BOUND * (1 + 1e-5)
+        assert distance(alone, empty) <= most
     if strategy == "sparsified":
         return  # Its draws depend on the row's place; each row alone is the bound.
     for rows in (x[:1], x[:2], x):
         without = clipped(clipper, model, rows[:-1])
-        assert distance(clipped(clipper, model, rows), without) <= BOUND * (1 + 1e-5)
+        assert distance(clipped(clipper, model, rows), without) <= most
 
 
 @pytest.mark.parametrize("strategy", ["flat", "per-layer", "per-unit"])
