@@ -213,7 +213,7 @@ ITEMS = [
     Item("hflow", "Figure 3", "marginals side by side", marginal_lines, (marginals,)),
     Item(
         "hflow", "Figure 4", "clipping strategies", clipping_lines,
-        (ABLATE + "default clipping --tables numeric", *CLIPS),
+        (ABLATE + "default clipping --tables numeric adult", *CLIPS),
         (ABLATE + "default clipping", *CLIPS),
     ),
     Item(
