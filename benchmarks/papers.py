@@ -200,7 +200,8 @@ def dequantization_lines() -> Iterable[Line]:
     """Return a line per table: the gain of variational dequantization over epsilon."""
     frame = ablated("dequantization")
     name = "architecture__dequantization"
-    for table, rows in frame.groupby("table") if name in frame else ():
+    frame = frame.dropna(subset=[name]) if name in frame else frame[:0]
+    for table, rows in frame.groupby("table") if len(frame) else ():
         pairs = rows.pivot_table("log_likelihood", "epsilon", name).dropna()
         gain = pairs["variational"] - pairs["uniform"]
         ours = ", ".join(

@@ -89,8 +89,9 @@ def test_parts_of_the_ablation_are_judged(folder):
         for kind in ("uniform", "variational")
     ]
     lines = [json.dumps({"table": "numeric", **record}) for record in records]
+    lines.append(json.dumps({"table": "other", **records[0]}))
     (folder / "ablation.jsonl").write_text("\n".join(lines))
-    clipping, classifiers = papers.clipping_lines()
+    clipping, _, classifiers = papers.clipping_lines()
     assert clipping[2] == "flat -5.00, per-layer -4.50, per-unit -5.25"
     assert clipping[3].startswith("best: per-layer")
     assert clipping[3].endswith("-0.25 beside flat")
