@@ -6,7 +6,6 @@ functions, centred and scaled, are the features of a row that conditioners and e
 take.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -174,8 +173,6 @@ class Cells(nn.Module):
             self.register_buffer(f"table_{j}", table)
             self.register_buffer(f"inputs_{j}", standardised(table, fact.masses))
         self.smooth = [b is not None for b in bases]
-        # No offset is larger than this times the largest coefficient.
-        self.reach = max(float(t.abs().sum(1).max()) for t in tables)
         log_masses = torch.cat([f.masses for f in facts]).log().float()
         self.register_buffer("log_masses", log_masses)
         self.register_buffer("raking", torch.zeros_like(log_masses))
@@ -212,6 +209,15 @@ class Cells(nn.Module):
         offsets = self.free_offsets(coefficients, j)
         return offsets.clamp(-LARGEST_OFFSET, LARGEST_OFFSET)
 
+    def is_within(self, sizes: Tensor, j: int) -> bool:
+        """Return whether column j's offsets stay clear of their bound.
+
+        No coefficient is larger than its entry of `sizes`, (m_j,).
+        """
+        table = self.table(j).abs().amax(0) if self.smooth[j] else None
+        most = sizes.max() if table is None else sizes @ table
+        return bool(most < 0.999 * LARGEST_OFFSET)
+
     def base(self, j: int) -> Tensor:
         """Return the logits that column j's offsets are added to, (n_cells,)."""
         return self.log_masses[self.cells(j)] + self.raking[self.cells(j)]
@@ -241,18 +247,18 @@ class _CellLogProb(torch.autograd.Function):
     def forward(  # type: ignore[override]
         ctx: Any, coefficients: Tensor, codes: Tensor, block: Cells
     ) -> Tensor:
-        on_cpu = coefficients.device.type == "cpu"
-        total, slopes = _log_prob_and_slopes(coefficients, codes, block, not on_cpu)
-        # The bounded formula is right for all rows, and the only one for models of
-        # files without `reach`. It is computed for all rows where one needs it: how
-        # floating point rounds would otherwise depend on how many rows need it. On a
-        # device, where asking makes the host wait, it is the only one.
-        reach = getattr(block, "reach", math.inf)
-        near = coefficients.abs().amax(1) * reach < LARGEST_OFFSET
-        if on_cpu and not near.all():
-            bounded = _log_prob_and_slopes(coefficients, codes, block, True)
-            total = torch.where(near, total, bounded[0])
-            slopes = torch.where(near.unsqueeze(1), slopes, bounded[1])
+        total = coefficients.new_zeros(len(codes))
+        slopes = torch.empty_like(coefficients)
+        # Where no offset comes near its bound, the result is the same to the last bit
+        # without it. On a device, where asking makes the host wait, nobody asks.
+        asks = coefficients.device.type == "cpu" and len(codes) > 0
+        sizes = coefficients.abs().amax(0) if asks else coefficients.new_empty(0)
+        for j, part in enumerate(coefficients.split(block.widths, dim=1)):
+            k, columns = codes[:, j : j + 1], block.columns(j)
+            bounded = not asks or not block.is_within(sizes[columns], j)
+            log_prob, slope = _log_prob_and_slopes(part, k, block, j, bounded)
+            total += log_prob
+            slopes[:, columns] = slope
         ctx.save_for_backward(slopes)
         return total
 
@@ -264,35 +270,30 @@ class _CellLogProb(torch.autograd.Function):
 
 
 def _log_prob_and_slopes(
-    coefficients: Tensor, codes: Tensor, block: Cells, bounded: bool
+    coefficients: Tensor, k: Tensor, block: Cells, j: int, bounded: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities of rows, (n,), and their slopes in the coefficients.
+    """Return log-probabilities of cells of column j, (n,), and their slopes, (n, m_j).
 
     `bounded` states whether offsets can be at their bound, where their slope is 0. Even
     unbounded ones are small here, so that no maximum is taken out before `exp`.
     """
-    total = coefficients.new_zeros(len(codes))
-    slopes = torch.empty_like(coefficients)
-    for j, part in enumerate(coefficients.split(block.widths, dim=1)):
-        k = codes[:, j : j + 1]
-        offsets = block.offsets(part, j) if bounded else block.free_offsets(part, j)
-        logits = offsets + block.base(j)
-        chosen = logits.gather(1, k)
-        pull = logits.exp_()
-        mass = pull.sum(1, keepdim=True)
-        push = torch.ones_like(chosen)
-        if bounded:
-            moves = offsets.abs() < LARGEST_OFFSET
-            pull *= moves
-            push *= moves.gather(1, k)
-        columns = block.columns(j)
-        if block.smooth[j]:
-            table = block.table(j)
-            slopes[:, columns] = push * table[k[:, 0]] - pull @ table / mass
-        else:
-            slopes[:, columns] = pull.div_(-mass).scatter_add_(1, k, push)
-        total += (chosen - mass.log_())[:, 0]
-    return total, slopes
+    offset_of = block.offsets if bounded else block.free_offsets
+    offsets = offset_of(coefficients, j)
+    logits = offsets + block.base(j)
+    chosen = logits.gather(1, k)
+    pull = logits.exp_()
+    mass = pull.sum(1, keepdim=True)
+    push = torch.ones_like(chosen)
+    if bounded:
+        moves = offsets.abs() < LARGEST_OFFSET
+        pull *= moves
+        push *= moves.gather(1, k)
+    if block.smooth[j]:
+        table = block.table(j)
+        slopes = push * table[k[:, 0]] - pull @ table / mass
+    else:
+        slopes = pull.div_(-mass).scatter_add_(1, k, push)
+    return (chosen - mass.log_())[:, 0], slopes
 
 
 class Rake:
