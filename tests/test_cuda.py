@@ -81,7 +81,8 @@ class Watch(TorchDispatchMode):
             source = args[1] if name is aten.copy_ else args[0]
             if on_device(source) != on_device(result):
                 self.seen["read" if on_device(source) else "copy"] += 1
-                if result.dtype is torch.long and len(result) == N_PARTITIONS + 1:
+                sizes = on_device(source) and result.dtype is torch.long
+                if sizes and len(result) == N_PARTITIONS + 1:
                     self.answers = [N_PLACES - N_PARTITIONS] + [1] * N_PARTITIONS
         return result
 

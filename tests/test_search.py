@@ -412,7 +412,8 @@ def test_parts_of_rows_keep_the_dtypes_that_were_planned_for(kind):
         y = None
     if kind == "index":
         y = pd.CategoricalIndex(y)
-    schema = Schema([Column("a", "continuous", lower=0, upper=1)] * (kind == "arrow"))
+    column = Column("a", "continuous", lower=0, upper=1, nullable=False)
+    schema = Schema([column] * (kind == "arrow"))
     search = PrivateSearch(
         flow(schema=schema), {"architecture__n_bins": [8]}, 4.0, mean_trials=1.1
     ).fit(x, y)  # fmt: skip

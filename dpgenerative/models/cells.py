@@ -290,7 +290,7 @@ def _log_prob_and_slopes(
         push *= moves.gather(1, k)
     if block.smooth[j]:
         table = block.table(j)
-        slopes = push * table[k[:, 0]] - pull @ table / mass
+        slopes = push * table.index_select(0, k[:, 0]) - pull @ table / mass
     else:
         slopes = pull.div_(-mass).scatter_add_(1, k, push)
     return (chosen - mass.log_())[:, 0], slopes

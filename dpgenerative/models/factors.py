@@ -50,7 +50,7 @@ class TableFactor:
     def __call__(self, codes: Tensor) -> Tensor:
         """Return the offsets of the last column's cells, (n, n_cells)."""
         keys = joint_groups(codes, self.columns[:-1], self.groups[:-1])
-        return self.offsets[keys][:, self.groups[-1]]
+        return self.offsets[:, self.groups[-1]].index_select(0, keys)
 
     def to(self, device: str | torch.device) -> "TableFactor":
         """Return the factor on a device."""
@@ -227,7 +227,7 @@ class _TableFit:
         moves = moves.nan_to_num().clamp(-LARGEST_MOVE, LARGEST_MOVE)
         fine = moves[above][:, own]
         self.offsets += fine
-        weights *= fine.exp()[self.keys][:, self.fine[-1]]
+        weights *= fine.exp()[:, self.fine[-1]].index_select(0, self.keys)
         weights /= weights.amax(1, keepdim=True)
 
     def factor(self) -> TableFactor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
+from dpgenerative.privacy import clipping
 
 
 class Net(nn.Module):
@@ -53,3 +54,9 @@ def norm(gradient: dict) -> float:
     """Return the norm over all parameters, in float64."""
     squares = [g.double().square().sum() for g in gradient.values()]
     return float(torch.stack(squares).sum().sqrt())
+
+
+def sum_of_clipped(rows, p, bound):
+    """Return the sum of clipped gradients in p, less the margin for its rounding."""
+    most = bound / (1 + clipping._MARGIN)
+    return sum(row[p] * min(1, most / norm(row)) for row in rows)
