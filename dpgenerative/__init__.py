@@ -9,99 +9,72 @@ from typing import TYPE_CHECKING, Any
 
 from dpgenerative._version import __version__
 
-if TYPE_CHECKING:
-    from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
-    from dpgenerative.fitting.recipe import ModelRecipe
-    from dpgenerative.local import ImagePixelizer, LaplaceRandomizer, VAEPerturber
-    from dpgenerative.meta.pipeline import sample_from
-    from dpgenerative.meta.predictors import SyntheticClassifier, SyntheticRegressor
-    from dpgenerative.meta.search import PrivateSearch
-    from dpgenerative.meta.search_cost import SearchPrivacy, search_privacy
-    from dpgenerative.privacy.budget import PrivacyBudget
-    from dpgenerative.synthesizers import (
-        DPArrayVAESynthesizer,
-        DPHFlowSynthesizer,
-        DPVAESynthesizer,
-        TableSynthesizer,
-        load,
-    )
-    from dpgenerative.synthesizers.arrays import ArrayArchitecture
-    from dpgenerative.synthesizers.flow import FlowArchitecture
-    from dpgenerative.synthesizers.forecast import Forecast, forecast
-    from dpgenerative.synthesizers.vae import VAEArchitecture
-    from dpgenerative.tables.column import Column
-    from dpgenerative.tables.constraints import (
-        Determines,
-        FixedCombinations,
-        Impossible,
-        LessEqual,
-    )
-    from dpgenerative.tables.schema import Schema
+if TYPE_CHECKING:  # for whoever checks types
+    from dpgenerative.fitting.options import BatchTerm as BatchTerm
+    from dpgenerative.fitting.options import Optimizer as Optimizer
+    from dpgenerative.fitting.options import Sparsified as Sparsified
+    from dpgenerative.fitting.recipe import ModelRecipe as ModelRecipe
+    from dpgenerative.local import ImagePixelizer as ImagePixelizer
+    from dpgenerative.local import LaplaceRandomizer as LaplaceRandomizer
+    from dpgenerative.local import VAEPerturber as VAEPerturber
+    from dpgenerative.meta.pipeline import sample_from as sample_from
+    from dpgenerative.meta.predictors import SyntheticClassifier as SyntheticClassifier
+    from dpgenerative.meta.predictors import SyntheticRegressor as SyntheticRegressor
+    from dpgenerative.meta.search import PrivateSearch as PrivateSearch
+    from dpgenerative.meta.search_cost import SearchPrivacy as SearchPrivacy
+    from dpgenerative.meta.search_cost import search_privacy as search_privacy
+    from dpgenerative.privacy.budget import PrivacyBudget as PrivacyBudget
+    from dpgenerative.synthesizers import DPArrayVAESynthesizer as DPArrayVAESynthesizer
+    from dpgenerative.synthesizers import DPHFlowSynthesizer as DPHFlowSynthesizer
+    from dpgenerative.synthesizers import DPVAESynthesizer as DPVAESynthesizer
+    from dpgenerative.synthesizers import TableSynthesizer as TableSynthesizer
+    from dpgenerative.synthesizers import load as load
+    from dpgenerative.synthesizers.arrays import ArrayArchitecture as ArrayArchitecture
+    from dpgenerative.synthesizers.flow import FlowArchitecture as FlowArchitecture
+    from dpgenerative.synthesizers.forecast import Forecast as Forecast
+    from dpgenerative.synthesizers.forecast import forecast as forecast
+    from dpgenerative.synthesizers.vae import VAEArchitecture as VAEArchitecture
+    from dpgenerative.tables.column import Column as Column
+    from dpgenerative.tables.constraints import Determines as Determines
+    from dpgenerative.tables.constraints import FixedCombinations as FixedCombinations
+    from dpgenerative.tables.constraints import Impossible as Impossible
+    from dpgenerative.tables.constraints import LessEqual as LessEqual
+    from dpgenerative.tables.schema import Schema as Schema
 
-__all__ = [
-    "ArrayArchitecture",
-    "BatchTerm",
-    "Column",
-    "DPArrayVAESynthesizer",
-    "DPHFlowSynthesizer",
-    "DPVAESynthesizer",
-    "Determines",
-    "FixedCombinations",
-    "FlowArchitecture",
-    "Forecast",
-    "ImagePixelizer",
-    "Impossible",
-    "LaplaceRandomizer",
-    "LessEqual",
-    "ModelRecipe",
-    "Optimizer",
-    "PrivacyBudget",
-    "PrivateSearch",
-    "Schema",
-    "SearchPrivacy",
-    "Sparsified",
-    "SyntheticClassifier",
-    "SyntheticRegressor",
-    "TableSynthesizer",
-    "VAEArchitecture",
-    "VAEPerturber",
-    "__version__",
-    "forecast",
-    "load",
-    "sample_from",
-    "search_privacy",
-]
-_NAMES = {
-    "fitting.options": ["BatchTerm", "Optimizer", "Sparsified"],
-    "fitting.recipe": ["ModelRecipe"],
-    "local": ["ImagePixelizer", "LaplaceRandomizer", "VAEPerturber"],
-    "meta.pipeline": ["sample_from"],
-    "meta.predictors": ["SyntheticClassifier", "SyntheticRegressor"],
-    "meta.search": ["PrivateSearch"],
-    "meta.search_cost": ["SearchPrivacy", "search_privacy"],
-    "privacy.budget": ["PrivacyBudget"],
-    "synthesizers": [
-        "DPArrayVAESynthesizer",
-        "DPHFlowSynthesizer",
-        "DPVAESynthesizer",
-        "TableSynthesizer",
-        "load",
-    ],
-    "synthesizers.arrays": ["ArrayArchitecture"],
-    "synthesizers.flow": ["FlowArchitecture"],
-    "synthesizers.forecast": ["Forecast", "forecast"],
-    "synthesizers.vae": ["VAEArchitecture"],
-    "tables.column": ["Column"],
-    "tables.constraints": [
-        "Determines",
-        "FixedCombinations",
-        "Impossible",
-        "LessEqual",
-    ],
-    "tables.schema": ["Schema"],
+_HOMES = {
+    "ArrayArchitecture": "synthesizers.arrays",
+    "BatchTerm": "fitting.options",
+    "Column": "tables.column",
+    "DPArrayVAESynthesizer": "synthesizers",
+    "DPHFlowSynthesizer": "synthesizers",
+    "DPVAESynthesizer": "synthesizers",
+    "Determines": "tables.constraints",
+    "FixedCombinations": "tables.constraints",
+    "FlowArchitecture": "synthesizers.flow",
+    "Forecast": "synthesizers.forecast",
+    "ImagePixelizer": "local",
+    "Impossible": "tables.constraints",
+    "LaplaceRandomizer": "local",
+    "LessEqual": "tables.constraints",
+    "ModelRecipe": "fitting.recipe",
+    "Optimizer": "fitting.options",
+    "PrivacyBudget": "privacy.budget",
+    "PrivateSearch": "meta.search",
+    "Schema": "tables.schema",
+    "SearchPrivacy": "meta.search_cost",
+    "Sparsified": "fitting.options",
+    "SyntheticClassifier": "meta.predictors",
+    "SyntheticRegressor": "meta.predictors",
+    "TableSynthesizer": "synthesizers",
+    "VAEArchitecture": "synthesizers.vae",
+    "VAEPerturber": "local",
+    "forecast": "synthesizers.forecast",
+    "load": "synthesizers",
+    "sample_from": "meta.pipeline",
+    "search_privacy": "meta.search_cost",
 }
-"""Names by the module that they come from."""
-_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+"""Public names, by the modules that they come from."""
+__all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:
