@@ -12,8 +12,9 @@ present in one row only survives with probability P(round(N(0, std^2)) > thresho
 
 Every call states what it releases, and with which sensitivity; all of it is noted in
 the `ledger`, with which a fit is compared with its plan. Where several processes fit
-one model (`ranks`), what each of them hands over is added up first; the noise is drawn
-once, by the first of them.
+one model (`ranks`), what each of them hands over is added up, and the noise is drawn
+once, by the first of them; of gradients it is added to the first one's sums, so that
+one exchange tells all what is released.
 
 Edge cases: empty arrays come back empty; std = 0 means no privacy and adds nothing.
 """
@@ -138,7 +139,6 @@ class Mechanisms:
             Public number by which the sum over rows was divided.
         """
         self.ledger.gradient(stds, sensitivities, divisor)
-        sums = self.ranks.total(sums)
         if self.ranks.is_first:
             noises = self._normal(sum(x.numel() for x in sums), sums[0].device)
             pieces = torch.split(noises, [x.numel() for x in sums])
@@ -146,7 +146,7 @@ class Mechanisms:
                 torch.add(x, noise.view_as(x).to(x.dtype), alpha=std)
                 for x, std, noise in zip(sums, stds, pieces, strict=True)
             ]
-        return self.ranks.copied(sums)
+        return self.ranks.total(sums)
 
     def _noisy(self, values: np.ndarray, std: float) -> np.ndarray:
         """Add noise to every entry of an array, whole to whole numbers."""

@@ -2,8 +2,8 @@
 
 Where torch's default process group is open, as in a script that `torchrun` starts, all
 of its processes call ``fit`` with the same table, and each keeps a random part of it.
-What one of them counts or sums goes through `Mechanisms`, which adds up all parts, lets
-the first process add the noise, and hands the others what it released.
+What one of them counts or sums goes through `Mechanisms`, which adds up all parts and
+the noise of the first process, and hands the others what was released.
 
 Formal guarantee: none of its own; that of a fit is as before. Every row is in one part
 alone, so that sums over parts are the sums over rows, of the same sensitivity. A row
@@ -108,22 +108,15 @@ class Ranks:
         self.once(compare)
 
     def total(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the sums over all processes, in each of them: private."""
-        return self._sent(tensors, distributed.all_reduce)
+        """Return the sums over all processes, the same bits in each of them.
 
-    def copied(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the first process' tensors in all of them."""
-        return self._sent(tensors, lambda flat: distributed.broadcast(flat, 0))
-
-    def _sent(
-        self, tensors: Sequence[Tensor], send: Callable[[Tensor], Any]
-    ) -> list[Tensor]:
-        """Return tensors of one dtype and device after one exchange of all."""
+        The tensors, of one dtype and device, are sent around at once.
+        """
         if self.size == 1:
             return list(tensors)
         flat = torch.cat([x.flatten() for x in tensors])
         with _together():
-            send(flat)
+            distributed.all_reduce(flat)
         pieces = torch.split(flat, [x.numel() for x in tensors])
         return [part.view_as(x) for part, x in zip(pieces, tensors, strict=True)]
 

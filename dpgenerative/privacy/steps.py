@@ -543,7 +543,7 @@ def plain_gradient(
             loss = loss + term
         grads = torch.autograd.grad(loss, params)
         _accumulate(total, dict(zip(params, grads, strict=True)), 1.0)
-    sums = ranks.copied(ranks.total(list(total.values())))
+    sums = ranks.total(list(total.values()))
     return dict(zip(params, sums, strict=True))
 
 

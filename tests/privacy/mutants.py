@@ -122,7 +122,6 @@ def _word(value: Any) -> str:
 def every_process_releases_its_own(patch):
     """Noise in each process, and no sums over them."""
     patch.setattr(ThreadRanks, "total", lambda self, tensors: list(tensors))
-    patch.setattr(ThreadRanks, "copied", lambda self, tensors: list(tensors))
     patch.setattr(Ranks, "is_first", True)
 
 
@@ -133,7 +132,7 @@ def every_process_adds_a_share_of_the_noise(patch):
         ranks, self.ranks = self.ranks, ALONE
         parts = whole(self, sums, [s / ranks.size for s in stds], **stated)
         self.ranks = ranks
-        return ranks.copied(ranks.total(parts))
+        return ranks.total(parts)
 
     patch.setattr(Mechanisms, "gradient", gradient)
 

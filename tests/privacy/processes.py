@@ -43,9 +43,6 @@ class ThreadRanks(Ranks):
         parts = self._all([x.clone() for x in tensors])
         return [sum(each[1:], each[0]) for each in zip(*parts, strict=True)]
 
-    def copied(self, tensors):
-        return [x.clone() for x in self.same(list(tensors))]
-
 
 def threads(size: int) -> list[ThreadRanks]:
     slots, barrier = [None] * size, threading.Barrier(size)
