@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 from scipy.stats import beta
 
 
@@ -28,6 +29,22 @@ def clopper_pearson(k: int, n: int, confidence: float) -> tuple[float, float]:
     """
     each = (1 + confidence) / 2
     return least_share(k, n, each), 1 - least_share(n - k, n, each)
+
+
+def epsilon_of_event(
+    event: np.ndarray, likely: np.ndarray, delta: float, confidence: float
+) -> float:
+    """Return `epsilon_of_rates` of an event seen in trials, by where it is likely.
+
+    Parameters
+    ----------
+    event, likely : ndarray of bool, shape (n_trials,)
+        Whether the event was seen, and whether it is likely there.
+    delta, confidence : float
+    """
+    often = int(event[likely].sum()), int(likely.sum())
+    seldom = int(event[~likely].sum()), int((~likely).sum())
+    return epsilon_of_rates(often, seldom, delta, confidence)
 
 
 def epsilon_of_rates(

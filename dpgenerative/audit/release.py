@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
-from dpgenerative._intervals import epsilon_of_rates
-from dpgenerative._validation import check_number, check_option, refuse
-from dpgenerative.audit.result import AuditResult, check, check_counts
+from dpgenerative._intervals import epsilon_of_event, epsilon_of_rates
+from dpgenerative._validation import check_option, count, refuse
+from dpgenerative.audit.result import AuditResult, check
 from dpgenerative.privacy.plan import row_budget
 from dpgenerative.synthesizers.tables import TableSynthesizer
 from dpgenerative.tables.dtypes import can_hold_missing, is_real_dtype
@@ -70,8 +70,8 @@ def audit_release(
     owner = "audit_release"
     check(owner, estimator, confidence, None)
     check_option(owner, "pair", pair, PAIRS)
-    check_number(owner, "n_runs", n_runs, low=4, closed="left", integer=True)
-    check_counts(owner, n_samples=n_samples)
+    count(4)(owner, "n_runs", n_runs)
+    count()(owner, "n_samples", n_samples)
     if estimator.noise == "reproducible":
         rule = "must not be reproducible: every fit would be"
         refuse(owner, "noise", rule, estimator.noise)
@@ -165,8 +165,6 @@ def _split_bound(
         name, threshold, above, exchanged = region
         inside = (frame[name][half].to_numpy() >= threshold) == above
         likely = worlds[half] != exchanged
-        often = int(inside[likely].sum()), int(likely.sum())
-        seldom = int(inside[~likely].sum()), int((~likely).sum())
-        return epsilon_of_rates(often, seldom, delta, confidence)
+        return epsilon_of_event(inside, likely, delta, confidence)
 
     return bound(max(regions, key=lambda region: bound(region, first)), ~first)

@@ -91,12 +91,6 @@ def check(owner: str, estimator: Any, confidence: Any, random_state: Any) -> Non
     count(0, [None])(owner, "random_state", random_state)
 
 
-def check_counts(owner: str, **counts: Any) -> None:
-    """Require integers of at least 1."""
-    for name, value in counts.items():
-        count()(owner, name, value)
-
-
 def check_steps(owner: str, plan: PrivacyPlan) -> None:
     """Require gradients, without which there is no training to audit."""
     if not plan.n_steps:

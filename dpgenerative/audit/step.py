@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from dpgenerative._intervals import clopper_pearson
 from dpgenerative._random import Streams
+from dpgenerative._validation import count
 from dpgenerative.audit import result
 from dpgenerative.audit.bounds import least_mu, steps_epsilon
 from dpgenerative.fitting.fit import PrivateFit
@@ -91,7 +92,8 @@ def audit_mechanism(
     """
     owner = "audit_mechanism"
     result.check(owner, estimator, confidence, random_state)
-    result.check_counts(owner, n_rows=n_rows, n_trials=n_trials)
+    count()(owner, "n_rows", n_rows)
+    count()(owner, "n_trials", n_trials)
     streams = result.streams_of(estimator, random_state, "cpu")
     fit, plan = _fit_and_plan(estimator, n_rows, streams)
     result.check_steps(owner, plan)

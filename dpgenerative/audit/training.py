@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dpgenerative._intervals import least_share
 from dpgenerative._random import Streams
+from dpgenerative._validation import count
 from dpgenerative.audit import bounds, result
 from dpgenerative.fitting.fit import PrivateFit, Released
 from dpgenerative.fitting.recipe import ModelRecipe, Scale
@@ -87,7 +88,8 @@ def audit_training(
     """
     owner = "audit_training"
     result.check(owner, estimator, confidence, random_state)
-    result.check_counts(owner, n_canaries=n_canaries, n_runs=n_runs)
+    count()(owner, "n_canaries", n_canaries)
+    count()(owner, "n_runs", n_runs)
     device = estimator._device()
     streams = result.streams_of(estimator, random_state, device)
     coins = np.random.default_rng(random_state)

@@ -34,7 +34,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.preprocessing import OneHotEncoder
 
 from dpgenerative._progress import watched
-from dpgenerative._validation import check_number, check_option
+from dpgenerative._validation import check_number, check_option, count
 from dpgenerative.metrics.columns import is_number, takes_tables
 from dpgenerative.metrics.distances import (
     Embedding,
@@ -111,9 +111,7 @@ def reconstruction_attack(
     Inference Attacks against Generative Models" (2019), section 4.2; Bernau, Robl and
     Kerschbaum (2022), section 3.
     """
-    check_number(
-        "reconstruction_attack", "n_draws", n_draws, low=1, closed="left", integer=True
-    )
+    count()("reconstruction_attack", "n_draws", n_draws)
     members, non_members = disjoint(members=members, non_members=non_members)
     measure = _measure(distance, members, non_members, image_shape)
     totals = [np.zeros(len(members)), np.zeros(len(non_members))]
@@ -412,9 +410,7 @@ def marginal_attack(
     >>> marginal_attack(members, members, non_members, reference).auc.value > 0.9
     True
     """
-    check_number(
-        "marginal_attack", "n_bins", n_bins, low=2, closed="left", integer=True
-    )
+    count(2)("marginal_attack", "n_bins", n_bins)
     names = list(members.columns)
     if tables is None:
         tables = list(combinations(names, min(2, len(names))))

@@ -33,7 +33,7 @@ import pandas as pd
 from scipy.special import rel_entr
 from scipy.stats import sem, wasserstein_distance
 
-from dpgenerative._validation import check_number, check_option
+from dpgenerative._validation import check_number, check_option, count
 from dpgenerative.metrics.columns import aligned, comparable, takes_tables, warn_if_few
 
 DISTANCES = ("tvd", "jsd", "wasserstein")
@@ -524,15 +524,14 @@ def _draw_sets(
 
 def _check_sets(n_columns: int, k: int, metric: str, max_sets: int | None) -> None:
     owner = "marginal_distance"
-    rule: Any = {"low": 1, "integer": True}
     check_option(owner, "metric", metric, DISTANCES)
     if metric == "wasserstein" and k != 1:
         raise ValueError(
             f"metric='wasserstein' compares single columns, k=1; got k={k}. Use "
             "metric='tvd' or 'jsd' for larger sets."
         )
-    check_number(owner, "k", k, high=n_columns, closed="both", **rule)
-    check_number(owner, "max_sets", max_sets, closed="left", also=(None,), **rule)
+    check_number(owner, "k", k, low=1, high=n_columns, closed="both", integer=True)
+    count(also=[None])(owner, "max_sets", max_sets)
 
 
 def _unrank(rank: int, n_columns: int, k: int) -> tuple[int, ...]:

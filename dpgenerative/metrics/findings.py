@@ -1,4 +1,4 @@
-"""Grades: what the measurements of a report mean.
+"""Grades: what the measurements of a report mean, in numbers and in plain English.
 
 A value is placed between what chance alone explains (the floor) and what a useless
 table would score (the baseline), and `LIMITS` cuts that way into good, fair and weak.
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from dpgenerative.metrics import words
 from dpgenerative.metrics.dependence import AssociationDistance
 from dpgenerative.metrics.measuring import CHANCE, Measured, mean_change
 from dpgenerative.metrics.membership import AttackResult
 from dpgenerative.metrics.plots import SCORES, main_score, mean_scores, model_name
+from dpgenerative.metrics.words import LOST, RANGES, exact, joined, losses, percent
 
 LIMITS = {
     "lost": (0.05, 0.20),
@@ -39,6 +39,16 @@ _TAIL_LIMITS = (2.0, 10.0)
 _LOST = 0.8  # of the way to the baseline from which dependence counts as lost
 _VISIBLE = 0.02  # least span between floor and baseline that a share can be taken of
 _LEAST_SKILL = 0.05  # beyond guessing, of models that there is something to lose of
+_DEPENDENCE = {
+    "good": "Dependence between columns is kept",
+    "fair": "Dependence between columns is kept in part",
+    "weak": "Most of the dependence between columns is lost",
+}
+_ATTACKED = {
+    "good": "hardly tells rows that were used from others",
+    "fair": "tells some rows that were used from others",
+    "weak": "recognises rows that were used",
+}
 
 
 @dataclass(frozen=True)
@@ -115,10 +125,10 @@ def judge(measured: Measured, target: Hashable | None) -> Iterator[Finding]:
     """Yield what was measured and can be graded, in the order of the page."""
     if measured.lost is not None and len(measured.lost):
         what = "rows that lost a value, worst column"
-        yield _judge_listed("lost", what, words.LOST, measured.lost)
+        yield _judge_listed("lost", what, LOST, measured.lost)
     if measured.ranges is not None and len(measured.ranges):
         what = "rows beyond the other's range"
-        yield _judge_listed("range", what, words.RANGES, measured.ranges)
+        yield _judge_listed("range", what, RANGES, measured.ranges)
     if measured.columns is not None:
         yield _judge_columns(measured.columns)
         yield _judge_worst(measured.columns, "column")
@@ -137,39 +147,48 @@ def _judge_listed(topic: str, what: str, title: str, found: pd.DataFrame) -> Fin
     value = float(found["share"].iloc[0])
     return Finding(
         topic, what, value, 0.0, math.nan, severity(value, LIMITS[topic]),
-        f"{title}: {'; '.join(words.losses(found))}.", about=tuple(found["column"]),
+        f"{title}: {'; '.join(losses(found))}.", about=tuple(found["column"]),
     )  # fmt: skip
 
 
 def _judge_columns(off: pd.DataFrame) -> Finding:
     value, floor = off[["distance", "floor"]].mean()
-    return Finding(
-        "columns", "rows off, mean of columns", value, floor, math.nan,
-        severity(value - CHANCE * floor, LIMITS["columns"]),
-        words.rows_off(value, floor),
-    )  # fmt: skip
+    text = (
+        f"To give every column the real shares, {percent(value)} of the synthetic rows "
+        f"would have to change on average; {percent(floor)} would be due to chance "
+        "alone."
+    )
+    severe = severity(value - CHANCE * floor, LIMITS["columns"])
+    what = "rows off, mean of columns"
+    return Finding("columns", what, value, floor, math.nan, severe, text)
 
 
 def _judge_pairs(off: pd.DataFrame) -> Finding:
     value, floor, baseline = off[["distance", "floor", "baseline"]].mean()
-    useless = value >= baseline > floor + _VISIBLE
-    return Finding(
-        "pairs", "rows off, mean of pairs", value, floor, baseline,
-        severity(_way(value, floor, baseline), LIMITS["pairs"]),
-        words.rows_off_in_pairs(value, floor, baseline, useless),
-    )  # fmt: skip
+    text = (
+        f"To give every pair of columns the real shares, {percent(value)} of the "
+        f"synthetic rows would have to change on average; {percent(floor)} would be "
+        f"due to chance alone, and {percent(baseline)} if no column were related to "
+        "any other."
+    )
+    if value >= baseline > floor + _VISIBLE:
+        text += " That is no better than columns drawn separately."
+    severe = severity(_way(value, floor, baseline), LIMITS["pairs"])
+    what = "rows off, mean of pairs"
+    return Finding("pairs", what, value, floor, baseline, severe, text)
 
 
 def _judge_worst(off: pd.DataFrame, kind: str) -> Finding:
-    worst = off.iloc[0]
-    topic, excess = f"worst {kind}", worst.distance - CHANCE * worst.floor
-    failed = worst.baseline if kind == "pair" else math.nan
-    return Finding(
-        topic, f"rows off, {topic}", worst.distance, worst.floor, failed,
-        severity(excess, LIMITS[topic]),
-        words.furthest_off(worst["columns"], worst.distance, worst.floor),
-        about=worst["columns"],
-    )  # fmt: skip
+    worst, topic = off.iloc[0], f"worst {kind}"
+    value, floor, about = worst["distance"], worst["floor"], worst["columns"]
+    text = (
+        f"The {kind} furthest off is {joined(about)}: {percent(value)} of its rows "
+        f"would have to change ({percent(floor)} by chance alone)."
+    )
+    severe = severity(value - CHANCE * floor, LIMITS[topic])
+    failed = worst["baseline"] if kind == "pair" else math.nan
+    what = f"rows off, {topic}"
+    return Finding(topic, what, value, floor, failed, severe, text, about=about)
 
 
 def _way(value: float, floor: float, baseline: float) -> float:
@@ -184,18 +203,33 @@ def _judge_associations(
     value = mean_change(found)
     way = _way(value, floor, baseline)
     severe = severity(way, LIMITS["associations"])
-    kept = "lost" if way > _LOST else grade(severe)
+    start = _DEPENDENCE[grade(severe)]
     if baseline < floor + _VISIBLE:
-        kept = "none to keep"
-    change = np.triu(np.abs(found.difference.to_numpy()), 1)
-    i, j = np.unravel_index(int(change.argmax()), change.shape)
-    before, after = found.real.iloc[i, j], found.synthetic.iloc[i, j]
-    text = words.dependence(kept, value, floor, baseline)
-    most = words.most_changed(found.real.columns[[i, j]], before, after)
+        start = "The real columns are hardly related, so there is little to lose"
+    elif way > _LOST:
+        start = "Dependence between columns is lost"
+    text = (
+        f"{start}: the strength of their associations, from 0 to 1, is off by "
+        f"{value:.3f} on average (chance alone: {floor:.3f}; unrelated columns: "
+        f"{baseline:.3f}). {_most_changed(found)}"
+    )
     return Finding(
         "associations", "change of association, mean of pairs", value, floor, baseline,
-        severe, f"{text} {most}", percent=False,
+        severe, text, percent=False,
     )  # fmt: skip
+
+
+def _most_changed(found: AssociationDistance) -> str:
+    """Tell which pair's association changes most."""
+    change = np.triu(np.abs(found.difference.to_numpy()), 1)
+    i, j = np.unravel_index(int(change.argmax()), change.shape)
+    if change[i, j] < 0.005:
+        return "No pair changes visibly."
+    return (
+        f"It changes most for {joined(found.real.columns[[i, j]])}: "
+        f"{found.real.iloc[i, j]:.2f} in the real table, "
+        f"{found.synthetic.iloc[i, j]:.2f} in the synthetic one."
+    )
 
 
 def _judge_models(utility: pd.DataFrame, target: Hashable) -> Iterator[Finding]:
@@ -208,14 +242,17 @@ def _judge_models(utility: pd.DataFrame, target: Hashable) -> Iterator[Finding]:
     real, made = float(means.loc[model, "real"]), float(means.loc[model, "synthetic"])
     if real - chance < _LEAST_SKILL:
         return
-    loss = (real - made) / (real - chance)
-    name = SCORES[metric]
-    yield Finding(
-        "models", f"{name}, best model", made, real, chance,
-        severity(loss, LIMITS["models"]),
-        words.skill(model_name(str(model)), name, target, real, made, chance),
-        percent=False,
-    )  # fmt: skip
+    loss, score = (real - made) / (real - chance), SCORES[metric]
+    learns = "learns no less from synthetic rows"
+    if made < real:
+        learns = f"loses {percent(loss)} of its skill"
+    text = (
+        f"The best model ({model_name(str(model))}) {learns}: predicting {target} in "
+        f"rows never seen, its {score} is {made:.3f} after training on synthetic rows "
+        f"and {real:.3f} after training on real ones ({chance:g} for guessing)."
+    )
+    severe, what = severity(loss, LIMITS["models"]), f"{score}, best model"
+    yield Finding("models", what, made, real, chance, severe, text, percent=False)
 
 
 def _judge_attack(attack: AttackResult) -> Finding:
@@ -223,15 +260,23 @@ def _judge_attack(attack: AttackResult) -> Finding:
     severe = severity(auc - 0.5, LIMITS["attack"])
     if tail.low > TAIL:
         severe = max(severe, severity(tail.low / TAIL, _TAIL_LIMITS))
-    hits = (tail.value, tail.low, tail.high)
-    text = words.attacked(grade(severe), auc, TAIL, hits)
+    text = (
+        f"The attack tried here {_ATTACKED[grade(severe)]}: of a used and an unused "
+        f"row it picks the used one {percent(auc)} of the time ({exact(0.5)} is "
+        f"guessing), and when it may accuse {exact(TAIL)} of the unused rows it finds "
+        f"{percent(tail.value)} of the used ones (between {percent(tail.low)} and "
+        f"{percent(tail.high)})."
+    )
     if attack.privacy is not None:
         epsilon, delta = attack.privacy[0]
         bound = attack.epsilon_lower_bound(delta)
         if bound > epsilon:
             severe = max(severe, 3.0)
-            text += words.beyond_guarantee(bound, epsilon)
-    return Finding(
-        "attack", "area under the attack's ROC curve", auc, 0.5, 1.0, severe, text,
-        percent=False,
-    )  # fmt: skip
+            text += (
+                " That is more than the guarantee allows: it takes an epsilon of at "
+                f"least {bound:.2f} to explain it, and {epsilon:g} was guaranteed "
+                "(unless the used and the unused rows differ in other ways, such as a "
+                "year). Do not release."
+            )
+    what = "area under the attack's ROC curve"
+    return Finding("attack", what, auc, 0.5, 1.0, severe, text, percent=False)

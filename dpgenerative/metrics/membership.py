@@ -32,7 +32,7 @@ from sklearn.metrics import (
     roc_curve,
 )
 
-from dpgenerative._intervals import clopper_pearson, epsilon_of_rates
+from dpgenerative._intervals import clopper_pearson, epsilon_of_event
 from dpgenerative._validation import check_number
 
 Privacy = Sequence[tuple[float, float]]
@@ -198,9 +198,7 @@ class AttackResult:
         threshold, above = region
         inside = (self.scores[rows] >= threshold) == above
         members = self.members[rows] == above
-        often = int(inside[members].sum()), int(members.sum())
-        seldom = int(inside[~members].sum()), int((~members).sum())
-        return epsilon_of_rates(often, seldom, delta, self.confidence)
+        return epsilon_of_event(inside, members, delta, self.confidence)
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per figure, with columns value, low, high and cap."""

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from dpgenerative._intervals import clopper_pearson
-from dpgenerative._validation import check_number
+from dpgenerative._validation import check_number, count
 from dpgenerative.metrics.columns import (
     MIN_ROWS,
     aligned,
@@ -276,10 +276,8 @@ def crafted_canaries(
     >>> crafted_canaries(lambda rows: rows["a"], reference, 3)["a"].tolist()
     [0, 0, 0]
     """
-    for name, value in (("n", n), ("n_candidates", n_candidates)):
-        check_number(
-            "crafted_canaries", name, value, low=1, closed="left", integer=True
-        )
+    count()("crafted_canaries", "n", n)
+    count()("crafted_canaries", "n_candidates", n_candidates)
     rng = np.random.default_rng(random_state)
     made = {}
     for name, column in reference.items():

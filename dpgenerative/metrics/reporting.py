@@ -5,7 +5,7 @@ real rows describes them and says so in a banner; ``public=True`` leaves out, an
 not compute, anything but the privacy statement and the synthetic table's own figures.
 
 The way of a report: `measuring` (tables to measurements), `findings` (measurements to
-grades), `words` (grades to sentences), `page` (all of it to HTML).
+grades and sentences), `page` (all of it to HTML).
 """
 
 from collections.abc import Hashable

@@ -8,7 +8,7 @@ import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 
-from dpgenerative._validation import check_number, check_option
+from dpgenerative._validation import check_option, count
 from dpgenerative.metrics.dependence import kendall_tau_distance
 from dpgenerative.metrics.fidelity import marginal_distance
 from dpgenerative.metrics.utility import TASKS, tstr
@@ -117,12 +117,11 @@ class SynthesisScorer:
 
     def __post_init__(self) -> None:
         owner = "make_synthesis_scorer"
-        rule: Any = {"closed": "left", "integer": True}
         check_option(owner, "metric", self.metric, ("tvd", "kendall", "tstr"))
         check_option(owner, "task", self.task, TASKS)
-        check_number(owner, "k", self.k, low=1, **rule)
-        check_number(owner, "n_samples", self.n_samples, low=1, also=(None,), **rule)
-        check_number(owner, "random_state", self.random_state, low=0, **rule)
+        count()(owner, "k", self.k)
+        count(also=[None])(owner, "n_samples", self.n_samples)
+        count(0)(owner, "random_state", self.random_state)
 
     def __call__(self, estimator: Any, X: Any, y: Any = None) -> float:
         """Score a fitted synthesizer, or a pipeline that ends in one.

@@ -21,7 +21,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
-from dpgenerative._validation import check_number, check_option
+from dpgenerative._validation import check_option, count
 from dpgenerative.metrics.columns import (
     MIN_ROWS,
     aligned,
@@ -242,7 +242,9 @@ def tstr(
     >>> bool((overall.loc["real"] - overall.loc["synthetic"])["auroc", "mean"] > 0.1)
     True
     """
-    _check_numbers(n_repeats, n_rows, random_state)
+    count()("tstr", "n_repeats", n_repeats)
+    count(also=[None])("tstr", "n_rows", n_rows)
+    count(0)("tstr", "random_state", random_state)
     tables = {"synthetic": aligned(real_test, synthetic, ("real_test", "synthetic"))}
     if real_train is not None:
         tables["real"] = aligned(real_test, real_train, ("real_test", "real_train"))
@@ -369,13 +371,6 @@ def _is_quantity(column: pd.Series) -> bool:
 
 
 # Checks -------------------------------------------------------------------------------
-
-
-def _check_numbers(n_repeats: Any, n_rows: Any, random_state: Any) -> None:
-    rule: Any = {"closed": "left", "integer": True}
-    check_number("tstr", "n_repeats", n_repeats, low=1, **rule)
-    check_number("tstr", "n_rows", n_rows, low=1, also=(None,), **rule)
-    check_number("tstr", "random_state", random_state, low=0, **rule)
 
 
 def _check_models(

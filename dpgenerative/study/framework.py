@@ -24,7 +24,7 @@ from sklearn.utils import get_tags
 
 from dpgenerative._files import locked
 from dpgenerative._progress import watched
-from dpgenerative._validation import check_number, check_option, refuse
+from dpgenerative._validation import check_number, check_option, count, refuse
 from dpgenerative.metrics import tradeoff
 from dpgenerative.metrics.distances import structural_similarity
 from dpgenerative.metrics.utility import encode_features
@@ -273,8 +273,8 @@ def privacy_utility_tradeoff(
     """
     X, y, classes, target = _read(X, y)
     check_number(OWNER, "test_size", test_size, low=0, high=1)
-    for name, value in {"n_draws": n_draws, "n_attacked": n_attacked}.items():
-        check_number(OWNER, name, value, low=1, closed="left", integer=True)
+    count()(OWNER, "n_draws", n_draws)
+    count()(OWNER, "n_attacked", n_attacked)
     check_option(OWNER, "distance", distance, ("auto", "mse", "ssim", "mixed"))
     if distance == "auto":
         distance = "mixed" if isinstance(X, pd.DataFrame) else "mse"

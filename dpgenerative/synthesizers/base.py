@@ -25,7 +25,6 @@ from dpgenerative._random import NOISES, Streams
 from dpgenerative._validation import (
     Check,
     check_instance,
-    check_number,
     check_option,
     check_parameters,
     count,
@@ -564,7 +563,5 @@ def as_seed(random_state: Any) -> int | None:
         return int(random_state.randint(np.iinfo(np.int32).max))
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31))
-    check_number(
-        "sampling", "random_state", random_state, low=0, closed="left", integer=True
-    )
+    count(0)("sampling", "random_state", random_state)
     return int(random_state)

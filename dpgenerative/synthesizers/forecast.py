@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from dpgenerative._validation import check_number, check_option, refuse
+from dpgenerative._validation import check_number, check_option, count, refuse
 from dpgenerative.encoding.marginals import POOL_NOISE, column_stds, expected_cells
 from dpgenerative.encoding.marginals import count_std as cell_std
 from dpgenerative.privacy.plan import PrivacyPlan, count_std
@@ -116,7 +116,7 @@ def forecast(
     'hopeless'
     """
     check_option("forecast", "model", model, list(MODELS))
-    check_number("forecast", "n_rows", n_rows, low=1, closed="left", integer=True)
+    count()("forecast", "n_rows", n_rows)
     check_number("forecast", "epsilon", epsilon, low=0, high=math.inf)
     if not isinstance(schema, Schema) or not schema.modelled.columns:
         refuse("forecast", "schema", "must be a Schema with columns", schema)
