@@ -614,7 +614,7 @@ def test_rows_that_repeat_by_nature_are_not_refused():
 
 def test_small_tables_get_a_warning():
     rows = population(80, 0)
-    with pytest.warns(UserWarning, match="members has 30 rows"):
+    with pytest.warns(UserWarning, match=r"Few rows \(members: 30\)"):
         likelihood_attack(lambda x: np.arange(len(x)), rows[:30], rows[30:])
 
 

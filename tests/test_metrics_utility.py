@@ -484,7 +484,7 @@ def test_few_rows_are_scored_with_a_warning(n):
     numbers = quantities(100, 0)
     classes = numbers.assign(price=np.arange(100) % 4 < 2)
     for table in (numbers, classes):
-        with pytest.warns(UserWarning, match=f"{n} synthetic rows; with fewer than 50"):
+        with pytest.warns(UserWarning, match=f"synthetic: {n}.: with fewer than 50"):
             scores = tstr(None, table, table[:n], "price")
         assert np.isfinite(scores.iloc[:, 3:].to_numpy()).all()
     assert len(tstr(numbers[:50], numbers, numbers[:60], "price", n_rows=50)) == 10
@@ -492,11 +492,9 @@ def test_few_rows_are_scored_with_a_warning(n):
 
 def test_the_warning_names_the_real_table_and_comes_once():
     table = quantities(60, 0)
-    with pytest.warns(UserWarning, match="mostly noise") as caught:
+    with pytest.warns(UserWarning, match="sampling noise") as caught:
         tstr(table[:20], table, table, "price", n_repeats=3)
-    assert [str(each.message)[:29] for each in caught] == [
-        "tstr trains on 20 real rows; "
-    ]
+    assert [str(each.message)[:20] for each in caught] == ["Few rows (real: 20):"]
 
 
 def test_early_stopping_is_given_up_only_where_it_is_impossible():

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dpgenerative.encoding.values import level_codes
+from dpgenerative.metrics.fidelity import number_cells
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import as_series, plain
@@ -105,9 +106,4 @@ def _cells(column: Column, synthetic: pd.Series, held_out: pd.Series) -> Cells:
     finite = drawn[np.isfinite(drawn)]
     shares = np.arange(1, _N_BINS) / _N_BINS
     edges = np.unique(np.quantile(finite, shares)) if len(finite) else np.zeros(0)
-    return _intervals(drawn, edges), _intervals(real, edges)
-
-
-def _intervals(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    found: np.ndarray = 1 + np.searchsorted(edges, values, side="right")
-    return np.where(np.isnan(values), 0, found)
+    return number_cells(drawn, edges), number_cells(real, edges)

@@ -342,10 +342,8 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
                 "out at once."
             )
         inner.set_params(epsilon=epsilon, delta=delta)
-        inner.noise_multiplier, inner.verbose = (
-            None,
-            0,
-        )  # no parameter of every class of one's own
+        # Not every class of one's own has these for parameters.
+        inner.noise_multiplier, inner.verbose = None, 0
         return estimator
 
     def _planned(

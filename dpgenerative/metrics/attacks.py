@@ -140,7 +140,7 @@ def _measure(
             raise ValueError(f"{owner} needs image_shape with distance='ssim'.")
         largest = 255.0 if getattr(members, "dtype", None) == np.uint8 else 1.0
         return lambda x, y: (
-            1 - structural_similarity(_array(x), _array(y), shape, data_range=largest)
+            1 - structural_similarity(_array(x), _array(y), shape, largest)
         )
     if not isinstance(members, pd.DataFrame):
         raise TypeError(f"{owner} takes DataFrames with distance='mixed'.")

@@ -2,7 +2,7 @@
 
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -88,12 +88,13 @@ def _check_table(frame: Any, name: str) -> None:
         raise ValueError(f"{name} must have distinct columns; repeated: {repeated}.")
 
 
-def warn_if_few(n_real: int, n_synthetic: int, stacklevel: int = 4) -> None:
+def warn_if_few(sizes: Mapping[str, int], stacklevel: int = 4) -> None:
     """Warn, on behalf of the caller's caller, where a table has fewer than 50 rows."""
-    if min(n_real, n_synthetic) < MIN_ROWS:
+    few = [f"{name}: {n}" for name, n in sizes.items() if n < MIN_ROWS]
+    if few:
         warnings.warn(
-            f"Tables of fewer than {MIN_ROWS} rows (real {n_real}, synthetic "
-            f"{n_synthetic}): the figure is mostly sampling noise.",
+            f"Few rows ({', '.join(few)}): with fewer than {MIN_ROWS} the figures are "
+            "mostly sampling noise.",
             stacklevel=stacklevel,
         )
 

@@ -172,7 +172,7 @@ def kendall_tau_distance(
     numeric = [name for name in real.columns if is_number(real[name])]
     values = {name: as_floats(synthetic[name]) for name in numeric}
     real_matrix = kendall_tau_matrix(real)
-    warn_if_few(len(real), len(synthetic))
+    warn_if_few({"real": len(real), "synthetic": len(synthetic)})
     return KendallDistance(kendall_tau_matrix(pd.DataFrame(values)) - real_matrix)
 
 
@@ -279,7 +279,7 @@ def association_distance(
     synthetic = aligned(real, synthetic)
     names = list(real.columns)
     pairs = [_read(real[name], synthetic[name]) for name in names]
-    warn_if_few(len(real), len(synthetic))
+    warn_if_few({"real": len(real), "synthetic": len(synthetic)})
     first, second = zip(*pairs, strict=True)
     return AssociationDistance(
         _symmetric(names, first, _association), _symmetric(names, second, _association)

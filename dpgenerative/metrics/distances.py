@@ -12,6 +12,8 @@ from sklearn.utils import gen_batches
 
 from dpgenerative.metrics.columns import as_floats, is_number, level_codes
 
+WINDOW = 7
+"""Side of the square over which structural similarity takes means and variances."""
 _BLOCK = 2**20  # distances held at once: as many as stay in a cache
 
 
@@ -122,12 +124,7 @@ def blocks(points: Points, others: Points) -> Iterator[np.ndarray]:
 
 
 def structural_similarity(
-    one: np.ndarray,
-    other: np.ndarray,
-    shape: tuple[int, int],
-    *,
-    data_range: float = 1.0,
-    window: int = 7,
+    one: np.ndarray, other: np.ndarray, shape: tuple[int, int], data_range: float = 1.0
 ) -> np.ndarray:
     """Return the mean structural similarity index of pairs of grey images.
 
@@ -136,11 +133,9 @@ def structural_similarity(
     one, other : ndarray of shape (n, height * width)
         Images, row by row.
     shape : (int, int)
-        Height and width, both at least `window`.
+        Height and width, both at least `WINDOW`.
     data_range : float, default=1
         Largest minus smallest possible value.
-    window : int, default=7
-        Side of the square over which means, variances and covariances are taken.
 
     Returns
     -------
@@ -152,20 +147,20 @@ def structural_similarity(
     Wang, Bovik, Sheikh and Simoncelli, "Image quality assessment: from error visibility
     to structural similarity" (2004), with K1 = .01, K2 = .03 and a uniform window.
     """
-    if min(shape) < window:
+    if min(shape) < WINDOW:
         raise ValueError(
-            f"Images of shape {shape} are smaller than the {window} window."
+            f"Images of shape {shape} are smaller than the {WINDOW} window."
         )
     x, y = (np.asarray(v, dtype=float).reshape(-1, *shape) for v in (one, other))
     c1, c2 = (0.01 * data_range) ** 2, (0.03 * data_range) ** 2
 
     def mean(values: np.ndarray) -> np.ndarray:
-        edge = window // 2
-        smooth = uniform_filter(values, size=(1, window, window))
+        edge = WINDOW // 2
+        smooth = uniform_filter(values, size=(1, WINDOW, WINDOW))
         return smooth[:, edge : shape[0] - edge, edge : shape[1] - edge]
 
     mx, my = mean(x), mean(y)
-    unbiased = window**2 / (window**2 - 1)
+    unbiased = WINDOW**2 / (WINDOW**2 - 1)
     vx = unbiased * (mean(x * x) - mx * mx)
     vy = unbiased * (mean(y * y) - my * my)
     vxy = unbiased * (mean(x * y) - mx * my)

@@ -190,7 +190,7 @@ def _score(
         name: _renamed(made.get_details(name), names) for name in properties["Property"]
     }
     _warn_unscored(details)
-    warn_if_few(len(real), len(synthetic), stacklevel=5)
+    warn_if_few({"real": len(real), "synthetic": len(synthetic)}, stacklevel=5)
     return SDMetricsScore(report, float(made.get_score()), properties, details)
 
 

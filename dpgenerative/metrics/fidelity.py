@@ -189,8 +189,8 @@ def marginal_distance(
     result = _compared(real, synthetic, sets, metric)
     if not references:
         return result
-    warn_if_few(len(real), len(synthetic))
-    others = _resampled(real, random_state), _permuted(real, random_state)
+    warn_if_few({"real": len(real), "synthetic": len(synthetic)})
+    others = resampled(real, random_state), permuted(real, random_state)
     floor, baseline = (_compared(real, other, sets, metric).mean for other in others)
     return replace(result, floor=floor, baseline=baseline)
 
@@ -233,7 +233,7 @@ def sampling_floor(
     """
     aligned(real, real)
     sets = _draw_sets(real.shape[1], k, metric, max_sets, random_state)
-    return _compared(real, _resampled(real, random_state), sets, metric)
+    return _compared(real, resampled(real, random_state), sets, metric)
 
 
 @takes_tables
@@ -274,7 +274,7 @@ def independence_baseline(
     """
     aligned(real, real)
     sets = _draw_sets(real.shape[1], k, metric, max_sets, random_state)
-    return _compared(real, _permuted(real, random_state), sets, metric)
+    return _compared(real, permuted(real, random_state), sets, metric)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -383,13 +383,16 @@ def log_likelihood(score_samples: Callable[[Any], Any], rows: Any) -> LogLikelih
 # Marginals and the distances between them ---------------------------------------------
 
 
-def _resampled(real: pd.DataFrame, random_state: int) -> pd.DataFrame:
+Seed = int | np.random.Generator
+
+
+def resampled(real: pd.DataFrame, random_state: Seed) -> pd.DataFrame:
     """Return as many rows of a table, drawn with replacement."""
     rng = np.random.default_rng(random_state)
     return real.iloc[rng.integers(0, len(real), len(real))]
 
 
-def _permuted(real: pd.DataFrame, random_state: int) -> pd.DataFrame:
+def permuted(real: pd.DataFrame, random_state: Seed) -> pd.DataFrame:
     """Return a table with each column permuted alone."""
     rng = np.random.default_rng(random_state)
     orders = [rng.permutation(len(real)) for _ in real]
@@ -430,11 +433,12 @@ def _read(real: pd.Series, other: pd.Series, metric: str) -> _Column:
         _check_finite(pair, real.name)
         return _Column(pair[0], pair[1])
     edges = _edges(pair[0])
-    cells = [_cells(values, edges) for values in pair]
+    cells = [number_cells(values, edges) for values in pair]
     return _Column(cells[0], cells[1], len(edges) + 2)
 
 
-def _cells(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+def number_cells(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Return which interval between edges a number lies in, from 1; 0 for missing."""
     cells = np.searchsorted(edges, values, side="right") + 1
     return np.where(np.isnan(values), 0, cells)
 

@@ -13,6 +13,8 @@ from dpgenerative.metrics.attacks import monte_carlo_attack
 from dpgenerative.metrics.fidelity import (
     independence_baseline,
     marginal_distance,
+    permuted,
+    resampled,
     sampling_floor,
 )
 from dpgenerative.metrics.losses import changed_ranges, lost_values
@@ -130,12 +132,8 @@ def _distances(
 def _reference_changes(real: pd.DataFrame, seed: int) -> tuple[float, float]:
     """Return the mean change of association by chance alone, and if all is lost."""
     rng = np.random.default_rng(seed)
-    bootstrap = real.iloc[rng.integers(0, len(real), len(real))]
-    permuted = pd.DataFrame(
-        {name: real[name].array.take(rng.permutation(len(real))) for name in real}
-    )
-    floor = dependence.association_distance(real, bootstrap)
-    baseline = dependence.association_distance(real, permuted)
+    floor = dependence.association_distance(real, resampled(real, rng))
+    baseline = dependence.association_distance(real, permuted(real, rng))
     return mean_change(floor), mean_change(baseline)
 
 

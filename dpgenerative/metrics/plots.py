@@ -22,7 +22,8 @@ about real rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import matplotlib.style
@@ -47,7 +48,9 @@ _DOT = "#7a7a7a"  # the grey of areas is too faint for a dot
 _CURVES = (SYNTHETIC, "#1f5a92", "#5d7a1f", "#7b3f8c")
 _RULED_OUT = "#e6edf5"
 _MOST_LABELS = 40  # columns named beside a heat map
-_STYLE = "dpgenerative.metrics.pictures"
+STYLE = "dpgenerative.metrics.pictures"
+FRAMED = {"axes.spines.left": True, "ytick.major.size": 2}
+"""Changes of that style where heights are read off an axis."""
 _ERRORS = ("rmse", "mae")  # scores of which less is better
 _MODELS = {
     "gaussian_nb": "Gaussian naive Bayes",
@@ -120,7 +123,7 @@ def plot_marginals(
         raise ValueError(
             f"columns must name some of {list(synthetic.columns)}; got {columns!r}."
         )
-    with matplotlib.style.context(_STYLE):
+    with matplotlib.style.context(STYLE):
         figure = _panels(names)
         for axes, name in zip(figure.axes, names, strict=True):
             draw_column(axes, None if real is None else real[name], synthetic[name])
@@ -146,8 +149,7 @@ def plot_marginal(real: pd.Series | None, synthetic: pd.Series) -> Axes:
     Axes
         The only ones of their figure.
     """
-    with matplotlib.style.context(_STYLE):
-        axes = _own_axes((2.9, 1.6))
+    with _drawn_on(None, (2.9, 1.6)) as axes:
         draw_column(axes, real, synthetic)
     return axes
 
@@ -187,8 +189,7 @@ def plot_association(
     """
     n = len(matrix)
     values = np.where(np.eye(n, dtype=bool), np.nan, matrix.to_numpy(dtype=np.float64))
-    with matplotlib.style.context([_STYLE, {"axes.spines.bottom": False}]):
-        axes = _own_axes((3.5, 3.2)) if ax is None else ax
+    with _drawn_on(ax, (3.5, 3.2), {"axes.spines.bottom": False}) as axes:
         image = axes.imshow(
             values,
             cmap="RdBu_r" if signed else "YlOrBr",
@@ -242,8 +243,7 @@ def plot_utility(
     best_last = means.get("real", means["synthetic"])
     means = means.loc[best_last.sort_values(ascending=metric not in _ERRORS).index]
     place = {model: row for row, model in enumerate(means.index)}
-    with matplotlib.style.context(_STYLE):
-        axes = _own_axes((3.5, 0.8 + 0.22 * len(means))) if ax is None else ax
+    with _drawn_on(ax, (3.5, 0.8 + 0.22 * len(means))) as axes:
         if len(means.columns) > 1:
             axes.hlines(
                 range(len(means)), means.min(axis=1), means.max(axis=1),
@@ -290,10 +290,7 @@ def plot_roc(
     """
     several = _several(results)
     least = 1 / max(len(each.scores) for each in several)
-    with matplotlib.style.context(
-        [_STYLE, {"axes.spines.left": True, "ytick.major.size": 2}]
-    ):
-        axes = _own_axes((4.4, 4.2)) if ax is None else ax
+    with _drawn_on(ax, (4.4, 4.2), FRAMED) as axes:
         axes.set(xscale="log", yscale="log", xlim=(least, 1), ylim=(least, 1))
         axes.plot([least, 1], [least, 1], color=_DOT, lw=0.8, ls="--",
                   label="guessing")  # fmt: skip
@@ -334,10 +331,7 @@ def plot_precision(
         When there is no result.
     """
     several = _several(results)
-    with matplotlib.style.context(
-        [_STYLE, {"axes.spines.left": True, "ytick.major.size": 2}]
-    ):
-        axes = _own_axes((4.4, 4.2)) if ax is None else ax
+    with _drawn_on(ax, (4.4, 4.2), FRAMED) as axes:
         axes.axhline(several[0].members.mean(), color=_DOT, lw=0.8, ls="--",
                      label="guessing")  # fmt: skip
         for i, each in enumerate(several):
@@ -377,8 +371,13 @@ def _several(results: AttackResult | Sequence[AttackResult]) -> list[AttackResul
     return several
 
 
-def _own_axes(size: tuple[float, float]) -> Axes:
-    return Figure(size).subplots()
+@contextmanager
+def _drawn_on(
+    ax: Axes | None, size: tuple[float, float], changes: Any = None
+) -> Iterator[Axes]:
+    """Yield the axes given, or those of a new figure, in this module's style."""
+    with matplotlib.style.context([STYLE, changes or {}]):
+        yield Figure(size).subplots() if ax is None else ax
 
 
 def _panels(names: Sequence[Hashable]) -> Figure:

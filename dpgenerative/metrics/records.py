@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -14,11 +13,11 @@ import pandas as pd
 from dpgenerative._intervals import clopper_pearson
 from dpgenerative._validation import check_number, count
 from dpgenerative.metrics.columns import (
-    MIN_ROWS,
     aligned,
     as_floats,
     is_number,
     takes_tables,
+    warn_if_few,
 )
 from dpgenerative.metrics.distances import Embedding, Points, nearest
 
@@ -33,13 +32,7 @@ def disjoint(**tables: Rows) -> list[Rows]:
     for name in others:
         tables[name] = _alike(tables[first], tables[name], (first, name))
     keys = {name: row_keys(rows) for name, rows in tables.items()}
-    for name, rows in keys.items():
-        if len(rows) < MIN_ROWS:
-            warnings.warn(
-                f"{name} has {len(rows)} rows: with fewer than {MIN_ROWS}, the figures "
-                "of an attack are mostly chance.",
-                stacklevel=4,
-            )
+    warn_if_few({name: len(rows) for name, rows in keys.items()}, stacklevel=5)
     for one, other in combinations(keys, 2):
         _refuse_overlap(one, keys[one], other, keys[other])
     return list(tables.values())

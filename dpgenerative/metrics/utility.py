@@ -23,13 +23,13 @@ from threadpoolctl import threadpool_limits
 
 from dpgenerative._validation import check_option, count
 from dpgenerative.metrics.columns import (
-    MIN_ROWS,
     aligned,
     as_floats,
     comparable,
     comparable_codes,
     is_number,
     takes_tables,
+    warn_if_few,
 )
 
 TASKS = ("auto", "classification", "regression")
@@ -260,7 +260,7 @@ def tstr(
             train = train.sample(n_rows, random_state=random_state + repeat)
         split = _split(train, test, target, chosen, trained_on)
         if repeat == 0:
-            _warn_if_few(len(split.y_train), trained_on)
+            warn_if_few({trained_on: len(split.y_train)})
         scores = Parallel(n_jobs=n_jobs)(
             delayed(_fit_and_score)(name, model, split, chosen, repeat)
             for name, model in models.items()
@@ -385,15 +385,6 @@ def _check_models(
                 f"suit the task: a {task.name} of target {target.name!r} (dtype "
                 f"{target.dtype}). Pass `task` to choose the other one."
             )
-
-
-def _warn_if_few(n_rows: int, trained_on: str) -> None:
-    if n_rows < MIN_ROWS:
-        warnings.warn(
-            f"tstr trains on {n_rows} {trained_on} rows; with fewer than "
-            f"{MIN_ROWS} the scores are mostly noise.",
-            stacklevel=4,
-        )
 
 
 # Features -----------------------------------------------------------------------------

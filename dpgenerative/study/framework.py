@@ -26,14 +26,13 @@ from dpgenerative._files import locked
 from dpgenerative._progress import watched
 from dpgenerative._validation import check_number, check_option, count, refuse
 from dpgenerative.metrics import tradeoff
-from dpgenerative.metrics.distances import structural_similarity
+from dpgenerative.metrics.distances import WINDOW, structural_similarity
 from dpgenerative.metrics.utility import encode_features
 from dpgenerative.study import generators
 from dpgenerative.study.generators import Generator, Labelled, Rows, take
 
 OWNER = "privacy_utility_tradeoff"
 REAL, PLAIN, CENTRAL = "real rows", "no privacy", "central"
-_WINDOW = 7  # side of the smallest image that has a structural similarity
 
 
 @dataclass(frozen=True)
@@ -159,10 +158,10 @@ class Study:
         """Return how alike images and their reconstructions are; NaN of other rows."""
         shape = np.shape(rows[0])[1:]
         is_image = getattr(rows[0], "dtype", None) == np.uint8 and len(shape) == 2
-        if not is_image or min(shape) < _WINDOW:
+        if not is_image or min(shape) < WINDOW:
             return np.nan
         pair = rows[0], generator.open([rows], seed)[1](rows[0])
-        return float(structural_similarity(*pair, shape, data_range=255.0).mean())
+        return float(structural_similarity(*pair, shape, 255.0).mean())
 
 
 def privacy_utility_tradeoff(

@@ -3,14 +3,13 @@
 from typing import Any
 
 import matplotlib.style
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dpgenerative.metrics.plots import FRAMED, STYLE
 from dpgenerative.study.framework import PLAIN, REAL
 
-_STYLE = "dpgenerative.metrics.pictures"
 _COLOURS = ("#c1440e", "#1f5a92", "#5d7a1f", "#7b3f8c", "#8a6d1d")
 _GREY = "#7a7a7a"
 _PANELS = {
@@ -39,8 +38,7 @@ def plot_tradeoff(results: pd.DataFrame, title: str | None = None) -> Figure:
     Figure
         Three panels, attached to no window: save it with its `savefig`.
     """
-    style = {"axes.spines.left": True, "ytick.major.size": 2}
-    with matplotlib.style.context([_STYLE, style]):
+    with matplotlib.style.context([STYLE, FRAMED]):
         figure = Figure((9.0, 3.0))
         panels = zip(figure.subplots(1, 3), _PANELS.items(), strict=True)
         for axes, (measure, name) in panels:
@@ -73,15 +71,13 @@ def _draw(axes: Axes, results: pd.DataFrame, measure: str) -> None:
             continue
         colour = next(colours)
         for scope, lines in found.groupby("scope", sort=False):
-            points = lines.groupby(["parameter", "value"])[["epsilon", measure]]
-            order = np.argsort(points.median()["epsilon"].to_numpy())
-            low, middle, high = (
-                f()[measure].to_numpy()[order]
-                for f in (points.min, points.median, points.max)
-            )
+            points = lines.groupby(["parameter", "value"])
+            spread = points[measure].agg(["min", "median", "max"])
+            spread = spread.assign(epsilon=points["epsilon"].median())
+            low, middle, high, epsilon = spread.sort_values("epsilon").to_numpy().T
             axes.errorbar(
-                points.median()["epsilon"].to_numpy()[order], middle,
-                [middle - low, high - middle], color=colour, ms=3, lw=1.2,
+                epsilon, middle, [middle - low, high - middle], color=colour, ms=3,
+                lw=1.2,
                 marker="s" if scope == "full" else "o", elinewidth=0.7,
                 ls=":" if scope == "full" else "-",
                 label=f"{mechanism}, {scope}" if scope else "central privacy",
