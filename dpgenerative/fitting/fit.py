@@ -15,6 +15,7 @@ release, and is compared with the ledger of what was released at the end.
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -295,10 +296,7 @@ class PrivateFit:
 
     def _plan(self, scale: Scale) -> PrivacyPlan:
         parameters, recipe, n_rows = self.parameters, self.recipe, scale.n_rows
-
-        def value(name: str) -> Any:
-            return resolved(parameters, name, recipe.rules, scale)
-
+        value = partial(resolved, parameters, rules=recipe.rules, scale=scale)
         batch, n_steps = value("batch_size"), value("n_steps")
         if parameters.noise_multiplier is not None:
             # No epsilon is raised until a rule takes gradients.
@@ -388,7 +386,8 @@ class PrivateFit:
     def _pretrain(self, model: Any, transformer: Any, public: Any) -> None:
         """Train the model on public rows, without noise; nothing private is read."""
         n = len(public)
-        rate = min(1.0, self._value("batch_size", n) / n)
+        rules, scale = self.recipe.rules, self.scale(n)
+        rate = min(1.0, resolved(self.parameters, "batch_size", rules, scale) / n)
         plan = make_plan(
             epsilon=None, delta=self.parameters.delta, n_rows=n, sampling_rate=rate,
             n_steps=PRETRAINING_EPOCHS * math.ceil(1 / rate), marginal_budget=0,
@@ -402,9 +401,6 @@ class PrivateFit:
             Mechanisms(self.streams.counts, self.streams.gradients), self.streams,
             self.device, self._batch_term(model),
         )  # fmt: skip
-
-    def _value(self, name: str, n_rows: int) -> Any:
-        return resolved(self.parameters, name, self.recipe.rules, self.scale(n_rows))
 
 
 def _training_options(

@@ -97,7 +97,7 @@ class _SyntheticPredictor(BaseEstimator):
         self.synthesizer_ = synthesizer._fit(X, y, public, trial=trial)
         self.learner_ = self._taught(*self._synthetic(self.synthesizer_))
         self.n_features_in_ = self.synthesizer_.n_features_in_
-        take_feature_names(self, self.synthesizer_)
+        containers.set_feature_names(self, self.synthesizer_._layout)
         return self
 
     @available_if(_learner_has("predict"))
@@ -189,7 +189,7 @@ class _SyntheticPredictor(BaseEstimator):
     def _synthetic(self, synthesizer: TableSynthesizer) -> tuple[Any, np.ndarray]:
         """Return synthetic rows whose target is known, and their targets."""
         n = self.n_samples or max(LEAST_ROWS, synthesizer.privacy_.plan.n_rows)
-        rows, targets = synthesizer.sample(n, random_state=self._seed())
+        rows, targets = synthesizer.sample(n, random_state=as_seed(self.random_state))
         found = synthesizer.schema_.columns[-1]
         known = targets.notna().to_numpy()
         if found.other is not None:
@@ -200,9 +200,6 @@ class _SyntheticPredictor(BaseEstimator):
                 "small to find the classes; state them with classes= or in a Schema."
             )
         return rows[known], self._restored(targets[known])
-
-    def _seed(self) -> int | None:
-        return as_seed(self.random_state)
 
     def _taught(self, rows: Any, targets: np.ndarray) -> Any:
         """Return the learner fitted to synthetic rows, or to the complete ones."""
@@ -222,7 +219,9 @@ class _SyntheticPredictor(BaseEstimator):
 
     def _boosting(self) -> Any:
         """Return the last step of the default learner."""
-        return self._default_class(early_stopping=False, random_state=self._seed())
+        return self._default_class(
+            early_stopping=False, random_state=as_seed(self.random_state)
+        )
 
     # What a subclass states -----------------------------------------------------
 
@@ -495,14 +494,6 @@ class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
 
     def _restored(self, targets: pd.Series) -> np.ndarray:
         return targets.to_numpy(float)
-
-
-def take_feature_names(fitted: Any, inner: Any) -> None:
-    """Give an estimator the names of columns that its inner one was fitted to."""
-    if hasattr(inner, "feature_names_in_"):
-        fitted.feature_names_in_ = inner.feature_names_in_
-    elif hasattr(fitted, "feature_names_in_"):
-        del fitted.feature_names_in_
 
 
 def _default_learner(rows: Any, boosting: Any) -> Any:

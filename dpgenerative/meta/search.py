@@ -19,11 +19,7 @@ from dpgenerative._validation import check_number, count, refuse
 from dpgenerative.exceptions import InfeasibleBudgetError, LedgerError, SamplingError
 from dpgenerative.fitting.domain import Domain
 from dpgenerative.meta.calibration import Calibration, TrialBudget
-from dpgenerative.meta.predictors import (
-    SyntheticClassifier,
-    SyntheticRegressor,
-    take_feature_names,
-)
+from dpgenerative.meta.predictors import SyntheticClassifier, SyntheticRegressor
 from dpgenerative.meta.scores import (
     SCORE_SENSITIVITY,
     hits,
@@ -40,6 +36,7 @@ from dpgenerative.privacy.selection import TrialDistribution, best_of
 from dpgenerative.synthesizers import DPHFlowSynthesizer
 from dpgenerative.synthesizers.tables import TableSynthesizer
 from dpgenerative.tables.arrow import in_pandas, refuse_unread
+from dpgenerative.tables.containers import set_feature_names
 
 _SEARCHED = (
     "Chosen by a private search. Its parameters and its score are covered; how "
@@ -431,7 +428,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         self.epsilon_ = inner.epsilon_
         self.delta_ = inner.delta_
         self.n_features_in_ = inner.n_features_in_
-        take_feature_names(self, best.estimator)
+        set_feature_names(self, inner._layout)
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,8 @@ class AttackResult:
     def auc(self) -> Rate:
         """Area under the ROC curve, with DeLong's interval; 0.5 for guessing."""
         value = float(roc_auc_score(self.members, self.scores))
-        reach = _quantile(self.confidence) * _auc_error(self.scores, self.members)
+        quantile = float(norm.ppf(0.5 + self.confidence / 2))
+        reach = quantile * _auc_error(self.scores, self.members)
         # Where no pair is out of order, the error is not known to be 0 for that.
         least = min(self._sizes)
         reach = max(reach, 1 - clopper_pearson(least, least, self.confidence)[0])
@@ -350,10 +351,6 @@ def _guessed_precision(n: int, share: float) -> float:
         return 1.0
     m, harmonic = n * share, float((1 / np.arange(1, n + 1)).sum())
     return (m - 1) / (n - 1) + (n - m) * harmonic / (n * (n - 1))
-
-
-def _quantile(confidence: float) -> float:
-    return float(norm.ppf(0.5 + confidence / 2))
 
 
 def _auc_error(scores: np.ndarray, members: np.ndarray) -> float:

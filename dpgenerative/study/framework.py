@@ -160,8 +160,8 @@ class Study:
         is_image = getattr(rows[0], "dtype", None) == np.uint8 and len(shape) == 2
         if not is_image or min(shape) < WINDOW:
             return np.nan
-        pair = rows[0], generator.open([rows], seed)[1](rows[0])
-        return float(structural_similarity(*pair, shape, 255.0).mean())
+        again = generator.reconstruct(*rows, np.random.default_rng(seed))
+        return float(structural_similarity(rows[0], again, shape, 255.0).mean())
 
 
 def privacy_utility_tradeoff(

@@ -1,6 +1,6 @@
 """Labelled rows in, labelled rows out: one face for generators of tables and arrays."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -49,14 +49,9 @@ class TableGenerator:
         codes = pd.Index(self.classes).get_indexer(rows.pop(self.target))
         return rows[codes >= 0], codes[codes >= 0]
 
-    def open(
-        self, sides: Sequence[Labelled], seed: int
-    ) -> tuple[list[Rows], Callable[[Rows], Rows]]:
-        """Return the rows that an attack compares, and what decodes draws of them."""
-        rng, own = np.random.default_rng(seed), self.models[0]
-        return [self.joined(side) for side in sides], lambda rows: own.reconstruct(
-            rows, random_state=rng, sampled=True
-        )
+    def reconstruct(self, rows: Rows, codes: Any, rng: np.random.Generator) -> Rows:
+        """Decode draws of joined rows; `codes` are in them already."""
+        return self.models[0].reconstruct(rows, random_state=rng, sampled=True)
 
 
 class ClassGenerator:
@@ -93,23 +88,15 @@ class ClassGenerator:
         ]
         return np.concatenate(parts), labels
 
-    def open(
-        self, sides: Sequence[Labelled], seed: int
-    ) -> tuple[list[Rows], Callable[[Rows], Rows]]:
-        """Return the rows that an attack compares, and what decodes draws of them."""
-        rng = np.random.default_rng(seed)
-        labels = {id(rows): codes for rows, codes in sides}
-
-        def reconstruct(rows: Rows) -> Rows:
-            out = np.empty_like(rows)
-            for label in np.unique(labels[id(rows)]):
-                chosen = labels[id(rows)] == label
-                out[chosen] = self.models[label].reconstruct(
-                    rows[chosen], random_state=rng, sampled=True
-                )
-            return out
-
-        return [rows for rows, _ in sides], reconstruct
+    def reconstruct(
+        self, rows: Rows, codes: np.ndarray, rng: np.random.Generator
+    ) -> Rows:
+        """Decode draws of rows by the models of their classes."""
+        out = np.empty_like(rows)
+        for label in np.unique(codes):
+            chosen, own = codes == label, self.models[label]
+            out[chosen] = own.reconstruct(rows[chosen], random_state=rng, sampled=True)
+        return out
 
 
 class LabelledGenerator:
@@ -137,15 +124,11 @@ class LabelledGenerator:
         X, y = self.models[0].sample(n, random_state=seed)
         return X, pd.Index(self.labels).get_indexer(y)
 
-    def open(
-        self, sides: Sequence[Labelled], seed: int
-    ) -> tuple[list[Rows], Callable[[Rows], Rows]]:
-        """Return the rows that an attack compares, and what decodes draws of them."""
-        rng, own = np.random.default_rng(seed), self.models[0]
-        labels = {id(rows): self.labels[codes] for rows, codes in sides}
-        return [rows for rows, _ in sides], lambda rows: own.reconstruct(
-            rows, labels[id(rows)], rng, sampled=True
-        )
+    def reconstruct(
+        self, rows: Rows, codes: np.ndarray, rng: np.random.Generator
+    ) -> Rows:
+        """Decode draws of rows by their labels."""
+        return self.models[0].reconstruct(rows, self.labels[codes], rng, sampled=True)
 
 
 Generator = TableGenerator | ClassGenerator | LabelledGenerator
@@ -168,10 +151,18 @@ def attack(
     seed: int,
 ) -> metrics.AttackResult:
     """Attack a fitted generator; `sides` are members and as many others."""
-    rows, reconstruct = generator.open(sides, seed)
+    rows = [
+        generator.joined(side) if isinstance(generator, TableGenerator) else side[0]
+        for side in sides
+    ]
+    # Of joined rows, which come back aligned and so as others, it does not matter.
+    codes: Any = {id(part): labels for part, labels in sides}
+    rng = np.random.default_rng(seed)
     if kind == "reconstruction":
-        options: Any = {"n_draws": n_draws, "distance": distance}
-        return metrics.reconstruction_attack(reconstruct, *rows, **options)
+        return metrics.reconstruction_attack(
+            lambda part: generator.reconstruct(part, codes.get(id(part)), rng), *rows,
+            n_draws=n_draws, distance=distance,
+        )  # fmt: skip
     assert isinstance(generator, TableGenerator)
     if kind == "likelihood":
         return metrics.likelihood_attack(generator.models[0].score_samples, *rows)

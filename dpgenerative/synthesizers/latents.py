@@ -95,6 +95,7 @@ class AutoencoderRecipe(ModelRecipe):
     term: BatchTerm
 
     learned: ClassVar[Sequence[str]] = ("latent_distribution",)
+    reads_once: ClassVar[bool] = True  # type: ignore[misc]
     default_draws: ClassVar[int] = 1
     """Draws of the latents of a row per step, where they are "auto"."""
     rules: ClassVar[Mapping[str, Rule]] = {
@@ -105,11 +106,6 @@ class AutoencoderRecipe(ModelRecipe):
         ),
         "learning_rate": lambda scale: 0.003 if scale.epsilon is None else 0.02,
     }
-
-    @property
-    def reads_once(self) -> bool:  # type: ignore[override]
-        """Whether a query can be learned: of tables, cells are all that is read."""
-        return True
 
     @property
     def reach(self) -> str:  # type: ignore[override]

@@ -60,7 +60,8 @@ def public_facts(schema: Schema, stated: Schema) -> tuple[str, ...]:
 
 def lost_columns(schema: Schema, codecs: Sequence[Codec]) -> str:
     """Say of which columns little or nothing was released, and what to do."""
-    empty, rare, undated, unread = [], [], [], []
+    lost: dict[str, list[Hashable]] = {text: [] for text in LOST}
+    empty, rare, undated, unread = lost.values()
     for codec in codecs:
         column = schema[codec.column.name]
         found = codec.column
@@ -74,11 +75,7 @@ def lost_columns(schema: Schema, codecs: Sequence[Codec]) -> str:
             undated += [column.name] if mostly_missing else []
         elif codec.unnamed_mass > NEARLY_MISSING:
             unread.append(column.name)
-    said = [
-        text.format(listed(names))
-        for text, names in zip(LOST, (empty, rare, undated, unread), strict=True)
-        if names
-    ]
+    said = [text.format(listed(names)) for text, names in lost.items() if names]
     return " ".join([*said, LOST_ADVICE]) if said else ""
 
 
