@@ -85,7 +85,7 @@ def test_features_are_encoded_as_documented():
         }
     )
     log: dict = {}
-    with pytest.warns(UserWarning, match="18 synthetic rows"):
+    with pytest.warns(UserWarning, match="synthetic: 18"):
         tstr(None, test, train, "label", classifiers={"recorder": Recorder(log)})
     filled = np.array([0.0, 2.0, 4.0, 3.0, 4.0, 3.0] * 3)  # the median of 0 2 4 4 is 3
     scale = filled.std()
@@ -540,7 +540,7 @@ class Failing(RegressorMixin, BaseEstimator):
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: tstr(None, TABLE, TABLE, "c"), "target must be one of"),
+        (lambda: tstr(None, TABLE, TABLE, "c"), "'target' of tstr must be one of"),
         (lambda: tstr(None, TABLE[["b"]], TABLE[["b"]], "b"), "only column"),
         (
             lambda: tstr(None, TABLE, TABLE[["b"]], "b"),

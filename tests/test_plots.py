@@ -36,7 +36,7 @@ def test_plot_utility_ranks_models():
     ]
     repeated = pd.concat([scores(), scores().assign(repeat=1)])
     assert names(plots.plot_utility(repeated)) == names(axes)
-    with pytest.raises(ValueError, match="metric must be one of"):
+    with pytest.raises(ValueError, match="'metric' of plot_utility must be one of"):
         plots.plot_utility(scores(), metric="r2")
 
 

@@ -562,7 +562,7 @@ def test_unfit_input_is_refused():
         report(None, rows)
     with pytest.raises(ValueError, match="must be fitted"):
         report(rows, rows, synthesizer=SimpleNamespace())
-    with pytest.raises(ValueError, match="target must be one of"):
+    with pytest.raises(ValueError, match="'target' of report must be one of"):
         report(rows, rows, target="none")
     with pytest.raises(ValueError, match="synthetic must have the columns of real"):
         report(rows, rows[["x"]])

@@ -21,7 +21,7 @@ from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from dpgenerative._validation import count, refuse
+from dpgenerative._validation import check_instance, count, refuse
 from dpgenerative.encoding.values import NO_LEVELS, floats, level_indices
 from dpgenerative.privacy.budget import Trial
 from dpgenerative.privacy.report import PrivacyReport
@@ -158,9 +158,7 @@ class _SyntheticPredictor(BaseEstimator):
             lacks = "requires y to be passed, but the target y is None."
             raise ValueError(f"{self._owner} {lacks}")
         count(also=[None])(self._owner, "n_samples", self.n_samples)
-        if not isinstance(self.synthesizer, (TableSynthesizer, type(None))):
-            rule = "must be a synthesizer of this package or None"
-            refuse(self._owner, "synthesizer", rule, self.synthesizer)
+        check_instance(self._owner, "synthesizer", self.synthesizer, TableSynthesizer)
         if isinstance(public, tuple) and len(public) == 2:
             public = self._converted(*public)
         return self._new_synthesizer(), *self._converted(X, y), public

@@ -15,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._random import RandomSource, SecureGenerator
-from dpgenerative._validation import check_number, count, refuse
+from dpgenerative._validation import check_instance, check_number, count, refuse
 from dpgenerative.exceptions import InfeasibleBudgetError, LedgerError, SamplingError
 from dpgenerative.fitting.domain import Domain
 from dpgenerative.meta.calibration import Calibration, TrialBudget
@@ -326,18 +326,14 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         # Candidates that are estimators themselves stay as they were given.
         copies = {k: base.clone(v, safe=False) for k, v in params.items()}
         estimator.set_params(**copies)
-        inner = _synthesizer(estimator)
+        owner, inner = type(self).__name__, getattr(estimator, "synthesizer", estimator)
+        check_instance(type(estimator).__name__, "synthesizer", inner, TableSynthesizer)
         if inner.noise == "reproducible":
-            raise ValueError(
-                f"{type(self).__name__} takes no noise='reproducible': trials with one "
-                "seed would not be independent, and no guarantee would hold."
-            )
+            rule = "must not be reproducible: trials of one seed are not independent"
+            refuse(owner, "noise", rule, inner.noise)
         if inner.max_rows_per_unit != 1:
-            raise ValueError(
-                f"{type(self).__name__} takes tables of one row per person: no "
-                "max_rows_per_unit, since rows of one person could be fitted and held "
-                "out at once."
-            )
+            rule = "must be 1: rows of one person could be fitted and held out at once"
+            refuse(owner, "max_rows_per_unit", rule, inner.max_rows_per_unit)
         inner.set_params(epsilon=epsilon, delta=delta)
         # Not every class of one's own has these for parameters.
         inner.noise_multiplier, inner.verbose = None, 0
@@ -441,14 +437,6 @@ class _Trial:
 
 
 _FAILED = _Trial(-1, None, -math.inf)
-
-
-def _synthesizer(estimator: Any) -> TableSynthesizer:
-    found = getattr(estimator, "synthesizer", estimator)
-    if not isinstance(found, TableSynthesizer):
-        rule = "must be a synthesizer of this package"
-        refuse(type(estimator).__name__, "synthesizer", rule, found)
-    return found
 
 
 def _fitted(estimator: Any) -> TableSynthesizer:

@@ -97,19 +97,13 @@ def _draw_columns(tables: Tables, measured: Measured) -> list[dict[str, Any]]:
         off = {each.columns[0]: each for each in measured.columns.itertuples()}
         lost = dict(zip(measured.lost["column"], measured.lost["loss"], strict=True))
         names = list(dict.fromkeys([*lost, *off]))
-    return [
-        {
-            "name": name,
-            "off": off.get(name),
-            "loss": lost.get(name),
-            "picture": _svg(
-                plots.plot_marginal(
-                    None if real is None else real[name], synthetic[name]
-                )
-            ),
-        }
-        for name in names[:MAX_PICTURES]
-    ]
+    drawn = []
+    for name in names[:MAX_PICTURES]:
+        column = None if real is None else real[name]
+        picture = _svg(plots.plot_marginal(column, synthetic[name]))
+        facts = {"name": name, "off": off.get(name), "loss": lost.get(name)}
+        drawn.append({**facts, "picture": picture})
+    return drawn
 
 
 def _draw_associations(measured: Measured) -> dict[str, str]:

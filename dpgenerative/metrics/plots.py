@@ -34,6 +34,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from dpgenerative._validation import check_option
 from dpgenerative.metrics.columns import aligned, takes_tables
 from dpgenerative.metrics.histograms import (
     REAL,
@@ -237,8 +238,7 @@ def plot_utility(
     """
     if metric is None:
         metric = main_score(scores)
-    if metric not in scores:
-        raise ValueError(f"metric must be one of {list(scores)}; got {metric!r}.")
+    check_option("plot_utility", "metric", metric, list(scores))
     means = mean_scores(scores, [metric])[metric]
     best_last = means.get("real", means["synthetic"])
     means = means.loc[best_last.sort_values(ascending=metric not in _ERRORS).index]

@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from dpgenerative._validation import check_option
 from dpgenerative.metrics import words
 from dpgenerative.metrics.columns import aligned, takes_tables
 from dpgenerative.metrics.findings import GRADES, Finding, judge
@@ -168,17 +169,19 @@ def report(
     >>> report(None, real, public=True)
     Report(public=True)
     """
-    privacy = _privacy(synthesizer)
+    privacy: PrivacyReport | None = getattr(synthesizer, "privacy_", None)
+    if synthesizer is not None and privacy is None:
+        raise ValueError(
+            f"synthesizer must be fitted, with an attribute privacy_; this "
+            f"{type(synthesizer).__name__} has none."
+        )
     if public:
         real = holdout = target = None
     elif real is None:
         raise ValueError("report needs real unless public=True; got None.")
     given = _comparable(synthesizer, real, synthetic, holdout)
     tables = Tables(*given, target, random_state)
-    if target is not None and target not in tables.synthetic.columns:
-        raise ValueError(
-            f"target must be one of {list(tables.synthetic.columns)}; got {target!r}."
-        )
+    check_option("report", "target", target, [*tables.synthetic.columns, None])
     measured = measure(tables, privacy, verbose)
     findings = tuple(judge(measured, target))
     return Report(
@@ -188,18 +191,6 @@ def report(
         html=write_page(tables, measured, findings, privacy),
         **vars(measured),
     )
-
-
-def _privacy(synthesizer: Any) -> PrivacyReport | None:
-    if synthesizer is None:
-        return None
-    try:
-        return synthesizer.privacy_
-    except AttributeError:
-        raise ValueError(
-            f"synthesizer must be fitted, with an attribute privacy_; this "
-            f"{type(synthesizer).__name__} has none."
-        ) from None
 
 
 def _comparable(

@@ -347,10 +347,7 @@ _Task = _Classification | _Regression
 def _choose_task(real_test: pd.DataFrame, target: Hashable, task: str) -> _Task:
     """Check target and task against the test table; resolve "auto"."""
     check_option("tstr", "task", task, TASKS)
-    if target not in real_test.columns:
-        raise ValueError(
-            f"target must be one of {list(real_test.columns)}; got {target!r}."
-        )
+    check_option("tstr", "target", target, list(real_test.columns))
     if real_test.shape[1] < 2:
         raise ValueError(f"target {target!r} is the only column: nothing predicts it.")
     column = real_test[target]
