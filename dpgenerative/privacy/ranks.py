@@ -22,6 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor, distributed
 
+from dpgenerative.tables.rows import Rows
+
 T = TypeVar("T")
 
 
@@ -53,11 +55,15 @@ class Ranks:
         return self.rank == 0
 
     def share(self, rows: Any, seed: int) -> Any:
-        """Return this process' part of a table that all of them hold."""
+        """Return this process' part of a table that all of them hold, or can read."""
         if self.size == 1:
             return rows
+        n_own = 0
+        if isinstance(rows, Rows):
+            rows, n_own = rows.dealt(self.rank, self.size)
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(2,)))
-        return rows[rng.integers(self.size, size=len(rows)) == self.rank]
+        drawn = rng.integers(self.size, size=len(rows) - n_own) == self.rank
+        return rows[np.concatenate([np.ones(n_own, dtype=bool), drawn])]
 
     def gathered(self, value: T) -> list[T]:
         """Return the values of all processes; outside the first one, its own alone."""

@@ -393,7 +393,9 @@ class Synthesizer(BaseEstimator):
             streams = Streams.create(start, self.noise, device, ranks.rank)
             fit = self._private_fit(data.domain, streams, device)
             fit.mechanisms.ranks = ranks
-            rows = ranks.share(data.rows, start)
+            # By no seed that is known, unless all of the noise follows it.
+            parts = start if streams.is_seeded else int(name, 16)
+            rows = ranks.share(data.rows, parts)
             n_rows = None if trial is None else trial.n_rows
             fitted = fit.run(rows, data.public, kept, n_rows)
             if kept:

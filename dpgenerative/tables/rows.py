@@ -78,6 +78,9 @@ class Rows:
         What encoded the rows last, and their cells.
     is_ordered : bool
         Whether every pass has the rows in one order.
+    deal : callable, optional
+        From the number of a process and that of all to rows that the others need not
+        read, and how many of them come before those that all read.
     """
 
     head: pd.DataFrame
@@ -88,6 +91,7 @@ class Rows:
     written: Written = ()
     codes: tuple[Any, np.ndarray] | None = None
     is_ordered: bool = True
+    deal: Callable[[int, int], tuple["Rows", int]] | None = None
 
     def __len__(self) -> int:
         return self.n
@@ -105,6 +109,11 @@ class Rows:
     def select(self, names: Sequence[Hashable]) -> "Rows":
         """Return some of the columns."""
         return replace(self, head=self.head[list(names)])
+
+    def dealt(self, rank: int, size: int) -> tuple["Rows", int]:
+        """Return what one of several processes reads, and how much is its alone."""
+        rows, n_own = self.deal(rank, size) if self.deal else (self, 0)
+        return replace(self, n=rows.n, tables=rows.tables), n_own
 
     def __getitem__(self, kept: np.ndarray) -> "pd.DataFrame | Rows":
         """Return the rows that a mask of all of them keeps.
@@ -276,8 +285,20 @@ def of_dataset(
     owner: str, dataset: Any, frame: Callable[[pa.Table], pd.DataFrame]
 ) -> Rows:
     """Return the rows of a dataset of pyarrow, in frames that a function makes."""
-    _require_one_schema(owner, dataset)
+    groups = _row_groups(owner, dataset)
 
+    def deal(rank: int, size: int) -> tuple[Rows, int]:
+        # In turn; of the last ones, which may be short, all take some rows.
+        n_dealt = (len(groups) - 1) // size * size
+        own, left = groups[rank:n_dealt:size], groups[n_dealt:]
+        facts = dataset.schema, dataset.format, dataset.filesystem
+        rows = _scanned(type(dataset)([*own, *left], *facts), frame)
+        return rows, sum(group.num_rows for part in own for group in part.row_groups)
+
+    return replace(_scanned(dataset, frame), deal=deal if groups else None)
+
+
+def _scanned(dataset: Any, frame: Callable[[pa.Table], pd.DataFrame]) -> Rows:
     def tables(names: Sequence[str]) -> Iterator[pa.Table]:
         batches = dataset.to_batches(
             columns=names, batch_size=CHUNK, batch_readahead=1, fragment_readahead=1
@@ -353,15 +374,16 @@ def _gathered(
     yield pa.Table.from_batches(held, schema)
 
 
-def _require_one_schema(owner: str, dataset: Any) -> None:
-    """Require that all files have the columns and types of the first.
+def _row_groups(owner: str, dataset: Any) -> list[Any]:
+    """Return the row groups of Parquet files; none of what else a dataset may be.
 
-    Values that do not fit its types would fail on the way.
+    All files must have the columns and types of the first: values that do not fit its
+    types would fail on the way.
     """
     try:
         fragments = list(dataset.get_fragments())
     except ValueError:  # filtered
-        return
+        return []
     for fragment in fragments:
         with _unquoted():
             held, wanted = fragment.physical_schema, dataset.schema
@@ -371,3 +393,6 @@ def _require_one_schema(owner: str, dataset: Any) -> None:
                 f"{owner}: all files must have the same columns and types, in the same "
                 f"order; {unlike or 'the order'} differs."
             )
+    if not all(hasattr(fragment, "split_by_row_group") for fragment in fragments):
+        return []
+    return [group for fragment in fragments for group in fragment.split_by_row_group()]

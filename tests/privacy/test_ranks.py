@@ -338,16 +338,78 @@ def test_without_privacy_every_row_counts_once(monkeypatch):
         assert np.array_equal(x.masses, y.masses)
 
 
+def test_who_knows_the_seed_does_not_know_the_parts(monkeypatch):
+    seen, share = [], Ranks.share
+
+    def watched(self, rows, seed):
+        seen.append(seed)
+        return share(self, rows, seed)
+
+    monkeypatch.setattr(Ranks, "share", watched)
+    for noise in ("fresh", "secure", "reproducible"):
+        fits_in_threads(monkeypatch, lambda noise=noise: flow(noise=noise), table(9))
+    assert seen[0] == seen[1] != seen[2] == seen[3]
+    assert {3} == set(seen[4:]) == {3, *seen} - {*seen[:4]}
+
+
 @pytest.mark.parametrize("n", [N, 1])
-def test_files_are_shared(n, tmp_path, monkeypatch):
-    """A table in chunks gives what it gives in memory, one row group of some rows."""
+def test_one_row_group_is_shared_by_rows(n, tmp_path, monkeypatch):
+    """A table in chunks gives what it gives in memory."""
     rows, path = table(n), tmp_path / "rows.parquet"
-    rows.to_parquet(path, row_group_size=170)
+    rows.to_parquet(path)
     monkeypatch.setattr(chunked, "CHUNK", 200)
     whole, _ = fits_in_threads(monkeypatch, flow, parquet.read_table(path))
     one, other = fits_in_threads(monkeypatch, flow, path)
     assert_equal_models(one, whole)
     assert_equal_models(other, whole)
+
+
+def spoil(path, spared):
+    """Overwrite the data of all row groups but some."""
+    facts = parquet.read_metadata(path)
+    with path.open("r+b") as file:
+        for i in set(range(facts.num_row_groups)) - set(spared):
+            for j in range(facts.num_columns):
+                part = facts.row_group(i).column(j)
+                starts = part.data_page_offset, part.dictionary_page_offset
+                file.seek(min(start for start in starts if start is not None))
+                file.write(b"\xff" * part.total_compressed_size)
+
+
+@pytest.mark.parametrize(("n", "n_dealt"), [(10, 0), (30, 0), (40, 3), (61, 6)])
+def test_processes_read_their_own_row_groups(n, n_dealt, tmp_path):
+    """All data but that of its own groups, and of the last ones, can be spoiled."""
+    rows, found = pd.DataFrame({"x": np.arange(n), "y": np.arange(n) % 7}), []
+    for rank in range(3):
+        path = tmp_path / f"{rank}.parquet"
+        rows.to_parquet(path, row_group_size=10)
+        read = Ranks(3, rank).share(chunked.streamed("test", path), 7)
+        own = range(rank, n_dealt, 3)
+        spoil(path, [*own, *range(n_dealt, -(-n // 10))])
+        part = read if isinstance(read, pd.DataFrame) else read.whole()
+        x = part["x"].to_numpy(int)
+        assert set(x[x < n_dealt * 10] // 10) == set(own)
+        assert (part["y"] == x % 7).all()
+        found += list(x)
+    assert sorted(found) == list(range(n))
+    spoil(path, [])
+    with pytest.raises(ValueError, match="cannot be read"):
+        read.whole()
+
+
+def test_files_of_row_groups_teach_what_one_table_does(tmp_path, monkeypatch):
+    path = tmp_path / "rows.parquet"
+    table().to_parquet(path, row_group_size=70)
+    alone = flow().fit(path)
+    one, other = fits_in_threads(monkeypatch, flow, path)
+    assert_equal_models(one, other)
+    assert one.privacy_.plan.noise_multiplier == alone.privacy_.plan.noise_multiplier
+    free = flow(epsilon=None)
+    whole = free.fit(path)
+    one, other = fits_in_threads(monkeypatch, lambda: flow(epsilon=None), path)
+    assert one.privacy_.plan.n_rows == other.privacy_.plan.n_rows == N
+    for x, y in zip(whole._transformer.codecs, one._transformer.codecs, strict=True):
+        assert np.array_equal(x.masses, y.masses)
 
 
 def test_queries_are_refused(monkeypatch):
@@ -517,8 +579,15 @@ def test_a_killed_process_ends_the_fit_and_leaves_the_checkpoint(tmp_path, monke
 
 
 @pytest.mark.slow
-def test_models_of_two_processes_are_distributed_as_those_of_one(monkeypatch):
-    held_out = table(300, 9)
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_models_of_two_processes_are_distributed_as_those_of_one(
+    is_sorted, tmp_path, monkeypatch
+):
+    held_out, rows = table(300, 9), table()
+    if is_sorted:  # of unlike row groups
+        path = tmp_path / "rows.parquet"
+        rows.sort_values("age").to_parquet(path, index=False, row_group_size=130)
+        rows = path
 
     def figures(make):
         made = [make() for _ in range(40)]
@@ -531,15 +600,15 @@ def test_models_of_two_processes_are_distributed_as_those_of_one(monkeypatch):
     def make():
         return flow(noise="fresh", random_state=None)
 
-    alone = figures(lambda: make().fit(table()))
-    pairs = figures(lambda: fits_in_threads(monkeypatch, make, table())[0])
+    alone = figures(lambda: make().fit(rows))
+    pairs = figures(lambda: fits_in_threads(monkeypatch, make, rows)[0])
     for x, y in zip(alone, pairs, strict=True):
         assert ks_2samp(x, y).pvalue > 1e-3
 
 
 @pytest.mark.slow
 def test_the_script_on_the_page_runs(tmp_path):
-    table().to_parquet(tmp_path / "rows.parquet")
+    table().to_parquet(tmp_path / "rows.parquet", row_group_size=70)
     (tmp_path / "fit.py").write_text(blocks("processes.rst", "python")[0])
     (command,) = blocks("processes.rst", "bash")
     program, *arguments = shlex.split(command, comments=True)
