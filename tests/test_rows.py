@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import stat
 from functools import partial
@@ -266,6 +267,82 @@ def test_files_are_read_as_a_schema_says_by_chunks(stated, folder, monkeypatch):
     assert read.dtypes.equals(expected.dtypes)
     one, other = fitted(read, schema=schema), fitted(expected, schema=schema)
     assert_same(one, other)
+
+
+ENTRIES = Schema(
+    [
+        Column(
+            "id", "categorical", levels=["007", "7", "a,b", 'say "x"', "two\nlines"]
+        ),
+        Column("n", "integer", lower=0, upper=9),
+        Column("x", "continuous"),
+        Column("ok", "boolean"),
+        Column("on", "datetime"),
+        Column("took", "timedelta"),
+        Column("note", "categorical"),
+    ]
+)
+LINES = [
+    '007,1,1.5,yes,2024-01-31,1 days,"a,b"',
+    '"a,b",,,,,,',
+    '"say ""x""",3,1e400,maybe,31.1.2024,soon," padded "',
+    "7,1.0,2,no,2024-02-29T12:00:00+02:00,02:00:00,NA",
+    "",
+    '"two\nlines",99999999999999999999,-.5,1,9999-12-31,-1 days,007',
+    "nothing,k. A.,k. A.,k. A.,k. A.,k. A.,k. A.",
+]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+@pytest.mark.parametrize("chunk", [1, 2, 3, 100])
+def test_csv_files_are_read_by_chunks_as_they_are_whole(
+    suffix, chunk, tmp_path, monkeypatch
+):
+    path, form = tmp_path / f"rows{suffix}", files.CsvFormat(na=("k. A.",))
+    opened = gzip.open if suffix == ".csv.gz" else open
+    with opened(path, "wt", encoding="utf-8") as file:
+        file.write("\n".join([",".join(ENTRIES.names), *LINES * 3]))
+    expected = files.stream_table(path, ENTRIES, form)
+    monkeypatch.setattr(files, "SMALL", 0)
+    monkeypatch.setattr(files, "CHUNK", chunk)
+    read = files.stream_table(path, ENTRIES, form)
+    assert read.dtypes.equals(expected.dtypes)
+    assert len(read) == len(expected) == 3 * 6
+    pd.testing.assert_frame_equal(read.whole(), expected)
+    for part in read.parts(["note", "id"]):
+        assert list(part.columns) == ["note", "id"]
+        assert len(part) <= chunk
+    one, other = (fitted(rows, schema=ENTRIES) for rows in (read, expected))
+    assert_same(one, other)
+
+
+def test_fit_takes_a_csv_file(tmp_path, monkeypatch):
+    path = tmp_path / "rows.CSV"
+    frame = table().to_pandas()[["age", "ward", "first", "last"]]
+    frame.to_csv(path, index=False)
+    expected = fitted(files.read_table(path, SCHEMA), schema=SCHEMA)
+    assert_same(fitted(str(path), schema=SCHEMA), expected)
+    monkeypatch.setattr(files, "SMALL", 0)
+    monkeypatch.setattr(files, "CHUNK", 70)
+    assert_same(fitted(path, schema=SCHEMA), expected)
+    with pytest.raises(ValueError, match="says nothing of the columns"):
+        fitted(path)
+
+
+def test_what_a_csv_file_holds_is_not_told(tmp_path, monkeypatch):
+    path = tmp_path / "rows.csv"
+    path.write_text("n\n1\n2\n3,271828\n")
+    monkeypatch.setattr(files, "SMALL", 0)
+    schema = Schema([Column("n", "integer")])
+    with pytest.raises(ValueError, match="as many entries as the first") as error:
+        files.stream_table(path, schema)
+    assert "271828" not in str(error.value)
+    path.write_text("n\n1\n2\n3\n")
+    read = files.stream_table(path, schema)
+    path.write_bytes(b"n\n1\n2\n\xff271828\n")
+    with pytest.raises(ValueError, match="cannot be read: UnicodeDecodeError") as error:
+        read.whole()
+    assert "271828" not in str(error.value)
 
 
 # Temporary files ----------------------------------------------------------------------

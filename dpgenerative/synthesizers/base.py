@@ -140,7 +140,8 @@ class Synthesizer(BaseEstimator):
             `max_rows_per_unit` rows of one person. Tables may be larger than memory: a
             Parquet file, a folder or glob of them, a dataset of pyarrow, a
             ``LazyFrame`` of polars or a relation of DuckDB is read by chunks
-            (:ref:`larger-than-memory`).
+            (:ref:`larger-than-memory`); so is a CSV file whose columns the schema
+            describes.
         y : Series, one-column DataFrame or array-like of shape (n_samples,), optional
             One more column, modelled together with X.
         public : DataFrame or array-like, or (X, y), optional

@@ -31,7 +31,7 @@ from dpgenerative.fitting.recipe import ModelRecipe
 from dpgenerative.synthesizers import notes
 from dpgenerative.synthesizers.base import Data, Synthesizer
 from dpgenerative.synthesizers.conditional import Candidates
-from dpgenerative.tables.arrow import in_pandas
+from dpgenerative.tables.arrow import in_pandas, is_path
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import (
     TableFormat,
@@ -40,7 +40,7 @@ from dpgenerative.tables.containers import (
     matched,
     select_columns,
 )
-from dpgenerative.tables.files import suffix_of, write_table
+from dpgenerative.tables.files import is_csv, stream_table, suffix_of, write_table
 from dpgenerative.tables.rows import streamed
 from dpgenerative.tables.schema import Schema
 
@@ -293,6 +293,8 @@ class TableSynthesizer(Synthesizer):
         return recipe
 
     def _read(self, X: Any, y: Any, public: Any, allow_empty: bool) -> Data:
+        if is_path(type(X)) and is_csv(X):
+            X = stream_table(X, self._stated())
         rows = streamed(self._owner, X)
         X = X if rows is None else rows
         frame, layout = as_table(self._owner, X, y, allow_empty=allow_empty)

@@ -10,8 +10,10 @@ What cannot be read as the schema says counts as missing. Values raise no error.
 import datetime as dt
 import lzma
 import math
+import os
 import warnings
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -25,7 +27,7 @@ import pyarrow.parquet as pq
 from dpgenerative._files import AnyPath
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.dtypes import decimal_scale, is_real_dtype
-from dpgenerative.tables.rows import Rows, of_dataset, parquet
+from dpgenerative.tables.rows import CHUNK, Rows, of_dataset, parquet
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.times import temporal_kind
 
@@ -37,7 +39,9 @@ COMMA_NUMBER = (
 """Numbers with a decimal comma, and points between groups of three digits."""
 CERTAIN = 2.0**53
 """Up to here every integer is a float64."""
-_COMPRESSED = (".gz", ".bz2", ".xz")
+SMALL = 2**24
+"""Bytes from which on a CSV file is read by chunks, anew in every pass."""
+_CSV = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz")
 _DAMAGED = (ValueError, EOFError, OSError, lzma.LZMAError, pd.errors.ParserWarning)
 """What reading a file raises that is no table, or not of the form stated."""
 _NUMBERS = (
@@ -92,15 +96,19 @@ class CsvFormat:
 PLAIN = CsvFormat()
 
 
+def is_csv(path: AnyPath) -> bool:
+    """Whether a path names a CSV file, which may be compressed."""
+    return os.fspath(path).lower().endswith(_CSV)
+
+
 def suffix_of(path: AnyPath, compressed: bool = False) -> str:
     """Return ".csv" or ".parquet", the kinds of files that are read and written.
 
     With `compressed`, a CSV file that is read may have been compressed.
     """
-    path = Path(path)
-    suffix = path.suffix.lower()
-    if compressed and suffix in _COMPRESSED and path.stem.lower().endswith(".csv"):
+    if compressed and is_csv(path):
         return ".csv"
+    suffix = Path(path).suffix.lower()
     if suffix not in (".csv", ".parquet"):
         raise ValueError(f"{path} must end in .csv or .parquet.")
     return suffix
@@ -154,16 +162,33 @@ def read_table(
 def stream_table(
     path: AnyPath, schema: Schema, form: CsvFormat = PLAIN
 ) -> pd.DataFrame | Rows:
-    """Return what `read_table` reads, Parquet files by chunks.
+    """Return what `read_table` reads; by chunks, unless it is a small CSV file.
 
     Of Parquet files `path` may be a folder or a glob, too.
     """
-    if not Path(path).is_dir() and suffix_of(path, compressed=True) == ".csv":
+    if os.path.isdir(path) or suffix_of(path, compressed=True) != ".csv":
+        return of_dataset(
+            str(path), parquet(path),
+            lambda table: _in_dtypes(_of_arrow(table), schema, PLAIN),
+        )  # fmt: skip
+    if os.path.getsize(path) < SMALL:
         return read_table(path, schema, form=form)
-    return of_dataset(
-        str(path), parquet(path),
-        lambda table: _in_dtypes(_of_arrow(table), schema, PLAIN),
-    )  # fmt: skip
+    names = _names_in(path, form)
+    _require_named(names, schema)
+
+    def tables(wanted: Sequence[str]) -> Iterator[pa.Table]:
+        texts = pa.schema([(name, pa.string()) for name in wanted])
+        with _opened(path, form, names, usecols=wanted, chunksize=CHUNK) as parts:
+            for part in parts:
+                yield pa.Table.from_pandas(part[wanted], texts, preserve_index=False)
+
+    def frame(table: pa.Table) -> pd.DataFrame:
+        return _in_dtypes(table.to_pandas(), schema, form)
+
+    with _told(path, form, names), _opened(path, form, names, chunksize=CHUNK) as parts:
+        n = sum(map(len, parts))
+    empty = pd.DataFrame({name: [] for name in names}, dtype=object)
+    return Rows(_in_dtypes(empty, schema, form), n, tables, frame)
 
 
 def _in_dtypes(frame: pd.DataFrame, schema: Schema, form: CsvFormat) -> pd.DataFrame:
@@ -207,17 +232,15 @@ def read_as_written(
 def read_text(path: AnyPath, form: CsvFormat = PLAIN) -> pd.DataFrame:
     """Read a CSV file as text, with empty entries missing."""
     names = _names_in(path, form)
-    why = ": every line must have as many entries as the first, which names "
-    return _parsed(
-        path, form, f"{why}{len(names)} columns",
-        names=names, header=0, na_values=["", *form.na],
-    )  # fmt: skip
+    with _told(path, form, names):
+        return _opened(path, form, names)
 
 
 def _names_in(path: AnyPath, form: CsvFormat) -> list[str]:
     """Return the names in the first line of a CSV file."""
-    first = _parsed(path, form, header=None, nrows=1, skip_blank_lines=False)
-    names = [name for row in first.to_numpy().tolist() for name in row]
+    names: list[str] = []
+    with _told(path, form), suppress(pd.errors.EmptyDataError):
+        names = _opened(path, form).to_numpy().ravel().tolist()
     repeated = sorted({name for name in names if names.count(name) > 1})
     if names in ([], [""]) or repeated:
         what = f"names columns twice: {repeated}" if repeated else "is empty"
@@ -225,26 +248,36 @@ def _names_in(path: AnyPath, form: CsvFormat) -> list[str]:
     return names
 
 
-def _parsed(
-    path: AnyPath, form: CsvFormat, why: str = "", **options: Any
-) -> pd.DataFrame:
-    """Return the entries of a CSV file as text."""
+def _opened(
+    path: AnyPath, form: CsvFormat, names: list[str] | None = None, **options: Any
+) -> Any:
+    """Return the entries of a CSV file as text, or only those of its first line."""
+    first: Any = {"header": None, "nrows": 1, "skip_blank_lines": False}
+    below: Any = {"header": 0, "names": names, "na_values": ["", *form.na]}
+    return pd.read_csv(
+        path, dtype=object, keep_default_na=False, index_col=False, sep=form.sep,
+        encoding=form.encoding, **(below if names else first), **options,
+    )  # fmt: skip
+
+
+@contextmanager
+def _told(
+    path: AnyPath, form: CsvFormat, names: list[str] | None = None
+) -> Iterator[None]:
+    """Say of a file that it is no table, and nothing of what it holds."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            return pd.read_csv(
-                path, dtype=object, keep_default_na=False, index_col=False,
-                encoding=form.encoding, sep=form.sep, **options,
-            )  # fmt: skip
-    except pd.errors.EmptyDataError:
-        return pd.DataFrame()
+            yield
     except _DAMAGED as error:
         if getattr(error, "errno", None) is not None:
             raise  # by the file system: what damaged files raise has no number
         encoding = "UTF-8" if form.encoding == PLAIN.encoding else form.encoding
+        why = ": every line must have as many entries as the first, which names "
         raise ValueError(
-            f"{path} is no CSV table in {encoding}{why}. (--sep and --encoding say how "
-            "a file is written.)"
+            f"{path} is no CSV table in {encoding}"
+            f"{f'{why}{len(names)} columns' if names else ''}. (--sep and --encoding "
+            "say how a file is written.)"
         ) from None
 
 
