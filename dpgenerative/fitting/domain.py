@@ -7,7 +7,7 @@ and `LabelledDomain.release` reads rows by `privacy.moments` alone.
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -22,41 +22,8 @@ from dpgenerative.privacy.plan import PrivacyPlan, count_std
 from dpgenerative.tables.schema import Schema
 
 
-class Domain:
-    """What a fit asks of the rows' container."""
-
-    schema: Schema = Schema([])
-    """Columns that are learned, in the model's order; none of arrays."""
-    has_public: bool = False
-    """Whether public rows train the model of a table first."""
-
-    def is_counted(self, anchored: bool) -> bool:
-        """Return whether marginals are released."""
-        return False
-
-    def has_open_keys(self, anchored: bool) -> bool:
-        """Return whether levels or values are released as keys: that takes a delta."""
-        return False
-
-    def release(
-        self,
-        rows: Any,
-        plan: PrivacyPlan,
-        n_bins: int,
-        anchored: bool,
-        mechanisms: Mechanisms,
-    ) -> Any:
-        """Release what encodes rows, and return the way there and back."""
-        raise NotImplementedError
-
-    @staticmethod
-    def facts(transformer: Any) -> Any:
-        """Return what a model must know of encoded rows."""
-        return transformer
-
-
 @dataclass(frozen=True)
-class TableDomain(Domain):
+class TableDomain:
     """Columns of a table.
 
     Attributes
@@ -115,10 +82,21 @@ class TableDomain(Domain):
 
 
 @dataclass(frozen=True)
-class ArrayDomain(Domain):
+class ArrayDomain:
     """Arrays of one shape and range, both public: nothing need be released."""
 
     pixels: Pixels
+
+    schema: ClassVar[Schema] = Schema([])
+    has_public: ClassVar[bool] = False
+
+    def is_counted(self, anchored: bool) -> bool:
+        """Return whether marginals are released: there are none."""
+        return False
+
+    def has_open_keys(self, anchored: bool) -> bool:
+        """Return whether levels or values are released as keys: there are none."""
+        return False
 
     def release(
         self,
@@ -130,6 +108,11 @@ class ArrayDomain(Domain):
     ) -> Pixels:
         """Return the way to [0, 1] and back, which is public."""
         return self.pixels
+
+    @staticmethod
+    def facts(transformer: Pixels) -> Pixels:
+        """Return what a model must know of arrays."""
+        return transformer
 
 
 @dataclass(frozen=True)
@@ -159,3 +142,7 @@ class LabelledDomain(ArrayDomain):
             rows, self.n_classes, self.latent_dim, plan, mechanisms
         )
         return classes.LabelledPixels(**vars(self.pixels), gaussians=found)
+
+
+Domain = TableDomain | ArrayDomain
+"""What a fit asks of the rows' container."""

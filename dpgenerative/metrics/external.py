@@ -239,15 +239,10 @@ def _renamed(detail: pd.DataFrame, names: Mapping[str, Hashable]) -> pd.DataFram
 
 def _flat(name: str, detail: pd.DataFrame) -> pd.DataFrame:
     naming = [each for each in _NAMES if each in detail]
-    columns = [tuple(row) for row in detail[naming].to_numpy(dtype=object)]
-    return pd.DataFrame(
-        {
-            "property": name,
-            "columns": pd.Series(columns, index=detail.index, dtype=object),
-            "metric": detail["Metric"],
-            "score": detail["Score"].astype(float),
-        }
-    )
+    rows = [tuple(row) for row in detail[naming].to_numpy(dtype=object)]
+    columns = pd.Series(rows, index=detail.index, dtype=object)
+    facts = {"property": name, "columns": columns, "metric": detail["Metric"]}
+    return pd.DataFrame({**facts, "score": detail["Score"].astype(float)})
 
 
 def _warn_unscored(details: Mapping[str, pd.DataFrame]) -> None:

@@ -430,7 +430,11 @@ def _read(real: pd.Series, other: pd.Series, metric: str) -> _Column:
     if pd.api.types.is_integer_dtype(real):
         pair[1] = np.rint(pair[1])
     if metric == "wasserstein":
-        _check_finite(pair, real.name)
+        if any(np.isinf(values).any() for values in pair):
+            raise ValueError(
+                f"Column {real.name!r} has infinite values, whose Wasserstein distance "
+                "is not defined; use metric='tvd' or 'jsd'."
+            )
         return _Column(pair[0], pair[1])
     edges = _edges(pair[0])
     cells = [number_cells(values, edges) for values in pair]
@@ -441,14 +445,6 @@ def number_cells(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """Return which interval between edges a number lies in, from 1; 0 for missing."""
     cells = np.searchsorted(edges, values, side="right") + 1
     return np.where(np.isnan(values), 0, cells)
-
-
-def _check_finite(pair: Sequence[np.ndarray], name: Hashable) -> None:
-    if any(np.isinf(values).any() for values in pair):
-        raise ValueError(
-            f"Column {name!r} has infinite values, whose Wasserstein distance is not "
-            "defined; use metric='tvd' or 'jsd'."
-        )
 
 
 def _edges(values: np.ndarray) -> np.ndarray:

@@ -158,12 +158,11 @@ class SynthesisScorer:
         n_samples = n_rows if self.n_samples is None else self.n_samples
         drawn = estimator.sample(n_samples, random_state=self.random_state)
         pair = drawn if isinstance(drawn, tuple) else (drawn,)
-        wanted = "X" if y_name is None else "(X, y)"
-        if len(pair) != wanted.count(",") + 1:
+        if len(pair) != (1 if y_name is None else 2):
             raise ValueError(
-                f"make_synthesis_scorer needs an estimator whose `sample` returns "
-                f"{wanted}, like the rows held out; {type(estimator).__name__} "
-                f"returned {len(pair)} object(s)."
+                "make_synthesis_scorer needs an estimator whose `sample` returns "
+                f"{'X' if y_name is None else '(X, y)'}, like the rows held out; "
+                f"{type(estimator).__name__} returned {len(pair)} object(s)."
             )
         frame, layout = as_table("make_synthesis_scorer", *pair)
         return frame.rename(columns={layout.y_name: y_name})

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from dpgenerative._validation import check_number, check_option, count, refuse
@@ -145,19 +146,13 @@ def forecast(
 
 def _columns(schema: Schema, plan: PrivacyPlan, n_bins: int) -> pd.DataFrame:
     """Return what every column's counts will see."""
-    stds = column_stds(schema, plan.marginal_multiplier, n_bins, plan.n_rows)
-    rows = []
-    for column, whole in zip(schema.columns, stds, strict=True):
-        std = cell_std(column, whole)
-        cells = int(expected_cells(column, n_bins))
-        rows.append(
-            {
-                "column": column.name,
-                "kind": column.kind,
-                "cells": cells,
-                "noise_rows": std,
-                "noise_share": std / plan.n_rows,
-                "cells_told": min(cells, int(plan.n_rows / (POOL_NOISE * std))),
-            }
-        )
-    return pd.DataFrame(rows)
+    wholes = column_stds(schema, plan.marginal_multiplier, n_bins, plan.n_rows)
+    pairs = zip(schema.columns, wholes, strict=True)
+    facts = [(column.name, column.kind) for column in schema.columns]
+    table = pd.DataFrame(facts, columns=["column", "kind"])
+    table["cells"] = [int(expected_cells(column, n_bins)) for column in schema.columns]
+    table["noise_rows"] = [cell_std(column, whole) for column, whole in pairs]
+    table["noise_share"] = table["noise_rows"] / plan.n_rows
+    told = plan.n_rows / (POOL_NOISE * table["noise_rows"])
+    table["cells_told"] = np.minimum(table["cells"], told.astype(int))
+    return table

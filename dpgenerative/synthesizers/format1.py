@@ -78,7 +78,7 @@ def _settings(
     """Return the settings of the model, with the sizes of the networks held."""
     transformer, plan = fitted["_transformer"], fitted["privacy_"].plan
     tensors = network.tensors()
-    facts = synthesizer._domain_class.facts(transformer)
+    facts: Any = synthesizer._domain_class.facts(transformer)
     scale = Scale(plan.n_rows, transformer.schema, finite(synthesizer.epsilon))
     settings = synthesizer._recipe.settings(facts, scale)
     plain = network.plain
