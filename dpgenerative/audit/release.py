@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_string_dtype
 from sklearn.base import clone
 
 from dpgenerative._intervals import epsilon_of_event, epsilon_of_rates
@@ -105,7 +106,7 @@ def _neighbour(owner: str, X: pd.DataFrame, pair: str) -> pd.DataFrame:
             kind = np.dtype(getattr(dtype, "numpy_dtype", dtype))
             info = np.iinfo(kind) if kind.kind in "iu" else np.finfo(kind)
             values[name] = info.max
-        elif pair == "category" and _holds_strings(dtype):
+        elif pair == "category" and is_string_dtype(dtype):
             values[name] = CANARY
         elif pair == "missing" and can_hold_missing(dtype):
             values[name] = None
@@ -116,13 +117,6 @@ def _neighbour(owner: str, X: pd.DataFrame, pair: str) -> pd.DataFrame:
         for name, dtype in X.dtypes.items()
     }
     return pd.concat([X, pd.DataFrame(row)], ignore_index=True).astype(X.dtypes)
-
-
-def _holds_strings(dtype: Any) -> bool:
-    types = pd.api.types
-    if isinstance(dtype, pd.CategoricalDtype):
-        return False
-    return bool(types.is_object_dtype(dtype) or types.is_string_dtype(dtype))
 
 
 def _view(estimator: TableSynthesizer, X: pd.DataFrame, n: int) -> dict[str, float]:

@@ -6,6 +6,7 @@ computed from synthetic rows and public facts, so that the whole fitted estimato
 private as the synthesizer: (epsilon, delta)-DP for adding or removing one row.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -16,10 +17,11 @@ from sklearn import ensemble
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.compose import make_column_transformer
 from sklearn.dummy import DummyClassifier
+from sklearn.exceptions import DataConversionWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._validation import check_instance, count, refuse
 from dpgenerative.encoding.values import NO_LEVELS, floats, level_indices
@@ -173,8 +175,7 @@ class _SyntheticPredictor(BaseEstimator):
         if isinstance(y, (list, tuple)):
             y = self._of_list(list(y))
         elif y is not None:
-            if isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1:
-                y = column_or_1d(y, warn=True)
+            _warn_of_a_table(y)
             y = containers.as_series(self._owner, y)
         return containers.as_container(self._owner, X), y
 
@@ -492,6 +493,17 @@ class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
 
     def _restored(self, targets: pd.Series) -> np.ndarray:
         return targets.to_numpy(float)
+
+
+def _warn_of_a_table(y: Any) -> None:
+    # As scikit-learn's column_or_1d, whose errors may quote values.
+    if isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected. Please change "
+            "the shape of y to (n_samples,), for example using ravel().",
+            DataConversionWarning,
+            stacklevel=5,
+        )
 
 
 def _default_learner(rows: Any, boosting: Any) -> Any:

@@ -15,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._random import RandomSource, SecureGenerator
-from dpgenerative._validation import check_instance, check_number, count, refuse
+from dpgenerative._validation import check_number, count, refuse
 from dpgenerative.exceptions import InfeasibleBudgetError, LedgerError, SamplingError
 from dpgenerative.fitting.domain import Domain
 from dpgenerative.meta.calibration import Calibration, TrialBudget
@@ -327,7 +327,9 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         copies = {k: base.clone(v, safe=False) for k, v in params.items()}
         estimator.set_params(**copies)
         owner, inner = type(self).__name__, getattr(estimator, "synthesizer", estimator)
-        check_instance(type(estimator).__name__, "synthesizer", inner, TableSynthesizer)
+        if not isinstance(inner, TableSynthesizer):
+            rule = "must be a synthesizer of this package"
+            refuse(type(estimator).__name__, "synthesizer", rule, inner)
         if inner.noise == "reproducible":
             rule = "must not be reproducible: trials of one seed are not independent"
             refuse(owner, "noise", rule, inner.noise)

@@ -492,15 +492,12 @@ def _wasserstein(real: np.ndarray, other: np.ndarray) -> float:
     known = real[~np.isnan(real)], other[~np.isnan(other)]
     share, other_share = len(known[0]) / len(real), len(known[1]) / len(other)
     gap, common = abs(share - other_share), min(share, other_share)
-    return gap + common * _shift(*known) if common else gap
-
-
-def _shift(real: np.ndarray, other: np.ndarray) -> float:
-    """Wasserstein-1 distance of numbers over the range of the real ones."""
-    width = np.ptp(real)
+    if not common:
+        return gap
+    width = np.ptp(known[0])
     if width == 0:
-        return float(np.mean(other != real[0]))
-    return float(wasserstein_distance(real, other) / width)
+        return gap + common * float(np.mean(known[1] != known[0][0]))
+    return gap + common * float(wasserstein_distance(*known) / width)
 
 
 # Sets of columns ----------------------------------------------------------------------

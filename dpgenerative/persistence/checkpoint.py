@@ -125,7 +125,7 @@ class Checkpoint:
         if self._parts:
             try:
                 fill(model, self._parts["loop"]["tensors"])
-                streams.restore(self._parts["streams"][self._place]["before"])
+                streams.restore(self._parts["streams"][str(self.ranks.rank)]["before"])
             except manifest.CONTENT_ERRORS as error:
                 raise self._damaged() from error
         self._before = streams.state()
@@ -163,7 +163,7 @@ class Checkpoint:
             return 0
         try:
             loop.restore(self._parts["loop"])
-            self._streams.restore(self._parts["streams"][self._place]["now"])
+            self._streams.restore(self._parts["streams"][str(self.ranks.rank)]["now"])
             self._ledger.restore(self._parts["ledger"])
             return int(self._parts["loop"]["n_done"])
         except manifest.CONTENT_ERRORS as error:
@@ -193,10 +193,6 @@ class Checkpoint:
         for draft in self._path.parent.glob(name):
             with suppress(OSError):  # not ours
                 draft.unlink()
-
-    @property
-    def _place(self) -> str:
-        return str(self.ranks.rank)
 
     def _read(self) -> dict[str, dict[str, Any]]:
         kind, parts = manifest.read(self._path)
