@@ -81,18 +81,18 @@ def factors(norms: Tensor, bound: float | Tensor, margins: Tensor) -> Tensor:
     return torch.where(kept, scale, torch.zeros_like(scale))
 
 
-def unit_factors(l1: Tensor, ratio: Tensor, bound: float, rows: Tensor) -> Tensor:
+def unit_factors(total: Tensor, share: Tensor, bound: float, rows: Tensor) -> Tensor:
     """Return per-unit factors of one layer, 0 for the rows that do not count.
 
-    With the bound ``C_l sqrt(l1_u / sum l1)`` of a row of norm ``l2_u = r_u l1_u``, the
-    factor is ``C_l / (r_u sqrt(l1_u sum l1))``, at most 1.
+    With the bound ``C_l sqrt(l1_u / sum l1)`` of a row of norm l2_u, the factor is the
+    root of ``C_l^2 / (sum l1 l2_u^2 / l1_u)``, at most 1.
 
     Parameters
     ----------
-    l1 : Tensor of shape (n, units)
-        L1 norms of every row of every record's layer gradient.
-    ratio : Tensor of shape (n, units) or (n, 1)
-        L2 norms over L1 norms.
+    total : Tensor of shape (n,)
+        Sum of the L1 norms of all rows of every record's layer gradient.
+    share : Tensor of shape (n, units)
+        Squared L2 norms of rows over their L1 norms; overwritten.
     bound : float
         C_l, the layer's bound.
     rows : BoolTensor of shape (n,)
@@ -102,13 +102,15 @@ def unit_factors(l1: Tensor, ratio: Tensor, bound: float, rows: Tensor) -> Tenso
     -------
     Tensor of shape (n, units)
     """
-    total = l1.sum(1, keepdim=True)
     # The margin covers the rounding of the sums and of the norms.
-    common = bound * (1 - _MARGIN) / (ratio * total.sqrt())
-    # Never zero: a unit without a gradient, inf times this, gets the factor 1.
-    common = common.clamp(min=torch.finfo(l1.dtype).tiny)
-    caps = (rows.unsqueeze(1) & torch.isfinite(total)).to(l1.dtype)
-    return torch.minimum(l1.rsqrt().mul_(common).nan_to_num_(0.0), caps)
+    common = total / (bound * (1 - _MARGIN)) ** 2
+    known = torch.isfinite(common)
+    least = torch.where(rows & known, 1.0, math.inf).to(share.dtype)
+    share *= torch.where(known, common, 0.0).to(share.dtype).unsqueeze(1)
+    # On a CPU, where asking costs nothing, clean rows are left as they are.
+    if share.device.type != "cpu" or not bool(known.all()):
+        share.nan_to_num_(math.inf, math.inf)
+    return torch.maximum(share, least.unsqueeze(1), out=share).rsqrt_()
 
 
 def sparsify(

@@ -156,7 +156,7 @@ class Clipper:
         """Return the factors of every layer's rows, or of the units of every row."""
         if self.strategy == "per-unit":
             return [
-                _layer_unit_factors(layer.unit_norms(), bound, rows)
+                _unit_factors(layer.unit_norms(), bound, rows)
                 for layer, bound in zip(layers, bounds, strict=True)
             ]
         norms = [layer.squared_norms() for layer in layers]
@@ -204,16 +204,12 @@ def _without_unusable(layers: Sequence[LayerGradients]) -> Tensor:
     return finite
 
 
-def _layer_unit_factors(
+def _unit_factors(
     norms: list[tuple[Tensor, Tensor]], bound: float, rows: Tensor
 ) -> list[Tensor]:
     """Return per-unit factors of a layer, the units of all its parameters together."""
-    if len(norms) == 1:
-        return [clipping.unit_factors(*norms[0], bound, rows)]
-    l1 = torch.cat([sizes for sizes, _ in norms], 1)
-    ratio = torch.cat([ratio.expand_as(sizes) for sizes, ratio in norms], 1)
-    widths = [sizes.shape[1] for sizes, _ in norms]
-    return list(torch.split(clipping.unit_factors(l1, ratio, bound, rows), widths, 1))
+    total = torch.stack([sizes for sizes, _ in norms]).sum(0)
+    return [clipping.unit_factors(total, share, bound, rows) for _, share in norms]
 
 
 def _chunks(rows: Tensor, n_bytes: int, most: int = LARGEST_CHUNK) -> Iterator[slice]:

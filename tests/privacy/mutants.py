@@ -180,7 +180,9 @@ def no_clipping(patch):
 
 def no_clipping_of_units(patch):
     patch.setattr(
-        clipping, "unit_factors", lambda l1, ratio, bound, rows: torch.ones_like(l1)
+        clipping,
+        "unit_factors",
+        lambda total, share, bound, rows: torch.ones_like(share),
     )
 
 

@@ -82,17 +82,18 @@ def test_unit_norms(uses, dtype):
         else:
             grads = [torch.stack([row[p] for row in oracle]) for p in layer.parameters]
             rows = [g.flatten(2) if g.ndim > 2 else g.unsqueeze(2) for g in grads]
-        for (l1, ratio), g in zip(norms, rows, strict=True):
-            l2 = ratio * l1
-            true_l2 = g.double().square().sum(2).sqrt()
-            # Several positions cancel: the norm comes with its rounding margin.
-            assert (l2 - true_l2).abs().max() <= max(TOLERANCE[dtype], 1e-6) * l1.max()
-            assert (l2 >= true_l2 * (1 - TOLERANCE[dtype])).all()
-            true_l1 = g.double().abs().sum(2)
-            # Exact for one position; an upper bound for several.
-            assert (l1 >= true_l1 * (1 - TOLERANCE[dtype])).all()
-            if uses == 1 or not isinstance(layer, LinearGradients) or l1.shape[1] == 3:
-                close(l1, true_l1, dtype)
+        for (total, share), g in zip(norms, rows, strict=True):
+            l1, l2 = g.double().abs().sum(2), g.double().square().sum(2).sqrt()
+            # Factors are roots of 1 / (total share): their bounds add up to 1.
+            squares = l2.square() / (total.unsqueeze(1) * share).clamp(min=1e-300)
+            assert (squares.sum(1) <= 1 + TOLERANCE[dtype]).all()
+            # Exact for one position; for several, sums of them stand for L1 norms.
+            assert (total >= l1.sum(1) * (1 - TOLERANCE[dtype])).all()
+            if uses == 1 or not isinstance(layer, LinearGradients):
+                close(total, l1.sum(1), dtype)
+                exact = l2.square() / l1.clamp(min=1e-300)
+                error = (share - exact).abs().max() / exact.max()
+                assert error <= max(TOLERANCE[dtype], 1e-5)
 
 
 @pytest.mark.parametrize("uses", [1, 3])
@@ -106,7 +107,8 @@ def test_weighted_sums(uses, dtype):
             shape = (-1,) + (1,) * (rows.ndim - 1)
             close(total, (factors.to(dtype).view(shape) * rows).sum(0), dtype)
         per_unit = [
-            torch.rand(l1.shape, dtype=torch.float64) for l1, _ in layer.unit_norms()
+            torch.rand(share.shape, dtype=torch.float64)
+            for _, share in layer.unit_norms()
         ]
         for k, (p, total) in enumerate(layer.weighted_sum(per_unit).items()):
             s = per_unit[min(k, len(per_unit) - 1)].to(dtype)
@@ -390,7 +392,7 @@ def test_convolutions(dtype, bias, monkeypatch):
         for p, total in layer.weighted_sum(factors).items():
             s = factors.to(dtype).view((-1,) + (1,) * (rows[p].ndim - 1))
             close(total, (s * rows[p]).sum(0), dtype)
-        units = [torch.rand(l1.shape).to(dtype) for l1, _ in layer.unit_norms()]
+        units = [torch.rand(s.shape).to(dtype) for _, s in layer.unit_norms()]
         for p, total, s in zip(
             layer.parameters, layer.weighted_sum(units).values(), units, strict=True
         ):

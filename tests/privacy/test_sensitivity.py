@@ -217,7 +217,7 @@ def test_per_unit_bounds_hold_at_any_size(size, dtype):
     l1[:5, 3] = 0
     l1[5] = 0
     rows = torch.arange(50) != 7
-    scale = clipping.unit_factors(l1, ratio, 0.1, rows)
+    scale = clipping.unit_factors(l1.sum(1), ratio.square() * l1, 0.1, rows)
     exact = l1.double()
     shares = exact / exact.sum(1, keepdim=True).clamp(min=1e-300)
     clipped = scale.double() * ratio.double() * l1.double()
@@ -273,11 +273,14 @@ def test_wide_layers_swallow_nothing(strategy, n_groups):
 
 
 @pytest.mark.parametrize("broken", [math.inf, math.nan])
-def test_per_unit_factors_of_unusable_rows_are_zero(broken):
-    l1 = torch.ones(3, 4)
-    l1[1, 2] = broken
+@pytest.mark.parametrize("of_rows", [True, False])
+def test_per_unit_factors_of_unusable_rows_are_zero(broken, of_rows):
+    total, share = torch.ones(3), torch.ones(3, 4)
+    total[1] = broken
+    if of_rows:
+        share[1, 2] = broken
     every = torch.ones(3, dtype=torch.bool)
-    scale = clipping.unit_factors(l1, torch.ones(3, 1), 1.0, every)
+    scale = clipping.unit_factors(total, share, 1.0, every)
     assert not scale[1].any()
     assert scale[[0, 2]].all()
 

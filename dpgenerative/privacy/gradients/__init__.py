@@ -7,7 +7,8 @@ gives, for example i, the gradient ``e_i`` of its loss at every output; with the
 `LayerGradients` answers four questions about it, of a linear layer without forming it:
 
 - ``squared_norms``: ``|g_i|^2``, and a margin that covers rounding;
-- ``unit_norms``: L1 norm of every row of g_i, and its L2 norm over that;
+- ``unit_norms``: sum of the L1 norms of g_i's rows, and the squared L2 norm of every
+  row over its L1 norm;
 - ``weighted_sum``: sum_i s_i g_i, with one factor per example or per (example, row);
 - ``per_example``: g_i itself, for a few rows at a time.
 
@@ -35,12 +36,13 @@ sums then, so that n rows of T parts are added up with an error below ::
 2e-9 C for 4,096 rows at T = 1, 2e-7 C at T = 8.
 
 These add up b = `BLOCK` rows in float32, the sums of `PAIRED` blocks by pairs in
-float32 (thinned gradients do not), and what comes of it in float64. An addition of
-float32 is off by 2^-24 times its result. In whatever order, and be it another one for
-each entry, the b - 1 additions of a block hold 2, 3, ..., b rows at most; results that
-hold j of b rows, not the same for every entry, have norm at most sqrt(j b) C (Cauchy
-and Schwarz). The b products of a block are rounded once each, and it takes part in
-additions of all entries of 2b, 4b and 8b rows, of norm at most j C for j rows.
+float32 (thinned gradients and biases do not), and what comes of it in float64. An
+addition of float32 is off by 2^-24 times its result. In whatever order, and be it
+another one for each entry, the b - 1 additions of a block hold 2, 3, ..., b rows at
+most; results that hold j of b rows, not the same for every entry, have norm at most
+sqrt(j b) C (Cauchy and Schwarz). The b products of a block are rounded once each, and
+it takes part in additions of all entries of 2b, 4b and 8b rows, of norm at most j C for
+j rows.
 Rows have places (`sampling`), so that one row more changes one block, and a second one
 where it moves another row to the last array; what else is added up is the same to the
 last bit. Each of the two is rounded twice, with the row and without it: the sum moves

@@ -66,6 +66,7 @@ class LayerGradients:
         self.module = module
         self.inputs = [tuple(x.detach() for x in call) for call in inputs]
         self.grads = list(grads)
+        self.shared: list[Any] = []
         self.parameters = list(module.parameters(recurse=False))
 
     @classmethod
@@ -148,18 +149,17 @@ class LayerGradients:
         return total, total.sqrt() * ROUNDING
 
     def unit_norms(self) -> list[tuple[Tensor, Tensor]]:
-        """Return the L1 norm of every row, and its L2 norm divided by it.
+        """Return sums of rows' L1 norms, and rows' squared L2 norms over L1 norms.
 
         Returns
         -------
         list of tuple of Tensor
-            For every parameter two tensors of shape (n, rows), or (n, 1) for the second
-            where it is the same in all rows.
+            For every parameter tensors of shape (n,) and (n, rows).
         """
         norms = []
         for g in self.per_example():
             rows = g.double().flatten(2) if g.ndim > 2 else g.double().unsqueeze(-1)
-            norms.append(with_ratio(rows.abs().sum(-1), rows.square().sum(-1).sqrt()))
+            norms.append(with_share(rows.abs().sum(-1), rows.square().sum(-1).sqrt()))
         return norms
 
     def weighted_sum(self, factors: Tensor | list[Tensor]) -> Sums:
@@ -322,9 +322,11 @@ def layer_gradients(
         out.zeros() if g is None else g for out, g in zip(outputs, grads, strict=True)
     )
     found: list[LayerGradients] = []
+    shared: list[Any] = []
     for module, layer in calls.items():
         upstream = [tuple(next(stream) for _ in call[1]) for call in layer]
         found.append(rule_of(module)(module, [call[0] for call in layer], upstream))
+        found[-1].shared = shared
     _refuse_uncovered(model, found)
     return found
 
@@ -378,9 +380,9 @@ def margin(norms: Tensor, sizes: Tensor) -> Tensor:
     return torch.maximum(sizes * ROUNDING, sizes / LARGEST_SUM - norms)
 
 
-def with_ratio(l1: Tensor, l2: Tensor) -> tuple[Tensor, Tensor]:
-    """Return L1 norms, and L2 norms over them."""
-    return l1, l2 / l1.clamp(min=torch.finfo(l1.dtype).tiny)
+def with_share(l1: Tensor, l2: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sum of rows' L1 norms, and squared L2 norms over L1 norms."""
+    return l1.sum(1), l2.square() / l1.clamp(min=torch.finfo(l1.dtype).tiny)
 
 
 def kept(x: Tensor, rows: Tensor) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,8 +25,10 @@ from dpgenerative.privacy.gradients.core import (
     margin,
     parts,
     register_rule,
-    with_ratio,
+    with_share,
 )
+
+T = TypeVar("T")
 
 PAIRS = 2**20
 """Pairs of positions whose products are taken at a time."""
@@ -50,13 +53,9 @@ class LinearGradients(LayerGradients):
         self, module: nn.Module, inputs: Sequence[Tensors], grads: Sequence[Tensors]
     ) -> None:
         super().__init__(module, inputs, grads)
-        layer = self.module
         self.a = _positions([call[0] for call in self.inputs])
         self.e = _positions([call[0] for call in self.grads])
         self.single = self.a.shape[1] == 1
-        # Sums of squares per group: they serve the norms, and tell unusable rows.
-        self.a2 = _group_squares(self.a, layer.in_membership)
-        self.e2 = _group_squares(self.e, layer.out_membership)
 
     @staticmethod
     def free_coordinates(module: nn.Module) -> dict[nn.Parameter, Tensor]:
@@ -67,13 +66,35 @@ class LinearGradients(LayerGradients):
     def n_coordinates(self) -> int:
         return self.module.n_free + self.module.bias.numel()
 
+    @cached_property
+    def a2(self) -> Tensor:
+        """Sums of squares of inputs by group."""
+        return self._once(_group_squares, self.a, self.module.in_membership)
+
+    @cached_property
+    def e2(self) -> Tensor:
+        """Sums of squares of the outputs' gradients by group."""
+        return self._once(_group_squares, self.e, self.module.out_membership)
+
+    def _once(self, of: Callable[[Tensor, Tensor], T], x: Tensor, y: Tensor) -> T:
+        """Return ``of(x, y)``, once for all layers that share the memory of x."""
+        if x.device.type != "cpu":  # Comparing makes the host wait.
+            return of(x, y)
+        for done, left, right, found in self.shared:
+            if done is of and left.is_set_to(x) and torch.equal(right, y):
+                return cast(T, found)
+        found = of(x, y)
+        self.shared.append((of, x, y, found))
+        return found
+
     def finite(self) -> Tensor:
-        sizes = torch.maximum(self.a2.sum((1, 2)), self.e2.sum((1, 2)))
-        return sizes <= LARGEST**2
+        # Sums by group take longer, and not every strategy needs them.
+        e2 = torch.linalg.vector_norm(self.e, dim=(1, 2)).square()
+        return torch.maximum(self.a2.sum((1, 2)), e2) <= LARGEST**2
 
     def keep(self, rows: Tensor) -> None:
         self.a, self.e = kept(self.a, rows), kept(self.e, rows)
-        self.a2, self.e2 = kept(self.a2, rows), kept(self.e2, rows)
+        self.a2 = kept(self.a2, rows)
 
     @property
     def _slack(self) -> float:
@@ -110,21 +131,22 @@ class LinearGradients(LayerGradients):
         # |e_u| times a number of u's group. With several positions the L1 norm is that
         # of the parts, an upper bound, and the L2 norm comes from products of pairs.
         layer = self.module
-        seen = _group_sizes(self.a, layer.in_membership) @ layer.visible.T + 1
-        l1 = self.e.abs() * self._by_unit(seen)
+        _, seen = self._once(_magnitudes, self.a, layer.in_membership)
+        seen = seen @ layer.visible.T + 1
+        sizes, by_group = self._once(_magnitudes, self.e, layer.out_membership)
         if self.single:
-            ratio = (self.a2 @ layer.visible.T + 1).sqrt() / seen
-            ratio *= 1 + self._slack
-            return [(l1[:, 0], self._by_unit(ratio)[:, 0])]
-        l1 = l1.sum(1)
+            share = (self.a2 @ layer.visible.T + 1) / seen * (1 + 2 * self._slack)
+            share = sizes * self._by_unit(share)
+            return [((by_group * seen).sum((1, 2)), share[:, 0])]
+        l1 = (sizes * self._by_unit(seen)).sum(1)
         e = self.e.double()
         given = self._overlaps() @ layer.visible.double().T + 1
         # As one product of matrices where all units see the same: T is large in series.
         cross = e * torch.einsum("ntsu,nsu->ntu", self._by_unit(given), e)
         l2 = cross.sum(1).clamp(min=0).sqrt()
         lengths = (self.a2 @ layer.visible.T + 1).double().sqrt()
-        sizes = (e.abs() * self._by_unit(lengths)).sum(1)
-        return [with_ratio(l1, l2 + margin(l2, sizes) + l1 * ROUNDING)]
+        added = (sizes * self._by_unit(lengths)).sum(1)
+        return [with_share(l1, l2 + margin(l2, added) + l1 * ROUNDING)]
 
     def _by_unit(self, by_group: Tensor) -> Tensor:
         """Spread values per output group over the units of each group."""
@@ -136,8 +158,8 @@ class LinearGradients(LayerGradients):
         layer = self.module
         s = factors.unsqueeze(1) if isinstance(factors, Tensor) else factors[0]
         if self.single and s.device.type == "cpu":
-            e = self.e[:, 0] * s.to(self.e.dtype)
-            weight, bias = block_sum(e, self.a[:, 0]), e.sum(0, dtype=torch.float64)
+            e, bias = self._once(_weighted, self.e[:, 0], s.to(self.e.dtype))
+            weight = block_sum(e, self.a[:, 0])
         else:
             weight, bias = self._exact_sum(s)
         if not layer.is_dense:
@@ -193,8 +215,9 @@ class LinearGradients(LayerGradients):
             return None
         # Unit u of an example has norm |e_u| times what its group sees of |a|, and 1.
         layer = self.module
-        seen = _group_sizes(self.a, layer.in_membership) @ layer.visible.T + 1
-        norms = (seen * _group_sizes(self.e, layer.out_membership)).sum(2, keepdim=True)
+        _, seen = self._once(_magnitudes, self.a, layer.in_membership)
+        _, sizes = self._once(_magnitudes, self.e, layer.out_membership)
+        norms = ((seen @ layer.visible.T + 1) * sizes).sum(2, keepdim=True)
         scale = norms / size
         self.e = self.e / scale.clamp(min=torch.finfo(scale.dtype).tiny)
         return scale[:, 0]
@@ -303,16 +326,32 @@ def block_sum(e: Tensor, a: Tensor) -> Tensor:
     At most `BLOCK` products are added up at once; the sums of `PAIRED` blocks are added
     up by pairs, and then in float64.
     """
-    total = e.new_zeros(e.shape[1], a.shape[1], dtype=torch.float64)
-    for rows in parts(len(e), PAIRED * BLOCK):
-        blocks = (torch.split(x[rows], BLOCK) for x in (e, a))
-        sums = [left.T @ right for left, right in zip(*blocks, strict=True)]
-        while len(sums) > 1:
-            odd = sums[len(sums) // 2 * 2 :]
-            halves = zip(sums[::2], sums[1::2], strict=False)
-            sums = [x.add_(y) for x, y in halves] + odd
+    left, right = _blocks(e).transpose(1, 2), _blocks(a)
+    rest = BLOCK * len(left)
+    total = (e[rest:].T @ a[rest:]).double()
+    sums = e.new_empty(PAIRED, *total.shape)
+    halves = [(sums[:k], sums[k : 2 * k]) for k in (4, 2, 1)]
+    for start in range(0, len(left), PAIRED):
+        rows = slice(start, start + PAIRED)
+        n = len(torch.bmm(left[rows], right[rows], out=sums[: len(left) - start]))
+        sums[n:].zero_()
+        for first, second in halves:
+            first.add_(second)
         total += sums[0]
     return total
+
+
+def _blocks(x: Tensor) -> Tensor:
+    """Return whole blocks of rows, (blocks, BLOCK, width)."""
+    return x[: len(x) // BLOCK * BLOCK].view(-1, BLOCK, x.shape[1])
+
+
+def _weighted(e: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """Return weighted rows, and their sum by blocks in float32, in float64."""
+    e = e * s
+    blocks = _blocks(e)
+    rest = e[BLOCK * len(blocks) :]
+    return e, blocks.sum(1).sum(0, dtype=torch.float64) + rest.sum(0)
 
 
 def _positions(calls: Sequence[Tensor]) -> Tensor:
@@ -336,11 +375,11 @@ def _group_squares(x: Tensor, membership: Tensor) -> Tensor:
     return _group_sums(x.square(), membership)
 
 
-def _group_sizes(x: Tensor, membership: Tensor) -> Tensor:
-    """Return sums of magnitudes by group, (n, T, groups)."""
+def _magnitudes(x: Tensor, membership: Tensor) -> tuple[Tensor, Tensor]:
+    """Return magnitudes, and their sums by group, (n, T, groups)."""
     sizes = x.abs()
     one = membership.shape[1] == 1
-    return sizes.sum(2, keepdim=True) if one else _group_sums(sizes, membership)
+    return sizes, sizes.sum(2, keepdim=True) if one else _group_sums(sizes, membership)
 
 
 def _group_sums(x: Tensor, membership: Tensor) -> Tensor:
