@@ -171,10 +171,11 @@ def batches(
 
     The n rows are one of `n_parts` parts of a table, each of which has its batches.
     """
-    size = min(capacity(plan.batch_size / n_parts), LARGEST_CHUNK)
+    most = capacity(plan.batch_size / n_parts)
+    size = math.ceil(most / math.ceil(most / LARGEST_CHUNK))  # nearly all are filled
     for _ in range(plan.n_steps):
         rows = poisson_indices(n, plan.sampling_rate, rng, ledger)
-        shape = max(size, len(rows)) if whole else size
+        shape = max(most, len(rows)) if whole else size
         chunks = padded_chunks(rows, shape, rng)
         # A host waits for every copy to a device: there is one, -1 stands for padding.
         sent = (torch.where(seen, i, -1).to(device) for i, seen in chunks)

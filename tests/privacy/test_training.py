@@ -74,6 +74,15 @@ def test_no_row_of_a_large_batch_is_lost():
         assert sorted(rows) == list(range(n))
 
 
+def test_arrays_of_a_large_batch_are_public_and_nearly_full():
+    n, q = 100_000, 0.05  # 5,000 rows, in arrays of at most 4,096
+    stream = loop.batches(
+        plan_of(n, q, 20), n, np.random.default_rng(), "cpu", False, Ledger()
+    )
+    shapes = {tuple(len(indices) for indices, _ in chunks) for chunks in stream}
+    assert shapes == {(2642, 2642)}
+
+
 def test_partitions_are_drawn_not_cut():
     layer = MaskedLinear.dense(1, 1)
     model = torch.nn.ModuleList([layer])
