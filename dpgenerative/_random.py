@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,27 +36,8 @@ def torch_generator(
     return generator
 
 
-class RandomSource(Protocol):
-    """What noise, batches and searches draw: `numpy.random.Generator` has all of it."""
-
-    def bytes(self, length: int) -> bytes:
-        """Return random bytes."""
-
-    def random(self, size: Any = None) -> Any:
-        """Return uniforms in [0, 1)."""
-
-    def standard_normal(self, size: Any = None) -> Any:
-        """Return standard normals."""
-
-    def geometric(self, p: Any, size: Any = None) -> Any:
-        """Return numbers of trials up to the first success."""
-
-    def integers(self, low: Any, high: Any = None, size: Any = None) -> Any:
-        """Return integers in [low, high), or in [0, low) without `high`."""
-
-
 class SecureGenerator:
-    """A `RandomSource` of the operating system's cryptographic generator.
+    """numpy's generator as far as it is used, of the system's cryptographic numbers.
 
     A normal is the sum of `N_GAUSSIANS` normals over the root of their number, each
     made of two uniforms of its own (Box and Muller; the other normal of the two goes
@@ -109,6 +90,10 @@ class SecureGenerator:
         while (words > most).any():
             words = np.where(words > most, self._words(n), words)
         return _shaped((words % np.uint64(span)).astype(np.int64) + int(low), size)
+
+
+RandomSource = np.random.Generator | SecureGenerator
+"""What noise, batches and searches draw from."""
 
 
 def _count(size: Any) -> int:

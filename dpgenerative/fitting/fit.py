@@ -13,12 +13,13 @@ release, and is compared with the ledger of what was released at the end.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
+from torch import Tensor
 
 from dpgenerative._random import Streams
 from dpgenerative.encoding.pixels import Images
@@ -53,7 +54,7 @@ PRETRAINING_RATE = 0.01
 one forgets in its first noisy steps."""
 
 
-class FitParameters(Protocol):
+class FitParameters:
     """Parameters of a synthesizer that a fit reads; those "auto" follow its recipe."""
 
     epsilon: float | None
@@ -63,7 +64,7 @@ class FitParameters(Protocol):
     clipping: str | Sparsified
     max_grad_norm: float | str
     n_partitions: int
-    divergence: Any
+    divergence: str | Callable[..., Tensor] | BatchTerm | None
     marginal_budget: float | str
     optimizer: str | Optimizer | None
     n_steps: int | str

@@ -9,7 +9,7 @@ import math
 import os
 import secrets
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from dpgenerative._files import locked
 from dpgenerative._random import NOISES, Streams
@@ -35,7 +34,7 @@ from dpgenerative._validation import (
 from dpgenerative._version import __version__
 from dpgenerative.exceptions import HopelessBudgetWarning
 from dpgenerative.fitting.domain import Domain
-from dpgenerative.fitting.fit import Fitted, PrivateFit, finite
+from dpgenerative.fitting.fit import FitParameters, Fitted, PrivateFit, finite
 from dpgenerative.fitting.loop import tensors_of
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Options, Sparsified
 from dpgenerative.fitting.recipe import ModelRecipe
@@ -77,26 +76,14 @@ class Data:
     public: Any = None
 
 
-class Synthesizer(BaseEstimator):
+class Synthesizer(FitParameters, BaseEstimator):
     """Steps that every synthesizer takes; parameters belong to subclasses."""
 
-    epsilon: float | None
     noise_multiplier: float | None = None
-    delta: float
-    max_rows_per_unit: int
-    clipping: str | Sparsified
-    max_grad_norm: float | str
-    n_partitions: int
-    divergence: str | Callable[..., Tensor] | BatchTerm | None
-    optimizer: str | Optimizer | None
-    n_steps: int | str
-    batch_size: int | str
+    marginal_budget: float | str = 0.0
     device: str
     random_state: Any
     noise: str
-    verbose: int
-
-    marginal_budget: float | str = 0.0
     _model: Any
     _settings: Mapping[str, Any]
     _domain_class: ClassVar[type[Domain]]

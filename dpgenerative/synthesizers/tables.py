@@ -81,9 +81,6 @@ class TableSynthesizer(Synthesizer):
         See `DPHFlowSynthesizer`.
     """
 
-    schema: Schema | None
-    categorical_features: Any
-    marginal_budget: float | str
     _domain_class: ClassVar[type[Domain]] = TableDomain
     _checks: ClassVar[Mapping[str, Check]] = {
         **Synthesizer._checks,
