@@ -36,7 +36,6 @@ class LocalRandomizer(TransformerMixin, BaseEstimator):
     random_state: Any
     noise: str
     privacy_: LocalReport
-    _seed: int | None
     _checks: ClassVar[Mapping[str, Check]] = {
         "epsilon": number(low=0),
         "noise": option("secure", "reproducible"),

@@ -23,6 +23,7 @@ from dpgenerative.local.mechanisms import (
     respond_missing,
 )
 from dpgenerative.local.report import Feature, LocalReport, usual_notes
+from dpgenerative.synthesizers.base import table_tags
 from dpgenerative.synthesizers.notes import listed, public_facts
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import (
@@ -301,10 +302,7 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         return replace(self._layout, x_kind=kind, written=written).restore(perturbed)
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.categorical = True
-        return tags
+        return table_tags(super().__sklearn_tags__())
 
     def _public(self, column: Column, stated: Schema) -> Column:
         """Return a column with all that has to be public of it, or say what is not."""

@@ -28,7 +28,7 @@ from dpgenerative.encoding.values import NO_LEVELS, floats, level_indices
 from dpgenerative.privacy.budget import Trial
 from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.synthesizers import DPHFlowSynthesizer
-from dpgenerative.synthesizers.base import as_seed
+from dpgenerative.synthesizers.base import as_seed, table_tags
 from dpgenerative.synthesizers.tables import TableSynthesizer
 from dpgenerative.tables import containers
 from dpgenerative.tables.dtypes import is_real_dtype
@@ -57,9 +57,6 @@ class _SyntheticPredictor(BaseEstimator):
     synthesizer: TableSynthesizer | None
     n_samples: int | None
     random_state: Any
-    learner_: Any
-    synthesizer_: TableSynthesizer
-
     _learner_name: str
     _default_class: type
 
@@ -139,10 +136,7 @@ class _SyntheticPredictor(BaseEstimator):
         return self.synthesizer_.privacy_
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.string = True
-        tags.input_tags.categorical = True
+        tags = table_tags(super().__sklearn_tags__())
         tags.non_deterministic = True
         return tags
 
@@ -302,7 +296,6 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
 
     _learner_name = "classifier"
     _default_class = ensemble.HistGradientBoostingClassifier
-    _target_dtype: Any
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ from dpgenerative.encoding.pixels import (
 )
 from dpgenerative.encoding.series import Series, is_series, series_dtype
 from dpgenerative.fitting.domain import ArrayDomain, Domain, LabelledDomain
-from dpgenerative.fitting.options import BatchTerm, Optimizer, Options, Sparsified
+from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.fitting.recipe import Rule, Scale
 from dpgenerative.models.classes import ClassVAE
 from dpgenerative.models.networks import (
@@ -316,10 +316,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
     """
 
     _domain_class: ClassVar[type[Domain]] = ArrayDomain
-    _groups: ClassVar[Mapping[str, type[Options]]] = {
-        **Synthesizer._groups,
-        "architecture": ArrayArchitecture,
-    }
+    _groups = Synthesizer._groups | {"architecture": ArrayArchitecture}
 
     def __init__(
         self,

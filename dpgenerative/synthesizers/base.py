@@ -84,10 +84,8 @@ class Synthesizer(FitParameters, BaseEstimator):
     device: str
     random_state: Any
     noise: str
-    _model: Any
-    _settings: Mapping[str, Any]
     _domain_class: ClassVar[type[Domain]]
-    _groups: ClassVar[Mapping[str, type[Options]]] = {
+    _groups: ClassVar[dict[str, type[Options]]] = {
         "optimizer": Optimizer,
         "divergence": BatchTerm,
     }
@@ -543,6 +541,13 @@ class Synthesizer(FitParameters, BaseEstimator):
 def _public_parts(data: Data) -> list[Any]:
     """Return what is public of a table."""
     return [data.layout, data.schema, *getattr(data.rows, "dtypes", ())]
+
+
+def table_tags(tags: Any) -> Any:
+    """Return scikit-learn's tags of what takes columns of any kind."""
+    for kind in ("allow_nan", "string", "categorical"):
+        setattr(tags.input_tags, kind, True)
+    return tags
 
 
 def as_seed(random_state: Any) -> int | None:

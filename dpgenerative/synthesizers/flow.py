@@ -15,7 +15,7 @@ from dpgenerative._validation import Check, check_option, count, refuse
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting.domain import TableDomain
 from dpgenerative.fitting.fit import Fitted
-from dpgenerative.fitting.options import BatchTerm, Optimizer, Options, Sparsified
+from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.fitting.recipe import RULES, ModelRecipe, Rule, Scale, resolved
 from dpgenerative.fitting.workload import Measurement, check_workload
 from dpgenerative.models.cells import CellFacts
@@ -485,10 +485,7 @@ class DPHFlowSynthesizer(TableSynthesizer):
     ['smokes']
     """
 
-    _groups: ClassVar[Mapping[str, type[Options]]] = {
-        **TableSynthesizer._groups,
-        "architecture": FlowArchitecture,
-    }
+    _groups = TableSynthesizer._groups | {"architecture": FlowArchitecture}
     _checks: ClassVar[Mapping[str, Check]] = {
         **TableSynthesizer._checks,
         "workload": check_workload,

@@ -29,7 +29,7 @@ from dpgenerative.fitting.fit import Fitted
 from dpgenerative.fitting.public import domain_of, public_table
 from dpgenerative.fitting.recipe import ModelRecipe
 from dpgenerative.synthesizers import notes
-from dpgenerative.synthesizers.base import Data, Synthesizer
+from dpgenerative.synthesizers.base import Data, Synthesizer, table_tags
 from dpgenerative.synthesizers.conditional import Candidates
 from dpgenerative.tables.arrow import in_pandas, is_path
 from dpgenerative.tables.column import Column
@@ -273,11 +273,7 @@ class TableSynthesizer(Synthesizer):
         return cells + self._transformer.log_within(frame)
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.string = True
-        tags.input_tags.categorical = True
-        return tags
+        return table_tags(super().__sklearn_tags__())
 
     # What is read ---------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from dpgenerative._random import Streams, torch_generator
 from dpgenerative._validation import Check, count, refuse
 from dpgenerative.encoding.increments import increments_of
 from dpgenerative.encoding.transformer import TableTransformer
-from dpgenerative.fitting.options import BatchTerm, Optimizer, Options, Sparsified
+from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.fitting.recipe import Rule, Scale
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.priors import Prior
@@ -247,10 +247,7 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
     ['smokes']
     """
 
-    _groups: ClassVar[Mapping[str, type[Options]]] = {
-        **TableSynthesizer._groups,
-        "architecture": VAEArchitecture,
-    }
+    _groups = TableSynthesizer._groups | {"architecture": VAEArchitecture}
 
     def __init__(
         self,
