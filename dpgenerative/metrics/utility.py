@@ -301,16 +301,14 @@ class _Classification:
         shares[:, fitted.classes_] = fitted.predict_proba(x)  # 0 for absent classes
         present, counts = np.unique(y, return_counts=True)
         positives = [present[counts.argmin()]] if len(present) == 2 else present
-        one_vs_rest = [(y == label, shares[:, label]) for label in positives]
+        one_vs_rest = y[:, None] == np.array(positives), shares[:, positives]
         f1 = figures.f1_score(
             y, shares.argmax(axis=1), labels=present, average="macro", zero_division=0
         )
-        aurocs = [figures.roc_auc_score(*pair) for pair in one_vs_rest]
-        precisions = [figures.average_precision_score(*pair) for pair in one_vs_rest]
         return {
             "macro_f1": float(f1),
-            "auroc": float(np.mean(aurocs)),
-            "average_precision": float(np.mean(precisions)),
+            "auroc": float(figures.roc_auc_score(*one_vs_rest)),
+            "average_precision": float(figures.average_precision_score(*one_vs_rest)),
         }
 
 
