@@ -337,12 +337,27 @@ def test_what_a_csv_file_holds_is_not_told(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="as many entries as the first") as error:
         files.stream_table(path, schema)
     assert "271828" not in str(error.value)
+
+
+def test_the_text_of_a_csv_file_is_on_disk_under_no_name(tmp_path, monkeypatch):
+    path, folder, seen = tmp_path / "rows.csv", tmp_path / "temporary", []
     path.write_text("n\n1\n2\n3\n")
-    read = files.stream_table(path, schema)
-    path.write_bytes(b"n\n1\n2\n\xff271828\n")
-    with pytest.raises(ValueError, match="cannot be read: UnicodeDecodeError") as error:
-        read.whole()
-    assert "271828" not in str(error.value)
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    monkeypatch.setattr(files, "SMALL", 0)
+    begin = pa.ipc.new_file
+
+    def watched(file, schema):
+        status = os.fstat(file.fileno())
+        seen.append((stat.S_IMODE(status.st_mode), status.st_nlink))
+        return begin(file, schema)
+
+    monkeypatch.setattr(pa.ipc, "new_file", watched)
+    read = files.stream_table(path, Schema([Column("n", "integer")]))
+    path.unlink()
+    assert read.whole()["n"].tolist() == read.whole()["n"].tolist() == [1, 2, 3]
+    assert seen == [(0o600, 0)]
+    assert not list(folder.iterdir())
 
 
 # Temporary files ----------------------------------------------------------------------

@@ -10,7 +10,9 @@ What cannot be read as the schema says counts as missing. Values raise no error.
 import datetime as dt
 import lzma
 import math
+import mmap
 import os
+import tempfile
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -40,7 +42,7 @@ COMMA_NUMBER = (
 CERTAIN = 2.0**53
 """Up to here every integer is a float64."""
 SMALL = 2**24
-"""Bytes from which on a CSV file is read by chunks, anew in every pass."""
+"""Bytes from which on a CSV file is read by chunks."""
 _CSV = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz")
 _DAMAGED = (ValueError, EOFError, OSError, lzma.LZMAError, pd.errors.ParserWarning)
 """What reading a file raises that is no table, or not of the form stated."""
@@ -176,19 +178,30 @@ def stream_table(
     names = _names_in(path, form)
     _require_named(names, schema)
 
-    def tables(wanted: Sequence[str]) -> Iterator[pa.Table]:
-        texts = pa.schema([(name, pa.string()) for name in wanted])
-        with _opened(path, form, names, usecols=wanted, chunksize=CHUNK) as parts:
+    texts = pa.schema([(name, pa.string()) for name in names])
+    n = 0
+    # Every pass reads some columns: parsing all lines anew would take most of the time.
+    with tempfile.TemporaryFile() as file:
+        with (
+            _told(path, form, names),
+            _opened(path, form, names, chunksize=CHUNK) as parts,
+            pa.ipc.new_file(file, texts) as written,
+        ):
             for part in parts:
-                yield pa.Table.from_pandas(part[wanted], texts, preserve_index=False)
+                written.write(pa.Table.from_pandas(part, texts, preserve_index=False))
+                n += len(part)
+        file.flush()
+        held = pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+    def tables(wanted: Sequence[str]) -> Iterator[pa.Table]:
+        read = pa.ipc.open_file(held)
+        for i in range(read.num_record_batches):
+            yield pa.Table.from_batches([read.get_batch(i)]).select(wanted)
 
     def frame(table: pa.Table) -> pd.DataFrame:
         return _in_dtypes(table.to_pandas(), schema, form)
 
-    with _told(path, form, names), _opened(path, form, names, chunksize=CHUNK) as parts:
-        n = sum(map(len, parts))
-    empty = pd.DataFrame({name: [] for name in names}, dtype=object)
-    return Rows(_in_dtypes(empty, schema, form), n, tables, frame)
+    return Rows(frame(texts.empty_table()), n, tables, frame)
 
 
 def _in_dtypes(frame: pd.DataFrame, schema: Schema, form: CsvFormat) -> pd.DataFrame:
