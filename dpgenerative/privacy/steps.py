@@ -44,6 +44,7 @@ from dpgenerative.privacy.gradients import (
     layer_gradients,
     record,
 )
+from dpgenerative.privacy.gradients.core import free_places
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.precision import full_precision
 from dpgenerative.privacy.ranks import ALONE, Ranks
@@ -357,15 +358,18 @@ class PrivateGradient:
                 total = self._coupled_total(model, objective, chunks, divergence)
         units = self.sensitivities(model, divergence is not None)
         stds = self.stds(model, divergence is not None)
+        free = free_places(model)
         noisy = mechanisms.gradient(
-            list(total.values()),
+            [x.take(free[p]) if p in free else x for p, x in total.items()],
             [stds[p] for p in total],
             sensitivities=[units[p] for p in total],
             divisor=self.batch_size,
         )
-        masks = free_coordinates(model)
+        masks = {} if free else free_coordinates(model)
         return {
-            p: (x * masks[p] if p in masks else x).to(p.dtype)
+            p: _at(free[p], x.to(p.dtype), p)
+            if p in free
+            else (x * masks[p] if p in masks else x).to(p.dtype)
             for p, x in zip(total, noisy, strict=True)
         }
 
@@ -452,6 +456,11 @@ class PrivateGradient:
         sums = _materialised_sum(layers, rows, bound, lambda g: g.double() + shift, 32)
         _accumulate(total, sums, 1 / self.batch_size)
         return total
+
+
+def _at(places: Tensor, x: Tensor, like: Tensor) -> Tensor:
+    """Return zeros like a tensor, with the numbers x at some places."""
+    return torch.zeros_like(like).flatten().scatter_(0, places, x).view_as(like)
 
 
 def _recorded(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -236,6 +237,9 @@ def register_rule(*layers: type[nn.Module]) -> Callable[[Rule], Rule]:
     return register
 
 
+PLACES: WeakKeyDictionary[nn.Module, dict[nn.Parameter, Tensor]] = WeakKeyDictionary()
+
+
 def rule_of(module: nn.Module) -> type[LayerGradients]:
     """Return the rule of a layer: of its class, or the general one."""
     rule = RULES.get(type(module), RULES[nn.Module])
@@ -253,6 +257,16 @@ def free_coordinates(model: nn.Module) -> dict[nn.Parameter, Tensor]:
         kinds = (kind for kind in type(module).__mro__ if kind in RULES)
         masks.update(RULES[next(kinds)].free_coordinates(module))
     return masks
+
+
+def free_places(model: nn.Module) -> dict[nn.Parameter, Tensor]:
+    """Return `free_coordinates` as places, looked up once; on a device, nothing."""
+    if next(model.parameters()).device.type != "cpu":
+        return {}
+    if model not in PLACES:
+        masks = free_coordinates(model).items()
+        PLACES[model] = {p: mask.flatten().nonzero()[:, 0] for p, mask in masks}
+    return PLACES[model]
 
 
 @contextmanager
