@@ -360,7 +360,10 @@ class PrivateGradient:
         stds = self.stds(model, divergence is not None)
         free = free_places(model)
         noisy = mechanisms.gradient(
-            [x.take(free[p]) if p in free else x for p, x in total.items()],
+            [
+                x.flatten().index_select(0, free[p]) if p in free else x
+                for p, x in total.items()
+            ],
             [stds[p] for p in total],
             sensitivities=[units[p] for p in total],
             divisor=self.batch_size,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
 
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
+from dpgenerative.models.cells import CellFacts
+from dpgenerative.models.flow import AnchoredBlock
 from dpgenerative.privacy.clipping import STRATEGIES
 from dpgenerative.privacy.gradients import (
     ConvGradients,
@@ -430,3 +434,38 @@ def test_other_convolutions_go_the_general_way(layer):
             strict=True,
         ):  # fmt: skip
             assert torch.allclose(g[i], e, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("broken", [None, 3])
+def test_layers_that_share_tensors_and_products_of_halves(broken):
+    torch.manual_seed(0)
+    cells = 9 * [CellFacts(torch.full((12,), 1 / 12), False, False, torch.ones(12) > 0)]
+    model = AnchoredBlock(cells, 4, 16, torch.Generator().manual_seed(0))
+    assert len(model.skip.parts) == 2
+    codes = torch.randint(12, (150, 9))
+    scale = torch.ones(150)
+    if broken is not None:
+        scale[broken] = math.inf
+    with record(model) as calls:
+        loss = (model(codes) * scale).sum()
+    layers = layer_gradients(model, calls, loss)
+    usable = torch.stack([layer.finite() for layer in layers]).all(0)
+    assert usable.sum() == 150 - (broken is not None)
+    for layer in layers:
+        layer.keep(usable)
+        squares, _ = layer.squared_norms()
+        total, share = layer.unit_norms()[0]
+        weight, bias = (g.double() for g in layer.per_example())
+        rows = torch.cat([weight, bias.unsqueeze(2)], 2)
+        close(squares, rows.square().sum((1, 2)), torch.float32)
+        close(total, rows.abs().sum((1, 2)), torch.float32)
+        l1, l2 = rows.abs().sum(2), rows.square().sum(2)
+        close(share, l2 / l1.clamp(min=1e-300), torch.float32)
+        factors = torch.rand(150)
+        sums = layer.weighted_sum(factors)
+        close(
+            sums[layer.module.weight],
+            torch.einsum("n,nuv->uv", factors.double(), weight),
+            torch.float32,
+        )
+        close(sums[layer.module.bias], factors.double() @ bias, torch.float32)

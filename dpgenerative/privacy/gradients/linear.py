@@ -67,14 +67,23 @@ class LinearGradients(LayerGradients):
         return self.module.n_free + self.module.bias.numel()
 
     @cached_property
-    def a2(self) -> Tensor:
-        """Sums of squares of inputs by group."""
-        return self._once(_group_squares, self.a, self.module.in_membership)
+    def _reach(self) -> Tensor:
+        """Which input is seen by which group of outputs."""
+        return self.module.in_membership @ self.module.visible.T
+
+    @cached_property
+    def seen(self) -> Tensor:
+        """Sums of squares of the inputs that every group of outputs sees, and 1."""
+        return self._squares(self.a, self._reach) + 1
 
     @cached_property
     def e2(self) -> Tensor:
         """Sums of squares of the outputs' gradients by group."""
-        return self._once(_group_squares, self.e, self.module.out_membership)
+        return self._squares(self.e, self.module.out_membership)
+
+    def _squares(self, x: Tensor, groups: Tensor) -> Tensor:
+        one = groups.shape[1] == 1 and self.module.is_dense
+        return self._once(_whole_squares if one else _group_squares, x, groups)
 
     def _once(self, of: Callable[[Tensor, Tensor], T], x: Tensor, y: Tensor) -> T:
         """Return ``of(x, y)``, once for all layers that share the memory of x."""
@@ -88,13 +97,18 @@ class LinearGradients(LayerGradients):
         return found
 
     def finite(self) -> Tensor:
-        # Sums by group take longer, and not every strategy needs them.
+        if self.e.device.type == "cpu":  # Where asking costs nothing, all rows at once.
+            whole = (
+                float(self.seen.sum()) + float(torch.linalg.vector_norm(self.e)) ** 2
+            )
+            if whole <= LARGEST**2:
+                return self.e.new_ones(len(self.e), dtype=torch.bool)
         e2 = torch.linalg.vector_norm(self.e, dim=(1, 2)).square()
-        return torch.maximum(self.a2.sum((1, 2)), e2) <= LARGEST**2
+        return torch.maximum(self.seen.amax((1, 2)), e2) <= LARGEST**2
 
     def keep(self, rows: Tensor) -> None:
         self.a, self.e = kept(self.a, rows), kept(self.e, rows)
-        self.a2 = kept(self.a2, rows)
+        self.seen = kept(self.seen, rows)
 
     @property
     def _slack(self) -> float:
@@ -106,17 +120,15 @@ class LinearGradients(LayerGradients):
         return _group_products(self.a[rows].double(), self.module.in_membership)
 
     def squared_norms(self) -> tuple[Tensor, Tensor]:
-        layer = self.module
         if self.single:
             # Nothing cancels: float32 loses no more than one digit per addend.
-            seen = self.a2 @ layer.visible.T + 1
-            total = (self.e2 * seen).sum((1, 2)).double()
+            total = (self.e2 * self.seen).sum((1, 2)).double()
             return total, total.sqrt() * (ROUNDING + self._slack)
         # Positions may cancel: products of pairs in float64, and a margin of the size
         # of what was added up.
         chunks = parts(len(self.e), PAIRS // self.e.shape[1] ** 2)
         total = torch.cat([self._products(rows) for rows in chunks]).clamp(min=0)
-        sizes = self.e2.double().sum(2) * (self.a2.double().sum(2) + 1)
+        sizes = (self.e2.double() * self.seen.double()).sum(2)
         return total, margin(total.sqrt(), sizes.sqrt().sum(1))
 
     def _products(self, rows: slice) -> Tensor:
@@ -131,11 +143,10 @@ class LinearGradients(LayerGradients):
         # |e_u| times a number of u's group. With several positions the L1 norm is that
         # of the parts, an upper bound, and the L2 norm comes from products of pairs.
         layer = self.module
-        _, seen = self._once(_magnitudes, self.a, layer.in_membership)
-        seen = seen @ layer.visible.T + 1
+        seen = self._once(_magnitudes, self.a, self._reach)[1] + 1
         sizes, by_group = self._once(_magnitudes, self.e, layer.out_membership)
         if self.single:
-            share = (self.a2 @ layer.visible.T + 1) / seen * (1 + 2 * self._slack)
+            share = self.seen / seen * (1 + 2 * self._slack)
             share = sizes * self._by_unit(share)
             return [((by_group * seen).sum((1, 2)), share[:, 0])]
         l1 = (sizes * self._by_unit(seen)).sum(1)
@@ -144,7 +155,7 @@ class LinearGradients(LayerGradients):
         # As one product of matrices where all units see the same: T is large in series.
         cross = e * torch.einsum("ntsu,nsu->ntu", self._by_unit(given), e)
         l2 = cross.sum(1).clamp(min=0).sqrt()
-        lengths = (self.a2 @ layer.visible.T + 1).double().sqrt()
+        lengths = self.seen.double().sqrt()
         added = (sizes * self._by_unit(lengths)).sum(1)
         return [with_share(l1, l2 + margin(l2, added) + l1 * ROUNDING)]
 
@@ -159,11 +170,13 @@ class LinearGradients(LayerGradients):
         s = factors.unsqueeze(1) if isinstance(factors, Tensor) else factors[0]
         if self.single and s.device.type == "cpu":
             e, bias = self._once(_weighted, self.e[:, 0], s.to(self.e.dtype))
-            weight = block_sum(e, self.a[:, 0])
+            weight = torch.zeros_like(layer.weight, dtype=torch.float64)
+            for units, width in layer.parts:
+                weight[units, :width] = block_sum(e[:, units], self.a[:, 0, :width])
         else:
             weight, bias = self._exact_sum(s)
-        if not layer.is_dense:
-            weight *= layer.mask
+        if not layer.is_dense:  # Inputs that nobody sees may be infinite.
+            weight = torch.where(layer.mask > 0, weight, 0.0)
         return {layer.weight: weight, layer.bias: bias}
 
     def _exact_sum(self, s: Tensor) -> tuple[Tensor, Tensor]:
@@ -215,9 +228,9 @@ class LinearGradients(LayerGradients):
             return None
         # Unit u of an example has norm |e_u| times what its group sees of |a|, and 1.
         layer = self.module
-        _, seen = self._once(_magnitudes, self.a, layer.in_membership)
+        _, seen = self._once(_magnitudes, self.a, self._reach)
         _, sizes = self._once(_magnitudes, self.e, layer.out_membership)
-        norms = ((seen @ layer.visible.T + 1) * sizes).sum(2, keepdim=True)
+        norms = ((seen + 1) * sizes).sum(2, keepdim=True)
         scale = norms / size
         self.e = self.e / scale.clamp(min=torch.finfo(scale.dtype).tiny)
         return scale[:, 0]
@@ -369,17 +382,19 @@ def _group_products(x: Tensor, membership: Tensor) -> Tensor:
 
 def _group_squares(x: Tensor, membership: Tensor) -> Tensor:
     """Return sums of squares by group, (n, T, groups)."""
-    if membership.shape[1] == 1:
-        norms: Tensor = torch.linalg.vector_norm(x, dim=2, keepdim=True)
-        return norms.square()
     return _group_sums(x.square(), membership)
+
+
+def _whole_squares(x: Tensor, _: Tensor) -> Tensor:
+    """Return sums of squares, (n, T, 1)."""
+    norms: Tensor = torch.linalg.vector_norm(x, dim=2, keepdim=True)
+    return norms.square()
 
 
 def _magnitudes(x: Tensor, membership: Tensor) -> tuple[Tensor, Tensor]:
     """Return magnitudes, and their sums by group, (n, T, groups)."""
     sizes = x.abs()
-    one = membership.shape[1] == 1
-    return sizes, sizes.sum(2, keepdim=True) if one else _group_sums(sizes, membership)
+    return sizes, _group_sums(sizes, membership)
 
 
 def _group_sums(x: Tensor, membership: Tensor) -> Tensor:
