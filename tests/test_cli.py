@@ -399,7 +399,7 @@ def test_the_unexpected_says_no_values(folder, capsys, monkeypatch):
     def broken(*_, **__):
         raise KeyError("a private value")
 
-    monkeypatch.setattr(files, "read_table", broken)
+    monkeypatch.setattr(files, "stream_table", broken)
     arguments = ["fit", "data.csv", "--epsilon", "1", "-o", "m.dpg"]
     line = refused(capsys, arguments, code=1)
     assert "unexpected KeyError" in line

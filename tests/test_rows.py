@@ -302,8 +302,8 @@ def test_csv_files_are_read_by_chunks_as_they_are_whole(
     opened = gzip.open if suffix == ".csv.gz" else open
     with opened(path, "wt", encoding="utf-8") as file:
         file.write("\n".join([",".join(ENTRIES.names), *LINES * 3]))
-    expected = files.stream_table(path, ENTRIES, form)
-    monkeypatch.setattr(files, "SMALL", 0)
+    text = files.read_text(path, form)
+    expected = files._in_dtypes(text, ENTRIES, form)
     monkeypatch.setattr(files, "CHUNK", chunk)
     read = files.stream_table(path, ENTRIES, form)
     assert read.dtypes.equals(expected.dtypes)
@@ -322,7 +322,6 @@ def test_fit_takes_a_csv_file(tmp_path, monkeypatch):
     frame.to_csv(path, index=False)
     expected = fitted(files.read_table(path, SCHEMA), schema=SCHEMA)
     assert_same(fitted(str(path), schema=SCHEMA), expected)
-    monkeypatch.setattr(files, "SMALL", 0)
     monkeypatch.setattr(files, "CHUNK", 70)
     assert_same(fitted(path, schema=SCHEMA), expected)
     with pytest.raises(ValueError, match="says nothing of the columns"):
@@ -332,7 +331,6 @@ def test_fit_takes_a_csv_file(tmp_path, monkeypatch):
 def test_what_a_csv_file_holds_is_not_told(tmp_path, monkeypatch):
     path = tmp_path / "rows.csv"
     path.write_text("n\n1\n2\n3,271828\n")
-    monkeypatch.setattr(files, "SMALL", 0)
     schema = Schema([Column("n", "integer")])
     with pytest.raises(ValueError, match="as many entries as the first") as error:
         files.stream_table(path, schema)
@@ -344,7 +342,6 @@ def test_the_text_of_a_csv_file_is_on_disk_under_no_name(tmp_path, monkeypatch):
     path.write_text("n\n1\n2\n3\n")
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))
-    monkeypatch.setattr(files, "SMALL", 0)
     begin = pa.ipc.new_file
 
     def watched(file, schema):

@@ -41,8 +41,6 @@ COMMA_NUMBER = (
 """Numbers with a decimal comma, and points between groups of three digits."""
 CERTAIN = 2.0**53
 """Up to here every integer is a float64."""
-SMALL = 2**24
-"""Bytes from which on a CSV file is read by chunks."""
 _CSV = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz")
 _DAMAGED = (ValueError, EOFError, OSError, lzma.LZMAError, pd.errors.ParserWarning)
 """What reading a file raises that is no table, or not of the form stated."""
@@ -150,34 +148,31 @@ def read_table(
     ValueError
         For a file that is no table, or columns that the schema lacks.
     """
-    if suffix_of(path, compressed=True) == ".csv":
-        if others:
-            _require_named(_names_in(path, form), schema)
-        frame = read_text(path, form)
-    else:
-        frame, form = _read_parquet(path), PLAIN
-    if not others:
-        frame = frame[[name for name in frame.columns if name in schema]]
-    return _in_dtypes(frame, schema, form)
+    return stream_table(path, schema, form, others).whole()
 
 
 def stream_table(
-    path: AnyPath, schema: Schema, form: CsvFormat = PLAIN
-) -> pd.DataFrame | Rows:
-    """Return what `read_table` reads; by chunks, unless it is a small CSV file.
+    path: AnyPath, schema: Schema, form: CsvFormat = PLAIN, others: bool = True
+) -> Rows:
+    """Return what `read_table` reads, by chunks.
 
     Of Parquet files `path` may be a folder or a glob, too.
     """
     if os.path.isdir(path) or suffix_of(path, compressed=True) != ".csv":
-        return of_dataset(
+        rows = of_dataset(
             str(path), parquet(path),
             lambda table: _in_dtypes(_of_arrow(table), schema, PLAIN),
         )  # fmt: skip
-    if os.path.getsize(path) < SMALL:
-        return read_table(path, schema, form=form)
-    names = _names_in(path, form)
-    _require_named(names, schema)
+    else:
+        rows = _of_text(path, schema, form, others)
+    return rows if others else rows.select([n for n in rows.columns if n in schema])
 
+
+def _of_text(path: AnyPath, schema: Schema, form: CsvFormat, others: bool) -> Rows:
+    """Return the rows of a CSV file, whose text is kept as long as they are."""
+    names = _names_in(path, form)
+    if others:
+        _require_named(names, schema)
     texts = pa.schema([(name, pa.string()) for name in names])
     n = 0
     # Every pass reads some columns: parsing all lines anew would take most of the time.
@@ -308,14 +303,6 @@ def _require_named(names: Sequence[str], schema: Schema) -> None:
             'entry such as {"name": ..., "kind": "categorical"} for each, or remove it '
             "from the file. The command `dpgenerative schema` drafts all entries."
         )
-
-
-def _read_parquet(path: AnyPath) -> pd.DataFrame:
-    try:
-        table = pq.read_table(path)
-    except pa.ArrowInvalid:
-        raise ValueError(f"{path} is no Parquet file, or a damaged one.") from None
-    return _of_arrow(table)
 
 
 def _of_arrow(table: pa.Table) -> pd.DataFrame:

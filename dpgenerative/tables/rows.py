@@ -140,7 +140,7 @@ class Rows:
 
     def whole(self) -> pd.DataFrame:
         """Return all rows in memory."""
-        return pd.concat(self.parts(), ignore_index=True)
+        return pd.concat([self.head, *self.parts()], ignore_index=True)
 
     def parts(self, names: Sequence[Hashable] | None = None) -> Iterator[pd.DataFrame]:
         """Yield all rows, or some of their columns, by chunks.
