@@ -393,6 +393,7 @@ def _row_groups(owner: str, dataset: Any) -> list[Any]:
                 f"{owner}: all files must have the same columns and types, in the same "
                 f"order; {unlike or 'the order'} differs."
             )
-    if not all(hasattr(fragment, "split_by_row_group") for fragment in fragments):
+    is_cut = all(hasattr(fragment, "split_by_row_group") for fragment in fragments)
+    if not (is_cut and hasattr(dataset, "format")):  # as of a union of datasets
         return []
     return [group for fragment in fragments for group in fragment.split_by_row_group()]

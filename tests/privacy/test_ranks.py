@@ -12,8 +12,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
+from pyarrow import dataset as ds
 from pyarrow import parquet
 from scipy.stats import ks_2samp
 
@@ -395,6 +397,22 @@ def test_processes_read_their_own_row_groups(n, n_dealt, tmp_path):
     spoil(path, [])
     with pytest.raises(ValueError, match="cannot be read"):
         read.whole()
+
+
+def test_other_datasets_are_shared_by_rows(tmp_path):
+    path, rows = tmp_path / "rows.parquet", pa.table({"x": range(60)})
+    parquet.write_table(rows, path, row_group_size=10)
+    files = ds.dataset(path)
+    whole = list(range(60))
+    for dataset, wanted in (
+        (ds.dataset([files, files]), sorted(whole * 2)),
+        (files.filter(ds.field("x") < 33), whole[:33]),
+        (ds.dataset(rows), whole),
+    ):
+        read = chunked.streamed("test", dataset)
+        parts = [Ranks(2, rank).share(read, 7).whole()["x"] for rank in range(2)]
+        assert sorted(pd.concat(parts)) == wanted
+        assert all(len(part) > len(wanted) / 4 for part in parts)
 
 
 def test_files_of_row_groups_teach_what_one_table_does(tmp_path, monkeypatch):
