@@ -13,6 +13,7 @@ from scipy.stats import chi2, multivariate_normal
 
 from dpgenerative import DPVAESynthesizer
 from dpgenerative.fitting.domain import TableDomain
+from dpgenerative.fitting.recipe import resolved
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.divergences import (
     CAUCHY_SCALES,
@@ -859,7 +860,8 @@ def test_few_rows_buy_marginals_first():
 
     def share(n_rows, epsilon=1.0):
         fit = DPVAESynthesizer(epsilon)._planned_fit(TableDomain(schema))
-        return fit._value("marginal_budget", n_rows)
+        rules = fit.recipe.rules
+        return resolved(fit.parameters, "marginal_budget", rules, fit.scale(n_rows))
 
     assert [share(n) for n in (200, 4000, 32561)] == [0.6, 0.4, 0.15]
     assert share(200, epsilon=None) == 0.15

@@ -227,6 +227,7 @@ class Partition:
     heavy: np.ndarray
     missing: np.ndarray
 
+    @np.errstate(over="ignore", invalid="ignore")  # of the largest floats
     def with_tails(self, ends: np.ndarray, noisy: np.ndarray) -> "Partition":
         """Let rows at ends that may be empty thin out from the density next to them.
 
@@ -261,6 +262,7 @@ class Partition:
         if not 0 < rest[-1] < SPIKE * self.counts.sum():
             return self
         rows = min(max(0.0, rows), whole)
+        rest = rest * (1 + (whole - rows) / rest.sum())
         # Their mean is that of a density that falls exponentially.
         near, start, stop = self.places[[-2 - n, -1 - n, -1]]
         reach = 2 * rows / rest[-1] * (ends[start] - ends[near])

@@ -103,12 +103,13 @@ def unit_factors(total: Tensor, share: Tensor, bound: float, rows: Tensor) -> Te
     Tensor of shape (n, units)
     """
     # The margin covers the rounding of the sums and of the norms.
-    common = total / (bound * (1 - _MARGIN)) ** 2
+    most = bound * (1 - _MARGIN)
+    common = total / most / most  # its square may be too large for float32
     known = torch.isfinite(common)
     least = torch.where(rows & known, 1.0, math.inf).to(share.dtype)
     share *= torch.where(known, common, 0.0).to(share.dtype).unsqueeze(1)
     # On a CPU, where asking costs nothing, clean rows are left as they are.
-    if share.device.type != "cpu" or not bool(known.all()):
+    if share.device.type != "cpu" or not bool(torch.isfinite(share.sum())):
         share.nan_to_num_(math.inf, math.inf)
     return torch.maximum(share, least.unsqueeze(1), out=share).rsqrt_()
 

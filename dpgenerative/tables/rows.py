@@ -113,7 +113,7 @@ class Rows:
     def dealt(self, rank: int, size: int) -> tuple["Rows", int]:
         """Return what one of several processes reads, and how much is its alone."""
         rows, n_own = self.deal(rank, size) if self.deal else (self, 0)
-        return replace(self, n=rows.n, tables=rows.tables), n_own
+        return replace(self, n=rows.n, tables=rows.tables, deal=None), n_own
 
     def __getitem__(self, kept: np.ndarray) -> "pd.DataFrame | Rows":
         """Return the rows that a mask of all of them keeps.
@@ -136,7 +136,7 @@ class Rows:
                 start += len(table)
 
         n = int(kept.sum())
-        return replace(self, n=n, tables=tables) if n else self.head
+        return replace(self, n=n, tables=tables, deal=None) if n else self.head
 
     def whole(self) -> pd.DataFrame:
         """Return all rows in memory."""
@@ -285,17 +285,19 @@ def of_dataset(
     owner: str, dataset: Any, frame: Callable[[pa.Table], pd.DataFrame]
 ) -> Rows:
     """Return the rows of a dataset of pyarrow, in frames that a function makes."""
-    groups = _row_groups(owner, dataset)
+    fragments = _fragments(owner, dataset)
 
     def deal(rank: int, size: int) -> tuple[Rows, int]:
         # In turn; of the last ones, which may be short, all take some rows.
+        with _unquoted():
+            groups = [g for file in fragments for g in file.split_by_row_group()]
         n_dealt = (len(groups) - 1) // size * size
         own, left = groups[rank:n_dealt:size], groups[n_dealt:]
         facts = dataset.schema, dataset.format, dataset.filesystem
         rows = _scanned(type(dataset)([*own, *left], *facts), frame)
         return rows, sum(group.num_rows for part in own for group in part.row_groups)
 
-    return replace(_scanned(dataset, frame), deal=deal if groups else None)
+    return replace(_scanned(dataset, frame), deal=deal if fragments else None)
 
 
 def _scanned(dataset: Any, frame: Callable[[pa.Table], pd.DataFrame]) -> Rows:
@@ -374,8 +376,8 @@ def _gathered(
     yield pa.Table.from_batches(held, schema)
 
 
-def _row_groups(owner: str, dataset: Any) -> list[Any]:
-    """Return the row groups of Parquet files; none of what else a dataset may be.
+def _fragments(owner: str, dataset: Any) -> list[Any]:
+    """Return Parquet files, with their row groups; none of what else a dataset may be.
 
     All files must have the columns and types of the first: values that do not fit its
     types would fail on the way.
@@ -394,6 +396,5 @@ def _row_groups(owner: str, dataset: Any) -> list[Any]:
                 f"order; {unlike or 'the order'} differs."
             )
     is_cut = all(hasattr(fragment, "split_by_row_group") for fragment in fragments)
-    if not (is_cut and hasattr(dataset, "format")):  # as of a union of datasets
-        return []
-    return [group for fragment in fragments for group in fragment.split_by_row_group()]
+    # A union of datasets has no format.
+    return fragments if is_cut and hasattr(dataset, "format") else []

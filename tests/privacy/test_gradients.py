@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -98,6 +99,23 @@ def test_unit_norms(uses, dtype):
                 exact = l2.square() / l1.clamp(min=1e-300)
                 error = (share - exact).abs().max() / exact.max()
                 assert error <= max(TOLERANCE[dtype], 1e-5)
+
+
+@pytest.mark.parametrize("n_inputs", [0, 3])
+@pytest.mark.parametrize("n_blind", [99, 100])
+def test_many_outputs_that_see_no_input(n_inputs, n_blind):
+    groups = torch.zeros(n_inputs, dtype=torch.long), torch.arange(200) // n_blind
+    layer = MaskedLinear(*groups, torch.tensor([[0], [1], [1]]).bool())
+    x = torch.randn(70, n_inputs)
+    with record(nn.ModuleList([layer])) as calls:
+        loss = (layer(x) + 1).square().sum()
+    (found,) = layer_gradients(nn.ModuleList([layer]), calls, loss)
+    factors = torch.rand(70, dtype=torch.float64)
+    e = factors[:, None] * found.e[:, 0].double()
+    sums = found.weighted_sum(factors)
+    same = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-4)
+    same(sums[layer.weight], e.T @ x.double() * layer.mask)
+    same(sums[layer.bias], e.sum(0))
 
 
 @pytest.mark.parametrize("uses", [1, 3])

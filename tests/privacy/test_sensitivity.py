@@ -233,6 +233,14 @@ def test_per_unit_bounds_hold_at_any_size(size, dtype):
         assert torch.allclose(clipped[:5][big], 0.1 * shares[:5].sqrt()[big], rtol=1e-3)
 
 
+def test_per_unit_bounds_hold_for_bounds_with_squares_beyond_float32():
+    total, share = torch.tensor([9e19]), torch.tensor([[9e9, 1e9]]) * 9e9
+    scale = clipping.unit_factors(total, share.clone(), 2e19, torch.ones(1).bool())
+    l2 = (share.double() * torch.tensor([[8.1e19, 0.9e19]])).sqrt()
+    assert (scale * l2).norm() <= 2e19
+    assert scale.min() < 1
+
+
 def test_factors_that_float32_cannot_hold_are_zero():
     norms = torch.tensor([1e29, 1e31, 1e37], dtype=torch.float64)
     scale = clipping.factors(norms, 1e-8, torch.zeros(3))
@@ -273,12 +281,13 @@ def test_wide_layers_swallow_nothing(strategy, n_groups):
 
 
 @pytest.mark.parametrize("broken", [math.inf, math.nan])
-@pytest.mark.parametrize("of_rows", [True, False])
-def test_per_unit_factors_of_unusable_rows_are_zero(broken, of_rows):
+@pytest.mark.parametrize("where", ["total", "both", "share"])
+def test_per_unit_factors_of_unusable_rows_are_zero(broken, where):
     total, share = torch.ones(3), torch.ones(3, 4)
-    total[1] = broken
-    if of_rows:
-        share[1, 2] = broken
+    if where != "share":
+        total[1] = broken
+    if where != "total":
+        share[1] = broken
     every = torch.ones(3, dtype=torch.bool)
     scale = clipping.unit_factors(total, share, 1.0, every)
     assert not scale[1].any()

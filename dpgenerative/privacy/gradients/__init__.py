@@ -18,10 +18,10 @@ gives, for example i, the gradient ``e_i`` of its loss at every output; with the
 Formal guarantees
 -----------------
 Rows whose factor is zero contribute exactly zero whatever they hold, inf and NaN
-included. A row with an entry beyond `LARGEST` or not finite is not `finite`; callers
-give it the factor zero. Norms never fall short of the true norm by more than their
-margin and the relative margin of `clipping`. Of a layer with a rule of a user's own all
-of this holds as far as the rule is right.
+included. A row with an entry that counts beyond `LARGEST`, or not finite, is not
+`finite`; callers give it the factor zero. Norms never fall short of the true norm by
+more than their margin and the relative margin of `clipping`. Of a layer with a rule of
+a user's own all of this holds as far as the rule is right.
 
 Sums over rows are taken in float64, but for linear layers that are used once and for
 thinned gradients, on a CPU.

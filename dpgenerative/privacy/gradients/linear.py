@@ -356,7 +356,8 @@ def block_sum(e: Tensor, a: Tensor) -> Tensor:
 
 def _blocks(x: Tensor) -> Tensor:
     """Return whole blocks of rows, (blocks, BLOCK, width)."""
-    return x[: len(x) // BLOCK * BLOCK].view(-1, BLOCK, x.shape[1])
+    n = len(x) // BLOCK
+    return x[: n * BLOCK].view(n, BLOCK, x.shape[1])
 
 
 def _weighted(e: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
