@@ -242,7 +242,9 @@ def draw_clipping(scores: Scores) -> plt.Figure:
     """Draw the distance over the clipping norm, dashed by default, a panel a table."""
     tables = list(dict.fromkeys(line[1] for line in scores.lines("clipping")))
     size = 4.5 * len(tables), 4
-    figure, axes = plt.subplots(1, len(tables), figsize=size, squeeze=False)
+    figure, axes = plt.subplots(
+        1, len(tables), figsize=size, squeeze=False, layout="constrained"
+    )
     methods = [m for m in scores.methods("clipping", TVD) if "=" in m]
     norms = [float(method.split("=")[1]) for method in methods]
     for axis, table in zip(axes[0], tables, strict=True):
@@ -255,5 +257,5 @@ def draw_clipping(scores: Scores) -> plt.Figure:
         for each in free:
             axis.axhline(each, color="k", ls=":", lw=1, label="without privacy")
         axis.set(title=table, xlabel="clipping norm", ylabel="two-way distance")
-        axis.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    axes[0, -1].legend(loc="upper left", bbox_to_anchor=(1, 1))
     return figure
