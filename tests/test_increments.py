@@ -284,7 +284,7 @@ def test_partial_rows_with_the_second_column(learned):
     rows = learned.sample(100_000, random_state=3)
     met = rows[rows["discharged"] == day]
     part = pd.DataFrame({"discharged": [day] * 200}, index=range(5, 205))
-    whole = learned.sample(given=part, random_state=0, max_tries=2500)
+    whole = learned.sample(given=part, random_state=0, max_tries=10_000)
     pd.testing.assert_frame_equal(whole[["discharged"]], part, check_dtype=False)
     edges = [0, 2, 3, 4, 6, 1000]
     counts = [np.histogram(days_of(frame), edges)[0] for frame in (met, whole)]
