@@ -95,7 +95,7 @@ class AutoencoderRecipe(ModelRecipe):
     term: BatchTerm
 
     learned: ClassVar[Sequence[str]] = ("latent_distribution",)
-    reads_once: ClassVar[bool] = True  # type: ignore[misc]
+    reads_once = True
     default_draws: ClassVar[int] = 1
     """Draws of the latents of a row per step, where they are "auto"."""
     rules: ClassVar[Mapping[str, Rule]] = {

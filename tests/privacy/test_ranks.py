@@ -415,6 +415,14 @@ def test_other_datasets_are_shared_by_rows(tmp_path):
         assert all(len(part) > len(wanted) / 4 for part in parts)
 
 
+def test_rows_that_a_mask_leaves_out_are_in_no_part(tmp_path):
+    path = tmp_path / "rows.parquet"
+    pd.DataFrame({"x": np.arange(40)}).to_parquet(path, row_group_size=10)
+    some = chunked.streamed("test", path)[np.arange(40) % 3 > 0]
+    parts = [Ranks(2, rank).share(some, 7).whole()["x"] for rank in range(2)]
+    assert sorted(pd.concat(parts)) == [x for x in range(40) if x % 3]
+
+
 def test_files_of_row_groups_teach_what_one_table_does(tmp_path, monkeypatch):
     path = tmp_path / "rows.parquet"
     table().to_parquet(path, row_group_size=70)
