@@ -99,7 +99,6 @@ def our_steps(model: nn.Module, losses, data: Tensor, strategies) -> dict:
     rows = torch.arange(batch, device=device)
     present = torch.ones(batch, dtype=torch.bool, device=device)
     params = list(model.parameters())
-    generator = torch.Generator(device=device).manual_seed(0)
     streams = Streams.create(None, "fresh", device.type)
     mechanisms = Mechanisms(streams.counts, streams.gradients)
 
@@ -120,7 +119,7 @@ def our_steps(model: nn.Module, losses, data: Tensor, strategies) -> dict:
     def private(strategy):
         gradient = PrivateGradient(Clipper(strategy, 1.0), 1.0, float(batch))
         return lambda: gradient(
-            model, objective, [(rows, present)], mechanisms, generator
+            model, objective, [(rows, present)], mechanisms, streams.draws
         )
 
     steps = {
@@ -274,6 +273,9 @@ def main() -> None:
     on_cpu = args.device == "cpu"
     if not on_cpu and not torch.cuda.is_available():
         sys.exit("There is no CUDA device: nothing is measured.")
+    clock, device = "processor", "cpu"
+    if not on_cpu:
+        clock, device = "wall-clock", f"cuda ({torch.cuda.get_device_name()})"
     torch.set_num_threads(1)
     keep_freed_memory()
     revision = subprocess.check_output(
@@ -282,9 +284,9 @@ def main() -> None:
     lines = [
         "# Time of a private step",
         "",
-        f"{dt.date.today()}, {platform.machine()}, one thread, median of processor "
+        f"{dt.date.today()}, {platform.machine()}, one thread, median of {clock} "
         f"time, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors, revision "
-        f"{revision.strip()}, torch {torch.__version__}, device {args.device}, batch "
+        f"{revision.strip()}, torch {torch.__version__}, device {device}, batch "
         f"{args.batch}; command: `python benchmarks/step.py {' '.join(sys.argv[1:])}`.",
         "",
     ]

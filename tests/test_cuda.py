@@ -9,9 +9,11 @@ the host waits whenever it reads a number; the tests count what it reads and cop
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -33,9 +35,14 @@ from dpgenerative.fitting.fit import PrivateFit
 from dpgenerative.models import hflow
 from dpgenerative.models.factors import Correct, CountedTable
 from dpgenerative.privacy import plan
+from dpgenerative.privacy.precision import added_at
 from dpgenerative.privacy.sampling import capacity
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.synthesizers.flow import FlowRecipe
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+
+import step
 
 DEVICE = "meta"
 aten = torch.ops.aten
@@ -66,6 +73,7 @@ class Watch(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = func.overloadpacket
+        assert not has_no_order(name, args), f"{name} adds in an order of its own"
         if name is aten._local_scalar_dense:
             return self.number(args[0], func)
         if name in (aten.nonzero, aten._linalg_check_errors):
@@ -103,6 +111,22 @@ class Watch(TorchDispatchMode):
             return index
         self.seen["read"] += on_device(index)
         return torch.arange(len(index), device=index.device)
+
+
+def has_no_order(name, args):
+    """Tell whether the device's threads add floats to one place as they come."""
+    x = args[0] if args else None
+    if not isinstance(x, torch.Tensor) or not on_device(x):
+        return False
+    if name is aten.bincount:
+        return len(args) > 1 and isinstance(args[1], torch.Tensor)
+    if not x.is_floating_point():
+        return False
+    if name in (aten.scatter_add, aten.scatter_add_):
+        return args[2].shape[args[1]] > 1
+    if name is aten.cumsum:
+        return x.ndim < 2  # of many rows every one is a thread's
+    return name in (aten.index_add, aten.index_add_, aten.scatter_reduce, aten.histc)
 
 
 class WatchLists(TorchFunctionMode):
@@ -254,6 +278,24 @@ def test_devices_do_not_mix():
         assert watch.seen["copy"] == 5
 
 
+def test_sums_have_an_order():
+    with faked(Watch()):
+        x = torch.zeros(3, 3, device=DEVICE)
+        i, j = (torch.zeros(n, 3, dtype=torch.long, device=DEVICE) for n in (1, 2))
+        x.cumsum(0)
+        x.scatter_add(0, i, x)
+        added_at(x, 1, j[0], x)
+        for add in (
+            lambda: x[0].cumsum(0),
+            lambda: x.scatter_add_(0, j, x),
+            lambda: x.index_add(0, i[0], x),
+            lambda: x.index_add_(1, i[0], x),
+            lambda: torch.bincount(i[0], weights=x[0]),
+        ):
+            with pytest.raises(AssertionError, match="an order of its own"):
+                add()
+
+
 @pytest.mark.parametrize("clipping", CLIPPINGS, ids=repr)
 def test_a_private_step_reads_nothing(traced, clipping):
     read, copied = traced(DPHFlowSynthesizer, table(), clipping=clipping)[0]
@@ -393,3 +435,14 @@ def test_classes(traced):
         classes=[0, 1],
     )  # fmt: skip
     assert counted == (0, 1)
+
+
+@pytest.mark.parametrize("case", range(4))
+def test_steps_of_the_benchmark(traced, case):
+    model, losses, data = list(step.cases(8, DEVICE).values())[case]
+    with faked(watch := Watch()):
+        steps = step.our_steps(model, losses, data, [*step.FAST, "sparsified"])
+        for take in steps.values():
+            watch.seen.clear()
+            take()
+            assert not +watch.seen

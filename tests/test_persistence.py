@@ -257,17 +257,6 @@ def test_a_loaded_estimator_is_an_estimator(estimator, tmp_path):
     assert loaded.fit(frame).n_steps_ == 5
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-@both
-def test_fitted_on_a_gpu_and_loaded_on_the_cpu(estimator, tmp_path):
-    saved = estimator(**{**FAST, "device": "cuda"}).fit(mixed())
-    loaded = there_and_back(saved, tmp_path)
-    tensors = [*loaded._model.parameters(), *loaded._model.buffers()]
-    assert {tensor.device.type for tensor in tensors} == {"cpu"}
-    assert_same(loaded.sample(50, random_state=0), saved.sample(50, random_state=0))
-
-
 scalars = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(),
     st.datetimes().map(pd.Timestamp),

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from dpgenerative.models.cells import CellFacts, Cells, Rake, invert_cdf
+from dpgenerative.privacy.precision import added_at
 
 LARGEST_MOVE = 2.0
 """Most that one round may change the logarithm of a mass."""
@@ -249,17 +250,17 @@ class _TableFit:
     def _masses(self, weights: Tensor, above: Tensor, own: Tensor) -> Tensor:
         """Return the model's masses of the groups of a scale."""
         sums = weights.new_zeros(len(weights), _size(own))
-        sums.index_add_(1, own[self.fine[-1]], weights)
+        added_at(sums, 1, own[self.fine[-1]], weights)
         sums /= sums.sum(1, keepdim=True)
         total = weights.new_zeros(_size(above), _size(own))
-        return total.index_add_(0, above[self.keys], sums) / len(weights)
+        return added_at(total, 0, above[self.keys], sums) / len(weights)
 
     def _target(self, masses: Tensor, above: Tensor, own: Tensor) -> Tensor | None:
         """Return the masses that the counts ask for; None where they are noise."""
         cells = (above.unsqueeze(1) * masses.shape[1] + own).flatten()
         merged = masses.new_zeros(masses.numel())
-        shares = merged.index_add(0, cells, self.shares.flatten()).view_as(masses)
-        parts = merged.index_add(0, cells, torch.ones_like(self.shares).flatten())
+        shares = added_at(merged, 0, cells, self.shares.flatten()).view_as(masses)
+        parts = torch.bincount(cells, minlength=len(merged))
         noise = parts.view_as(masses) * self.table.std**2
         gaps = shares - masses
         excess = gaps.square() - noise
@@ -273,9 +274,7 @@ class _TableFit:
 def _means_of_like_size(values: Tensor, sizes: Tensor) -> Tensor:
     """Return, for every cell, the mean of the values of cells of like size."""
     n_groups = max(1, values.numel() // CELLS_ALIKE)
-    order = sizes.flatten().argsort()
-    group = torch.empty_like(order)
-    places = torch.arange(len(order), device=order.device)
-    group[order] = places * n_groups // len(order)
-    sums = values.new_zeros(n_groups).index_add_(0, group, values.flatten())
+    ranks = sizes.flatten().argsort().argsort()
+    group = ranks * n_groups // len(ranks)
+    sums = added_at(values.new_zeros(n_groups), 0, group, values.flatten())
     return (sums / torch.bincount(group, minlength=n_groups))[group].view_as(values)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.precision import added_at
 
 MOMENT_SENSITIVITY = math.sqrt(3)
 CELL_SENSITIVITY = math.sqrt(2)
@@ -157,7 +158,7 @@ def cell_moments(z: Tensor, radius: float, cells: LatentCells) -> np.ndarray:
     z = _inside(z, radius)
     sums = z.new_zeros(cells.count, 1 + z.shape[1])
     parts = torch.cat([torch.ones_like(z[:, :1]), z], 1)
-    return sums.index_add_(0, cells.of(radius * z), parts).cpu().numpy()
+    return added_at(sums, 0, cells.of(radius * z), parts).cpu().numpy()
 
 
 def _inside(z: Tensor, radius: float) -> Tensor:

@@ -1,11 +1,11 @@
-"""The arithmetic that norms of gradients and their margins count on."""
+"""The arithmetic that margins of norms, and fits that are repeated, count on."""
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.backends import cudnn
 
 
@@ -53,3 +53,12 @@ def full_precision(model: nn.Module) -> Iterator[None]:
     device = next(model.parameters()).device.type
     with _FULL_PRECISION, torch.autocast(device, enabled=False):
         yield
+
+
+def added_at(x: Tensor, dim: int, index: Tensor, values: Tensor) -> Tensor:
+    """Add values to x at places of one of its axes, in an order that repeats itself."""
+    if x.device.type == "cpu":
+        return x.index_add_(dim, index, values)
+    # `index_add_` would add in whatever order the device's threads come.
+    x.movedim(dim, 0).index_put_((index,), values.movedim(dim, 0), accumulate=True)
+    return x

@@ -224,16 +224,15 @@ def _materialised_sum(
     rows: Tensor,
     bound: float,
     change: Callable[[Tensor], Tensor],
-    n_bytes: int,
 ) -> Gradients:
     """Return the sum of gradients that are changed and then clipped, one by one.
 
-    They are formed for a few rows at a time: an entry takes `n_bytes` on the way.
+    They are formed for a few rows at a time: an entry takes 32 bytes on the way.
     """
     params = [p for layer in layers for p in layer.parameters]
     sizes = [p.numel() for p in params]
     total = torch.zeros(sum(sizes), dtype=torch.float64, device=rows.device)
-    for chunk in _chunks(rows, n_bytes * sum(sizes)):
+    for chunk in _chunks(rows, 32 * sum(sizes)):
         grads = [g.flatten(1) for layer in layers for g in layer.per_example(chunk)]
         changed = change(torch.cat(grads, 1))
         norms = torch.linalg.vector_norm(changed, dim=1, dtype=torch.float64)
@@ -456,7 +455,7 @@ class PrivateGradient:
         rows = present & _without_unusable(layers) & (present.sum() <= self.batch_cap)
         params = [p for layer in layers for p in layer.parameters]
         shift = torch.cat([shared[p].flatten() for p in params])
-        sums = _materialised_sum(layers, rows, bound, lambda g: g.double() + shift, 32)
+        sums = _materialised_sum(layers, rows, bound, lambda g: g.double() + shift)
         _accumulate(total, sums, 1 / self.batch_size)
         return total
 

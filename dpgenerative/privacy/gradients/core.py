@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
+from dpgenerative.privacy.precision import added_at
+
 LARGEST = 1e10
 """Size of an input or of an output's gradient beyond which a row counts as zero."""
 LARGEST_SUM = 64.0
@@ -187,11 +189,10 @@ class LayerGradients:
 
         `sizes` states how many examples every group has.
         """
-        sums = []
-        for g in self.per_example():
-            zeros = g.new_zeros((len(sizes), *g.shape[1:]))
-            sums.append(zeros.index_add_(0, groups, g))
-        return sums
+        return [
+            added_at(g.new_zeros((len(sizes), *g.shape[1:])), 0, groups, g)
+            for g in self.per_example()
+        ]
 
 
 Rule = TypeVar("Rule", bound=type[LayerGradients])
