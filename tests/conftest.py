@@ -1,15 +1,48 @@
-"""One thread for each process of the tests, and a table of what the audits found."""
+"""One thread for each process, draws that repeat, and a table of what audits found."""
 
 from __future__ import annotations
 
 import os
-
-import pytest
+import random
 
 # Two processes run the tests: more threads would wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import numpy as np
+import pytest
+import torch
+
+from dpgenerative._random import SecureGenerator
+
 COLUMNS = ("configuration", "audit", "claim", "at least", "best", "share", "trials")
+
+SYSTEM = ("slow", "audit", "fuzz")
+source = random.SystemRandom()
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--draws",
+        default="0",
+        help="any word seeds other draws of noise; `system` leaves them to the system",
+    )
+
+
+def pytest_configure():
+    """Let all that would be the operating system's entropy come from one source."""
+    SecureGenerator.bytes = lambda _, length: source.randbytes(length)
+    np.random.bit_generator.randbits = lambda bits: source.getrandbits(bits)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Seed that source by the test's name, so that a run can be repeated."""
+    global source
+    draws = item.config.getoption("--draws")
+    fresh = draws == "system" or any(map(item.get_closest_marker, SYSTEM))
+    source = random.SystemRandom() if fresh else random.Random(f"{draws} {item.nodeid}")
+    np.random.seed(source.getrandbits(32))  # noqa: NPY002, libraries draw from it
+    torch.manual_seed(source.getrandbits(32))
 
 
 @pytest.fixture

@@ -94,8 +94,9 @@ def test_the_outlook_follows_rows_and_epsilon():
 @pytest.mark.parametrize("model", FITS)
 def test_a_hopeless_budget_is_warned_of(stds, model):
     synthesizer = FITS[model](epsilon=1.0, schema=SCHEMA, n_steps=2)
-    with pytest.warns(HopelessBudgetWarning, match="from 50 rows"):
+    with pytest.warns(HopelessBudgetWarning, match="from 50 rows") as caught:
         synthesizer.fit(table(50))
+    assert {warning.filename for warning in caught} == {__file__}
     assert any("Little but noise" in note for note in synthesizer.privacy_.notes)
 
 

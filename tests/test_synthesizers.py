@@ -648,13 +648,6 @@ def test_an_infeasible_budget_says_what_to_change():
         fitted(epsilon=1e-9, delta=1e-15)
 
 
-@both
-def test_a_hopeless_budget_is_warned_of_where_fit_was_called(estimator):
-    with pytest.warns(HopelessBudgetWarning) as caught:
-        estimator(epsilon=0.01, **FAST).fit(mixed(20)[["age", "member"]])
-    assert {warning.filename for warning in caught} == {__file__}
-
-
 HOSTILE = {
     "huge": [2**62, -(2**62), 0, 1],
     "infinite": [np.inf, -np.inf, np.nan, 1.0],
