@@ -126,8 +126,9 @@ def invert_cdf(masses: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     """
     steps = masses.cumsum(1)
     target = u.unsqueeze(1) * steps[:, -1:]
-    cells = (target >= steps[:, :-1]).sum(1, keepdim=True)
-    lower = F.pad(steps, (1, 0)).gather(1, cells)
+    cells = torch.searchsorted(steps, target, right=True)
+    cells.clamp_(max=masses.shape[1] - 1)
+    lower = steps.gather(1, (cells - 1).clamp(min=0)) * (cells > 0)
     width = steps.gather(1, cells) - lower
     positions = (target - lower) / width.clamp(min=1e-12)
     return cells[:, 0], positions[:, 0].clamp(0, 1 - 2.0**-24)

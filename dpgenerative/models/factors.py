@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 from dpgenerative.models.cells import CellFacts, Cells, Rake, invert_cdf
 from dpgenerative.privacy.precision import added_at
@@ -203,32 +204,56 @@ class _TableFit:
         self.shares = table.shares.reshape(shape).float().to(codes.device)
         self.offsets = torch.zeros_like(self.shares)
         self.keys = joint_groups(codes, table.columns[:-1], self.fine[:-1])
+        self.order = self.keys.argsort(stable=True)
+        sizes_above = torch.bincount(self.keys, minlength=shape[0])
+        self.starts = sizes_above.cumsum(0) - sizes_above
         self.aim: tuple[Tensor, Tensor, Tensor] | None = None  # above, own, target
 
     def refine(self, weights: Tensor) -> None:
         """Meet the counts, from coarse to fine."""
+        probs, total = _merged(weights, self.fine[-1]), torch.zeros_like(self.offsets)
         for scale in self.table.scales:
             above, own = self._coarser(scale)
-            target = self._target(self._masses(weights, above, own), above, own)
+            merged = _merged(probs, own)
+            target = self._target(self._masses(merged, above), above, own)
             if target is None:
                 continue
             self.aim = above, own, target
-            for _ in range(N_ROUNDS):
-                self.repeat(weights)
+            moves = self._moves(merged, N_ROUNDS)[:, own]
+            total += moves
+            probs *= moves.exp().index_select(0, self.keys)
+        self._change(weights, total)
 
     def repeat(self, weights: Tensor) -> None:
         """Move once towards what the finest scale that says anything asks for."""
-        if self.aim is None:
-            return
-        above, own, target = self.aim
-        masses = self._masses(weights, above, own)
-        seen = masses.sum(1, keepdim=True)
-        wanted = target * seen / target.sum(1, keepdim=True)
-        moves = torch.where(seen > 0, wanted.log() - masses.log(), 0)
-        moves = moves.nan_to_num().clamp(-LARGEST_MOVE, LARGEST_MOVE)
-        fine = moves[above][:, own]
-        self.offsets += fine
-        weights *= fine.exp()[:, self.fine[-1]].index_select(0, self.keys)
+        if self.aim is not None:
+            own = self.aim[1]
+            merged = _merged(weights, own[self.fine[-1]])
+            self._change(weights, self._moves(merged, 1)[:, own])
+
+    def _moves(self, merged: Tensor, n_rounds: int) -> Tensor:
+        """Return the moves of all rounds, (n_groups above, n_groups of a scale).
+
+        `merged` (n, n_groups of a scale) are the rows' probabilities of groups that
+        move together: nothing else of the weights is needed. They change in place.
+        """
+        assert self.aim is not None
+        above, _, target = self.aim
+        total = merged.new_zeros(len(above), merged.shape[1])
+        for _ in range(n_rounds):
+            masses = self._masses(merged, above)
+            seen = masses.sum(1, keepdim=True)
+            wanted = target * seen / target.sum(1, keepdim=True)
+            moves = torch.where(seen > 0, wanted.log() - masses.log(), 0)
+            moves = moves.nan_to_num().clamp(-LARGEST_MOVE, LARGEST_MOVE)[above]
+            total += moves
+            merged *= moves.exp().index_select(0, self.keys)
+            merged /= merged.sum(1, keepdim=True)
+        return total
+
+    def _change(self, weights: Tensor, moves: Tensor) -> None:
+        self.offsets += moves
+        weights *= moves.exp()[:, self.fine[-1]].index_select(0, self.keys)
         weights /= weights.amax(1, keepdim=True)
 
     def factor(self) -> TableFactor:
@@ -247,13 +272,11 @@ class _TableFit:
             above = (above.unsqueeze(1) * _size(found) + found).flatten()
         return above, maps[-1]
 
-    def _masses(self, weights: Tensor, above: Tensor, own: Tensor) -> Tensor:
+    def _masses(self, merged: Tensor, above: Tensor) -> Tensor:
         """Return the model's masses of the groups of a scale."""
-        sums = weights.new_zeros(len(weights), _size(own))
-        added_at(sums, 1, own[self.fine[-1]], weights)
-        sums /= sums.sum(1, keepdim=True)
-        total = weights.new_zeros(_size(above), _size(own))
-        return added_at(total, 0, above[self.keys], sums) / len(weights)
+        sums = embedding_bag(self.order, merged, self.starts, mode="sum")
+        total = merged.new_zeros(_size(above), merged.shape[1])
+        return added_at(total, 0, above, sums) / len(merged)
 
     def _target(self, masses: Tensor, above: Tensor, own: Tensor) -> Tensor | None:
         """Return the masses that the counts ask for; None where they are noise."""
@@ -269,6 +292,13 @@ class _TableFit:
         errors = _means_of_like_size(excess, masses).clamp(min=0)
         moved = masses + errors / (errors + noise).clamp(min=1e-30) * gaps
         return torch.maximum(moved, LEAST_LEFT * masses).clamp(min=1e-9)
+
+
+def _merged(weights: Tensor, groups: Tensor) -> Tensor:
+    """Return the probabilities of groups of cells, row by row."""
+    sums = weights.new_zeros(len(weights), _size(groups))
+    added_at(sums, 1, groups, weights)
+    return sums.div_(sums.sum(1, keepdim=True))
 
 
 def _means_of_like_size(values: Tensor, sizes: Tensor) -> Tensor:

@@ -144,7 +144,7 @@ class AnchoredBlock(Cells):
         """
         features = points.new_zeros(len(points), sum(self.widths))
         weight, bias = self._linear()
-        hidden = self._initial_hidden(len(points))
+        units = points.new_zeros(len(points), self.hidden_units)
         codes = torch.zeros_like(points, dtype=torch.long)
         positions = torch.zeros_like(points)
         for j in range(self.n_columns):
@@ -154,17 +154,15 @@ class AnchoredBlock(Cells):
             here, seen = self.columns(j), slice(first, self.starts[j])
             out = features[:, seen] @ weight[here, seen].T
             out += known[:, here.start - first : here.stop - first]
-            logits = self._column_logits(j, out, hidden)
+            logits = self.offsets(self._with_units(j, out, units, features), j)
+            logits += self.base(j)
             for factor in self.factors_of(j):
                 logits = logits + factor(codes)
             u = points[:, j]
             if adjust is not None:
                 logits = adjust(self, j, logits, u)
             codes[:, j], positions[:, j] = invert_cdf(logits.softmax(1), u)
-            columns, part = self.columns(j), self.inputs(j)[codes[:, j]]
-            features[:, columns] = part
-            if hidden is not None:
-                hidden += part @ self.hidden.masked_weight()[:, columns].T
+            features[:, here] = self.inputs(j).index_select(0, codes[:, j])
         return codes, positions
 
     @torch.no_grad()
@@ -198,10 +196,6 @@ class AnchoredBlock(Cells):
         weight.mul_((1 - 2 * noise / weight.square().clamp(min=1e-12)).clamp(min=0))
         self.skip.bias.zero_()
 
-    def _initial_hidden(self, n: int) -> Tensor | None:
-        """Return what n rows without features would put into the hidden layer."""
-        return self.hidden.bias.expand(n, -1).clone() if self.hidden_units else None
-
     def _linear(self) -> tuple[Tensor, Tensor]:
         """Return weights and bias of the linear conditioner, for all columns."""
         weight, bias = self.skip.weight, self.skip.bias
@@ -217,10 +211,21 @@ class AnchoredBlock(Cells):
         last = min(j + TOGETHER, self.n_columns) - 1
         return slice(self.starts[j], self.columns(last).stop)
 
-    def _column_logits(self, j: int, out: Tensor, hidden: Tensor | None) -> Tensor:
-        """Return the logits of column j's cells, given the conditioners' outputs."""
-        if hidden is not None:
-            rows = self.columns(j)
-            weight = self.output.masked_weight()[rows]
-            out = out + self.gain * hidden.tanh() @ weight.T + self.output.bias[rows]
-        return self.offsets(out, j) + self.base(j)
+    def _with_units(
+        self, j: int, out: Tensor, units: Tensor, features: Tensor
+    ) -> Tensor:
+        """Add the hidden units' part of column j's coefficients to the linear one.
+
+        `units` (n, hidden_units) are those of the columns before; the ones that column
+        j is the first to see are put in, and all others are still zero.
+        """
+        if not self.hidden_units:
+            return out
+        d, seen = self.n_columns, slice(self.starts[j])
+        new = slice(j - 1, None, d - 1) if j else slice(None if d == 1 else 0)
+        weight = self.hidden.weight[new, seen]
+        inner = torch.addmm(self.hidden.bias[new], features[:, seen], weight.T)
+        units[:, new] = inner.tanh_()
+        rows = self.columns(j)
+        part = units @ self.output.weight[rows].T
+        return out + self.gain * part + self.output.bias[rows]

@@ -27,8 +27,8 @@ MIN_SLOPE = 1e-3
 N_LOGISTICS = 4
 LEAST_EVEN = 200
 """Rows from which ranks among them say as much as places under the marginals."""
-DRAWN = 2**27
-"""Features of rows, in numbers, that are drawn at a time."""
+DRAWN = 2**12
+"""Rows that are drawn at a time: caches hold a column's cells of so many."""
 _EDGE = 1e-6
 _LOG_NORMAL = -0.5 * math.log(2 * math.pi)
 _UNIT_SLOPE = math.log(math.expm1(1 - MIN_SLOPE))
@@ -292,8 +292,7 @@ class HFlow(nn.Module):
             v = self._pull(torch.special.ndtri(v.clamp(_EDGE, 1 - _EDGE)))
         if adjust is not None:
             return self.first.invert(v, adjust)
-        size = max(1, DRAWN // sum(self.first.widths))
-        parts = [self.first.invert(part) for part in v.split(size)]
+        parts = [self.first.invert(part) for part in v.split(DRAWN)]
         codes, positions = map(torch.cat, zip(*parts, strict=True))
         stands_alone = self.exact and not self.first.factors
         if self.first.ordered_only and stands_alone and n >= LEAST_EVEN:
