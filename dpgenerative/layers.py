@@ -31,6 +31,9 @@ class MaskedLinear(nn.Module):
     out_groups: Tensor
     in_membership: Tensor
     out_membership: Tensor
+    recorded = False
+    """Whether gradients are formed from inputs and outputs, so that no graph of the
+    weights is needed."""
 
     def __init__(
         self,
@@ -78,8 +81,14 @@ class MaskedLinear(nn.Module):
         """Return the weights, zero where an output must not see an input."""
         return self.weight if self.is_dense else self.weight * self.mask
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the outputs, (..., out_features)."""
+    def forward(self, x: Tensor, product: Tensor | None = None) -> Tensor:
+        """Return the outputs, (..., out_features).
+
+        `product` is that of `x` and the masked weights, where it is known and autograd
+        need not know what it is made of.
+        """
+        if product is not None:
+            return product + self.bias
         return F.linear(x, self.masked_weight(), self.bias)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -174,6 +175,7 @@ class Cells(nn.Module):
             self.register_buffer(f"table_{j}", table)
             self.register_buffer(f"inputs_{j}", standardised(table, fact.masses))
         self.smooth = [b is not None for b in bases]
+        self._largest = torch.cat([table.abs().amax(0) for table in tables]).numpy()
         log_masses = torch.cat([f.masses for f in facts]).log().float()
         self.register_buffer("log_masses", log_masses)
         self.register_buffer("raking", torch.zeros_like(log_masses))
@@ -210,14 +212,18 @@ class Cells(nn.Module):
         offsets = self.free_offsets(coefficients, j)
         return offsets.clamp(-LARGEST_OFFSET, LARGEST_OFFSET)
 
-    def is_within(self, sizes: Tensor, j: int) -> bool:
-        """Return whether column j's offsets stay clear of their bound.
+    def may_be_bounded(self, coefficients: Tensor) -> list[bool]:
+        """Return of every column whether offsets of some rows may be at their bound.
 
-        No coefficient is larger than its entry of `sizes`, (m_j,).
+        On a device, where asking makes the host wait, nobody asks.
         """
-        table = self.table(j).abs().amax(0) if self.smooth[j] else None
-        most = sizes.max() if table is None else sizes @ table
-        return bool(most < 0.999 * LARGEST_OFFSET)
+        if coefficients.device.type != "cpu" or not len(coefficients):
+            return [True] * self.n_columns
+        sizes = coefficients.detach().abs().amax(0).numpy() * self._largest
+        sums = np.add.reduceat(sizes, self.starts)
+        most = np.where(self.smooth, sums, np.maximum.reduceat(sizes, self.starts))
+        # Not-a-number is no less than anything.
+        return [not size < 0.999 * LARGEST_OFFSET for size in most]
 
     def base(self, j: int) -> Tensor:
         """Return the logits that column j's offsets are added to, (n_cells,)."""
@@ -251,15 +257,13 @@ class _CellLogProb(torch.autograd.Function):
         total = coefficients.new_zeros(len(codes))
         slopes = torch.empty_like(coefficients)
         # Where no offset comes near its bound, the result is the same to the last bit
-        # without it. On a device, where asking makes the host wait, nobody asks.
-        asks = coefficients.device.type == "cpu" and len(codes) > 0
-        sizes = coefficients.abs().amax(0) if asks else coefficients.new_empty(0)
+        # without it.
+        bounded = block.may_be_bounded(coefficients)
         for j, part in enumerate(coefficients.split(block.widths, dim=1)):
-            k, columns = codes[:, j : j + 1], block.columns(j)
-            bounded = not asks or not block.is_within(sizes[columns], j)
-            log_prob, slope = _log_prob_and_slopes(part, k, block, j, bounded)
+            k = codes[:, j : j + 1]
+            log_prob, slope = _log_prob_and_slopes(part, k, block, j, bounded[j])
             total += log_prob
-            slopes[:, columns] = slope
+            slopes[:, block.columns(j)] = slope
         ctx.save_for_backward(slopes)
         return total
 
@@ -278,9 +282,12 @@ def _log_prob_and_slopes(
     `bounded` states whether offsets can be at their bound, where their slope is 0. Even
     unbounded ones are small here, so that no maximum is taken out before `exp`.
     """
-    offset_of = block.offsets if bounded else block.free_offsets
-    offsets = offset_of(coefficients, j)
-    logits = offsets + block.base(j)
+    if bounded or not block.smooth[j]:
+        offset_of = block.offsets if bounded else block.free_offsets
+        offsets = offset_of(coefficients, j)
+        logits = offsets + block.base(j)
+    else:
+        logits = torch.addmm(block.base(j), coefficients, block.table(j).T)
     chosen = logits.gather(1, k)
     pull = logits.exp_()
     mass = pull.sum(1, keepdim=True)

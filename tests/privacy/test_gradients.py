@@ -487,3 +487,38 @@ def test_layers_that_share_tensors_and_products_of_halves(broken):
             torch.float32,
         )
         close(sums[layer.module.bias], factors.double() @ bias, torch.float32)
+
+
+# Products that are looked up ------------------------------------------------------
+
+
+@pytest.mark.parametrize("hidden_units", [0, 8])
+def test_rows_that_add_up_what_cells_bring_have_the_same_gradients(hidden_units):
+    facts = [
+        CellFacts(torch.full((12,), 1 / 12), ordered, True, torch.ones(12).bool())
+        for ordered in (True, False, True)
+    ]
+    generator = torch.Generator().manual_seed(0)
+    model = AnchoredBlock(facts, 6, hidden_units, generator)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn(p.shape, generator=generator), alpha=0.3)
+    codes = torch.randint(12, (64, 3), generator=generator)
+    plain = model(codes)
+    expected = torch.autograd.grad(plain.sum(), list(model.parameters()))
+    with record(model) as calls:
+        assert model._products(codes)[0] is not None
+        assert model._products(codes[:36])[0] is None  # as many cells as rows
+        found = model(codes)
+    torch.testing.assert_close(found, plain)
+    sums = {}
+    for layer in layer_gradients(model, calls, found.sum()):
+        sums |= layer.weighted_sum(torch.ones(64, dtype=torch.float64))
+    used = free_coordinates(model)
+    for p, gradient in zip(model.parameters(), expected, strict=True):
+        gradient = gradient * used.get(p, 1)
+        torch.testing.assert_close(sums[p].float(), gradient, rtol=1e-4, atol=1e-5)
+    # What autograd sees is whole again.
+    assert model._products(codes)[0] is None
+    again = torch.autograd.grad(model(codes).sum(), list(model.parameters()))
+    assert all(map(torch.equal, again, expected))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
+from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy.precision import added_at
 
 LARGEST = 1e10
@@ -295,9 +296,14 @@ def record(model: nn.Module) -> Iterator[dict[nn.Module, list[Call]]]:
         m for m in model.modules() if any(p.requires_grad for p in m.parameters(False))
     ]
     handles = [m.register_forward_hook(keep) for m in owners]
+    linear = [m for m in owners if isinstance(m, MaskedLinear)]
     try:
+        for module in linear:
+            module.recorded = True
         yield calls
     finally:
+        for module in linear:
+            module.recorded = False
         for handle in handles:
             handle.remove()
 
