@@ -685,13 +685,6 @@ def test_very_small_tables(estimator, n):
     )
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_cuda():
-    synthesizer = fitted(device="cuda", architecture__hidden_units=8)
-    assert len(synthesizer.sample(10)) == 10
-
-
 def test_few_rows_spend_more_on_marginals_and_learn_less():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(1000, 12)), columns=list("abcdefghijkl"))

@@ -3,10 +3,25 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.backends import cudnn
+
+_EXACT: list[tuple[Any, str, Any]] = [
+    # A TF32 of its own, and sums in any order.
+    (cudnn, "benchmark", False),
+    (cudnn, "deterministic", True),
+    (cudnn, "allow_tf32", False),
+    # From torch 2.9 on, whatever is set for all of them together.
+    *(
+        (getattr(owner, name), "fp32_precision", "ieee")
+        for owner in (torch.backends.cuda, cudnn, torch.backends.mkldnn)
+        for name in ("matmul", "conv", "rnn")
+        if hasattr(getattr(owner, name, None), "fp32_precision")
+    ),
+]
 
 
 class _FullPrecision:
@@ -19,29 +34,29 @@ class _FullPrecision:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
-        self._before = "highest"
 
     def __enter__(self) -> None:
         with self._lock:
             if self._users == 0:
+                self._before, self._settings = "highest", []
                 # A mix of torch's interfaces has no one answer.
                 with suppress(RuntimeError):
                     self._before = torch.get_float32_matmul_precision()
+                for part, name, _ in _EXACT:
+                    with suppress(RuntimeError):
+                        self._settings.append((part, name, getattr(part, name)))
                 torch.set_float32_matmul_precision("highest")
-                # Those of cuDNN have a TF32 of their own, and sums in any order.
-                self._cudnn = cudnn.flags(
-                    cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False
-                )
-                self._cudnn.__enter__()
+                for setting in _EXACT:
+                    setattr(*setting)
             self._users += 1
 
     def __exit__(self, *details: object) -> None:
         with self._lock:
             self._users -= 1
             if self._users == 0:
-                self._cudnn.__exit__(None, None, None)
                 torch.set_float32_matmul_precision(self._before)
-                self._before = "highest"
+                for setting in self._settings:
+                    setattr(*setting)
 
 
 _FULL_PRECISION = _FullPrecision()

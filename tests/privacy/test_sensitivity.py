@@ -534,3 +534,54 @@ def test_ambient_matrix_precision_does_not_touch_the_clip(mixed):
             assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+OPERATORS = [
+    (owner, name)
+    for owner, names in {
+        "cuda": ["matmul"],
+        "cudnn": ["conv", "rnn"],
+        "mkldnn": ["matmul", "conv", "rnn"],
+    }.items()
+    for name in names
+]
+
+
+def precisions():
+    parts = [getattr(getattr(torch.backends, o), name) for o, name in OPERATORS]
+    return [part.fp32_precision for part in parts]
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.backends, "fp32_precision"), reason="needs torch 2.9"
+)
+@pytest.mark.parametrize(
+    ("part", "precision"),
+    [
+        (torch.backends, "tf32"),
+        (cudnn, "tf32"),
+        (cudnn, "ieee"),
+        (getattr(cudnn, "conv", None), "ieee"),
+        (getattr(cudnn, "rnn", None), "ieee"),
+        (getattr(torch.backends.mkldnn, "conv", None), "bf16"),
+    ],
+)
+def test_ambient_precision_of_operators_does_not_touch_the_clip(part, precision):
+    model, x, seen = Net(1), torch.randn(3, 4), []
+
+    def objective(rows):
+        seen.append(precisions())
+        return model(x[rows])
+
+    before, settings = part.fp32_precision, precisions()
+    part.fp32_precision = precision
+    try:
+        ambient = precisions()
+        run(PrivateGradient(Clipper("flat", BOUND), 0.0, 1.0), model, objective, [0, 1])
+        assert seen == [["ieee"] * len(OPERATORS)]
+        assert precisions() == ambient
+    finally:
+        part.fp32_precision = before
+        for (owner, name), value in zip(OPERATORS, settings, strict=True):
+            getattr(getattr(torch.backends, owner), name).fp32_precision = value
+        cudnn.allow_tf32 = True
