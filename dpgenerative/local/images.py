@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,6 +22,7 @@ CHUNK = 1024
 """Images that are perturbed at a time."""
 
 
+@dataclass(eq=False, repr=False)
 class ImagePixelizer(LocalRandomizer):
     """Perturb every image under local differential privacy: noisy averages of cells.
 
@@ -83,6 +84,17 @@ class ImagePixelizer(LocalRandomizer):
     (5, 4, 4)
     """
 
+    epsilon: float = 1.0
+    _: KW_ONLY
+    cell: int = 8
+    neighbours: int = 1
+    image_shape: Sequence[int] | None = None
+    value_range: Sequence[float] | str = "auto"
+    output: str = "pixels"
+    clamp: bool = True
+    random_state: Any = None
+    noise: str = "secure"
+
     _checks: ClassVar[Mapping[str, Check]] = {
         **LocalRandomizer._checks,
         "cell": count(),
@@ -90,29 +102,6 @@ class ImagePixelizer(LocalRandomizer):
         "output": option("pixels", "cells"),
         "clamp": option(True, False),
     }
-
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        cell: int = 8,
-        neighbours: int = 1,
-        image_shape: Sequence[int] | None = None,
-        value_range: Sequence[float] | str = "auto",
-        output: str = "pixels",
-        clamp: bool = True,
-        random_state: Any = None,
-        noise: str = "secure",
-    ) -> None:
-        self.epsilon = epsilon
-        self.cell = cell
-        self.neighbours = neighbours
-        self.image_shape = image_shape
-        self.value_range = value_range
-        self.output = output
-        self.clamp = clamp
-        self.random_state = random_state
-        self.noise = noise
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Read shape and dtype; fix the noise.

@@ -6,6 +6,7 @@ import copy
 import math
 import warnings
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -33,6 +34,7 @@ LEAK = (
 )
 
 
+@dataclass(eq=False, repr=False)
 class VAEPerturber(LocalRandomizer):
     """Rewrite every record under local differential privacy, by an autoencoder.
 
@@ -105,6 +107,17 @@ class VAEPerturber(LocalRandomizer):
     (3, 4, 4)
     """
 
+    autoencoder: LatentMethods
+    _: KW_ONLY
+    epsilon: float | None = None
+    sigma: float | None = None
+    delta: float = 1e-5
+    bound: float = 3.0
+    public: bool = False
+    output: str = "records"
+    random_state: Any = None
+    noise: str = "secure"
+
     _checks: ClassVar[Mapping[str, Check]] = {
         **LocalRandomizer._checks,
         "epsilon": number(low=0, also=[None]),
@@ -114,29 +127,6 @@ class VAEPerturber(LocalRandomizer):
         "public": option(True, False),
         "output": option("records", "latents"),
     }
-
-    def __init__(
-        self,
-        autoencoder: LatentMethods,
-        *,
-        epsilon: float | None = None,
-        sigma: float | None = None,
-        delta: float = 1e-5,
-        bound: float = 3.0,
-        public: bool = False,
-        output: str = "records",
-        random_state: Any = None,
-        noise: str = "secure",
-    ) -> None:
-        self.autoencoder = autoencoder
-        self.epsilon = epsilon
-        self.sigma = sigma
-        self.delta = delta
-        self.bound = bound
-        self.public = public
-        self.output = output
-        self.random_state = random_state
-        self.noise = noise
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fix the noise; fit the autoencoder where it is not fitted.
@@ -192,6 +182,7 @@ class VAEPerturber(LocalRandomizer):
     def _sigma(self) -> float:
         if self.sigma is not None:
             return float(self.sigma)
+        assert self.epsilon is not None
         # A sliver below, for the precision of what is stated afterwards.
         aim = self.epsilon * (1 - 1e-6) - 3e-9
         return self._sensitivity * gaussian_multiplier(aim, self._delta)

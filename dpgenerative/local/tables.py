@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -142,6 +142,7 @@ class Choice:
         return restored_levels(self.column, self.dtype, drawn)
 
 
+@dataclass(eq=False, repr=False)
 class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
     """Perturb every row of a table under local differential privacy.
 
@@ -208,29 +209,19 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
     [dtype('int64'), dtype('bool')]
     """
 
+    epsilon: float = 1.0
+    _: KW_ONLY
+    schema: Schema | None = None
+    bounds: Sequence[float] | None = None
+    shares: str | Mapping[Hashable, float] = "equal"
+    clamp: bool = True
+    random_state: Any = None
+    noise: str = "secure"
+
     _checks: ClassVar[Mapping[str, Check]] = {
         **LocalRandomizer._checks,
         "clamp": option(True, False),
     }
-
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        schema: Schema | None = None,
-        bounds: Sequence[float] | None = None,
-        shares: str | Mapping[Hashable, float] = "equal",
-        clamp: bool = True,
-        random_state: Any = None,
-        noise: str = "secure",
-    ) -> None:
-        self.epsilon = epsilon
-        self.schema = schema
-        self.bounds = bounds
-        self.shares = shares
-        self.clamp = clamp
-        self.random_state = random_state
-        self.noise = noise
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Read names and dtypes; fix the noise of every column.

@@ -8,6 +8,7 @@ private as the synthesizer: (epsilon, delta)-DP for adding or removing one row.
 
 import warnings
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -231,6 +232,7 @@ class _SyntheticPredictor(BaseEstimator):
         raise NotImplementedError
 
 
+@dataclass(eq=False, repr=False)
 class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
     """A classifier trained on the sample of a private synthesizer.
 
@@ -294,23 +296,15 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
     dtype('bool')
     """
 
+    synthesizer: TableSynthesizer | None = None
+    classifier: Any = None
+    _: KW_ONLY
+    classes: Any = None
+    n_samples: int | None = None
+    random_state: Any = None
+
     _learner_name = "classifier"
     _default_class = ensemble.HistGradientBoostingClassifier
-
-    def __init__(
-        self,
-        synthesizer: TableSynthesizer | None = None,
-        classifier: Any = None,
-        *,
-        classes: Any = None,
-        n_samples: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.synthesizer = synthesizer
-        self.classifier = classifier
-        self.classes = classes
-        self.n_samples = n_samples
-        self.random_state = random_state
 
     @property
     def classes_(self) -> np.ndarray:
@@ -399,6 +393,7 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
         return values
 
 
+@dataclass(eq=False, repr=False)
 class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
     """A regressor trained on the sample of a private synthesizer.
 
@@ -451,21 +446,14 @@ class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
     (5,)
     """
 
+    synthesizer: TableSynthesizer | None = None
+    regressor: Any = None
+    _: KW_ONLY
+    n_samples: int | None = None
+    random_state: Any = None
+
     _learner_name = "regressor"
     _default_class = ensemble.HistGradientBoostingRegressor
-
-    def __init__(
-        self,
-        synthesizer: TableSynthesizer | None = None,
-        regressor: Any = None,
-        *,
-        n_samples: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.synthesizer = synthesizer
-        self.regressor = regressor
-        self.n_samples = n_samples
-        self.random_state = random_state
 
     def _of_list(self, y: list[Any]) -> pd.Series:
         return pd.Series([containers.as_number(value) for value in y], dtype=float)

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -48,6 +48,7 @@ def _best_has(name: str) -> Callable[[Any], bool]:
     return lambda it: hasattr(getattr(it, "best_estimator_", it.estimator), name)
 
 
+@dataclass(eq=False, repr=False)
 class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
     """Choose parameters by private scores, all within one (epsilon, delta).
 
@@ -149,28 +150,16 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
     True
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        param_distributions: Any,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        *,
-        mean_trials: float = 8.0,
-        holdout: float = 0.2,
-        scoring: Callable[..., Any] | None = None,
-        n_candidates: int = 20,
-        random_state: Any = None,
-    ) -> None:
-        self.estimator = estimator
-        self.param_distributions = param_distributions
-        self.epsilon = epsilon
-        self.delta = delta
-        self.mean_trials = mean_trials
-        self.holdout = holdout
-        self.scoring = scoring
-        self.n_candidates = n_candidates
-        self.random_state = random_state
+    estimator: Any
+    param_distributions: Any
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    _: KW_ONLY
+    mean_trials: float = 8.0
+    holdout: float = 0.2
+    scoring: Callable[..., Any] | None = None
+    n_candidates: int = 20
+    random_state: Any = None
 
     # Public methods -------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -32,7 +32,7 @@ from dpgenerative.encoding.pixels import (
 )
 from dpgenerative.encoding.series import Series, is_series, series_dtype
 from dpgenerative.fitting.domain import ArrayDomain, Domain, LabelledDomain
-from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
+from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.fitting.recipe import Rule, Scale
 from dpgenerative.models.classes import ClassVAE
 from dpgenerative.models.networks import (
@@ -195,6 +195,7 @@ class ClassVAERecipe(ArrayVAERecipe):
         )  # fmt: skip
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
     """Differentially private variational autoencoder for images and series (PriVAE).
 
@@ -315,53 +316,15 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
     (2, 4, 4)
     """
 
+    prior: str | Prior = "normal"
+    image_shape: Sequence[int] | None = None
+    value_range: Sequence[float] | str = "auto"
+    classes: Sequence[Any] | None = None
+    architecture: ArrayArchitecture | None = None
+
+    marginal_budget = 0.0  # no parameter here: there are no marginals
     _domain_class: ClassVar[type[Domain]] = ArrayDomain
     _groups = Synthesizer._groups | {"architecture": ArrayArchitecture}
-
-    def __init__(
-        self,
-        epsilon: float | None = 1.0,
-        delta: float = 1e-5,
-        *,
-        noise_multiplier: float | None = None,
-        max_rows_per_unit: int = 1,
-        clipping: str | Sparsified = "flat",
-        max_grad_norm: float | str = "auto",
-        n_partitions: int = 16,
-        divergence: str | Callable[..., Tensor] | BatchTerm | None = None,
-        prior: str | Prior = "normal",
-        image_shape: Sequence[int] | None = None,
-        value_range: Sequence[float] | str = "auto",
-        classes: Sequence[Any] | None = None,
-        architecture: ArrayArchitecture | None = None,
-        optimizer: str | Optimizer | None = None,
-        n_steps: int | str = "auto",
-        batch_size: int | str = "auto",
-        device: str = "auto",
-        random_state: Any = None,
-        noise: str = "fresh",
-        verbose: int = 0,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.noise_multiplier = noise_multiplier
-        self.max_rows_per_unit = max_rows_per_unit
-        self.clipping = clipping
-        self.max_grad_norm = max_grad_norm
-        self.n_partitions = n_partitions
-        self.divergence = divergence
-        self.prior = prior
-        self.image_shape = image_shape
-        self.value_range = value_range
-        self.classes = classes
-        self.architecture = architecture
-        self.optimizer = optimizer
-        self.n_steps = n_steps
-        self.batch_size = batch_size
-        self.device = device
-        self.random_state = random_state
-        self.noise = noise
-        self.verbose = verbose
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -9,15 +9,16 @@ import math
 import os
 import secrets
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from dpgenerative._files import locked
 from dpgenerative._random import NOISES, Streams
@@ -76,14 +77,30 @@ class Data:
     public: Any = None
 
 
+@dataclass(eq=False, repr=False)
 class Synthesizer(FitParameters, BaseEstimator):
-    """Steps that every synthesizer takes; parameters belong to subclasses."""
+    """Parameters that every synthesizer has, and the steps that it takes.
 
+    Parameters are fields: a subclass states its own, and what differs.
+    """
+
+    epsilon: float | None = 1.0
+    delta: float = 1e-5
+    _: KW_ONLY
     noise_multiplier: float | None = None
-    marginal_budget: float | str = 0.0
-    device: str
-    random_state: Any
-    noise: str
+    max_rows_per_unit: int = 1
+    clipping: str | Sparsified = "flat"
+    max_grad_norm: float | str = "auto"
+    n_partitions: int = 16
+    divergence: str | Callable[..., Tensor] | BatchTerm | None = None
+    optimizer: str | Optimizer | None = None
+    n_steps: int | str = "auto"
+    batch_size: int | str = "auto"
+    device: str = "auto"
+    random_state: Any = None
+    noise: str = "fresh"
+    verbose: int = 0
+
     _domain_class: ClassVar[type[Domain]]
     _groups: ClassVar[dict[str, type[Options]]] = {
         "optimizer": Optimizer,

@@ -1,7 +1,7 @@
 """DP-HFlow: a private normalizing flow as an estimator."""
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -375,6 +375,7 @@ def _log_likelihood(
     return torch.logsumexp(torch.stack(bounds), 0) - math.log(BOUND_DRAWS)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class DPHFlowSynthesizer(TableSynthesizer):
     """Differentially private normalizing flow for mixed-type tables (DP-HFlow).
 
@@ -485,57 +486,18 @@ class DPHFlowSynthesizer(TableSynthesizer):
     ['smokes']
     """
 
+    schema: Schema | None = None
+    categorical_features: Any = "from_dtype"
+    workload: Sequence[Sequence[Hashable]] = ()
+    marginal_budget: float | str = "auto"
+    architecture: FlowArchitecture | None = None
+
     _groups = TableSynthesizer._groups | {"architecture": FlowArchitecture}
     _checks: ClassVar[Mapping[str, Check]] = {
         **TableSynthesizer._checks,
         "workload": check_workload,
         "n_steps": count(0, also=["auto"]),
     }
-
-    def __init__(
-        self,
-        epsilon: float | None = 1.0,
-        delta: float = 1e-5,
-        *,
-        noise_multiplier: float | None = None,
-        max_rows_per_unit: int = 1,
-        clipping: str | Sparsified = "flat",
-        max_grad_norm: float | str = "auto",
-        n_partitions: int = 16,
-        divergence: str | Callable[[Tensor], Tensor] | BatchTerm | None = None,
-        schema: Schema | None = None,
-        categorical_features: Any = "from_dtype",
-        workload: Sequence[Sequence[Hashable]] = (),
-        marginal_budget: float | str = "auto",
-        architecture: FlowArchitecture | None = None,
-        optimizer: str | Optimizer | None = None,
-        n_steps: int | str = "auto",
-        batch_size: int | str = "auto",
-        device: str = "auto",
-        random_state: Any = None,
-        noise: str = "fresh",
-        verbose: int = 0,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.noise_multiplier = noise_multiplier
-        self.max_rows_per_unit = max_rows_per_unit
-        self.clipping = clipping
-        self.max_grad_norm = max_grad_norm
-        self.n_partitions = n_partitions
-        self.divergence = divergence
-        self.schema = schema
-        self.categorical_features = categorical_features
-        self.workload = workload
-        self.marginal_budget = marginal_budget
-        self.architecture = architecture
-        self.optimizer = optimizer
-        self.n_steps = n_steps
-        self.batch_size = batch_size
-        self.device = device
-        self.random_state = random_state
-        self.noise = noise
-        self.verbose = verbose
 
     @classmethod
     def published(cls, **parameters: Any) -> Self:

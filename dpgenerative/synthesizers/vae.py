@@ -1,6 +1,6 @@
 """PriVAE: a private variational autoencoder of tables as an estimator."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from dpgenerative._random import Streams, torch_generator
 from dpgenerative._validation import Check, count, refuse
 from dpgenerative.encoding.increments import increments_of
 from dpgenerative.encoding.transformer import TableTransformer
-from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
+from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.fitting.recipe import Rule, Scale
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.priors import Prior
@@ -140,6 +140,7 @@ class VAERecipe(AutoencoderRecipe):
         return True
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class DPVAESynthesizer(LatentMethods, TableSynthesizer):
     """Differentially private variational autoencoder for mixed-type tables (PriVAE).
 
@@ -247,54 +248,14 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
     ['smokes']
     """
 
-    _groups = TableSynthesizer._groups | {"architecture": VAEArchitecture}
+    prior: str | Prior = "normal"
+    conditional: Hashable = None
+    schema: Schema | None = None
+    categorical_features: Any = "from_dtype"
+    marginal_budget: float | str = "auto"
+    architecture: VAEArchitecture | None = None
 
-    def __init__(
-        self,
-        epsilon: float | None = 1.0,
-        delta: float = 1e-5,
-        *,
-        noise_multiplier: float | None = None,
-        max_rows_per_unit: int = 1,
-        clipping: str | Sparsified = "flat",
-        max_grad_norm: float | str = "auto",
-        n_partitions: int = 16,
-        divergence: str | Callable[..., Tensor] | BatchTerm | None = None,
-        prior: str | Prior = "normal",
-        conditional: Hashable = None,
-        schema: Schema | None = None,
-        categorical_features: Any = "from_dtype",
-        marginal_budget: float | str = "auto",
-        architecture: VAEArchitecture | None = None,
-        optimizer: str | Optimizer | None = None,
-        n_steps: int | str = "auto",
-        batch_size: int | str = "auto",
-        device: str = "auto",
-        random_state: Any = None,
-        noise: str = "fresh",
-        verbose: int = 0,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.noise_multiplier = noise_multiplier
-        self.max_rows_per_unit = max_rows_per_unit
-        self.clipping = clipping
-        self.max_grad_norm = max_grad_norm
-        self.n_partitions = n_partitions
-        self.divergence = divergence
-        self.prior = prior
-        self.conditional = conditional
-        self.schema = schema
-        self.categorical_features = categorical_features
-        self.marginal_budget = marginal_budget
-        self.architecture = architecture
-        self.optimizer = optimizer
-        self.n_steps = n_steps
-        self.batch_size = batch_size
-        self.device = device
-        self.random_state = random_state
-        self.noise = noise
-        self.verbose = verbose
+    _groups = TableSynthesizer._groups | {"architecture": VAEArchitecture}
 
     @property
     def _recipe(self) -> VAERecipe:
