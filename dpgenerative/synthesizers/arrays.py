@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -195,7 +195,7 @@ class ClassVAERecipe(ArrayVAERecipe):
         )  # fmt: skip
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@dataclass(eq=False, repr=False)
 class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
     """Differentially private variational autoencoder for images and series (PriVAE).
 
@@ -316,6 +316,9 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
     (2, 4, 4)
     """
 
+    epsilon: float | None = 1.0
+    delta: float = 1e-5
+    _: KW_ONLY
     prior: str | Prior = "normal"
     image_shape: Sequence[int] | None = None
     value_range: Sequence[float] | str = "auto"

@@ -11,7 +11,7 @@ import secrets
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -77,16 +77,13 @@ class Data:
     public: Any = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class Synthesizer(FitParameters, BaseEstimator):
     """Parameters that every synthesizer has, and the steps that it takes.
 
-    Parameters are fields: a subclass states its own, and what differs.
+    Parameters are fields: a subclass states its own, and those that are positional.
     """
 
-    epsilon: float | None = 1.0
-    delta: float = 1e-5
-    _: KW_ONLY
     noise_multiplier: float | None = None
     max_rows_per_unit: int = 1
     clipping: str | Sparsified = "flat"

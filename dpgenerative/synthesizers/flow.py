@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -486,10 +486,8 @@ class DPHFlowSynthesizer(TableSynthesizer):
     ['smokes']
     """
 
-    schema: Schema | None = None
-    categorical_features: Any = "from_dtype"
+    recipe: ModelRecipe | None = field(default=None, init=False)  # no parameter here
     workload: Sequence[Sequence[Hashable]] = ()
-    marginal_budget: float | str = "auto"
     architecture: FlowArchitecture | None = None
 
     _groups = TableSynthesizer._groups | {"architecture": FlowArchitecture}

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -53,6 +53,7 @@ def _sizes(n: int) -> Iterator[int]:
         yield min(SAMPLE_CHUNK, n - start)
 
 
+@dataclass(eq=False, repr=False)
 class TableSynthesizer(Synthesizer):
     """Differentially private synthesizer of mixed-type tables, of any recipe.
 
@@ -81,55 +82,20 @@ class TableSynthesizer(Synthesizer):
         See `DPHFlowSynthesizer`.
     """
 
+    recipe: ModelRecipe | None = None
+    epsilon: float | None = 1.0
+    delta: float = 1e-5
+    _: KW_ONLY
+    schema: Schema | None = None
+    categorical_features: Any = "from_dtype"
+    marginal_budget: float | str = "auto"
+
     _domain_class: ClassVar[type[Domain]] = TableDomain
     _checks: ClassVar[Mapping[str, Check]] = {
         **Synthesizer._checks,
         "schema": partial(check_instance, kind=Schema),
         "marginal_budget": number(low=0, high=1, also=["auto"]),
     }
-
-    def __init__(
-        self,
-        recipe: ModelRecipe | None = None,
-        epsilon: float | None = 1.0,
-        delta: float = 1e-5,
-        *,
-        noise_multiplier: float | None = None,
-        max_rows_per_unit: int = 1,
-        clipping: Any = "flat",
-        max_grad_norm: float | str = "auto",
-        n_partitions: int = 16,
-        divergence: Any = None,
-        schema: Schema | None = None,
-        categorical_features: Any = "from_dtype",
-        marginal_budget: float | str = "auto",
-        optimizer: Any = None,
-        n_steps: int | str = "auto",
-        batch_size: int | str = "auto",
-        device: str = "auto",
-        random_state: Any = None,
-        noise: str = "fresh",
-        verbose: int = 0,
-    ) -> None:
-        self.recipe = recipe
-        self.epsilon = epsilon
-        self.delta = delta
-        self.noise_multiplier = noise_multiplier
-        self.max_rows_per_unit = max_rows_per_unit
-        self.clipping = clipping
-        self.max_grad_norm = max_grad_norm
-        self.n_partitions = n_partitions
-        self.divergence = divergence
-        self.schema = schema
-        self.categorical_features = categorical_features
-        self.marginal_budget = marginal_budget
-        self.optimizer = optimizer
-        self.n_steps = n_steps
-        self.batch_size = batch_size
-        self.device = device
-        self.random_state = random_state
-        self.noise = noise
-        self.verbose = verbose
 
     # Public methods -------------------------------------------------------------
 

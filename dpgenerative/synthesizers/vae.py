@@ -1,7 +1,7 @@
 """PriVAE: a private variational autoencoder of tables as an estimator."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from dpgenerative._validation import Check, count, refuse
 from dpgenerative.encoding.increments import increments_of
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting.options import BatchTerm
-from dpgenerative.fitting.recipe import Rule, Scale
+from dpgenerative.fitting.recipe import ModelRecipe, Rule, Scale
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.priors import Prior
 from dpgenerative.models.vae import VAE
@@ -248,11 +248,9 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
     ['smokes']
     """
 
+    recipe: ModelRecipe | None = field(default=None, init=False)  # no parameter here
     prior: str | Prior = "normal"
     conditional: Hashable = None
-    schema: Schema | None = None
-    categorical_features: Any = "from_dtype"
-    marginal_budget: float | str = "auto"
     architecture: VAEArchitecture | None = None
 
     _groups = TableSynthesizer._groups | {"architecture": VAEArchitecture}
