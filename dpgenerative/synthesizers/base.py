@@ -77,8 +77,39 @@ class Data:
     public: Any = None
 
 
+class NoisyEstimator(BaseEstimator):
+    """An estimator that adds noise, of which copies must not know the seed."""
+
+    random_state: Any
+    noise: str
+
+    @property
+    def _owner(self) -> str:
+        return type(self).__name__
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())
+        was_cloned = state.pop("_was_cloned", False)
+        if self.noise == "reproducible" and ("_sample_seed" in state or was_cloned):
+            # The seed of the noise stays with whoever fitted.
+            state["random_state"] = state["_sample_seed"] = None
+        return state
+
+    def __sklearn_clone__(self) -> Self:
+        # Searches, predictors and their like fit clones, whose noise follows the seed,
+        # and hold on to what they cloned.
+        self._was_cloned = True
+        clone: Self = super().__sklearn_clone__()
+        return clone
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True
+        return tags
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
-class Synthesizer(FitParameters, BaseEstimator):
+class Synthesizer(FitParameters, NoisyEstimator):
     """Parameters that every synthesizer has, and the steps that it takes.
 
     Parameters are fields: a subclass states its own, and those that are positional.
@@ -292,23 +323,10 @@ class Synthesizer(FitParameters, BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         if not hasattr(self, "_model"):
             refuse_workers(self._owner)
-        state: dict[str, Any] = dict(super().__getstate__())
-        was_cloned = state.pop("_was_cloned", False)
-        if self.noise == "reproducible" and ("_model" in state or was_cloned):
-            # The seed of the noise stays with whoever fitted.
-            state["random_state"] = state["_sample_seed"] = None
-        return state
-
-    def __sklearn_clone__(self) -> Self:
-        # Searches, predictors and their like fit clones, whose noise follows the seed,
-        # and hold on to what they cloned.
-        self._was_cloned = True
-        clone: Self = super().__sklearn_clone__()
-        return clone
+        return super().__getstate__()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.non_deterministic = True
         tags.target_tags.required = False
         return tags
 
@@ -346,10 +364,6 @@ class Synthesizer(FitParameters, BaseEstimator):
             yield HopelessBudgetWarning(cautions(plan, n_columns)[0])
 
     # One fit --------------------------------------------------------------------
-
-    @property
-    def _owner(self) -> str:
-        return type(self).__name__
 
     @property
     def _epsilon(self) -> float | None:
