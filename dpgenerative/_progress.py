@@ -1,19 +1,17 @@
 """Progress bars in terminals and notebooks."""
 
-import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tqdm.auto import tqdm
-from tqdm.notebook import tqdm_notebook
 
 
 def watched(
     items: Iterable[Any], description: str, verbose: bool, **counts: int
 ) -> Iterator[Any]:
-    """Yield the items, and show a bar if `verbose` in a terminal or a notebook.
+    """Yield the items, with a progress bar if `verbose`.
 
-    Standard error that goes to a file keeps every state of a bar: thousands of lines.
+    A file that standard error goes to gets none: it would keep every state of the bar.
 
     Parameters
     ----------
@@ -23,5 +21,5 @@ def watched(
     **counts
         ``total`` and ``initial``, as in tqdm.
     """
-    seen = issubclass(tqdm, tqdm_notebook) or sys.stderr.isatty()
-    yield from tqdm(items, description, disable=not (verbose and seen), **counts)
+    # With None, tqdm shows a bar in terminals and notebooks only.
+    yield from tqdm(items, description, disable=None if verbose else True, **counts)

@@ -20,8 +20,6 @@ are then cut into even pieces, uncounted.
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,7 +30,12 @@ from dpgenerative.encoding import estimates, grid, values
 from dpgenerative.encoding.codecs import Codec, IntervalCodec, LevelCodec
 from dpgenerative.encoding.increments import learned_columns
 from dpgenerative.encoding.smoothing import smoothed
-from dpgenerative.privacy.noise import Key, Mechanisms, threshold_for
+from dpgenerative.privacy.noise import (
+    Key,
+    Mechanisms,
+    sum_of_counts,
+    threshold_for,
+)
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.dtypes import is_real_dtype
 from dpgenerative.tables.rows import Chunks
@@ -146,14 +149,6 @@ def count_std(column: Column, std: float) -> float:
         share *= 1 - STRUCTURE_SHARE
         share *= 1 - SPIKE_SHARE if column.step is None else 1.0
     return std / math.sqrt(share)
-
-
-def sum_of_counts(parts: Iterable[Mapping[Key, int]]) -> dict[Key, int]:
-    """Return how often every key occurs in all parts."""
-    found: Counter[Key] = Counter()
-    for part in parts:
-        found.update(part)
-    return found
 
 
 # What is released ---------------------------------------------------------------------

@@ -21,7 +21,7 @@ Edge cases: empty arrays come back empty; std = 0 means no privacy and adds noth
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
 import numpy as np
@@ -109,9 +109,7 @@ class Mechanisms:
         parts = self.ranks.gathered(counts)
 
         def found() -> dict[Key, float]:
-            total: Counter[Key] = Counter()
-            for part in parts:
-                total.update(part)
+            total = sum_of_counts(parts)
             keys = sorted(total, key=lambda key: (type(key).__name__, str(key)))
             noisy = self._noisy(np.array([total[key] for key in keys], int), std)
             pairs = zip(keys, noisy.tolist(), strict=True)
@@ -162,6 +160,14 @@ class Mechanisms:
             draws = torch.empty(n, dtype=torch.float64, device=device)
             return draws.normal_(0.0, 1.0, generator=self._gradients)
         return torch.from_numpy(self._gradients.standard_normal(n)).to(device)
+
+
+def sum_of_counts(parts: Iterable[Mapping[Key, int]]) -> Counter[Key]:
+    """Return how often every key occurs in all parts."""
+    found: Counter[Key] = Counter()
+    for part in parts:
+        found.update(part)
+    return found
 
 
 def threshold_for(std: float, delta: float, n_releases: int) -> float:

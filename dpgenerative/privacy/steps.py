@@ -219,28 +219,24 @@ def _chunks(rows: Tensor, n_bytes: int, most: int = LARGEST_CHUNK) -> Iterator[s
     return (slice(start, start + size) for start in range(0, len(rows), size))
 
 
-def _materialised_sum(
-    layers: Sequence[LayerGradients],
-    rows: Tensor,
-    bound: float,
-    change: Callable[[Tensor], Tensor],
+def _shifted_sum(
+    layers: Sequence[LayerGradients], rows: Tensor, bound: float, shift: Gradients
 ) -> Gradients:
-    """Return the sum of gradients that are changed and then clipped, one by one.
+    """Return the sum of gradients that are shifted and then clipped, one by one.
 
     They are formed for a few rows at a time: an entry takes 32 bytes on the way.
     """
     params = [p for layer in layers for p in layer.parameters]
-    sizes = [p.numel() for p in params]
-    total = torch.zeros(sum(sizes), dtype=torch.float64, device=rows.device)
-    for chunk in _chunks(rows, 32 * sum(sizes)):
+    flat = torch.cat([shift[p].flatten() for p in params])
+    total = torch.zeros_like(flat)
+    for chunk in _chunks(rows, 32 * len(flat)):
         grads = [g.flatten(1) for layer in layers for g in layer.per_example(chunk)]
-        changed = change(torch.cat(grads, 1))
-        norms = torch.linalg.vector_norm(changed, dim=1, dtype=torch.float64)
+        shifted = torch.cat(grads, 1).double() + flat
+        norms = torch.linalg.vector_norm(shifted, dim=1)
         scale = clipping.factors(norms, bound, norms * 1e-6) * rows[chunk]
         # 0 x inf is not 0: rows without weight are left out, not multiplied.
-        changed = torch.where(scale.unsqueeze(1) > 0, changed, 0.0)
-        total += scale @ changed.double()
-    pieces = torch.split(total, sizes)
+        total += scale @ torch.where(scale.unsqueeze(1) > 0, shifted, 0.0)
+    pieces = torch.split(total, [p.numel() for p in params])
     return {p: x.view_as(p) for p, x in zip(params, pieces, strict=True)}
 
 
@@ -453,9 +449,7 @@ class PrivateGradient:
             return _clipped(shared, bound)
         total = _zeros(model)
         rows = present & _without_unusable(layers) & (present.sum() <= self.batch_cap)
-        params = [p for layer in layers for p in layer.parameters]
-        shift = torch.cat([shared[p].flatten() for p in params])
-        sums = _materialised_sum(layers, rows, bound, lambda g: g.double() + shift)
+        sums = _shifted_sum(layers, rows, bound, shared)
         _accumulate(total, sums, 1 / self.batch_size)
         return total
 

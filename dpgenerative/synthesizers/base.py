@@ -381,9 +381,9 @@ class Synthesizer(FitParameters, NoisyEstimator):
             self, self._recipe, domain, streams, self._mechanisms(streams), device
         )
 
-    def _planned_fit(self, domain: Domain, seed: int | None = None) -> PrivateFit:
+    def _planned_fit(self, domain: Domain) -> PrivateFit:
         """Return a fit that is planned but reads no rows, on the CPU."""
-        return self._private_fit(domain, Streams.create(seed, "fresh", "cpu"), "cpu")
+        return self._private_fit(domain, Streams.create(None, "fresh", "cpu"), "cpu")
 
     def _fit(
         self,
