@@ -208,62 +208,66 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
     epsilon : float or None, default=1.0
         Total privacy budget, > 0. None (or inf) fits without privacy.
     delta : float, default=1e-5
-        Probability in (0, 1) with which the guarantee may fail: a constant, never 1/n.
+        Probability in (0, 1) with which the guarantee may fail: a constant, since 1/n
+        would reveal the number of rows.
     noise_multiplier : float, optional
-        Noise of a gradient step over its sensitivity, in place of `epsilon`, which is
-        left at its default and follows: `epsilon_` (:ref:`noise-multiplier`).
+        Ratio of the noise of a gradient step to its sensitivity, in place of `epsilon`,
+        which keeps its default; the epsilon that results is `epsilon_`
+        (:ref:`noise-multiplier`).
     max_rows_per_unit : int, default=1
-        Most arrays that one person has; (epsilon, delta) then holds for adding or
-        removing all of them. Whoever prepares the table must see to it.
+        Maximum number of arrays of one person; (epsilon, delta) then holds for adding
+        or removing all of them. This is not checked: prepare the arrays accordingly.
     clipping : {"flat", "per-layer", "per-unit", "sparsified"} or Sparsified, \
             default="flat"
-        How the gradient of one record is bounded (`privacy.clipping`).
+        How per-example gradients are clipped (`privacy.clipping`).
     max_grad_norm : float, "auto" or "median", default="auto"
-        Clipping norm. "auto" is 1; "median" releases the median norm of the rows'
-        gradients, for 1 % of the budget.
+        Clipping norm. "auto" is 1; "median" estimates the median norm of per-example
+        gradients privately, for 1 % of the budget.
     n_partitions : int, default=16
-        Number of partitions of the batch-wise term; no effect without `divergence`. Few
-        are large and show the divergence well; many hide one row under less noise.
+        Number of partitions of the batch-wise term; no effect without `divergence`.
+        Fewer partitions are larger and estimate the divergence better; with more, less
+        noise hides one row.
     divergence : None, "mmd", "kl", callable or BatchTerm, default=None
         Batch-wise term D (`models.divergences`): squared maximum mean discrepancy, or
         KL(p || q). A callable takes the `Latents` of one partition, the prior and a
-        torch generator, and returns a scalar; it must not raise, whatever they hold. A
-        `BatchTerm` states its weight alpha, clipping norm and aggregation too.
+        torch generator, and returns a scalar; it must not raise for any values. A
+        `BatchTerm` sets its weight alpha, clipping norm and aggregation, too.
     prior : {"normal", "mixture", "sparse"} or Prior, default="normal"
         Distribution of the latents (`models.priors`): N(0, I), Gaussians around points
         of the first four axes (`MixturePrior.on_axes`), spike and slab, or any object
         with `log_prob` and `sample`.
     image_shape : tuple of int, optional
         (height, width) or (channels, height, width) of X of shape (n, c h w), (n, h, w)
-        or (n, c, h, w); None reads it from an X that is not flat. Of a list of series,
-        arrays (length, channels), it is (greatest length, channels), and needed:
-        lengths are private.
+        or (n, c, h, w); None reads it from an X that is not flat. For a list of series,
+        arrays of shape (length, channels), it is (maximum length, channels) and
+        required, since lengths are private.
     value_range : tuple of float or "auto", default="auto"
-        Least and greatest value of an entry, taken as public. "auto" is (0, 255) for
-        uint8 and (0, 1) for all else. Values outside move to the nearest end, missing
-        ones to the lower one.
+        Minimum and maximum of an entry, taken as public. "auto" is (0, 255) for uint8
+        and (0, 1) otherwise. Values outside are clipped, and missing ones become the
+        minimum.
     classes : sequence of str, int, bool or float, optional
-        Labels that a y can hold, of one type, taken as public; an array of another
-        label is learned as one of no class. A fit then takes y, and starts at released
-        moments of every class (see Notes); `sample` returns labels, too.
+        Possible labels in y, of one type, taken as public; an array with another label
+        is learned as belonging to no class. `fit` then takes y and starts from released
+        moments of every class (see Notes), and `sample` returns labels, too.
     architecture : ArrayArchitecture, optional
         Networks, likelihood, latents and their loss.
     optimizer : {"adam", "adabelief", "sgd"} or Optimizer, optional
-        What takes the noisy gradients; an `Optimizer` states its learning rate and
-        averaging too. None is ``Optimizer("adam")``.
+        Optimizer that is given the noisy gradients; an `Optimizer` sets its learning
+        rate and averaging, too. None is ``Optimizer("adam")``.
     n_steps : int or "auto", default="auto"
         Number of gradient steps.
     batch_size : int or "auto", default="auto"
         Expected batch size.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        "auto" takes CUDA where there is one.
+        "auto" uses CUDA if it is available.
     random_state : int, RandomState instance or None, default=None
-        Seeds the initial weights and `sample`. Not the noise, unless `noise` says so.
+        Seeds the initial weights and `sample`, but not the noise unless `noise` is
+        "reproducible".
     noise : {"fresh", "reproducible", "secure"}, default="fresh"
-        Where noise and batches come from: generators seeded by the operating system;
-        "reproducible" seeds them by `random_state` (whoever knows the seed can then
-        remove the noise; the report says so); "secure" draws all of them, and not
-        counts' noise alone, from the system's cryptographic generator
+        Source of noise and batches: generators seeded by the operating system ("fresh")
+        or by `random_state` ("reproducible": anyone who knows the seed can then remove
+        the noise, and the report says so); "secure" draws all of them, not only the
+        noise of counts, from the operating system's cryptographic generator
         (:ref:`secure`).
     verbose : int, default=0
         Show a progress bar.
@@ -273,7 +277,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
     privacy_ : PrivacyReport
         What was released, with which noise, and what was taken as public.
     epsilon_, delta_ : float
-        What the fit cost: an upper bound of epsilon, at this delta.
+        Privacy cost of the fit: an upper bound on epsilon, at this delta.
     noise_multiplier_ : float
         Noise multiplier of a gradient step.
     n_steps_ : int
@@ -283,15 +287,14 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
 
     Notes
     -----
-    Every `fit` spends again. `score`, `score_samples`, `encode` and `reconstruct` on
-    private rows are not covered.
+    Every call of `fit` spends the budget again. `score`, `score_samples`, `encode` and
+    `reconstruct` on private rows are not covered by the guarantee.
 
-    A list of series is read up to the greatest length that `image_shape` states; the
-    decoder learns how likely a further step is, and lengths are drawn.
+    Series are truncated at the maximum length that `image_shape` states; the decoder
+    learns the probability of a further step, and lengths are sampled.
 
-    An array comes as the means of its entries, which carry no noise of their own,
-    except that entries of two values (bools, or integers of a range of width 1) are
-    drawn.
+    A sampled array consists of the means of its entries, without noise of their own,
+    except that binary entries (bools, or integers of a range of width 1) are sampled.
 
     With `classes`, a fit first releases the number, the mean and the second moments of
     the arrays of every class. Their principal components, as far as they stand out

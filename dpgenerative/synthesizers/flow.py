@@ -380,64 +380,72 @@ class DPHFlowSynthesizer(TableSynthesizer):
     """Differentially private normalizing flow for mixed-type tables (DP-HFlow).
 
     Learns the joint distribution of a table under (epsilon, delta)-differential privacy
-    for adding or removing one row, and samples new tables of the same columns and
-    dtypes. All that `fit` leaves behind, and all that is drawn from it, is covered.
+    for adding or removing one row, and samples new tables with the same columns and
+    dtypes. The guarantee covers everything that `fit` stores and everything that is
+    sampled from it.
 
     Parameters
     ----------
     epsilon : float or None, default=1.0
         Total privacy budget, > 0. None (or inf) fits without privacy.
     delta : float, default=1e-5
-        Probability in (0, 1) with which the guarantee may fail: a constant, never 1/n.
+        Probability in (0, 1) with which the guarantee may fail: a constant, since 1/n
+        would reveal the number of rows.
     noise_multiplier : float, optional
-        Noise of a gradient step over its sensitivity, in place of `epsilon`, which is
-        left at its default and follows: `epsilon_` (:ref:`noise-multiplier`).
+        Ratio of the noise of a gradient step to its sensitivity, in place of `epsilon`,
+        which keeps its default; the epsilon that results is `epsilon_`
+        (:ref:`noise-multiplier`).
     max_rows_per_unit : int, default=1
-        Most rows that one person has; (epsilon, delta) then holds for adding or
-        removing all of them. Whoever prepares the table must see to it.
+        Maximum number of rows of one person; (epsilon, delta) then holds for adding or
+        removing all of them. This is not checked: prepare the table accordingly.
     clipping : {"flat", "per-layer", "per-unit", "sparsified"} or Sparsified, \
             default="flat"
-        How the gradient of one record is bounded (`privacy.clipping`).
+        How per-example gradients are clipped (`privacy.clipping`).
     max_grad_norm : float, "auto" or "median", default="auto"
         Clipping norm. "auto" lets it grow with rows x epsilon per parameter; "median"
-        releases the median norm of the rows' gradients, for 1 % of the budget.
+        estimates the median norm of per-example gradients privately, for 1 % of the
+        budget.
     n_partitions : int, default=16
-        Number of partitions of the batch-wise term; no effect without `divergence`. Few
-        are large and show the divergence well; many hide one row under less noise.
+        Number of partitions of the batch-wise term; no effect without `divergence`.
+        Fewer partitions are larger and estimate the divergence better; with more, less
+        noise hides one row.
     divergence : None, "mmd", callable or BatchTerm, default=None
-        Batch-wise term: divergence of a partition's latents in the base space from
-        N(0, I). A callable takes a tensor (m, d) and returns a scalar. A `BatchTerm`
-        states its weight and clipping norm too.
+        Batch-wise term: divergence of a partition's latents in the base space from N(0,
+        I). A callable takes a tensor (m, d) and returns a scalar. A `BatchTerm` sets
+        its weight and clipping norm, too.
     schema : Schema, optional
-        Public facts. What it leaves open is found privately, inside the budget.
+        Public facts about the columns. What it leaves open is estimated privately,
+        within the budget.
     categorical_features : "from_dtype" or array-like, default="from_dtype"
-        Columns to treat as categorical whatever their dtype: names, indices, or a mask.
+        Columns to treat as categorical regardless of their dtype: names, indices or a
+        mask.
     workload : sequence of sequences of column names, default=()
-        Tables that matter: the counts of these columns together are measured in any
-        case, beside those of which the trained model is furthest off (`tables_`).
-        Nothing is measured without privacy, with blocks beyond the first, or with
+        Contingency tables that matter, by their columns: their counts are always
+        measured, in addition to those that the trained model fits worst (`tables_`).
+        Nothing is measured without privacy, with more than one block, or with
         ``architecture__table_budget=0``.
     marginal_budget : float in (0, 1) or "auto", default="auto"
         Share of the budget for one-way marginals, in units of squared inverse noise.
     architecture : FlowArchitecture, optional
-        Bins, functions, hidden units, and the paper's blocks.
+        Bins, basis functions, hidden units, and the blocks of the paper.
     optimizer : {"adam", "adabelief", "sgd"} or Optimizer, optional
-        What takes the noisy gradients; an `Optimizer` states its learning rate and
-        averaging too. None is ``Optimizer("adam")``.
+        Optimizer that is given the noisy gradients; an `Optimizer` sets its learning
+        rate and averaging, too. None is ``Optimizer("adam")``.
     n_steps : int or "auto", default="auto"
-        Number of gradient steps; with 0 columns stay independent, but for counted
-        tables, and marginals get what these leave of the budget.
+        Number of gradient steps. With 0, columns are independent except for counted
+        tables, and the marginals get the rest of the budget.
     batch_size : int or "auto", default="auto"
         Expected batch size.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        "auto" takes CUDA where there is one.
+        "auto" uses CUDA if it is available.
     random_state : int, RandomState instance or None, default=None
-        Seeds the initial weights and `sample`. Not the noise, unless `noise` says so.
+        Seeds the initial weights and `sample`, but not the noise unless `noise` is
+        "reproducible".
     noise : {"fresh", "reproducible", "secure"}, default="fresh"
-        Where noise and batches come from: generators seeded by the operating system;
-        "reproducible" seeds them by `random_state` (whoever knows the seed can then
-        remove the noise; the report says so); "secure" draws all of them, and not
-        counts' noise alone, from the system's cryptographic generator
+        Source of noise and batches: generators seeded by the operating system ("fresh")
+        or by `random_state` ("reproducible": anyone who knows the seed can then remove
+        the noise, and the report says so); "secure" draws all of them, not only the
+        noise of counts, from the operating system's cryptographic generator
         (:ref:`secure`).
     verbose : int, default=0
         Show a progress bar.
@@ -447,29 +455,29 @@ class DPHFlowSynthesizer(TableSynthesizer):
     privacy_ : PrivacyReport
         What was released, with which noise, and what was taken as public.
     epsilon_, delta_ : float
-        What the fit cost: an upper bound of epsilon, at this delta.
+        Privacy cost of the fit: an upper bound on epsilon, at this delta.
     noise_multiplier_ : float
         Noise multiplier of a gradient step; inf without any.
     n_steps_ : int
         Number of gradient steps.
     schema_ : Schema
-        The schema completed by released bounds and levels.
+        The schema, completed with released bounds and levels.
     n_features_in_ : int
         Number of columns of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Column names of X, where all are strings.
+        Column names of X, if all are strings.
     tables_ : list of tuple
         Column names of the tables that were counted after training.
 
     Notes
     -----
-    Every `fit` spends again. `score` and `score_samples` on private rows are not
-    covered; with more than the first block the latter is an importance-sampled lower
-    bound (16 draws). The flow takes the last column (y, where there is one) first and
-    the others in their order, so that these are learned given what they are often to
-    predict. The rows of one call of `sample` fill the model's space more evenly than
-    independent ones (a scrambled Sobol sequence), so that their marginals lie closer to
-    the model's.
+    Every call of `fit` spends the budget again. `score` and `score_samples` on private
+    rows are not covered by the guarantee; with more than one block the latter is an
+    importance-sampled lower bound (16 draws). The flow models the last column first (y,
+    if there is one) and the others in their order, given the column that they are often
+    used to predict. The rows of one call of `sample` are drawn from a scrambled Sobol
+    sequence, so that their marginals lie closer to the model's than those of
+    independent rows.
 
     References
     ----------

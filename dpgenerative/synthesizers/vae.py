@@ -145,68 +145,76 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
     """Differentially private variational autoencoder for mixed-type tables (PriVAE).
 
     Learns the joint distribution of a table under (epsilon, delta)-differential privacy
-    for adding or removing one row, and samples new tables of the same columns and
-    dtypes. All that `fit` leaves behind, and all that is drawn from it, is covered. The
-    loss is ``-E[log p(x | z)] + beta KL(q(z | x) || p(z)) + alpha D(q(z), p(z))``, with
-    any divergence D of whole sets of latents, trained by term-wise DP-SGD.
+    for adding or removing one row, and samples new tables with the same columns and
+    dtypes. The guarantee covers everything that `fit` stores and everything that is
+    sampled from it. The loss is ``-E[log p(x | z)] + beta KL(q(z | x) || p(z)) + alpha
+    D(q(z), p(z))``, with any divergence D of whole sets of latents, trained by
+    term-wise DP-SGD.
 
     Parameters
     ----------
     epsilon : float or None, default=1.0
         Total privacy budget, > 0. None (or inf) fits without privacy.
     delta : float, default=1e-5
-        Probability in (0, 1) with which the guarantee may fail: a constant, never 1/n.
+        Probability in (0, 1) with which the guarantee may fail: a constant, since 1/n
+        would reveal the number of rows.
     noise_multiplier : float, optional
-        Noise of a gradient step over its sensitivity, in place of `epsilon`, which is
-        left at its default and follows: `epsilon_` (:ref:`noise-multiplier`).
+        Ratio of the noise of a gradient step to its sensitivity, in place of `epsilon`,
+        which keeps its default; the epsilon that results is `epsilon_`
+        (:ref:`noise-multiplier`).
     max_rows_per_unit : int, default=1
-        Most rows that one person has; (epsilon, delta) then holds for adding or
-        removing all of them. Whoever prepares the table must see to it.
+        Maximum number of rows of one person; (epsilon, delta) then holds for adding or
+        removing all of them. This is not checked: prepare the table accordingly.
     clipping : {"flat", "per-layer", "per-unit", "sparsified"} or Sparsified, \
             default="flat"
-        How the gradient of one record is bounded (`privacy.clipping`).
+        How per-example gradients are clipped (`privacy.clipping`).
     max_grad_norm : float, "auto" or "median", default="auto"
-        Clipping norm. "auto" is 1; "median" releases the median norm of the rows'
-        gradients, for 1 % of the budget.
+        Clipping norm. "auto" is 1; "median" estimates the median norm of per-example
+        gradients privately, for 1 % of the budget.
     n_partitions : int, default=16
-        Number of partitions of the batch-wise term; no effect without `divergence`. Few
-        are large and show the divergence well; many hide one row under less noise.
+        Number of partitions of the batch-wise term; no effect without `divergence`.
+        Fewer partitions are larger and estimate the divergence better; with more, less
+        noise hides one row.
     divergence : None, "mmd", "kl", callable or BatchTerm, default=None
         Batch-wise term D (`models.divergences`): squared maximum mean discrepancy, or
         KL(p || q). A callable takes the `Latents` of one partition, the prior and a
-        torch generator, and returns a scalar; it must not raise, whatever they hold. A
-        `BatchTerm` states its weight alpha, clipping norm and aggregation too.
+        torch generator, and returns a scalar; it must not raise for any values. A
+        `BatchTerm` sets its weight alpha, clipping norm and aggregation, too.
     prior : {"normal", "mixture", "sparse"} or Prior, default="normal"
         Distribution of the latents (`models.priors`): N(0, I), Gaussians around points
         of the first four axes (`MixturePrior.on_axes`), spike and slab, or any object
         with `log_prob` and `sample`.
     conditional : hashable, optional
-        Name of a column that the decoder is told, and that keeps its released marginal:
-        a label, given which `sample` then draws rows of weight 1.
+        Name of a column, such as a label, on which the decoder is conditioned. It keeps
+        its released marginal, and `sample` draws rows given its values without
+        importance weights.
     schema : Schema, optional
-        Public facts. What it leaves open is found privately, inside the budget.
+        Public facts about the columns. What it leaves open is estimated privately,
+        within the budget.
     categorical_features : "from_dtype" or array-like, default="from_dtype"
-        Columns to treat as categorical whatever their dtype: names, indices, or a mask.
+        Columns to treat as categorical regardless of their dtype: names, indices or a
+        mask.
     marginal_budget : float in (0, 1) or "auto", default="auto"
         Share of the budget for one-way marginals, in units of squared inverse noise.
     architecture : VAEArchitecture, optional
-        Bins, functions, hidden units, latents and their loss.
+        Bins, basis functions, hidden units, latents and their loss.
     optimizer : {"adam", "adabelief", "sgd"} or Optimizer, optional
-        What takes the noisy gradients; an `Optimizer` states its learning rate and
-        averaging too. None is ``Optimizer("adam")``.
+        Optimizer that is given the noisy gradients; an `Optimizer` sets its learning
+        rate and averaging, too. None is ``Optimizer("adam")``.
     n_steps : int or "auto", default="auto"
         Number of gradient steps.
     batch_size : int or "auto", default="auto"
         Expected batch size.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        "auto" takes CUDA where there is one.
+        "auto" uses CUDA if it is available.
     random_state : int, RandomState instance or None, default=None
-        Seeds the initial weights and `sample`. Not the noise, unless `noise` says so.
+        Seeds the initial weights and `sample`, but not the noise unless `noise` is
+        "reproducible".
     noise : {"fresh", "reproducible", "secure"}, default="fresh"
-        Where noise and batches come from: generators seeded by the operating system;
-        "reproducible" seeds them by `random_state` (whoever knows the seed can then
-        remove the noise; the report says so); "secure" draws all of them, and not
-        counts' noise alone, from the system's cryptographic generator
+        Source of noise and batches: generators seeded by the operating system ("fresh")
+        or by `random_state` ("reproducible": anyone who knows the seed can then remove
+        the noise, and the report says so); "secure" draws all of them, not only the
+        noise of counts, from the operating system's cryptographic generator
         (:ref:`secure`).
     verbose : int, default=0
         Show a progress bar.
@@ -216,22 +224,22 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
     privacy_ : PrivacyReport
         What was released, with which noise, and what was taken as public.
     epsilon_, delta_ : float
-        What the fit cost: an upper bound of epsilon, at this delta.
+        Privacy cost of the fit: an upper bound on epsilon, at this delta.
     noise_multiplier_ : float
         Noise multiplier of a gradient step.
     n_steps_ : int
         Number of gradient steps.
     schema_ : Schema
-        The schema completed by released bounds and levels.
+        The schema, completed with released bounds and levels.
     n_features_in_ : int
         Number of columns of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Column names of X, where all are strings.
+        Column names of X, if all are strings.
 
     Notes
     -----
-    Every `fit` spends again. `score`, `score_samples`, `encode` and `reconstruct` on
-    private rows are not covered.
+    Every call of `fit` spends the budget again. `score`, `score_samples`, `encode` and
+    `reconstruct` on private rows are not covered by the guarantee.
 
     References
     ----------
