@@ -1,7 +1,5 @@
 """PriVAE of arrays of one shape, such as images, as an estimator."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -350,19 +348,19 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         Parameters
         ----------
         n_samples : int, default=1
-            Number of arrays; that of the labels where `y` is given.
+            Number of arrays; the number of labels if `y` is given.
         random_state : int, RandomState instance or None, default=None
-            None gives fresh arrays at every call; an int the same arrays.
+            None gives new arrays at every call; an int gives the same arrays.
         y : array-like of shape (n_samples,), optional
-            Labels, where `classes` were fitted: one array is drawn for each.
+            Labels, if `classes` were fitted: one array is drawn for each.
 
         Returns
         -------
         X : ndarray of shape (n_samples, ...)
-            In the shape and dtype that were fitted; a list where a list was fitted.
+            In the shape and dtype of the fitted arrays; a list if a list was fitted.
         y : ndarray of shape (n_samples,)
-            Labels, drawn by the released shares of the classes. Only where `classes`
-            were fitted and none are given.
+            Labels, drawn with the released class frequencies. Only if `classes` were
+            fitted and `y` is not given.
         """
         check_is_fitted(self)
         count()(self._owner, "n_samples", n_samples)
@@ -383,7 +381,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         Z : array-like of shape (n_samples, latent_dim)
         random_state : int, RandomState instance or None, default=None
         y : array-like of shape (n_samples,), optional
-            Labels, needed where `classes` were fitted.
+            Labels, required if `classes` were fitted.
 
         Returns
         -------
@@ -408,10 +406,10 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         ----------
         X : ndarray of shape (n_samples, ...)
         y : array-like of shape (n_samples,), optional
-            Labels, needed where `classes` were fitted.
+            Labels, required if `classes` were fitted.
         random_state : int, RandomState instance or None, default=None
         sampled : bool, default=False
-            Decode a draw from every array's posterior in place of its mean.
+            Decode a draw from every array's posterior instead of its mean.
 
         Returns
         -------

@@ -44,16 +44,16 @@ class LatentOptions(Options):
     hidden_units : int or "auto", default="auto"
         Width of the hidden layers of encoder and decoder, at least 1.
     beta : float or "auto", default="auto"
-        Weight of the divergence of every record's posterior from the prior. Below 1
-        latents say more of a record; the distribution that rows are drawn from is
-        fitted to them by `prior_budget`.
+        Weight of the divergence of every record's posterior from the prior. Below 1,
+        latents carry more information on a record; `prior_budget` pays for fitting the
+        distribution that rows are sampled from to them.
     n_draws : int or "auto", default="auto"
-        Draws from every record's posterior per step; they count as one record. "auto"
-        is 2 for tables, 1 for arrays.
+        Draws from every record's posterior per step, clipped together as one record.
+        "auto" is 2 for tables, 1 for arrays.
     prior_budget : float in [0, 1) or "auto", default="auto"
         Share of the budget for the moments of the trained latents; `sample` then draws
-        them from `latent_distribution`, fitted to these moments (and drawn towards
-        N(0, I) where they are mostly noise). 0 draws from `prior` itself. "auto" is .05
+        them from `latent_distribution`, fitted to these moments (and shrunk towards
+        N(0, I) if they are mostly noise). 0 draws from `prior` itself. "auto" is .05
         for the normal prior and 0 for others.
     latent_distribution : {"gaussian", "mixture"}, default="gaussian"
         Distribution of the trained latents that `prior_budget` pays for: one Gaussian;
@@ -272,7 +272,7 @@ class LatentMethods(Synthesizer):
         ----------
         X : DataFrame or array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,), optional
-            Needed where y was fitted.
+            Required if the synthesizer was fitted with y.
         n_draws : int, default=64
             Draws from every row's posterior.
 
@@ -293,7 +293,7 @@ class LatentMethods(Synthesizer):
         ----------
         X : DataFrame or array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,), optional
-            Needed where y was fitted.
+            Required if the synthesizer was fitted with y.
 
         Returns
         -------

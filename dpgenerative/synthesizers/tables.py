@@ -58,26 +58,26 @@ class TableSynthesizer(Synthesizer):
     """Differentially private synthesizer of mixed-type tables, of any recipe.
 
     Learns the joint distribution of a table under (epsilon, delta)-differential privacy
-    for adding or removing one row, and samples new tables of the same columns and
-    dtypes. All that `fit` leaves behind, and all that is drawn from it, is covered, as
-    long as the recipe keeps the rules of :doc:`/contributing`: the loss of a row is its
-    own, and nothing of rows is kept. Methods are those of `DPHFlowSynthesizer`; a class
-    of one's own overrides `_recipe`.
+    for adding or removing one row, and samples new tables with the same columns and
+    dtypes. The guarantee covers everything that `fit` stores and everything that is
+    sampled from it, as long as the recipe keeps the rules of :doc:`/contributing`: the
+    loss of a row depends on this row alone, and nothing of the rows is stored. Methods
+    are those of `DPHFlowSynthesizer`; subclasses override `_recipe`.
 
     Parameters
     ----------
     recipe : ModelRecipe
-        The model; its parameters are reached as ``recipe__name``.
+        The model; its parameters are available as ``recipe__name``.
     epsilon, delta, noise_multiplier, max_rows_per_unit, clipping, max_grad_norm, \
             n_partitions
         See `DPHFlowSynthesizer`.
     divergence : BatchTerm, optional
-        How the recipe's own batch-wise term is bounded (`ModelRecipe.batch_term`): of a
-        `BatchTerm`, norm and aggregation. Which divergence it is says the recipe.
+        Clipping norm and aggregation of the recipe's own batch-wise term
+        (`ModelRecipe.batch_term`); its divergence is the recipe's.
     schema, categorical_features
         See `DPHFlowSynthesizer`.
     marginal_budget, optimizer, n_steps, batch_size
-        See `DPHFlowSynthesizer`; the recipe's rules say what "auto" stands for.
+        See `DPHFlowSynthesizer`; the recipe's rules determine what "auto" means.
     device, random_state, noise, verbose
         See `DPHFlowSynthesizer`.
     """
@@ -115,27 +115,26 @@ class TableSynthesizer(Synthesizer):
         n_samples : int, optional
             Number of rows, at least 1. None means 1, or one per row of a table given.
         random_state : int, RandomState instance or None, default=None
-            None gives fresh rows at every call; an int the same rows.
+            None gives new rows at every call; an int gives the same rows.
         given : mapping or DataFrame, optional
-            Conditions by column name (`tables.conditions`): a value, a list of
-            values, an interval ``(low, high)`` with its ends, or None for missing. A
-            table instead asks for one completion of every row: columns that it lacks
-            are drawn given those that it has; values beyond its bounds, and levels
-            that were not found, count as the nearest bound and as `other`. **Where
-            its rows are private, so are their completions.** Columns are named as in
-            `schema_`.
+            Conditions by column name (`tables.conditions`): a value, a list of values,
+            a closed interval ``(low, high)``, or None for missing. A table instead asks
+            for one completion of every row: columns that it lacks are drawn given those
+            that it has; values beyond the bounds count as the nearest bound, and levels
+            that were not found as `other`. **If its rows are private, so are their
+            completions.** Columns are named as in `schema_`.
         impute : bool, default=False
-            Fill in the missing values of a table given, by values. False takes them
-            for what is given: missing.
+            If `given` is a table, impute its missing values. False conditions on their
+            being missing.
         max_tries : int, default=1000
-            Most candidates drawn per row (and for no fewer than 500 rows) where those
-            that break a condition or constraint are drawn again.
+            Maximum number of candidates drawn per row (and for no fewer than 500 rows)
+            if those that violate a condition or constraint are drawn again.
 
         Returns
         -------
         X : DataFrame or ndarray of shape (n_samples, n_features)
-            In the container, columns and dtypes that were fitted; ``(X, y)`` where y
-            was fitted too. Rows of a table given keep its order and index.
+            In the container, columns and dtypes of the fitted table; ``(X, y)`` if y
+            was fitted too. If `given` is a table, its order and index are kept.
 
         Raises
         ------
@@ -146,8 +145,8 @@ class TableSynthesizer(Synthesizer):
 
         Notes
         -----
-        Sampling only reads what `fit` released: it spends nothing. How rows are had
-        from candidates, and when exactly: :doc:`/conditional`.
+        Sampling only reads what `fit` released, and spends nothing. :doc:`/conditional`
+        explains how rows are selected from candidates, and when this is exact.
         """
         check_is_fitted(self)
         given = in_pandas(f"{self._owner}.sample", given)
@@ -177,30 +176,30 @@ class TableSynthesizer(Synthesizer):
     ) -> None:
         """Draw new rows and write them to a file, some at a time.
 
-        They are the rows of ``sample(n_samples, random_state)``, a target last, but for
-        identifiers that are UUIDs. Where conditions are given, or the schema has
-        constraints, they are drawn and chosen part by part: other rows of the same
-        distribution, if there are more than 65,536 of them.
+        They are the rows of ``sample(n_samples, random_state)``, with a target as the
+        last column, except for identifiers that are UUIDs. If conditions are given, or
+        the schema has constraints, rows are drawn and selected part by part: more than
+        65,536 rows are then others of the same distribution.
 
-        The file is there when all of it is written, and what was there before until
-        then: after an interruption, the same call begins anew. `verbose` shows a
+        The file appears when it is complete; until then, a previous file of that name
+        stays. After an interruption, the same call starts over. `verbose` shows a
         progress bar.
 
         Parameters
         ----------
         path : path-like
-            Ends in ``.parquet``, of row groups of 65,536 rows, or in ``.csv``.
+            Ends in ``.parquet`` (row groups have 65,536 rows) or ``.csv``.
         n_samples : int
             Number of rows, at least 1.
         random_state, given, max_tries
-            As of `sample`; no table is given.
+            As in `sample`, except that `given` cannot be a table.
 
         Raises
         ------
         ValueError
-            For a path of another ending, or conditions that do not fit their columns.
+            If the path ends otherwise, or conditions do not fit their columns.
         OSError
-            Where nothing can be written.
+            If the file cannot be written.
         SamplingError
             When too few candidates satisfy what is asked; the text gives the rate.
         """
@@ -227,7 +226,7 @@ class TableSynthesizer(Synthesizer):
         ----------
         X : DataFrame or array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,), optional
-            Needed where y was fitted.
+            Required if the synthesizer was fitted with y.
 
         Returns
         -------

@@ -325,7 +325,7 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
         ----------
         X : DataFrame or array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,), optional
-            Needed where y was fitted.
+            Required if the synthesizer was fitted with y.
         random_state : int, RandomState instance or None, default=None
         sampled : bool, default=False
             Decode a draw from every row's posterior in place of its mean.
