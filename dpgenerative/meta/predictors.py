@@ -9,7 +9,7 @@ private as the synthesizer: (epsilon, delta)-DP for adding or removing one row.
 import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -52,14 +52,17 @@ def _learner_has(name: str) -> Callable[[Any], bool]:
     return check
 
 
+@dataclass(eq=False, repr=False)
 class _SyntheticPredictor(BaseEstimator):
     """Fit a synthesizer on private rows, and a learner on its sample."""
 
-    synthesizer: TableSynthesizer | None
-    n_samples: int | None
-    random_state: Any
-    _learner_name: str
-    _default_class: type
+    synthesizer: TableSynthesizer | None = None
+    _: KW_ONLY
+    n_samples: int | None = None
+    random_state: Any = None
+
+    _learner_name: ClassVar[str]
+    _default_class: ClassVar[type]
 
     # Public methods -------------------------------------------------------------
 
@@ -296,12 +299,9 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
     dtype('bool')
     """
 
-    synthesizer: TableSynthesizer | None = None
     classifier: Any = None
     _: KW_ONLY
     classes: Any = None
-    n_samples: int | None = None
-    random_state: Any = None
 
     _learner_name = "classifier"
     _default_class = ensemble.HistGradientBoostingClassifier
@@ -446,11 +446,7 @@ class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
     (5,)
     """
 
-    synthesizer: TableSynthesizer | None = None
     regressor: Any = None
-    _: KW_ONLY
-    n_samples: int | None = None
-    random_state: Any = None
 
     _learner_name = "regressor"
     _default_class = ensemble.HistGradientBoostingRegressor

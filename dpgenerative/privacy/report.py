@@ -3,8 +3,6 @@
 Everything is said of public and released numbers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -128,16 +126,12 @@ class PrivacyReport(Report):
                 f"the best by noisy score of a random number of trials (logarithmic, "
                 f"mean {plan.mean_trials:g}), each on its own part of the rows, with:"
             )
-        if math.isfinite(plan.marginal_multiplier):
-            lines.append(
-                "one-way marginals, domains included (Gaussian, noise multiplier "
-                f"{plan.marginal_multiplier:.4g} for all together)"
-            )
-        if math.isfinite(plan.moment_multiplier):
-            lines.append(
-                "counts, means and second moments of every class (Gaussian, noise "
-                f"multiplier {plan.moment_multiplier:.4g} for all together)"
-            )
+        lines += _gaussian(
+            "one-way marginals, domains included", plan.marginal_multiplier
+        )
+        lines += _gaussian(
+            "counts, means and second moments of every class", plan.moment_multiplier
+        )
         if plan.threshold_delta:
             lines.append(
                 "unknown levels and frequent values (thresholded, "
@@ -154,18 +148,21 @@ class PrivacyReport(Report):
                 f"{plan.sampling_rate:.4g}, noise multiplier "
                 f"{plan.noise_multiplier:.4g}, {self.clipping})"
             )
-        if math.isfinite(plan.prior_multiplier):
-            lines.append(
-                "moments of clipped latents (Gaussian, noise multiplier "
-                f"{plan.prior_multiplier:.4g} for all together)"
-            )
-        if math.isfinite(plan.table_multiplier):
-            lines.append(
-                "counts of tables of a few columns, named below, and how far all that "
-                "were compared are from the model (Gaussian, noise multiplier "
-                f"{plan.table_multiplier:.4g} for all together)"
-            )
+        lines += _gaussian("moments of clipped latents", plan.prior_multiplier)
+        lines += _gaussian(
+            "counts of tables of a few columns, named below, and how far all that were "
+            "compared are from the model",
+            plan.table_multiplier,
+        )
         return lines
+
+
+def _gaussian(what: str, multiplier: float) -> list[str]:
+    """Say with which noise something was released, if it was."""
+    if math.isinf(multiplier):
+        return []
+    noise = f"Gaussian, noise multiplier {multiplier:.4g} for all together"
+    return [f"{what} ({noise})"]
 
 
 def outlook(plan: PrivacyPlan, n_columns: int) -> str:
