@@ -50,16 +50,14 @@ class Frequencies:
     def of(self, arrays: np.ndarray) -> np.ndarray:
         """Return the coefficients (n, D) of arrays (n, D)."""
         waves = dctn(arrays.reshape(-1, *self.shape), axes=(2, 3), norm="ortho")
-        found: np.ndarray = waves.reshape(len(arrays), -1)[:, self.order]
-        return found
+        return waves.reshape(len(arrays), -1)[:, self.order]
 
     def back(self, coefficients: np.ndarray) -> np.ndarray:
         """Return arrays (n, D) of coefficients (n, D)."""
         waves = np.empty_like(coefficients)
         waves[:, self.order] = coefficients
         found = idctn(waves.reshape(-1, *self.shape), axes=(2, 3), norm="ortho")
-        arrays: np.ndarray = found.reshape(waves.shape)
-        return arrays
+        return found.reshape(waves.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,8 +231,7 @@ def shrunk(values: np.ndarray, noise: np.ndarray, shares: np.ndarray) -> np.ndar
     found = np.tensordot(shares, np.square(apart), 1) / free
     v = np.maximum(found - shares @ noise**2, 0)
     s = (noise**2).reshape(-1, *[1] * mean.ndim)
-    kept: np.ndarray = mean + apart * (v / np.maximum(v + s, np.finfo(float).tiny))
-    return kept
+    return mean + apart * (v / np.maximum(v + s, np.finfo(float).tiny))
 
 
 def _factored(

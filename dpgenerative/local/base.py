@@ -1,7 +1,5 @@
 """What all local randomizers share: parameters, noise, what a transform spends."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

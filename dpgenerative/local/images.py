@@ -1,7 +1,5 @@
 """Images: sums of square cells, perturbed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace

@@ -1,7 +1,5 @@
 """Records rewritten by an autoencoder whose latents are perturbed (VAE-LDP)."""
 
-from __future__ import annotations
-
 import copy
 import math
 import warnings

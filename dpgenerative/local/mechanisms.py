@@ -8,8 +8,6 @@ from (Mironov 2012). Entries are perturbed independently of each other.
 Edge cases: no entries come back as none; a sensitivity of 0 gets no noise.
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """The report of a local randomizer: what of one record shows, and to what degree."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables: numbers with public bounds and levels, perturbed entry by entry."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self

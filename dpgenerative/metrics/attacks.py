@@ -21,8 +21,6 @@ tables that share rows are refused. An attack that fails proves nothing, since o
 may succeed: only the guarantee bounds them all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any

@@ -13,8 +13,6 @@ coin decided for each record whether it took part. If a fixed number of records 
 drawn instead, the two worlds differ in one more record, and the cap is that of two.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

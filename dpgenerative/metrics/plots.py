@@ -19,8 +19,6 @@ Pictures of the synthetic table alone are as public as it is; all others show fa
 about real rows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager

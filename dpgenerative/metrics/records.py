@@ -1,7 +1,5 @@
 """Records of an attack: real tables that share none, and those most at risk."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations

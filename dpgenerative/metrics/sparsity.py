@@ -1,7 +1,5 @@
 """How few latents say what a record is."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What privacy costs: accuracy lost relative to attack success prevented."""
 
-from __future__ import annotations
-
 import math
 
 from dpgenerative._validation import check_number

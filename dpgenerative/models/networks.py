@@ -21,8 +21,6 @@ the pixels, (n, c, h, w). They must treat images independently, draw nothing, an
 their parameters inside layers that they call.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -127,8 +125,7 @@ class Decoder(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         """Return coefficients, (..., sum m_j)."""
         hidden = self.gain * self.hidden(z).tanh()
-        out: Tensor = self.skip(z) + self.output(hidden)
-        return out
+        return self.skip(z) + self.output(hidden)
 
 
 # Images ------------------------------------------------------------------------

@@ -13,8 +13,6 @@ Every layer treats records independently, and has a closed form in `privacy.grad
 the L draws of a record are L positions of one record there.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -207,17 +205,13 @@ class VAE(Autoencoder):
 
     def encode(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and log-variance of q(z | x) of every row of cells, (n, k)."""
-        posterior: tuple[Tensor, Tensor] = self.encoder(
-            self.cells.features(rows.long())
-        )
-        return posterior
+        return self.encoder(self.cells.features(rows.long()))
 
     def _coefficients(self, z: Tensor, labels: Tensor | None) -> Tensor:
         """Return coefficients for every z of (..., k) and cell of the condition."""
         if self.condition is not None:
             z = torch.cat([z, self.cells.inputs(self.condition)[labels]], -1)
-        out: Tensor = self.decoder(z) * self.free
-        return out
+        return self.decoder(z) * self.free
 
     def log_probs(self, z: Tensor, labels: Tensor | None = None) -> list[Tensor]:
         """Return log p(cell | z) of every column, (n, n_cells), for z of (n, k).
@@ -376,8 +370,7 @@ class ImageVAE(Autoencoder):
 
     def encode(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and log-variance of q(z | x) of images, both (n, k)."""
-        posterior: tuple[Tensor, Tensor] = self.encoder(rows)
-        return posterior
+        return self.encoder(rows)
 
     def _log_pixels(self, logits: Tensor, images: Tensor) -> Tensor:
         """Return log p(x | z) of every image, (n,)."""

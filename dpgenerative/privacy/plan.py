@@ -11,8 +11,6 @@ are fixed by that value, are (epsilon - epsilon_c, delta)-DP together; so the wh
 `threshold_delta`, and the accountant works at what is left of delta.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Shape of the flow, as a group of parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

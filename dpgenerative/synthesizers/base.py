@@ -3,8 +3,6 @@
 A subclass states its container (`tables.TableSynthesizer`, `arrays`) and its recipe.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import secrets
@@ -99,8 +97,7 @@ class NoisyEstimator(BaseEstimator):
         # Searches, predictors and their like fit clones, whose noise follows the seed,
         # and hold on to what they cloned.
         self._was_cloned = True
-        clone: Self = super().__sklearn_clone__()
-        return clone
+        return super().__sklearn_clone__()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -160,32 +157,31 @@ class Synthesizer(FitParameters, NoisyEstimator):
     ) -> Self:
         """Learn a table under differential privacy; every call spends the budget again.
 
-        Where torch's process group is open, its processes fit together
+        If torch's process group is initialized, its processes fit together
         (:doc:`/processes`).
 
         Parameters
         ----------
         X : DataFrame or array-like of shape (n_samples, n_features)
-            The private rows. One row is the privacy unit, or the up to
+            The private rows. The privacy unit is one row, or the up to
             `max_rows_per_unit` rows of one person. Tables may be larger than memory: a
-            Parquet file, a folder or glob of them, a dataset of pyarrow, a
-            ``LazyFrame`` of polars or a relation of DuckDB is read by chunks
+            Parquet file, a folder or glob of them, a pyarrow dataset, a polars
+            ``LazyFrame`` or a DuckDB relation is read in chunks
             (:ref:`larger-than-memory`); so is a CSV file whose columns the schema
             describes.
         y : Series, one-column DataFrame or array-like of shape (n_samples,), optional
-            One more column, modelled together with X.
+            One more column, modelled jointly with X.
         public : DataFrame or array-like, or (X, y), optional
-            Rows of the same columns and dtypes that nobody has to protect, as of an
-            older release; a pair where y is given. They say which bounds and levels
-            the schema leaves open, and train the model, without noise, before the
-            private rows do.
+            Rows with the same columns and dtypes that need no protection, such as an
+            older release; a pair if y is given. They determine the bounds and levels
+            that the schema leaves open, and pretrain the model without noise.
         checkpoint : path-like, optional
-            File of this fit alone, written every ten seconds of training. After an
-            interruption the same call goes on from it and spends nothing twice; at
-            the end it is deleted. **As private as the rows**: it holds the noise.
+            File for this fit alone, written every ten seconds of training. After an
+            interruption, the same call resumes from it and spends nothing twice; it is
+            deleted at the end. **As private as the rows**: it holds the noise.
         **unsupported
-            Only to say why there is no ``sample_weight``: a weight would change how
-            much one row can move the model.
+            Raise an error. There is no ``sample_weight``, since a weight would change
+            how much one row can move the model.
 
         Returns
         -------
@@ -194,28 +190,29 @@ class Synthesizer(FitParameters, NoisyEstimator):
         Raises
         ------
         ValueError
-            For a parameter out of its range, or a table of no rows or columns, or the
-            checkpoint of another fit. No message depends on values, except that a
-            checkpoint of other rows is refused.
+            If a parameter is out of its range, the table has no rows or columns, or the
+            checkpoint belongs to another fit. No message depends on values, except that
+            a checkpoint of other rows is refused.
         TypeError
-            For a column dtype that no release covers, or a checkpoint cannot hold.
+            If a column has a dtype that is not supported, or that a checkpoint cannot
+            hold.
         InfeasibleBudgetError
-            When no noise fits the budget.
+            If no amount of noise fits the budget.
         BudgetExceededError
-            When a `PrivacyBudget` is open that cannot pay for the fit.
+            If an open `PrivacyBudget` cannot pay for the fit.
         RuntimeError
-            When another process of torch's group, with which this one fits, has ended.
+            If another process of torch's group, with which this one fits, has ended.
         FileFormatError
-            For a checkpoint that is damaged, or a file of something else.
+            If the checkpoint is damaged, or the file is something else.
         BlockingIOError
-            For a checkpoint that another process works with.
+            If another process is using the checkpoint.
         LedgerError
-            Where what was released is not what was planned: an error of the package.
+            If what was released is not what was planned: a bug in the package.
 
         Warns
         -----
         HopelessBudgetWarning
-            When the released row count and epsilon leave little but noise.
+            If the released row count and epsilon leave little but noise.
         """
         self._refuse_arguments(unsupported)
         return self._fit(X, y, public, checkpoint)
@@ -231,21 +228,21 @@ class Synthesizer(FitParameters, NoisyEstimator):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file, which `dpgenerative.load` reads.
 
-        The file holds what a pickle would and no code: parameters, schema, released
-        marginals, network and privacy report. So it is covered by the guarantee, and
-        by it alone. See :doc:`/persistence`.
+        The file holds what a pickle would, but no code: parameters, schema, released
+        marginals, network and privacy report. All of it is covered by the guarantee.
+        See :doc:`/persistence`.
 
         Parameters
         ----------
         path : path-like
-            A file that is there is replaced.
+            An existing file is replaced.
 
         Raises
         ------
         NotFittedError
-            Before `fit`.
+            If called before `fit`.
         TypeError
-            For a parameter that a file cannot hold, such as a function.
+            If a parameter cannot be stored in a file, such as a function.
         """
         check_is_fitted(self)
         state = self.__getstate__()

@@ -366,8 +366,7 @@ def _log_likelihood(
     model: HFlow, codes: Tensor, positions: Tensor | None, rng: np.random.Generator
 ) -> Tensor:
     if positions is None:
-        result: Tensor = model(codes)[0]
-        return result
+        return model(codes)[0]
     bounds = []
     for _ in range(BOUND_DRAWS):
         draws = torch.from_numpy(rng.random(codes.shape, dtype=np.float32))

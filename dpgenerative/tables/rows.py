@@ -195,8 +195,7 @@ class Chunks(Generic[T]):
 
     def total(self, count: Callable[[T], np.ndarray]) -> np.ndarray:
         """Return the sum of counts over all chunks: one pass."""
-        counts: np.ndarray = reduce(np.add, map(count, self))
-        return counts
+        return reduce(np.add, map(count, self))
 
 
 def chunks(
