@@ -31,30 +31,30 @@ class ImagePixelizer(LocalRandomizer):
     Parameters
     ----------
     epsilon : float, default=1.0
-        What one image costs, > 0, for two values of it that are neighbours.
+        Privacy cost of one image, > 0, for neighbouring values of it.
     cell : int, default=8
         Side of a cell in pixels.
     neighbours : int, default=1
-        Images that differ in at most so many pixels, m, are neighbours; a pixel has all
-        its channels. Any two images of n pixels are told apart with epsilon n / m: with
-        ``neighbours=n`` the whole image is protected.
+        Number m of pixels, with all their channels, in which neighbouring images differ
+        at most. Any two images of n pixels are indistinguishable up to epsilon n / m:
+        with ``neighbours=n`` the whole image is protected.
     image_shape : tuple of int, optional
         (height, width) or (channels, height, width) of X of shape (n, c h w), (n, h, w)
         or (n, c, h, w); None reads it from an X that is not flat.
     value_range : tuple of float or "auto", default="auto"
-        Least and greatest value of a pixel, taken as public. "auto" is (0, 255) for
-        uint8 and (0, 1) for all else. Values outside move to the nearest end, missing
-        ones to the lower one, before the average.
+        Minimum and maximum of a pixel, taken as public. "auto" is (0, 255) for uint8
+        and (0, 1) otherwise. Before averaging, values outside are clipped, and missing
+        ones become the minimum.
     output : {"pixels", "cells"}, default="pixels"
-        Images of the shape that came, every cell of one value, or one entry per cell.
+        Images of the original shape, with one value per cell, or one entry per cell.
     clamp : bool, default=True
-        Move averages back into the range, and return the dtype that came. False returns
-        them as the noise left them, in float64.
+        Clip noisy averages to the range, and return the dtype of X. False returns them
+        unclipped, in float64.
     random_state : int, RandomState instance or None, default=None
-        Seeds the noise if it is "reproducible", else nothing.
+        Seed of the noise if `noise` is "reproducible"; otherwise unused.
     noise : {"secure", "reproducible"}, default="secure"
-        Noise is drawn from the operating system's cryptographic generator, or follows
-        `random_state`: whoever knows the seed can then remove it.
+        Source of the noise: the operating system's cryptographic generator, or
+        `random_state`, in which case anyone who knows the seed can remove it.
 
     Attributes
     ----------
@@ -65,9 +65,9 @@ class ImagePixelizer(LocalRandomizer):
 
     Notes
     -----
-    `fit` reads shape and dtype alone. Every `transform` of an image spends epsilon
-    again. Pixels are whole numbers of steps of the range, and so are their sums and the
-    noise: no bit of a float tells of the image.
+    `fit` reads only shape and dtype. Every `transform` of an image spends epsilon
+    again. Pixels are rounded to integer multiples of a step of the range, and so are
+    their sums and the noise: the low bits of floats reveal nothing of the image.
 
     References
     ----------
@@ -108,7 +108,7 @@ class ImagePixelizer(LocalRandomizer):
         ----------
         X : ndarray of shape (n_samples, ...)
         y : None
-            Ignored, for scikit-learn.
+            Ignored; present for API consistency.
 
         Returns
         -------

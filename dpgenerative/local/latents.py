@@ -36,19 +36,19 @@ LEAK = (
 class VAEPerturber(LocalRandomizer):
     """Rewrite every record under local differential privacy, by an autoencoder.
 
-    The mean of a record's latents, ``bound tanh(mean / bound)``, gets Gaussian noise
-    and is decoded. Noise of the latents is the whole mechanism: whatever the networks
-    are, two means are at most ``2 bound sqrt(k)`` apart in k dimensions. All records
-    get the same standard deviation.
+    The mean of a record's latents, squashed to ``bound tanh(mean / bound)``, gets
+    Gaussian noise and is decoded. The noise of the latents is the whole mechanism:
+    whatever the networks are, two means are at most ``2 bound sqrt(k)`` apart in k
+    dimensions. All records get noise of the same standard deviation.
 
     Parameters
     ----------
     autoencoder : DPArrayVAESynthesizer or DPVAESynthesizer
-        A fitted one is used as it is, and has to come from other rows than those that
-        are perturbed, or pay for them. One that is not fitted is fitted by `fit`, to
-        its X, at its own epsilon.
+        If fitted, it is used as it is; records that it was fitted to pay its epsilon,
+        too. Otherwise `fit` fits a clone to X, at its own epsilon.
     epsilon : float, optional
-        What one record costs, > 0. Exactly one of `epsilon` and `sigma`.
+        Privacy cost of one record, > 0. Exactly one of `epsilon` and `sigma` is
+        required.
     sigma : float, optional
         Standard deviation of the noise of a latent, > 0.
     delta : float, default=1e-5
@@ -56,14 +56,15 @@ class VAEPerturber(LocalRandomizer):
     bound : float, default=3.0
         Largest absolute mean of a latent.
     public : bool, default=False
-        Says that the rows of an autoencoder without privacy are nobody's.
+        Declares that the rows of an autoencoder that was fitted without privacy are
+        public.
     output : {"records", "latents"}, default="records"
         Decoded records, as the autoencoder samples them, or perturbed latents.
     random_state : int, RandomState instance or None, default=None
-        Seeds the noise if it is "reproducible", else nothing.
+        Seed of the noise if `noise` is "reproducible"; otherwise unused.
     noise : {"secure", "reproducible"}, default="secure"
-        Noise is drawn from the operating system's cryptographic generator, or follows
-        `random_state`: whoever knows the seed can then remove it.
+        Source of the noise: the operating system's cryptographic generator, or
+        `random_state`, in which case anyone who knows the seed can remove it.
 
     Attributes
     ----------
@@ -79,7 +80,8 @@ class VAEPerturber(LocalRandomizer):
     Warns
     -----
     PrivacyWarning
-        Where the autoencoder has no privacy and its rows are not declared public.
+        If the autoencoder was fitted without privacy and its rows are not declared
+        public.
 
     Notes
     -----
@@ -134,7 +136,7 @@ class VAEPerturber(LocalRandomizer):
         X : DataFrame or ndarray of shape (n_samples, ...)
             Read where the autoencoder is not fitted.
         y : None
-            Ignored, for scikit-learn.
+            Ignored; present for API consistency.
 
         Returns
         -------

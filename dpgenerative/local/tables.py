@@ -151,27 +151,25 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
     Parameters
     ----------
     epsilon : float, default=1.0
-        What one record costs, > 0: for any two values of the whole row.
+        Privacy cost of one record, > 0, for any two values of the whole row.
     schema : Schema, optional
-        Bounds and levels, as in synthesizers. Values outside bounds move to the
-        nearest one before noise is added; values that are no level become `other`,
-        missing or the first level. Missing values are perturbed as such where the
-        schema says ``nullable=True``; elsewhere nothing is spent on them, and they
-        count as the lower bound, as `other` or as the first level. Constraints are not
-        kept.
+        Bounds and levels, as in synthesizers. Values outside the bounds are clipped
+        before noise is added; values that are not levels become `other`, missing or the
+        first level. Missing values are perturbed as such if the schema says
+        ``nullable=True``; otherwise nothing is spent on them, and they count as the
+        lower bound, as `other` or as the first level. Constraints are not enforced.
     bounds : (float, float), optional
-        Bounds of the columns of numbers of which the schema states none.
+        Bounds of the numeric columns for which the schema states none.
     shares : "equal" or mapping, default="equal"
-        How features divide epsilon: weights by name, > 0; 1 where none is given.
+        How features share epsilon: weights by name, > 0; the default weight is 1.
     clamp : bool, default=True
-        Move perturbed numbers back to the bounds, which costs nothing but makes their
-        mean lean inwards. False leaves them where noise took them, as far as the dtype
-        goes.
+        Clip perturbed numbers to the bounds, which costs nothing but biases their mean
+        inwards. False returns them unclipped, as far as the dtype allows.
     random_state : int, RandomState instance or None, default=None
-        Seeds the noise if it is "reproducible", else nothing.
+        Seed of the noise if `noise` is "reproducible"; otherwise unused.
     noise : {"secure", "reproducible"}, default="secure"
-        Noise is drawn from the operating system's cryptographic generator, or follows
-        `random_state`: whoever knows the seed can then remove it.
+        Source of the noise: the operating system's cryptographic generator, or
+        `random_state`, in which case anyone who knows the seed can remove it.
 
     Attributes
     ----------
@@ -182,13 +180,13 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of str
-        Their names, where all are strings.
+        Column names, if all are strings.
 
     Notes
     -----
-    `fit` reads names and dtypes alone. Every `transform` of a record spends epsilon
-    again. Noise is two-sided geometric on a public grid, drawn in integers: no bit of a
-    float tells of the value.
+    `fit` reads only names and dtypes. Every `transform` of a record spends epsilon
+    again. Noise is two-sided geometric on a public grid, drawn in integers: the low
+    bits of floats reveal nothing of the value.
 
     References
     ----------
@@ -228,7 +226,7 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         ----------
         X : DataFrame or ndarray of shape (n_samples, n_features)
         y : None
-            Ignored, for scikit-learn.
+            Ignored; present for API consistency.
 
         Returns
         -------
@@ -237,10 +235,10 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         Raises
         ------
         ValueError
-            For a column without public bounds or levels, by name, and for parameters
-            out of their range.
+            If a column has no public bounds or levels (the message names it), or a
+            parameter is out of its range.
         TypeError
-            For a dtype that nothing here perturbs.
+            If a dtype is not supported.
         """
         self._begin()
         check_instance(self._owner, "schema", self.schema, Schema)

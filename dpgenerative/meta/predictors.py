@@ -255,9 +255,9 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
         gradient boosting after an encoding of levels, which handles any table.
     classes : array-like of shape (n_classes,), optional
         The labels, if they are public; any other label counts as missing. By default
-        they are those of the dtype of y (category, bool) or of the synthesizer's
-        schema, and are otherwise found privately, which misses rare ones. A level
-        that stands for all others (`Column.other`) is no class.
+        they are taken from the dtype of y (category, bool) or the synthesizer's schema,
+        and otherwise estimated privately, which misses rare ones. A level that stands
+        for all others (`Column.other`) is not a class.
     n_samples : int, optional
         Number of synthetic rows. None takes the released row count, at least 1000.
     random_state : int, RandomState instance or None, default=None
@@ -270,14 +270,14 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
     learner_ : classifier
         The classifier fitted to synthetic rows.
     classes_ : ndarray of shape (n_classes,)
-        Labels that are public or were found privately, sorted. They are not read off
-        y, whose set of labels is private unless something public states it. A label
-        that the sample lacks has probability 0.
+        Labels that are public or were found privately, sorted. They are not taken from
+        y, since the set of its labels is private. A label that does not occur in the
+        sample has probability 0.
     privacy_ : PrivacyReport
         What the fit released. It covers the classifier.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Where all column names are strings.
+        Only if all column names are strings.
 
     Notes
     -----
@@ -425,7 +425,7 @@ class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
         What the fit released. It covers the regressor.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Where all column names are strings.
+        Only if all column names are strings.
 
     Notes
     -----

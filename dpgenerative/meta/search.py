@@ -62,8 +62,8 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
     Parameters
     ----------
     estimator : TableSynthesizer, SyntheticClassifier or SyntheticRegressor
-        Unfitted. Its own epsilon, delta and noise multiplier do not matter: the search
-        sets the former, and leaves the latter out.
+        Unfitted. Its own epsilon, delta and noise multiplier are ignored: the search
+        sets epsilon and delta.
     param_distributions : dict or list of dict
         Parameters by name, as lists to choose from or distributions with ``rvs``.
         Epsilon and delta cannot be among them.
@@ -76,7 +76,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         distribution: often 1, now and then many times the mean. The noise of each
         trial grows slowly with the mean.
     holdout : float in (0, 1), default=0.2
-        Probability with which a row is held out, drawn anew in every trial.
+        Probability with which a row is held out, independently in every trial.
     scoring : callable, optional
         ``scoring(estimator, X, y)`` returns one number in [0, 1] per row of X, larger
         for better, that depends on this row alone (y is None for a synthesizer fitted
@@ -98,8 +98,8 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         states the cost of the search.
     best_params_ : dict
     best_score_ : float
-        Its score on held-out rows, noise included. It was selected as the largest, so
-        that it is optimistic.
+        Its noisy score on held-out rows. As the largest of all trials, it is
+        optimistically biased.
     score_std_ : float
         Standard deviation of that noise.
     trial_epsilon_, trial_delta_ : float
@@ -110,7 +110,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         What the search cost: an upper bound of epsilon, at this delta.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Where all column names are strings.
+        Only if all column names are strings.
 
     Notes
     -----

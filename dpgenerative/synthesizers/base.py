@@ -65,7 +65,7 @@ class Data:
     domain : Domain
         What the fit learns.
     public : DataFrame or Images, optional
-        Rows that nobody has to protect.
+        Rows that need no protection.
     """
 
     rows: Any

@@ -244,7 +244,7 @@ class TableSynthesizer(Synthesizer):
 
     @property
     def _recipe(self) -> ModelRecipe:
-        """The model; a class of one's own makes it from its parameters."""
+        """The model; subclasses make it from their parameters."""
         recipe = self.recipe
         if not isinstance(recipe, ModelRecipe):
             refuse(self._owner, "recipe", "must be a ModelRecipe", recipe)

@@ -80,7 +80,7 @@ class VAERecipe(AutoencoderRecipe):
     prior : str or Prior
     term : BatchTerm
     conditional : hashable, optional
-        Column that the decoder is told.
+        Column on which the decoder is conditioned.
     """
 
     conditional: Hashable = None
