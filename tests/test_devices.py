@@ -202,7 +202,7 @@ def test_products_are_whole_while_norms_are_taken(device):
             )  # fmt: skip
     finally:
         torch.set_float32_matmul_precision("highest")
-    assert max(errors) < 2e-6
+    assert max(errors) < 3e-5  # those of TF32 are ten times that
 
 
 def net_and_losses():
