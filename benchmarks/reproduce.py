@@ -190,6 +190,7 @@ PUBLISHED_FITS = (
         FITS + "0 --estimator published --datasets adult",
         FITS + "0 --estimator published --datasets covertype --set n_steps=400",
         FITS + "0 --estimator published --datasets census --set n_steps=200",
+        FITS + "0 --estimator published --datasets intrusion --set n_steps=200",
     ),
     ("tabular.py --data DIR", FITS + "0 1 2 --estimator published"),
 )
@@ -218,7 +219,8 @@ ITEMS = [
     ),
     Item(
         "hflow", "Figure 5", "dequantization over epsilon", dequantization_lines,
-        (ABLATE + "dequantization --tables numeric",), (ABLATE + "dequantization",),
+        (ABLATE + "dequantization --tables numeric adult",),
+        (ABLATE + "dequantization",),
     ),
     Item("privae", "Table 1", "noise of the aggregations", noise_lines),
     Item(
