@@ -12,7 +12,9 @@ import pytest
 import dpgenerative
 
 ROOT = Path(__file__).parents[1]
-HEAVY = ("torch", "opacus", "sdmetrics", "matplotlib", "sklearn", "scipy")
+HEAVY = (
+    "torch", "torch._dynamo", "opacus", "sdmetrics", "matplotlib", "sklearn", "scipy",
+)  # fmt: skip
 
 
 def loaded_by(code):
@@ -46,6 +48,16 @@ def test_loading_and_sampling_do_without_the_accountant():
     found = loaded_by(code)
     assert "torch" in found
     assert not {"opacus", "sdmetrics", "matplotlib"} & set(found)
+
+
+def test_a_fit_loads_neither_a_compiler_nor_all_of_opacus():
+    code = """
+import pandas as pd
+from dpgenerative import DPHFlowSynthesizer
+rows = pd.DataFrame({"a": [0.5] * 2000, "b": [True, False] * 1000})
+DPHFlowSynthesizer(n_steps=3).fit(rows)
+"""
+    assert not {"torch._dynamo", "opacus", "sdmetrics"} & set(loaded_by(code))
 
 
 @pytest.mark.parametrize("name", dpgenerative.__all__)

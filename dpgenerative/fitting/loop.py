@@ -61,6 +61,17 @@ class TrainingOptions:
     schedule: str = "linear"
 
 
+def _undecorated(method: Any) -> Any:
+    return getattr(method, "__wrapped__", method)
+
+
+class Adam(torch.optim.Adam):
+    """torch's Adam, but for the decorators that import torch's compiler: a second."""
+
+    add_param_group = _undecorated(torch.optim.Adam.add_param_group)
+    step = torch.no_grad()(_undecorated(torch.optim.Adam.step))
+
+
 class AdaBelief(torch.optim.Optimizer):
     """Adam with the variance of the gradient around its mean (Zhuang et al. 2020)."""
 
@@ -101,7 +112,7 @@ def make_optimizer(
     """Return the optimizer of that name."""
     if name == "adam":
         betas = momentum, 0.999
-        return torch.optim.Adam(params, lr=learning_rate, betas=betas, eps=1e-12)
+        return Adam(params, lr=learning_rate, betas=betas, eps=1e-12)
     if name == "adabelief":
         return AdaBelief(params, lr=learning_rate, betas=(momentum, 0.999))
     return torch.optim.SGD(params, lr=learning_rate, momentum=momentum)

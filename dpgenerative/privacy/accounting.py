@@ -15,10 +15,14 @@ multiplier of 0 costs inf.
 """
 
 import math
+import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -164,10 +168,33 @@ def epsilon_of(
     return max(0.0, _prv_epsilon((*sampled, *joined), delta, target))
 
 
+class _Accountant:
+    """What Opacus' accountant of Renyi divergences inherits."""
+
+    def __init__(self) -> None:
+        self.history: list[Any] = []
+
+
+@lru_cache
+def _opacus(part: str) -> Any:
+    """Import Opacus' analysis of "rdp" or "prv", without all of Opacus.
+
+    Its accountants import its optimizers, for a type, and these torch's distributed
+    tensors and sympy: a second, in which the files that are needed are read ten times.
+    """
+    name, spec = "opacus.accountants", find_spec("opacus")
+    if "opacus" not in sys.modules and spec and spec.submodule_search_locations:
+        name = f"{__name__}_opacus"
+        package, base = ModuleType(name), ModuleType(f"{name}.accountant")
+        package.__path__ = [f"{spec.submodule_search_locations[0]}/accountants"]
+        base.IAccountant = _Accountant  # type: ignore[attr-defined]
+        sys.modules.setdefault(name, package)
+        sys.modules.setdefault(base.__name__, base)
+    return import_module(f"{name}.analysis.{part}")
+
+
 def renyi_curve(releases: Sequence[GaussianRelease]) -> np.ndarray:
     """Return the Renyi divergence of a composition at `RENYI_ORDERS`."""
-    from opacus.accountants.analysis.rdp import compute_rdp  # takes a second
-
     curve = np.zeros(len(RENYI_ORDERS))
     for r in releases:
         if r.sampling_rate >= 1:
@@ -175,7 +202,7 @@ def renyi_curve(releases: Sequence[GaussianRelease]) -> np.ndarray:
             continue
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            found = compute_rdp(
+            found = _opacus("rdp").compute_rdp(
                 q=r.sampling_rate, noise_multiplier=r.noise_multiplier, steps=r.steps,
                 orders=RENYI_ORDERS.tolist(),
             )  # fmt: skip
@@ -247,8 +274,7 @@ def directed_bounds(
     reach : float, optional
         The largest loss of the grid, by `_reach`; by Opacus, which adds 3, otherwise.
     """
-    from opacus.accountants.analysis import prv
-
+    prv = _opacus("prv")
     counts = [r.steps for r in releases]
     facts = [(r.sampling_rate, r.noise_multiplier) for r in releases]
     removed = [prv.PoissonSubsampledGaussianPRV(*each) for each in facts]

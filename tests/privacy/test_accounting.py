@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from importlib import import_module
 
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
@@ -347,3 +349,14 @@ def test_the_reach_bounds_both_tails_of_every_loss():
         outside = norm.sf(reach * z - 0.5 / z) + norm.cdf(-reach * z - 0.5 / z)
         assert outside <= 1e-8 / 6
         assert outside > 1e-8 / 600
+
+
+@pytest.mark.parametrize("part", ["rdp", "prv"])
+def test_what_is_imported_of_opacus_is_opacus_own(part, monkeypatch):
+    whole = import_module(f"opacus.accountants.analysis.{part}")
+    assert accounting._opacus.__wrapped__(part) is whole
+    monkeypatch.delitem(sys.modules, "opacus")
+    alone = accounting._opacus.__wrapped__(part)
+    assert alone is not whole
+    assert alone.__file__ == whole.__file__
+    assert "opacus" not in sys.modules
