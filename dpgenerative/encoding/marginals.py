@@ -30,12 +30,7 @@ from dpgenerative.encoding import estimates, grid, values
 from dpgenerative.encoding.codecs import Codec, IntervalCodec, LevelCodec
 from dpgenerative.encoding.increments import learned_columns
 from dpgenerative.encoding.smoothing import smoothed
-from dpgenerative.privacy.noise import (
-    Key,
-    Mechanisms,
-    sum_of_counts,
-    threshold_for,
-)
+from dpgenerative.privacy.noise import Key, Mechanisms, sum_of_counts, threshold_for
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.dtypes import is_real_dtype
 from dpgenerative.tables.rows import Chunks

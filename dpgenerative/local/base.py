@@ -8,13 +8,7 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._random import RandomSource, SecureGenerator
-from dpgenerative._validation import (
-    Check,
-    check_parameters,
-    number,
-    option,
-    refuse,
-)
+from dpgenerative._validation import Check, check_parameters, number, option, refuse
 from dpgenerative.local.report import LocalReport
 from dpgenerative.privacy.budget import charge, refuse_workers
 from dpgenerative.synthesizers.base import NoisyEstimator, as_seed

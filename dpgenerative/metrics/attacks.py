@@ -41,11 +41,7 @@ from dpgenerative.metrics.distances import (
     nearest,
     structural_similarity,
 )
-from dpgenerative.metrics.membership import (
-    AttackResult,
-    Privacy,
-    attack_result,
-)
+from dpgenerative.metrics.membership import AttackResult, Privacy, attack_result
 from dpgenerative.metrics.records import Rows, disjoint, embedded
 
 _TINY = 1e-12

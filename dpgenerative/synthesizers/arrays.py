@@ -11,14 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from dpgenerative._random import torch_generator
-from dpgenerative._validation import (
-    Check,
-    check_option,
-    count,
-    number,
-    option,
-    refuse,
-)
+from dpgenerative._validation import Check, check_option, count, number, option, refuse
 from dpgenerative.encoding import classes as labelled
 from dpgenerative.encoding.pixels import (
     Images,

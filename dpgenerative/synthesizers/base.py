@@ -437,13 +437,14 @@ class Synthesizer(FitParameters, NoisyEstimator):
     def _keep(self, fitted: Fitted, data: Data, seed: int | None) -> None:
         """Set what a fit leaves behind."""
         plan = fitted.plan
+        # The seed first: by it copies know that they must not have one.
+        self._layout, self._sample_seed, self._n_sampled = data.layout, seed, 0
         self._transformer, self._model = fitted.transformer, fitted.model
         self._settings = fitted.settings
         self.schema_ = data.schema.completed(fitted.transformer.schema.columns)
         self.epsilon_, self.delta_ = plan.spent(), self.delta
         self.noise_multiplier_, self.n_steps_ = plan.noise_multiplier, plan.n_steps
         self.privacy_ = self._report(data, fitted)
-        self._layout, self._sample_seed, self._n_sampled = data.layout, seed, 0
         self.n_features_in_ = len(data.layout.x_names)
         set_feature_names(self, data.layout)
 
