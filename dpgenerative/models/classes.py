@@ -62,7 +62,9 @@ class ClassVAE(Autoencoder):
         super().__init__(latent_dim, prior, beta)
         self.image_shape, self.two_valued, self.std = image_shape, two_valued, std
         self.encoder = MaskedLinear.dense(width + n_classes, 2 * latent_dim)
-        self.decoder = Decoder(latent_dim + n_classes, hidden_units, width, generator)
+        self.decoder = Decoder(
+            latent_dim + n_classes, hidden_units, (width,), generator
+        )
         for name in ("shares", "roots", "texture"):
             values = torch.from_numpy(getattr(gaussians, name)).float()
             self.register_buffer(name, values)

@@ -96,11 +96,13 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """From latents to coefficients of the functions of the cells.
+    """From latents to coefficients of the functions of the cells, or to logits.
 
     Parameters
     ----------
-    latent_dim, hidden_units, n_features : int
+    latent_dim, hidden_units : int
+    shape : tuple of int
+        Of what is returned for one z: (n_features,), or that of an image.
     generator : torch.Generator
         Source of the initial weights.
     """
@@ -109,10 +111,11 @@ class Decoder(nn.Module):
         self,
         latent_dim: int,
         hidden_units: int,
-        n_features: int,
+        shape: tuple[int, ...],
         generator: torch.Generator,
     ) -> None:
         super().__init__()
+        self.shape, n_features = shape, math.prod(shape)
         self.skip = MaskedLinear.dense(latent_dim, n_features)
         self.hidden = MaskedLinear.dense(latent_dim, hidden_units)
         self.output = MaskedLinear.dense(hidden_units, n_features)
@@ -123,9 +126,9 @@ class Decoder(nn.Module):
             self.hidden.bias.normal_(0, 0.5, generator=generator)
 
     def forward(self, z: Tensor) -> Tensor:
-        """Return coefficients, (..., sum m_j)."""
+        """Return numbers of the shape stated for every z of (..., k)."""
         hidden = self.gain * self.hidden(z).tanh()
-        return self.skip(z) + self.output(hidden)
+        return (self.skip(z) + self.output(hidden)).unflatten(-1, self.shape)
 
 
 # Images ------------------------------------------------------------------------
@@ -257,33 +260,6 @@ class PixelEncoder(Encoder):
         return super().forward(2 * images.flatten(1) - 1)
 
 
-class PixelDecoder(Decoder):
-    """The decoder of tables, for pixels: a linear map beside one hidden layer.
-
-    Parameters
-    ----------
-    image_shape : tuple of int
-        Channels, height and width.
-    hidden_units, latent_dim : int
-    generator : torch.Generator
-        Source of the initial weights.
-    """
-
-    def __init__(
-        self,
-        image_shape: Shape,
-        hidden_units: int,
-        latent_dim: int,
-        generator: torch.Generator,
-    ) -> None:
-        super().__init__(latent_dim, hidden_units, math.prod(image_shape), generator)
-        self.image_shape = image_shape
-
-    def forward(self, z: Tensor) -> Tensor:
-        """Return (n, c, h, w) for z of (n, k)."""
-        return super().forward(z).view(-1, *self.image_shape)
-
-
 # Series ------------------------------------------------------------------------
 
 
@@ -407,7 +383,7 @@ def perceptrons(
     n = math.prod(image_shape)
     return (
         PixelEncoder(n, n, hidden_units, latent_dim, generator),
-        PixelDecoder(image_shape, hidden_units, latent_dim, generator),
+        Decoder(latent_dim, hidden_units, image_shape, generator),
     )
 
 

@@ -57,11 +57,6 @@ def _normals(n: int, k: int, generator: torch.Generator | None) -> Tensor:
     return torch.randn(n, k, generator=generator, device=device)
 
 
-def _components(weights: Tensor, n: int, generator: torch.Generator | None) -> Tensor:
-    """Draw a component for each of n points."""
-    return torch.multinomial(weights, n, replacement=True, generator=generator)
-
-
 @dataclass(frozen=True)
 class NormalPrior:
     """N(0, I).
@@ -184,7 +179,7 @@ class MixturePrior:
         """Draw n points, shape (n, k)."""
         z = _normals(n, self.means.shape[1], generator)
         means, variances, weights = (x.to(z.device) for x in self._components())
-        which = _components(weights, n, generator)
+        which = torch.multinomial(weights, n, True, generator=generator)
         return means[which] + variances[which].sqrt() * z
 
 
@@ -249,7 +244,8 @@ class GaussianMixture:
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Draw n points, shape (n, k)."""
         z = _normals(n, self.means.shape[1], generator)
-        which = _components(self.weights.to(z.device), n, generator)
+        weights = self.weights.to(z.device)
+        which = torch.multinomial(weights, n, True, generator=generator)
         return self.means.to(z)[which] + z @ self.root.to(z).T
 
 

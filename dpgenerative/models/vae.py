@@ -190,7 +190,7 @@ class VAE(Autoencoder):
             len(facts), n_features, hidden_units, latent_dim, generator
         )
         self.decoder = Decoder(
-            latent_dim + n_given, hidden_units, n_features, generator
+            latent_dim + n_given, hidden_units, (n_features,), generator
         )
         free = torch.ones(len(facts))
         if condition is not None:
