@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpgenerative._version import __version__
 
-if TYPE_CHECKING:  # for whoever checks types
+if TYPE_CHECKING:  # for type checkers
     from dpgenerative.fitting.options import BatchTerm as BatchTerm
     from dpgenerative.fitting.options import Optimizer as Optimizer
     from dpgenerative.fitting.options import Sparsified as Sparsified

@@ -66,7 +66,7 @@ def locked(path: AnyPath) -> Iterator[None]:
     BlockingIOError
         At once, where the lock is held.
     OSError
-        Where nothing can be written to the folder, or its file system has no locks.
+        If nothing can be written to the folder, or its file system has no locks.
     """
     target = require_place(Path(path).resolve())  # all names of a file, one lock
     beside = target.with_name(f".{target.name}.lock")

@@ -5,7 +5,7 @@ operating system's cryptographic generator. So do Poisson draws and the noise of
 gradients where noise is "secure"; where it is "fresh" they come from statistical
 generators, each seeded by 128 bits of the system's entropy of its own (on CUDA, noise
 of gradients by 64). Where noise is "reproducible" all of them follow `random_state`,
-and the guarantee is given up towards whoever knows the seed.
+and there is no guarantee towards anyone who knows the seed.
 """
 
 import math

@@ -335,7 +335,7 @@ COMMANDS: dict[Callable[[argparse.Namespace], None], tuple[Option, ...]] = {
         _NOISE,
         _DELTA,
         _option("--schema", help="JSON file of public facts; see schema"),
-        _option("--public", help="rows that nobody has to protect"),
+        _option("--public", help="rows that need no protection"),
         *_MODEL,
         _option(
             "--checkpoint", metavar="FILE",

@@ -61,7 +61,7 @@ def load_fair() -> Bunch:
     Raises
     ------
     ImportError
-        When statsmodels is not installed.
+        If statsmodels is not installed.
 
     Examples
     --------

@@ -58,7 +58,7 @@ def audit_release(
     Raises
     ------
     TypeError
-        When `estimator` is no synthesizer of this package, or X no DataFrame.
+        If `estimator` is not a synthesizer of this package, or X not a DataFrame.
     ValueError
         For ``epsilon=None``, ``noise="reproducible"``, a table without a column for
         this pair, or a parameter out of its range.

@@ -34,27 +34,28 @@ def audit_mechanism(
 ) -> result.AuditResult:
     """Play the one-step distinguishing game with a configuration's own noise.
 
-    In either world one gradient is computed by `PrivateGradient`, at the clipping, the
-    batch-wise term, the sensitivity and the noise of the configuration, on a model and
-    a batch made for the purpose: the row in question puts all of its bound on one
-    coordinate, and turns the gradients it shares round where there are such. The
-    adversary knows everything but whether it was there. How much oftener they accuse
-    the row where it is, at its lower Clopper-Pearson bound, becomes the mu of a
-    Gaussian mechanism (Dong, Roth and Su 2022), and the accountant carries that over
-    the configuration's sampling rate and steps.
+    In either world one gradient is computed by `PrivateGradient`, with the clipping,
+    the batch-wise term, the sensitivity and the noise of the configuration, on a model
+    and a batch made for the purpose: the row in question puts all of its bound on one
+    coordinate, and reverses the gradients that it shares with others, if there are any.
+    The adversary knows everything except whether the row was there. How much more often
+    they accuse the row when it is there, at its lower Clopper-Pearson bound, becomes
+    the mu of a Gaussian mechanism (Dong, Roth and Su 2022), and the accountant extends
+    that to the configuration's sampling rate and steps.
 
     Parameters
     ----------
     estimator : DPHFlowSynthesizer, DPVAESynthesizer or any other synthesizer
-        Fitted: its `privacy_` gives rate, steps and noise. Unfitted: they are those of
-        a table of `n_rows` rows with the columns of its `schema` (one column without).
+        If fitted, its `privacy_` gives rate, steps and noise. If not, they are those
+        for a table of `n_rows` rows with the columns of its `schema` (one column
+        without a schema).
     n_rows : int, default=10000
         Released row count of an unfitted estimator.
     n_trials : int, default=500000
         Number of noisy gradients in either world.
     confidence : float in (0, 1), default=0.95
     random_state : int, optional
-        Seeds the noise of the audit; None takes the operating system's entropy.
+        Seed of the noise of the audit; None uses the operating system's entropy.
 
     Returns
     -------
@@ -65,7 +66,7 @@ def audit_mechanism(
     Raises
     ------
     TypeError
-        When `estimator` is no synthesizer of this package.
+        If `estimator` is not a synthesizer of this package.
     ValueError
         For ``epsilon=None``, or a parameter out of its range.
 

@@ -61,7 +61,7 @@ def audit_training(
         Number of trainings.
     confidence : float in (0, 1), default=0.95
     random_state : int, optional
-        Seeds all draws of the audit; None takes the operating system's entropy.
+        Seed of all draws of the audit; None uses the operating system's entropy.
 
     Returns
     -------
@@ -72,7 +72,7 @@ def audit_training(
     Raises
     ------
     TypeError
-        When `estimator` is no synthesizer of this package, or the table no table.
+        If `estimator` is not a synthesizer of this package, or X not a table.
     ValueError
         For ``epsilon=None``, or a parameter out of its range.
 

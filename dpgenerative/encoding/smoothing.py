@@ -61,7 +61,7 @@ def smoothed(
 def _fit(
     sums: np.ndarray, noisy: np.ndarray, bend: np.ndarray, strength: float
 ) -> tuple[float, np.ndarray]:
-    """Return the log-likelihood of one strength, but for a constant, and the means."""
+    """Return the log-likelihood of one strength, up to a constant, and the means."""
     precision = sums.T @ sums + strength * bend.T @ bend
     means = np.linalg.solve(precision, sums.T @ noisy)
     misfit = noisy @ (noisy - sums @ means)

@@ -28,7 +28,7 @@ def rate_of(epsilon: float, sensitivity: int) -> tuple[int, int]:
     Raises
     ------
     InfeasibleBudgetError
-        Where nothing but noise would be left.
+        If nothing but noise would be left.
     """
     exact = Fraction(epsilon) / sensitivity
     s = min(FINENESS, math.floor(2**50 * exact))

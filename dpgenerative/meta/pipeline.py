@@ -49,9 +49,9 @@ def sample_from(
     Raises
     ------
     TypeError
-        When `pipeline` is no pipeline, or its last step has no ``sample``.
+        If `pipeline` is not a Pipeline, or its last step has no ``sample``.
     ValueError
-        When a step cannot be undone; the text names it.
+        If a step cannot be undone; the text names it.
 
     Examples
     --------

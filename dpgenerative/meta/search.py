@@ -185,13 +185,13 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         ValueError
             For a parameter out of its range, or a table of no rows or columns.
         InfeasibleBudgetError
-            When no noise fits the budget.
+            If no noise fits the budget.
         BudgetExceededError
-            When a `PrivacyBudget` is open that cannot pay for the search.
+            If an open `PrivacyBudget` cannot pay for the search.
         RuntimeError
-            When learning or sampling failed in the best trial, and so in all.
+            If learning or sampling failed in the best trial, and so in all.
         LedgerError
-            Where what was released is not what was planned.
+            If what was released is not what was planned.
         """
         self._check_parameters()
         if Ranks.present().size > 1:

@@ -99,9 +99,9 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
     Raises
     ------
     NotFittedError
-        When the search is not finished.
+        If the search is not finished.
     TypeError
-        When it fits no synthesizer.
+        If it fits no synthesizer.
 
     Examples
     --------

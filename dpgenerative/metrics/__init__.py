@@ -1,4 +1,4 @@
-"""How good and how safe a synthetic table is, whoever made it.
+"""How good and how safe a synthetic table is, whichever tool made it.
 
 All functions compare tables with the same columns (attacks on models take the model as
 a callable). None of the figures is private: they describe real rows.

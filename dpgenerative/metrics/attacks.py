@@ -97,7 +97,7 @@ def reconstruction_attack(
     Raises
     ------
     ValueError
-        When tables differ in their columns, share rows, or a parameter is out of range.
+        If tables differ in their columns, share rows, or a parameter is out of range.
 
     References
     ----------
@@ -174,7 +174,7 @@ def likelihood_attack(
     Raises
     ------
     ValueError
-        When tables differ in their columns or share rows, or a score is NaN.
+        If tables differ in their columns or share rows, or a score is NaN.
 
     References
     ----------
@@ -229,7 +229,7 @@ def monte_carlo_attack(
     Raises
     ------
     ValueError
-        When tables differ in their columns or members and non-members share rows.
+        If tables differ in their columns or members and non-members share rows.
 
     References
     ----------
@@ -303,7 +303,7 @@ def domias_attack(
     Raises
     ------
     ValueError
-        When tables differ in their columns or real tables share rows, or
+        If tables differ in their columns or real tables share rows, or
         `n_neighbors` exceeds the rows of a table.
 
     References
@@ -386,7 +386,7 @@ def marginal_attack(
     Raises
     ------
     ValueError
-        When tables differ in their columns or real tables share rows, or a table names
+        If tables differ in their columns or real tables share rows, or a table names
         a column that is not there.
 
     References
@@ -478,7 +478,7 @@ def logan_attack(
     Raises
     ------
     ValueError
-        When tables differ in their columns or real tables share rows.
+        If tables differ in their columns or real tables share rows.
 
     References
     ----------

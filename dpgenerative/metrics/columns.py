@@ -62,9 +62,9 @@ def aligned(
     Raises
     ------
     TypeError
-        When either is not a DataFrame.
+        If either is not a DataFrame.
     ValueError
-        When either has no row, no column or a repeated column, or their columns differ.
+        If either has no row, no column or a repeated column, or their columns differ.
     """
     for frame, name in zip((real, other), names, strict=True):
         _check_table(frame, name)
@@ -116,7 +116,7 @@ def as_floats(series: pd.Series) -> np.ndarray:
     Raises
     ------
     ValueError
-        When the column's dtype is not numeric.
+        If the column's dtype is not numeric.
     """
     if not is_number(series) and series.isna().all():
         return np.full(len(series), np.nan)
@@ -170,7 +170,7 @@ def comparable_codes(
     Raises
     ------
     ValueError
-        When one column holds only strings and the other none.
+        If one column holds only strings and the other none.
     """
     codes, levels = level_codes(real, synthetic)
     is_string = np.array([isinstance(level, str) for level in levels], dtype=bool)
@@ -198,7 +198,7 @@ def comparable(
     Raises
     ------
     ValueError
-        When one column holds numbers and the other does not, or one only strings and
+        If one column holds numbers and the other does not, or one only strings and
         the other none.
     """
     if is_number(real):

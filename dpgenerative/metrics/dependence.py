@@ -115,7 +115,7 @@ def kendall_tau_matrix(frame: pd.DataFrame) -> pd.DataFrame:
     Raises
     ------
     ValueError
-        When no column is numeric.
+        If no column is numeric.
 
     References
     ----------
@@ -154,13 +154,13 @@ def kendall_tau_distance(
     Raises
     ------
     ValueError
-        When the columns of the tables differ, a column that is numeric in `real` is
+        If the columns of the tables differ, a column that is numeric in `real` is
         not in `synthetic`, or no column is numeric.
 
     Warns
     -----
     UserWarning
-        When a table has fewer than 50 rows.
+        If a table has fewer than 50 rows.
 
     Examples
     --------
@@ -212,9 +212,9 @@ def association_matrix(frame: pd.DataFrame) -> pd.DataFrame:
     Raises
     ------
     TypeError
-        When `frame` is not a DataFrame.
+        If `frame` is not a DataFrame.
     ValueError
-        When it has no row, no column or a repeated column.
+        If it has no row, no column or a repeated column.
 
     References
     ----------
@@ -256,15 +256,15 @@ def association_distance(
     Raises
     ------
     TypeError
-        When a table is not a DataFrame.
+        If a table is not a DataFrame.
     ValueError
-        When the columns of the tables differ, a table is empty, or a column holds
+        If the columns of the tables differ, a table is empty, or a column holds
         numbers in one table and strings in the other.
 
     Warns
     -----
     UserWarning
-        When a table has fewer than 50 rows.
+        If a table has fewer than 50 rows.
 
     Examples
     --------

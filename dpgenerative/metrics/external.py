@@ -91,18 +91,18 @@ def sdmetrics_quality(
     Raises
     ------
     TypeError
-        When a table is not a DataFrame.
+        If a table is not a DataFrame.
     ValueError
-        When the columns of the tables differ, a table is empty, a column holds numbers
+        If the columns of the tables differ, a table is empty, a column holds numbers
         in one table and not in the other, or `metadata` does not describe exactly these
         columns or some of them have names that are not strings.
 
     Warns
     -----
     UserWarning
-        When SDMetrics cannot score a column, such as one without any value, or a pair,
+        If SDMetrics cannot score a column, such as one without any value, or a pair,
         such as one with a constant column; it leaves them out of the mean.
-        When a table has fewer than 50 rows.
+        If a table has fewer than 50 rows.
 
     References
     ----------

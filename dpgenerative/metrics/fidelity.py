@@ -155,9 +155,9 @@ def marginal_distance(
     Raises
     ------
     TypeError
-        When a table is not a DataFrame.
+        If a table is not a DataFrame.
     ValueError
-        When the columns of the tables differ, a table is empty, a column holds numbers
+        If the columns of the tables differ, a table is empty, a column holds numbers
         in one table and strings in the other, `metric` is unknown,
         `metric="wasserstein"` meets infinite numbers or k > 1, or `k` or `max_sets` is
         out of range.
@@ -165,7 +165,7 @@ def marginal_distance(
     Warns
     -----
     UserWarning
-        When `references` are asked for and a table has fewer than 50 rows.
+        If `references` are asked for and a table has fewer than 50 rows.
 
     References
     ----------
@@ -343,13 +343,13 @@ def log_likelihood(score_samples: Callable[[Any], Any], rows: Any) -> LogLikelih
     Raises
     ------
     ValueError
-        When there are no rows, or `score_samples` returns the wrong shape, NaN or plus
+        If there are no rows, or `score_samples` returns the wrong shape, NaN or plus
         infinity.
 
     Warns
     -----
     UserWarning
-        When all rows have density 0, so that the mean is NaN.
+        If all rows have density 0, so that the mean is NaN.
 
     Examples
     --------

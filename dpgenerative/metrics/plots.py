@@ -105,7 +105,7 @@ def plot_marginals(
     Raises
     ------
     ValueError
-        When the columns of the tables differ, a table is empty, a column that is
+        If the columns of the tables differ, a table is empty, a column that is
         numeric in `real` is not in `synthetic`, or `columns` names none or one that the
         tables lack.
 
@@ -232,7 +232,7 @@ def plot_utility(
     Raises
     ------
     ValueError
-        When `scores` lacks the column `metric`.
+        If `scores` lacks the column `metric`.
     """
     if metric is None:
         metric = main_score(scores)
@@ -284,7 +284,7 @@ def plot_roc(
     Raises
     ------
     ValueError
-        When there is no result.
+        If there is no result.
     """
     several = _several(results)
     least = 1 / max(len(each.scores) for each in several)
@@ -326,7 +326,7 @@ def plot_precision(
     Raises
     ------
     ValueError
-        When there is no result.
+        If there is no result.
     """
     several = _several(results)
     with _drawn_on(ax, (4.4, 4.2), FRAMED) as axes:

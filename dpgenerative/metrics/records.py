@@ -151,7 +151,7 @@ def closest_record(
     Raises
     ------
     ValueError
-        When tables differ in their columns or the real ones share rows.
+        If tables differ in their columns or the real ones share rows.
 
     Examples
     --------
@@ -205,7 +205,7 @@ def vulnerable_records(
     Raises
     ------
     ValueError
-        When `n` or `n_neighbors` exceeds the rows that there are.
+        If `n` or `n_neighbors` exceeds the rows that there are.
 
     References
     ----------

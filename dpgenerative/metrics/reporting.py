@@ -131,12 +131,12 @@ def report(
     target : hashable, optional
         Column that the models predict. None: no models are trained.
     synthesizer : object, optional
-        The fitted synthesizer. Its `privacy_` is read, and of its `schema_` which
-        columns are identifiers: these were made anew, and are left out. That the
-        table came out of it is taken on trust.
+        The fitted synthesizer. Its `privacy_` is read, and which columns are
+        identifiers from its `schema_`: these are generated, and are left out. That the
+        table was sampled from it is taken on trust.
     public : bool, default=False
-        Leave out everything that real rows would be needed for. `real`, `holdout` and
-        `target` are then not looked at.
+        Leave out everything that needs real rows. `real`, `holdout` and `target` are
+        then ignored.
     random_state : int, default=0
         Seed of the references, the models and the draw of attacked rows.
     verbose : bool, default=False
@@ -149,9 +149,9 @@ def report(
     Raises
     ------
     TypeError
-        When a table is not a DataFrame.
+        If a table is not a DataFrame.
     ValueError
-        When `real` is None and not `public`, the columns of the tables differ, a table
+        If `real` is None and not `public`, the columns of the tables differ, a table
         is empty, `target` is none of the columns, rows of `holdout` are among those of
         `real`, or `synthesizer` is not fitted.
 

@@ -67,7 +67,7 @@ def make_synthesis_scorer(
     Raises
     ------
     ValueError
-        When a parameter is out of its range. The scorer itself raises what the metric
+        If a parameter is out of its range. The scorer itself raises what the metric
         raises, which `GridSearchCV` turns into `error_score`.
 
     See Also

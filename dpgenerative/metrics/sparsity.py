@@ -25,7 +25,7 @@ def hoyer_sparsity(latents: Any) -> float:
     Raises
     ------
     ValueError
-        When `latents` are no finite numbers of that shape, or all the same.
+        If `latents` are not finite numbers of that shape, or all the same.
 
     References
     ----------

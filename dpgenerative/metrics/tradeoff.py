@@ -42,7 +42,7 @@ def phi(
     Raises
     ------
     ValueError
-        When an argument lies outside [0, 1].
+        If an argument lies outside [0, 1].
 
     See Also
     --------
@@ -99,7 +99,7 @@ def bounded_phi(
     Raises
     ------
     ValueError
-        When an argument lies outside [0, 1].
+        If an argument lies outside [0, 1].
 
     Notes
     -----

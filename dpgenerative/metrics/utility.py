@@ -179,9 +179,9 @@ def tstr(
     Raises
     ------
     TypeError
-        When a table is not a DataFrame.
+        If a table is not a DataFrame.
     ValueError
-        When the columns of the tables differ; `target` is not one of them or the only
+        If the columns of the tables differ; `target` is not one of them or the only
         one; a column holds numbers in one table and strings in another;
         `real_test` has fewer than two classes or values of the target; a training table
         has no row with a target, no class with two rows, or no class that `real_test`
@@ -191,7 +191,7 @@ def tstr(
     Warns
     -----
     UserWarning
-        When a training table has fewer than 50 rows: the scores are mostly noise.
+        If a training table has fewer than 50 rows: the scores are mostly noise.
 
     See Also
     --------

@@ -42,7 +42,7 @@ def check_memory(owner: str, name: str, value: Any, use: Callable[[int], Any]) -
     Raises
     ------
     ValueError
-        Where the state that can be reached from it changes from use to use.
+        If the state that can be reached from it changes from use to use.
     """
     use(5)
     before = snapshot(value)
@@ -62,7 +62,7 @@ def check_prior(owner: str, prior: Prior) -> int:
     Raises
     ------
     ValueError
-        Where the log-density of a point, or its gradient, changes with the other
+        If the log-density of a point, or its gradient, changes with the other
         points given, or from call to call; and see `check_memory`.
     """
     generator = torch.Generator().manual_seed(0)

@@ -68,7 +68,7 @@ class Checkpoint:
         For the checkpoint of a fit with other parameters or columns, or by another
         version of the package.
     OSError
-        Where the file cannot be read.
+        If the file cannot be read.
     TypeError
         For names, levels or dtypes of columns that a file cannot hold.
     """

@@ -250,7 +250,7 @@ def read(path: AnyPath) -> tuple[str, dict[str, dict[str, Any]]]:
     FileFormatError
         For a file of something else, of a newer format, or damaged.
     OSError
-        Where there is no such file, or it may not be read.
+        If there is no such file, or it may not be read.
     """
     path = Path(path)
     strings, tensors = _contents(path)

@@ -95,7 +95,7 @@ def gaussian_multiplier(epsilon: float, delta: float) -> float:
     Raises
     ------
     InfeasibleBudgetError
-        When a multiplier of 1e7 is not enough, or one of 1e-3 is more than enough.
+        If a multiplier of 1e7 is not enough, or one of 1e-3 is more than enough.
     """
 
     def excess(log_z: float) -> float:
@@ -349,7 +349,7 @@ def calibrate(
     Raises
     ------
     InfeasibleBudgetError
-        When the fixed releases alone exceed the target.
+        If the fixed releases alone exceed the target.
     """
 
     def bound(log_z: float) -> float:

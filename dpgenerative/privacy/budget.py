@@ -152,7 +152,7 @@ def charge(
     Raises
     ------
     BudgetExceededError
-        When one of them cannot pay; none is charged then.
+        If one of them cannot pay; none is charged then.
     """
     cost = math.inf if epsilon is None else epsilon
     with _lock:

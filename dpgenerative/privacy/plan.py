@@ -192,7 +192,7 @@ class PrivacyPlan:
         Raises
         ------
         LedgerError
-            Where they differ.
+            If they differ.
         """
         if not self.private:
             return
@@ -221,7 +221,7 @@ class PrivacyPlan:
 
 
 def within(spent: float, planned: float) -> bool:
-    """Tell whether a cost is at most what was planned, but for rounding."""
+    """Tell whether a cost is at most what was planned, up to rounding."""
     return spent <= planned * (1 + _ROUNDING)
 
 
@@ -286,7 +286,7 @@ def row_budget(epsilon: float, delta: float, k: int) -> tuple[float, float]:
     Raises
     ------
     InfeasibleBudgetError
-        When nothing of delta is left for one row.
+        If nothing of delta is left for one row.
     """
     if epsilon - epsilon / k > _LARGEST_EXPONENT:
         raise InfeasibleBudgetError(
@@ -375,7 +375,7 @@ def make_plan(
     Raises
     ------
     InfeasibleBudgetError
-        When no noise fits the budget.
+        If no noise fits the budget.
     """
     shares = {
         "marginal": marginal_budget, "norm": NORM_SHARE if estimates_norm else 0.0,

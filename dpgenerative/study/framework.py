@@ -259,9 +259,9 @@ def privacy_utility_tradeoff(
     Raises
     ------
     TypeError
-        When the estimator, or a local mechanism, lacks what it needs.
+        If the estimator, or a local mechanism, lacks what it needs.
     ValueError
-        When a parameter is out of range, or there is nothing to compare.
+        If a parameter is out of range, or there is nothing to compare.
     BlockingIOError
         For a record that another process works with.
 

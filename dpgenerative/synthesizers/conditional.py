@@ -101,7 +101,7 @@ class Candidates:
         ValueError
             For a condition that no value of its column satisfies.
         SamplingError
-            When too few candidates do.
+            If too few candidates do.
         """
         clamped, points = self._clamped(given)
         shares = {
@@ -251,7 +251,7 @@ class Candidates:
         ValueError
             For values that do not fit their columns.
         SamplingError
-            When no candidate of a row satisfies the constraints.
+            If no candidate of a row satisfies the constraints.
         """
         self._require_names(frame.columns)
         known = Known(self, frame, impute)

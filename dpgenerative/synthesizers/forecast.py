@@ -107,7 +107,7 @@ def forecast(
     Raises
     ------
     InfeasibleBudgetError
-        When no noise fits the budget.
+        If no noise fits the budget.
 
     Examples
     --------

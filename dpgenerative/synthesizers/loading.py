@@ -37,7 +37,7 @@ def load(path: AnyPath) -> Synthesizer:
     FileFormatError
         For a file that is foreign, damaged, or of a newer version of this package.
     OSError
-        Where there is no such file, or it may not be read.
+        If there is no such file, or it may not be read.
 
     Examples
     --------

@@ -141,7 +141,7 @@ class TableSynthesizer(Synthesizer):
         ValueError
             For conditions that do not fit their columns.
         SamplingError
-            When too few candidates satisfy what is asked; the text gives the rate.
+            If too few candidates satisfy what is asked; the text gives the rate.
 
         Notes
         -----
@@ -201,7 +201,7 @@ class TableSynthesizer(Synthesizer):
         OSError
             If the file cannot be written.
         SamplingError
-            When too few candidates satisfy what is asked; the text gives the rate.
+            If too few candidates satisfy what is asked; the text gives the rate.
         """
         check_is_fitted(self)
         suffix = suffix_of(path)

@@ -62,7 +62,7 @@ class Column:
     Raises
     ------
     ValueError
-        When the facts contradict each other.
+        If the facts contradict each other.
 
     Examples
     --------
@@ -185,7 +185,7 @@ class Column:
             self._refuse("bounds", "must be finite", bounds)
         if self.step is None:
             return
-        # A bound that is a multiple but for rounding counts as one.
+        # A bound that is a multiple except for rounding counts as one.
         first = math.ceil(self.lower / self.step - 1e-6)
         if first > math.floor(self.upper / self.step + 1e-6):
             rule = f"hold no multiple of {self.step:g} between them"

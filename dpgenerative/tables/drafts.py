@@ -198,7 +198,7 @@ def unmarked_schema(facts: Any, source: str) -> Schema:
     Raises
     ------
     ValueError
-        Where marks or the note of a draft are left, or the facts are no schema.
+        If marks or the note of a draft are left, or the facts are no schema.
     """
     columns = facts.get("columns") if isinstance(facts, dict) else None
     if not isinstance(columns, list) or not all(isinstance(c, dict) for c in columns):

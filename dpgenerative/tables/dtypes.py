@@ -104,7 +104,7 @@ def reconcile(stated: Column, by_dtype: Column, dtype: Any) -> Column:
     Raises
     ------
     ValueError
-        Where the dtype cannot hold what is stated.
+        If the dtype cannot hold what is stated.
     """
     if stated.role == "id":
         _require_identifiers(stated, by_dtype, dtype)

@@ -148,7 +148,7 @@ class Rows:
         Raises
         ------
         ValueError
-            Where they cannot be read, or are not as many as they were.
+            If they cannot be read, or are not as many as they were.
         """
         wanted = [str(name) for name in (self.columns if names is None else names)]
         seen = 0
@@ -216,7 +216,7 @@ def room_for(rows: Any, n_columns: int, dtype: Any) -> np.ndarray:
     Raises
     ------
     OSError
-        Where the folder of temporary files has too little space.
+        If the folder of temporary files has too little space.
     """
     shape = (len(rows), n_columns)
     if not isinstance(rows, Rows):

@@ -101,7 +101,7 @@ class Schema:
         Raises
         ------
         ValueError
-            When a column's facts are unknown or contradict each other.
+            If a column's facts are unknown or contradict each other.
         """
         if set(facts) - {"constraints"} != {"columns"}:
             raise ValueError(f"Schema.from_dict needs the key 'columns'; got {facts}.")
@@ -149,7 +149,7 @@ class Schema:
         Raises
         ------
         ValueError
-            When the schema names a column that the table lacks or states a kind that
+            If the schema names a column that the table lacks or states a kind that
             the dtype cannot hold.
         """
         frame = in_pandas("Schema", frame)
