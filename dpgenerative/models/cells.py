@@ -260,10 +260,8 @@ class _CellLogProb(torch.autograd.Function):
         # without it.
         bounded = block.may_be_bounded(coefficients)
         for j, part in enumerate(coefficients.split(block.widths, dim=1)):
-            k = codes[:, j : j + 1]
-            log_prob, slope = _log_prob_and_slopes(part, k, block, j, bounded[j])
-            total += log_prob
-            slopes[:, block.columns(j)] = slope
+            k, out = codes[:, j : j + 1], slopes[:, block.columns(j)]
+            total += _log_prob_and_slopes(part, k, block, j, bounded[j], out)
         ctx.save_for_backward(slopes)
         return total
 
@@ -275,9 +273,9 @@ class _CellLogProb(torch.autograd.Function):
 
 
 def _log_prob_and_slopes(
-    coefficients: Tensor, k: Tensor, block: Cells, j: int, bounded: bool
-) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities of cells of column j, (n,), and their slopes, (n, m_j).
+    coefficients: Tensor, k: Tensor, block: Cells, j: int, bounded: bool, slopes: Tensor
+) -> Tensor:
+    """Return log-probabilities of cells of column j, (n,); fill in slopes, (n, m_j).
 
     `bounded` states whether offsets can be at their bound, where their slope is 0. Even
     unbounded ones are small here, so that no maximum is taken out before `exp`.
@@ -298,10 +296,11 @@ def _log_prob_and_slopes(
         push *= moves.gather(1, k)
     if block.smooth[j]:
         table = block.table(j)
-        slopes = push * table.index_select(0, k[:, 0]) - pull @ table / mass
+        own = push * table.index_select(0, k[:, 0])
+        torch.sub(own, (pull @ table).div_(mass), out=slopes)
     else:
-        slopes = pull.div_(-mass).scatter_add_(1, k, push)
-    return (chosen - mass.log_())[:, 0], slopes
+        torch.div(pull, -mass, out=slopes).scatter_add_(1, k, push)
+    return (chosen - mass.log_())[:, 0]
 
 
 class Rake:

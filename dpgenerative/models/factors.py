@@ -223,6 +223,7 @@ class _TableFit:
             total += moves
             probs *= moves.exp().index_select(0, self.keys)
         self._change(weights, total)
+        weights /= weights.amax(1, keepdim=True)
 
     def repeat(self, weights: Tensor) -> None:
         """Move once towards what the finest scale that says anything asks for."""
@@ -234,8 +235,8 @@ class _TableFit:
     def _moves(self, merged: Tensor, n_rounds: int) -> Tensor:
         """Return the moves of all rounds, (n_groups above, n_groups of a scale).
 
-        `merged` (n, n_groups of a scale) are the rows' probabilities of groups that
-        move together: nothing else of the weights is needed. They change in place.
+        `merged` (n, n_groups of a scale) are the weights of groups that move together:
+        nothing else is needed. They change in place.
         """
         assert self.aim is not None
         above, _, target = self.aim
@@ -248,13 +249,11 @@ class _TableFit:
             moves = moves.nan_to_num().clamp(-LARGEST_MOVE, LARGEST_MOVE)[above]
             total += moves
             merged *= moves.exp().index_select(0, self.keys)
-            merged /= merged.sum(1, keepdim=True)
         return total
 
     def _change(self, weights: Tensor, moves: Tensor) -> None:
         self.offsets += moves
         weights *= moves.exp()[:, self.fine[-1]].index_select(0, self.keys)
-        weights /= weights.amax(1, keepdim=True)
 
     def factor(self) -> TableFactor:
         """Return what was fitted."""
@@ -274,7 +273,10 @@ class _TableFit:
 
     def _masses(self, merged: Tensor, above: Tensor) -> Tensor:
         """Return the model's masses of the groups of a scale."""
-        sums = embedding_bag(self.order, merged, self.starts, mode="sum")
+        sums = embedding_bag(
+            self.order, merged, self.starts, mode="sum",
+            per_sample_weights=merged.sum(1).reciprocal_().index_select(0, self.order),
+        )  # fmt: skip
         total = merged.new_zeros(_size(above), merged.shape[1])
         return added_at(total, 0, above, sums) / len(merged)
 
@@ -295,10 +297,9 @@ class _TableFit:
 
 
 def _merged(weights: Tensor, groups: Tensor) -> Tensor:
-    """Return the probabilities of groups of cells, row by row."""
+    """Return the weights of groups of cells, row by row."""
     sums = weights.new_zeros(len(weights), _size(groups))
-    added_at(sums, 1, groups, weights)
-    return sums.div_(sums.sum(1, keepdim=True))
+    return added_at(sums, 1, groups, weights)
 
 
 def _means_of_like_size(values: Tensor, sizes: Tensor) -> Tensor:

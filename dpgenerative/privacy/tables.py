@@ -15,6 +15,7 @@ composition of Gaussian mechanisms).
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -86,10 +87,10 @@ def all_counts(tables: Sequence[Table], codes: np.ndarray) -> list[np.ndarray]:
         for j, each in zip(table.columns, table.groups, strict=True):
             groups[j, each.tobytes()] = each
     places = {key: i for i, key in enumerate(groups)}
-    wanted = [
-        [places[j, each.tobytes()] for j, each in zip(t.columns, t.groups, strict=True)]
+    wanted = tuple(
+        tuple(places[j, x.tobytes()] for j, x in zip(t.columns, t.groups, strict=True))
         for t in tables
-    ]
+    )
     whole = Table(tuple(j for j, _ in groups), tuple(groups.values()))
     larger = _larger(wanted, whole.shape)
     parts = [whole.of(places) for places in larger]
@@ -104,7 +105,10 @@ def all_counts(tables: Sequence[Table], codes: np.ndarray) -> list[np.ndarray]:
     return [_summed(places, known) for places in wanted]
 
 
-def _larger(wanted: Sequence[Sequence[int]], sizes: Sequence[int]) -> list[list[int]]:
+@lru_cache(maxsize=1)  # rows and the model's pool are counted by the same tables
+def _larger(
+    wanted: tuple[tuple[int, ...], ...], sizes: tuple[int, ...]
+) -> list[list[int]]:
     """Return sets of columns that hold all those wanted, of few cells together."""
     left = [frozenset(places) for places in wanted]
     found = []
@@ -122,7 +126,7 @@ def _larger(wanted: Sequence[Sequence[int]], sizes: Sequence[int]) -> list[list[
 
 
 def _summed(
-    wanted: list[int], known: Sequence[tuple[list[int], np.ndarray]]
+    wanted: Sequence[int], known: Sequence[tuple[list[int], np.ndarray]]
 ) -> np.ndarray:
     """Return the counts over some columns, of a larger table that has them all."""
     places, counts = next(pair for pair in known if set(wanted) <= set(pair[0]))
