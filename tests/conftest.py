@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from types import SimpleNamespace
 
 # Two processes run the tests: more threads would wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpgenerative._random import SecureGenerator
+from dpgenerative import _random
 
 COLUMNS = ("configuration", "audit", "claim", "at least", "best", "share", "trials")
 
@@ -30,7 +31,7 @@ def pytest_addoption(parser):
 
 def pytest_configure():
     """Let all that would be the operating system's entropy come from one source."""
-    SecureGenerator.bytes = lambda _, length: source.randbytes(length)
+    _random.os = SimpleNamespace(urandom=lambda length: source.randbytes(length))
     np.random.bit_generator.randbits = lambda bits: source.getrandbits(bits)
 
 
