@@ -280,12 +280,10 @@ def _log_prob_and_slopes(
     `bounded` states whether offsets can be at their bound, where their slope is 0. Even
     unbounded ones are small here, so that no maximum is taken out before `exp`.
     """
-    if bounded or not block.smooth[j]:
-        offset_of = block.offsets if bounded else block.free_offsets
-        offsets = offset_of(coefficients, j)
-        logits = offsets + block.base(j)
-    else:
-        logits = torch.addmm(block.base(j), coefficients, block.table(j).T)
+    # One way of rounding for both: which of them it is depends on other rows.
+    offset_of = block.offsets if bounded else block.free_offsets
+    offsets = offset_of(coefficients, j)
+    logits = offsets + block.base(j)
     chosen = logits.gather(1, k)
     pull = logits.exp_()
     mass = pull.sum(1, keepdim=True)

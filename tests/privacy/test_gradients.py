@@ -522,3 +522,21 @@ def test_rows_that_add_up_what_cells_bring_have_the_same_gradients(hidden_units)
     assert model._products(codes)[0] is None
     again = torch.autograd.grad(model(codes).sum(), list(model.parameters()))
     assert all(map(torch.equal, again, expected))
+
+
+def test_a_row_at_the_bound_of_offsets_changes_no_bit_of_another():
+    generator = torch.Generator().manual_seed(0)
+    cells = torch.ones(600).bool()
+    facts = [CellFacts(torch.full((600,), 1 / 600), True, True, cells)] * 2
+    model = AnchoredBlock(facts, 400, 0, generator)
+    codes = torch.randint(600, (512, 2), generator=generator)
+    coefficients = 0.01 * torch.randn(512, sum(model.widths), generator=generator)
+    extreme = coefficients.clone()
+    extreme[-1] = 1e4
+    found = []
+    for values in (coefficients, extreme):
+        values.requires_grad_()
+        model.log_prob(values, codes).sum().backward()
+        found.append(values.grad[:-1])
+    assert model.may_be_bounded(coefficients) != model.may_be_bounded(extreme)
+    assert torch.equal(*found)
