@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from copy import deepcopy
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,7 @@ from dpgenerative import (
     DPVAESynthesizer,
     Schema,
     Sparsified,
+    SyntheticClassifier,
     forecast,
     load,
 )
@@ -32,6 +34,7 @@ from dpgenerative.exceptions import (
     InfeasibleBudgetError,
     UnsupportedColumnError,
 )
+from dpgenerative.fitting.fit import PrivateFit
 from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.fitting.recipe import Scale
 from dpgenerative.layers import MaskedLinear
@@ -235,6 +238,45 @@ def test_a_saved_synthesizer_does_not_carry_the_seed_of_its_noise(estimator):
     assert fit.random_state == seed
     unfitted = estimator(noise="reproducible", random_state=seed)
     assert pickle.loads(pickle.dumps(unfitted)).random_state == seed
+
+
+@both
+@pytest.mark.parametrize("later", ["fresh", "secure"])
+def test_a_seed_that_noise_followed_is_in_no_copy_whatever_noise_is_set_later(
+    estimator, later, tmp_path, monkeypatch
+):
+    seed = 123_456_789
+    origin = estimator(noise="reproducible", random_state=seed, n_steps=2)
+    fit, clone_of_fit = clone(origin).fit(mixed()), clone(clone(origin))
+    predictor = SyntheticClassifier(estimator(**origin.get_params(deep=False)))
+    predictor.fit(mixed()[["age", "score"]], mixed()["colour"])
+    failed = clone(origin)
+    monkeypatch.setattr(PrivateFit, "run", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        failed.fit(mixed())
+    for held in (origin, fit, failed, predictor):
+        assert str(seed) in str(held.get_params())
+        for copied in (pickle.loads(pickle.dumps(held)), deepcopy(held)):
+            assert str(seed) not in str(vars(copied)) + str(copied.get_params())
+    predictor.synthesizer.set_params(noise=later)
+    assert str(seed) not in str(vars(pickle.loads(pickle.dumps(predictor))))
+    for held in (origin, fit, failed, clone_of_fit):
+        for copied in (held.set_params(noise=later), clone(held)):
+            assert copied.random_state == seed
+            assert str(seed) not in str(vars(pickle.loads(pickle.dumps(copied))))
+    fit.save(tmp_path / "model")
+    assert str(seed).encode() not in (tmp_path / "model").read_bytes()
+
+
+@both
+def test_workers_are_sent_the_seed_that_their_fits_follow(estimator):
+    search = GridSearchCV(
+        estimator(noise="reproducible", random_state=7, n_steps=2),
+        {"epsilon": [0.5, 1.0]}, cv=2, n_jobs=2, error_score="raise",
+    ).fit(mixed())  # fmt: skip
+    assert search.best_estimator_.random_state == 7
+    assert pickle.loads(pickle.dumps(search)).best_estimator_.random_state is None
+    assert pickle.loads(pickle.dumps(search)).estimator.random_state is None
 
 
 def test_scoring_other_dtypes_names_no_value():

@@ -37,6 +37,7 @@ class LocalRandomizer(TransformerMixin, NoisyEstimator):
         is_seeded = self.noise == "reproducible"
         if is_seeded and self.random_state is None:
             refuse(self._owner, "noise", "needs an integer random_state", self.noise)
+        self._note_noise()
         self._sample_seed = as_seed(self.random_state) if is_seeded else None
         self._n_transforms = 0
 

@@ -125,11 +125,9 @@ class _SyntheticPredictor(BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
-        chosen = state["synthesizer"]
-        is_seeded = getattr(chosen, "noise", None) == "reproducible"
-        if is_seeded and "synthesizer_" in state:
+        if hasattr(state.get("synthesizer_"), "_seeded_noise_of"):
             # The seed of the noise stays with whoever fitted.
-            copy = BaseEstimator.__sklearn_clone__(chosen)
+            copy = BaseEstimator.__sklearn_clone__(state["synthesizer"])
             state["synthesizer"] = copy.set_params(random_state=None)
         return state
 
@@ -180,7 +178,7 @@ class _SyntheticPredictor(BaseEstimator):
     def _new_synthesizer(self) -> TableSynthesizer:
         if self.synthesizer is None:
             return DPHFlowSynthesizer()
-        # As `clone`, which would change what the synthesizer's pickles hold.
+        # As `clone`, which would change the parameter: its pickles lose the seed.
         return BaseEstimator.__sklearn_clone__(self.synthesizer)
 
     def _synthetic(self, synthesizer: TableSynthesizer) -> tuple[Any, np.ndarray]:

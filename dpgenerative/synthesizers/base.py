@@ -80,24 +80,36 @@ class NoisyEstimator(BaseEstimator):
 
     random_state: Any
     noise: str
+    _seeded_noise_of: str
+    """Whose noise is known to follow `random_state`: its "own", or its "origin's"."""
 
     @property
     def _owner(self) -> str:
         return type(self).__name__
 
+    def _note_noise(self) -> None:
+        """Remember that noise follows the seed, whatever `noise` is set to later."""
+        if self.noise == "reproducible":
+            self._seeded_noise_of = "own"
+
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
-        was_cloned = state.pop("_was_cloned", False)
-        if self.noise == "reproducible" and ("_sample_seed" in state or was_cloned):
+        whose = state.get("_seeded_noise_of")
+        # A clone that will use it as its origin did may carry it, to a worker.
+        if whose == "own" or (whose == "origin's" and self.noise != "reproducible"):
             # The seed of the noise stays with whoever fitted.
+            del state["_seeded_noise_of"]
             state["random_state"] = state["_sample_seed"] = None
         return state
 
     def __sklearn_clone__(self) -> Self:
         # Searches, predictors and their like fit clones, whose noise follows the seed,
         # and hold on to what they cloned.
-        self._was_cloned = True
-        return super().__sklearn_clone__()
+        clone = super().__sklearn_clone__()
+        self._note_noise()
+        if hasattr(self, "_seeded_noise_of"):
+            clone._seeded_noise_of = "origin's"
+        return clone
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -392,6 +404,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
     ) -> Self:
         """Fit; a trial of a private search is paid for, and may have no rows."""
         data = self._prepare(X, y, public, allow_empty=trial is not None)
+        self._note_noise()
         ranks = Ranks.present()
         self._agree(ranks, data)
         seed = ranks.same(as_seed(self.random_state))
@@ -437,7 +450,6 @@ class Synthesizer(FitParameters, NoisyEstimator):
     def _keep(self, fitted: Fitted, data: Data, seed: int | None) -> None:
         """Set what a fit leaves behind."""
         plan = fitted.plan
-        # The seed first: by it copies know that they must not have one.
         self._layout, self._sample_seed, self._n_sampled = data.layout, seed, 0
         self._transformer, self._model = fitted.transformer, fitted.model
         self._settings = fitted.settings

@@ -36,6 +36,7 @@ from dpgenerative.fitting.fit import PrivateFit
 from dpgenerative.local import tables as local_tables
 from dpgenerative.local.latents import FINENESS
 from dpgenerative.meta import search
+from dpgenerative.models.cells import LARGEST_OFFSET, Cells
 from dpgenerative.models.vae import ImageVAE
 from dpgenerative.privacy import (
     accounting,
@@ -59,6 +60,7 @@ from tests.privacy import (
     adversary,
     test_accounting,
     test_aggregation,
+    test_gradients,
     test_ledger,
     test_local,
     test_moments,
@@ -341,6 +343,20 @@ def divisor_of_the_table(patch):
 
 def partitions_by_position(patch):
     patch.setattr(loop, "draw_partitions", lambda n, k, rng: np.arange(n) % k)
+
+
+def another_rounding_where_no_row_is_extreme(patch):
+    free = Cells.free_offsets
+    patch.setattr(
+        Cells,
+        "offsets",
+        lambda *given: free(*given).clamp(-LARGEST_OFFSET, LARGEST_OFFSET),
+    )
+    patch.setattr(
+        Cells,
+        "free_offsets",
+        lambda self, x, j: (x.double() @ self.table(j).double().T).float(),
+    )
 
 
 # Noise and randomness -------------------------------------------------------------
@@ -1153,6 +1169,11 @@ MUTANTS = (
         "parts that cancel of any size",
         unbounded_parts,
         partial(test_rounding.test_parts_that_cancel_are_bounded_too, "flat"),
+    ),
+    Mutant(
+        "a faster way of rounding where no row is extreme",
+        another_rounding_where_no_row_is_extreme,
+        test_gradients.test_a_row_at_the_bound_of_offsets_changes_no_bit_of_another,
     ),
     Mutant(
         "padding counts as rows",

@@ -695,6 +695,9 @@ def test_seeds_stay_with_whoever_fitted(which):
     copy = pickle.loads(pickle.dumps(randomizer.fit(X)))
     assert copy.random_state is None
     assert (copy.transform(X) != first).any()
+    changed = pickle.loads(pickle.dumps(randomizer.set_params(noise="secure")))
+    assert "987654321" not in str(vars(changed))
+    randomizer.set_params(noise="reproducible")
     with pytest.raises(ValueError, match="random_state"):
         randomizer.set_params(random_state=None).fit(X)
 
