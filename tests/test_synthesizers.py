@@ -279,6 +279,18 @@ def test_workers_are_sent_the_seed_that_their_fits_follow(estimator):
     assert pickle.loads(pickle.dumps(search)).estimator.random_state is None
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_ambient_autocast_breaks_nothing(dtype):
+    frame = mixed()
+    expected = fitted(frame, epsilon=None, noise="reproducible").score_samples(frame)
+    with torch.autocast("cpu", dtype):
+        fitted(frame).fit(frame, public=frame)
+        flow = fitted(frame, epsilon=None, noise="reproducible")
+        found = flow.score_samples(frame)
+        assert len(flow.sample(9)) == 9
+    np.testing.assert_allclose(found, expected, atol=0.5)
+
+
 def test_scoring_other_dtypes_names_no_value():
     synthesizer = DPHFlowSynthesizer(**FAST).fit(pd.DataFrame({"age": range(30)}))
     with pytest.raises(ValueError, match="'age': the schema says integer") as raised:

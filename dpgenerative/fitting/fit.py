@@ -54,22 +54,28 @@ PRETRAINING_RATE = 0.01
 one forgets in its first noisy steps."""
 
 
-class FitParameters:
-    """Parameters of a synthesizer that a fit reads; those "auto" follow its recipe."""
+class _StatedElsewhere:
+    """Parameters that a fit reads and each synthesizer places or sets by itself."""
 
     epsilon: float | None
-    noise_multiplier: float | None
     delta: float
-    max_rows_per_unit: int
-    clipping: str | Sparsified
-    max_grad_norm: float | str
-    n_partitions: int
-    divergence: str | Callable[..., Tensor] | BatchTerm | None
     marginal_budget: float | str
-    optimizer: str | Optimizer | None
-    n_steps: int | str
-    batch_size: int | str
     verbose: int
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class FitParameters(_StatedElsewhere):
+    """Parameters of a synthesizer that a fit reads; those "auto" follow its recipe."""
+
+    noise_multiplier: float | None = None
+    max_rows_per_unit: int = 1
+    clipping: str | Sparsified = "flat"
+    max_grad_norm: float | str = "auto"
+    n_partitions: int = 16
+    divergence: str | Callable[..., Tensor] | BatchTerm | None = None
+    optimizer: str | Optimizer | None = None
+    n_steps: int | str = "auto"
+    batch_size: int | str = "auto"
 
 
 @dataclass(frozen=True)

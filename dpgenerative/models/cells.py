@@ -219,9 +219,10 @@ class Cells(nn.Module):
         """
         if coefficients.device.type != "cpu" or not len(coefficients):
             return [True] * self.n_columns
-        sizes = coefficients.detach().abs().amax(0).numpy() * self._largest
-        sums = np.add.reduceat(sizes, self.starts)
-        most = np.where(self.smooth, sums, np.maximum.reduceat(sizes, self.starts))
+        with np.errstate(all="ignore"):  # a warning would tell of one row
+            sizes = coefficients.detach().abs().amax(0).numpy() * self._largest
+            sums = np.add.reduceat(sizes, self.starts)
+            most = np.where(self.smooth, sums, np.maximum.reduceat(sizes, self.starts))
         # Not-a-number is no less than anything.
         return [not size < 0.999 * LARGEST_OFFSET for size in most]
 
@@ -231,7 +232,8 @@ class Cells(nn.Module):
 
     def log_prob(self, coefficients: Tensor, codes: Tensor) -> Tensor:
         """Return the log-probability of every row's cells, (n,)."""
-        return _CellLogProb.apply(coefficients, codes, self)
+        with torch.autocast(coefficients.device.type, enabled=False):
+            return _CellLogProb.apply(coefficients.float(), codes, self)
 
     def log_probs_of(self, coefficients: Tensor) -> list[Tensor]:
         """Return log-probabilities of every column's cells, each (n, n_cells)."""

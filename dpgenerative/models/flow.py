@@ -23,6 +23,8 @@ TOGETHER = 64
 are drawn: one product per column would read all features of all rows each time."""
 HIDDEN_SCALE = 2.0
 """Size of the activations of the hidden units, relative to the features."""
+MOST_CELLS = 2048
+"""Cells whose products are made once a step: as many as a usual batch has rows."""
 
 
 class AnchoredBlock(Cells):
@@ -100,11 +102,11 @@ class AnchoredBlock(Cells):
         """Return the products of features with the weights of both layers.
 
         A row adds up what its cells bring: a tenth of the work where columns have many
-        features and cells are fewer than rows. None elsewhere, and wherever autograd
-        takes the gradients of the weights.
+        features and cells are few. None elsewhere, and wherever autograd takes the
+        gradients of the weights; never by the rows, whose numbers round alike then.
         """
-        n_cells, n_features = sum(self.n_cells), sum(self.widths)
-        pays = len(codes) > n_cells and n_features > 4 * self.n_columns
+        n_features = sum(self.widths)
+        pays = sum(self.n_cells) <= MOST_CELLS and n_features > 4 * self.n_columns
         is_free = self.skip.recorded and codes.device.type == "cpu"
         if self.ordered_only or not (pays and is_free):
             return None, None

@@ -7,7 +7,7 @@ import math
 import os
 import secrets
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from dpgenerative._files import locked
 from dpgenerative._random import NOISES, Streams
@@ -124,15 +123,6 @@ class Synthesizer(FitParameters, NoisyEstimator):
     Parameters are fields: a subclass states its own, and those that are positional.
     """
 
-    noise_multiplier: float | None = None
-    max_rows_per_unit: int = 1
-    clipping: str | Sparsified = "flat"
-    max_grad_norm: float | str = "auto"
-    n_partitions: int = 16
-    divergence: str | Callable[..., Tensor] | BatchTerm | None = None
-    optimizer: str | Optimizer | None = None
-    n_steps: int | str = "auto"
-    batch_size: int | str = "auto"
     device: str = "auto"
     random_state: Any = None
     noise: str = "fresh"

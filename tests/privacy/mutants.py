@@ -37,6 +37,7 @@ from dpgenerative.local import tables as local_tables
 from dpgenerative.local.latents import FINENESS
 from dpgenerative.meta import search
 from dpgenerative.models.cells import LARGEST_OFFSET, Cells
+from dpgenerative.models.flow import AnchoredBlock
 from dpgenerative.models.vae import ImageVAE
 from dpgenerative.privacy import (
     accounting,
@@ -359,6 +360,16 @@ def another_rounding_where_no_row_is_extreme(patch):
     )
 
 
+def products_rounded_by_the_largest(patch):
+    whole = AnchoredBlock._products
+
+    def rounded(self, codes):
+        size = 3 * max(part.abs().max() for part in whole(self, codes))
+        return tuple((part + size) - size for part in whole(self, codes))
+
+    patch.setattr(AnchoredBlock, "_products", rounded)
+
+
 # Noise and randomness -------------------------------------------------------------
 
 
@@ -426,6 +437,15 @@ def count_by_floating_point(patch):
         return int(up) - int(down)
 
     patch.setattr(test_noise, "discrete_laplace", rounded)
+
+
+def secure_numbers_of_numpy(patch):
+    patch.setattr(SecureGenerator, "bytes", lambda self, n: np.random.bytes(n))  # noqa: NPY002
+
+
+def secure_numbers_of_a_constant(patch):
+    fixed = np.random.default_rng(12345)
+    patch.setattr(SecureGenerator, "bytes", lambda self, n: fixed.bytes(n))
 
 
 def noise_that_follows_the_seed(patch):
@@ -1105,6 +1125,9 @@ REPLAY = test_replay.test_an_outlier_leaves_no_trace
 POISSON = test_training.test_the_batches_of_a_training_are_poisson
 PAID_FOR = test_noise_multiplier.test_other_releases_are_paid_for_in_their_share
 ADDS_UP = test_accounting.test_the_plan_adds_up
+FROM_THE_SYSTEM = (
+    test_noise.test_the_secure_generator_draws_from_the_system_and_nothing_else
+)
 TERM_WISE = test_aggregation.test_the_term_wise_bound_is_reached
 AUTOMATIC = partial(test_ledger.test_a_fit_releases_what_was_planned, "automatic norm")
 ONE_ARRAY = test_moments.test_one_row_moves_moments_no_further_than_stated
@@ -1174,6 +1197,14 @@ MUTANTS = (
         "a faster way of rounding where no row is extreme",
         another_rounding_where_no_row_is_extreme,
         test_gradients.test_a_row_at_the_bound_of_offsets_changes_no_bit_of_another,
+    ),
+    Mutant(
+        "products of a row rounded by those of others",
+        products_rounded_by_the_largest,
+        partial(
+            test_rounding.test_products_that_are_looked_up_are_the_same_in_any_company,
+            (9, 30, 8, 64, 512),
+        ),
     ),
     Mutant(
         "padding counts as rows",
@@ -1251,6 +1282,13 @@ MUTANTS = (
         "row count by the logarithm of a float",
         count_by_floating_point,
         partial(test_noise.test_counts_of_any_epsilon_are_whole_numbers, 1e-300),
+    ),
+    *(
+        Mutant(f"secure noise from {source}", apply, FROM_THE_SYSTEM)
+        for source, apply in (
+            ("numpy's global generator", secure_numbers_of_numpy),
+            ("a constant", secure_numbers_of_a_constant),
+        )
     ),
     Mutant(
         "streams of one root",

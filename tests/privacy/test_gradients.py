@@ -508,7 +508,8 @@ def test_rows_that_add_up_what_cells_bring_have_the_same_gradients(hidden_units)
     expected = torch.autograd.grad(plain.sum(), list(model.parameters()))
     with record(model) as calls:
         assert model._products(codes)[0] is not None
-        assert model._products(codes[:36])[0] is None  # as many cells as rows
+        # Of however few rows: one more must not change how the others round.
+        assert model._products(codes[:2])[0] is not None
         found = model(codes)
     torch.testing.assert_close(found, plain)
     sums = {}
@@ -540,3 +541,14 @@ def test_a_row_at_the_bound_of_offsets_changes_no_bit_of_another():
         found.append(values.grad[:-1])
     assert model.may_be_bounded(coefficients) != model.may_be_bounded(extreme)
     assert torch.equal(*found)
+    # Nor does it warn where sums overflow.
+    assert model.may_be_bounded(3e38 * torch.ones_like(coefficients)) == [True] * 2
+
+
+def test_large_tables_of_products_are_not_made():
+    facts = [CellFacts(torch.full((700,), 1 / 700), True, True, torch.ones(700) > 0)]
+    for n_columns, pays in ((2, True), (3, False)):
+        model = AnchoredBlock(facts * n_columns, 6, 0, torch.Generator())
+        with record(model):
+            product, _ = model._products(torch.zeros(4000, n_columns, dtype=int))
+        assert (product is not None) == pays

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import random
 from collections import defaultdict
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from dpgenerative import DPHFlowSynthesizer, DPVAESynthesizer
+from dpgenerative import DPHFlowSynthesizer, DPVAESynthesizer, _random
 from dpgenerative._random import SecureGenerator, Streams
 from dpgenerative.layers import LULinear, MaskedLinear
 from dpgenerative.privacy import noise
@@ -291,6 +292,34 @@ def test_every_stream_has_entropy_of_its_own():
     assert all(seed.spawn_key == () for seed in seeds)
     assert all(seed.entropy.bit_length() > 64 for seed in seeds)
     assert all(seed.pool_size * 32 == 128 for seed in seeds)
+
+
+def test_the_secure_generator_draws_from_the_system_and_nothing_else():
+    """What the system gave is what it returns, and decides all else that it draws."""
+    given = []
+
+    def recorded(length):
+        given.append(source.randbytes(length))
+        return given[-1]
+
+    def drawn():
+        rng = SecureGenerator()
+        draws = [
+            rng.bytes(20), rng.random(9), rng.standard_normal(9), rng.geometric(0.1, 9),
+            rng.integers(1000, size=9),
+        ]  # fmt: skip
+        assert draws[:1] == given[:1]
+        return [np.asarray(each).tolist() for each in draws]
+
+    found = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_random.os, "urandom", recorded)
+        for seed in (0, 0, 1):
+            source = random.Random(seed)
+            given.clear()
+            found.append(drawn())
+    assert found[0] == found[1]
+    assert all(one != other for one, other in zip(*found[1:], strict=True))
 
 
 def test_the_secure_generator_has_no_methods_but_its_own():

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from dpgenerative.models.cells import CellFacts, Cells, _CellLogProb
+from dpgenerative.models.flow import AnchoredBlock
 from dpgenerative.models.hflow import HFlow
 from dpgenerative.models.priors import NormalPrior
 from dpgenerative.models.vae import VAE
@@ -158,6 +159,28 @@ def test_a_row_at_its_place_is_the_same_in_any_company(case):
     for g, h in zip(gradients(batch), gradients(others), strict=True):
         assert torch.equal(g[7], h[7])
         assert not torch.equal(g, h)
+
+
+@pytest.mark.parametrize("shape", [(9, 30, 8, 64, 512), (5, 100, 50, 33, 701)])
+def test_products_that_are_looked_up_are_the_same_in_any_company(shape):
+    d, k, n_basis, hidden_units, n = shape
+    generator = torch.Generator().manual_seed(0)
+    kinds = [(j % 2 > 0, j % 3 > 0, torch.ones(k).bool()) for j in range(d)]
+    facts = [CellFacts(torch.full((k,), 1 / k), *kind) for kind in kinds]
+    model = AnchoredBlock(facts, n_basis, hidden_units, generator)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn(p.shape, generator=generator), alpha=0.3)
+    for row in (0, 7, n // 2, n - 1):
+        codes, others = torch.randint(k, (2, n, d), generator=generator)
+        others[row] = codes[row]
+        found = []
+        for rows in (codes, others):
+            with record(model):
+                found.append(model._products(rows))
+        for one, other in zip(*found, strict=True):
+            assert torch.equal(one[row], other[row])
+            assert not torch.equal(one, other)
 
 
 @pytest.mark.parametrize("n_far", [1, 2, 3, 5, 9])
