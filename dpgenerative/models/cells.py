@@ -233,7 +233,8 @@ class Cells(nn.Module):
     def log_prob(self, coefficients: Tensor, codes: Tensor) -> Tensor:
         """Return the log-probability of every row's cells, (n,)."""
         with torch.autocast(coefficients.device.type, enabled=False):
-            return _CellLogProb.apply(coefficients.float(), codes, self)
+            exact = coefficients.to(self.log_masses.dtype)
+            return _CellLogProb.apply(exact, codes, self)
 
     def log_probs_of(self, coefficients: Tensor) -> list[Tensor]:
         """Return log-probabilities of every column's cells, each (n, n_cells)."""
