@@ -265,6 +265,15 @@ def test_every_cell_has_a_group(facts, n):
         assert (groups == groups[-1]).sum() == 1
 
 
+@pytest.mark.parametrize("place", [0, 7, 20])
+def test_a_heavy_cell_leaves_half_of_the_groups_to_all_others(place):
+    masses = torch.full((21,), 0.005)
+    masses[place] = 0.9
+    groups = grouping(CellFacts(masses, True, False, torch.zeros(21).bool()), 8)
+    assert (groups == groups[place]).sum() == 1
+    assert 5 <= len(groups.unique()) <= 6
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(COLUMNS, st.sampled_from([2, 3, 5, 10, 20, 40])), min_size=2,
                 max_size=3))  # fmt: skip

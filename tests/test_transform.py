@@ -938,6 +938,18 @@ def test_heavy_numbers_of_a_continuum_have_cells_of_their_own(atom, multiplier):
     assert not codec.atoms[codec.encode(pd.Series([atom + 7]))[0]]
 
 
+@pytest.mark.parametrize("multiplier", [0.0, 1.0])
+def test_numbers_beside_a_heavy_one_are_cut_as_finely_as_alone(multiplier):
+    values = np.random.default_rng(0).integers(1, 1001, 4000)
+    column = Column("x", "integer", lower=0, upper=1000)
+    with_zeros = np.append(values, np.zeros(36_000, dtype=int))
+    beside, alone = (
+        fit(one(x, column), multiplier=multiplier).codecs[0].n_cells
+        for x in (with_zeros, values)
+    )
+    assert beside > alone
+
+
 @pytest.mark.parametrize(
     ("values", "column"),
     [

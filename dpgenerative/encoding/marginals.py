@@ -41,7 +41,8 @@ RELEASE = "marginals"
 DOMAIN_SHARE = 0.25
 """Part of a column's budget that finds its bounds or levels, where they are unknown."""
 SPLIT_SIZE = 1.3
-"""A cell may be halved while it holds more than this many times numbers / n_bins..."""
+"""A cell may be halved while it holds more than this many times numbers / n_bins, those
+in cells of more than a quarter (`estimates.SPIKE`) left aside..."""
 SPLIT_NOISE = 2.5
 """... and more than this many standard deviations of the noise of halving."""
 STRUCTURE_SHARE = 0.4
@@ -228,9 +229,7 @@ class MarginalRelease:
 
     def _keys(self, counts: dict[Key, int]) -> dict[Key, float]:
         """Release the keys that many rows have, and their counts."""
-        threshold = 0.0
-        if self.std:
-            threshold = threshold_for(self.std, self.delta, self.n_open)
+        threshold = threshold_for(self.std, self.delta, self.n_open) if self.std else 0
         return self.mechanisms.thresholded(counts, self.std, threshold, release=RELEASE)
 
     # Levels ---------------------------------------------------------------------
@@ -264,8 +263,7 @@ class MarginalRelease:
         least = estimates.SEEN_NOISE * self.std
         absent = counts < np.where(shared, min(least, SEEN_SHARE * self._n_told), least)
         absent[-1] &= not column.nullable  # missing values that have a cell occur
-        shares = np.maximum(counts, estimates.UNSEEN)
-        shares[absent] = estimates.UNSEEN
+        shares = np.maximum(np.where(absent, 0.0, counts), estimates.UNSEEN)
         shares /= np.bincount(cells, weights=shares)[cells]
         # A shared cell keeps the rows of its absent levels; so do levels in an order.
         if not column.ordered:
@@ -291,8 +289,7 @@ class MarginalRelease:
     def _pooled(self, column: Column, counts: np.ndarray) -> np.ndarray:
         """Give every frequent level a cell of its own, and all others one together."""
         rare = counts < max(POOL_NOISE * self.std, 1.0)
-        if column.nullable:
-            rare[-1] = False
+        rare[-1] &= not column.nullable
         if column.ordered or rare.sum() < 2:
             return np.arange(len(counts))
         # The shared cell is the first one.
@@ -406,18 +403,16 @@ class MarginalRelease:
         # them share STRUCTURE_SHARE.
         n_looks, depth = looks(n_levels, self.n_rows, self.std)
         rough = max(n_looks + nullable, 1) / STRUCTURE_SHARE
-        std = self.std * math.sqrt(rough)
         root = estimates.Interval(0, len(fine) - 1, self._n_told)
         missing = estimates.Interval(0, 0, 0.0)
         if nullable:
-            noisy = self._counted(exact, std)
+            noisy = self._counted(exact, self.std * math.sqrt(rough))
             supposed = estimates.project_to_simplex(noisy, self._n_told)
             root.supposed = supposed[0]
             root.add(noisy[0], rough)
             missing.add(noisy[1], rough)
-        least = max(SPLIT_SIZE * root.supposed / self.n_bins, SPLIT_NOISE * std)
         for _ in range(n_looks):
-            self._grow(root, depth, below, least, rough)
+            self._grow(root, depth, below, rough)
 
         leaves = root.leaves()
         places = np.array([leaf.start for leaf in leaves] + [root.stop])
@@ -427,17 +422,24 @@ class MarginalRelease:
         noisy = self._counted(exact, self.std * math.sqrt(fair))
         for cell, count in zip(cells, noisy, strict=True):
             cell.add(count, fair)
-        return self._joined(root, missing, least, fine)
+        return self._joined(root, missing, self._least(root, rough), fine)
+
+    def _least(self, root: estimates.Interval, variance: float) -> float:
+        """Return the number of rows up to which intervals are not halved."""
+        rows = np.array([leaf.supposed for leaf in root.leaves()])
+        plain = rows[rows <= estimates.SPIKE * root.supposed].sum()
+        noise = self.std * math.sqrt(variance)
+        return max(SPLIT_SIZE * plain / self.n_bins, SPLIT_NOISE * noise)
 
     def _grow(
-        self, root: estimates.Interval, depth: int, below: np.ndarray, least: float,
-        variance: float,
-    ) -> None:  # fmt: skip
-        """Halve all intervals of more than `least` rows up to `depth` times.
+        self, root: estimates.Interval, depth: int, below: np.ndarray, variance: float
+    ) -> None:
+        """Halve all intervals of many rows up to `depth` times.
 
         `below` holds the number of rows below every edge of the grid. The intervals are
         disjoint, so that their parts are counted in one release.
         """
+        least = self._least(root, variance)
         chosen = [i for i in root.leaves() if i.width > 1 and i.supposed > least]
         for interval in chosen:
             interval.divide(depth)

@@ -90,6 +90,7 @@ def grouping(facts: CellFacts, n_groups: int) -> Tensor:
         groups[largest] = torch.arange(n_groups - 1)
         return groups
     masses[-1] *= not facts.nullable
+    masses.clamp_(max=max(float(masses.sum() - masses.max()), LEAST_WEIGHT))
     middle = (masses.cumsum(0) - masses / 2) / masses.sum()
     groups = (middle * n_groups).long().clamp(0, n_groups - 1)
     groups[-1] += n_groups * facts.nullable
