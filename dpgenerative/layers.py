@@ -60,8 +60,7 @@ class MaskedLinear(nn.Module):
         width = int(ends[-1]) if len(ends) else 0
         self.parts = [(slice(n_outputs), n_inputs)]
         if half >= LEAST_HALF and width <= 0.75 * n_inputs:
-            seeing = [(slice(half), width)] if width else []
-            self.parts = [*seeing, (slice(half, n_outputs), n_inputs)]
+            self.parts = [(slice(half), width), (slice(half, n_outputs), n_inputs)]
         self.register_buffer("mask", mask)
         self.register_buffer("out_groups", out_groups)
         self.register_buffer("visible", visible.float())

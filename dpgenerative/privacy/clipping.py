@@ -77,7 +77,7 @@ def factors(norms: Tensor, bound: float | Tensor, margins: Tensor) -> Tensor:
     padded = norms * (1 + _MARGIN) + margins
     scale = torch.clamp(bound / padded.clamp(min=torch.finfo(padded.dtype).tiny), max=1)
     # A factor that float32 holds with few digits could round up.
-    kept = torch.isfinite(padded) & (scale >= _LEAST)
+    kept = (padded < math.inf) & (scale >= _LEAST)
     return torch.where(kept, scale, torch.zeros_like(scale))
 
 
@@ -105,11 +105,11 @@ def unit_factors(total: Tensor, share: Tensor, bound: float, rows: Tensor) -> Te
     # The margin covers the rounding of the sums and of the norms.
     most = bound * (1 - _MARGIN)
     common = total / most / most  # its square may be too large for float32
-    known = torch.isfinite(common)
+    known = common < math.inf
     least = torch.where(rows & known, 1.0, math.inf).to(share.dtype)
     share *= torch.where(known, common, 0.0).to(share.dtype).unsqueeze(1)
     # On a CPU, where asking costs nothing, clean rows are left as they are.
-    if share.device.type != "cpu" or not bool(torch.isfinite(share.sum())):
+    if share.device.type != "cpu" or not math.isfinite(share.sum()):
         share.nan_to_num_(math.inf, math.inf)
     return torch.maximum(share, least.unsqueeze(1), out=share).rsqrt_()
 

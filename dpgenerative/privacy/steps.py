@@ -44,7 +44,7 @@ from dpgenerative.privacy.gradients import (
     layer_gradients,
     record,
 )
-from dpgenerative.privacy.gradients.core import free_places
+from dpgenerative.privacy.gradients.core import added, free_places
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.precision import full_precision
 from dpgenerative.privacy.ranks import ALONE, Ranks
@@ -209,7 +209,7 @@ def _unit_factors(
     norms: list[tuple[Tensor, Tensor]], bound: float, rows: Tensor
 ) -> list[Tensor]:
     """Return per-unit factors of a layer, the units of all its parameters together."""
-    total = torch.stack([sizes for sizes, _ in norms]).sum(0)
+    (total,) = added([sizes] for sizes, _ in norms)
     return [clipping.unit_factors(total, share, bound, rows) for _, share in norms]
 
 
@@ -301,9 +301,9 @@ class PrivateGradient:
     ) -> dict[nn.Parameter, float]:
         """Return the noise of every trained parameter at a noise multiplier of 1."""
         total = self.sensitivity(batch_wise)
-        alone = total
-        if self.aggregation == "term-wise" and batch_wise:
-            alone = math.sqrt(self.clipper.bound / self.batch_size * total)
+        if not batch_wise or self.aggregation != "term-wise":
+            return {p: total for p in model.parameters() if p.requires_grad}
+        alone = math.sqrt(self.clipper.bound / self.batch_size * total)
         reached = set(model.get_submodule(self.reach).parameters())
         return {
             p: total if p in reached else alone
@@ -381,7 +381,7 @@ class PrivateGradient:
         partition: Callable[[int], np.ndarray] | None,
     ) -> Gradients:
         """Return the clipped mean gradient before noise, in float64."""
-        total = _zeros(model)
+        total: Gradients = {}
         for indices, present in chunks:
             calls, loss, latents = _recorded(model, objective, (indices, present))
             layers = layer_gradients(model, calls, loss, divergence is not None)
@@ -393,7 +393,8 @@ class PrivateGradient:
                 rows = torch.where(present, rows, self.n_partitions)
                 sums = self._batch_wise_sums(model, calls, latents, rows, divergence)
                 _accumulate(total, sums, 1 / self.n_partitions)
-        return total
+        # In the order in which noise is drawn, whatever is called first.
+        return {p: total[p] for p in model.parameters() if p.requires_grad}
 
     def _batch_wise_sums(
         self,
@@ -522,7 +523,7 @@ def _scaled(gradients: Tensor, factors: Tensor) -> Tensor:
 
 def _accumulate(total: Gradients, sums: Gradients, scale: float) -> None:
     for p, x in sums.items():
-        total[p].add_(x, alpha=scale)
+        total[p] = total[p].add_(x, alpha=scale) if p in total else x * scale
 
 
 def plain_gradient(

@@ -70,7 +70,7 @@ class LayerGradients:
         self.module = module
         self.inputs = [tuple(x.detach() for x in call) for call in inputs]
         self.grads = list(grads)
-        self.shared: list[Any] = []
+        self.shared: dict[Any, list[Any]] = {}
         self.parameters = list(module.parameters(recurse=False))
 
     @classmethod
@@ -343,7 +343,7 @@ def layer_gradients(
         out.zeros() if g is None else g for out, g in zip(outputs, grads, strict=True)
     )
     found: list[LayerGradients] = []
-    shared: list[Any] = []
+    shared: dict[Any, list[Any]] = {}
     for module, layer in calls.items():
         upstream = [tuple(next(stream) for _ in call[1]) for call in layer]
         found.append(rule_of(module)(module, [call[0] for call in layer], upstream))

@@ -32,6 +32,8 @@ T = TypeVar("T")
 
 PAIRS = 2**20
 """Pairs of positions whose products are taken at a time."""
+CACHED = 2**19
+"""Numbers that the processor's own cache holds beside others."""
 
 
 @register_rule(MaskedLinear)
@@ -56,6 +58,7 @@ class LinearGradients(LayerGradients):
         self.a = _positions([call[0] for call in self.inputs])
         self.e = _positions([call[0] for call in self.grads])
         self.single = self.a.shape[1] == 1
+        self.whole = self.module.is_dense and self.module.visible.numel() == 1
 
     @staticmethod
     def free_coordinates(module: nn.Module) -> dict[nn.Parameter, Tensor]:
@@ -74,41 +77,39 @@ class LinearGradients(LayerGradients):
     @cached_property
     def seen(self) -> Tensor:
         """Sums of squares of the inputs that every group of outputs sees, and 1."""
-        return self._squares(self.a, self._reach) + 1
+        return self._by_group(_squares, self.a, self._reach) + 1
 
     @cached_property
     def e2(self) -> Tensor:
         """Sums of squares of the outputs' gradients by group."""
-        return self._squares(self.e, self.module.out_membership)
+        return self._by_group(_squares, self.e, self.module.out_membership)
 
-    def _squares(self, x: Tensor, groups: Tensor) -> Tensor:
-        one = groups.shape[1] == 1 and self.module.is_dense
-        return self._once(_whole_squares if one else _group_squares, x, groups)
+    def _by_group(self, of: Callable[..., T], x: Tensor, groups: Tensor) -> T:
+        return self._once(of, x) if self.whole else self._once(of, x, groups)
 
-    def _once(self, of: Callable[[Tensor, Tensor], T], x: Tensor, y: Tensor) -> T:
-        """Return ``of(x, y)``, once for all layers that share the memory of x."""
+    def _once(self, of: Callable[..., T], x: Tensor, *others: Tensor) -> T:
+        """Return ``of(x, *others)``, once for all layers that share the memory of x."""
         if x.device.type != "cpu":  # Comparing makes the host wait.
-            return of(x, y)
-        for done, left, right, found in self.shared:
-            if done is of and left.is_set_to(x) and torch.equal(right, y):
+            return of(x, *others)
+        # What stands there is kept, so that no other tensor has its place.
+        place = of, len(others), x.data_ptr(), x.shape, x.stride()
+        for _, same, found in self.shared.get(place, []):
+            if all(map(torch.equal, same, others)):
                 return cast(T, found)
-        found = of(x, y)
-        self.shared.append((of, x, y, found))
+        found = of(x, *others)
+        self.shared.setdefault(place, []).append((x, others, found))
         return found
 
     def finite(self) -> Tensor:
-        if self.e.device.type == "cpu":  # Where asking costs nothing, all rows at once.
-            whole = (
-                float(self.seen.sum()) + float(torch.linalg.vector_norm(self.e)) ** 2
-            )
-            if whole <= LARGEST**2:
-                return self.e.new_ones(len(self.e), dtype=torch.bool)
-        e2 = torch.linalg.vector_norm(self.e, dim=(1, 2)).square()
-        return torch.maximum(self.seen.amax((1, 2)), e2) <= LARGEST**2
+        e2 = self._once(_squares, self.e)
+        # Where asking costs nothing, all rows at once.
+        if e2.is_cpu and float(self.seen.sum() + e2.sum()) <= LARGEST**2:
+            return e2.new_ones(len(e2), dtype=torch.bool)
+        return torch.maximum(self.seen.amax((1, 2)), e2.sum((1, 2))) <= LARGEST**2
 
     def keep(self, rows: Tensor) -> None:
         self.a, self.e = kept(self.a, rows), kept(self.e, rows)
-        self.seen = kept(self.seen, rows)
+        self.seen, self.e2 = kept(self.seen, rows), kept(self.e2, rows)
 
     @property
     def _slack(self) -> float:
@@ -122,8 +123,8 @@ class LinearGradients(LayerGradients):
     def squared_norms(self) -> tuple[Tensor, Tensor]:
         if self.single:
             # Nothing cancels: float32 loses no more than one digit per addend.
-            total = (self.e2 * self.seen).sum((1, 2)).double()
-            return total, total.sqrt() * (ROUNDING + self._slack)
+            total = (self.e2 * self.seen).sum((1, 2))
+            return total.double(), total.sqrt() * (ROUNDING + self._slack)
         # Positions may cancel: products of pairs in float64, and a margin of the size
         # of what was added up.
         chunks = parts(len(self.e), PAIRS // self.e.shape[1] ** 2)
@@ -143,8 +144,8 @@ class LinearGradients(LayerGradients):
         # |e_u| times a number of u's group. With several positions the L1 norm is that
         # of the parts, an upper bound, and the L2 norm comes from products of pairs.
         layer = self.module
-        seen = self._once(_magnitudes, self.a, self._reach)[1] + 1
-        sizes, by_group = self._once(_magnitudes, self.e, layer.out_membership)
+        seen = self._by_group(_magnitudes, self.a, self._reach)[1] + 1
+        sizes, by_group = self._by_group(_magnitudes, self.e, layer.out_membership)
         if self.single:
             share = self.seen / seen * (1 + 2 * self._slack)
             share = sizes * self._by_unit(share)
@@ -167,12 +168,12 @@ class LinearGradients(LayerGradients):
 
     def weighted_sum(self, factors: Tensor | list[Tensor]) -> Sums:
         layer = self.module
-        s = factors.unsqueeze(1) if isinstance(factors, Tensor) else factors[0]
+        s = factors.view(-1, 1) if isinstance(factors, Tensor) else factors[0]
         if self.single and s.device.type == "cpu":
-            e, bias = self._once(_weighted, self.e[:, 0], s.to(self.e.dtype))
-            weight = torch.zeros_like(layer.weight, dtype=torch.float64)
-            for units, width in layer.parts:
-                weight[units, :width] = block_sum(e[:, units], self.a[:, 0, :width])
+            e, bias = self._once(_weighted, self.e[:, 0], s)
+            sums = [block_sum(e[:, u], self.a[:, 0, :w]) for u, w in layer.parts]
+            wide = [pad(x, (0, layer.weight.shape[1] - x.shape[1])) for x in sums[:-1]]
+            weight = torch.cat([*wide, sums[-1]]) if wide else sums[0]
         else:
             weight, bias = self._exact_sum(s)
         if not layer.is_dense:  # Inputs that nobody sees may be infinite.
@@ -228,8 +229,8 @@ class LinearGradients(LayerGradients):
             return None
         # Unit u of an example has norm |e_u| times what its group sees of |a|, and 1.
         layer = self.module
-        _, seen = self._once(_magnitudes, self.a, self._reach)
-        _, sizes = self._once(_magnitudes, self.e, layer.out_membership)
+        _, seen = self._by_group(_magnitudes, self.a, self._reach)
+        _, sizes = self._by_group(_magnitudes, self.e, layer.out_membership)
         norms = ((seen + 1) * sizes).sum(2, keepdim=True)
         scale = norms / size
         self.e = self.e / scale.clamp(min=torch.finfo(scale.dtype).tiny)
@@ -339,33 +340,34 @@ def block_sum(e: Tensor, a: Tensor) -> Tensor:
     At most `BLOCK` products are added up at once; the sums of `PAIRED` blocks are added
     up by pairs, and then in float64.
     """
-    left, right = _blocks(e).transpose(1, 2), _blocks(a)
-    rest = BLOCK * len(left)
-    total = (e[rest:].T @ a[rest:]).double()
-    sums = e.new_empty(PAIRED, *total.shape)
-    halves = [(sums[:k], sums[k : 2 * k]) for k in (4, 2, 1)]
-    for start in range(0, len(left), PAIRED):
-        rows = slice(start, start + PAIRED)
-        n = len(torch.bmm(left[rows], right[rows], out=sums[: len(left) - start]))
-        sums[n:].zero_()
-        for first, second in halves:
-            first.add_(second)
-        total += sums[0]
+    (left, last), (right, others) = _blocks(e), _blocks(a)
+    total = (last.T @ others).double()
+    groups = CACHED // max(1, PAIRED * total.numel())
+    most = PAIRED * max(1, min(groups, -(-len(left) // PAIRED)))
+    sums = e.new_empty(most, *total.shape)
+    for x, y in zip(torch.split(left.mT, most), torch.split(right, most), strict=True):
+        torch.bmm(x, y, out=sums[: len(x)])
+        sums[len(x) :].zero_()
+        half = sums
+        while len(half) * PAIRED > most:
+            first, second = half.chunk(2)
+            half = first.add_(second)
+        total += half[0] if len(half) == 1 else half.sum(0, dtype=torch.float64)
     return total
 
 
-def _blocks(x: Tensor) -> Tensor:
-    """Return whole blocks of rows, (blocks, BLOCK, width)."""
-    n = len(x) // BLOCK
-    return x[: n * BLOCK].view(n, BLOCK, x.shape[1])
+def _blocks(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return whole blocks of rows, (blocks, BLOCK, width), and all other rows."""
+    rest = len(x) // BLOCK * BLOCK
+    return x[:rest].view(rest // BLOCK, BLOCK, x.shape[1]), x[rest:]
 
 
 def _weighted(e: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
     """Return weighted rows, and their sum by blocks in float32, in float64."""
-    e = e * s
-    blocks = _blocks(e)
-    rest = e[BLOCK * len(blocks) :]
-    return e, blocks.sum(1).sum(0, dtype=torch.float64) + rest.sum(0)
+    e = e * s.to(e.dtype)
+    blocks, rest = _blocks(e)
+    total = blocks.sum(1).sum(0, dtype=torch.float64)
+    return e, total + rest.sum(0) if len(rest) else total
 
 
 def _positions(calls: Sequence[Tensor]) -> Tensor:
@@ -381,25 +383,24 @@ def _group_products(x: Tensor, membership: Tensor) -> Tensor:
     return torch.einsum("ntv,nsv,vg->ntsg", x, x, membership.to(x.dtype))
 
 
-def _group_squares(x: Tensor, membership: Tensor) -> Tensor:
-    """Return sums of squares by group, (n, T, groups)."""
-    return _group_sums(x.square(), membership)
-
-
-def _whole_squares(x: Tensor, _: Tensor) -> Tensor:
-    """Return sums of squares, (n, T, 1)."""
+def _squares(x: Tensor, membership: Tensor | None = None) -> Tensor:
+    """Return sums of squares, in all or by group, (n, T, groups)."""
+    if membership is not None:
+        return _group_sums(x.square(), membership)
     norms: Tensor = torch.linalg.vector_norm(x, dim=2, keepdim=True)
     return norms.square()
 
 
-def _magnitudes(x: Tensor, membership: Tensor) -> tuple[Tensor, Tensor]:
-    """Return magnitudes, and their sums by group, (n, T, groups)."""
+def _magnitudes(x: Tensor, membership: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return magnitudes, and their sums, in all or by group, (n, T, groups)."""
     sizes = x.abs()
     return sizes, _group_sums(sizes, membership)
 
 
-def _group_sums(x: Tensor, membership: Tensor) -> Tensor:
-    """Return sums by group, (n, T, groups)."""
+def _group_sums(x: Tensor, membership: Tensor | None) -> Tensor:
+    """Return sums, in all or by group, (n, T, groups)."""
+    if membership is None:
+        return x.sum(2, keepdim=True)
     # Products of a width that registers hold whole take half as long.
     n = membership.shape[1]
     wide = pad(membership, (0, -n % 16)) if n > 11 else membership
