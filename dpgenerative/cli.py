@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -53,29 +54,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(arguments)
     except SystemExit as stop:
         return int(stop.code or 0)
+    usual = warnings.formatwarning
+    warnings.formatwarning = lambda what, *_: _one_line(f"warning: {what}")
     try:
         options.run(options)
     except (ValueError, TypeError, OSError) as error:
-        return _failed(options, error, BAD_INPUT, str(error))
+        return _failed(options.debug, error, BAD_INPUT, str(error))
     except KeyboardInterrupt as error:
         what = "interrupted"
         kept = getattr(options, "checkpoint", None)
         if kept is not None and os.path.exists(kept):
             what += f"; the same command goes on from {kept}, which is private"
-        return _failed(options, error, INTERRUPTED, what)
+        return _failed(options.debug, error, INTERRUPTED, what)
     except Exception as error:
         what = f"unexpected {type(error).__name__}; --debug shows where, with values"
-        return _failed(options, error, UNEXPECTED, what)
+        return _failed(options.debug, error, UNEXPECTED, what)
+    finally:
+        warnings.formatwarning = usual
     return 0
 
 
-def _failed(
-    options: argparse.Namespace, error: BaseException, code: int, message: str
-) -> int:
-    if options.debug:
+def _failed(debug: bool, error: BaseException, code: int, message: str) -> int:
+    if debug:
         raise error
-    sys.stderr.write(f"dpgenerative: {' '.join(message.split())}\n")
+    sys.stderr.write(_one_line(message))
     return code
+
+
+def _one_line(message: str) -> str:
+    return f"dpgenerative: {' '.join(message.split())}\n"
 
 
 # Commands -----------------------------------------------------------------------------
@@ -381,20 +388,15 @@ COMMANDS: dict[Callable[[argparse.Namespace], None], tuple[Option, ...]] = {
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="dpgenerative",
-        description="Differentially private synthetic tables, on files.",
-    )
-    parser.add_argument(
-        "--debug", action="store_true", help="show where an error came from"
-    )
+    about = "Differentially private synthetic tables, on files."
+    parser = Parser(prog="dpgenerative", description=about)
+    parser.add_argument("--debug", action="store_true", help="where an error came from")
     commands = parser.add_subparsers(metavar="command", required=True)
     for run, options in COMMANDS.items():
         text = inspect.getdoc(run)
         command = commands.add_parser(run.__name__, help=text, description=text)
         command.set_defaults(run=run)
-        is_budgeted = _NOISE in options
-        budget = command.add_mutually_exclusive_group(required=is_budgeted)
+        budget = command.add_mutually_exclusive_group(required=_NOISE in options)
         for names, settings in options:
             place = budget if names[0] in _BUDGET else command
             place.add_argument(*names, **settings)

@@ -6,9 +6,11 @@ import bz2
 import gzip
 import json
 import lzma
+import os
 import re
 import subprocess
 import sys
+import warnings
 from decimal import Decimal
 from pathlib import Path
 
@@ -227,6 +229,26 @@ def test_as_a_module():
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "-n/--n-samples" in done.stderr
+
+
+def test_a_warning_is_one_line(folder):
+    words = [f"word{i}" for i in range(60)]
+    pd.DataFrame({"notes": words}).to_parquet("words.parquet")
+    command = "fit words.parquet --epsilon 1 -o model.dpg --quiet --set n_steps=2"
+    done = subprocess.run(
+        [sys.executable, "-m", "dpgenerative", *command.split()],
+        capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    lines = done.stderr.splitlines()
+    assert all(line.startswith("dpgenerative: warning: ") for line in lines)
+    assert any("to be found in notes" in line for line in lines)
+
+
+def test_formats_of_warnings_are_put_back(capsys):
+    usual = warnings.formatwarning
+    assert main(["report", "missing.dpg"]) == 2
+    assert warnings.formatwarning is usual
 
 
 # Refusals -----------------------------------------------------------------------------
@@ -569,6 +591,9 @@ def test_points_are_thousands_in_groups_of_three_only(tmp_path):
     assert (days["kind"], fees["kind"]) == ("datetime", "continuous")
     asked = draft_schema(path, CsvFormat(";", decimal=","))["columns"][0][ASK]
     assert '--date-format "%d.%m.%Y"' in asked
+    path.write_text("on;fee\n2014-06-17;1,5\n2014-09-18;7\n", "utf-8")
+    asked = draft_schema(path, GERMAN)["columns"][0][ASK]
+    assert '--date-format "%Y-%m-%d"' in asked
     path.write_text("fee\n1.200,50\n-2,5e-05\n484.20\n,5\n", "utf-8")
     fees = read_table(path, Schema([Column("fee", "continuous")]), form=GERMAN)["fee"]
     assert fees.tolist() == [1200.5, -2.5e-05, pd.NA, 0.5]

@@ -44,6 +44,7 @@ _QUESTIONS = {
 _DATE_FORMATS = (
     "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d",
     "%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d %b %Y", "%b %d, %Y", "%d.%m.%Y %H:%M",
+    "%Y-%m-%d",
 )  # fmt: skip
 """Forms of dates that a draft tries."""
 MOST_LEVELS = 50
@@ -149,10 +150,8 @@ def _asked_of_text(present: pd.Series, words: set[str]) -> str | None:
     if forms:
         which = " or ".join(f'"{form}"' for form in forms)
         return f"Dates? Then draft again, and fit, with --date-format {which}."
-    for pattern, question in _QUESTIONS.items():
-        if present.str.fullmatch(pattern).all():
-            return question
-    return None
+    asked = (q for p, q in _QUESTIONS.items() if present.str.fullmatch(p).all())
+    return next(asked, None)
 
 
 def _range(kind: str, series: pd.Series) -> dict[str, Any]:
