@@ -239,10 +239,35 @@ def test_the_end_of_rows_is_where_counts_stop():
     assert n_beyond(np.array([800, 800, 800, 5.0]), np.full(4, 5.0), wide) == 1
 
 
-def test_magnitudes_next_to_occupied_ones_need_fewer_rows():
-    noisy = np.array([NEXT_NOISE + 1, 0, NEXT_NOISE + 1, 50, 0.0, NEXT_NOISE + 1])
-    assert outermost(noisy, 1.0) == (2, 3)
-    assert outermost(noisy[[0, 1, 2, 4]], 1.0) == (0, -1)
+SIGNED = np.array([32, 16, 8, 4, 2, 1, 2, 4, 8, 16, 32])
+
+
+@pytest.mark.parametrize(
+    ("counts", "n_rows", "expected"),
+    [
+        # Next to occupied magnitudes, alone or together, fewer rows are seen.
+        ([0, 0, 0, 0, 0, 0, NEXT_NOISE + 1, 50, 0, 0, 0], 50, (6, 7)),
+        ([0, 0, 0, 0, 0, 0, 0, 50, 2.5, 2.5, 0], 50, (7, 9)),
+        ([0, 0, 0, 0, 0, 0, 0, NEXT_NOISE + 1, 0, 0, 0], 4, (0, -1)),
+        # None stands out alone, but four do together, and four of both signs.
+        ([0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 0], 16, (6, 9)),
+        ([0, 3, 3, 3, 3, 0, 3, 3, 3, 3, 0], 24, (1, 9)),
+        # Beyond 0 lie magnitudes of the same size.
+        ([0, 0, 9, 0, 0, 0, 0, 50, 50, 0, 0], 109, (2, 8)),
+        # Half of the rows are elsewhere: on the other side, or a little further out.
+        ([0, 0, 0, 0, 0, 0, 0, 50, 0, 0, 0], 100, (2, 8)),
+    ],
+)
+def test_magnitudes_that_hold_rows(counts, n_rows, expected):
+    assert outermost(np.array(counts, float), 1.0, SIGNED, n_rows) == expected
+
+
+@pytest.mark.parametrize("n_rows", [400, 1000])
+def test_few_rows_on_both_sides_of_zero_are_not_cut_off(n_rows):
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(n_rows, 2)))
+    column = DPHFlowSynthesizer(n_steps=2).fit(frame.add_prefix("x")).schema_["x0"]
+    assert column.lower <= -1
+    assert column.upper >= 1
 
 
 def test_the_report_says_what_the_domain_leaves_out():

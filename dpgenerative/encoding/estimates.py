@@ -14,6 +14,10 @@ SEEN_NOISE = 2.0
 NEXT_NOISE = 2.5
 """Magnitudes next to occupied ones are so too with more than this many standard
 deviations."""
+MOST_TOGETHER = 8
+"""Number of magnitudes that are looked at together, at most."""
+NEAR = 64.0
+"""What is less by more than this factor holds few rows where there are larger ones."""
 TAIL_NOISE = 2.5
 """An end of the bounds is empty, as far as one knows, where no interval, nor all up to
 the end together, has more rows than this many standard deviations."""
@@ -68,28 +72,73 @@ def posterior_mean_counts(
     return np.maximum(std * means, 0.0)
 
 
-def outermost(noisy: np.ndarray, std: float) -> tuple[int, int]:
+def outermost(
+    noisy: np.ndarray, std: float, sizes: np.ndarray, n_rows: float
+) -> tuple[int, int]:
     """Return the first and the last of the magnitudes that hold rows; 0, -1 for none.
 
-    With 99.9 % probability no empty magnitude passes for an occupied one. Next to
-    occupied ones, as there are few, a lower threshold will do. Rounding of the noise
-    adds a half at most.
+    With 99 % probability no empty magnitudes, one or several next to each other or of
+    both signs, pass for occupied ones. Next to occupied ones, as there are few, a lower
+    threshold will do. Where rows are surely missing, the other sign and one magnitude
+    more hold some: bounds that are too wide cost little, others cut rows off.
 
     Parameters
     ----------
     noisy : ndarray of shape (n,)
-        Counts with normal noise.
+        Counts with normal noise, whose rounding adds a half at most.
     std : float
         Standard deviation of the noise.
+    sizes : ndarray of shape (n,)
+        How far from 0 magnitudes go.
+    n_rows : float
+        Number of rows.
     """
-    occupied = np.flatnonzero(noisy > std * norm.isf(1e-3 / len(noisy)) + 0.5)
-    if not len(occupied):
+    places = np.arange(len(noisy))
+    level = np.unique(sizes, return_inverse=True)[1]
+    least = std * norm.isf(1e-2 / (2 * MOST_TOGETHER * len(noisy)))
+    one = _conspicuous(noisy, np.ones(len(noisy)))
+    both = _conspicuous(np.bincount(level, noisy), np.bincount(level))
+    excess, low, high = max(one, both)
+    if excess <= least:
         return 0, -1
-    first, last = occupied[[0, -1]]
-    gaps = np.flatnonzero(noisy <= NEXT_NOISE * std + 0.5)
-    first = gaps[gaps < first].max(initial=-1) + 1
-    last = gaps[gaps > last].min(initial=len(noisy)) - 1
+    by = level if both > one else places
+    held = (by >= low) & (by <= high) | (noisy > least + 0.5)
+    first, last = np.flatnonzero(held)[[0, -1]]
+    # 0 itself, and no tiny ones, of which there are many.
+    near = (level == 0) | (sizes >= sizes[first : last + 1].max() / NEAR)
+    before = places[near & (places < first)][::-1]
+    after = places[near & (places > last)]
+    first = np.append(first, before)[_reach(noisy[before], std)]
+    last = np.append(last, after)[_reach(noisy[after], std)]
+    inside = noisy[(near | held) & (places >= first) & (places <= last)]
+    found = level[first : last + 1]
+    is_short = inside.sum() + NEXT_NOISE * std * math.sqrt(len(inside)) < n_rows
+    if is_short and found.max() > 0:
+        wider = (level >= found.min()) & (level <= found.max() + 1)
+        first, last = np.flatnonzero(wider)[[0, -1]]
     return int(first), int(last)
+
+
+def _conspicuous(counts: np.ndarray, n_cells: np.ndarray) -> tuple[float, int, int]:
+    """Return which counts next to each other stand out most, after how far they do."""
+    found = (-math.inf, 0, -1)
+    total, size = (np.append(0.0, np.cumsum(x)) for x in (counts, n_cells))
+    for width in range(1, 1 + min(MOST_TOGETHER, len(counts))):
+        cells = size[width:] - size[:-width]
+        excess = (total[width:] - total[:-width] - cells / 2) / np.sqrt(cells)
+        i = int(excess.argmax())
+        found = max(found, (float(excess[i]), i, i + width - 1))
+    return found
+
+
+def _reach(noisy: np.ndarray, std: float) -> int:
+    """Return how many magnitudes next to occupied ones are so, too."""
+    reach, width = 0, 1
+    while width <= min(MOST_TOGETHER, len(noisy) - reach):
+        ahead = noisy[reach : reach + width].sum() - width / 2
+        more = ahead > NEXT_NOISE * std * math.sqrt(width)
+        reach, width = (reach + width, 1) if more else (reach, width + 1)
+    return reach
 
 
 def n_beyond(counts: np.ndarray, stds: np.ndarray, widths: np.ndarray) -> int:

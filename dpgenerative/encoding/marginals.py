@@ -313,7 +313,12 @@ class MarginalRelease:
 
         noisy = self._counted(entries.total(count), self.std)
         places = np.flatnonzero(grid.has_values_between(column, self.dtype, ends))
-        first, last = estimates.outermost(noisy[places], self.std)
+        sizes = np.maximum(np.abs(ends[:-1]), np.abs(ends[1:]))
+        if column.kind == "datetime":  # no year is another's negative
+            sizes = np.arange(len(sizes), 2 * len(sizes))
+        first, last = estimates.outermost(
+            noisy[places], self.std, sizes[places], self._n_told
+        )
         if last < 0:
             return [0.0, 1.0]
         lower, upper = ends[places[first]], ends[places[last] + 1]
