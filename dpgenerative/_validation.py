@@ -2,21 +2,40 @@
 
 import math
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
+import pandas as pd
+
+_MOST_SHOWN, _LONGEST_SHOWN = 8, 60
+
+
+def shown(value: object) -> str:
+    """Return what an error quotes of a value: what may be rows, by its type alone."""
+    kind = f"an object of type {type(value).__name__}"
+    return repr(value) if _is_small(value) else kind
+
+
+def _is_small(value: object) -> bool:
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, (list, tuple)):
+        return len(value) <= _MOST_SHOWN and all(map(_is_small, value))
+    is_scalar = pd.api.types.is_scalar(value) or isinstance(value, type)
+    return is_scalar and len(str(value)) <= _LONGEST_SHOWN
 
 
 def refuse(owner: str, name: str, rule: str, value: object) -> NoReturn:
     """Raise the error of a parameter that breaks its rule."""
-    raise ValueError(f"The parameter {name!r} of {owner} {rule}; got {value!r}.")
+    raise ValueError(f"The parameter {name!r} of {owner} {rule}; got {shown(value)}.")
 
 
 def check_option(owner: str, name: str, value: object, options: Sequence[Any]) -> None:
     """Require one of a few values."""
-    if not any(value is option or value == option for option in options):
+    # What has no hash may be rows, which compare cell by cell.
+    if not isinstance(value, Hashable) or value not in options:
         refuse(owner, name, f"must be one of {tuple(options)}", value)
 
 
@@ -32,10 +51,7 @@ def check_number(
     also: Sequence[Any] = (),
 ) -> None:
     """Require a number in an interval, or one of the values in `also`."""
-    if any(
-        value is option or (isinstance(option, str) and value == option)
-        for option in also
-    ):
+    if (value is None or isinstance(value, str)) and value in also:
         return
     kind = numbers.Integral if integer else numbers.Real
     inside = False

@@ -51,7 +51,7 @@ def test_quickstart(tmp_path):
 
 def test_images(tmp_path):
     printed = run("images.py", tmp_path)
-    assert "shape, dtype and range of the pixels" in printed
+    assert "shape, dtype and range of the pixels (0 to 16)" in printed
     assert "marginals" not in printed
     assert "1 shown" in printed
 

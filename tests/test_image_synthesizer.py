@@ -215,7 +215,7 @@ def test_pixels_pay_for_no_marginals():
     text = str(synthesizer.privacy_)
     assert "row count" in text
     assert "marginals" not in text
-    assert "shape, dtype and range of the pixels" in text
+    assert "shape, dtype and range of the pixels (0 to 1)" in text
     with_law, tape = recorded(halves())
     assert [name for name, _ in tape] == ["count"] + ["gradient"] * 5 + ["gaussian"]
     assert with_law.noise_multiplier_ > synthesizer.noise_multiplier_

@@ -345,7 +345,8 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
                 "lower bound, `other` or the first level. State nullable=True in a "
                 "Schema to have them perturbed as such.",
             )
-        facts = PUBLIC, *public_facts(self.schema_, stated)
+        typed = [c.name for c in resolved.columns if c.kind == "categorical"]
+        facts = PUBLIC, *public_facts(self.schema_, stated, typed)
         return LocalReport(
             self.epsilon, 0.0, features, facts, "any two values of one row",
             self.epsilon, notes,

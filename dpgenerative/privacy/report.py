@@ -87,8 +87,16 @@ class PrivacyReport(Report):
         return self.plan.curve()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain data, with the guaranteed pair as "guarantee"."""
-        return {"guarantee": self.plan.guarantee, **asdict(self)}
+        """Return the report as plain data for strict JSON; None stands for infinity.
+
+        Beside the fields: the guaranteed pair, adjacency and releases in words.
+        """
+        words = {
+            "adjacency": f"adding or removing {self._unit()}",
+            "releases": self._releases(),
+        }
+        pair = tuple(map(_finite, self.plan.guarantee))
+        return {"guarantee": pair, **words, **asdict(self, dict_factory=_strict)}
 
     def _lists(self) -> dict[str, Sequence[str]]:
         return {
@@ -120,7 +128,9 @@ class PrivacyReport(Report):
 
     def _releases(self) -> list[str]:
         plan = self.plan
-        lines = [f"row count {plan.n_rows} (geometric, epsilon {plan.count_epsilon:g})"]
+        noise = f"geometric, epsilon {plan.count_epsilon:g}"
+        noise = noise if plan.private else "exact"
+        lines = [f"row count {plan.n_rows} ({noise})"]
         if plan.mean_trials:
             lines.append(
                 f"the best by noisy score of a random number of trials (logarithmic, "
@@ -150,11 +160,19 @@ class PrivacyReport(Report):
             )
         lines += _gaussian("moments of clipped latents", plan.prior_multiplier)
         lines += _gaussian(
-            "counts of tables of a few columns, named below, and how far all that were "
-            "compared are from the model",
+            "how far tables of a few columns are from the model, and counts of tables "
+            "chosen by that or asked for (listed below, if any)",
             plan.table_multiplier,
         )
         return lines
+
+
+def _strict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: _finite(value) for name, value in pairs}
+
+
+def _finite(value: Any) -> Any:
+    return None if value == math.inf else value
 
 
 def _gaussian(what: str, multiplier: float) -> list[str]:
@@ -162,7 +180,7 @@ def _gaussian(what: str, multiplier: float) -> list[str]:
     if math.isinf(multiplier):
         return []
     noise = f"Gaussian, noise multiplier {multiplier:.4g} for all together"
-    return [f"{what} ({noise})"]
+    return [f"{what} ({noise if multiplier else 'exact'})"]
 
 
 def outlook(plan: PrivacyPlan, n_columns: int) -> str:

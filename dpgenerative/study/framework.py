@@ -342,10 +342,13 @@ def _settings(
             raise TypeError(f"{type(estimator).__name__} has no parameter {name}.")
         private += [(CENTRAL, name, value, None) for value in values]
     if not isinstance(local, Mapping):
-        raise TypeError(f"{OWNER}: local must be a mapping from names; got {local!r}.")
+        raise TypeError(
+            f"{OWNER}: local must be a mapping from names; got {type(local)}."
+        )
     for mechanism, several in local.items():
         if not isinstance(several, Sequence):
-            raise TypeError(f"local[{mechanism!r}] must be a list; got {several!r}.")
+            rule = f"local[{mechanism!r}] must be a list"
+            raise TypeError(f"{rule}; got {type(several)}.")
         for each in several:
             if not all(hasattr(each, k) for k in ("epsilon", "fit", "transform")):
                 rule = "must hold transformers with epsilon, fit and transform"

@@ -526,5 +526,6 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
 
     def _public_facts(self, schema: Schema) -> tuple[str, ...]:
         labels = "" if self.classes is None else "classes, and "
-        facts = "shape, dtype and range of the pixels; constructor parameters"
-        return (labels + facts,)
+        low, high = self._layout.low, self._layout.high
+        facts = f"shape, dtype and range of the pixels ({low:g} to {high:g})"
+        return (f"{labels}{facts}; constructor parameters",)

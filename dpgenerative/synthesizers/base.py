@@ -457,9 +457,10 @@ class Synthesizer(FitParameters, NoisyEstimator):
                 f"{len(data.public)} rows given as public: they trained the model first"
             )
             facts = (*facts, f"{rows}, and bounds and levels that were open are theirs")
+        general = unit_notes(self.noise, self.max_rows_per_unit)
         notes = (
             *self._notes(data.domain.schema, fitted),
-            *unit_notes(self.noise, self.max_rows_per_unit),
+            *(general if fitted.plan.private else ()),
             *([] if self.noise_multiplier is None else [NOISE_STATED]),
         )
         return PrivacyReport(fitted.plan, self.epsilon_, fitted.clipping, facts, notes)

@@ -555,7 +555,8 @@ class DPHFlowSynthesizer(TableSynthesizer):
         if fitted.settings["ordered_only"] and fitted.plan.n_steps:
             said.append(ORDERED_ONLY)
         if math.isfinite(fitted.plan.table_multiplier):
-            said.append(f"Tables counted: {tables or 'none'}.")
+            none = "No table of a few columns was worth counting."
+            said.append(f"Tables counted: {tables}." if tables else none)
         return tuple(said)
 
 

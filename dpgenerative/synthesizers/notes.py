@@ -1,6 +1,6 @@
 """What the privacy report notes of a domain, and what was public of it."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 
 import pandas as pd
 
@@ -25,12 +25,18 @@ LOST = (
     "Most values in {} are missing or too rare to be found: most that are sampled say "
     "no more.",
     "Most values in {} are missing, or neither dates nor texts in ISO 8601.",
-    "Nearly all values in {} are missing, or not of the kind or levels stated.",
+    "Nearly all values in {} are missing, or not of the kind or levels stated: leave "
+    "such columns out, or correct what is stated by schema.check(df), which lists the "
+    "cells that do not fit.",
 )
 LOST_ADVICE = (
     'State levels or a kind in a Schema ("datetime" reads Python\'s dates), declare '
     'identifiers (role="id"), derive levels or numbers from texts, lists and times of '
     "day, or leave such columns out."
+)
+LISTED = (
+    "levels of the category dtype of {}; if they were listed from the rows, the "
+    "guarantee does not cover them"
 )
 NOISE_STATED = (
     "The noise multiplier was stated. Epsilon follows from it and from the released "
@@ -39,20 +45,28 @@ NOISE_STATED = (
 )
 
 
-def public_facts(schema: Schema, stated: Schema) -> tuple[str, ...]:
-    """Return what the schema, dtypes and parameters gave away for free."""
-    columns, ids = schema.columns, [c for c in stated.columns if c.role == "id"]
-    told = {
-        "bounds of": [c for c in columns if c.numeric and c.lower is not None],
-        "resolution of": [c for c in columns if c.resolution is not None],
-        "no missing values in": [c for c in columns if not c.nullable],
-        "levels of": [c for c in columns if not c.numeric and c.levels is not None],
-        "identifiers, which are not read:": ids,
+def public_facts(
+    schema: Schema, stated: Schema, typed: Collection[Hashable]
+) -> tuple[str, ...]:
+    """Return what the schema, dtypes and parameters gave away for free.
+
+    Columns that are `typed` have the levels of their dtype where none are stated.
+    """
+    columns, kept = schema.columns, [c.name for c in stated.columns if c.levels]
+    ids = [c.name for c in stated.columns if c.role == "id"]
+    bounded = [c for c in columns if c.lower is not None]
+    levels = [c.name for c in columns if c.levels is not None]
+    by_dtype = [name for name in levels if name in typed and name not in kept]
+    told: dict[str, Sequence[Hashable]] = {
+        "bounds of {}": [f"{c.name} ({c.lower} to {c.upper})" for c in bounded],
+        "resolution of {}": [c.name for c in columns if c.resolution is not None],
+        "no missing values in {}": [c.name for c in columns if not c.nullable],
+        "levels of {}": [name for name in levels if name not in by_dtype],
+        LISTED: by_dtype,
+        "identifiers, which are not read: {}": ids,
     }
     facts = ["column names, order, dtypes and kinds; constructor parameters"]
-    for fact, found in told.items():
-        if found:
-            facts.append(f"{fact} {listed([c.name for c in found])}")
+    facts += [fact.format(listed(found)) for fact, found in told.items() if found]
     for each in stated.constraints:
         facts.append(f"constraint {type(each).__name__} on {listed(each.columns)}")
     return tuple(facts)
@@ -76,7 +90,8 @@ def lost_columns(schema: Schema, codecs: Sequence[Codec]) -> str:
         elif codec.unnamed_mass > NEARLY_MISSING:
             unread.append(column.name)
     said = [text.format(listed(names)) for text, names in lost.items() if names]
-    return " ".join([*said, LOST_ADVICE]) if said else ""
+    advice = [LOST_ADVICE] if empty or rare or undated else []
+    return " ".join([*said, *advice])
 
 
 def listed(names: Sequence[Hashable]) -> str:
@@ -86,9 +101,15 @@ def listed(names: Sequence[Hashable]) -> str:
     return f"{said} and {more} more" if more > 0 else said
 
 
-def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
+def domain_notes(
+    schema: Schema, codecs: Sequence[Codec], private: bool
+) -> Iterator[str]:
     """Yield what the domain that was found leaves out, and how to state it."""
     pairs = [(schema[codec.column.name], codec.column) for codec in codecs]
+    if not private:
+        if names := [a.name for a, _ in pairs if a.lower is None and a.levels is None]:
+            yield f"Bounds and levels of {listed(names)} were read off the rows."
+        return
     others = [a.name for a, b in pairs if a.levels is None and b.other is not None]
     if others:
         yield (

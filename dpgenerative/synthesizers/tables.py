@@ -329,12 +329,14 @@ class TableSynthesizer(Synthesizer):
     # What the report says -------------------------------------------------------
 
     def _public_facts(self, schema: Schema) -> tuple[str, ...]:
-        return notes.public_facts(schema, self._stated())
+        dtypes = {c.column.name: c.dtype for c in self._transformer.codecs}
+        typed = [n for n in dtypes if isinstance(dtypes[n], pd.CategoricalDtype)]
+        return notes.public_facts(schema, self._stated(), typed)
 
     def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
         codecs = fitted.transformer.codecs
         lost = notes.lost_columns(schema, codecs)
-        found = notes.domain_notes(schema, codecs)
+        found = notes.domain_notes(schema, codecs, fitted.plan.private)
         return (*filter(None, [lost]), *super()._notes(schema, fitted), *found)
 
     def _warnings(self, schema: Schema) -> Iterator[UserWarning]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dpgenerative._random import Streams, torch_generator
-from dpgenerative._validation import Check, count, refuse
+from dpgenerative._validation import Check, count, refuse, shown
 from dpgenerative.encoding.increments import increments_of
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting.options import BatchTerm
@@ -348,9 +348,8 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
                 f"{self._owner} takes labels only with the parameter 'conditional'."
             )
         if np.ndim(labels) != 1 or not len(labels):
-            raise ValueError(
-                f"{self._owner} takes a list of at least one label; got {labels!r}."
-            )
+            rule = f"{self._owner} takes a list of at least one label"
+            raise ValueError(f"{rule}; got {shown(labels)}.")
         series = pd.Series(np.asarray(labels), name=self.conditional)
         column = self._transformer.codecs[self._model.condition].column
         unfit = Schema([column]).check(series.to_frame())

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from dpgenerative._validation import shown
 from dpgenerative.tables.times import PER_DAY, count_of, spelled
 from dpgenerative.tables.values import as_python, is_missing
 
@@ -105,7 +106,7 @@ class Column:
         object.__setattr__(self, field, value)
 
     def _refuse(self, field: str, rule: str, value: object) -> NoReturn:
-        raise ValueError(f"Column {self.name!r}: {field} {rule}; got {value!r}.")
+        raise ValueError(f"Column {self.name!r}: {field} {rule}; got {shown(value)}.")
 
     def _check_role(self) -> None:
         if self.role is None:
@@ -135,7 +136,8 @@ class Column:
     def _check_line(self) -> None:
         """Check what is stated of numbers or times."""
         if self.levels is not None or self.ordered:
-            self._refuse("levels and ordered", "belong to categorical columns", self)
+            facts = self.levels, self.ordered
+            self._refuse("levels and ordered", "belong to categorical columns", facts)
         if self.temporal:
             self._read_times()
         else:

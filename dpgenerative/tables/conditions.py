@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pandas as pd
 
+from dpgenerative._validation import shown
 from dpgenerative.tables.column import EXAMPLES, Column
 from dpgenerative.tables.times import count_of, temporal_kind, to_units
 from dpgenerative.tables.values import as_held, is_missing
@@ -111,10 +112,8 @@ def check_condition(column: Column, condition: Any) -> None:
 
 def refuse_condition(column: Column, condition: object, why: str) -> NoReturn:
     """Raise the error of a condition that no value of a column satisfies."""
-    raise ValueError(
-        f"The condition {condition!r} on the column {column.name!r} can never hold: "
-        f"{why}."
-    )
+    what = f"The condition {shown(condition)} on the column {column.name!r}"
+    raise ValueError(f"{what} can never hold: {why}.")
 
 
 def _why_never(column: Column, part: Any) -> str | None:

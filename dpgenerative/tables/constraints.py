@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 import pandas as pd
 
+from dpgenerative._validation import shown
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import (
     alternatives,
@@ -350,7 +351,7 @@ def constraint_from_dict(facts: Mapping[str, Any]) -> Constraint:
 
 def _refuse(constraint: Constraint, field: str, rule: str) -> NoReturn:
     got = getattr(constraint, field)
-    raise ValueError(f"{type(constraint).__name__}: {field} {rule}; got {got!r}.")
+    raise ValueError(f"{type(constraint).__name__}: {field} {rule}; got {shown(got)}.")
 
 
 def _names(constraint: Constraint, names: Any) -> tuple[Hashable, ...]:

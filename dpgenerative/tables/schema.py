@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dpgenerative._validation import shown
 from dpgenerative.tables.arrow import in_pandas
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives
@@ -104,7 +105,8 @@ class Schema:
             If a column's facts are unknown or contradict each other.
         """
         if set(facts) - {"constraints"} != {"columns"}:
-            raise ValueError(f"Schema.from_dict needs the key 'columns'; got {facts}.")
+            got = shown(list(facts))
+            raise ValueError(f"Schema.from_dict needs the key 'columns'; got {got}.")
         fields = set(Column.__dataclass_fields__)
         for column in facts["columns"]:
             if unknown := sorted(set(column) - fields):
@@ -229,12 +231,14 @@ class Schema:
 
 def _checked(field: str, given: Any, kind: type) -> tuple[Any, ...]:
     if not isinstance(given, Iterable):
-        raise ValueError(f"Schema takes {field} as a sequence; got {given!r}.")
+        raise ValueError(
+            f"Schema takes {field} as a sequence; got {type(given).__name__}."
+        )
     values = tuple(given)
     for value in values:
         if not isinstance(value, kind):
-            name = kind.__name__
-            raise ValueError(f"Schema takes {field} as {name} objects; got {value!r}.")
+            rule = f"Schema takes {field} as {kind.__name__} objects"
+            raise ValueError(f"{rule}; got {shown(value)}.")
     return values
 
 
