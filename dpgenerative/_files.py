@@ -16,6 +16,13 @@ else:
 AnyPath = str | os.PathLike[str]
 
 
+def require_file(path: AnyPath) -> Path:
+    """Require that there is a file at `path`."""
+    if not os.path.exists(path) or os.path.isdir(path):
+        raise FileNotFoundError(f"There is no file {os.fspath(path)}.")
+    return Path(path)
+
+
 def require_place(path: AnyPath) -> Path:
     """Require that a file can be written at `path`."""
     target = Path(path)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dpgenerative._files import atomic_write, require_place
+from dpgenerative._version import __version__
 
 # Commands import what they need, so that --help is there at once.
 if TYPE_CHECKING:
@@ -218,10 +219,7 @@ def _settings(
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or name not in names:
-            raise ValueError(
-                f"{option} takes name=value, with a name out of {names}; got "
-                f"{setting!r}."
-            )
+            raise ValueError(f"{option} takes name=value of {names}; got {setting!r}.")
         try:
             found[name] = ast.literal_eval(text)
         except (SyntaxError, ValueError):
@@ -391,6 +389,7 @@ def _parser() -> Parser:
     about = "Differentially private synthetic tables, on files."
     parser = Parser(prog="dpgenerative", description=about)
     parser.add_argument("--debug", action="store_true", help="where an error came from")
+    parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(metavar="command", required=True)
     for run, options in COMMANDS.items():
         text = inspect.getdoc(run)

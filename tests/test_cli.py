@@ -268,7 +268,7 @@ def test_formats_of_warnings_are_put_back(capsys):
             ["fit", "data.csv", "--epsilon", "1", "-o", "m"],
             "`dpgenerative schema` drafts",
         ),
-        (["fit", "no.csv", "--epsilon", "1", "-o", "m"], "No such file"),
+        (["fit", "no.csv", "--epsilon", "1", "-o", "m"], "There is no file no.csv."),
         (["fit", "data.txt", "--epsilon", "1", "-o", "m"], "must end in .csv or"),
         (["fit", "data.csv", "--epsilon", "1", "-o", "a/m"], "folder a does not exist"),
         (["fit", "data.csv", "--epsilon", "1", "-o", "."], "is a folder"),
@@ -301,7 +301,7 @@ def test_formats_of_warnings_are_put_back(capsys):
                 "--schema",
                 "data.csv",
             ],
-            "is no JSON file",
+            "is not a JSON file",
         ),
         (["sample", "data.csv", "-n", "5", "-o", "o.csv"], "is not a model file"),
         (["sample", "data.csv", "-n", "5", "-o", "o.txt"], "must end in .csv or"),
@@ -746,8 +746,8 @@ def test_truth_has_several_words(tmp_path):
         (b"a,a\n1,2\n", r"names columns twice: \['a'\]"),
         (b"a,b\n1,2,3\n", "as many entries as the first, which names 2 columns"),
         (b"a,b\n1,2\n1,2,3\n", "as many entries as the first, which names 2 columns"),
-        (b"\xff\xfe\x00", "no CSV table in UTF-8"),
-        (b"a,b\n\xff,1\n", "no CSV table in UTF-8"),
+        (b"\xff\xfe\x00", "not a CSV table in UTF-8"),
+        (b"a,b\n\xff,1\n", "not a CSV table in UTF-8"),
     ],
 )
 def test_files_that_are_no_csv_table(content, said, tmp_path):
@@ -759,5 +759,5 @@ def test_files_that_are_no_csv_table(content, said, tmp_path):
 
 def test_a_file_that_is_no_parquet(tmp_path):
     (tmp_path / "data.parquet").write_bytes(b"PAR1 no more")
-    with pytest.raises(ValueError, match="is no Parquet file"):
+    with pytest.raises(ValueError, match="is not a Parquet file"):
         read_table(tmp_path / "data.parquet", SCHEMA)

@@ -366,7 +366,7 @@ def test_targets_and_arrays():
         ({"joined": 3}, "holds datetimes only"),
         ({"joined": ("2025-01-01", None)}, "outside the bounds"),
         ("income", "'given'.*must be a mapping or a DataFrame"),
-        (pd.DataFrame(), "needs rows"),
+        (pd.DataFrame(), "needs at least one row"),
         (pd.DataFrame({"height": [1]}), "must name columns among"),
         (pd.DataFrame({"city": ["Paris"]}), "'Paris' given does not fit .*'city'"),
         (pd.DataFrame({"age": [30.5]}), "not a multiple"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,11 +13,28 @@ from dpgenerative import (
     Column,
     DPArrayVAESynthesizer,
     DPHFlowSynthesizer,
+    Impossible,
     PrivacyBudget,
     Schema,
+    SyntheticClassifier,
     forecast,
+    load,
 )
 from dpgenerative._validation import refuse
+from dpgenerative._version import __version__
+from dpgenerative.audit.result import AuditResult
+from dpgenerative.cli import main
+from dpgenerative.exceptions import (
+    BudgetExceededError,
+    FileFormatError,
+    InfeasibleBudgetError,
+    SamplingError,
+)
+from dpgenerative.metrics import report
+from dpgenerative.privacy.accounting import GaussianRelease, calibrate
+from dpgenerative.privacy.report import cautions
+from dpgenerative.tables.drafts import read_schema
+from dpgenerative.tables.files import read_as_written
 
 ROWS = pd.DataFrame({"age": [31, 47, 59] * 30, "ward": ["Doe", "Roe", "Poe"] * 30})
 FACTS = Schema([Column("age", "integer", lower=17, upper=90)])
@@ -97,9 +115,8 @@ def test_public_facts_tell_bounds_and_levels_of_a_dtype_apart():
     facts = public.fit(frame).privacy_.public
     assert "bounds of age (17 to 90)" in facts
     assert "levels of sex" in facts
-    assert (
-        "levels of the category dtype of ward; if they were listed from the rows, the "
-        "guarantee does not cover them" in facts
+    assert "levels of a category dtype (not covered if listed from the rows): ward" in (
+        facts
     )
 
 
@@ -125,7 +142,6 @@ def test_a_fit_without_privacy_speaks_of_none(epsilon):
     assert "NO PRIVACY" in text
     assert "row count 90 (exact)" in text
     assert "one-way marginals, domains included (exact)" in text
-    assert "Bounds and levels of ward, age were read off the rows." in text
     for word in ("privately", "noisy", "geometric", "Gaussian", "times epsilon"):
         assert word not in text
 
@@ -159,3 +175,143 @@ def test_levels_in_another_spelling_lead_to_the_check_of_the_schema():
     with pytest.warns(UserWarning, match=r"schema\.check\(df\)") as caught:
         flow.fit(pd.concat([ROWS[["ward"]]] * 30))
     assert not any("State levels" in str(each.message) for each in caught)
+
+
+# Files --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: DPHFlowSynthesizer().fit("no.parquet"), "no.parquet does not exist."),
+        (lambda: DPHFlowSynthesizer().fit("*.parquet"), "*.parquet matches no file."),
+        (lambda: DPHFlowSynthesizer().fit("sub"), "sub holds no .parquet file."),
+        (lambda: DPHFlowSynthesizer().fit("no.csv"), "There is no file no.csv."),
+        (lambda: read_schema("no.json"), "There is no file no.json."),
+        (lambda: load("no.dpg"), "There is no file no.dpg."),
+        (lambda: load("sub"), "There is no file sub."),
+        (
+            lambda: report(ROWS, ROWS, verbose=False).save("no/page.html"),
+            "The folder no does not exist.",
+        ),
+    ],
+)
+def test_missing_files_are_named_in_a_sentence(call, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    with pytest.raises(FileNotFoundError) as raised:
+        call()
+    assert str(raised.value) == said
+
+
+def test_a_file_of_something_else_is_no_checkpoint(tmp_path):
+    path = tmp_path / "rows.csv"
+    ROWS.to_csv(path, index=False)
+    with pytest.raises(FileFormatError, match="nor a checkpoint"):
+        DPHFlowSynthesizer(schema=FACTS).fit(ROWS, checkpoint=path)
+    with pytest.raises(ValueError, match=r"is not a JSON file"):
+        read_schema(str(path))
+
+
+def test_a_file_of_other_columns_is_said_to_lack_those_fitted(tmp_path):
+    path = tmp_path / "other.csv"
+    pd.DataFrame({"x": range(9)}).to_csv(path, index=False)
+    with pytest.raises(ValueError, match=r"lacks columns that were fitted: \['age'\]"):
+        read_as_written(path, FACTS)
+
+
+# Budgets ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", [None, 1.0])
+def test_infinity_is_explained_where_it_is_shown(epsilon):
+    fit = DPHFlowSynthesizer(epsilon=epsilon)
+    with PrivacyBudget(0.1, 1e-5), pytest.raises(BudgetExceededError) as raised:
+        fit.fit(ROWS)
+    assert ("inf is a fit" in str(raised.value)) == (epsilon is None)
+
+
+def test_no_budget_is_shown_that_nobody_gave():
+    flow = DPHFlowSynthesizer(epsilon=1e-9, delta=1e-15)
+    with pytest.raises(InfeasibleBudgetError) as raised:
+        flow.fit(ROWS)
+    assert not any(digit in str(raised.value) for digit in "0123456789")
+    with pytest.raises(InfeasibleBudgetError, match="within epsilon and delta"):
+        calibrate([GaussianRelease(0.1)], 0.5, 10, 1.0, 1e-5)
+
+
+def test_one_row_is_no_rows():
+    plan = DPHFlowSynthesizer(epsilon=1.0, n_steps=1).fit(ROWS).privacy_.plan
+    assert "from 1 row (released" in cautions(replace(plan, n_rows=1), 2)[0]
+
+
+# Samples ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"age": ">30"},
+            "numbers only; give one, (low, high), a list of such, or None",
+        ),
+        ({"age": range(3)}, "numbers only; give one, (low, high)"),
+        (ROWS[["age"]].iloc[:0], "needs at least one row"),
+        (pd.DataFrame({"age": [31, np.nan]}), "a missing value given does not fit"),
+        (pd.DataFrame({"ward": ["Moe"]}), "the value 'Moe' given does not fit"),
+    ],
+)
+def test_conditions_that_do_not_fit_say_what_would(given, said, plain):
+    n_samples = 3 if isinstance(given, dict) else None
+    with pytest.raises(ValueError, match=r"age|ward|given") as raised:
+        plain.sample(n_samples, given=given)
+    assert said in str(raised.value)
+
+
+def test_constraints_that_no_row_satisfies_are_named_where_nothing_was_asked_for():
+    never = Schema(FACTS.columns, [Impossible({"age": (17, 90)})])
+    flow = DPHFlowSynthesizer(epsilon=None, schema=never, n_steps=2)
+    flow.fit(ROWS[["age"]])
+    with pytest.raises(SamplingError, match="whether the constraints can hold"):
+        flow.sample(3, max_tries=2)
+
+
+# Learners, reports, audits, the command -----------------------------------------------
+
+
+def test_a_learner_that_fails_leaves_the_synthesizer():
+    class Failing:
+        def fit(self, X, y):
+            raise TypeError("no strings")
+
+        def get_params(self, deep=True):
+            return {}
+
+        def predict(self, X): ...
+
+    model = SyntheticClassifier(DPHFlowSynthesizer(n_steps=2), Failing())
+    with pytest.raises(TypeError, match="no strings") as raised:
+        model.fit(ROWS[["age"]], ROWS["ward"].astype("category"))
+    assert "its budget spent" in raised.value.__notes__[0]
+    assert len(model.synthesizer_.sample(3)[0]) == 3
+
+
+def test_the_column_that_is_named_is_furthest_beyond_chance():
+    rng = np.random.default_rng(0)
+    real = pd.DataFrame(
+        {"few": rng.random(200) < 0.5, "many": rng.integers(0, 90, 200)}
+    )
+    page = report(real, real.sample(frac=1, replace=True, random_state=0))
+    text = [each.text for each in page.findings if each.topic == "worst column"]
+    assert text[0].startswith("The column furthest beyond chance is ")
+    assert "the column furthest beyond chance" in page.html.lower()
+
+
+def test_an_ideal_adversary_stays_within_the_claim():
+    found = AuditResult("Whole fits", 1.5, 0.95, 2.0, 1e-5, 3.281, 20)
+    assert "would show about 2.000)" in str(found)
+
+
+def test_the_command_says_its_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == __version__

@@ -528,7 +528,7 @@ def test_where_a_file_cannot_be(tmp_path):
         synthesizer.save(tmp_path)
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "nothing.dpg")
-    with pytest.raises(OSError, match="directory"):
+    with pytest.raises(OSError, match="There is no file"):
         load(tmp_path)
 
 

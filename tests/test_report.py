@@ -362,7 +362,7 @@ def test_wrong_column_is_named(quick):
     result = report(real, real.assign(kind="low"))
     assert grades(result)["worst column"] == "weak"
     text = words(result.to_html())
-    assert "The column furthest off is kind" in text
+    assert "The column furthest beyond chance is kind" in text
     assert "Do not rely on kind." in text
     assert "weakest: lost (kind)" in repr(result)
 

@@ -473,15 +473,22 @@ def test_rows_that_change_on_the_way_are_refused(folder):
         assert not any(word.isdigit() for word in str(caught.value).split())
 
 
-@pytest.mark.parametrize("path", ["none.parquet", "none*.parquet", ""])
-def test_what_is_no_file_is_said_to_be_none(path, tmp_path):
-    with pytest.raises(FileNotFoundError, match="no Parquet file"):
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("none.parquet", "does not exist"),
+        ("none*.parquet", "matches no file"),
+        ("", "holds no .parquet file"),
+    ],
+)
+def test_what_is_no_file_is_said_to_be_none(path, why, tmp_path):
+    with pytest.raises(FileNotFoundError, match=why):
         fitted(tmp_path / path)
 
 
 def test_what_is_no_parquet_is_said_to_be_none(tmp_path):
     (tmp_path / "a.parquet").write_text("secret")
-    with pytest.raises(ValueError, match="no Parquet file, or a damaged one") as error:
+    with pytest.raises(ValueError, match="not a Parquet file, or is damaged") as error:
         fitted(tmp_path / "a.parquet")
     assert "secret" not in str(error.value)
 

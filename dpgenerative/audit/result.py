@@ -67,7 +67,7 @@ class AuditResult:
             f"least {self.lower_bound:.3f} at delta {self.delta:g} for one row, "
             f"{verdict} the claimed {self.epsilon:g} ({100 * self.share:.0f} % of it; "
             f"{self.n_trials} trials; an ideal adversary would show about "
-            f"{self.best:.3f})."
+            f"{min(self.best, self.epsilon):.3f})."
         )
 
     def __str__(self) -> str:

@@ -193,6 +193,5 @@ def _inverse(step: Any, rows: Any) -> Any:
 def _refusal(name: str, step: Any, reason: str) -> ValueError:
     return ValueError(
         f"sample_from cannot undo the step {name!r}: {type(step).__name__} {reason}. "
-        "Sample from the last step, pipeline[-1].sample(n), for rows as that step saw "
-        "them."
+        "For rows as the last step saw them, sample from it: pipeline[-1].sample(n)."
     )

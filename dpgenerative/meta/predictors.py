@@ -35,6 +35,7 @@ from dpgenerative.tables import containers
 from dpgenerative.tables.dtypes import is_real_dtype
 from dpgenerative.tables.schema import Schema
 
+SPENT = "The synthesizer is fitted, its budget spent: synthesizer_ can go on to sample."
 LEAST_ROWS = 1000
 """Smallest default number of synthetic rows, which cost no privacy."""
 MOST_LEVELS = 254
@@ -98,7 +99,11 @@ class _SyntheticPredictor(BaseEstimator):
         """Fit; a trial of a private search is paid for."""
         synthesizer, X, y, public = self._inputs(X, y, public)
         self.synthesizer_ = synthesizer._fit(X, y, public, trial=trial)
-        self.learner_ = self._taught(*self._synthetic(self.synthesizer_))
+        try:
+            self.learner_ = self._taught(*self._synthetic(self.synthesizer_))
+        except Exception as error:
+            error.add_note(SPENT)
+            raise
         self.n_features_in_ = self.synthesizer_.n_features_in_
         containers.set_feature_names(self, self.synthesizer_._layout)
         return self

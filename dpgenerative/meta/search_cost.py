@@ -122,8 +122,7 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
     per_row = int(search.n_splits_) - _holds_out(cv)
     if not _cost(search.estimator):
         raise TypeError(
-            f"search_privacy: {type(search.estimator).__name__} fits no synthesizer of "
-            "this package."
+            f"search_privacy: {type(search.estimator).__name__} fits no synthesizer."
         )
     fits = []
     for params in candidates:

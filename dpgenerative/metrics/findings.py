@@ -182,12 +182,12 @@ def _judge_worst(off: pd.DataFrame, kind: str) -> Finding:
     worst, topic = off.iloc[0], f"worst {kind}"
     value, floor, about = worst["distance"], worst["floor"], worst["columns"]
     text = (
-        f"The {kind} furthest off is {joined(about)}: {percent(value)} of its rows "
-        f"would have to change ({percent(floor)} by chance alone)."
+        f"The {kind} furthest beyond chance is {joined(about)}: {percent(value)} of "
+        f"its rows would have to change ({percent(floor)} by chance alone)."
     )
     severe = severity(value - CHANCE * floor, LIMITS[topic])
     failed = worst["baseline"] if kind == "pair" else math.nan
-    what = f"rows off, {topic}"
+    what = f"rows off, {kind} furthest beyond chance"
     return Finding(topic, what, value, floor, failed, severe, text, about=about)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from dpgenerative._files import require_place
 from dpgenerative._validation import check_option
 from dpgenerative.metrics import words
 from dpgenerative.metrics.columns import aligned, takes_tables
@@ -71,7 +72,7 @@ class Report(Measured):
 
     def save(self, path: str | Path) -> None:
         """Write the page to a file, in UTF-8."""
-        Path(path).write_text(self.html, encoding="utf-8")
+        require_place(path).write_text(self.html, encoding="utf-8")
 
     def summary(self) -> pd.DataFrame:
         """Return the findings without their texts, one a row."""

@@ -172,8 +172,7 @@ class SynthesisScorer:
     ) -> float:
         if target is None:
             raise ValueError(
-                "make_synthesis_scorer('tstr') needs `target`, the column to predict, "
-                "or rows with y."
+                "make_synthesis_scorer('tstr') needs `target`, or rows with y."
             )
         models: Any = {"classifiers": self.classifiers, "task": self.task}
         seed = self.random_state

@@ -139,8 +139,7 @@ def check_architecture(owner: str, modules: Any, shape: Shape, k: int) -> None:
         raise ValueError(
             f"{given} must treat every image apart and draw nothing: what they return "
             "for an image changes with the others in its batch, as by batch "
-            "normalisation, or from call to call, as by dropout. torch.nn.GroupNorm "
-            "does not."
+            "normalisation, or from call to call, as by dropout. GroupNorm does not."
         )
     check_memory(owner, "architecture", modules, lambda n: use(*made_up(n)))
 

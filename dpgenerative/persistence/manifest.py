@@ -28,7 +28,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from dpgenerative._files import AnyPath, atomic_write
+from dpgenerative._files import AnyPath, atomic_write, require_file
 from dpgenerative.encoding.classes import ClassGaussians, LabelledPixels
 from dpgenerative.encoding.codecs import IntervalCodec, LevelCodec
 from dpgenerative.encoding.increments import Increment
@@ -252,7 +252,7 @@ def read(path: AnyPath) -> tuple[str, dict[str, dict[str, Any]]]:
     OSError
         If there is no such file, or it may not be read.
     """
-    path = Path(path)
+    path = require_file(path)
     strings, tensors = _contents(path)
     _check_format(path, strings)
     manifest = strings.get("manifest", "")
@@ -297,7 +297,7 @@ def _contents(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
                 raise _foreign(path)
             names = list(opened.keys())
             # Copies lie where others of their kind do: their sums round alike.
-            return strings, {name: opened.get_tensor(name).clone() for name in names}
+            return strings, {name: _copied(opened.get_tensor(name)) for name in names}
     except (SafetensorError, *CONTENT_ERRORS) as error:
         if isinstance(error, FileFormatError):
             raise
@@ -306,10 +306,16 @@ def _contents(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
         raise (damaged(path, "incomplete") if ours else _foreign(path)) from error
 
 
+def _copied(tensor: Tensor) -> Tensor:
+    """Return a copy byte by byte: that of a truth value would mend a changed one."""
+    is_bool = tensor.dtype == torch.bool
+    return (tensor.view(torch.uint8) if is_bool else tensor).clone().view(tensor.dtype)
+
+
 def _foreign(path: Path) -> FileFormatError:
     return FileFormatError(
-        f"{path} is not a model file of dpgenerative: those are written by the method "
-        "save of a fitted synthesizer."
+        f"{path} is not a model file of dpgenerative, nor a checkpoint: those are "
+        "written by the method save of a fitted synthesizer and by fit(checkpoint=...)."
     )
 
 

@@ -103,15 +103,13 @@ def gaussian_multiplier(epsilon: float, delta: float) -> float:
 
     if excess(math.log(1e7)) > 0:
         raise InfeasibleBudgetError(
-            f"epsilon={epsilon:.4g} with delta={delta:.3g} leaves nothing to learn "
-            "from: the noise would be ten million times the sensitivity. Raise epsilon "
-            "or delta."
+            "Such an epsilon and delta leave nothing to learn from: the noise would be "
+            "ten million times the sensitivity. Raise epsilon or delta."
         )
     if excess(math.log(1e-3)) < 0:
         raise InfeasibleBudgetError(
-            f"epsilon={epsilon:.4g} protects nothing: the noise would be less than a "
-            "thousandth of the sensitivity. Lower epsilon, or state epsilon=None for "
-            "no privacy."
+            "Such an epsilon protects nothing: the noise would be less than a "
+            "thousandth of the sensitivity. Lower epsilon, or state epsilon=None."
         )
     return math.exp(float(brentq(excess, math.log(1e-3), math.log(1e7), xtol=1e-10)))
 
@@ -387,9 +385,8 @@ def calibrate(
     if high < most:
         return math.exp(high)
     raise InfeasibleBudgetError(
-        f"No noise keeps the releases within epsilon={epsilon:.4g}, "
-        f"delta={delta:.3g}. Raise epsilon or delta, or lower marginal_budget "
-        "or another share that was stated."
+        "No noise keeps the releases within epsilon and delta. Raise one of them, or "
+        "lower marginal_budget or another share that was stated."
     )
 
 

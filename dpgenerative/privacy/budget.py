@@ -134,10 +134,11 @@ class PrivacyBudget:
         enough = total_epsilon <= self.epsilon * (1 + _ROUNDING)
         if not enough or total_delta > self.delta * (1 + _ROUNDING):
             left = " and ".join(f"{number:g}" for number in self.remaining)
+            why = " (inf is a fit that states no epsilon.)" * math.isinf(epsilon)
             raise BudgetExceededError(
                 f"{owner}.fit asks for epsilon={epsilon:g} and delta={delta:g}; the "
                 f"PrivacyBudget({self.epsilon:g}, {self.delta:g}) has {left} left. "
-                "Nothing was spent. (inf is a fit that states no epsilon.)"
+                f"Nothing was spent.{why}"
             )
 
 
@@ -179,6 +180,5 @@ def refuse_workers(owner: str) -> None:
     if _open:
         raise BudgetExceededError(
             f"{owner} waits for its fit and cannot be pickled inside a PrivacyBudget: "
-            "a fit in another process would not be counted. Use n_jobs=1 or joblib's "
-            "threading backend."
+            "another process is not counted: n_jobs=1 or joblib's threading backend is."
         )

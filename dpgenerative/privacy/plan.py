@@ -235,8 +235,7 @@ def refuse_difference(agrees: Mapping[str, bool]) -> None:
     if wrong:
         raise LedgerError(
             f"What was released ({', '.join(wrong)}) is not what was planned: nothing "
-            "is guaranteed, and nothing was kept. This is an error of the package; "
-            "please report it."
+            "is guaranteed, and nothing was kept. Please report this error."
         )
 
 

@@ -95,7 +95,7 @@ class PrivacyReport(Report):
             "adjacency": f"adding or removing {self._unit()}",
             "releases": self._releases(),
         }
-        pair = tuple(map(_finite, self.plan.guarantee))
+        pair = self.plan.guarantee if self.plan.private else (None, self.plan.delta)
         return {"guarantee": pair, **words, **asdict(self, dict_factory=_strict)}
 
     def _lists(self) -> dict[str, Sequence[str]]:
@@ -168,11 +168,7 @@ class PrivacyReport(Report):
 
 
 def _strict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: _finite(value) for name, value in pairs}
-
-
-def _finite(value: Any) -> Any:
-    return None if value == math.inf else value
+    return {name: None if value == math.inf else value for name, value in pairs}
 
 
 def _gaussian(what: str, multiplier: float) -> list[str]:
@@ -213,10 +209,8 @@ def cautions(plan: PrivacyPlan, n_columns: int) -> tuple[str, ...]:
 
 def _weak_outlook(plan: PrivacyPlan, n_columns: int) -> list[str]:
     found = outlook(plan, n_columns)
-    rows = (
-        f"{plan.n_rows} rows (released, with noise of standard deviation "
-        f"{count_std(plan.count_epsilon):.3g})"
-    )
+    noise = f"noise of standard deviation {count_std(plan.count_epsilon):.3g}"
+    rows = f"{plan.n_rows} row{'s' * (plan.n_rows != 1)} (released, with {noise})"
     if not n_columns:  # arrays
         numbers = f"{rows} and epsilon {plan.epsilon:.3g}"
         advice = "Use more rows or a larger epsilon."

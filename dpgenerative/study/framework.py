@@ -342,13 +342,10 @@ def _settings(
             raise TypeError(f"{type(estimator).__name__} has no parameter {name}.")
         private += [(CENTRAL, name, value, None) for value in values]
     if not isinstance(local, Mapping):
-        raise TypeError(
-            f"{OWNER}: local must be a mapping from names; got {type(local)}."
-        )
+        raise TypeError(f"{OWNER}: local must be a mapping from names.")
     for mechanism, several in local.items():
         if not isinstance(several, Sequence):
-            rule = f"local[{mechanism!r}] must be a list"
-            raise TypeError(f"{rule}; got {type(several)}.")
+            raise TypeError(f"local[{mechanism!r}] must be a list.")
         for each in several:
             if not all(hasattr(each, k) for k in ("epsilon", "fit", "transform")):
                 rule = "must hold transformers with epsilon, fit and transform"

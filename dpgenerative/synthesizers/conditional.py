@@ -43,7 +43,7 @@ from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives, check_condition, satisfies
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.times import from_units, temporal_kind, time_zone, to_units
-from dpgenerative.tables.values import is_missing
+from dpgenerative.tables.values import as_python, is_missing
 
 LEAST_ROWS = 500
 """At least so many candidates are kept where no bound on the weights is known."""
@@ -146,7 +146,8 @@ class Candidates:
             raise SamplingError(
                 f"{self.owner}: of {tried} candidates {n_kept} satisfy what is given "
                 f"and all constraints (acceptance rate {n_kept / tried:.2g}); {needed} "
-                f"are needed. Ask for less, or raise max_tries={self.max_tries}."
+                "are needed. See whether the constraints can hold together, ask for "
+                f"less, or raise max_tries={self.max_tries}."
             )
 
     def _clamped(
@@ -195,8 +196,7 @@ class Candidates:
         found = codec.segments(condition)
         if not (found.high > found.low).any():
             raise ValueError(
-                f"{self.owner}: no value of the column {name!r} satisfies "
-                f"{condition!r}."
+                f"{self.owner}: no value of the column {name!r} meets {condition!r}."
             )
         return found, single
 
@@ -277,8 +277,7 @@ class Candidates:
             warnings.warn(
                 f"{self.owner}: for {poor} of the {n} rows given, the {self.max_tries} "
                 f"candidates are worth fewer than {POOR}: what is given there is "
-                "improbable, and the completion is rough. Give less, or raise "
-                "max_tries.",
+                "improbable, the completion rough. Give less, or raise max_tries.",
                 stacklevel=4,
             )
         table, *_ = known.rows(codes, positions, np.arange(n))
@@ -446,9 +445,11 @@ def _require_fit(owner: str, column: Column, values: pd.Series, is_open: bool) -
     soft = ["not finite", "not among the levels"] if is_open else ["not finite"]
     unfit = found[~found["problem"].isin(soft)].reset_index(drop=True)
     if len(unfit):
+        value = as_python(unfit["value"][0])
+        what = "a missing value" if is_missing(value) else f"the value {value!r}"
         raise ValueError(
-            f"{owner}: the value {unfit['value'][0]!r} given does not fit the column "
-            f"{column.name!r}: {unfit['problem'][0]}."
+            f"{owner}: {what} given does not fit the column {column.name!r}: "
+            f"{unfit['problem'][0]}."
         )
 
 

@@ -34,10 +34,6 @@ LOST_ADVICE = (
     'identifiers (role="id"), derive levels or numbers from texts, lists and times of '
     "day, or leave such columns out."
 )
-LISTED = (
-    "levels of the category dtype of {}; if they were listed from the rows, the "
-    "guarantee does not cover them"
-)
 NOISE_STATED = (
     "The noise multiplier was stated. Epsilon follows from it and from the released "
     "row count, by which rows enter batches: the guarantee is one of the outcomes that "
@@ -53,20 +49,21 @@ def public_facts(
     Columns that are `typed` have the levels of their dtype where none are stated.
     """
     columns, kept = schema.columns, [c.name for c in stated.columns if c.levels]
-    ids = [c.name for c in stated.columns if c.role == "id"]
-    bounded = [c for c in columns if c.lower is not None]
     levels = [c.name for c in columns if c.levels is not None]
     by_dtype = [name for name in levels if name in typed and name not in kept]
-    told: dict[str, Sequence[Hashable]] = {
-        "bounds of {}": [f"{c.name} ({c.lower} to {c.upper})" for c in bounded],
-        "resolution of {}": [c.name for c in columns if c.resolution is not None],
-        "no missing values in {}": [c.name for c in columns if not c.nullable],
-        "levels of {}": [name for name in levels if name not in by_dtype],
-        LISTED: by_dtype,
-        "identifiers, which are not read: {}": ids,
+    bounded = [c for c in columns if c.lower is not None]
+    told: dict[str, list[Hashable]] = {
+        "bounds of": [f"{c.name} ({c.lower} to {c.upper})" for c in bounded],
+        "resolution of": [c.name for c in columns if c.resolution is not None],
+        "no missing values in": [c.name for c in columns if not c.nullable],
+        "levels of": [name for name in levels if name not in by_dtype],
+        "levels of a category dtype (not covered if listed from the rows):": by_dtype,
+        "identifiers, which are not read:": [
+            c.name for c in stated.columns if c.role == "id"
+        ],
     }
     facts = ["column names, order, dtypes and kinds; constructor parameters"]
-    facts += [fact.format(listed(found)) for fact, found in told.items() if found]
+    facts += [f"{fact} {listed(names)}" for fact, names in told.items() if names]
     for each in stated.constraints:
         facts.append(f"constraint {type(each).__name__} on {listed(each.columns)}")
     return tuple(facts)
@@ -101,15 +98,9 @@ def listed(names: Sequence[Hashable]) -> str:
     return f"{said} and {more} more" if more > 0 else said
 
 
-def domain_notes(
-    schema: Schema, codecs: Sequence[Codec], private: bool
-) -> Iterator[str]:
+def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
     """Yield what the domain that was found leaves out, and how to state it."""
     pairs = [(schema[codec.column.name], codec.column) for codec in codecs]
-    if not private:
-        if names := [a.name for a, _ in pairs if a.lower is None and a.levels is None]:
-            yield f"Bounds and levels of {listed(names)} were read off the rows."
-        return
     others = [a.name for a, b in pairs if a.levels is None and b.other is not None]
     if others:
         yield (
@@ -135,8 +126,7 @@ def unit_notes(noise: str, rows_per_unit: int) -> tuple[str, ...]:
     """Return what holds of every fit, and of the noise chosen."""
     unit = (
         "The privacy unit is one row: a person with k rows gets k times epsilon (and "
-        "a larger delta). Aggregate to one row per person before fitting, or state "
-        "max_rows_per_unit."
+        "a larger delta). Aggregate to one row per person, or state max_rows_per_unit."
     )
     if rows_per_unit > 1:
         unit = (

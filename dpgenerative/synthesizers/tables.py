@@ -206,8 +206,7 @@ class TableSynthesizer(Synthesizer):
         check_is_fitted(self)
         suffix = suffix_of(path)
         if not isinstance(given, (Mapping, type(None))):
-            rule = "must be a mapping"  # a table of rows is not quoted
-            refuse(f"{self._owner}.sample_to", "given", rule, type(given).__name__)
+            refuse(f"{self._owner}.sample_to", "given", "must be a mapping", given)
         self._check_given(given, False, max_tries)
         n_samples = self._n_wanted(n_samples, None)
         parts = self._finished(n_samples, random_state, given, max_tries)
@@ -336,7 +335,7 @@ class TableSynthesizer(Synthesizer):
     def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
         codecs = fitted.transformer.codecs
         lost = notes.lost_columns(schema, codecs)
-        found = notes.domain_notes(schema, codecs, fitted.plan.private)
+        found = notes.domain_notes(schema, codecs) if fitted.plan.private else ()
         return (*filter(None, [lost]), *super()._notes(schema, fitted), *found)
 
     def _warnings(self, schema: Schema) -> Iterator[UserWarning]:
@@ -387,10 +386,11 @@ class TableSynthesizer(Synthesizer):
         owner = f"{self._owner}.sample"
         is_table = isinstance(given, pd.DataFrame)
         if not is_table and not isinstance(given, (Mapping, type(None))):
-            rule = "must be a mapping or a DataFrame"  # rows are not quoted
-            refuse(owner, "given", rule, type(given).__name__)
-        if is_table and (not len(given) or given.columns.has_duplicates):
-            rule = "needs rows and distinct column names"
+            refuse(owner, "given", "must be a mapping or a DataFrame", given)
+        if is_table and not len(given):
+            refuse(owner, "given", "needs at least one row", given)
+        if is_table and given.columns.has_duplicates:
+            rule = "needs distinct column names"
             refuse(owner, "given", rule, given.columns.tolist())
         check_option(owner, "impute", impute, [True, False])
         if impute and not is_table:
@@ -440,8 +440,7 @@ class TableSynthesizer(Synthesizer):
         if broken:
             raise SamplingError(
                 f"{self._owner}: values are missing in {notes.listed(broken)}, where "
-                "the schema has none. What is given, or a constraint's repair, puts "
-                "them there."
+                "the schema has none, by what is given or by a constraint's repair."
             )
         return frame
 

@@ -344,9 +344,7 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
     def _labels(self, labels: Any) -> pd.Series:
         """Return labels of the column `conditional`, or say what does not fit it."""
         if self.conditional is None:
-            raise ValueError(
-                f"{self._owner} takes labels only with the parameter 'conditional'."
-            )
+            raise ValueError(f"{self._owner} takes labels only with 'conditional'.")
         if np.ndim(labels) != 1 or not len(labels):
             rule = f"{self._owner} takes a list of at least one label"
             raise ValueError(f"{rule}; got {shown(labels)}.")

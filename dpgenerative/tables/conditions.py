@@ -145,7 +145,8 @@ def _why_empty(column: Column, interval: tuple[Any, ...]) -> str | None:
         )
     except (ValueError, TypeError, OverflowError):
         if not column.temporal:
-            return "the column holds numbers only"
+            told = "give one, (low, high), a list of such, or None for missing"
+            return f"the column holds numbers only; {told}"
         example = EXAMPLES[column.kind]
         return f"the column holds {column.kind}s only, such as {example!r}"
     if not low <= high:

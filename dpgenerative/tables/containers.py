@@ -142,8 +142,7 @@ def matched(
         absent = [c for c in fitted.x_names if c not in names]
         if unseen or absent:
             raise ValueError(
-                f"{owner} was fitted on other columns; unseen: {unseen}, absent: "
-                f"{absent}."
+                f"{owner} was fitted on others; unseen: {unseen}, absent: {absent}."
             )
         names = fitted.x_names
     elif len(names) != len(fitted.x_names):
@@ -178,9 +177,7 @@ def as_table(
         For anything but two dimensions, no rows, no columns, or repeated names.
     """
     if sparse.issparse(X):
-        raise TypeError(
-            f"{owner} takes dense tables; got a sparse one. Call X.toarray() first."
-        )
+        raise TypeError(f"{owner} takes no sparse tables; call X.toarray() first.")
     kind, written = "frame" if isinstance(X, pd.DataFrame) else "array", Written()
     if isinstance(X, Rows):
         kind, written = X.container, X.written

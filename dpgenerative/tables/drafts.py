@@ -1,13 +1,12 @@
 """Drafts of a schema, read off the rows for a person to edit."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dpgenerative._files import AnyPath
+from dpgenerative._files import AnyPath, require_file
 from dpgenerative.tables import files
 from dpgenerative.tables.schema import Schema
 
@@ -178,9 +177,9 @@ def read_schema(path: str) -> Schema:
         As `unmarked_schema`, and for what is no JSON.
     """
     try:
-        facts = json.loads(Path(path).read_text(encoding="utf-8"))
+        facts = json.loads(require_file(path).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path} is no JSON file: {error}.") from None
+        raise ValueError(f"{path} is not a JSON file: {error}.") from None
     return unmarked_schema(facts, path)
 
 

@@ -66,8 +66,7 @@ def column_from_dtype(name: Hashable, dtype: Any, nominal: bool = False) -> Colu
         raise UnsupportedColumnError(
             f"Column {name!r} has dtype {dtype}, which no release covers. Supported: "
             "boolean, integer, float, decimal (not as levels), string, object, "
-            "category, datetime and timedelta. Turn it into one of these before "
-            "fitting."
+            "category, datetime and timedelta. Turn it into one of these first."
         )
     return Column(name, **facts)
 

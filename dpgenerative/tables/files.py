@@ -26,7 +26,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpgenerative._files import AnyPath
+from dpgenerative._files import AnyPath, require_file
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.dtypes import decimal_scale, is_real_dtype
 from dpgenerative.tables.rows import CHUNK, Rows, of_dataset, parquet
@@ -223,10 +223,11 @@ def read_as_written(
         For columns that were fitted and that the file lacks.
     """
     without_other = Schema(replace(column, other=None) for column in schema.columns)
-    frame = read_table(path, without_other, False, form)
-    absent = [name for name in schema.names if name not in frame.columns]
+    rows = stream_table(path, without_other, form, False)
+    absent = [name for name in schema.names if name not in rows.columns]
     if absent:
         raise ValueError(f"{path} lacks columns that were fitted: {absent}.")
+    frame = rows.whole()
     levelled = [column for column in schema.columns if column.levels is not None]
     as_text = Schema(Column(c.name, "categorical") for c in levelled)
     written = read_table(path, as_text, False, form)
@@ -247,6 +248,7 @@ def read_text(path: AnyPath, form: CsvFormat = PLAIN) -> pd.DataFrame:
 def _names_in(path: AnyPath, form: CsvFormat) -> list[str]:
     """Return the names in the first line of a CSV file."""
     names: list[str] = []
+    require_file(path)
     with _told(path, form), suppress(pd.errors.EmptyDataError):
         names = _opened(path, form).to_numpy().ravel().tolist()
     repeated = sorted({name for name in names if names.count(name) > 1})
@@ -283,7 +285,7 @@ def _told(
         encoding = "UTF-8" if form.encoding == PLAIN.encoding else form.encoding
         why = ": every line must have as many entries as the first, which names "
         raise ValueError(
-            f"{path} is no CSV table in {encoding}"
+            f"{path} is not a CSV table in {encoding}"
             f"{f'{why}{len(names)} columns' if names else ''}. (--sep and --encoding "
             "say how a file is written.)"
         ) from None

@@ -268,11 +268,13 @@ def parquet(path: str | os.PathLike[str]) -> Any:
         found = [text] if os.path.exists(text) else glob.glob(text, recursive=True)
     files = sorted(file for file in found if os.path.isfile(file))
     if not files:
-        raise FileNotFoundError(f"{text} is no Parquet file, nor a folder of some.")
+        why = "matches no file" if set(text) & set("*?[") else "does not exist"
+        why = "holds no .parquet file" if os.path.isdir(text) else why
+        raise FileNotFoundError(f"{text} {why}.")
     try:
         return dataset.dataset(files, format="parquet", partitioning=None)
     except pa.ArrowInvalid:
-        raise ValueError(f"{text} is no Parquet file, or a damaged one.") from None
+        raise ValueError(f"{text} is not a Parquet file, or is damaged.") from None
 
 
 def _is_hidden(file: Path) -> bool:
