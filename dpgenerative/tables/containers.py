@@ -142,7 +142,8 @@ def matched(
         absent = [c for c in fitted.x_names if c not in names]
         if unseen or absent:
             raise ValueError(
-                f"{owner} was fitted on others; unseen: {unseen}, absent: {absent}."
+                f"{owner} was fitted on other columns; unseen: {unseen}, absent: "
+                f"{absent}."
             )
         names = fitted.x_names
     elif len(names) != len(fitted.x_names):
