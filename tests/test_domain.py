@@ -262,6 +262,13 @@ def test_magnitudes_that_hold_rows(counts, n_rows, expected):
     assert outermost(np.array(counts, float), 1.0, SIGNED, n_rows) == expected
 
 
+def test_missing_values_do_not_widen_bounds():
+    frame = pd.DataFrame({"x": [*np.linspace(2, 3, 500), *[np.nan] * 9500]})
+    for epsilon in (None, 5.0):
+        column = DPHFlowSynthesizer(epsilon, n_steps=2).fit(frame).schema_["x"]
+        assert (column.lower, column.upper) == (2, 4)
+
+
 @pytest.mark.parametrize("n_rows", [400, 1000])
 def test_few_rows_on_both_sides_of_zero_are_not_cut_off(n_rows):
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(n_rows, 2)))

@@ -16,8 +16,6 @@ NEXT_NOISE = 2.5
 deviations."""
 MOST_TOGETHER = 8
 """Number of magnitudes that are looked at together, at most."""
-NEAR = 64.0
-"""What is less by more than this factor holds few rows where there are larger ones."""
 TAIL_NOISE = 2.5
 """An end of the bounds is empty, as far as one knows, where no interval, nor all up to
 the end together, has more rows than this many standard deviations."""
@@ -91,7 +89,7 @@ def outermost(
     sizes : ndarray of shape (n,)
         How far from 0 magnitudes go.
     n_rows : float
-        Number of rows.
+        Number of rows that hold a number, with noise of its own.
     """
     places = np.arange(len(noisy))
     level = np.unique(sizes, return_inverse=True)[1]
@@ -104,15 +102,11 @@ def outermost(
     by = level if both > one else places
     held = (by >= low) & (by <= high) | (noisy > least + 0.5)
     first, last = np.flatnonzero(held)[[0, -1]]
-    # 0 itself, and no tiny ones, of which there are many.
-    near = (level == 0) | (sizes >= sizes[first : last + 1].max() / NEAR)
-    before = places[near & (places < first)][::-1]
-    after = places[near & (places > last)]
-    first = np.append(first, before)[_reach(noisy[before], std)]
-    last = np.append(last, after)[_reach(noisy[after], std)]
-    inside = noisy[(near | held) & (places >= first) & (places <= last)]
+    first -= _reach(noisy[:first][::-1], std)
+    last += _reach(noisy[last + 1 :], std)
+    inside = noisy[first : last + 1]
     found = level[first : last + 1]
-    is_short = inside.sum() + NEXT_NOISE * std * math.sqrt(len(inside)) < n_rows
+    is_short = inside.sum() + NEXT_NOISE * std * math.sqrt(len(inside) + 1) < n_rows
     if is_short and found.max() > 0:
         wider = (level >= found.min()) & (level <= found.max() + 1)
         first, last = np.flatnonzero(wider)[[0, -1]]

@@ -304,12 +304,13 @@ class MarginalRelease:
 
         def count(series: pd.Series) -> np.ndarray:
             numbers = values.as_numbers(column, series)
-            numbers = numbers[np.isfinite(numbers)]
+            unknown = ~np.isfinite(numbers)
             if column.step is not None:
                 with np.errstate(over="ignore"):  # huge ones are in the outermost cells
                     numbers = np.round(numbers / column.step) * column.step
             cells = np.searchsorted(ends[1:-1], numbers, side="right")
-            return np.bincount(cells, minlength=len(ends) - 1)
+            cells[unknown] = len(ends) - 1  # of its own
+            return np.bincount(cells, minlength=len(ends))
 
         noisy = self._counted(entries.total(count), self.std)
         places = np.flatnonzero(grid.has_values_between(column, self.dtype, ends))
@@ -317,7 +318,7 @@ class MarginalRelease:
         if column.kind == "datetime":  # no year is another's negative
             sizes = np.arange(len(sizes), 2 * len(sizes))
         first, last = estimates.outermost(
-            noisy[places], self.std, sizes[places], self._n_told
+            noisy[places], self.std, sizes[places], self._n_told - noisy[-1]
         )
         if last < 0:
             return [0.0, 1.0]
