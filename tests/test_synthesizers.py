@@ -262,12 +262,18 @@ def test_a_seed_that_noise_followed_is_in_no_copy_whatever_noise_is_set_later(
         assert str(seed) in str(held.get_params())
         for copied in (pickle.loads(pickle.dumps(held)), deepcopy(held)):
             assert str(seed) not in str(vars(copied)) + str(copied.get_params())
+    half = SyntheticClassifier(clone(origin))
+    with pytest.raises(ZeroDivisionError):
+        half.fit(mixed()[["age", "score"]], mixed()["colour"])
+    assert str(seed) not in str(vars(pickle.loads(pickle.dumps(half))))
     predictor.synthesizer.set_params(noise=later)
     assert str(seed) not in str(vars(pickle.loads(pickle.dumps(predictor))))
     for held in (origin, fit, failed, clone_of_fit):
         for copied in (held.set_params(noise=later), clone(held)):
             assert copied.random_state == seed
             assert str(seed) not in str(vars(pickle.loads(pickle.dumps(copied))))
+    predictor.set_params(synthesizer=None)
+    assert deepcopy(predictor).synthesizer is None
     fit.save(tmp_path / "model")
     assert str(seed).encode() not in (tmp_path / "model").read_bytes()
 

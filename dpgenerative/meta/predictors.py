@@ -98,6 +98,7 @@ class _SyntheticPredictor(BaseEstimator):
     ) -> Self:
         """Fit; a trial of a private search is paid for."""
         synthesizer, X, y, public = self._inputs(X, y, public)
+        self._is_seeded = synthesizer.noise == "reproducible"
         self.synthesizer_ = synthesizer._fit(X, y, public, trial=trial)
         try:
             self.learner_ = self._taught(*self._synthetic(self.synthesizer_))
@@ -130,7 +131,7 @@ class _SyntheticPredictor(BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
-        if hasattr(state.get("synthesizer_"), "_seeded_noise_of"):
+        if state.get("_is_seeded") and state["synthesizer"] is not None:
             # The seed of the noise stays with whoever fitted.
             copy = BaseEstimator.__sklearn_clone__(state["synthesizer"])
             state["synthesizer"] = copy.set_params(random_state=None)

@@ -523,7 +523,7 @@ def _scaled(gradients: Tensor, factors: Tensor) -> Tensor:
 
 def _accumulate(total: Gradients, sums: Gradients, scale: float) -> None:
     for p, x in sums.items():
-        total[p] = total[p].add_(x, alpha=scale) if p in total else x * scale
+        total[p] = total[p].add_(x, alpha=scale) if p in total else x.double() * scale
 
 
 def plain_gradient(

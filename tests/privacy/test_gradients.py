@@ -12,6 +12,7 @@ from torch import nn
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.flow import AnchoredBlock
+from dpgenerative.privacy import steps
 from dpgenerative.privacy.clipping import STRATEGIES
 from dpgenerative.privacy.gradients import (
     ConvGradients,
@@ -552,3 +553,10 @@ def test_large_tables_of_products_are_not_made():
         with record(model):
             product, _ = model._products(torch.zeros(4000, n_columns, dtype=int))
         assert (product is not None) == pays
+
+
+def test_sums_are_in_double_precision_whatever_a_rule_returns():
+    weight, total = nn.Parameter(torch.ones(2)), {}
+    for _ in range(2):
+        steps._accumulate(total, {weight: torch.full((2,), 0.1)}, 0.5)
+    assert total[weight].dtype == torch.float64
