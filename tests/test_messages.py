@@ -140,6 +140,7 @@ def test_a_fit_without_privacy_speaks_of_none(epsilon):
     flow = DPHFlowSynthesizer(epsilon=epsilon, n_steps=2).fit(ROWS)
     text = str(flow.privacy_)
     assert "NO PRIVACY" in text
+    assert not text.endswith(":")  # no list is empty
     assert "row count 90 (exact)" in text
     assert "one-way marginals, domains included (exact)" in text
     for word in ("privately", "noisy", "geometric", "Gaussian", "times epsilon"):

@@ -39,7 +39,7 @@ class Report:
     def __str__(self) -> str:
         lines = [self._headline(), ""]
         for title, items in self._lists().items():
-            lines += [f"{title}:", *(f"  - {item}" for item in items)]
+            lines += [f"{title}:", *(f"  - {item}" for item in items)] if items else []
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -48,6 +48,7 @@ class Report:
         lists = "".join(
             f"<p>{title}:</p><ul>{''.join(f'<li>{escape(i)}</li>' for i in items)}</ul>"
             for title, items in self._lists().items()
+            if items
         )
         return f"<p><strong>{escape(self._headline())}</strong></p>{lists}"
 
