@@ -842,7 +842,7 @@ def test_labels_need_a_conditional_column():
     with pytest.raises(ValueError, match="must name a column"):
         fitted(conditional="weight")
     synthesizer = fitted()
-    with pytest.raises(ValueError, match="only with the parameter 'conditional'"):
+    with pytest.raises(ValueError, match="only with 'conditional'"):
         synthesizer.decode(np.zeros((1, synthesizer._model.latent_dim)), labels=["red"])
     told = fitted(conditional="colour")
     with pytest.raises(ValueError, match="'green' does not fit the column 'colour'"):
