@@ -180,5 +180,5 @@ def refuse_workers(owner: str) -> None:
     if _open:
         raise BudgetExceededError(
             f"{owner} waits for its fit and cannot be pickled inside a PrivacyBudget: "
-            "another process is not counted: n_jobs=1 or joblib's threading backend is."
+            "other processes are not counted. Use n_jobs=1 or the threading backend."
         )
