@@ -160,16 +160,13 @@ class Clipper:
                 _unit_factors(layer.unit_norms(), bound, rows)
                 for layer, bound in zip(layers, bounds, strict=True)
             ]
-        norms = [layer.squared_norms() for layer in layers]
-        squares, margins = zip(*norms, strict=True)
+        found = zip(*(layer.squared_norms() for layer in layers), strict=True)
+        squares, margins = map(torch.stack, found)
         if self.strategy == "flat":
-            total = torch.stack(squares).sum(0).sqrt()
-            margin = torch.stack(margins).sum(0)
-            return [clipping.factors(total, self.bound, margin) * rows] * len(layers)
-        return [
-            clipping.factors(square.sqrt(), bound, margin) * rows
-            for square, margin, bound in zip(squares, margins, bounds, strict=True)
-        ]
+            norms, margin = squares.sum(0).sqrt(), margins.sum(0)
+            return [clipping.factors(norms, self.bound, margin) * rows] * len(layers)
+        limits = torch.stack([squares.new_full((1,), bound) for bound in bounds])
+        return list(clipping.factors(squares.sqrt(), limits, margins) * rows)
 
     def group_sums(
         self, layers: Sequence[LayerGradients], groups: Tensor, sizes: Sequence[int]
@@ -351,24 +348,27 @@ class PrivateGradient:
                 )
             else:
                 total = self._coupled_total(model, objective, chunks, divergence)
+        # In the order in which noise is drawn, whatever is called first.
         units = self.sensitivities(model, divergence is not None)
-        stds = self.stds(model, divergence is not None)
+        sums = {p: total[p] for p in units}
+        masks: Gradients = {}
         free = free_places(model)
+        if free is None:
+            free, masks = {}, free_coordinates(model)
         noisy = mechanisms.gradient(
             [
                 x.flatten().index_select(0, free[p]) if p in free else x
-                for p, x in total.items()
+                for p, x in sums.items()
             ],
-            [stds[p] for p in total],
-            sensitivities=[units[p] for p in total],
+            [self.noise_multiplier * unit for unit in units.values()],
+            sensitivities=list(units.values()),
             divisor=self.batch_size,
         )
-        masks = {} if free else free_coordinates(model)
         return {
             p: _at(free[p], x.to(p.dtype), p)
             if p in free
             else (x * masks[p] if p in masks else x).to(p.dtype)
-            for p, x in zip(total, noisy, strict=True)
+            for p, x in zip(sums, noisy, strict=True)
         }
 
     def _total(
@@ -393,8 +393,7 @@ class PrivateGradient:
                 rows = torch.where(present, rows, self.n_partitions)
                 sums = self._batch_wise_sums(model, calls, latents, rows, divergence)
                 _accumulate(total, sums, 1 / self.n_partitions)
-        # In the order in which noise is drawn, whatever is called first.
-        return {p: total[p] for p in model.parameters() if p.requires_grad}
+        return total
 
     def _batch_wise_sums(
         self,

@@ -261,10 +261,10 @@ def free_coordinates(model: nn.Module) -> dict[nn.Parameter, Tensor]:
     return masks
 
 
-def free_places(model: nn.Module) -> dict[nn.Parameter, Tensor]:
-    """Return `free_coordinates` as places, looked up once; on a device, nothing."""
+def free_places(model: nn.Module) -> dict[nn.Parameter, Tensor] | None:
+    """Return `free_coordinates` as places, looked up once; on a device, None."""
     if next(model.parameters()).device.type != "cpu":
-        return {}
+        return None
     if model not in PLACES:
         masks = free_coordinates(model).items()
         PLACES[model] = {p: mask.flatten().nonzero()[:, 0] for p, mask in masks}

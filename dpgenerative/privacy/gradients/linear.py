@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TypeVar, cast
 
 import torch
@@ -70,22 +70,25 @@ class LinearGradients(LayerGradients):
         return self.module.n_free + self.module.bias.numel()
 
     @cached_property
-    def _reach(self) -> Tensor:
-        """Which input is seen by which group of outputs."""
-        return self.module.in_membership @ self.module.visible.T
+    def _reach(self) -> Tensors:
+        """Which input is seen by which group of outputs, where there are groups."""
+        layer = self.module
+        return () if self.whole else (layer.in_membership @ layer.visible.T,)
+
+    @property
+    def _groups(self) -> Tensors:
+        """Which output is in which group, where there are groups."""
+        return () if self.whole else (self.module.out_membership,)
 
     @cached_property
     def seen(self) -> Tensor:
         """Sums of squares of the inputs that every group of outputs sees, and 1."""
-        return self._by_group(_squares, self.a, self._reach) + 1
+        return self._once(_squares, self.a, *self._reach) + 1
 
     @cached_property
     def e2(self) -> Tensor:
         """Sums of squares of the outputs' gradients by group."""
-        return self._by_group(_squares, self.e, self.module.out_membership)
-
-    def _by_group(self, of: Callable[..., T], x: Tensor, groups: Tensor) -> T:
-        return self._once(of, x) if self.whole else self._once(of, x, groups)
+        return self._once(_squares, self.e, *self._groups)
 
     def _once(self, of: Callable[..., T], x: Tensor, *others: Tensor) -> T:
         """Return ``of(x, *others)``, once for all layers that share the memory of x."""
@@ -144,8 +147,8 @@ class LinearGradients(LayerGradients):
         # |e_u| times a number of u's group. With several positions the L1 norm is that
         # of the parts, an upper bound, and the L2 norm comes from products of pairs.
         layer = self.module
-        seen = self._by_group(_magnitudes, self.a, self._reach)[1] + 1
-        sizes, by_group = self._by_group(_magnitudes, self.e, layer.out_membership)
+        seen = self._once(_magnitudes, self.a, *self._reach)[1] + 1
+        sizes, by_group = self._once(_magnitudes, self.e, *self._groups)
         if self.single:
             share = self.seen / seen * (1 + 2 * self._slack)
             share = sizes * self._by_unit(share)
@@ -228,9 +231,8 @@ class LinearGradients(LayerGradients):
         if not self._stairs:
             return None
         # Unit u of an example has norm |e_u| times what its group sees of |a|, and 1.
-        layer = self.module
-        _, seen = self._by_group(_magnitudes, self.a, self._reach)
-        _, sizes = self._by_group(_magnitudes, self.e, layer.out_membership)
+        _, seen = self._once(_magnitudes, self.a, *self._reach)
+        _, sizes = self._once(_magnitudes, self.e, *self._groups)
         norms = ((seen + 1) * sizes).sum(2, keepdim=True)
         scale = norms / size
         self.e = self.e / scale.clamp(min=torch.finfo(scale.dtype).tiny)
@@ -341,19 +343,18 @@ def block_sum(e: Tensor, a: Tensor) -> Tensor:
     up by pairs, and then in float64.
     """
     (left, last), (right, others) = _blocks(e), _blocks(a)
-    total = (last.T @ others).double()
-    groups = CACHED // max(1, PAIRED * total.numel())
+    groups = CACHED // max(1, PAIRED * e.shape[1] * a.shape[1])
     most = PAIRED * max(1, min(groups, -(-len(left) // PAIRED)))
-    sums = e.new_empty(most, *total.shape)
+    sums = [] if len(left) and not len(last) else [(last.T @ others).double()]
     for x, y in zip(torch.split(left.mT, most), torch.split(right, most), strict=True):
-        torch.bmm(x, y, out=sums[: len(x)])
-        sums[len(x) :].zero_()
-        half = sums
+        half = torch.bmm(x, y)
+        if len(x) < most:
+            half = pad(half, (0, 0, 0, 0, 0, most - len(x)))
         while len(half) * PAIRED > most:
             first, second = half.chunk(2)
             half = first.add_(second)
-        total += half[0] if len(half) == 1 else half.sum(0, dtype=torch.float64)
-    return total
+        sums.append(half.sum(0, dtype=torch.float64))
+    return reduce(torch.Tensor.add_, sums)
 
 
 def _blocks(x: Tensor) -> tuple[Tensor, Tensor]:
