@@ -21,6 +21,7 @@ from dpgenerative.models.cells import (
     HEAVY,
     LEAST_SPREAD,
     CellFacts,
+    Cells,
     cell_basis,
     standardised,
 )
@@ -448,6 +449,21 @@ def test_rows_at_the_bound_change_no_other_row():
     apart = sum(p.gather(1, codes[:, [j]])[:, 0] for j, p in enumerate(log_probs))
     torch.testing.assert_close(together, apart, equal_nan=True)
     assert together.isfinite().sum() == 19
+
+
+def test_probabilities_of_cells_round_alike_under_autocast():
+    facts = facts_of([1 / 40] * 40, ordered=True)
+    cells, generator = Cells([facts] * 2, 4), torch.Generator().manual_seed(0)
+    coefficients = torch.randn(30, 8, generator=generator).requires_grad_()
+    codes = torch.randint(40, (30, 2), generator=generator)
+
+    def found():
+        total = cells.log_prob(coefficients, codes)
+        return total, *torch.autograd.grad(total.sum(), coefficients)
+
+    with torch.autocast("cpu", torch.bfloat16):
+        ambient = found()
+    assert all(map(torch.equal, ambient, found()))
 
 
 @pytest.mark.parametrize("hidden_units", UNITS)
