@@ -1,6 +1,7 @@
 """Nothing about inputs shows in an error, a warning or a dtype but public facts."""
 
 import datetime as dt
+import math
 import pickle
 import warnings
 from decimal import Decimal
@@ -24,7 +25,7 @@ from dpgenerative import (
     SyntheticRegressor,
 )
 from dpgenerative.encoding.transformer import TableTransformer
-from dpgenerative.encoding.values import distinct_values, level_indices
+from dpgenerative.encoding.values import distinct_values, key_counts, level_indices
 from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.meta.scores import hits
 from dpgenerative.privacy.noise import Mechanisms
@@ -66,6 +67,21 @@ def test_predictors_keep_the_dtypes_of_arrow_targets(kind, last):
 def test_targets_of_objects_stay_objects(kind, last):
     y = kind([pd.Timestamp(0), last], dtype=object)
     assert as_series("T", y).dtype == object
+
+
+@pytest.mark.parametrize("last", [0.0, -0.0, math.nan])
+@pytest.mark.parametrize(
+    "dtype",
+    [object, "float32", "Float64", *map(pd.ArrowDtype, [pa.float32(), pa.float64()])],
+    ids=str,
+)
+def test_one_number_more_is_one_key_more(dtype, last):
+    """Arrow's hash tables tell zeros by their signs: each had the count of the last."""
+    values = [-0.0, *[0.0] * 9, 1.5]
+    before = key_counts(pd.Series(values, dtype=dtype))
+    after = key_counts(pd.Series([*values, last], dtype=dtype))
+    assert before == {("float", 0.0): 10, ("float", 1.5): 1}
+    assert after == before | {("float", 0.0): 10 + (last == 0)}
 
 
 def test_predictors_do_not_unmask():

@@ -124,8 +124,11 @@ def key_counts(series: pd.Series) -> dict[Key, int]:
     with np.errstate(over="ignore"):
         places, uniques = pd.factorize(series)
     counts = np.bincount(places[places >= 0], minlength=len(uniques)).tolist()
-    found = zip(keys(pd.Series(uniques)), counts, strict=True)
-    return {key: count for key, count in found if key is not None}
+    found: Counter[Key] = Counter()
+    for key, count in zip(keys(pd.Series(uniques)), counts, strict=True):
+        if key is not None:
+            found[key] += count  # of one key there may be several: Arrow's 0.0 and -0.0
+    return found
 
 
 def _key(value: Any) -> Key | None:
