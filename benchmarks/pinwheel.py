@@ -36,7 +36,8 @@ from scipy.stats import ttest_rel
 from torch import Tensor, nn
 
 from dpgenerative._random import Streams
-from dpgenerative.fitting.loop import TrainingOptions, train
+from dpgenerative.fitting.loop import train
+from dpgenerative.fitting.options import Optimizer
 from dpgenerative.models.divergences import Latents, prior_kl
 from dpgenerative.models.networks import Decoder, Encoder
 from dpgenerative.models.priors import MixturePrior, log_normal
@@ -115,7 +116,7 @@ def fit(x: Tensor, seed: int, std: float, with_divergence: bool) -> Autoencoder:
     train(
         model, objective, len(x), plan,
         PrivateGradient(clipper, plan.noise_multiplier, BATCH, 1, reach="encoder"),
-        TrainingOptions("adam", 0.01, 0.0),
+        Optimizer("adam", 0.01, 0.0),
         Mechanisms(streams.counts, streams.gradients), streams, "cpu",
         divergence if with_divergence else None,
     )  # fmt: skip

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from dpgenerative._random import Streams
 from dpgenerative.fitting.loop import keep_freed_memory, make_optimizer
+from dpgenerative.fitting.options import Optimizer
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.hflow import HFlow
@@ -106,7 +107,7 @@ def our_steps(model: nn.Module, losses, data: Tensor, strategies) -> dict:
         return losses(data[indices]), None
 
     def stepper(gradient):
-        optimizer = make_optimizer("adam", params, 1e-3)
+        optimizer = make_optimizer(Optimizer("adam", 1e-3), params)
 
         def step() -> None:
             grads = gradient()

@@ -19,7 +19,8 @@ from torch.nn import functional as F
 from dpgenerative import DPArrayVAESynthesizer
 from dpgenerative._intervals import clopper_pearson
 from dpgenerative._random import Streams
-from dpgenerative.fitting.loop import TrainingOptions, train
+from dpgenerative.fitting.loop import train
+from dpgenerative.fitting.options import Optimizer
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.metrics.attacks import (
     _measure,
@@ -453,7 +454,7 @@ def fitted_vae(rows, epsilon, seed, n_steps):
         n,
         plan,
         PrivateGradient(Clipper("flat", 1.0), plan.noise_multiplier, plan.batch_size),
-        TrainingOptions("adam", 2e-3, 0.0, 0),
+        Optimizer("adam", 2e-3, 0.0),
         Mechanisms(streams.counts, streams.gradients),
         streams,
         "cpu",

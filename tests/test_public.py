@@ -122,7 +122,7 @@ def test_the_learning_rate_after_public_rows(estimator):
     def rate(learning_rate, has_public):
         synthesizer = estimator(optimizer=Optimizer(learning_rate=learning_rate))
         fit = synthesizer._planned_fit(TableDomain(schema))
-        return fit._training_options(1000, has_public).learning_rate
+        return fit._optimizer(1000, has_public).learning_rate
 
     assert rate("auto", True) == 0.01 < rate("auto", False)
     assert rate(0.5, True) == 0.5

@@ -24,7 +24,7 @@ from torch import Tensor
 from dpgenerative._random import Streams
 from dpgenerative.encoding.pixels import Images
 from dpgenerative.fitting.domain import Domain
-from dpgenerative.fitting.loop import Keeper, TrainingOptions, tensors_of, train
+from dpgenerative.fitting.loop import Keeper, tensors_of, train
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.fitting.recipe import ModelRecipe, Scale, resolved
 from dpgenerative.fitting.threads import idle_threads
@@ -253,12 +253,12 @@ class PrivateFit:
             noted = replace(released, bound=gradient.clipper.bound)
             tables = [rows] if public is None else [rows, public]
             arrays = (x for table in tables for x in transformer.arrays(table))
-            facts = {name: getattr(noted, name) for name in Released.__annotations__}
-            keeper.prepare(arrays, self.streams, self.mechanisms.ledger, facts)
-        options = self._training_options(plan.n_rows, public is not None)
+            keeper.prepare(arrays, self.streams, self.mechanisms.ledger, vars(noted))
+        optimizer = self._optimizer(plan.n_rows, public is not None)
+        is_seen = bool(self.parameters.verbose) and self.mechanisms.ranks.is_first
         train(
-            model, objective, len(rows), plan, gradient, options, self.mechanisms,
-            self.streams, self.device, self._batch_term(model), keeper,
+            model, objective, len(rows), plan, gradient, optimizer, self.mechanisms,
+            self.streams, self.device, self._batch_term(model), keeper, is_seen,
         )  # fmt: skip
         return gradient
 
@@ -380,15 +380,15 @@ class PrivateFit:
         is_ranked = thinned.threshold == "ranked"
         return Clipper(strategy, bound, thinned.share, float(group), is_ranked)
 
-    def _training_options(self, n_rows: int, has_public: bool) -> TrainingOptions:
+    def _optimizer(self, n_rows: int, has_public: bool) -> Optimizer:
+        """Return the optimizer with the learning rate on private rows."""
         optimizer = Optimizer.of(self.parameters.optimizer)
         rate = resolved(
             optimizer, "learning_rate", self.recipe.rules, self.scale(n_rows)
         )
         if has_public and optimizer.learning_rate == "auto":
             rate = min(rate, PRETRAINING_RATE)
-        is_seen = bool(self.parameters.verbose) and self.mechanisms.ranks.is_first
-        return _training_options(optimizer, rate, is_seen)
+        return replace(optimizer, learning_rate=rate)
 
     def _pretrain(self, model: Any, transformer: Any, public: Any) -> None:
         """Train the model on public rows, without noise; nothing private is read."""
@@ -404,18 +404,10 @@ class PrivateFit:
         train(
             model, self.objective(model, transformer, public), n, plan,
             PrivateGradient(Clipper("flat", 1.0), 0.0, plan.batch_size),
-            _training_options(optimizer, PRETRAINING_RATE),
+            replace(optimizer, learning_rate=PRETRAINING_RATE),
             Mechanisms(self.streams.counts, self.streams.gradients), self.streams,
             self.device, self._batch_term(model),
         )  # fmt: skip
-
-
-def _training_options(
-    optimizer: Optimizer, rate: float, verbose: bool = False
-) -> TrainingOptions:
-    given = optimizer.get_params()
-    name, _ = given.pop("name"), given.pop("learning_rate")
-    return TrainingOptions(name, rate, verbose=verbose, **given)
 
 
 def finite(epsilon: float | None) -> float | None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from dpgenerative._progress import watched
 from dpgenerative._random import RandomSource, Streams
+from dpgenerative.fitting.options import Optimizer
 from dpgenerative.fitting.threads import idle_threads
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
@@ -30,35 +31,6 @@ from dpgenerative.privacy.steps import (
     PrivateGradient,
     plain_gradient,
 )
-
-OPTIMIZERS = ("adam", "adabelief", "sgd")
-SCHEDULES = ("linear", "constant")
-
-
-@dataclass(frozen=True)
-class TrainingOptions:
-    """How the optimizer moves; none of this touches the guarantee.
-
-    Attributes
-    ----------
-    optimizer : {"adam", "adabelief", "sgd"}
-    learning_rate : float
-    averaging : float in [0, 1)
-        Decay of the exponential average of the weights; 0 keeps the last ones.
-    verbose : bool
-        Whether to show a progress bar.
-    momentum : float in [0, 1)
-        Weight of the past in the mean of gradients that is followed.
-    schedule : {"linear", "constant"}
-        Whether the learning rate falls to zero.
-    """
-
-    optimizer: str
-    learning_rate: float
-    averaging: float
-    verbose: bool = False
-    momentum: float = 0.9
-    schedule: str = "linear"
 
 
 def _undecorated(method: Any) -> Any:
@@ -104,18 +76,15 @@ class AdaBelief(torch.optim.Optimizer):
 
 
 def make_optimizer(
-    name: str,
-    params: Iterable[nn.Parameter],
-    learning_rate: float,
-    momentum: float = 0.9,
+    options: Optimizer, params: Iterable[nn.Parameter]
 ) -> torch.optim.Optimizer:
-    """Return the optimizer of that name."""
-    if name == "adam":
-        betas = momentum, 0.999
-        return Adam(params, lr=learning_rate, betas=betas, eps=1e-12)
-    if name == "adabelief":
-        return AdaBelief(params, lr=learning_rate, betas=(momentum, 0.999))
-    return torch.optim.SGD(params, lr=learning_rate, momentum=momentum)
+    """Return the optimizer of these options, of which the learning rate is a number."""
+    rate, momentum = float(options.learning_rate), options.momentum
+    if options.name == "adam":
+        return Adam(params, lr=rate, betas=(momentum, 0.999), eps=1e-12)
+    if options.name == "adabelief":
+        return AdaBelief(params, lr=rate, betas=(momentum, 0.999))
+    return torch.optim.SGD(params, lr=rate, momentum=momentum)
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
@@ -209,12 +178,13 @@ def train(
     n: int,
     plan: PrivacyPlan,
     gradient: PrivateGradient,
-    options: TrainingOptions,
+    options: Optimizer,
     mechanisms: Mechanisms,
     streams: Streams,
     device: str,
     divergence: Divergence | None = None,
     keeper: Keeper | None = None,
+    verbose: bool = False,
 ) -> None:
     """Train a model in place; what is kept of the rows is in its parameters alone.
 
@@ -228,7 +198,8 @@ def train(
     plan : PrivacyPlan
         Sampling rate, steps; `plan.private` decides whether `gradient` is used.
     gradient : PrivateGradient
-    options : TrainingOptions
+    options : Optimizer
+        Its learning rate is a number.
     mechanisms : Mechanisms
     streams : Streams
     device : str
@@ -236,12 +207,12 @@ def train(
         Batch-wise term.
     keeper : Keeper, optional
         Keeps what the loop needs to go on after an interruption.
+    verbose : bool, default=False
+        Whether to show a progress bar.
     """
     keep_freed_memory()
     params = [p for p in model.parameters() if p.requires_grad]
-    optimizer = make_optimizer(
-        options.optimizer, params, options.learning_rate, options.momentum
-    )
+    optimizer = make_optimizer(options, params)
     end = plan.n_steps if options.schedule == "linear" else math.inf
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: 1 - t / end)
     averaged = [p.detach().clone() for p in params]
@@ -258,7 +229,7 @@ def train(
     first = 0 if keeper is None else keeper.begin(loop)
     with idle_threads(streams.is_seeded) as look:
         for t in watched(
-            range(first, plan.n_steps), "training", options.verbose,
+            range(first, plan.n_steps), "training", verbose,
             initial=first, total=plan.n_steps,
         ):  # fmt: skip
             look()

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 from torch import Tensor
 
 from dpgenerative._validation import Check, check_parameters, number, option
-from dpgenerative.fitting.loop import OPTIMIZERS, SCHEDULES
 from dpgenerative.privacy.steps import AGGREGATIONS
 
 
@@ -94,11 +93,11 @@ class Optimizer(Options):
 
     has_short_form: ClassVar[bool] = True
     checks: ClassVar[Mapping[str, Check]] = {
-        "name": option(*OPTIMIZERS),
+        "name": option("adam", "adabelief", "sgd"),
         "learning_rate": number(low=0, also=["auto"]),
         "averaging": number(low=0, high=1, closed="left"),
         "momentum": number(low=0, high=1, closed="left"),
-        "schedule": option(*SCHEDULES),
+        "schedule": option("linear", "constant"),
     }
 
 

@@ -8,6 +8,7 @@ import torch
 
 from dpgenerative._random import Streams
 from dpgenerative.fitting import loop
+from dpgenerative.fitting.options import Optimizer
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
@@ -102,7 +103,7 @@ def test_partitions_are_drawn_not_cut():
     streams = Streams.create(None, "fresh", "cpu")
     loop.train(
         model, objective, 16, plan_of(16, 1.0, 200), gradient,
-        loop.TrainingOptions("sgd", 0.01, 0.0),
+        Optimizer("sgd", 0.01, 0.0),
         Mechanisms(streams.counts, streams.gradients), streams, "cpu", divergence,
     )  # fmt: skip
     # Of 16 rows drawn into 4 partitions: E[size^2] = 16 + 3, and 16 if they are cut.
@@ -132,7 +133,7 @@ def test_descent_can_be_plain(given, moved):
         torch.nn.ModuleList([layer]),
         lambda rows: (layer(torch.ones(len(rows), 1))[:, 0], None), 16, plan,
         PrivateGradient(Clipper("flat", 1.0), 0.0, 16.0),
-        loop.TrainingOptions("sgd", 1.0, 0.0, **given),
+        Optimizer("sgd", 1.0, 0.0, **given),
         Mechanisms(streams.counts, streams.gradients), streams, "cpu",
     )  # fmt: skip
     assert start - layer.weight.item() == pytest.approx(moved, rel=1e-5)
