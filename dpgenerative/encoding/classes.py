@@ -169,7 +169,7 @@ def release_gaussians(
     plan : PrivacyPlan
     mechanisms : Mechanisms
     """
-    basis = Frequencies(images.pixels.shape)
+    basis = Frequencies(images.values.shape[1:])
     width = math.prod(basis.shape)
     radius = math.sqrt(width) / 2
     sums, squares, std = moments.release_means(

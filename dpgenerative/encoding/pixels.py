@@ -6,7 +6,7 @@ a value outside the range moves to the nearest end, and a missing one to the low
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -42,11 +42,7 @@ class Pixels:
     has_density: bool
 
     schema: ClassVar[Schema] = Schema([])
-    x_kind: ClassVar[str] = "array"
     is_named: ClassVar[bool] = False
-    codecs: ClassVar[tuple[Any, ...]] = ()
-    y_name: ClassVar[None] = None
-    ids: ClassVar[tuple[()]] = ()
     lengths_vary: ClassVar[bool] = False
 
     @property
@@ -70,7 +66,7 @@ class Pixels:
             For other shapes, and for no images.
         """
         check_array(owner, X, self.shape)
-        return Images(self, self._scaled(X).reshape(-1, *self.shape))
+        return Images(self._scaled(X).reshape(-1, *self.shape))
 
     def encode(self, images: "Images") -> np.ndarray:
         """Return what the model sees of images: themselves."""
@@ -110,13 +106,10 @@ class Images:
 
     Attributes
     ----------
-    pixels : Pixels
-        What is public about them.
     values : ndarray of shape (n, c, h, w)
         Float32, in [0, 1].
     """
 
-    pixels: Pixels
     values: np.ndarray
 
     def __len__(self) -> int:
@@ -130,9 +123,8 @@ class Images:
         return self._of_each(lambda x: np.zeros((1, *x.shape[1:]), x.dtype))
 
     def _of_each(self, change: Callable[[np.ndarray], np.ndarray]) -> Self:
-        names = [each.name for each in fields(self) if each.name != "pixels"]
-        changed: dict[str, Any] = {n: change(getattr(self, n)) for n in names}
-        return replace(self, **changed)
+        arrays = (getattr(self, each.name) for each in fields(self))
+        return type(self)(*map(change, arrays))
 
 
 def check_kind(owner: str, X: Any) -> None:

@@ -62,7 +62,7 @@ class Series(Pixels):
         for row, x in zip(values[:, 0], X, strict=True):
             row[: max(1, len(x)), -1] = 1
             row[: len(x), :-1] = self._scaled(x[:n_steps])
-        return Images(self, values)
+        return Images(values)
 
     def log_within(self, images: Images) -> np.ndarray:
         """Return what turns densities of [0, 1] into those of the range, (n,)."""

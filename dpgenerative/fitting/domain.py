@@ -13,7 +13,7 @@ import torch
 
 from dpgenerative.encoding import classes
 from dpgenerative.encoding.increments import learned_columns
-from dpgenerative.encoding.marginals import has_open_keys
+from dpgenerative.encoding.marginals import has_open_domain, has_open_keys
 from dpgenerative.encoding.pixels import Pixels
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.models.cells import CellFacts
@@ -43,8 +43,7 @@ class TableDomain:
     def is_counted(self, anchored: bool) -> bool:
         """Return whether the model or an open end of a column needs marginals."""
         columns = learned_columns(self.schema).values()
-        unbounded = any(c.lower is None for c in columns if c.numeric)
-        return anchored or unbounded or self.has_open_keys(anchored)
+        return anchored or any(map(has_open_domain, columns))
 
     def has_open_keys(self, anchored: bool) -> bool:
         """Return whether any column's levels or spikes are open."""
