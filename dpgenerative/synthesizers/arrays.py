@@ -40,7 +40,6 @@ from dpgenerative.models.vae import HEADS, ImageVAE
 from dpgenerative.persistence.manifest import storable
 from dpgenerative.synthesizers.base import Data, Synthesizer, as_seed
 from dpgenerative.synthesizers.latents import (
-    PRIORS,
     AutoencoderRecipe,
     LatentMethods,
     LatentOptions,
@@ -154,14 +153,6 @@ class ClassVAERecipe(ArrayVAERecipe):
         "n_steps": lambda scale: 0,
     }
 
-    @property
-    def latent_dim(self) -> int | None:
-        """Number of latents, where it is stated."""
-        if not isinstance(self.prior, str):
-            return self.prior.sample(1, torch.Generator()).shape[1]
-        stated = self.architecture.latent_dim
-        return None if stated == "auto" else int(stated)
-
     def moment_share(self, scale: Scale) -> float:
         return MOMENT_SHARE
 
@@ -169,12 +160,9 @@ class ClassVAERecipe(ArrayVAERecipe):
         return 0.0
 
     def settings(self, facts: Any, scale: Scale) -> dict[str, Any]:
-        k = len(facts.gaussians.components)
         return {
             "hidden_units": self._value("hidden_units", scale),
-            "prior": PRIORS[self.prior](k)
-            if isinstance(self.prior, str)
-            else self.prior,
+            "prior": self.prior_of(len(facts.gaussians.components)),
             "beta": self._value("beta", scale),
             "std": self.architecture.std,
         }
@@ -466,8 +454,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
             )
         pixels = self._pixels(X)
         images = self._labelled(pixels.read(self._owner, X), y)
-        recipe: Any = self._recipe
-        latent_dim = recipe.latent_dim
+        latent_dim = self._recipe.latent_dim
         most = min(math.prod(pixels.shape), labelled.FREQUENCIES)
         if latent_dim and latent_dim > most:
             rule = f"must be at most {most} for these arrays and classes"
@@ -482,7 +469,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
 
     def _labelled(self, images: Images, y: Any) -> labelled.LabelledImages:
         labels = labelled.codes(self._owner, y, self._labels, len(images))
-        return labelled.LabelledImages(images.pixels, images.values, labels)
+        return labelled.LabelledImages(images.values, labels)
 
     def _told(self, y: Any, n: int | None = None) -> Tensor:
         """Return places in the list of classes; raise ValueError for other labels."""
@@ -505,9 +492,8 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         return Series.of(self.image_shape, low, high, dtype, has_density)
 
     def _assumed_domain(self) -> ArrayDomain:
-        shape = (1, 1, 1)
-        if self.image_shape is not None:
-            shape = full_shape(self._owner, self.image_shape)
+        stated = (1, 1) if self.image_shape is None else self.image_shape
+        shape = full_shape(self._owner, stated)
         return ArrayDomain(Pixels(shape, shape, 0.0, 1.0, np.dtype(float), False))
 
     def _joined(self, X: Any, y: Any) -> Any:

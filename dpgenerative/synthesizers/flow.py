@@ -29,10 +29,12 @@ from dpgenerative.privacy.report import HOPELESS
 from dpgenerative.privacy.steps import Divergence, Objective
 from dpgenerative.synthesizers.architecture import FlowArchitecture
 from dpgenerative.synthesizers.notes import ORDERED_ONLY
-from dpgenerative.synthesizers.tables import SAMPLE_CHUNK, TableSynthesizer
+from dpgenerative.synthesizers.tables import TableSynthesizer
 from dpgenerative.tables.schema import Schema
 
 BOUND_DRAWS, RAKING_ROWS = 16, 2**15
+SCORED = 2**13
+"""Rows that are scored at a time."""
 UNTRAINED, UNTRAINED_PER_COLUMN = 1400.0, 100.0
 """Rows times epsilon, in all and per column, up to which gradients bring less than
 they take from the marginals, which then get the whole budget."""
@@ -200,19 +202,14 @@ class FlowRecipe(ModelRecipe):
         return int(self._value("n_bins", scale))
 
     def settings(self, facts: Sequence[CellFacts], scale: Scale) -> dict[str, Any]:
-        architecture = self.architecture
         n_basis, most_levels = self._functions(facts, scale)
+        blocks = "n_blocks", "linear", "rank", "bias", "dequantization", "anchored"
         return {
             "ordered_only": self._ordered_only(scale),
             "n_basis": n_basis,
             "most_levels": most_levels,
             "hidden_units": self._value("hidden_units", scale),
-            "n_blocks": architecture.n_blocks,
-            "linear": architecture.linear,
-            "rank": architecture.rank,
-            "bias": architecture.bias,
-            "dequantization": architecture.dequantization,
-            "anchored": architecture.anchored,
+            **{name: getattr(self.architecture, name) for name in blocks},
         }
 
     def make(self, facts: Any, generator: torch.Generator, **settings: Any) -> HFlow:
@@ -329,9 +326,10 @@ class FlowRecipe(ModelRecipe):
             codes = transformer.encode(rows)
             facts = TableDomain.facts(transformer)
             measurement = Measurement(facts, codes, plan, mechanisms)
-            names = [codec.column.name for codec in transformer.codecs]
-            wanted = [sorted(map(names.index, table)) for table in self.workload]
-            measurement.correct(model, streams.rows, list(map(tuple, wanted)))
+            wanted = [
+                tuple(sorted(map(transformer.place, table))) for table in self.workload
+            ]
+            measurement.correct(model, streams.rows, wanted)
 
     def draw(
         self, model: HFlow, n: int, generator: torch.Generator, rng: np.random.Generator
@@ -344,29 +342,27 @@ class FlowRecipe(ModelRecipe):
     def can_clamp(self, model: HFlow) -> bool:
         return bool(model.exact)
 
+    @torch.no_grad()
     def log_density(
         self, model: HFlow, transformer: TableTransformer, rows: Any
     ) -> np.ndarray:
         """Return the log-probability; behind the first block, a lower bound of it."""
         codes = torch.from_numpy(transformer.encode(rows).astype(np.int64))
-        rng = np.random.default_rng(0)
-        positions = None
-        if not model.exact:
+        chunks = codes.split(SCORED)
+        if model.exact:
+            parts = [model(chunk)[0] for chunk in chunks]
+        else:
+            rng = np.random.default_rng(0)
             positions = torch.from_numpy(transformer.positions(rows, rng))
-        parts = []
-        with torch.no_grad():
-            for start in range(0, len(codes), SAMPLE_CHUNK // 8):
-                part = slice(start, start + SAMPLE_CHUNK // 8)
-                inside = None if positions is None else positions[part]
-                parts.append(_log_likelihood(model, codes[part], inside, rng))
+            pairs = zip(chunks, positions.split(SCORED), strict=True)
+            parts = [_bound(model, *pair, rng) for pair in pairs]
         return torch.cat(parts).double().numpy()
 
 
-def _log_likelihood(
-    model: HFlow, codes: Tensor, positions: Tensor | None, rng: np.random.Generator
+def _bound(
+    model: HFlow, codes: Tensor, positions: Tensor, rng: np.random.Generator
 ) -> Tensor:
-    if positions is None:
-        return model(codes)[0]
+    """Return lower bounds of the log-likelihoods of rows."""
     bounds = []
     for _ in range(BOUND_DRAWS):
         draws = torch.from_numpy(rng.random(codes.shape, dtype=np.float32))
@@ -561,5 +557,5 @@ class DPHFlowSynthesizer(TableSynthesizer):
 
 
 def _counted(model: HFlow, transformer: TableTransformer) -> list[tuple[Hashable, ...]]:
-    names = [codec.column.name for codec in transformer.codecs]
+    names = transformer.names
     return [tuple(names[j] for j in columns) for columns in model.counted]

@@ -130,21 +130,18 @@ class AutoencoderRecipe(ModelRecipe):
             refuse(owner, "architecture__latent_dim", rule, stated)
 
     def _check_divergence(self, owner: str) -> None:
-        divergence, prior, width = self.term.divergence, self.prior, 4
+        divergence = self.term.divergence
         if not callable(divergence):
             options = [None, *LATENT_DIVERGENCES]
             check_option(owner, "divergence", divergence, options)
             return
-        generator = torch.Generator().manual_seed(0)
-        if isinstance(self.architecture.latent_dim, int):
-            width = self.architecture.latent_dim
-        distribution = PRIORS[prior](width) if isinstance(prior, str) else prior
-        width = distribution.sample(1, generator).shape[1]
+        width = self.latent_dim or 4
+        prior, generator = self.prior_of(width), torch.Generator().manual_seed(0)
 
         def use(n: int) -> Tensor:
             draws = torch.randn(n, 4, width, generator=generator)
             latents = Latents(draws[:, 2:], draws[:, 0], draws[:, 1])
-            return divergence(latents, distribution, generator)
+            return divergence(latents, prior, generator)
 
         check_memory(owner, "divergence", divergence, use)
 
@@ -157,19 +154,25 @@ class AutoencoderRecipe(ModelRecipe):
     def _value(self, name: str, scale: Scale) -> Any:
         return resolved(self.architecture, name, self.rules, scale)
 
-    def _prior(self, scale: Scale) -> tuple[priors.Prior, int]:
-        """Return the prior, and the number of latents."""
-        if isinstance(self.prior, str):
-            latent_dim = self._value("latent_dim", scale)
-            return PRIORS[self.prior](latent_dim), latent_dim
-        return self.prior, self.prior.sample(1, torch.Generator()).shape[1]
+    @property
+    def latent_dim(self) -> int | None:
+        """Number of latents, where it is stated."""
+        if not isinstance(self.prior, str):
+            return self.prior.sample(1, torch.Generator()).shape[1]
+        stated = self.architecture.latent_dim
+        return None if stated == "auto" else int(stated)
+
+    def prior_of(self, latent_dim: int) -> priors.Prior:
+        """Return the distribution of so many latents that training assumes."""
+        prior = self.prior
+        return PRIORS[prior](latent_dim) if isinstance(prior, str) else prior
 
     def settings(self, facts: Any, scale: Scale) -> dict[str, Any]:
-        prior, latent_dim = self._prior(scale)
+        latent_dim = self.latent_dim or self._value("latent_dim", scale)
         return {
             "hidden_units": self._value("hidden_units", scale),
             "latent_dim": latent_dim,
-            "prior": prior,
+            "prior": self.prior_of(latent_dim),
             "beta": self._value("beta", scale),
         }
 

@@ -154,15 +154,14 @@ class TableSynthesizer(Synthesizer):
         n_samples = self._n_wanted(n_samples, given)
         cells, places = self._sampling_streams(random_state)
         generator, rng = torch_generator(cells), np.random.default_rng(places)
-        if given is None and not self.schema_.constraints:
-            parts = list(self._drawn(n_samples, generator, rng))
-            frame = parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+        candidates = self._candidates(generator, rng, max_tries)
+        if isinstance(given, pd.DataFrame):
+            frame = candidates.completing(given, impute)
+        elif given is None and not self.schema_.constraints:
+            parts = self._drawn(n_samples, generator, rng)
+            frame = pd.concat(parts, ignore_index=True)
         else:
-            candidates = self._candidates(generator, rng, max_tries)
-            if isinstance(given, pd.DataFrame):
-                frame = candidates.completing(given, impute)
-            else:
-                frame = candidates.satisfying(n_samples, given or {})
+            frame = candidates.satisfying(n_samples, given or {})
         return self._returned(frame, rng, given)
 
     def sample_to(
@@ -430,11 +429,17 @@ class TableSynthesizer(Synthesizer):
         given: Any,
         n_before: int = 0,
     ) -> pd.DataFrame:
-        """Return sampled rows with identifiers, of which `n_before` are in use.
+        """Return sampled rows with identifiers: those given, or new ones.
 
-        Whatever made them: a column that is not nullable has no missing value.
+        Of new ones `n_before` are in use. Whatever made the rows: a column that is not
+        nullable has no missing value.
         """
-        frame = self._with_ids(frame, rng, given, n_before)
+        for name, dtype in self._layout.ids:
+            if isinstance(given, pd.DataFrame) and name in given.columns:
+                frame[name] = given[name].astype(dtype)
+            else:
+                made = identifiers(self.schema_[name], len(frame), dtype, rng, n_before)
+                frame[name] = made.set_axis(frame.index)
         complete = [c.name for c in self.schema_.columns if not c.nullable]
         broken = [name for name in complete if frame[name].isna().any()]
         if broken:
@@ -442,17 +447,4 @@ class TableSynthesizer(Synthesizer):
                 f"{self._owner}: values are missing in {notes.listed(broken)}, where "
                 "the schema has none, by what is given or by a constraint's repair."
             )
-        return frame
-
-    def _with_ids(
-        self, frame: pd.DataFrame, rng: np.random.Generator, given: Any, n_before: int
-    ) -> pd.DataFrame:
-        """Return sampled rows with new identifiers, or those of the rows given."""
-        for name, dtype in self._layout.ids:
-            if isinstance(given, pd.DataFrame) and name in given.columns:
-                frame[name] = given[name].astype(dtype)
-            else:
-                column = self.schema_[name]
-                made = identifiers(column, len(frame), dtype, rng, n_before)
-                frame[name] = made.set_axis(frame.index)
         return frame
