@@ -411,7 +411,8 @@ class Synthesizer(FitParameters, NoisyEstimator):
             parts = start if streams.is_seeded else int(name, 16)
             rows = ranks.share(data.rows, parts)
             n_rows = None if trial is None else trial.n_rows
-            fitted = fit.run(rows, data.public, kept, n_rows)
+            with torch.autocast(torch.device(device).type, enabled=False):
+                fitted = fit.run(rows, data.public, kept, n_rows)
             if kept:
                 finished(kept.name)
             self._keep(fitted, data, seed)
