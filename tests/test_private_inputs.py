@@ -215,6 +215,16 @@ def test_a_text_does_not_change_how_others_are_read(kind, text):
     assert alone.equals(among[1:].reset_index(drop=True))
 
 
+@pytest.mark.parametrize("text", [None, *INTRUDERS])
+def test_a_text_does_not_change_the_levels_of_others(text):
+    """Whole numbers beyond 2^53 became floats where one more row had no level."""
+    column = Column("a", "categorical", levels=[2**53, 2**53 + 1, 1, "1", "x"])
+    others = pd.Series([str(2**53 + 1), "1", "1.0"] * 2, dtype=object)
+    found = _typed(pd.concat([others, pd.Series([text])]), column, PLAIN)
+    assert found.cat.codes.tolist()[:6] == [1, 2, 2] * 2
+    assert found.index.tolist() == [*range(6), 0]
+
+
 def test_instants_of_a_stated_form_are_read_row_by_row():
     form = CsvFormat(date_format="%d.%m.%Y %H:%M%z")
     texts = ["1.2.2020 05:00+0000", "1.2.2020 05:00+0100", "1.2.9000 05:00-0100", "a"]

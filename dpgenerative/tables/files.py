@@ -383,21 +383,24 @@ def _levels(series: pd.Series, column: Column) -> pd.Series:
     texts = _texts(series)
     if column.levels is None:
         return texts
-    table = {level: level for level in column.levels}
-    table |= {str(level): level for level in reversed(column.levels)}
+    places = {level: i for i, level in enumerate(column.levels)}
+    table = places | {str(level): i for level, i in reversed(places.items())}
     numbers = {
-        float(level): level
-        for level in reversed(column.levels)
+        float(level): i
+        for level, i in reversed(places.items())
         if isinstance(level, (int, float))
     }
+    nothing = places.get(column.other, -1)
 
-    def level_of(text: Any) -> Any:
+    def place_of(text: Any) -> int:
         if isinstance(text, Hashable) and text in table:
             return table[text]
-        return numbers.get(_number_of(text), column.other)
+        return numbers.get(_number_of(text), nothing)
 
+    # By place: a list of whole numbers of which one is missing becomes one of floats.
+    codes = [-1 if text is None else place_of(text) for text in texts]
     dtype = pd.CategoricalDtype(list(column.levels), ordered=column.ordered)
-    return texts.map(level_of, na_action="ignore").astype(dtype)
+    return pd.Series(pd.Categorical.from_codes(codes, dtype=dtype), texts.index)
 
 
 def _number_of(text: Any) -> float:
