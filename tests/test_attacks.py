@@ -354,6 +354,18 @@ def test_counted_tables_betray_their_rows():
     )
 
 
+def test_counted_tables_are_found_whatever_dtypes_hold_their_columns():
+    rng = np.random.default_rng(0)
+    members, others, reference, fake = (
+        pd.DataFrame({"flag": rng.integers(0, 2, 200), "size": rng.normal(size=200)})
+        for _ in "mors"
+    )
+    # Objects are levels, of all tables; the cells of `size` were read for `flag`.
+    objects = others.astype({"flag": object})
+    found = marginal_attack(fake, members, objects, reference, tables=[("flag",)])
+    assert len(np.unique(found.scores)) == 2
+
+
 def test_a_likelihood_ratio_does_not_take_common_records_for_members():
     rng = np.random.default_rng(0)
     members, others, reference = rng.normal(size=(3, 400, 3))

@@ -33,7 +33,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from dpgenerative._progress import watched
 from dpgenerative._validation import check_number, check_option, count
-from dpgenerative.metrics.columns import is_number, takes_tables
+from dpgenerative.metrics.columns import aligned, takes_tables
 from dpgenerative.metrics.distances import (
     Embedding,
     Points,
@@ -412,14 +412,13 @@ def marginal_attack(
     if unknown:
         raise ValueError(f"marginal_attack: tables names {unknown}, not in {names}.")
     real = disjoint(members=members, non_members=non_members, reference=reference)
-    points, fake = embedded(real, synthetic)
-    # Numbers come first among points.
-    order = sorted(names, key=lambda name: not is_number(members[name]))
-    cells = [_cells(each, n_bins) for each in (*points, fake)]
+    synthetic = aligned(members, synthetic)
+    embed = Embedding(pd.concat(real), [synthetic])
+    cells = [_cells(embed(rows), n_bins) for rows in (*real, synthetic)]
     sizes = [len(each) for each in cells]
     together, total = np.concatenate(cells), np.zeros(sum(sizes))
     for table in tables:
-        columns = together[:, [order.index(name) for name in table]]
+        columns = together[:, [embed.names.index(name) for name in table]]
         total += _density_ratio(columns, sizes)
     scores = np.split(total, np.cumsum(sizes)[:-1])[:2]
     return attack_result("marginals", scores, privacy)

@@ -61,6 +61,11 @@ class Embedding:
         Rows whose values define the ranks.
     others : sequence of DataFrame
         Further tables with the same columns, whose levels are known too.
+
+    Attributes
+    ----------
+    names : list of hashable
+        The columns in the order of the points': numbers first, then levels.
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class Embedding:
             else:
                 columns = [known[name], *(frame[name] for frame in others)]
                 self._levels[name] = level_codes(*columns)[1]
+        self.names = [*self._sorted, *self._levels]
 
     def __call__(self, frame: pd.DataFrame) -> Points:
         """Return the points of some rows."""
