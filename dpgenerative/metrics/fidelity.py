@@ -413,20 +413,15 @@ def _compared(
     return MarginalDistance(names, np.array(values), metric)
 
 
-@dataclass(frozen=True, eq=False)
-class _Column:
-    """One column of two tables: cells, or numbers where `n_cells` is 0."""
-
-    real: np.ndarray
-    other: np.ndarray
-    n_cells: int = 0
+_Column = tuple[np.ndarray, np.ndarray, int]
+"""One column of two tables: its cells in both and their number; or numbers, and 0."""
 
 
 def _read(real: pd.Series, other: pd.Series, metric: str) -> _Column:
     """Return the numbers of a column, or the cells of its numbers or levels."""
     pair, levels = comparable(real, other)
     if levels is not None:
-        return _Column(pair[0] + 1, pair[1] + 1, len(levels) + 1)
+        return pair[0] + 1, pair[1] + 1, len(levels) + 1
     if pd.api.types.is_integer_dtype(real):
         pair[1] = np.rint(pair[1])
     if metric == "wasserstein":
@@ -435,10 +430,10 @@ def _read(real: pd.Series, other: pd.Series, metric: str) -> _Column:
                 f"Column {real.name!r} has infinite values, whose Wasserstein distance "
                 "is not defined; use metric='tvd' or 'jsd'."
             )
-        return _Column(pair[0], pair[1])
+        return pair[0], pair[1], 0
     edges = _edges(pair[0])
-    cells = [number_cells(values, edges) for values in pair]
-    return _Column(cells[0], cells[1], len(edges) + 2)
+    cells, others = (number_cells(values, edges) for values in pair)
+    return cells, others, len(edges) + 2
 
 
 def number_cells(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
@@ -457,31 +452,29 @@ def _edges(values: np.ndarray) -> np.ndarray:
 
 
 def _distance(columns: Sequence[_Column], metric: str) -> float:
-    if not columns[0].n_cells:
-        return _wasserstein(columns[0].real, columns[0].other)
+    real, other, n_cells = columns[0]
+    if n_cells == 0:
+        return _wasserstein(real, other)
     p, q = _frequencies(columns)
     return _jensen_shannon(p, q) if metric == "jsd" else float(np.abs(p - q).sum() / 2)
 
 
 def _frequencies(columns: Sequence[_Column]) -> tuple[np.ndarray, np.ndarray]:
     """Return the shares of the joint cells in the real table and in the other."""
-    n_real, n_cells = len(columns[0].real), 1
-    joint = np.zeros(n_real + len(columns[0].other), np.int64)
-    for column in columns:
-        cells = np.concatenate([column.real, column.other])
-        joint, n_cells = joint * column.n_cells + cells, n_cells * column.n_cells
+    joint, n_cells = np.zeros(1, np.int64), 1
+    for real, other, size in columns:
+        joint = joint * size + np.concatenate([real, other])
+        n_cells *= size
         if n_cells > _MAX_CELLS:
             occupied, joint = np.unique(joint, return_inverse=True)
             n_cells = len(occupied)
-    parts = np.split(joint, [n_real])
+    parts = np.split(joint, [len(real)])
     p, q = (np.bincount(part, minlength=n_cells) / len(part) for part in parts)
     return p, q
 
 
 def _jensen_shannon(p: np.ndarray, q: np.ndarray) -> float:
     """Jensen-Shannon divergence to base 2 of two vectors of frequencies."""
-    occupied = (p > 0) | (q > 0)
-    p, q = p[occupied], q[occupied]
     middle = (p + q) / 2
     nats = (rel_entr(p, middle).sum() + rel_entr(q, middle).sum()) / 2
     return float(np.clip(nats / math.log(2), 0.0, 1.0))
@@ -507,19 +500,6 @@ def _draw_sets(
     n_columns: int, k: int, metric: str, max_sets: int | None, random_state: int
 ) -> list[tuple[int, ...]]:
     """Return sets of k column positions: all of them, or a draw without replacement."""
-    _check_sets(n_columns, k, metric, max_sets)
-    rng = np.random.default_rng(random_state)
-    for size in range(1, k + 1):  # smaller sets are drawn first, from one generator
-        total = math.comb(n_columns, size)
-        limit = max_sets or (total if size == 1 else MAX_SETS.get(size, MAX_SETS[3]))
-        if total > limit:
-            ranks = np.sort(rng.choice(total, limit, replace=False))
-        else:
-            ranks = np.arange(total)
-    return [_unrank(int(rank), n_columns, k) for rank in ranks]
-
-
-def _check_sets(n_columns: int, k: int, metric: str, max_sets: int | None) -> None:
     owner = "marginal_distance"
     check_option(owner, "metric", metric, DISTANCES)
     if metric == "wasserstein" and k != 1:
@@ -529,6 +509,14 @@ def _check_sets(n_columns: int, k: int, metric: str, max_sets: int | None) -> No
         )
     check_number(owner, "k", k, low=1, high=n_columns, closed="both", integer=True)
     count(also=[None])(owner, "max_sets", max_sets)
+    rng = np.random.default_rng(random_state)
+    for size in range(1, k + 1):  # smaller sets are drawn first, from one generator
+        total = math.comb(n_columns, size)
+        limit = max_sets or (total if size == 1 else MAX_SETS.get(size, MAX_SETS[3]))
+        ranks: Sequence[int] = range(total)
+        if total > limit:
+            ranks = np.sort(rng.choice(total, limit, replace=False)).tolist()
+    return [_unrank(rank, n_columns, k) for rank in ranks]
 
 
 def _unrank(rank: int, n_columns: int, k: int) -> tuple[int, ...]:
