@@ -34,6 +34,24 @@ class _MatrixDistance:
         """Mean absolute value over all p x p entries, the zero diagonal included."""
         return float(np.abs(self.difference.to_numpy()).mean())
 
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per pair of columns, worst first.
+
+        Returns
+        -------
+        DataFrame of p (p - 1) / 2 rows
+            Columns ``columns`` (tuple of two names), ``real`` and ``synthetic`` (of
+            associations alone) and ``difference``.
+        """
+        names = list(self.difference.columns)
+        upper = np.triu_indices(len(names), 1)
+        matrices = {**vars(self), "difference": self.difference}
+        entries = {name: matrix.to_numpy()[upper] for name, matrix in matrices.items()}
+        frame = pd.DataFrame({"columns": list(combinations(names, 2)), **entries})
+        return frame.sort_values(
+            "difference", key=abs, ascending=False, kind="stable", ignore_index=True
+        )
+
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}(n_columns={len(self.difference)}, "
@@ -53,16 +71,6 @@ class KendallDistance(_MatrixDistance):
 
     difference: pd.DataFrame
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return one row per pair of columns, worst first.
-
-        Returns
-        -------
-        DataFrame of shape (p (p - 1) / 2, 2)
-            Columns ``columns`` (tuple of two names) and ``difference``.
-        """
-        return _worst_first(difference=self.difference)
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AssociationDistance(_MatrixDistance):
@@ -81,17 +89,6 @@ class AssociationDistance(_MatrixDistance):
     def difference(self) -> pd.DataFrame:  # type: ignore[override]
         """Synthetic minus real association, in [-1, 1]; zero diagonal."""
         return self.synthetic - self.real
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return one row per pair of columns, worst first.
-
-        Returns
-        -------
-        DataFrame of shape (p (p - 1) / 2, 4)
-            Columns ``columns`` (tuple of two names), ``real``, ``synthetic`` and
-            ``difference``.
-        """
-        return _worst_first(**vars(self), difference=self.difference)
 
 
 @takes_tables
@@ -353,16 +350,6 @@ def _symmetric(
     for i, j in combinations(range(len(names)), 2):
         matrix[i, j] = matrix[j, i] = measure(columns[i], columns[j])
     return pd.DataFrame(matrix, index=names, columns=names)
-
-
-def _worst_first(**matrices: pd.DataFrame) -> pd.DataFrame:
-    """Put the upper triangles side by side, ordered by the size of `difference`."""
-    names = list(matrices["difference"].columns)
-    upper = np.triu_indices(len(names), 1)
-    entries = {name: matrix.to_numpy()[upper] for name, matrix in matrices.items()}
-    frame = pd.DataFrame({"columns": list(combinations(names, 2)), **entries})
-    by_size = frame["difference"].abs().sort_values(ascending=False)
-    return frame.loc[by_size.index].reset_index(drop=True)
 
 
 def _dense_ranks(values: np.ndarray) -> np.ndarray:

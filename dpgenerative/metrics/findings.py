@@ -9,7 +9,6 @@ import math
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
 from dpgenerative.metrics.dependence import AssociationDistance
@@ -221,14 +220,12 @@ def _judge_associations(
 
 def _most_changed(found: AssociationDistance) -> str:
     """Tell which pair's association changes most."""
-    change = np.triu(np.abs(found.difference.to_numpy()), 1)
-    i, j = np.unravel_index(int(change.argmax()), change.shape)
-    if change[i, j] < 0.005:
+    worst = found.to_frame().iloc[0]
+    if abs(worst["difference"]) < 0.005:
         return "No pair changes visibly."
     return (
-        f"It changes most for {joined(found.real.columns[[i, j]])}: "
-        f"{found.real.iloc[i, j]:.2f} in the real table, "
-        f"{found.synthetic.iloc[i, j]:.2f} in the synthetic one."
+        f"It changes most for {joined(worst['columns'])}: {worst['real']:.2f} in the "
+        f"real table, {worst['synthetic']:.2f} in the synthetic one."
     )
 
 
