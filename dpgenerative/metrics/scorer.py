@@ -151,7 +151,15 @@ class SynthesisScorer:
         if self.metric == "kendall":
             return -kendall_tau_distance(real, synthetic).rmse
         target = layout.y_name if self.target is None else self.target
-        return self._utility(real, synthetic, target)
+        if target is None:
+            raise ValueError(
+                "make_synthesis_scorer('tstr') needs `target`, or rows with y."
+            )
+        scores = tstr(
+            None, real, synthetic, target, classifiers=self.classifiers, task=self.task,
+            random_state=self.random_state,
+        )  # fmt: skip
+        return float(scores["auroc" if "auroc" in scores else "r2"].mean())
 
     def _draw(self, estimator: Any, n_rows: int, y_name: Hashable) -> pd.DataFrame:
         """Return sampled rows as one table, with the column of y called `y_name`."""
@@ -166,15 +174,3 @@ class SynthesisScorer:
             )
         frame, layout = as_table("make_synthesis_scorer", *pair)
         return frame.rename(columns={layout.y_name: y_name})
-
-    def _utility(
-        self, real: pd.DataFrame, synthetic: pd.DataFrame, target: Hashable
-    ) -> float:
-        if target is None:
-            raise ValueError(
-                "make_synthesis_scorer('tstr') needs `target`, or rows with y."
-            )
-        models: Any = {"classifiers": self.classifiers, "task": self.task}
-        seed = self.random_state
-        scores = tstr(None, real, synthetic, target, random_state=seed, **models)
-        return float(scores["auroc" if "auroc" in scores else "r2"].mean())

@@ -354,9 +354,8 @@ def _choose_task(real_test: pd.DataFrame, target: Hashable, task: str) -> _Task:
             f"task='regression' needs a target of numbers; {target!r} has dtype "
             f"{column.dtype} in real_test."
         )
-    if task == "auto":
-        return _Regression() if _is_quantity(column) else _Classification()
-    return _Classification() if task == "classification" else _Regression()
+    is_regression = _is_quantity(column) if task == "auto" else task == "regression"
+    return _Regression() if is_regression else _Classification()
 
 
 def _is_quantity(column: pd.Series) -> bool:
@@ -431,11 +430,9 @@ def encode_features(
     """Return dense features of both tables, fitted on the training table."""
     names = test.columns.drop(target)
     pairs = [comparable(test[name], train[name]) for name in names]
-    numeric = [j for j, (_, levels) in enumerate(pairs) if levels is None]
-    nominal = [j for j, (_, levels) in enumerate(pairs) if levels is not None]
     columns = zip(*(values for values, _ in pairs), strict=True)
     raw_test, raw_train = map(np.column_stack, columns)
-    encoder = _encoder(numeric, nominal)
+    encoder = _encoder(np.array([levels is None for _, levels in pairs]))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Found unknown categories")
         encoded = encoder.fit_transform(raw_train), encoder.transform(raw_test)
@@ -443,7 +440,8 @@ def encode_features(
     return x_train, x_test
 
 
-def _encoder(numeric: list[int], nominal: list[int]) -> Any:
+def _encoder(numeric: np.ndarray) -> Any:
+    """Return what scales some columns and makes indicators of the others."""
     scaled = make_pipeline(
         FunctionTransformer(_finite),
         SimpleImputer(strategy="median", keep_empty_features=True),
@@ -453,7 +451,7 @@ def _encoder(numeric: list[int], nominal: list[int]) -> Any:
         handle_unknown="ignore", min_frequency=MIN_LEVEL_COUNT,
         max_categories=MAX_INDICATORS, sparse_output=False,
     )  # fmt: skip
-    return make_column_transformer((scaled, numeric), (indicators, nominal))
+    return make_column_transformer((scaled, numeric), (indicators, ~numeric))
 
 
 def _finite(values: np.ndarray) -> np.ndarray:

@@ -140,14 +140,13 @@ class Study:
         """Return the shares of test rows whose labels y the classifier finds."""
         if len(np.unique(train[1])) < 2:
             return [float(np.isin(y, train[1]).mean())] * len(tests)
-        x_train, x_test = train[0], tests[0]
-        if isinstance(x_test, pd.DataFrame):
+        if isinstance(self.X, pd.DataFrame):
             label = {self.target: 0}
-            tables = x_train.assign(**label), pd.concat(tests).assign(**label)
+            tables = train[0].assign(**label), pd.concat(tests).assign(**label)
             x_train, x_test = encode_features(*tables, self.target)
         else:
-            tested = np.concatenate(tests)
-            x_train, x_test = (shaped(self.classifier, r) for r in (x_train, tested))
+            arrays = train[0], np.concatenate(tests)
+            x_train, x_test = (shaped(self.classifier, rows) for rows in arrays)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="sklearn")
             model = seeded(self.classifier, seed).fit(x_train, train[1])
@@ -282,14 +281,13 @@ def privacy_utility_tradeoff(
         _possible(estimator, X, attack), n_draws, distance, n_attacked, test_size,
         n_synthetic,
     )  # fmt: skip
-    several = {"epsilons": epsilons, "noise_multipliers": noise_multipliers}
-    for name, values in {**several, "seeds": seeds}.items():
-        if np.ndim(values) != 1:
-            refuse(OWNER, name, "must be a list of numbers", values)
-    for name, values in several.items():
-        for each in values:
-            check_number(OWNER, name, each, low=0)
     grid = {"epsilon": epsilons, "noise_multiplier": noise_multipliers}
+    for name, values in {**grid, "seed": seeds}.items():
+        if np.ndim(values) != 1:
+            refuse(OWNER, f"{name}s", "must be a list of numbers", values)
+    for name, values in grid.items():
+        for each in values:
+            check_number(OWNER, f"{name}s", each, low=0)
     settings = _settings(estimator, grid, local or {}, seeds)
     with nullcontext() if record is None else locked(record):
         found = _finished(study, settings, Path(record or os.devnull), n_jobs, verbose)
