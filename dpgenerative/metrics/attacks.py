@@ -188,8 +188,7 @@ def likelihood_attack(
     >>> likelihood_attack(lambda rows: -rows[:, 0], members, non_members).auc.value
     1.0
     """
-    members, non_members = disjoint(members=members, non_members=non_members)
-    tables = (members, non_members)
+    tables = disjoint(members=members, non_members=non_members)
     scores = [np.asarray(log_likelihood(rows)) for rows in tables]
     if reference is None:
         return attack_result("likelihood", scores, privacy)

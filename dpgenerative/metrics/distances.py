@@ -162,8 +162,7 @@ def structural_similarity(
 
     def mean(values: np.ndarray) -> np.ndarray:
         edge = WINDOW // 2
-        smooth = uniform_filter(values, size=(1, WINDOW, WINDOW))
-        return smooth[:, edge : shape[0] - edge, edge : shape[1] - edge]
+        return uniform_filter(values, (1, WINDOW, WINDOW))[:, edge:-edge, edge:-edge]
 
     mx, my = mean(x), mean(y)
     unbiased = WINDOW**2 / (WINDOW**2 - 1)

@@ -114,8 +114,7 @@ class AttackResult:
 
     def roc(self) -> tuple[np.ndarray, np.ndarray]:
         """Return false and true positive rates at every threshold, both ascending."""
-        fpr, tpr, _ = roc_curve(self.members, self.scores, drop_intermediate=False)
-        return fpr, tpr
+        return roc_curve(self.members, self.scores, drop_intermediate=False)[:2]
 
     def precision_recall(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the precision-recall curve, with thresholds in the units of `scores`.
@@ -227,7 +226,6 @@ def attack_result(
     name: str,
     scores: Sequence[Any],
     privacy: Privacy | None = None,
-    confidence: float = 0.95,
 ) -> AttackResult:
     """Build a result from the scores of members and of others.
 
@@ -240,14 +238,12 @@ def attack_result(
         scores rank above or below all others.
     privacy : sequence of (epsilon, delta), optional
         Guarantee of the attacked run, the main pair first. None or empty: no guarantee.
-    confidence : float in (0, 1), default=0.95
 
     Raises
     ------
     ValueError
         For NaN scores, an empty side or pairs out of range.
     """
-    check_number("attack_result", "confidence", confidence, low=0, high=1)
     sides = [np.asarray(x, dtype=float).ravel() for x in scores]
     if any(len(side) == 0 or np.isnan(side).any() for side in sides):
         raise ValueError(
@@ -258,7 +254,7 @@ def attack_result(
     members = np.repeat([True, False], [len(side) for side in sides])
     # Ranks, since all figures depend on the order of scores alone.
     ranks = rankdata(np.concatenate(sides))
-    return AttackResult(name, ranks, members, _pairs(privacy), confidence)
+    return AttackResult(name, ranks, members, _pairs(privacy))
 
 
 def _pairs(privacy: Privacy | None) -> tuple[tuple[float, float], ...] | None:

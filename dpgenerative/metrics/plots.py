@@ -22,6 +22,7 @@ about real rows.
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from typing import Any
 
 import matplotlib.style
@@ -294,9 +295,8 @@ def plot_roc(
                   label="guessing")  # fmt: skip
         for privacy in dict.fromkeys(each.privacy for each in several if each.privacy):
             _draw_cap(axes, privacy, least)
-        for i, each in enumerate(several):
+        for each, colour in zip(several, cycle(_CURVES), strict=False):
             label = f"{each.name} (AUC {each.auc.value:.3f})"
-            colour = _CURVES[i % len(_CURVES)]
             axes.plot(*_curve(each, least), color=colour, linewidth=1.4, label=label)
         axes.set_aspect("equal")
         axes.set_xlabel("false positive rate: share of unused rows accused")
@@ -332,13 +332,13 @@ def plot_precision(
     with _drawn_on(ax, (4.4, 4.2), FRAMED) as axes:
         axes.axhline(several[0].members.mean(), color=_DOT, lw=0.8, ls="--",
                      label="guessing")  # fmt: skip
-        for i, each in enumerate(several):
+        for each, colour in zip(several, cycle(_CURVES), strict=False):
             precision, recall, _ = each.precision_recall()
             value = each.average_precision.value
+            label = f"{each.name} (average precision {value:.3f})"
             axes.step(
-                recall, precision, where="post", color=_CURVES[i % len(_CURVES)],
-                linewidth=1.4, label=f"{each.name} (average precision {value:.3f})",
-            )  # fmt: skip
+                recall, precision, color=colour, lw=1.4, where="post", label=label
+            )
         axes.set(xlim=(0, 1), ylim=(0, 1.02))
         axes.set_xlabel("recall: share of used rows accused")
         axes.set_ylabel("precision: share of accused rows that were used")
