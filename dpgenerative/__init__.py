@@ -41,40 +41,32 @@ if TYPE_CHECKING:  # for type checkers
     from dpgenerative.tables.constraints import LessEqual as LessEqual
     from dpgenerative.tables.schema import Schema as Schema
 
-_HOMES = {
-    "ArrayArchitecture": "synthesizers.arrays",
-    "BatchTerm": "fitting.options",
-    "Column": "tables.column",
-    "DPArrayVAESynthesizer": "synthesizers",
-    "DPHFlowSynthesizer": "synthesizers",
-    "DPVAESynthesizer": "synthesizers",
-    "Determines": "tables.constraints",
-    "FixedCombinations": "tables.constraints",
-    "FlowArchitecture": "synthesizers.flow",
-    "Forecast": "synthesizers.forecast",
-    "ImagePixelizer": "local",
-    "Impossible": "tables.constraints",
-    "LaplaceRandomizer": "local",
-    "LessEqual": "tables.constraints",
-    "ModelRecipe": "fitting.recipe",
-    "Optimizer": "fitting.options",
-    "PrivacyBudget": "privacy.budget",
-    "PrivateSearch": "meta.search",
-    "Schema": "tables.schema",
-    "SearchPrivacy": "meta.search_cost",
-    "Sparsified": "fitting.options",
-    "SyntheticClassifier": "meta.predictors",
-    "SyntheticRegressor": "meta.predictors",
-    "TableSynthesizer": "synthesizers",
-    "VAEArchitecture": "synthesizers.vae",
-    "VAEPerturber": "local",
-    "forecast": "synthesizers.forecast",
-    "load": "synthesizers",
-    "sample_from": "meta.pipeline",
-    "search_privacy": "meta.search_cost",
-}
-"""Public names, by the modules that they come from."""
-__all__ = ["__version__", *_HOMES]
+_NAMES = {
+    "fitting.options": ["BatchTerm", "Optimizer", "Sparsified"],
+    "fitting.recipe": ["ModelRecipe"],
+    "local": ["ImagePixelizer", "LaplaceRandomizer", "VAEPerturber"],
+    "meta.pipeline": ["sample_from"],
+    "meta.predictors": ["SyntheticClassifier", "SyntheticRegressor"],
+    "meta.search": ["PrivateSearch"],
+    "meta.search_cost": ["SearchPrivacy", "search_privacy"],
+    "privacy.budget": ["PrivacyBudget"],
+    "synthesizers": [
+        "DPArrayVAESynthesizer", "DPHFlowSynthesizer", "DPVAESynthesizer",
+        "TableSynthesizer", "load",
+    ],
+    "synthesizers.arrays": ["ArrayArchitecture"],
+    "synthesizers.flow": ["FlowArchitecture"],
+    "synthesizers.forecast": ["Forecast", "forecast"],
+    "synthesizers.vae": ["VAEArchitecture"],
+    "tables.column": ["Column"],
+    "tables.constraints": [
+        "Determines", "FixedCombinations", "Impossible", "LessEqual",
+    ],
+    "tables.schema": ["Schema"],
+}  # fmt: skip
+"""Public names by module, as above."""
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+__all__ = ["__version__", *sorted(_HOMES)]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-import numpy as np
 import pandas as pd
 
 _MOST_SHOWN, _LONGEST_SHOWN = 8, 60
@@ -55,7 +54,7 @@ def check_number(
         return
     kind = numbers.Integral if integer else numbers.Real
     inside = False
-    if isinstance(value, kind) and not isinstance(value, (bool, np.bool_)):
+    if isinstance(value, kind) and not isinstance(value, bool):
         number = float(value)
         above = number >= low if closed in ("left", "both") else number > low
         below = number <= high if closed in ("right", "both") else number < high
