@@ -33,7 +33,7 @@ from dpgenerative.metrics.losses import lost_values
 from dpgenerative.synthesizers import tables
 from dpgenerative.tables import files
 from dpgenerative.tables.drafts import ASK, MARK, NOTE, draft_schema, unmarked_schema
-from dpgenerative.tables.files import CsvFormat, read_table, write_table
+from dpgenerative.tables.files import CsvFormat, stream_table, write_table
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = Schema(
@@ -562,7 +562,7 @@ def test_csv_files_of_other_forms(suffix, tmp_path, capsys):
         file.write(text)
     numbers = [Column(name, "continuous") for name in ("Größe", "Preis")]
     others = [Column("am", "datetime"), Column("x", "categorical")]
-    frame = read_table(path, Schema([*numbers, *others]), form=GERMAN)
+    frame = stream_table(path, Schema([*numbers, *others]), form=GERMAN).whole()
     assert frame["Größe"].tolist() == [1.85, pd.NA]
     assert frame["Preis"].tolist() == [1200.5, 7]
     assert frame["am"].tolist() == [pd.Timestamp("2014-12-09"), pd.NaT]
@@ -581,7 +581,7 @@ def test_another_separator_is_asked_about(tmp_path):
     path = tmp_path / "data.csv"
     path.write_text("age;ward\n31;A\n")
     with pytest.raises(ValueError, match=r"single column, 'age;ward'.*--sep"):
-        read_table(path, Schema([Column("age", "integer")]))
+        stream_table(path, Schema([Column("age", "integer")])).whole()
 
 
 def test_points_are_thousands_in_groups_of_three_only(tmp_path):
@@ -595,7 +595,8 @@ def test_points_are_thousands_in_groups_of_three_only(tmp_path):
     asked = draft_schema(path, GERMAN)["columns"][0][ASK]
     assert '--date-format "%Y-%m-%d"' in asked
     path.write_text("fee\n1.200,50\n-2,5e-05\n484.20\n,5\n", "utf-8")
-    fees = read_table(path, Schema([Column("fee", "continuous")]), form=GERMAN)["fee"]
+    schema = Schema([Column("fee", "continuous")])
+    fees = stream_table(path, schema, GERMAN).whole()["fee"]
     assert fees.tolist() == [1200.5, -2.5e-05, pd.NA, 0.5]
 
 
@@ -603,7 +604,7 @@ def test_points_are_thousands_in_groups_of_three_only(tmp_path):
 def test_damaged_compressed_files_are_refused(suffix, tmp_path):
     (tmp_path / f"data.csv{suffix}").write_bytes(b"a\n1\n")
     with pytest.raises((ValueError, OSError)):
-        read_table(tmp_path / f"data.csv{suffix}", Schema([Column("a", "integer")]))
+        stream_table(tmp_path / f"data.csv{suffix}", Schema([Column("a", "integer")]))
 
 
 def test_fit_and_report_take_the_form_of_a_file(folder, capsys):
@@ -624,11 +625,11 @@ def test_types_of_parquet_that_pandas_has_not(tmp_path):
     )
     pq.write_table(table, tmp_path / "data.parquet")
     for columns in ([], [Column("fee", "continuous"), Column("count", "integer")]):
-        frame = read_table(tmp_path / "data.parquet", Schema(columns))
+        frame = stream_table(tmp_path / "data.parquet", Schema(columns)).whole()
         assert frame["fee"].dtype == pd.ArrowDtype(pa.decimal128(5, 2))
         assert frame["count"].dtype == pd.ArrowDtype(pa.decimal128(9, 0))
     pq.write_table(pa.table({"tags": [["a"]]}), tmp_path / "data.parquet")
-    frame = read_table(tmp_path / "data.parquet", Schema([]))
+    frame = stream_table(tmp_path / "data.parquet", Schema([])).whole()
     with pytest.raises(UnsupportedColumnError, match="'tags'"):
         Schema([]).resolve(frame)
 
@@ -667,7 +668,7 @@ NUMBER_LIKE = {
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_tables_are_read_as_the_schema_says(folder, suffix):
-    frame = read_table(f"data{suffix}", SCHEMA)
+    frame = stream_table(f"data{suffix}", SCHEMA).whole()
     assert frame.dtypes.astype(str).to_dict() == NUMBER_LIKE
     expected = patients()
     assert frame["age"].tolist() == expected["age"].tolist()
@@ -686,7 +687,7 @@ def test_no_entry_changes_a_dtype_or_raises(entry, tmp_path):
     frame = patients().astype(object)
     frame.loc[0] = entry
     frame.to_csv(tmp_path / "data.csv", index=False)
-    found = read_table(tmp_path / "data.csv", SCHEMA)
+    found = stream_table(tmp_path / "data.csv", SCHEMA).whole()
     assert found.dtypes.astype(str).to_dict() == NUMBER_LIKE
     assert len(found) == len(frame)
     unreadable = found.iloc[0].isna().to_dict()
@@ -707,7 +708,7 @@ def test_missing_numbers_change_no_dtype_in_parquet(tmp_path):
     whole.to_parquet(tmp_path / "whole.parquet")
     gaps.to_parquet(tmp_path / "gaps.parquet")
     one, two = (
-        read_table(tmp_path / f"{name}.parquet", Schema([]))
+        stream_table(tmp_path / f"{name}.parquet", Schema([])).whole()
         for name in ("whole", "gaps")
     )
     assert one.dtypes.tolist() == two.dtypes.tolist()
@@ -716,9 +717,9 @@ def test_missing_numbers_change_no_dtype_in_parquet(tmp_path):
 def test_a_dictionary_in_parquet_gives_no_levels_away(tmp_path):
     frame = pd.DataFrame({"a": pd.Categorical(["x", "y"])})
     frame.to_parquet(tmp_path / "data.parquet")
-    assert read_table(tmp_path / "data.parquet", Schema([]))["a"].dtype == object
+    assert stream_table(tmp_path / "data.parquet", Schema([])).dtypes["a"] == object
     stated = Schema([Column("a", "categorical", levels=["z", "x"])])
-    found = read_table(tmp_path / "data.parquet", stated)["a"]
+    found = stream_table(tmp_path / "data.parquet", stated).whole()["a"]
     assert found.cat.categories.tolist() == ["z", "x"]
     assert found.isna().tolist() == [False, True]
 
@@ -726,7 +727,7 @@ def test_a_dictionary_in_parquet_gives_no_levels_away(tmp_path):
 def test_levels_are_found_by_their_text_or_their_number(tmp_path):
     schema = Schema([Column("a", "categorical", levels=[1, 2.5, "x", "True"])])
     (tmp_path / "data.csv").write_text("a\n1\n1.0\n2.50\nx\nTrue\n3\n")
-    found = read_table(tmp_path / "data.csv", schema)["a"].tolist()
+    found = stream_table(tmp_path / "data.csv", schema).whole()["a"].tolist()
     assert found[:5] == [1, 1, 2.5, "x", "True"]
     assert pd.isna(found[5])
 
@@ -734,7 +735,7 @@ def test_levels_are_found_by_their_text_or_their_number(tmp_path):
 def test_truth_has_several_words(tmp_path):
     schema = Schema([Column("a", "boolean")])
     (tmp_path / "data.csv").write_text("a\ntrue\nFALSE\n1\n0\nyes\nn\nmaybe\n")
-    found = read_table(tmp_path / "data.csv", schema)["a"]
+    found = stream_table(tmp_path / "data.csv", schema).whole()["a"]
     assert found[:6].tolist() == [True, False, True, False, True, False]
     assert found.isna().tolist() == [False] * 6 + [True]
 
@@ -754,10 +755,10 @@ def test_files_that_are_no_csv_table(content, said, tmp_path):
     (tmp_path / "data.csv").write_bytes(content)
     schema = Schema([Column("a", "categorical"), Column("b", "categorical")])
     with pytest.raises(ValueError, match=said):
-        read_table(tmp_path / "data.csv", schema)
+        stream_table(tmp_path / "data.csv", schema).whole()
 
 
 def test_a_file_that_is_no_parquet(tmp_path):
     (tmp_path / "data.parquet").write_bytes(b"PAR1 no more")
     with pytest.raises(ValueError, match="is not a Parquet file"):
-        read_table(tmp_path / "data.parquet", SCHEMA)
+        stream_table(tmp_path / "data.parquet", SCHEMA).whole()

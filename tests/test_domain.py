@@ -21,7 +21,7 @@ from dpgenerative.exceptions import SamplingError
 from dpgenerative.fitting.fit import PrivateFit
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.tables.column import OTHER
-from dpgenerative.tables.files import read_table
+from dpgenerative.tables.files import stream_table
 
 both = pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
 FAST = {"n_steps": 3, "batch_size": 64, "random_state": 0}
@@ -348,7 +348,8 @@ def test_other_can_be_stated(tmp_path):
     codec = released(zips()[["zip"]], std=0.0, schema=Schema([column]))
     assert codec.encode(pd.Series(["10115", "?", "elsewhere"])).tolist() == [0, 1, 1]
     zips().to_csv(tmp_path / "t.csv", index=False)
-    read = read_table(tmp_path / "t.csv", Schema([column, Column("x", "integer")]))
+    schema = Schema([column, Column("x", "integer")])
+    read = stream_table(tmp_path / "t.csv", schema).whole()
     assert set(read["zip"]) == {"10115", "elsewhere"}
     for facts in (
         {"kind": "integer"},

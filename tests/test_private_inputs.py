@@ -41,7 +41,7 @@ from dpgenerative.tables.files import (
     CsvFormat,
     _typed,
     instants_of,
-    read_table,
+    stream_table,
 )
 from dpgenerative.tables.times import to_units
 
@@ -168,7 +168,7 @@ def test_times_in_csv_files_warn_of_nothing(tmp_path, text):
     schema = Schema([Column("a", "timedelta"), Column("b", "datetime")])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        frame = read_table(path, schema)
+        frame = stream_table(path, schema).whole()
     assert frame.dtypes.tolist() == [np.dtype("m8[us]"), np.dtype("M8[us]")]
 
 
@@ -178,7 +178,7 @@ def test_dates_in_parquet_files_raise_nothing(tmp_path, stated, day):
     path = tmp_path / "rows.parquet"
     days = pa.array([0, day], pa.int32()).cast(pa.date32())
     pq.write_table(pa.table({"a": days}), path)
-    frame = read_table(path, Schema(stated))
+    frame = stream_table(path, Schema(stated)).whole()
     assert frame["a"].dtype == "M8[ms]"
     assert frame["a"].isna().tolist() == [False, day is None]
 
@@ -190,7 +190,7 @@ def test_types_of_parquet_files_stay_what_they_are(tmp_path, last):
     values = [None if last is None else x for x in (1, 1, 1.0, True, "x")]
     columns = {str(k): pa.array([v], k) for k, v in zip(kinds, values, strict=True)}
     pq.write_table(pa.table(columns), path)
-    dtypes = [str(dtype) for dtype in read_table(path, Schema([])).dtypes]
+    dtypes = [str(dtype) for dtype in stream_table(path, Schema([])).whole().dtypes]
     assert dtypes == ["Int8", "UInt64", "Float32", "boolean", "string"]
 
 
@@ -267,7 +267,7 @@ def test_values_of_other_types_in_parquet_files_raise_nothing(tmp_path, held, st
     def dtype(values):
         path = tmp_path / "rows.parquet"
         pq.write_table(pa.table({"a": pa.array(values, kind)}), path)
-        return read_table(path, Schema([column]))["a"].dtype
+        return stream_table(path, Schema([column])).whole()["a"].dtype
 
     assert dtype([value, None]) == dtype([None, None])
     if held == "instant" and stated != "datetime":

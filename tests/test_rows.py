@@ -262,7 +262,7 @@ def test_files_are_read_as_a_schema_says_by_chunks(stated, folder, monkeypatch):
     schema = schema if stated else Schema([])
     monkeypatch.setattr(rows, "CHUNK", 50)
     read = files.stream_table(folder / "parts", schema)
-    expected = files.read_table(folder / "whole.parquet", schema)
+    expected = files.stream_table(folder / "whole.parquet", schema).whole()
     pd.testing.assert_frame_equal(read.whole(), expected)
     assert read.dtypes.equals(expected.dtypes)
     one, other = fitted(read, schema=schema), fitted(expected, schema=schema)
@@ -320,7 +320,7 @@ def test_fit_takes_a_csv_file(tmp_path, monkeypatch):
     path = tmp_path / "rows.CSV"
     frame = table().to_pandas()[["age", "ward", "first", "last"]]
     frame.to_csv(path, index=False)
-    expected = fitted(files.read_table(path, SCHEMA), schema=SCHEMA)
+    expected = fitted(files.stream_table(path, SCHEMA).whole(), schema=SCHEMA)
     assert_same(fitted(str(path), schema=SCHEMA), expected)
     monkeypatch.setattr(files, "CHUNK", 70)
     assert_same(fitted(path, schema=SCHEMA), expected)

@@ -76,7 +76,7 @@ def draft_schema(path: AnyPath, form: files.CsvFormat = files.PLAIN) -> dict[str
             for name in frame.columns
         ]
     else:
-        frame = files.read_table(path, Schema([]))
+        frame = files.stream_table(path, Schema([])).whole()
         columns = [
             _drafted({"name": c.name, "kind": c.kind}, _range(c.kind, frame[c.name]))
             for c in Schema.from_dtypes(frame).columns

@@ -117,55 +117,59 @@ def suffix_of(path: AnyPath, compressed: bool = False) -> str:
 # Reading ------------------------------------------------------------------------------
 
 
-def read_table(
-    path: AnyPath,
-    schema: Schema,
-    others: bool = True,
-    form: CsvFormat = PLAIN,
-) -> pd.DataFrame:
+def stream_table(
+    path: AnyPath, schema: Schema, form: CsvFormat = PLAIN, others: bool = True
+) -> Rows:
     """Read a table in dtypes that depend on the schema and on a file's own types alone.
 
     Parameters
     ----------
     path : path-like
-        A CSV file with one line of names, also compressed, or a Parquet file.
+        A CSV file with one line of names, also compressed, or Parquet files: one, a
+        folder or a glob of them.
     schema : Schema
         Must name every column of a CSV file.
+    form : CsvFormat, optional
+        How a CSV file is written.
     others : bool, default=True
         Whether columns that the schema does not name are read, or refused in a CSV
         file; False leaves them out.
-    form : CsvFormat, optional
-        How a CSV file is written.
 
     Returns
     -------
-    DataFrame
-        Numbers as nullable integers or floats, levels as the schema states them, open
-        levels as text.
+    Rows
+        By chunks. Numbers as nullable integers or floats, levels as the schema states
+        them, open levels as text.
 
     Raises
     ------
     ValueError
         For a file that is no table, or columns that the schema lacks.
     """
-    return stream_table(path, schema, form, others).whole()
-
-
-def stream_table(
-    path: AnyPath, schema: Schema, form: CsvFormat = PLAIN, others: bool = True
-) -> Rows:
-    """Return what `read_table` reads, by chunks.
-
-    Of Parquet files `path` may be a folder or a glob, too.
-    """
     if os.path.isdir(path) or suffix_of(path, compressed=True) != ".csv":
-        rows = of_dataset(
-            str(path), parquet(path),
-            lambda table: _in_dtypes(_of_arrow(table), schema, PLAIN),
-        )  # fmt: skip
+        rows = _of_parquet(path, schema)
     else:
         rows = _of_text(path, schema, form, others)
     return rows if others else rows.select([n for n in rows.columns if n in schema])
+
+
+def _of_parquet(path: AnyPath, schema: Schema) -> Rows:
+    def frame(table: pa.Table) -> pd.DataFrame:
+        # As objects, dates beyond the year 9999 would raise an error that names it.
+        held = table.to_pandas(types_mapper=_dtype_of, date_as_object=False)
+        return _in_dtypes(held, schema, PLAIN)
+
+    return of_dataset(str(path), parquet(path), frame)
+
+
+def _dtype_of(held: pa.DataType) -> Any:
+    """Return the dtype of a file's type, None for instants and dictionaries.
+
+    As objects, decimals, times of day and lists would pass for text.
+    """
+    of_arrow = pa.types.is_decimal, pa.types.is_time, pa.types.is_nested
+    is_arrows = any(is_kind(held) for is_kind in of_arrow)
+    return pd.ArrowDtype(held) if is_arrows else _NULLABLE.get(held)
 
 
 def _of_text(path: AnyPath, schema: Schema, form: CsvFormat, others: bool) -> Rows:
@@ -230,7 +234,7 @@ def read_as_written(
     frame = rows.whole()
     levelled = [column for column in schema.columns if column.levels is not None]
     as_text = Schema(Column(c.name, "categorical") for c in levelled)
-    written = read_table(path, as_text, False, form)
+    written = stream_table(path, as_text, form, False).whole()
     for name in written.columns:
         unread = frame[name].isna() & written[name].notna()
         if unread.any():
@@ -305,21 +309,6 @@ def _require_named(names: Sequence[str], schema: Schema) -> None:
             'entry such as {"name": ..., "kind": "categorical"} for each, or remove it '
             "from the file. The command `dpgenerative schema` drafts all entries."
         )
-
-
-def _of_arrow(table: pa.Table) -> pd.DataFrame:
-    # As objects, dates beyond the year 9999 would raise an error that names it.
-    return table.to_pandas(types_mapper=_dtype_of, date_as_object=False)
-
-
-def _dtype_of(held: pa.DataType) -> Any:
-    """Return the dtype of a file's type, None for instants and dictionaries.
-
-    As objects, decimals, times of day and lists would pass for text.
-    """
-    of_arrow = pa.types.is_decimal, pa.types.is_time, pa.types.is_nested
-    is_arrows = any(is_kind(held) for is_kind in of_arrow)
-    return pd.ArrowDtype(held) if is_arrows else _NULLABLE.get(held)
 
 
 # Entries of a column ------------------------------------------------------------------
