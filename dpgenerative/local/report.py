@@ -1,7 +1,7 @@
 """The report of a local randomizer: what of one record shows, and to what degree."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from dpgenerative.privacy.report import Report, weak_epsilon
@@ -50,16 +50,14 @@ class LocalReport(Report):
     public: tuple[str, ...]
     neighbours: str
     record_epsilon: float
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data."""
         return asdict(self)
 
     def _headline(self) -> str:
-        pair = (
-            f"{self.epsilon:g}, {self.delta:g}" if self.delta else f"{self.epsilon:g}"
-        )
+        pair = f"{self.epsilon:g}" + (f", {self.delta:g}" if self.delta else "")
         any_two = f"; any two values: epsilon {self.record_epsilon:g}"
         return (
             f"({pair})-local differential privacy between {self.neighbours}, towards "

@@ -230,9 +230,8 @@ def _array_dtype(array: np.ndarray) -> np.dtype:
     return np.dtype(object) if array.dtype.kind in "US" else array.dtype
 
 
-def _array_frame(owner: str, X: Any) -> pd.DataFrame:
-    require_array(owner, "X", X)
-    array = X
+def _array_frame(owner: str, array: Any) -> pd.DataFrame:
+    require_array(owner, "X", array)
     if array.ndim != 2:
         raise ValueError(
             f"Expected 2D array, got {array.ndim}D array instead. Reshape your data: "

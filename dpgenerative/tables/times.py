@@ -57,17 +57,14 @@ def to_units(series: pd.Series, unit: str) -> np.ndarray:
     if zone is not None:
         values = _on_clock(values, zone)
     counts = values.view(np.int64)
-    held, asked = _per_day(np.datetime_data(values.dtype)[0]), PER_DAY[unit]
+    held_unit, asked = np.datetime_data(values.dtype)[0], PER_DAY[unit]
+    held = 1000 * _DAY if held_unit == "ns" else PER_DAY[held_unit]
     if held >= asked:
         # numpy would round durations towards 0.
         units = np.floor_divide(counts, held // asked).astype(float)
     else:
         units = counts.astype(float) * (asked // held)
     return np.where(np.isnat(values), np.nan, units)
-
-
-def _per_day(numpy_unit: str) -> int:
-    return 1000 * _DAY if numpy_unit == "ns" else PER_DAY[numpy_unit]
 
 
 def dates_among(series: pd.Series) -> pd.Series:
