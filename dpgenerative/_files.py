@@ -1,8 +1,8 @@
 """Files that are written completely or not at all, and by one process at a time."""
 
 import os
+import secrets
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -43,17 +43,10 @@ def atomic_write(path: AnyPath, private: bool = False) -> Iterator[Path]:
     owner may read a `private` file.
     """
     target = require_place(path)
-    handle, name = tempfile.mkstemp(
-        dir=target.parent, prefix=f".{target.name}.", suffix=".part"
-    )
-    os.close(handle)
-    draft = Path(name)
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    draft.touch(0o600 if private else 0o666, exist_ok=False)
     try:
         yield draft
-        if not private:
-            mask = os.umask(0)
-            os.umask(mask)
-            draft.chmod(0o666 & ~mask)
         with draft.open("rb+") as file:
             os.fsync(file.fileno())
         draft.replace(target)

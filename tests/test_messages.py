@@ -34,7 +34,7 @@ from dpgenerative.metrics import report
 from dpgenerative.privacy.accounting import GaussianRelease, calibrate
 from dpgenerative.privacy.report import cautions
 from dpgenerative.tables.drafts import read_schema
-from dpgenerative.tables.files import read_as_written
+from dpgenerative.tables.files import PLAIN, read_as_written
 
 ROWS = pd.DataFrame({"age": [31, 47, 59] * 30, "ward": ["Doe", "Roe", "Poe"] * 30})
 FACTS = Schema([Column("age", "integer", lower=17, upper=90)])
@@ -218,7 +218,7 @@ def test_a_file_of_other_columns_is_said_to_lack_those_fitted(tmp_path):
     path = tmp_path / "other.csv"
     pd.DataFrame({"x": range(9)}).to_csv(path, index=False)
     with pytest.raises(ValueError, match=r"lacks columns that were fitted: \['age'\]"):
-        read_as_written(path, FACTS)
+        read_as_written(path, FACTS, PLAIN)
 
 
 # Budgets ------------------------------------------------------------------------------

@@ -93,9 +93,7 @@ class _SyntheticPredictor(BaseEstimator):
         """
         return self._fit(X, y, public)
 
-    def _fit(
-        self, X: Any, y: Any, public: Any = None, trial: Trial | None = None
-    ) -> Self:
+    def _fit(self, X: Any, y: Any, public: Any, trial: Trial | None = None) -> Self:
         """Fit; a trial of a private search is paid for."""
         synthesizer, X, y, public = self._inputs(X, y, public)
         self._is_seeded = synthesizer.noise == "reproducible"

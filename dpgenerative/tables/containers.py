@@ -10,14 +10,8 @@ import pandas as pd
 from scipy import sparse
 
 from dpgenerative.exceptions import UnsupportedColumnError
-from dpgenerative.tables.arrow import (
-    Written,
-    in_pandas,
-    is_foreign,
-    received,
-    refuse_unread,
-    sent,
-)
+from dpgenerative.tables import arrow
+from dpgenerative.tables.arrow import Written
 from dpgenerative.tables.rows import Rows
 
 
@@ -105,7 +99,7 @@ class TableFormat:
         """Return sampled rows in the containers that were fitted."""
         x: Any = select_columns(frame, self.x_names)
         if self.is_named:
-            x = sent(x, self.x_kind, self.written)
+            x = arrow.sent(x, self.x_kind, self.written)
         else:
             x = x.to_numpy(dtype=self.x_dtype)
         if self.y_name is None:
@@ -115,7 +109,7 @@ class TableFormat:
             return x, y.to_numpy()
         written = [(self.y_label, text) for n, text in self.written if n == self.y_name]
         y = y if self.y_kind.endswith("series") else y.to_frame()
-        return x, sent(y, self.y_kind, tuple(written))
+        return x, arrow.sent(y, self.y_kind, tuple(written))
 
 
 def labels(names: Sequence[Hashable]) -> pd.Index:
@@ -182,8 +176,8 @@ def as_table(
     kind, written = "frame" if isinstance(X, pd.DataFrame) else "array", Written()
     if isinstance(X, Rows):
         kind, written = X.container, X.written
-    elif is_foreign(X):
-        X, kind, written = received(owner, X)
+    elif arrow.is_foreign(X):
+        X, kind, written = arrow.received(owner, X)
     frame = X if isinstance(X, (pd.DataFrame, Rows)) else _array_frame(owner, X)
     _check_names(owner, frame)
     n_columns = len(frame.columns)
@@ -273,8 +267,8 @@ def _check_names(owner: str, frame: pd.DataFrame) -> None:
 
 def _target(owner: str, y: Any, n: int) -> tuple[pd.Series, str, Hashable, Written]:
     container, written = "", Written()
-    if is_foreign(y):
-        y, container, written = received(owner, y)
+    if arrow.is_foreign(y):
+        y, container, written = arrow.received(owner, y)
     if not isinstance(y, _COLUMNS):
         require_array(owner, "y", y)
     series = as_series(owner, y)
@@ -293,7 +287,7 @@ _COLUMNS = (pd.DataFrame, pd.Series, pd.Index, pd.api.extensions.ExtensionArray)
 
 def as_series(owner: str, y: Any) -> pd.Series:
     """Return a target as a series of the dtype that it has."""
-    y = in_pandas(owner, y)
+    y = arrow.in_pandas(owner, y)
     if isinstance(y, pd.Series):
         return y
     if isinstance(y, pd.DataFrame):
@@ -323,14 +317,14 @@ def as_container(owner: str, X: Any) -> Any:
     The dtype of a list would depend on its values, which are private; so it is always
     read as floats, and what is not a number as missing.
     """
-    refuse_unread(X)
+    arrow.refuse_unread(X)
     if isinstance(X, (list, tuple)):
         rows = [_entries(row) for row in X]
         if any(len(row) != len(rows[0]) for row in rows):
             raise ValueError("Expected 2D array, got rows of different lengths.")
         return np.array([[as_number(x) for x in row] for row in rows], dtype=float)
     # As an array it would get the dtype that its missing values need.
-    X = in_pandas(owner, X)
+    X = arrow.in_pandas(owner, X)
     if isinstance(X, (pd.DataFrame, pd.Series, np.ndarray)):
         return X
     return np.asarray(X) if hasattr(X, "__array__") else X

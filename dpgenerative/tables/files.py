@@ -213,9 +213,7 @@ def _in_dtypes(frame: pd.DataFrame, schema: Schema, form: CsvFormat) -> pd.DataF
     return pd.DataFrame(parts).set_axis(frame.columns, axis=1)
 
 
-def read_as_written(
-    path: AnyPath, schema: Schema, form: CsvFormat = PLAIN
-) -> pd.DataFrame:
+def read_as_written(path: AnyPath, schema: Schema, form: CsvFormat) -> pd.DataFrame:
     """Read rows by a fitted schema, but levels that it lacks as they are written.
 
     They are what the fit did not find, or was not told of: as missing ones they would

@@ -24,17 +24,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from dpgenerative.tables.arrow import (
-    Written,
-    as_frame,
-    container_of,
-    enums,
-    is_dataset,
-    is_path,
-    is_query,
-    require_distinct,
-    written,
-)
+from dpgenerative.tables import arrow
+from dpgenerative.tables.arrow import Written
 
 CHUNK = 2**17
 """Rows that are read at a time, about."""
@@ -245,11 +236,11 @@ def streamed(owner: str, data: Any) -> Rows | None:
     kind = type(data)
     if issubclass(kind, Rows):
         return data
-    if is_path(kind):
+    if arrow.is_path(kind):
         return _of_dataset(owner, parquet(data), "frame")
-    if is_dataset(kind):
-        return _of_dataset(owner, data, container_of(data, "frame"))
-    if is_query(kind):
+    if arrow.is_dataset(kind):
+        return _of_dataset(owner, data, arrow.container_of(data, "frame"))
+    if arrow.is_query(kind):
         return _of_query(data)
     if kind.__name__ == "DuckDBPyRelation":
         return _of_relation(data)
@@ -315,9 +306,9 @@ def _scanned(dataset: Any, frame: Callable[[pa.Table], pd.DataFrame]) -> Rows:
 
 
 def _of_dataset(owner: str, dataset: Any, container: str) -> Rows:
-    require_distinct(owner, dataset.schema.names)
-    rows = of_dataset(owner, dataset, as_frame)
-    return replace(rows, container=container, written=written(dataset.schema))
+    arrow.require_distinct(owner, dataset.schema.names)
+    rows = of_dataset(owner, dataset, arrow.as_frame)
+    return replace(rows, container=container, written=arrow.written(dataset.schema))
 
 
 def _of_query(query: Any) -> Rows:
@@ -326,7 +317,7 @@ def _of_query(query: Any) -> Rows:
 
     with _unquoted():
         schema = pa.table(query.head(0).collect()).schema
-        levels = enums(query.collect_schema())
+        levels = arrow.enums(query.collect_schema())
         n = query.select(pl.len()).collect().item()
 
     def tables(names: Sequence[str]) -> Iterator[pa.Table]:
@@ -337,10 +328,10 @@ def _of_query(query: Any) -> Rows:
         return (pa.table(chosen.slice(start, CHUNK).collect()) for start in starts)
 
     def frame(table: pa.Table) -> pd.DataFrame:
-        return as_frame(table, levels)
+        return arrow.as_frame(table, levels)
 
     head = frame(schema.empty_table())
-    rows = Rows(head, n, tables, frame, "polars frame", written(schema))
+    rows = Rows(head, n, tables, frame, "polars frame", arrow.written(schema))
     return replace(rows, is_ordered=False)
 
 
@@ -357,8 +348,8 @@ def _of_relation(relation: Any) -> Rows:
     with _unquoted():
         schema = pa.table(relation.limit(0)).schema
         n = relation.aggregate("count(*)").fetchall()[0][0]
-    head = as_frame(schema.empty_table())
-    rows = Rows(head, n, tables, as_frame, "frame", written(schema))
+    head = arrow.as_frame(schema.empty_table())
+    rows = Rows(head, n, tables, arrow.as_frame, "frame", arrow.written(schema))
     return replace(rows, is_ordered=False)
 
 
