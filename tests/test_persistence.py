@@ -620,10 +620,6 @@ def test_an_estimator_that_is_not_known(model_file, tmp_path):
         load(tmp_path / "file")
 
 
-class Ran(Exception):
-    """Raised by code that a file must not be able to run."""
-
-
 def edited(tree, path, value):
     *parents, last = path
     for name in parents:

@@ -323,6 +323,12 @@ def test_dtypes_say_the_kind_and_whether_values_can_miss(dtype):
     assert nominal.nullable == column.nullable
 
 
+def test_a_nullable_of_0_is_false():
+    column = Column("share", "continuous", nullable=0)
+    assert column.nullable is False
+    assert not Schema([column]).resolve(ROWS)["share"].nullable
+
+
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("categories", [["b", "a"], [3, 1, 2], [True, False], [1.5]])
 def test_categories_are_public(categories, ordered):

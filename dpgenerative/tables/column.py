@@ -93,6 +93,8 @@ class Column:
             self._set(field, as_python(getattr(self, field)))
         if self.nullable not in (None, True, False):
             self._refuse("nullable", "must be True, False or None", self.nullable)
+        if self.nullable is not None:
+            self._set("nullable", bool(self.nullable))
         if not isinstance(self.ordered, bool):
             self._refuse("ordered", "must be True or False", self.ordered)
         self._check_role()
