@@ -525,16 +525,28 @@ def test_a_budget_pays_once(path):
         flow().fit(ROWS, checkpoint=path)
 
 
-def test_a_budget_pays_for_what_goes_on_from_the_copy_of_a_finished_fit(
-    path, monkeypatch
-):
+def test_a_budget_pays_for_what_goes_on_from_the_copy_of_a_finished_fit(path):
     with PrivacyBudget(1.0, 1e-5) as budget:
         interrupt(flow(), ROWS, path)
-    monkeypatch.setattr(Checkpoint, "remove", lambda _: _raise(Interruption))
-    with pytest.raises(Interruption):
-        flow().fit(ROWS, checkpoint=path)
+    kept = path.read_bytes()
+    flow().fit(ROWS, checkpoint=path)
+    path.write_bytes(kept)
     with budget, pytest.raises(BudgetExceededError):
         flow().fit(ROWS, checkpoint=path)
+
+
+def test_what_can_go_on_has_released_nothing(path, monkeypatch):
+    """Its end, of the system's noise, would be another release beside the first."""
+    synthesizer = flow(noise="secure")
+    with PrivacyBudget(1.0, 1e-5) as budget:
+        with monkeypatch.context() as patch:
+            patch.setattr(Checkpoint, "remove", lambda _: _raise(PermissionError))
+            with pytest.raises(PermissionError):
+                synthesizer.fit(ROWS, checkpoint=path)
+        assert not hasattr(synthesizer, "privacy_")
+        synthesizer.fit(ROWS, checkpoint=path)
+        assert len(budget.fits) == 1
+    assert not path.exists()
 
 
 def test_a_fitted_estimator_knows_nothing_of_its_checkpoint(path):

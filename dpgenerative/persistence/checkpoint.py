@@ -186,8 +186,6 @@ class Checkpoint:
 
     def remove(self) -> None:
         """Delete the file, and drafts of it that were killed: the fit is done."""
-        if not self.ranks.is_first:
-            return
         name = f".{glob.escape(self._path.name)}.????????.part"
         self._path.unlink(missing_ok=True)
         for draft in self._path.parent.glob(name):

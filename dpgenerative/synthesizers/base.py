@@ -414,10 +414,10 @@ class Synthesizer(FitParameters, NoisyEstimator):
             with torch.autocast(torch.device(device).type, enabled=False):
                 fitted = fit.run(rows, data.public, kept, n_rows)
             if kept:
+                # First: what is released must not go on from a file that is left.
+                ranks.once(kept.remove)
                 finished(kept.name)
             self._keep(fitted, data, seed)
-            if kept:
-                kept.remove()
         # Of a trial that a search does not choose nothing is released.
         if trial is None and ranks.is_first:
             for warning in self._warnings(data.schema):

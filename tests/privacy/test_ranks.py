@@ -543,6 +543,19 @@ def test_an_interrupted_fit_goes_on(make, tmp_path, monkeypatch):
     assert one.privacy_ == whole.privacy_
 
 
+def test_what_can_go_on_has_released_nothing(tmp_path, monkeypatch):
+    made = [flow(noise="secure"), flow(noise="secure")]
+    left, path = iter(made), tmp_path / "unfinished.dpg"
+
+    def fail(self):
+        raise PermissionError("no")
+
+    monkeypatch.setattr(Checkpoint, "remove", fail)
+    with pytest.raises(PermissionError, match="no"):
+        fits_in_threads(monkeypatch, lambda: next(left), table(), checkpoint=path)
+    assert not any(hasattr(each, "privacy_") for each in made)
+
+
 # Real processes -----------------------------------------------------------------------
 
 
