@@ -84,6 +84,24 @@ def test_one_number_more_is_one_key_more(dtype, last):
     assert after == before | {("float", 0.0): 10 + (last == 0)}
 
 
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()], ids=str)
+@pytest.mark.parametrize("last", [-0.0, 2.0, math.nan, math.inf, None])
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_number_does_not_change_the_levels_of_others(kind, last, is_first):
+    """A NaN among numbers of 16 bits, in several chunks, gave all of them as bits."""
+    numbers = [[1.5, 0.0], [0.0, 1.5]]
+    parts = [[last], *numbers] if is_first else [*numbers, [last]]
+    held = [[None if x is None else np.float16(x) for x in part] for part in parts]
+    column = pa.chunked_array([pa.array(part, pa.float16()) for part in held])
+    series = column.cast(kind).to_pandas(types_mapper=pd.ArrowDtype)
+    counts = key_counts(series)
+    assert counts.pop(("float", 1.5)) == 2
+    assert counts.pop(("float", 0.0)) == 2 + (last == 0)
+    assert list(counts.values()) == [1] * (last in (2.0, math.inf))
+    found = level_indices(series, (0.0, 1.5))
+    assert found[is_first:][:4].tolist() == [1, 0, 0, 1]
+
+
 def test_predictors_do_not_unmask():
     masked = np.ma.array([[1.0], [2.0]], mask=[[False], [True]])
     assert as_container("T", masked) is masked

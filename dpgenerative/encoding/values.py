@@ -77,8 +77,7 @@ def level_indices(series: pd.Series, levels: Sequence[Hashable]) -> np.ndarray:
             for key in keys(series)
         ]
         return np.array(found, dtype=int)
-    with np.errstate(over="ignore"):
-        places, uniques = pd.factorize(series)
+    places, uniques = _factorized(series)
     table = np.array([by_value.get(value, -1) for value in uniques] + [-1], dtype=int)
     return table[places]
 
@@ -121,14 +120,25 @@ def key_counts(series: pd.Series) -> dict[Key, int]:
     """Return how often every usable value of a column occurs."""
     if holds_objects(series.dtype):
         return Counter(key for key in keys(series) if key is not None)
-    with np.errstate(over="ignore"):
-        places, uniques = pd.factorize(series)
+    places, uniques = _factorized(series)
     counts = np.bincount(places[places >= 0], minlength=len(uniques)).tolist()
     found: Counter[Key] = Counter()
     for key, count in zip(keys(pd.Series(uniques)), counts, strict=True):
         if key is not None:
-            found[key] += count  # of one key there may be several: Arrow's 0.0 and -0.0
+            found[key] += count
     return found
+
+
+def _factorized(series: pd.Series) -> tuple[np.ndarray, Any]:
+    """Return the place of every entry among distinct values, -1 where missing.
+
+    Arrow's dictionaries of floats tell 0.0 from -0.0, and those of 16 bits, joined from
+    several chunks of which one holds NaN, have other numbers than the rows.
+    """
+    if pd.api.types.is_float_dtype(series.dtype):
+        series = pd.Series(floats(series))
+    with np.errstate(over="ignore"):
+        return pd.factorize(series)
 
 
 def _key(value: Any) -> Key | None:
