@@ -360,7 +360,7 @@ class PrivateGradient:
                 x.flatten().index_select(0, free[p]) if p in free else x
                 for p, x in sums.items()
             ],
-            [self.noise_multiplier * unit for unit in units.values()],
+            list(self.stds(model, divergence is not None).values()),
             sensitivities=list(units.values()),
             divisor=self.batch_size,
         )
