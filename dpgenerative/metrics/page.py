@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from dpgenerative.metrics import plots, words
 from dpgenerative.metrics.findings import LIMITS, Finding, best_guess, strength
@@ -140,8 +141,8 @@ def _means(utility: pd.DataFrame) -> pd.DataFrame:
 
 def _svg(axes: Axes) -> str:
     """Return the axes' figure as a data URI; text stays text, for any script."""
-    figure, buffer = axes.get_figure(root=True), io.BytesIO()
-    assert figure is not None
+    figure, buffer = axes.figure, io.BytesIO()
+    assert isinstance(figure, Figure)
     with (
         mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "dpgenerative"}),
         warnings.catch_warnings(),
