@@ -239,8 +239,7 @@ def _renamed(detail: pd.DataFrame, names: Mapping[str, Hashable]) -> pd.DataFram
 
 def _flat(name: str, detail: pd.DataFrame) -> pd.DataFrame:
     naming = [each for each in _NAMES if each in detail]
-    rows = [tuple(row) for row in detail[naming].to_numpy(dtype=object)]
-    columns = pd.Series(rows, index=detail.index, dtype=object)
+    columns = list(map(tuple, detail[naming].to_numpy(dtype=object)))
     facts = {"property": name, "columns": columns, "metric": detail["Metric"]}
     return pd.DataFrame({**facts, "score": detail["Score"].astype(float)})
 

@@ -197,12 +197,9 @@ def plot_association(
             vmax=limit,
         )
         _name_cells(axes, [str(name) for name in matrix.columns])
-        figure = axes.get_figure()
-        assert figure is not None
-        bar = figure.colorbar(image, ax=axes, shrink=0.7, aspect=24)
+        ticks = MaxNLocator(4)
+        bar = axes.figure.colorbar(image, ax=axes, shrink=0.7, aspect=24, ticks=ticks)
         bar.outline.set_visible(False)  # type: ignore[operator]
-        bar.locator = MaxNLocator(4)
-        bar.update_ticks()
         if title is not None:
             axes.set_title(title, parse_math=False)
     return axes
@@ -243,11 +240,10 @@ def plot_utility(
     means = means.loc[best_last.sort_values(ascending=metric not in _ERRORS).index]
     place = {model: row for row, model in enumerate(means.index)}
     with _drawn_on(ax, (3.5, 0.8 + 0.22 * len(means))) as axes:
-        if len(means.columns) > 1:
-            axes.hlines(
-                range(len(means)), means.min(axis=1), means.max(axis=1),
-                color=REAL, linewidth=1.5, zorder=1,
-            )  # fmt: skip
+        axes.hlines(
+            range(len(means)), means.min(axis=1), means.max(axis=1),
+            color=REAL, linewidth=1.5, zorder=1,
+        )  # fmt: skip
         for source in means.columns:
             colour = {"real": _DOT, "synthetic": SYNTHETIC}[source]
             single = scores[scores["trained_on"] == source]
@@ -393,9 +389,8 @@ def _panels(names: Sequence[Hashable]) -> Figure:
 def _name_cells(axes: Axes, names: list[str]) -> None:
     axes.tick_params(length=0)
     if len(names) > _MOST_LABELS:
-        axes.set_xticks([])
-        axes.set_yticks([])
-        axes.set_xlabel(f"{len(names)} columns, in the table's order")
+        label = f"{len(names)} columns, in the table's order"
+        axes.set(xticks=[], yticks=[], xlabel=label)
         return
     places, labels = range(len(names)), [shortened(name) for name in names]
     axes.set_xticks(places, labels, rotation=90, parse_math=False)

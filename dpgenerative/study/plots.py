@@ -1,5 +1,6 @@
 """The pictures of a study: accuracy, attack and phi over epsilon."""
 
+from itertools import cycle
 from typing import Any
 
 import matplotlib.style
@@ -62,7 +63,7 @@ def _draw(axes: Axes, results: pd.DataFrame, measure: str) -> None:
     if is_phi:
         axes.set_ylim(*_PHI_LIMITS)
         shown = shown.assign(phi=shown["phi"].clip(*_PHI_LIMITS))
-    colours = iter(_COLOURS * 9)
+    colours = cycle(_COLOURS)
     for mechanism, found in shown.groupby("mechanism", sort=False):
         if mechanism in (REAL, PLAIN):
             dashes = "-" if mechanism == REAL else "--"
@@ -76,9 +77,9 @@ def _draw(axes: Axes, results: pd.DataFrame, measure: str) -> None:
             spread = spread.assign(epsilon=points["epsilon"].median())
             low, middle, high, epsilon = spread.sort_values("epsilon").to_numpy().T
             axes.errorbar(
-                epsilon, middle, [middle - low, high - middle], color=colour, ms=3,
-                lw=1.2,
-                marker="s" if scope == "full" else "o", elinewidth=0.7,
+                epsilon, middle, [middle - low, high - middle], color=colour,
+                ms=3, lw=1.2, elinewidth=0.7,
+                marker="s" if scope == "full" else "o",
                 ls=":" if scope == "full" else "-",
                 label=f"{mechanism}, {scope}" if scope else "central privacy",
             )  # fmt: skip
