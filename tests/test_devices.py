@@ -28,7 +28,7 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.precision import added_at, full_precision
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
-from dpgenerative.synthesizers import flow, vae
+from dpgenerative.synthesizers import flow, latents
 from tests.privacy.oracle import Net, norm
 from tests.privacy.test_rounding import autoencoder_and_losses, flow_and_losses
 from tests.test_checkpoint import interrupt
@@ -51,7 +51,7 @@ CUDA = pytest.param(
 
 @pytest.fixture(params=["cpu", CUDA])
 def device(request, monkeypatch):
-    for module in (flow, vae):
+    for module in (flow, latents):
         monkeypatch.setattr(module, "RAKING_ROWS", 2048)
     return request.param
 

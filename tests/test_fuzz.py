@@ -32,7 +32,7 @@ from dpgenerative.exceptions import (
     LostColumnWarning,
     PrivacyWarning,
 )
-from dpgenerative.synthesizers import flow, vae
+from dpgenerative.synthesizers import flow, latents
 
 PACKAGE = str(Path(dpgenerative.__file__).parent)
 FITS_PER_EXAMPLE = 4
@@ -320,7 +320,7 @@ def check(data):
 
 
 def run(max_examples, derandomize, monkeypatch):
-    for module in (flow, vae):
+    for module in (flow, latents):
         monkeypatch.setattr(module, "RAKING_ROWS", 64)
     settings(
         max_examples=max_examples,

@@ -161,7 +161,7 @@ def test_pairs_of_the_label_and_of_neighbours_are_compared():
 @pytest.mark.filterwarnings("ignore")
 def test_wide_tables_fit_and_their_report_is_short(monkeypatch, synthesizer):
     monkeypatch.setattr(synthesizers.flow, "RAKING_ROWS", 500)
-    monkeypatch.setattr(synthesizers.vae, "RAKING_ROWS", 500)
+    monkeypatch.setattr(synthesizers.latents, "RAKING_ROWS", 500)
     synthesizer.set_params(schema=schema(D), random_state=0)
     synthesizer.fit(table(300, D))
     drawn = synthesizer.sample(40, random_state=0)

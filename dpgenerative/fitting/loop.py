@@ -250,12 +250,7 @@ def train(
             loop.average(options.averaging, t)
             if keeper is not None:
                 keeper.after(t + 1, loop)
-    _end(params, averaged)
-
-
-@torch.no_grad()
-def _end(params: Iterable[nn.Parameter], averaged: Iterable[Tensor]) -> None:
-    """Let parameters be their averages, without gradients."""
-    for p, mean in zip(params, averaged, strict=True):
-        p.copy_(mean)
-        p.grad = None
+    with torch.no_grad():
+        for p, mean in zip(params, averaged, strict=True):
+            p.copy_(mean)
+            p.grad = None

@@ -22,6 +22,8 @@ DECLINE = 0.5
 LARGEST_OFFSET = 40.0
 LEAST_SPREAD = 0.3
 """Least root mean square by which the features of a column are divided."""
+RAKING_ROWS = 2**15
+"""Rows of its own on which a model is raked."""
 
 
 @dataclass(frozen=True)

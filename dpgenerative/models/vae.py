@@ -143,6 +143,9 @@ class Autoencoder(nn.Module):
             z = self.latent_distribution.sample(n, generator)
         return z.to(next(self.parameters()))
 
+    def rake(self, n: int, generator: torch.Generator) -> None:
+        """Bring released marginals back, where there are any, on n rows of its own."""
+
 
 class VAE(Autoencoder):
     """Autoencoder of rows of cells.
@@ -306,7 +309,6 @@ class VAE(Autoencoder):
         return torch.multinomial(masses, 1, generator=generator)[:, 0]
 
     def rake(self, n: int, generator: torch.Generator) -> None:
-        """Bring the marginals back to the released ones, on n rows of the model's."""
         z = self._sample_latents(n, generator)
         self.decode(z, generator, adjust=Rake(soft=True))
 

@@ -18,7 +18,7 @@ from dpgenerative.fitting.fit import Fitted
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.fitting.recipe import RULES, ModelRecipe, Rule, Scale, resolved
 from dpgenerative.fitting.workload import Measurement, check_workload
-from dpgenerative.models.cells import CellFacts
+from dpgenerative.models.cells import RAKING_ROWS, CellFacts
 from dpgenerative.models.divergences import DIVERGENCES
 from dpgenerative.models.hflow import HFlow
 from dpgenerative.models.probing import check_memory
@@ -32,7 +32,7 @@ from dpgenerative.synthesizers.notes import ORDERED_ONLY
 from dpgenerative.synthesizers.tables import TableSynthesizer
 from dpgenerative.tables.schema import Schema
 
-BOUND_DRAWS, RAKING_ROWS = 16, 2**15
+BOUND_DRAWS = 16
 SCORED = 2**13
 """Rows that are scored at a time."""
 UNTRAINED, UNTRAINED_PER_COLUMN = 1400.0, 100.0

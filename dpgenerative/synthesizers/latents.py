@@ -15,6 +15,7 @@ from dpgenerative._validation import Check, check_option, count, number, option,
 from dpgenerative.fitting.options import BatchTerm, Options
 from dpgenerative.fitting.recipe import RULES, ModelRecipe, Rule, Scale, resolved
 from dpgenerative.models import priors
+from dpgenerative.models.cells import RAKING_ROWS
 from dpgenerative.models.divergences import LATENT_DIVERGENCES, Latents
 from dpgenerative.models.probing import check_memory, check_prior
 from dpgenerative.models.vae import Autoencoder
@@ -224,9 +225,6 @@ class AutoencoderRecipe(ModelRecipe):
         mechanisms: Mechanisms,
         streams: Streams,
     ) -> None:
-        if not math.isfinite(plan.prior_multiplier):
-            return
-        codes = torch.from_numpy(transformer.encode(rows))
         k, device = model.latent_dim, streams.draws.device
 
         def draw(codes: Tensor) -> Tensor:
@@ -234,12 +232,15 @@ class AutoencoderRecipe(ModelRecipe):
             noise = torch.randn(shape, generator=streams.draws, device=device)
             return model.latents(codes.to(device), noise).draws[:, 0]
 
-        by_cell = Refinement(priors.LatentCells.of_gaussian, priors.mixture_of_moments)
-        is_mixture = self.architecture.latent_distribution == "mixture"
-        model.latent_distribution = release_distribution(
-            draw, codes, k, plan, mechanisms, priors.gaussian_of_moments,
-            by_cell if is_mixture else None,
-        )  # fmt: skip
+        if math.isfinite(plan.prior_multiplier):
+            codes = torch.from_numpy(transformer.encode(rows))
+            cells, refined = priors.LatentCells.of_gaussian, priors.mixture_of_moments
+            is_mixture = self.architecture.latent_distribution == "mixture"
+            model.latent_distribution = release_distribution(
+                draw, codes, k, plan, mechanisms, priors.gaussian_of_moments,
+                Refinement(cells, refined) if is_mixture else None,
+            )  # fmt: skip
+        model.rake(RAKING_ROWS, streams.rows)
 
     def log_density(
         self, model: Autoencoder, transformer: Any, rows: Any, n_draws: int = 64

@@ -9,21 +9,17 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgenerative._random import Streams, torch_generator
+from dpgenerative._random import torch_generator
 from dpgenerative._validation import Check, count, refuse, shown
 from dpgenerative.encoding.increments import increments_of
-from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.fitting.recipe import ModelRecipe, Rule, Scale
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.priors import Prior
 from dpgenerative.models.vae import VAE
 from dpgenerative.persistence.manifest import storable
-from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.report import FEW
 from dpgenerative.synthesizers.base import as_seed
-from dpgenerative.synthesizers.flow import RAKING_ROWS
 from dpgenerative.synthesizers.latents import (
     AutoencoderRecipe,
     LatentMethods,
@@ -117,18 +113,6 @@ class VAERecipe(AutoencoderRecipe):
 
     def make(self, facts: Any, generator: torch.Generator, **settings: Any) -> VAE:
         return VAE(facts, generator=generator, **settings)
-
-    def finish(
-        self,
-        model: Any,
-        transformer: TableTransformer,
-        rows: Any,
-        plan: PrivacyPlan,
-        mechanisms: Mechanisms,
-        streams: Streams,
-    ) -> None:
-        super().finish(model, transformer, rows, plan, mechanisms, streams)
-        model.rake(RAKING_ROWS, streams.rows)
 
     def draw(
         self, model: VAE, n: int, generator: torch.Generator, rng: np.random.Generator

@@ -48,7 +48,7 @@ from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.privacy.accounting import gaussian_epsilon, gaussian_multiplier
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import row_budget
-from dpgenerative.synthesizers import flow, vae
+from dpgenerative.synthesizers import flow, latents
 from tests.privacy import mutants
 from tests.privacy import test_tables as tables
 from tests.toy_model import PairRecipe, pair_synthesizer
@@ -232,7 +232,7 @@ def test_no_release_tells_more_than_is_claimed(kind, pair, tabled, monkeypatch):
 
 def few_rows_to_rake(monkeypatch):
     """Spare most of the time of a tiny fit, which is not what is audited."""
-    for module in (flow, vae):
+    for module in (flow, latents):
         monkeypatch.setattr(module, "RAKING_ROWS", 256)
 
 
