@@ -24,10 +24,16 @@ from dpgenerative.models.divergences import mmd
 from dpgenerative.models.networks import convolutions, perceptrons
 from dpgenerative.models.priors import NormalPrior
 from dpgenerative.models.vae import ImageVAE
-from dpgenerative.privacy.gradients import GenericGradients, layer_gradients, record
+from dpgenerative.privacy.gradients import GenericGradients
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
-from tests.privacy.oracle import norm, per_example_gradients, sum_of_clipped
+from tests.privacy.oracle import (
+    FixedNoise,
+    Silent,
+    are_clipped_one_by_one,
+    layers_of,
+    norm,
+)
 from tests.privacy.test_replay import Recorder, Replayer, dumped
 
 FAST = {"n_steps": 5, "batch_size": 32, "random_state": 0}
@@ -128,17 +134,8 @@ def test_decoded_pixels_are_means_or_draws(two_valued, monkeypatch):
 # What one image can move ------------------------------------------------------------
 
 
-class Loss(nn.Module):
-    """An image autoencoder with fixed noise, as the oracle needs it."""
-
-    def __init__(self, make, n_draws):
-        super().__init__()
-        self.vae = make_vae(make, shape=(1, 8, 8), k=3)
-        self.noise = torch.randn(1, n_draws, 3, generator=generator(5)).double()
-
-    def forward(self, x):
-        bound, latents = self.vae(x, self.noise.expand(len(x), -1, -1))
-        return -bound, latents.draws.flatten(1)
+def loss_of(make, n_draws):
+    return FixedNoise(make_vae(make, shape=(1, 8, 8), k=3), n_draws)
 
 
 def pixels(n):
@@ -148,32 +145,15 @@ def pixels(n):
 @pytest.mark.parametrize("n_draws", [1, 3])
 @pytest.mark.parametrize("make", [perceptrons, convolutions])
 def test_clipped_sums_are_those_of_one_image_at_a_time(make, n_draws):
-    model, x = Loss(make, n_draws), pixels(6)
-    rows = per_example_gradients(model, x)
-    bound = sorted(norm(row) for row in rows)[2]
-    with record(model) as calls:
-        losses, _ = model(x)
-    layers = layer_gradients(model, calls, losses.sum())
-    assert not any(type(layer) is GenericGradients for layer in layers)
-    found = Clipper("flat", bound).clipped_sums(
-        layers, torch.ones(6, dtype=torch.bool), generator()
-    )
-    for p, total in found.items():
-        expected = sum_of_clipped(rows, p, bound)
-        assert (total - expected).norm() < 1e-4 * expected.norm()
-
-
-class Silent:
-    """Hands the gradient on without noise."""
-
-    def gradient(self, parts, stds, **stated):
-        return parts
+    model, x = loss_of(make, n_draws), pixels(6)
+    assert GenericGradients not in map(type, layers_of(model, x))
+    assert are_clipped_one_by_one(model, x)
 
 
 @pytest.mark.parametrize("n_draws", [1, 2])
 @pytest.mark.parametrize("make", [perceptrons, convolutions])
 def test_one_image_moves_the_gradient_by_its_sensitivity_at_most(make, n_draws):
-    model, x = Loss(make, n_draws), pixels(5)
+    model, x = loss_of(make, n_draws), pixels(5)
     gradient = PrivateGradient(
         Clipper("flat", 0.05, group_bound=0.005), 1.0, 5, 2, reach="vae.encoder"
     )

@@ -15,7 +15,7 @@ from dpgenerative.privacy.gradients import (
     record,
 )
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
-from tests.privacy.oracle import norm, per_example_gradients, sum_of_clipped
+from tests.privacy.oracle import Silent, are_clipped_one_by_one, layers_of, norm
 
 SHAPE, LATENTS, WIDTHS = (1, 8, 8), 3, (8, 16)
 
@@ -41,12 +41,6 @@ class Autoencoder(nn.Module):
 
 def images(n, seed=3):
     return torch.rand(n, *SHAPE, generator=generator(seed), dtype=torch.float64)
-
-
-def layers_of(model, x):
-    with record(model) as calls:
-        losses, _ = model(x)
-    return layer_gradients(model, calls, losses.sum())
 
 
 @pytest.mark.parametrize(
@@ -111,15 +105,7 @@ def test_every_layer_has_a_closed_form():
 
 
 def test_clipped_sums_are_those_of_one_image_at_a_time():
-    model, x = Autoencoder().double(), images(7)
-    rows = per_example_gradients(model, x)
-    bound = sorted(norm(row) for row in rows)[3]
-    found = Clipper("flat", bound).clipped_sums(
-        layers_of(model, x), torch.ones(7, dtype=torch.bool), generator()
-    )
-    for p, total in found.items():
-        expected = sum_of_clipped(rows, p, bound)
-        assert (total - expected).norm() < 1e-4 * expected.norm()
+    assert are_clipped_one_by_one(Autoencoder().double(), images(7))
 
 
 def test_partition_sums_are_those_of_one_partition_at_a_time():
@@ -138,13 +124,6 @@ def test_partition_sums_are_those_of_one_partition_at_a_time():
             alone = torch.zeros_like(parts[2]) if e is None else e
             assert torch.allclose(parts[2], alone)
             assert not parts[1].any()
-
-
-class Silent:
-    """Hands the gradient on without noise."""
-
-    def gradient(self, parts, stds, **stated):
-        return parts
 
 
 @pytest.mark.parametrize("loud", [0.0, 1.0, 1e4, float("nan")])

@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
 from dpgenerative.privacy import clipping
+from dpgenerative.privacy.gradients import layer_gradients, record
+from dpgenerative.privacy.steps import Clipper
 
 
 class Net(nn.Module):
@@ -39,6 +41,35 @@ class Net(nn.Module):
         return self.head(torch.tanh(h)).square().sum(1) - log_det1 - log_det2, x
 
 
+class FixedNoise(nn.Module):
+    """An autoencoder in double precision, whose loss draws nothing."""
+
+    def __init__(self, vae: nn.Module, n_draws: int):
+        super().__init__()
+        self.vae = vae.double()
+        generator = torch.Generator().manual_seed(5)
+        noise = torch.randn(1, n_draws, vae.latent_dim, generator=generator)
+        self.noise = noise.double()
+
+    def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        bound, latents = self.vae(rows, self.noise.expand(len(rows), -1, -1))
+        return -bound, latents.draws.flatten(1)
+
+
+class Silent:
+    """Hands the gradient on without noise."""
+
+    def gradient(self, parts, stds, **stated):
+        return parts
+
+
+def layers_of(model: nn.Module, x: Tensor) -> list:
+    """Return what closed forms know of the gradients of all rows."""
+    with record(model) as calls:
+        losses, _ = model(x)
+    return layer_gradients(model, calls, losses.sum())
+
+
 def per_example_gradients(model: nn.Module, x: Tensor) -> list[dict]:
     """Return one {parameter: gradient} per row."""
     params = list(model.parameters())
@@ -60,3 +91,16 @@ def sum_of_clipped(rows, p, bound):
     """Return the sum of clipped gradients in p, less the margin for its rounding."""
     most = bound / (1 + clipping._MARGIN)
     return sum(row[p] * min(1, most / norm(row)) for row in rows)
+
+
+def are_clipped_one_by_one(model: nn.Module, x: Tensor) -> bool:
+    """Return whether sums of clipped gradients are those of one row at a time."""
+    rows = per_example_gradients(model, x)
+    bound = sorted(map(norm, rows))[len(rows) // 3]
+    present = torch.ones(len(x), dtype=torch.bool)
+    found = Clipper("flat", bound).clipped_sums(layers_of(model, x), present, None)
+    expected = {p: sum_of_clipped(rows, p, bound) for p in found}
+    return all(
+        (total - expected[p]).norm() <= 1e-4 * expected[p].norm()
+        for p, total in found.items()
+    )
