@@ -140,6 +140,13 @@ def test_a_target_named_like_a_feature():
     assert y.name == "age"
 
 
+@pytest.mark.parametrize("name", ["__y", ("y", 1), 7])
+def test_rows_with_a_target_are_scored_whatever_names_columns_have(name):
+    X = mixed()[["age"]].set_axis(pd.Index([name], tupleize_cols=False), axis=1)
+    y = mixed()["city"].rename(("city", 2))
+    assert np.isfinite(DPHFlowSynthesizer(**FAST).fit(X, y).score(X, y))
+
+
 @both
 def test_learned_attributes(estimator):
     synthesizer = fitted(estimator=estimator)

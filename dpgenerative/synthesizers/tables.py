@@ -318,8 +318,8 @@ class TableSynthesizer(Synthesizer):
             raise ValueError(f"{self._owner} was fitted so that score {wanted}.")
         joined = matched(self._owner, frame, layout, self._layout)
         if layout.y_name is not None:
-            joined = joined.assign(**{"__y": frame[layout.y_name]})
-            joined = joined.rename(columns={"__y": self._layout.y_name})
+            joined = joined.copy(deep=False)
+            joined[self._layout.y_name] = frame[layout.y_name]
         # By dtype: what fails to convert a value would name it.
         Schema(c for c in self.schema_.modelled.columns if c.numeric).resolve(joined)
         return joined
