@@ -13,10 +13,12 @@ from dpgenerative import (
     Column,
     DPHFlowSynthesizer,
     DPVAESynthesizer,
+    LessEqual,
     Schema,
     forecast,
 )
 from dpgenerative.cli import main
+from dpgenerative.encoding.marginals import DOMAIN_SHARE
 from dpgenerative.exceptions import HopelessBudgetWarning
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import make_plan
@@ -31,11 +33,17 @@ SCHEMA = Schema(
         Column("town", "categorical", nullable=True),
     ]
 )
+STAY = {"lower": "2020-01-01", "upper": "2020-12-31", "resolution": "D"}
+ORDERED = Schema(
+    [*SCHEMA.columns, *(Column(n, "datetime", **STAY) for n in ("came", "went"))],
+    constraints=[LessEqual("came", "went")],
+)
 FITS = {"flow": DPHFlowSynthesizer, "vae": DPVAESynthesizer}
 
 
 def table(n):
     rng = np.random.default_rng(0)
+    came = pd.Timestamp("2020-02-01") + pd.to_timedelta(rng.integers(0, 90, n), "D")
     return pd.DataFrame(
         {
             "ward": rng.choice(["A", "B", "C"], n),
@@ -43,6 +51,8 @@ def table(n):
             "weight": rng.normal(80, 10, n),
             "height": rng.normal(170, 10, n),
             "town": pd.Series(rng.choice(["X", "Y"], n), dtype=object),
+            "came": came,
+            "went": came + pd.to_timedelta(rng.integers(0, 30, n), "D"),
         }
     )
 
@@ -66,10 +76,12 @@ def stds(monkeypatch):
     return seen
 
 
+@pytest.mark.parametrize("schema", [SCHEMA, ORDERED], ids=["plain", "ordered"])
 @pytest.mark.parametrize("model", FITS)
-def test_what_is_forecast_is_what_a_fit_does(stds, model):
-    ahead = forecast(SCHEMA, 3000, 2.0, model=model, n_steps=2)
-    fit = FITS[model](epsilon=2.0, schema=SCHEMA, n_steps=2).fit(table(3000))
+def test_what_is_forecast_is_what_a_fit_does(stds, model, schema):
+    ahead = forecast(schema, 3000, 2.0, model=model, n_steps=2)
+    rows = table(3000)[list(schema.names)]
+    fit = FITS[model](epsilon=2.0, schema=schema, n_steps=2).fit(rows)
     assert ahead.plan == fit.privacy_.plan
     for noise in ahead.columns["noise_rows"]:
         assert any(noise == pytest.approx(std, rel=1e-9) for std in stds)
@@ -78,6 +90,9 @@ def test_what_is_forecast_is_what_a_fit_does(stds, model):
         counted["noise_rows"].to_numpy() / 3000
     )
     assert counted.loc["ward", "cells"] == 3
+    if schema is ORDERED:  # the bounds of increments of times are found
+        came, went = counted.loc[["came", "went"], "noise_rows"]
+        assert went == pytest.approx(came / np.sqrt(1 - DOMAIN_SHARE))
 
 
 def test_the_outlook_follows_rows_and_epsilon():
@@ -149,6 +164,11 @@ def test_the_command_forecasts(tmp_path, capsys):
 def test_what_cannot_be_forecast_is_refused(arguments, match):
     with pytest.raises(ValueError, match=match):
         forecast(*arguments)
+
+
+def test_constraints_on_columns_that_are_not_stated_change_nothing():
+    more = Schema(SCHEMA.columns, [LessEqual("age", "limit")])
+    assert str(forecast(more, 500)) == str(forecast(SCHEMA, 500))
 
 
 def test_a_model_that_counts_no_cells_is_refused():

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dpgenerative._validation import check_number, check_option, count, refuse
+from dpgenerative.encoding.increments import learned_columns
 from dpgenerative.encoding.marginals import POOL_NOISE, column_stds, expected_cells
 from dpgenerative.encoding.marginals import count_std as cell_std
 from dpgenerative.privacy.plan import PrivacyPlan, count_std
@@ -128,10 +129,14 @@ def forecast(
     if not recipe.anchored:
         rule = "must leave cells to be counted: anchored=True"
         refuse("forecast", "parameters", rule, parameters)
-    whole = Schema(
-        replace(c, nullable=True) if c.nullable is None else c
-        for c in schema.modelled.columns
+    modelled = schema.modelled
+    columns = (
+        replace(c, nullable=True) if c.nullable is None else c for c in modelled.columns
     )
+    # Those on columns that are not stated change nothing here.
+    names = set(modelled.names)
+    rules = [each for each in modelled.constraints if names.issuperset(each.columns)]
+    whole = Schema(columns, rules)
     recipe.check_schema("forecast", whole)
     fit = synthesizer._planned_fit(synthesizer._domain(whole))
     plan = fit.plan(int(n_rows))
@@ -147,10 +152,11 @@ def forecast(
 def _columns(schema: Schema, plan: PrivacyPlan, n_bins: int) -> pd.DataFrame:
     """Return what every column's counts will see."""
     wholes = column_stds(schema, plan.marginal_multiplier, n_bins, plan.n_rows)
-    pairs = zip(schema.columns, wholes, strict=True)
+    learned = learned_columns(schema).values()
+    pairs = zip(learned, wholes, strict=True)
     facts = [(column.name, column.kind) for column in schema.columns]
     table = pd.DataFrame(facts, columns=["column", "kind"])
-    table["cells"] = [int(expected_cells(column, n_bins)) for column in schema.columns]
+    table["cells"] = [int(expected_cells(column, n_bins)) for column in learned]
     table["noise_rows"] = [cell_std(column, whole) for column, whole in pairs]
     table["noise_share"] = table["noise_rows"] / plan.n_rows
     told = plan.n_rows / (POOL_NOISE * table["noise_rows"])
