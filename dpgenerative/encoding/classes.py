@@ -117,10 +117,6 @@ class LabelledPixels(Pixels):
         pixels = images.values.reshape(len(images), -1)
         return np.concatenate([pixels, member.astype(np.float32)], 1)
 
-    def arrays(self, images: Images) -> list[np.ndarray]:
-        """Return all that models may see of images: private."""
-        return [self.encode(images)]
-
 
 def codes(
     owner: str, y: Any, classes: Sequence[Hashable], n: int | None = None

@@ -74,7 +74,7 @@ class Pixels:
 
     def arrays(self, images: "Images") -> list[np.ndarray]:
         """Return all that models may see of images: private."""
-        return [images.values]
+        return [self.encode(images)]
 
     def log_within(self, images: "Images") -> np.ndarray:
         """Return what turns densities of [0, 1] into those of the range, (n,)."""

@@ -437,37 +437,39 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
             refuse(self._owner, "n_steps", rule, self.n_steps)
 
     def _read(self, X: Any, y: Any, public: Any, allow_empty: bool) -> Data:
-        if self.classes is not None:
-            return self._read_labelled(X, y, public)
-        self._refuse_target(y)
-        pixels = self._pixels(X)
-        images = pixels.read(self._owner, X)
-        if public is not None:
-            public = pixels.read(self._owner, public)
-        return Data(images, pixels, Schema([]), ArrayDomain(pixels), public)
-
-    def _read_labelled(self, X: Any, y: Any, public: Any) -> Data:
-        if public is not None or is_series(X):
+        has_classes = self.classes is not None
+        if has_classes and (public is not None or is_series(X)):
             raise ValueError(
                 f"{self._owner} takes neither public rows nor series of different "
                 "length where classes are stated."
             )
         pixels = self._pixels(X)
-        images = self._labelled(pixels.read(self._owner, X), y)
+        images = self._images(pixels, X, y)
+        if public is not None:
+            public = pixels.read(self._owner, public)
+        domain = self._labelled(pixels) if has_classes else ArrayDomain(pixels)
+        return Data(images, pixels, Schema([]), domain, public)
+
+    def _labelled(self, pixels: Pixels) -> LabelledDomain:
+        """Return the domain of arrays and their classes, if it can have the latents."""
         latent_dim = self._recipe.latent_dim
         most = min(math.prod(pixels.shape), labelled.FREQUENCIES)
         if latent_dim and latent_dim > most:
             rule = f"must be at most {most} for these arrays and classes"
             refuse(self._owner, "architecture__latent_dim", rule, latent_dim)
-        domain = LabelledDomain(pixels, len(self._labels), latent_dim)
-        return Data(images, pixels, Schema([]), domain)
+        return LabelledDomain(pixels, len(self._labels), latent_dim)
 
     @property
     def _labels(self) -> list[Any]:
         """The classes as plain values."""
         return np.array(self.classes).tolist()
 
-    def _labelled(self, images: Images, y: Any) -> labelled.LabelledImages:
+    def _images(self, pixels: Pixels, X: Any, y: Any) -> Images:
+        """Return arrays that were read, with their labels where classes are stated."""
+        images = pixels.read(self._owner, X)
+        if self.classes is None:
+            self._refuse_target(y)
+            return images
         labels = labelled.codes(self._owner, y, self._labels, len(images))
         return labelled.LabelledImages(images.values, labels)
 
@@ -497,11 +499,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         return ArrayDomain(Pixels(shape, shape, 0.0, 1.0, np.dtype(float), False))
 
     def _joined(self, X: Any, y: Any) -> Any:
-        images = self._transformer.read(self._owner, X)
-        if self.classes is not None:
-            return self._labelled(images, y)
-        self._refuse_target(y)
-        return images
+        return self._images(self._transformer, X, y)
 
     def _refuse_target(self, y: Any) -> None:
         if y is not None:
