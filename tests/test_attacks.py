@@ -534,11 +534,7 @@ def test_distances_of_the_reconstruction_attack():
     )
     assert result.auc.value > 0.95
     own = reconstruction_attack(
-        reconstruct,
-        members,
-        others,
-        n_draws=1,
-        distance=lambda x, y: x[:, 0],
+        reconstruct, members, others, n_draws=1, distance=lambda x, y: x[:, 0]
     )
     assert own.auc.value == pytest.approx(
         roc_auc_score([1] * 60 + [0] * 60, -np.concatenate([members, others])[:, 0])
@@ -561,8 +557,8 @@ def test_images_are_compared_as_images():
         assert found.auc.value > 0.95
     # Bytes are on the scale of shares: constants of the index would vanish otherwise.
     seen = []
-    for rows, pair in ((members, (members, others)), (flat[0], flat)):
-        measure = _measure("ssim", *pair, (8, 8))
+    for rows, pair in ((members, [members, others]), (flat[0], flat)):
+        measure = _measure("ssim", pair, (8, 8))
         seen.append(measure(rows, rows[::-1]))
     np.testing.assert_allclose(*seen)
 

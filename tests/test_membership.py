@@ -15,8 +15,7 @@ import membership
 
 
 @pytest.mark.parametrize(
-    ("kind", "shape"),
-    [("images", (28, 28)), ("images", (64, 64)), ("series", (25, 6))],
+    ("kind", "shape"), [("images", (28, 28)), ("images", (64, 64)), ("series", (25, 6))]
 )
 def test_small_networks_learn_and_repeat(kind, shape):
     rng = np.random.default_rng(0)

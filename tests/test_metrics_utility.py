@@ -24,11 +24,7 @@ from dpgenerative.metrics import utility
 from dpgenerative.metrics.dependence import kendall_tau_distance
 from dpgenerative.metrics.fidelity import marginal_distance
 from dpgenerative.metrics.scorer import make_synthesis_scorer
-from dpgenerative.metrics.utility import (
-    default_classifiers,
-    default_regressors,
-    tstr,
-)
+from dpgenerative.metrics.utility import default_classifiers, default_regressors, tstr
 
 CLASS_SCORES = ["macro_f1", "auroc", "average_precision"]
 NUMBER_SCORES = ["r2", "rmse", "mae"]
@@ -717,13 +713,7 @@ def test_scores_are_the_metrics_of_a_drawn_table():
         "tstr", target="x", task="regression", classifiers=lines, **options
     )
     expected = tstr(
-        None,
-        held_out,
-        drawn,
-        "x",
-        task="regression",
-        classifiers=lines,
-        random_state=3,
+        None, held_out, drawn, "x", task="regression", classifiers=lines, random_state=3
     )
     assert forced(synth, *rows) == expected["r2"].mean()
 

@@ -106,25 +106,22 @@ def reconstruction_attack(
     Kerschbaum (2022), section 3.
     """
     count()("reconstruction_attack", "n_draws", n_draws)
-    members, non_members = disjoint(members=members, non_members=non_members)
-    measure = _measure(distance, members, non_members, image_shape)
-    totals = [np.zeros(len(members)), np.zeros(len(non_members))]
+    tables = disjoint(members=members, non_members=non_members)
+    measure = _measure(distance, tables, image_shape)
+    totals = [np.zeros(len(rows)) for rows in tables]
     for _ in watched(range(n_draws), "reconstruction attack", verbose):
-        for total, rows in zip(totals, (members, non_members), strict=True):
+        for total, rows in zip(totals, tables, strict=True):
             total += measure(rows, reconstruct(rows))
     scores = [-total / n_draws for total in totals]
     return attack_result("reconstruction", scores, privacy)
 
 
 def _measure(
-    distance: str | Distance,
-    members: Rows,
-    non_members: Rows,
-    image_shape: tuple[int, int] | None,
+    distance: str | Distance, tables: list[Rows], image_shape: tuple[int, int] | None
 ) -> Distance:
     if callable(distance):
         return distance
-    owner = "reconstruction_attack"
+    owner, members = "reconstruction_attack", tables[0]
     check_option(owner, "distance", distance, ("mse", "ssim", "mixed"))
     if distance == "mse":
         return lambda one, other: ((_array(one) - _array(other)) ** 2).mean(1)
@@ -138,7 +135,7 @@ def _measure(
         )
     if not isinstance(members, pd.DataFrame):
         raise TypeError(f"{owner} takes DataFrames with distance='mixed'.")
-    embed = Embedding(pd.concat([members, non_members]))
+    embed = Embedding(pd.concat(tables))
     return lambda one, other: embed(one).squares(embed(other))
 
 

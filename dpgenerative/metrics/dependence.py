@@ -166,9 +166,8 @@ def kendall_tau_distance(
     1.414
     """
     synthetic = aligned(real, synthetic)
-    numeric = [name for name in real.columns if is_number(real[name])]
-    values = {name: as_floats(synthetic[name]) for name in numeric}
     real_matrix = kendall_tau_matrix(real)
+    values = {name: as_floats(synthetic[name]) for name in real_matrix}
     warn_if_few({"real": len(real), "synthetic": len(synthetic)})
     return KendallDistance(kendall_tau_matrix(pd.DataFrame(values)) - real_matrix)
 

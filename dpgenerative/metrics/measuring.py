@@ -98,10 +98,8 @@ def measure(tables: Tables, privacy: PrivacyReport | None, verbose: bool) -> Mea
 
 def _some_columns(frame: pd.DataFrame, seed: int) -> list[Hashable]:
     """Return the names of the columns of which all pairs are compared."""
-    n = frame.shape[1]
-    if n <= MOST_ASSOCIATED:
-        return list(frame.columns)
-    drawn = np.random.default_rng(seed).choice(n, MOST_ASSOCIATED, replace=False)
+    n_all, rng = frame.shape[1], np.random.default_rng(seed)
+    drawn = rng.choice(n_all, min(n_all, MOST_ASSOCIATED), replace=False)
     return list(frame.columns[np.sort(drawn)])
 
 
@@ -125,8 +123,7 @@ def _distances(
         }
     )
     excess = off["distance"] - CHANCE * off["floor"]
-    order = excess.sort_values(ascending=False, kind="stable").index
-    return off.loc[order].reset_index(drop=True)
+    return off.iloc[np.argsort(-excess, kind="stable")].reset_index(drop=True)
 
 
 def _reference_changes(real: pd.DataFrame, seed: int) -> tuple[float, float]:

@@ -8,6 +8,7 @@ The way of a report: `measuring` (tables to measurements), `findings` (measureme
 grades and sentences), `page` (all of it to HTML).
 """
 
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
 from html import escape
@@ -92,10 +93,8 @@ class Report(Measured):
             return "Report(public=True)"
         weakest = min(self.findings, key=lambda each: each.order)
         name = f"{weakest.topic} ({words.joined(weakest.about)})".removesuffix(" ()")
-        counts = [
-            f"{sum(each.grade == grade for each in self.findings)} {grade}"
-            for grade in GRADES
-        ]
+        found = Counter(each.grade for each in self.findings)
+        counts = [f"{found[grade]} {grade}" for grade in GRADES]
         return f"Report({', '.join(counts)}; weakest: {name})"
 
     def __str__(self) -> str:
