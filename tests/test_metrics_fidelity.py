@@ -177,15 +177,9 @@ def test_levels_are_compared_symmetrically(metric, k):
     assert there.max() > 0
 
 
-def numbers(values: object) -> pd.DataFrame:
-    return pd.DataFrame({"x": values})
-
-
 def moved(real: object, fake: object) -> float:
-    result = marginal_distance(
-        numbers(real), numbers(fake), metric="wasserstein", references=False
-    )
-    return result.max
+    tables = (pd.DataFrame({"x": values}) for values in (real, fake))
+    return marginal_distance(*tables, metric="wasserstein", references=False).max
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -26,14 +26,16 @@ def names(axes):
     return [label.get_text() for label in axes.get_yticklabels()]
 
 
+def labels_of(legend):
+    return [text.get_text() for text in legend.get_texts()]
+
+
 def test_plot_utility_ranks_models():
     assert names(plots.plot_utility(scores())) == ["bad", "so so", "neural network"]
     assert names(plots.plot_utility(scores("rmse"), metric="rmse"))[-1] == "bad"
     single = scores().query("trained_on == 'synthetic'")
     axes = plots.plot_utility(single)
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
-        "trained on synthetic rows"
-    ]
+    assert labels_of(axes.get_legend()) == ["trained on synthetic rows"]
     repeated = pd.concat([scores(), scores().assign(repeat=1)])
     assert names(plots.plot_utility(repeated)) == names(axes)
     with pytest.raises(ValueError, match="'metric' of plot_utility must be one of"):
@@ -62,7 +64,7 @@ def test_plot_roc_draws_curve_diagonal_and_cap():
     bounded = attack_result("one", pair, ((1.0, 1e-5),))
     axes = plots.plot_roc(bounded)
     assert axes.get_xscale() == axes.get_yscale() == "log"
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    labels = labels_of(axes.get_legend())
     assert labels[0] == "guessing"
     assert labels[1].startswith("ruled out by")
     assert labels[2].startswith("one (AUC 0.")
@@ -84,7 +86,7 @@ def test_plot_precision_draws_guessing_and_a_curve_per_attack():
     guess, curve, _ = axes.lines
     np.testing.assert_allclose(guess.get_ydata(), 1 / 3)
     np.testing.assert_allclose(curve.get_xdata(), result.precision_recall()[1])
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    labels = labels_of(axes.get_legend())
     assert labels[:2] == ["guessing", "one (average precision 0.833)"]
     with pytest.raises(ValueError, match="results must hold"):
         plots.plot_precision([])
@@ -132,11 +134,9 @@ def test_plot_marginals_of_one_table_draws_it_alone():
     frame = table(200, 0)
     figure = plots.plot_marginals(None, frame)
     assert len(figure.axes) == frame.shape[1]
-    legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend == ["synthetic"]
+    assert labels_of(figure.legends[0]) == ["synthetic"]
     both = plots.plot_marginals(frame, frame)
-    legend = [text.get_text() for text in both.legends[0].get_texts()]
-    assert legend == ["real", "synthetic"]
+    assert labels_of(both.legends[0]) == ["real", "synthetic"]
     greys = {patch.get_facecolor() for axes in figure.axes for patch in axes.patches}
     real_greys = {patch.get_facecolor() for axes in both.axes for patch in axes.patches}
     assert greys != real_greys

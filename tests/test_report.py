@@ -17,6 +17,7 @@ from sklearn.naive_bayes import GaussianNB
 from dpgenerative import Column, Schema
 from dpgenerative.metrics import findings, measuring
 from dpgenerative.metrics import page as page_module
+from dpgenerative.metrics.fidelity import permuted
 from dpgenerative.metrics.losses import changed_ranges, lost_values
 from dpgenerative.metrics.membership import auc_cap, roc_cap
 from dpgenerative.metrics.reporting import report
@@ -39,12 +40,6 @@ def table(n, seed):
     size[rng.random(n) < 0.05] = np.nan
     sick = np.where(x + 0.5 * rng.normal(size=n) > 0.5, "yes", "no")
     return pd.DataFrame({"x": x, "size": size, "kind": kind, "sick": sick})
-
-
-def permuted(frame, seed=0):
-    rng = np.random.default_rng(seed)
-    columns = {name: rng.permutation(frame[name].to_numpy()) for name in frame}
-    return pd.DataFrame(columns)
 
 
 class Guaranteed(PrivacyReport):
@@ -325,7 +320,7 @@ def test_copy_is_close_but_recognised(quick):
 
 def test_permuted_columns_lose_dependence(quick):
     real = table(600, 0)
-    shuffled = report(real, permuted(real))
+    shuffled = report(real, permuted(real, 0))
     found = grades(shuffled)
     assert found["columns"] == "good"
     assert found["associations"] == found["pairs"] == "weak"
@@ -452,7 +447,7 @@ def test_losses_of_odd_columns_are_told_or_none():
 
 def test_models_that_learn_noise_are_weak(quick):
     real, holdout = table(400, 0), table(300, 2)
-    result = report(real, permuted(real), holdout=holdout, target="sick")
+    result = report(real, permuted(real, 0), holdout=holdout, target="sick")
     assert grades(result)["models"] == "weak"
     assert "Do not train models on this table." in words(result.to_html())
 
