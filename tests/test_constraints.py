@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import date
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
@@ -34,6 +36,9 @@ ALL = (
     Determines(["city", "kind"], "land", {("Oslo", 1): "NO", ("Rome", 2): None}),
 )
 TENTHS = np.array([0.1, 0.2, 0.3], dtype=np.float32)
+PRICES = pd.array(
+    [Decimal("0.10"), None, Decimal("2.00")], pd.ArrowDtype(pa.decimal128(5, 2))
+)
 DAYS = [date(2020, 1, 1), date(2020, 1, 2), None]
 BUILDERS = {
     "Schema": Schema,
@@ -80,6 +85,10 @@ BUILDERS = {
         (DAYS, "2020-01-01", [1, 0, 0]),
         (DAYS, [DAYS[1], None], [0, 1, 1]),
         (["2020", DAYS[0], "no date"], "2020", [1, 0, 0]),
+        (PRICES, 0.1, [1, 0, 0]),
+        (PRICES, [2, 0.125], [0, 0, 1]),
+        (PRICES, [Decimal("0.1"), None], [1, 1, 0]),
+        (PRICES, (0.1, 1), [1, 0, 0]),
     ],
 )
 def test_which_values_satisfy_a_condition(values, condition, expected):
@@ -129,6 +138,13 @@ def test_which_values_satisfy_a_condition(values, condition, expected):
             [1, 0, 0],
         ),
         (Impossible({"a": (0.1, 0.2)}), {"a": TENTHS}, [0, 0, 1]),
+        (LessEqual("a", "b"), {"a": PRICES, "b": [0.1, 0, 1]}, [1, 1, 0]),
+        (FixedCombinations(["a"], [[0.1], [None]]), {"a": PRICES}, [1, 1, 0]),
+        (
+            Determines(["a"], "b", {0.1: 0.2, 2: 2}),
+            {"a": PRICES[[0, 0, 2, 1]], "b": PRICES[[0, 1, 2, 1]]},
+            [0, 0, 1, 1],
+        ),
     ],
 )
 def test_which_rows_satisfy_a_constraint(constraint, rows, expected):

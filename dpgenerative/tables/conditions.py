@@ -18,6 +18,7 @@ import pandas as pd
 
 from dpgenerative._validation import shown
 from dpgenerative.tables.column import EXAMPLES, Column
+from dpgenerative.tables.dtypes import decimal_scale
 from dpgenerative.tables.times import count_of, temporal_kind, to_units
 from dpgenerative.tables.values import as_held, is_missing
 
@@ -60,6 +61,8 @@ def _equal(series: pd.Series, values: list[Any]) -> np.ndarray:
         times = [count_of(value, kind, "us") for value in values]
         return np.isin(to_units(series, "us"), times)
     held = [as_held(value, series.dtype) for value in values]
+    if decimal_scale(series.dtype) is not None:
+        series = series.astype(object)  # Arrow compares decimals of one scale alone
     found = series.isin(held).to_numpy(bool)
     if series.dtype == object and any(isinstance(each, dt.date) for each in series):
         asked = to_units(pd.Series(values, dtype=object), "us")
@@ -72,7 +75,8 @@ def _between(series: pd.Series, interval: tuple[Any, ...]) -> np.ndarray:
     found = ~np.isnan(values)
     for end, reaches in zip(interval, (np.greater_equal, np.less_equal), strict=True):
         if not is_missing(end):
-            limit = count_of(end, kind, "us") if kind else as_held(end, series.dtype)
+            held = as_held(end, series.dtype)
+            limit = count_of(end, kind, "us") if kind else float(held)
             found &= reaches(values, limit)
     return found
 
@@ -89,7 +93,7 @@ def on_line(series: pd.Series) -> np.ndarray:
     """Return an ordered column as floats, times in microseconds; NaN where missing."""
     if _line_of(series) is not None:
         return to_units(series, "us")
-    return pd.to_numeric(series).to_numpy(float, na_value=np.nan)
+    return series.to_numpy(float, na_value=np.nan)
 
 
 def check_condition(column: Column, condition: Any) -> None:

@@ -1,10 +1,12 @@
 """Single values as a schema states them."""
 
 import datetime as dt
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 
 def is_missing(value: Any) -> bool:
@@ -29,7 +31,10 @@ def as_json(value: Any) -> Any:
 
 
 def as_held(value: Any, dtype: Any) -> Any:
-    """Return a number as a column of floats holds it, all else as it is."""
+    """Return a number as a column of floats or decimals holds it, all else as it is."""
+    held = getattr(dtype, "pyarrow_dtype", pa.null())
+    if isinstance(value, float) and pa.types.is_decimal(held):
+        return Decimal(str(value))
     if not (isinstance(value, (int, float)) and pd.api.types.is_float_dtype(dtype)):
         return value
     with np.errstate(over="ignore"):
