@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from scipy.stats import randint
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -27,7 +29,7 @@ from dpgenerative import (
 from dpgenerative._random import SecureGenerator
 from dpgenerative.exceptions import InfeasibleBudgetError
 from dpgenerative.fitting.fit import PrivateFit
-from dpgenerative.meta.scores import hits, pairs_deviation, row_scores
+from dpgenerative.meta.scores import _cells, hits, pairs_deviation, row_scores
 from dpgenerative.meta.search import _containers
 from dpgenerative.privacy.budget import Trial
 from dpgenerative.privacy.ledger import Ledger
@@ -350,6 +352,47 @@ def test_a_better_copy_has_a_smaller_distance():
     noisy = DPHFlowSynthesizer(epsilon=0.01, n_steps=5).fit(frame, y)
     scores = [pairs_deviation(s, frame, y, 300.0) for s in (good, noisy)]
     assert scores[0] > scores[1] + 10
+
+
+PLACES = np.arange(40) % 20
+DAYS = pd.Series(pd.date_range("2020-01-01", periods=20))[PLACES]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        DAYS,
+        DAYS.dt.tz_localize("Europe/Oslo"),
+        DAYS.astype("timestamp[us][pyarrow]"),
+        DAYS.astype("date32[pyarrow]"),
+        DAYS.dt.date,
+        DAYS - DAYS.iloc[0],
+        (DAYS - DAYS.iloc[0]).astype("duration[us][pyarrow]"),
+        pd.Series(
+            map(Decimal, PLACES.tolist()), dtype=pd.ArrowDtype(pa.decimal128(5, 2))
+        ),
+        pd.Series(PLACES, dtype="Int64"),
+    ],
+    ids=lambda values: str(values.dtype),
+)
+def test_values_on_a_line_have_cells_of_their_own(values):
+    known = values.reset_index(drop=True)
+    present = np.arange(40) < 30
+    found, real = _cells(Column("a", "continuous"), known, known.where(present))
+    np.testing.assert_array_equal(found, 1 + PLACES // 2)
+    np.testing.assert_array_equal(real, np.where(present, found, 0))
+
+
+def test_identifiers_have_no_cells():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"id": np.arange(200), "a": rng.normal(size=200)})
+    schema = Schema([Column("id", "integer", role="id")])
+    fitted = flow(epsilon=None, schema=schema).fit(frame)
+    moved = frame.assign(id=frame["id"] + 1000)
+    drawn = fitted.sample(200)
+    fitted.sample = lambda n: drawn
+    distances = [pairs_deviation(fitted, rows, None, 200.0) for rows in (frame, moved)]
+    assert distances[0] == distances[1]
 
 
 def test_rows_that_raise_count_for_themselves_only():

@@ -12,6 +12,7 @@ from dpgenerative.encoding.values import level_codes
 from dpgenerative.metrics.fidelity import number_cells
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.tables.column import Column
+from dpgenerative.tables.conditions import on_line
 from dpgenerative.tables.containers import as_series, plain
 
 SCORE_SENSITIVITY = 0.5
@@ -74,7 +75,7 @@ def pairs_deviation(synthesizer: Synthesizer, X: Any, y: Any, n_test: float) -> 
     held_out = synthesizer._joined(X, y) if len(X) else synthetic.iloc[:0]
     cells = [
         _cells(synthesizer.schema_[name], synthetic[name], held_out[name])
-        for name in synthetic.columns
+        for name in synthesizer.schema_.modelled.names
     ]
     pairs = list(combinations(cells, 2)) or [(cells[0], cells[0])]
     distances = [_distance(*pair, n_test) for pair in pairs]
@@ -94,15 +95,12 @@ def _distance(first: Cells, second: Cells, n_test: float) -> float:
 def _cells(column: Column, synthetic: pd.Series, held_out: pd.Series) -> Cells:
     """Return cells of synthetic and held-out values that no candidate can choose.
 
-    Deciles of synthetic numbers, 0 where there is none, and levels.
+    Deciles of synthetic numbers or times, 0 where there is none, and levels.
     """
     if column.levels is not None:
         facts = replace(column, nullable=True)  # whatever the candidate found
         return level_codes(synthetic, facts), level_codes(held_out, facts)
-    drawn, real = (
-        pd.to_numeric(series, errors="coerce").to_numpy(float, na_value=np.nan)
-        for series in (synthetic, held_out)
-    )
+    drawn, real = on_line(synthetic), on_line(held_out)
     finite = drawn[np.isfinite(drawn)]
     shares = np.arange(1, _N_BINS) / _N_BINS
     edges = np.unique(np.quantile(finite, shares)) if len(finite) else np.zeros(0)
