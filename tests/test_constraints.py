@@ -89,6 +89,7 @@ BUILDERS = {
         (PRICES, [2, 0.125], [0, 0, 1]),
         (PRICES, [Decimal("0.1"), None], [1, 1, 0]),
         (PRICES, (0.1, 1), [1, 0, 0]),
+        (pd.array([1, None], dtype="int64[pyarrow]"), [1.0, 10**30], [1, 0]),
     ],
 )
 def test_which_values_satisfy_a_condition(values, condition, expected):

@@ -18,7 +18,6 @@ import pandas as pd
 
 from dpgenerative._validation import shown
 from dpgenerative.tables.column import EXAMPLES, Column
-from dpgenerative.tables.dtypes import decimal_scale
 from dpgenerative.tables.times import count_of, temporal_kind, to_units
 from dpgenerative.tables.values import as_held, is_missing
 
@@ -61,9 +60,9 @@ def _equal(series: pd.Series, values: list[Any]) -> np.ndarray:
         times = [count_of(value, kind, "us") for value in values]
         return np.isin(to_units(series, "us"), times)
     held = [as_held(value, series.dtype) for value in values]
-    if decimal_scale(series.dtype) is not None:
-        series = series.astype(object)  # Arrow compares decimals of one scale alone
-    found = series.isin(held).to_numpy(bool)
+    # Arrow raises where a value is not of the column's own type, or too large for it.
+    is_arrow = isinstance(series.dtype, pd.ArrowDtype)
+    found = (series.astype(object) if is_arrow else series).isin(held).to_numpy(bool)
     if series.dtype == object and any(isinstance(each, dt.date) for each in series):
         asked = to_units(pd.Series(values, dtype=object), "us")
         found |= np.isin(to_units(series, "us"), asked)
