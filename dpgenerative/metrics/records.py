@@ -32,7 +32,7 @@ def disjoint(**tables: Rows) -> list[Rows]:
     keys = {name: row_keys(rows) for name, rows in tables.items()}
     warn_if_few({name: len(rows) for name, rows in keys.items()}, stacklevel=5)
     for one, other in combinations(keys, 2):
-        _refuse_overlap(one, keys[one], other, keys[other])
+        _refuse_overlap(keys, one, other)
     return list(tables.values())
 
 
@@ -60,15 +60,13 @@ def row_keys(rows: Rows) -> np.ndarray:
     return np.asarray(keys)
 
 
-def _refuse_overlap(
-    one: str, one_keys: np.ndarray, other: str, other_keys: np.ndarray
-) -> None:
+def _refuse_overlap(keys: dict[str, np.ndarray], one: str, other: str) -> None:
     """Refuse `other` if it repeats `one` more often than `one` itself, or wholly."""
-    shared = np.isin(other_keys, one_keys)
-    repeated = pd.Series(one_keys).duplicated(keep=False).to_numpy()
+    shared = np.isin(keys[other], keys[one])
+    repeated = pd.Series(keys[one]).duplicated(keep=False).to_numpy()
     most = clopper_pearson(int(repeated.sum()), len(repeated), _OVERLAP_CONFIDENCE)[1]
     least = clopper_pearson(int(shared.sum()), len(shared), _OVERLAP_CONFIDENCE)[0]
-    if least > most or np.array_equal(np.sort(one_keys), np.sort(other_keys)):
+    if least > most or np.array_equal(np.sort(keys[one]), np.sort(keys[other])):
         raise ValueError(
             f"{shared.mean():.1%} of the rows of {other} are rows of {one} too, which "
             f"repeats {repeated.mean():.1%} of its own: the two must be disjoint "
