@@ -1416,6 +1416,22 @@ def test_one_strange_number_moves_all_releases_by_no_more_than_the_budget(last):
         assert 0 <= loss <= 4 * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("nominal", [False, True])
+@pytest.mark.parametrize("place", [0, 2])
+@pytest.mark.parametrize("odd", [-0.0, 7.0, np.nan, np.inf, None])
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float64()], ids=str)
+def test_one_row_of_arrow_moves_all_releases_by_no_more_than_the_budget(
+    kind, odd, place, nominal
+):
+    """Its dictionaries tell 0.0 from -0.0, and change numbers of 16 bits beside NaN."""
+    parts = [pa.array(np.float16([0, 1.5, 2] * 10))] * 2
+    number = None if odd is None else np.float16(odd)
+    parts.insert(place, pa.array([number], pa.float16()))
+    column = pa.chunked_array(parts).cast(kind).to_pandas(types_mapper=pd.ArrowDtype)
+    loss = compare_neighbours(one(column, nominal=nominal), 30 * place, 0.05)
+    assert 0 <= loss <= 400 * (1 + 1e-9)
+
+
 def test_the_budget_is_reached_where_it_is_spent():
     """A test of sensitivity has to see a row that costs all that may be spent."""
     table = Table.of({name: BRANCHES[name] for name in ("categories", "grades")})
