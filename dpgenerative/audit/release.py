@@ -82,11 +82,8 @@ def audit_release(
     if not isinstance(X, pd.DataFrame):
         raise TypeError(f"{owner} takes X as a DataFrame; got {type(X).__name__}.")
     tables = X, _neighbour(owner, X, pair)
-    seen = [
-        pd.DataFrame([_view(estimator, table, n_samples) for _ in range(n_runs)])
-        for table in tables
-    ]
-    frame = pd.concat(seen, ignore_index=True).fillna(-math.inf)
+    views = [_view(estimator, x, n_samples) for x in tables for _ in range(n_runs)]
+    frame = pd.DataFrame(views).fillna(-math.inf)
     worlds = np.repeat([False, True], n_runs)
     total = float(estimator._epsilon or math.inf), float(estimator.delta)
     claim = row_budget(*total, estimator.max_rows_per_unit)
