@@ -35,10 +35,16 @@ ALL = (
     Impossible({"end": pd.Timestamp("2020-01-02")}),
     Determines(["city", "kind"], "land", {("Oslo", 1): "NO", ("Rome", 2): None}),
 )
+OF_DECIMALS = (
+    FixedCombinations(["low"], [[Decimal("0.1")]]),
+    Impossible({"low": [Decimal("0.1"), (Decimal("1.5"), None)]}),
+    Determines(["low"], "high", {Decimal("0.1"): Decimal("0.2")}),
+)
 TENTHS = np.array([0.1, 0.2, 0.3], dtype=np.float32)
 PRICES = pd.array(
     [Decimal("0.10"), None, Decimal("2.00")], pd.ArrowDtype(pa.decimal128(5, 2))
 )
+FLAGS = pd.Series([True, False])
 DAYS = [date(2020, 1, 1), date(2020, 1, 2), None]
 BUILDERS = {
     "Schema": Schema,
@@ -146,6 +152,10 @@ def test_which_values_satisfy_a_condition(values, condition, expected):
             {"a": PRICES[[0, 0, 2, 1]], "b": PRICES[[0, 1, 2, 1]]},
             [0, 0, 1, 1],
         ),
+        *(
+            (Determines(["a"], "b", {1: 0.0}), {"a": [1, 1], "b": pd.array(b)}, [0, 1])
+            for b in (FLAGS, FLAGS.astype("boolean"), FLAGS.astype("bool[pyarrow]"))
+        ),
     ],
 )
 def test_which_rows_satisfy_a_constraint(constraint, rows, expected):
@@ -172,7 +182,7 @@ def test_repairs_keep_the_dtype(dtype):
     assert mended.index.tolist() == [5, 3, 1]
 
 
-@pytest.mark.parametrize("constraint", ALL, ids=repr)
+@pytest.mark.parametrize("constraint", [*ALL, *OF_DECIMALS], ids=repr)
 def test_constraints_survive_json_and_repr(constraint):
     text = json.dumps(constraint.to_dict(), allow_nan=False)
     assert constraint_from_dict(json.loads(text)) == constraint

@@ -11,6 +11,7 @@ Conditions on single columns are explained in `tables.conditions`.
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -170,7 +171,7 @@ class FixedCombinations(Constraint):
 
     def __post_init__(self) -> None:
         names = _names(self, self.names)
-        listed = tuple(tuple(map(as_json, row)) for row in self.combinations)
+        listed = tuple(tuple(map(_stated, row)) for row in self.combinations)
         if not listed or any(len(row) != len(names) for row in listed):
             _refuse(self, "combinations", f"must hold a value of each of {names}")
         object.__setattr__(self, "names", names)
@@ -276,7 +277,7 @@ class Determines(Constraint):
         names = _names(self, self.names)
         given = self.mapping
         pairs = tuple(given.items() if isinstance(given, Mapping) else given)
-        read = tuple((_key(key), as_json(value)) for key, value in pairs)
+        read = tuple((_key(key), _stated(value)) for key, value in pairs)
         if not read or any(len(key) != len(names) for key, _ in read):
             _refuse(self, "mapping", f"must map a value of each of {names}")
         if self.determined in names:
@@ -366,7 +367,15 @@ def _names(constraint: Constraint, names: Any) -> tuple[Hashable, ...]:
 def _key(values: Any) -> tuple[Any, ...]:
     """Return one or several values as a tuple, as JSON can hold them."""
     several = values if isinstance(values, (tuple, list)) else (values,)
-    return tuple(map(as_json, several))
+    return tuple(map(_stated, several))
+
+
+def _stated(value: Any) -> Any:
+    """Return one value as JSON can hold it, a decimal as the number in floating point.
+
+    Columns of decimals hold the decimal that is written alike (`as_held`).
+    """
+    return as_json(float(value) if isinstance(value, Decimal) else value)
 
 
 def _keys(frame: pd.DataFrame, names: Sequence[Hashable]) -> Iterator[tuple[Any, ...]]:
@@ -387,7 +396,7 @@ def _part(part: Any) -> Any:
     """Return a value or an interval, also one from JSON, where values are plain."""
     if isinstance(part, Mapping):
         part = tuple(part["between"])
-    return _key(part) if isinstance(part, tuple) else as_json(part)
+    return _key(part) if isinstance(part, tuple) else _stated(part)
 
 
 def _part_to_json(part: Any) -> Any:

@@ -31,11 +31,14 @@ def as_json(value: Any) -> Any:
 
 
 def as_held(value: Any, dtype: Any) -> Any:
-    """Return a number as a column of floats or decimals holds it, all else as it is."""
-    held = getattr(dtype, "pyarrow_dtype", pa.null())
-    if isinstance(value, float) and pa.types.is_decimal(held):
+    """Return a number as a column of its kind holds it, all else as it is."""
+    if not isinstance(value, (int, float)):
+        return value
+    if pd.api.types.is_bool_dtype(dtype):
+        return bool(value) if value in (0, 1) else value
+    if pa.types.is_decimal(getattr(dtype, "pyarrow_dtype", pa.null())):
         return Decimal(str(value))
-    if not (isinstance(value, (int, float)) and pd.api.types.is_float_dtype(dtype)):
+    if not pd.api.types.is_float_dtype(dtype):
         return value
     with np.errstate(over="ignore"):
         return getattr(dtype, "numpy_dtype", dtype).type(value).item()
