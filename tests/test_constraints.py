@@ -297,6 +297,11 @@ def test_a_determined_value_that_the_dtype_cannot_hold_is_refused():
     assert facts.resolve(frame)["high"].upper is None
     with pytest.raises(ValueError, match=r"300 on .* 'high' .*: its dtype int8 cannot"):
         DPHFlowSynthesizer(schema=facts).fit(frame.astype("int8"))
+    prices = frame.assign(high=PRICES[[0] * 20])
+    for value in (0.1, 999):
+        Schema([], [Determines(["low"], "high", {1: value})]).resolve(prices)
+    with pytest.raises(ValueError, match=r"1000 on .* its dtype decimal128\(5, 2\)"):
+        Schema([], [Determines(["low"], "high", {1: 1000})]).resolve(prices)
 
 
 RULES = [

@@ -404,7 +404,6 @@ def _part_to_json(part: Any) -> Any:
 
 
 def _check_storable(column: Column, value: Any, dtype: Any) -> None:
-    """Require that a column of integers can hold what it is set to."""
-    is_whole = pd.api.types.is_integer_dtype(dtype)
-    if is_whole and not is_missing(value) and not can_hold(dtype, value):
+    """Require that a column of numbers can hold what it is set to."""
+    if not is_missing(value) and not can_hold(dtype, as_held(value, dtype)):
         refuse_condition(column, value, f"its dtype {dtype} cannot hold it")

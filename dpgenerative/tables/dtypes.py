@@ -5,6 +5,7 @@ No function here looks at a value of the rows.
 
 from collections.abc import Hashable
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def can_hold(dtype: Any, value: Any) -> bool:
     """
     if not (is_real_dtype(dtype) or pd.api.types.is_bool_dtype(dtype)):
         return True
-    if not isinstance(value, (bool, int, float)):
+    if not isinstance(value, (bool, int, float, Decimal)):
         return False
     try:
         return bool(pd.Series([value]).astype(dtype).iloc[0] == value)
