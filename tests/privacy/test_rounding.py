@@ -68,6 +68,16 @@ def test_a_row_moves_a_sum_by_blocks_by_what_is_stated(n):
     assert (whole - block_sum(without, a) - own).norm() <= stated * largest
 
 
+def test_sums_of_wide_layers_share_the_space_of_their_products():
+    e, a = torch.ones(2048, 256), torch.ones(2048, 256)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        total = block_sum(e, a)
+    assert (total == 2048).all()
+    taken = sum(max(0, each.self_cpu_memory_usage) for each in profile.events())
+    # Eight products in float32 at a time, of four times as many.
+    assert taken <= (8 * 4 + 5 * 8) * total.numel()
+
+
 @pytest.mark.audit
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("strategy", STRATEGIES)

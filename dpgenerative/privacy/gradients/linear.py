@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, reduce
+from itertools import chain
 from typing import TypeVar, cast
 
 import torch
@@ -345,16 +346,23 @@ def block_sum(e: Tensor, a: Tensor) -> Tensor:
     (left, last), (right, others) = _blocks(e), _blocks(a)
     groups = CACHED // max(1, PAIRED * e.shape[1] * a.shape[1])
     most = PAIRED * max(1, min(groups, -(-len(left) // PAIRED)))
-    sums = [] if len(left) and not len(last) else [(last.T @ others).double()]
-    for x, y in zip(torch.split(left.mT, most), torch.split(right, most), strict=True):
-        half = torch.bmm(x, y)
-        if len(x) < most:
-            half = pad(half, (0, 0, 0, 0, 0, most - len(x)))
-        while len(half) * PAIRED > most:
-            first, second = half.chunk(2)
-            half = first.add_(second)
-        sums.append(half.sum(0, dtype=torch.float64))
-    return reduce(torch.Tensor.add_, sums)
+    space = e.new_empty(most, e.shape[1], a.shape[1])
+    pairs = zip(torch.split(left.mT, most), torch.split(right, most), strict=True)
+    sums = (_paired_sum(*pair, space) for pair in pairs)
+    rest = [(last.T @ others).double()] if len(last) or not len(left) else []
+    return reduce(torch.Tensor.add_, chain(rest, sums))
+
+
+def _paired_sum(left: Tensor, right: Tensor, space: Tensor) -> Tensor:
+    """Return the sum of the products of blocks, which fit into some space."""
+    torch.bmm(left, right, out=space[: len(left)])
+    if len(left) < len(space):
+        space[len(left) :].zero_()
+    half = space
+    while len(half) * PAIRED > len(space):
+        first, second = half.chunk(2)
+        half = first.add_(second)
+    return half.sum(0, dtype=torch.float64)
 
 
 def _blocks(x: Tensor) -> tuple[Tensor, Tensor]:
