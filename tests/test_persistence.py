@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import random
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -335,6 +337,19 @@ def test_arrays_come_back(array, tmp_path):
     found = read(tmp_path / "file")[1]["part"]["value"]
     assert found.dtype == array.dtype
     np.testing.assert_array_equal(found, array)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"), [("DPVAESynthesizer", 0o640), (manifest.CHECKPOINT, 0o600)]
+)
+def test_who_may_read_a_file(kind, mode, tmp_path):
+    """The system says so, not what writes tensors: that made files of its own."""
+    mask = os.umask(0o027)
+    try:
+        write(tmp_path / "file", kind, {"part": {"value": np.zeros(3)}})
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == mode
 
 
 def subclasses(cls):

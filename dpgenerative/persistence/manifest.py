@@ -25,7 +25,7 @@ import pandas as pd
 import pyarrow as pa
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from dpgenerative._files import AnyPath, atomic_write, require_file
@@ -114,7 +114,8 @@ def write(path: AnyPath, kind: str, state: Mapping[str, Mapping[str, Any]]) -> N
     manifest = json.dumps({"estimator": kind, **parts}, allow_nan=False)
     strings = str(FORMAT), manifest, _checksum(manifest, tensors)
     with atomic_write(path, private=kind == CHECKPOINT) as draft:
-        save_file(tensors, draft, dict(zip(_STRINGS, strings, strict=True)))
+        # Not by `save_file`, which makes another draft, by permissions of its own.
+        draft.write_bytes(save(tensors, dict(zip(_STRINGS, strings, strict=True))))
 
 
 def text_of(value: Any) -> str:
