@@ -19,6 +19,8 @@ from dpgenerative import (
     Column,
     DPArrayVAESynthesizer,
     DPHFlowSynthesizer,
+    ImagePixelizer,
+    LaplaceRandomizer,
     LessEqual,
     Schema,
     SyntheticClassifier,
@@ -509,3 +511,38 @@ def test_texts_that_lie_are_levels(dtype):
         series.array._ndarray[:] = held
     assert level_indices(series, ["a", "b"]).tolist() == [1, 0]
     assert distinct_values(series) == ("a", "b")
+
+
+@pytest.mark.parametrize("value", [0.5, 5e-324, 1e-300, 1e-42, 1.79e308, math.nan])
+def test_nothing_is_told_of_a_number_where_numpy_is_to_raise(value):
+    """Pixels near zero, which single precision cannot hold, did it."""
+    pixels = np.linspace(0, 1, 160).reshape(40, 2, 2)
+    pixels[7, 1, 0] = value
+    frame = pd.DataFrame({"a": pixels[:, 1, 0]})
+    autoencoder = DPArrayVAESynthesizer(n_steps=2)
+    with np.errstate(all="raise"):
+        autoencoder.fit(pixels)
+        autoencoder.set_params(classes=[0, 1]).fit(pixels, np.arange(40) % 2)
+        ImagePixelizer(cell=1).fit_transform(pixels)
+        LaplaceRandomizer(bounds=(0, 1)).fit_transform(frame)
+        for bounds in ({}, {"lower": 0.0, "upper": 1.0}):
+            schema = Schema([Column("a", "continuous", **bounds)])
+            DPHFlowSynthesizer(n_steps=2, schema=schema).fit(frame)
+
+
+def test_an_interrupted_end_leaves_the_fit_before_it(monkeypatch):
+    """Not a model beside the cost of another."""
+    frame = pd.DataFrame({"a": np.linspace(0, 1, 40)})
+    synthesizer = DPHFlowSynthesizer(n_steps=2).fit(frame)
+    before = dict(vars(synthesizer))
+    synthesizer.set_params(epsilon=50.0)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(DPHFlowSynthesizer, "_report", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        synthesizer.fit(frame)
+    after = vars(synthesizer)
+    assert after.keys() == before.keys()
+    assert all(after[name] is before[name] for name in before if name != "epsilon")

@@ -90,7 +90,7 @@ class Pixels:
         with np.errstate(all="ignore"):
             x = np.clip(x.astype(np.float64), self.low, self.high)
             x = (x - self.low) / (self.high - self.low)
-        return np.nan_to_num(x, copy=False, nan=0.0).astype(np.float32)
+            return np.nan_to_num(x, copy=False, nan=0.0).astype(np.float32)
 
     def _unscaled(self, values: np.ndarray) -> np.ndarray:
         """Return numbers of [0, 1] in the range and dtype that were fitted."""

@@ -34,6 +34,8 @@ class LocalRandomizer(TransformerMixin, NoisyEstimator):
     def _begin(self) -> None:
         """Check parameters; decide where noise comes from."""
         check_parameters(self._owner, self, self._checks)
+        # What a fit that fails has set must not work under the report of another.
+        self.__dict__.pop("privacy_", None)
         is_seeded = self.noise == "reproducible"
         if is_seeded and self.random_state is None:
             refuse(self._owner, "noise", "needs an integer random_state", self.noise)

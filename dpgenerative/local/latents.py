@@ -169,8 +169,10 @@ class VAEPerturber(LocalRandomizer):
         """
         rng = self._spend()
         step = self._bound / FINENESS
+        with np.errstate(all="ignore"):
+            places = self._places(self.autoencoder_.encode(X))
         noisy = Mechanisms(rng, rng).gaussian(
-            self._places(self.autoencoder_.encode(X)), self.sigma_ / step,
+            places, self.sigma_ / step,
             release="latents", sensitivity=self._sensitivity / step,
         )  # fmt: skip
         if self.output == "latents":

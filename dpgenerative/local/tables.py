@@ -279,10 +279,11 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         frame, layout = as_table(self._owner, as_container(self._owner, X))
         frame = matched(self._owner, frame, layout, self._layout)
         Schema(c for c in self.schema_.columns if c.numeric).resolve(frame)
-        parts = [
-            each.perturb(frame[each.column.name], self.clamp, rng)
-            for each in self._mechanisms
-        ]
+        with np.errstate(all="ignore"):
+            parts = [
+                each.perturb(frame[each.column.name], self.clamp, rng)
+                for each in self._mechanisms
+            ]
         perturbed = pd.DataFrame(dict(enumerate(parts))).set_axis(frame.index)
         perturbed = perturbed.set_axis(labels(self.schema_.names), axis=1)
         kind, written = layout.x_kind, layout.written

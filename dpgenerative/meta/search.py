@@ -220,7 +220,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
             )
         run = partial(self._trial, candidates, budget, X, y, rng, mechanisms, public)
         n_trials = trials.draw(rng)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             best = best_of(run, lambda trial: trial.score, n_trials)
             self._state_cost(best, pure + budget.bound, pure)

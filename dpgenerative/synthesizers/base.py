@@ -398,7 +398,8 @@ class Synthesizer(FitParameters, NoisyEstimator):
         ranks = Ranks.present()
         self._agree(ranks, data)
         seed = ranks.same(as_seed(self.random_state))
-        with self._checkpoint(checkpoint, data, seed, ranks) as kept:
+        quiet = np.errstate(all="ignore")
+        with quiet, self._checkpoint(checkpoint, data, seed, ranks) as kept:
             self._charge(trial, kept)
             seed = kept.seed if kept else seed
             name = kept.name if kept else ranks.same(secrets.token_hex(16))
@@ -417,7 +418,13 @@ class Synthesizer(FitParameters, NoisyEstimator):
                 # First: what is released must not go on from a file that is left.
                 ranks.once(kept.remove)
                 finished(kept.name)
-            self._keep(fitted, data, seed)
+            before = dict(self.__dict__)
+            try:
+                self._keep(fitted, data, seed)
+            except BaseException:  # no model beside the cost of another
+                self.__dict__.clear()
+                self.__dict__.update(before)
+                raise
         # Of a trial that a search does not choose nothing is released.
         if trial is None and ranks.is_first:
             for warning in self._warnings(data.schema):
@@ -429,7 +436,8 @@ class Synthesizer(FitParameters, NoisyEstimator):
     ) -> Data:
         """Check parameters and rows; return what was read."""
         self._check_parameters()
-        return self._read(X, y, public, allow_empty)
+        with np.errstate(all="ignore"):  # else numpy may be set to tell of a number
+            return self._read(X, y, public, allow_empty)
 
     def _charge(self, trial: Trial | None, kept: Checkpoint | None) -> None:
         if trial is None:

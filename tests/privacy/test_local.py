@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -831,3 +832,21 @@ def test_hostile_tables_are_perturbed_row_by_row(data):
     pd.testing.assert_frame_equal(
         a.iloc[:1].reset_index(drop=True), b.iloc[:1].reset_index(drop=True)
     )
+
+
+@pytest.mark.parametrize(
+    ("randomizer", "refused"),
+    [
+        (ImagePixelizer(cell=1, image_shape=(2, 2)), {"neighbours": 5}),
+        (LaplaceRandomizer(bounds=(0, 1)), {"bounds": None}),
+    ],
+)
+def test_a_fit_that_fails_leaves_no_report(randomizer, refused):
+    """Noise that followed the seed came under the report of a secure fit."""
+    records = np.linspace(0, 1, 20).reshape(5, 4)
+    randomizer = clone(randomizer).fit(records)
+    randomizer.set_params(noise="reproducible", random_state=0, **refused)
+    with pytest.raises(ValueError, match=next(iter(refused))):
+        randomizer.fit(records)
+    with pytest.raises(NotFittedError):
+        randomizer.transform(records)
