@@ -93,6 +93,7 @@ BUILDERS = {
         (["2020", DAYS[0], "no date"], "2020", [1, 0, 0]),
         (PRICES, 0.1, [1, 0, 0]),
         (PRICES, [2, 0.125], [0, 0, 1]),
+        (PRICES, [True, (None, True)], [1, 0, 0]),
         (PRICES, [Decimal("0.1"), None], [1, 1, 0]),
         (PRICES, (0.1, 1), [1, 0, 0]),
         (pd.array([1, None], dtype="int64[pyarrow]"), [1.0, 10**30], [1, 0]),

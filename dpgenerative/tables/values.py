@@ -37,7 +37,7 @@ def as_held(value: Any, dtype: Any) -> Any:
     if pd.api.types.is_bool_dtype(dtype):
         return bool(value) if value in (0, 1) else value
     if pa.types.is_decimal(getattr(dtype, "pyarrow_dtype", pa.null())):
-        return Decimal(str(value))
+        return Decimal(str(+value))  # True is 1
     if not pd.api.types.is_float_dtype(dtype):
         return value
     with np.errstate(over="ignore"):
