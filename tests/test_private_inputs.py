@@ -368,6 +368,10 @@ def test_pickled_predictors_hold_no_seed_of_noise():
     assert copy.synthesizer.random_state is None
     assert copy.synthesizer_.random_state is None
     assert model.synthesizer.random_state == 7
+    model.set_params(synthesizer__noise="fresh")
+    with pytest.raises(ValueError, match="same number of rows"):
+        model.fit(np.zeros((9, 2)), np.zeros(8))
+    assert pickle.loads(pickle.dumps(model)).synthesizer.random_state is None
     fresh = DPHFlowSynthesizer(n_steps=5, random_state=7, noise="reproducible")
     unfitted = pickle.loads(pickle.dumps(SyntheticRegressor(fresh)))
     assert unfitted.synthesizer.random_state == 7

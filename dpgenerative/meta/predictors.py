@@ -96,7 +96,8 @@ class _SyntheticPredictor(BaseEstimator):
     def _fit(self, X: Any, y: Any, public: Any, trial: Trial | None = None) -> Self:
         """Fit; a trial of a private search is paid for."""
         synthesizer, X, y, public = self._inputs(X, y, public)
-        self._is_seeded = synthesizer.noise == "reproducible"
+        if synthesizer.noise == "reproducible":
+            self._is_seeded = True  # whatever `noise` is set to later
         self.synthesizer_ = synthesizer._fit(X, y, public, trial=trial)
         try:
             self.learner_ = self._taught(*self._synthetic(self.synthesizer_))
