@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -36,8 +37,15 @@ from dpgenerative.models.priors import (
 )
 from dpgenerative.models.vae import VAE
 from dpgenerative.privacy.accounting import joint_multiplier
-from dpgenerative.privacy.latents import ReleasedMoments, cell_moments, moments
+from dpgenerative.privacy.latents import (
+    Refinement,
+    ReleasedMoments,
+    cell_moments,
+    moments,
+    release_distribution,
+)
 from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.plan import make_plan
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.schema import Schema
 
@@ -376,27 +384,64 @@ def test_divergences_grow_with_the_distance_and_pull_back(name):
 # The distribution of the latents --------------------------------------------------
 
 
+def all_of(z):
+    """Return that all rows are ones."""
+    return torch.ones(len(z)).bool()
+
+
 def wide_latents():
     return make_vae(3, scale=5.0).latents(CODES, noise(1, 3)).draws[:, 0].detach()
 
 
 def test_moments_of_one_record_have_norm_at_most_root_three():
     z = wide_latents()
-    alone = np.stack([moments(each, 0.8) for each in z.split(1)])
+    alone = np.stack([moments(each, 0.8, all_of(each)) for each in z.split(1)])
     norms = np.linalg.norm(alone, axis=1)
     assert (norms <= math.sqrt(3) * (1 + 1e-9)).all()
     assert norms.max() > 0.999 * math.sqrt(3)
-    assert np.allclose(moments(z, 0.8), alone.sum(0))
-    broken = moments(z * math.nan, 0.8)
+    assert np.allclose(moments(z, 0.8, all_of(z)), alone.sum(0))
+    broken = moments(z * math.nan, 0.8, all_of(z))
     assert broken[0] == len(z)
     assert not broken[1:].any()
+
+
+def test_rows_that_pad_an_array_count_for_nothing():
+    z, cells = wide_latents(), LatentCells.of_gaussian(STANDARD)
+    present = torch.arange(len(z)) % 3 > 0
+    for sums in (moments, partial(cell_moments, cells=cells)):
+        found = sums(z, 0.8, present)
+        assert np.allclose(found, sums(z[present], 0.8, all_of(z[present])))
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 4097])
+def test_latents_are_drawn_in_arrays_of_one_public_shape(n):
+    """Else one row more rounds the others anew, in arrays of one to three rows."""
+    plan = make_plan(
+        epsilon=1.0, delta=1e-5, n_rows=5000, sampling_rate=0.1, n_steps=1,
+        marginal_budget=0, has_open_keys=False, estimates_norm=False, prior_budget=0.5,
+    )  # fmt: skip
+    seen, found, rng = set(), [], np.random.default_rng(0)
+
+    def draw(codes):
+        seen.add(codes.shape)
+        return codes.float()
+
+    mechanisms = Mechanisms(rng, rng)
+    mechanisms.gaussian = lambda values, *_, **__: found.append(values) or values
+    codes = torch.arange(2 * n).reshape(n, 2) + 1
+    refinement = Refinement(lambda _: LatentCells.of_gaussian(PLANE), lambda *_: None)
+    release_distribution(
+        draw, codes, 2, plan, mechanisms, lambda _: None, rng, refinement
+    )
+    assert seen == {(4096, 2)}
+    assert found[0][0] == found[1][:, 0].sum() == n
 
 
 def test_the_gaussian_of_moments():
     radius = 50.0
     root = np.array([[1.0, 0.0], [0.8, 0.5]])
     z = np.array([1.0, -2.0]) + np.random.default_rng(0).normal(size=(5000, 2)) @ root.T
-    exact = moments(torch.from_numpy(z), radius)
+    exact = moments(torch.from_numpy(z), radius, all_of(torch.from_numpy(z)))
     gaussian = gaussian_of_moments(ReleasedMoments(exact, radius, 0.0, len(z)))
     assert np.allclose(gaussian.mean, z.mean(0), atol=1e-4)
     covariance = (gaussian.root @ gaussian.root.T).numpy()
@@ -429,6 +474,7 @@ def test_any_release_gives_a_gaussian(seed):
     assert variances.max() <= 16.1
 
 
+PLANE = GaussianPrior(torch.zeros(2), torch.eye(2))
 STANDARD = GaussianPrior(torch.zeros(3), torch.diag(torch.tensor([2.0, 1.0, 1.5])))
 
 
@@ -447,15 +493,17 @@ def test_cells_are_the_orthants_of_the_main_axes():
 
 def test_one_record_is_in_one_cell_by_at_most_root_two():
     z, cells = wide_latents(), LatentCells.of_gaussian(STANDARD)
-    alone = np.stack([cell_moments(each, 0.8, cells) for each in z.split(1)])
+    alone = np.stack(
+        [cell_moments(each, 0.8, all_of(each), cells) for each in z.split(1)]
+    )
     norms = np.sqrt((alone**2).sum((1, 2)))
     assert (norms <= math.sqrt(2) * (1 + 1e-9)).all()
     assert norms.max() > 0.999 * math.sqrt(2)
     assert (alone.any(2).sum(1) == 1).all()
-    whole = cell_moments(z, 0.8, cells)
+    whole = cell_moments(z, 0.8, all_of(z), cells)
     assert np.allclose(whole, alone.sum(0))
-    assert np.allclose(whole.sum(0), moments(z, 0.8)[:4])
-    broken = cell_moments(z * math.nan, 0.8, cells)
+    assert np.allclose(whole.sum(0), moments(z, 0.8, all_of(z))[:4])
+    broken = cell_moments(z * math.nan, 0.8, all_of(z), cells)
     assert broken[:, 0].sum() == len(z)
     assert not broken[:, 1:].any()
 
@@ -474,10 +522,10 @@ def released(z, radius, std=0.0, seed=0):
         values = exact + rng.normal(0, std, exact.shape)
         return ReleasedMoments(values, radius, std, len(z))
 
-    gaussian = gaussian_of_moments(noisy(moments(points, radius)))
+    gaussian = gaussian_of_moments(noisy(moments(points, radius, all_of(points))))
     cells = LatentCells.of_gaussian(gaussian)
     return gaussian, mixture_of_moments(
-        gaussian, noisy(cell_moments(points, radius, cells))
+        gaussian, noisy(cell_moments(points, radius, all_of(points), cells))
     )
 
 

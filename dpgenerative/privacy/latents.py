@@ -18,9 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpgenerative._random import RandomSource
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.precision import added_at
+from dpgenerative.privacy.sampling import capacity, padded_chunks
 
 MOMENT_SENSITIVITY = math.sqrt(3)
 CELL_SENSITIVITY = math.sqrt(2)
@@ -87,6 +89,7 @@ def release_distribution(
     plan: PrivacyPlan,
     mechanisms: Mechanisms,
     fit: Callable[[ReleasedMoments], Distribution],
+    rng: RandomSource,
     refinement: Refinement | None = None,
 ) -> Distribution:
     """Release moments of the latents; return the distribution fitted to them.
@@ -103,17 +106,24 @@ def release_distribution(
     mechanisms : Mechanisms
     fit : callable
         From the moments released first to a distribution.
+    rng : RandomSource
+        Places of rows in the arrays of one shape in which latents are drawn.
     refinement : Refinement, optional
         A second release, of moments by cell.
     """
     radius = math.sqrt(latent_dim) + 2
     multiplier = plan.prior_multiplier * math.sqrt(1 if refinement is None else 2)
+    n, size = len(codes), min(capacity(plan.n_rows), CHUNK)
+    if not n:  # arrays are padded with the first
+        codes = codes.new_zeros(1, *codes.shape[1:])
 
     @torch.no_grad()
     def release(
-        sums: Callable[[Tensor, float], np.ndarray], sensitivity: float
+        sums: Callable[[Tensor, float, Tensor], np.ndarray], sensitivity: float
     ) -> ReleasedMoments:
-        parts = [sums(draw(rows), radius) for rows in torch.split(codes, CHUNK)]
+        # As in a batch: one row more must not move the others across edges of cells.
+        chunks = padded_chunks(np.arange(n), size, rng)
+        parts = [sums(draw(codes[i]), radius, present) for i, present in chunks]
         std = multiplier * sensitivity
         noisy = _released(mechanisms, np.sum(parts, axis=0), std, sensitivity)
         return ReleasedMoments(noisy, radius, std, plan.n_rows)
@@ -125,30 +135,38 @@ def release_distribution(
     return refinement.fit(fitted, release(by_cell, CELL_SENSITIVITY))
 
 
-def moments(z: Tensor, radius: float) -> np.ndarray:
+def moments(z: Tensor, radius: float, present: Tensor) -> np.ndarray:
     """Return the sum over rows of ``(1, z / R, z z^T / R^2)``, |z| cut to R; private.
 
     Parameters
     ----------
     z : Tensor of shape (n, k)
     radius : float
+    present : Tensor of shape (n,)
+        Whether a row is one; the others count for nothing.
 
     Returns
     -------
     ndarray of shape (1 + k + k^2,)
     """
     z = _inside(z, radius)
-    parts = [z.new_tensor([len(z)]), z.sum(0), (z.T @ z).flatten()]
+    ones = present.to(z)
+    z = z * ones[:, None]
+    parts = [ones.sum()[None], z.sum(0), (z.T @ z).flatten()]
     return torch.cat(parts).cpu().numpy()
 
 
-def cell_moments(z: Tensor, radius: float, cells: LatentCells) -> np.ndarray:
+def cell_moments(
+    z: Tensor, radius: float, present: Tensor, cells: LatentCells
+) -> np.ndarray:
     """Return the sums of ``(1, z / R)`` over the rows of every cell; private.
 
     Parameters
     ----------
     z : Tensor of shape (n, k)
     radius : float
+    present : Tensor of shape (n,)
+        Whether a row is one; the others count for nothing.
     cells : LatentCells
 
     Returns
@@ -157,7 +175,7 @@ def cell_moments(z: Tensor, radius: float, cells: LatentCells) -> np.ndarray:
     """
     z = _inside(z, radius)
     sums = z.new_zeros(cells.count, 1 + z.shape[1])
-    parts = torch.cat([torch.ones_like(z[:, :1]), z], 1)
+    parts = torch.cat([torch.ones_like(z[:, :1]), z], 1) * present.to(z)[:, None]
     return added_at(sums, 0, cells.of(radius * z), parts).cpu().numpy()
 
 

@@ -238,7 +238,7 @@ class AutoencoderRecipe(ModelRecipe):
             is_mixture = self.architecture.latent_distribution == "mixture"
             model.latent_distribution = release_distribution(
                 draw, codes, k, plan, mechanisms, priors.gaussian_of_moments,
-                Refinement(cells, refined) if is_mixture else None,
+                streams.batches, Refinement(cells, refined) if is_mixture else None,
             )  # fmt: skip
         model.rake(RAKING_ROWS, streams.rows)
 
