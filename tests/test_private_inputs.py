@@ -313,6 +313,38 @@ def test_huge_increments_warn_of_nothing(value):
     assert np.isfinite(found.learned(frame)[1]).all()
 
 
+SIGNALS = {
+    "float16": np.array([0x7C01], "u2").view("f2"),
+    "float32": np.array([0x7F800001], "u4").view("f4"),
+    "float64": np.array([0x7FF0000000000001], "u8").view("f8"),
+    "longdouble": np.frombuffer(
+        bytes([1, 0, 0, 0, 0, 0, 0, 0x80, 0xFF, 0x7F, 0, 0, 0, 0, 0, 0]), np.longdouble
+    ),
+}
+"""NaN of which arithmetic warns; the last one of x86 alone."""
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).bits != 128, reason="other bits")
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"kind": "integer"},
+        {"kind": "integer", "lower": 0, "upper": 9},
+        {"kind": "continuous"},
+        {"kind": "continuous", "resolution": 0.5},
+        {"kind": "categorical"},
+        {"kind": "categorical", "levels": (0, 1)},
+    ],
+)
+@pytest.mark.parametrize("dtype", SIGNALS)
+def test_signaling_missing_values_warn_of_nothing(dtype, facts):
+    numbers = np.tile(np.array([0, 1], dtype), 100)
+    numbers = np.concatenate([numbers, SIGNALS[dtype]])
+    frame = pd.DataFrame({"a": numbers, "b": numbers})
+    schema = Schema([Column("a", **facts), Column("b", "continuous")])
+    released(frame, schema)
+
+
 def released(frame, schema):
     mechanisms = Mechanisms(np.random.default_rng(0), np.random.default_rng(0))
     with warnings.catch_warnings():

@@ -31,9 +31,13 @@ def as_numbers(column: Column, series: pd.Series) -> np.ndarray:
 
 
 def floats(series: pd.Series) -> np.ndarray:
-    """Return numbers in float64; a warning of those too large would reveal values."""
-    with np.errstate(over="ignore"):
-        return series.to_numpy(float, na_value=np.nan)
+    """Return numbers in float64, without a warning, which would reveal values.
+
+    Warned of are those too large, and NaN that signals, as bits read from files may be;
+    once added to, it does not warn of what is computed of it later.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return series.to_numpy(float, na_value=np.nan) + 0.0
 
 
 def limits(dtype: Any) -> Any:
