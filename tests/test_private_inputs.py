@@ -26,9 +26,11 @@ from dpgenerative import (
     SyntheticClassifier,
     SyntheticRegressor,
 )
+from dpgenerative.encoding.classes import codes
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.encoding.values import distinct_values, key_counts, level_indices
 from dpgenerative.exceptions import UnsupportedColumnError
+from dpgenerative.meta.predictors import _as_floats
 from dpgenerative.meta.scores import hits
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.tables.containers import (
@@ -134,6 +136,40 @@ def test_targets_beyond_float64_warn_of_nothing():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert SyntheticRegressor()._target(y).tolist() == [1.0, np.inf]
+
+
+FAR = {
+    "instants": pd.Series(np.array([0, -(2**62)]).view("M8[s]")),
+    "zone": pd.Series(
+        pd.array(np.array([0, 2**62]).view("M8[s]"), "M8[s]")
+    ).dt.tz_localize("UTC"),
+    "durations": pd.Series(np.array([0, 2**62]).view("m8[s]")),
+    "days": pd.Series([0, 2**31 - 1], dtype="int32[pyarrow]").astype("date32[pyarrow]"),
+}
+
+
+@pytest.mark.parametrize("classes", [None, ["a", "b"]])
+@pytest.mark.parametrize("times", FAR)
+def test_times_are_no_labels_however_far(times, classes):
+    model = SyntheticClassifier(classes=classes)
+    for y in (FAR[times], FAR[times].iloc[:1]):
+        with pytest.raises(ValueError, match="Unknown label type") as error:
+            model.fit(np.zeros((len(y), 1)), y)
+        assert str(y.dtype) in str(error.value)
+
+
+@pytest.mark.parametrize("times", FAR)
+def test_times_are_no_labels_of_images(times):
+    for y in (FAR[times], FAR[times].iloc[:1]):
+        with pytest.raises(ValueError, match="got an array of times"):
+            codes("T", y, ["a", "b"], len(y))
+
+
+@pytest.mark.parametrize("times", FAR)
+def test_learners_read_times_as_numbers(times):
+    near, whole = (_as_floats(y.to_frame()) for y in (FAR[times][:1], FAR[times]))
+    assert whole[0, 0] == near[0, 0] == 0
+    assert np.isfinite(whole).all()
 
 
 @pytest.mark.parametrize("n", [2, 3])

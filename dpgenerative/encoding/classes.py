@@ -127,7 +127,7 @@ def codes(
     ------
     ValueError
         For anything but so many labels, and where the dtype is one of text and classes
-        are not, or the other way round; whatever values they have.
+        are not, or the other way round, or of times; whatever values they have.
     """
     y = in_pandas(owner, y)
     is_list = hasattr(y, "__len__") and len(getattr(y, "shape", "1")) == 1
@@ -135,10 +135,11 @@ def codes(
         raise ValueError(f"{owner} takes one label for every array: y, (n_samples,).")
     kind = getattr(getattr(y, "dtype", None), "kind", "O")
     is_text = isinstance(classes[0], str)
-    if (kind in "biufc" and is_text) or (kind in "SU" and not is_text):
+    if kind in ("biufcmM" if is_text else "SUmM"):
+        held = {"S": "text", "U": "text", "m": "times", "M": "times"}
         raise ValueError(
             f"{owner} takes labels of the type of its classes; got an array of "
-            f"{'numbers' if is_text else 'text'}."
+            f"{held.get(kind, 'numbers')}."
         )
     places: dict[Any, int] = {label: k for k, label in enumerate(classes)}
     # As Python's own: methods of private objects may raise.

@@ -9,7 +9,7 @@ private as the synthesizer: (epsilon, delta)-DP for adding or removing one row.
 import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 import pandas as pd
@@ -32,8 +32,10 @@ from dpgenerative.synthesizers import DPHFlowSynthesizer
 from dpgenerative.synthesizers.base import as_seed, table_tags
 from dpgenerative.synthesizers.tables import TableSynthesizer
 from dpgenerative.tables import containers
-from dpgenerative.tables.dtypes import is_real_dtype
+from dpgenerative.tables.conditions import on_line
+from dpgenerative.tables.dtypes import column_from_dtype, is_real_dtype
 from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.times import temporal_kind
 
 SPENT = "The synthesizer is fitted, its budget spent: synthesizer_ can go on to sample."
 LEAST_ROWS = 1000
@@ -354,6 +356,8 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
 
     def _target(self, y: pd.Series) -> pd.Series:
         self._target_dtype = y.dtype
+        if column_from_dtype(y.name or "target", y.dtype).temporal:
+            self._refuse_labels(y.dtype)  # as objects, those far away may raise
         if self.classes is not None:
             dtype = pd.CategoricalDtype(self._stated_classes())
             # astype fails, or warns, at some values that are no level.
@@ -371,12 +375,15 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
                 )
             return y
         if is_float_dtype(y.dtype):
-            raise ValueError(
-                f"Unknown label type: {y.dtype}. {self._owner} takes labels as "
-                "integers, booleans, strings or categories; if these numbers are "
-                "labels, state them with classes= or in a Schema."
-            )
+            self._refuse_labels(y.dtype)
         return y.astype(object)
+
+    def _refuse_labels(self, dtype: Any) -> NoReturn:
+        raise ValueError(
+            f"Unknown label type: {dtype}. {self._owner} takes labels as integers, "
+            "booleans, strings or categories; if numbers are labels, state them with "
+            "classes= or in a Schema."
+        )
 
     def _stated_classes(self) -> list[Any]:
         given = self.classes
@@ -491,7 +498,9 @@ def _default_learner(rows: Any, boosting: Any) -> Any:
     if isinstance(rows, np.ndarray) and rows.dtype.kind in "biuf":
         return boosting
     dtypes = pd.DataFrame(rows).dtypes
-    numeric = np.array([is_real_dtype(d) or is_bool_dtype(d) for d in dtypes])
+    numeric = np.array(
+        [is_real_dtype(d) or is_bool_dtype(d) or bool(temporal_kind(d)) for d in dtypes]
+    )
     encoder = OrdinalEncoder(
         handle_unknown="use_encoded_value",
         unknown_value=np.nan,
@@ -518,4 +527,11 @@ def _as_levels(rows: Any) -> np.ndarray:
 
 
 def _as_floats(rows: Any) -> np.ndarray:
-    return pd.DataFrame(rows).astype("Float64").to_numpy(float, na_value=np.nan)
+    columns = [_as_numbers(column) for _, column in pd.DataFrame(rows).items()]
+    return np.column_stack(columns)
+
+
+def _as_numbers(column: pd.Series) -> np.ndarray:
+    if temporal_kind(column.dtype) is not None:
+        return on_line(column)
+    return column.astype("Float64").to_numpy(float, na_value=np.nan)
