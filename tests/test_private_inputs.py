@@ -28,7 +28,12 @@ from dpgenerative import (
 )
 from dpgenerative.encoding.classes import codes
 from dpgenerative.encoding.transformer import TableTransformer
-from dpgenerative.encoding.values import distinct_values, key_counts, level_indices
+from dpgenerative.encoding.values import (
+    distinct_values,
+    key_counts,
+    keys,
+    level_indices,
+)
 from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.meta.predictors import _as_floats
 from dpgenerative.meta.scores import hits
@@ -104,6 +109,16 @@ def test_a_number_does_not_change_the_levels_of_others(kind, last, is_first):
     assert list(counts.values()) == [1] * (last in (2.0, math.inf))
     found = level_indices(series, (0.0, 1.5))
     assert found[is_first:][:4].tolist() == [1, 0, 0, 1]
+
+
+def test_objects_of_wrapped_arrays_are_asked_nothing():
+    values = objects(["a", Decimal("sNaN")])  # raises where it is asked
+    y = pd.arrays.NumpyExtensionArray(values)
+    assert keys(as_series("T", y)) == [("str", "a"), None]
+    found, _ = as_table("T", np.zeros((2, 1)), y)
+    assert found.dtypes.iloc[-1] == object
+    numbers = pd.arrays.NumpyExtensionArray(np.array([0.5, 1.5], "f4"))
+    assert as_series("T", numbers).dtype == "float32"
 
 
 def test_predictors_do_not_unmask():

@@ -294,7 +294,8 @@ def as_series(owner: str, y: Any) -> pd.Series:
         if y.shape[1] != 1:
             raise ValueError(f"{owner}: y must have one column; got {y.shape[1]}.")
         return y.iloc[:, 0]
-    if isinstance(y, _COLUMNS):
+    # To unwrap an array pandas asks its objects whether they are missing.
+    if isinstance(y, _COLUMNS) and not isinstance(y, pd.arrays.NumpyExtensionArray):
         return pd.Series(y, dtype=y.dtype)
     if isinstance(y, np.ma.MaskedArray):
         require_array(owner, "y", y)
