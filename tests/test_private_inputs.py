@@ -116,7 +116,7 @@ def test_objects_of_wrapped_arrays_are_asked_nothing():
     y = pd.arrays.NumpyExtensionArray(values)
     assert keys(as_series("T", y)) == [("str", "a"), None]
     found, _ = as_table("T", np.zeros((2, 1)), y)
-    assert found.dtypes.iloc[-1] == object
+    assert found["target"].tolist()[0] == "a"
     numbers = pd.arrays.NumpyExtensionArray(np.array([0.5, 1.5], "f4"))
     assert as_series("T", numbers).dtype == "float32"
 
