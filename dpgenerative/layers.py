@@ -80,14 +80,13 @@ class MaskedLinear(nn.Module):
         """Return the weights, zero where an output must not see an input."""
         return self.weight if self.is_dense else self.weight * self.mask
 
-    def forward(self, x: Tensor, product: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, known: Tensor | None = None) -> Tensor:
         """Return the outputs, (..., out_features).
 
-        `product` is that of `x` and the masked weights, where it is known and autograd
-        need not know what it is made of.
+        They are `known` where autograd need not know what they are made of.
         """
-        if product is not None:
-            return product + self.bias
+        if known is not None:
+            return known.requires_grad_()
         return F.linear(x, self.masked_weight(), self.bias)
 
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.models.cells import CellFacts, Cells, Clamp, Rake, invert_cdf
@@ -23,8 +22,6 @@ TOGETHER = 64
 are drawn: one product per column would read all features of all rows each time."""
 HIDDEN_SCALE = 2.0
 """Size of the activations of the hidden units, relative to the features."""
-MOST_CELLS = 2048
-"""Cells whose products are made once a step: as many as a usual batch has rows."""
 
 
 class AnchoredBlock(Cells):
@@ -86,37 +83,17 @@ class AnchoredBlock(Cells):
     def coefficients(self, codes: Tensor) -> Tensor:
         """Return the coefficients of all offsets, (n, sum m_j)."""
         features = self.features(codes)
-        of_skip, of_hidden = self._products(codes)
+        layers = [self.skip, self.hidden] if self.hidden_units else [self.skip]
+        known = [None, None] if self.ordered_only else self.known(codes, layers)
         if self.ordered_only:
             part = self.skip(features[:, self.linked])
             out = torch.zeros_like(features).index_copy(1, self.linked, part)
         else:
-            out = self.skip(features, product=of_skip)
+            out = self.skip(features, known=known[0])
         if self.hidden_units:
-            inner = self.hidden(features, product=of_hidden)
+            inner = self.hidden(features, known=known[1])
             out = out + self.output(self.gain * inner.tanh())
         return out
-
-    @torch.no_grad()
-    def _products(self, codes: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Return the products of features with the weights of both layers.
-
-        A row adds up what its cells bring: a tenth of the work where columns have many
-        features and cells are few. None elsewhere, and wherever autograd takes the
-        gradients of the weights; never by the rows, whose numbers round alike then.
-        """
-        n_features = sum(self.widths)
-        pays = sum(self.n_cells) <= MOST_CELLS and n_features > 4 * self.n_columns
-        is_free = self.skip.recorded and codes.device.type == "cpu"
-        if self.ordered_only or not (pays and is_free):
-            return None, None
-        layers = [self.skip, self.hidden] if self.hidden_units else [self.skip]
-        weight = torch.cat([layer.masked_weight() for layer in layers])
-        parts = weight.split(self.widths, 1)
-        brought = [self.inputs(j) @ part.T for j, part in enumerate(parts)]
-        places = codes + torch.tensor(self.cell_starts)
-        found = F.embedding_bag(places, torch.cat(brought), mode="sum")
-        return found[:, :n_features], found[:, n_features:]
 
     def forward(self, codes: Tensor) -> Tensor:
         """Return the log-probability of every row, (n,)."""

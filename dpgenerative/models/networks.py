@@ -89,9 +89,14 @@ class Encoder(nn.Module):
             means = self.output.weight[:latent_dim]
             means.normal_(0, INITIAL_MEAN / HIDDEN_GAIN, generator=generator)
 
-    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and log-variance, both (n, k)."""
-        hidden = self.gain * self.hidden(self.scale * features).tanh()
+    def forward(
+        self, features: Tensor, known: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return mean and log-variance, both (n, k).
+
+        `known` are the outputs of the hidden layer, as in `MaskedLinear`.
+        """
+        hidden = self.gain * self.hidden(self.scale * features, known=known).tanh()
         return posterior(self.output(hidden))
 
 
@@ -255,7 +260,7 @@ def _activated(x: Tensor) -> Tensor:
 class PixelEncoder(Encoder):
     """The encoder of tables, with pixels as features: one hidden layer."""
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         """Return mean and log-variance, both (n, k), of images (n, c, h, w)."""
         return super().forward(2 * images.flatten(1) - 1)
 

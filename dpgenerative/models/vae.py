@@ -208,7 +208,9 @@ class VAE(Autoencoder):
 
     def encode(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and log-variance of q(z | x) of every row of cells, (n, k)."""
-        return self.encoder(self.cells.features(rows.long()))
+        codes, encoder = rows.long(), self.encoder
+        (known,) = self.cells.known(codes, [encoder.hidden], encoder.scale)
+        return encoder(self.cells.features(codes), known)
 
     def _coefficients(self, z: Tensor, labels: Tensor | None) -> Tensor:
         """Return coefficients for every z of (..., k) and cell of the condition."""

@@ -81,6 +81,14 @@ def factors(norms: Tensor, bound: float | Tensor, margins: Tensor) -> Tensor:
     return torch.where(kept, scale, torch.zeros_like(scale))
 
 
+def unit_scale(total: Tensor, bound: float, rows: Tensor) -> Tensor:
+    """Return sums of L1 norms over C_l^2, inf for the rows that do not count; (n,)."""
+    # The margin covers the rounding of the sums and of the norms.
+    most = bound * (1 - _MARGIN)
+    # Its square may be too large for float32.
+    return torch.where(rows, total / most / most, math.inf)
+
+
 def unit_factors(total: Tensor, share: Tensor, bound: float, rows: Tensor) -> Tensor:
     """Return per-unit factors of one layer, 0 for the rows that do not count.
 
@@ -92,7 +100,7 @@ def unit_factors(total: Tensor, share: Tensor, bound: float, rows: Tensor) -> Te
     total : Tensor of shape (n,)
         Sum of the L1 norms of all rows of every record's layer gradient.
     share : Tensor of shape (n, units)
-        Squared L2 norms of rows over their L1 norms; overwritten.
+        Squared L2 norms of rows over their L1 norms.
     bound : float
         C_l, the layer's bound.
     rows : BoolTensor of shape (n,)
@@ -102,16 +110,8 @@ def unit_factors(total: Tensor, share: Tensor, bound: float, rows: Tensor) -> Te
     -------
     Tensor of shape (n, units)
     """
-    # The margin covers the rounding of the sums and of the norms.
-    most = bound * (1 - _MARGIN)
-    common = total / most / most  # its square may be too large for float32
-    known = common < math.inf
-    least = torch.where(rows & known, 1.0, math.inf).to(share.dtype)
-    share *= torch.where(known, common, 0.0).to(share.dtype).unsqueeze(1)
-    # On a CPU, where asking costs nothing, clean rows are left as they are.
-    if share.device.type != "cpu" or not math.isfinite(share.sum()):
-        share.nan_to_num_(math.inf, math.inf)
-    return torch.maximum(share, least.unsqueeze(1), out=share).rsqrt_()
+    scale = unit_scale(total, bound, rows).to(share.dtype).unsqueeze(1)
+    return (share * scale).nan_to_num_(math.inf, math.inf).clamp_(min=1).rsqrt_()
 
 
 def sparsify(
@@ -167,12 +167,12 @@ def sparsify(
             tau = torch.maximum(ranked, norm * 2.0**-60)  # some k-th sizes are zero
         y = grads.div_(tau.clamp(min=_LEAST))
     # What stays of entries beyond tau; of all others c, ``floor(c + u)`` is 1, 0 or -1
-    # as they would have it. A uniform u takes 16 bits of its own, and the rest of its
+    # as they would have it. A uniform u takes 8 bits of its own, and the rest of its
     # record: random bits are what this takes longest for.
     rest = softshrink(y, 1.0)
-    words = torch.empty((n * m + 3) // 4, dtype=torch.int64, device=y.device)
+    words = torch.empty((n * m + 7) // 8, dtype=torch.int64, device=y.device)
     words.random_(-(2**63), None, generator=generator)
-    bits = words.view(torch.int16)[: n * m].view(n, m)
+    bits = words.view(torch.int8)[: n * m].view(n, m)
     last = torch.rand(n, 1, generator=generator, device=y.device, dtype=y.dtype)
-    u = torch.add(last.mul_(2.0**-16).add_(0.5), bits, alpha=2.0**-16)
+    u = torch.add(last.mul_(2.0**-8).add_(0.5), bits, alpha=2.0**-8)
     return u.add_(y.sub_(rest)).floor_().add_(rest), tau

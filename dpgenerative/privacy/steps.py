@@ -44,7 +44,7 @@ from dpgenerative.privacy.gradients import (
     layer_gradients,
     record,
 )
-from dpgenerative.privacy.gradients.core import added, free_places
+from dpgenerative.privacy.gradients.core import free_places
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.precision import full_precision
 from dpgenerative.privacy.ranks import ALONE, Ranks
@@ -156,10 +156,8 @@ class Clipper:
     ) -> Sequence[Tensor | list[Tensor]]:
         """Return the factors of every layer's rows, or of the units of every row."""
         if self.strategy == "per-unit":
-            return [
-                _unit_factors(layer.unit_norms(), bound, rows)
-                for layer, bound in zip(layers, bounds, strict=True)
-            ]
+            pairs = zip(layers, bounds, strict=True)
+            return [layer.unit_factors(bound, rows) for layer, bound in pairs]
         found = zip(*(layer.squared_norms() for layer in layers), strict=True)
         squares, margins = map(torch.stack, found)
         if self.strategy == "flat":
@@ -200,14 +198,6 @@ def _without_unusable(layers: Sequence[LayerGradients]) -> Tensor:
         for layer in layers:
             layer.keep(finite)
     return finite
-
-
-def _unit_factors(
-    norms: list[tuple[Tensor, Tensor]], bound: float, rows: Tensor
-) -> list[Tensor]:
-    """Return per-unit factors of a layer, the units of all its parameters together."""
-    (total,) = added([sizes] for sizes, _ in norms)
-    return [clipping.unit_factors(total, share, bound, rows) for _, share in norms]
 
 
 def _chunks(rows: Tensor, n_bytes: int, most: int = LARGEST_CHUNK) -> Iterator[slice]:

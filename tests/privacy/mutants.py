@@ -37,7 +37,6 @@ from dpgenerative.local import tables as local_tables
 from dpgenerative.local.latents import FINENESS
 from dpgenerative.meta import search
 from dpgenerative.models.cells import LARGEST_OFFSET, Cells
-from dpgenerative.models.flow import AnchoredBlock
 from dpgenerative.models.vae import ImageVAE
 from dpgenerative.privacy import (
     accounting,
@@ -184,8 +183,8 @@ def no_clipping(patch):
 def no_clipping_of_units(patch):
     patch.setattr(
         clipping,
-        "unit_factors",
-        lambda total, share, bound, rows: torch.ones_like(share),
+        "unit_scale",
+        lambda total, bound, rows: torch.zeros_like(total),
     )
 
 
@@ -360,14 +359,14 @@ def another_rounding_where_no_row_is_extreme(patch):
     )
 
 
-def products_rounded_by_the_largest(patch):
-    whole = AnchoredBlock._products
+def outputs_rounded_by_the_largest(patch):
+    whole = Cells.known
 
-    def rounded(self, codes):
-        size = 3 * max(part.abs().max() for part in whole(self, codes))
-        return tuple((part + size) - size for part in whole(self, codes))
+    def rounded(self, codes, layers):
+        size = 3 * max(part.abs().max() for part in whole(self, codes, layers))
+        return [(part + size) - size for part in whole(self, codes, layers)]
 
-    patch.setattr(AnchoredBlock, "_products", rounded)
+    patch.setattr(Cells, "known", rounded)
 
 
 # Noise and randomness -------------------------------------------------------------
@@ -1200,9 +1199,9 @@ MUTANTS = (
     ),
     Mutant(
         "products of a row rounded by those of others",
-        products_rounded_by_the_largest,
+        outputs_rounded_by_the_largest,
         partial(
-            test_rounding.test_products_that_are_looked_up_are_the_same_in_any_company,
+            test_rounding.test_outputs_that_are_looked_up_are_the_same_in_any_company,
             (9, 30, 8, 64, 512),
         ),
     ),

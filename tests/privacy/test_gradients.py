@@ -12,8 +12,10 @@ from torch import nn
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.flow import AnchoredBlock
+from dpgenerative.models.priors import NormalPrior
+from dpgenerative.models.vae import VAE
 from dpgenerative.privacy import steps
-from dpgenerative.privacy.clipping import STRATEGIES
+from dpgenerative.privacy.clipping import STRATEGIES, unit_factors
 from dpgenerative.privacy.gradients import (
     ConvGradients,
     GenericGradients,
@@ -100,6 +102,24 @@ def test_unit_norms(uses, dtype):
                 exact = l2.square() / l1.clamp(min=1e-300)
                 error = (share - exact).abs().max() / exact.max()
                 assert error <= max(TOLERANCE[dtype], 1e-5)
+
+
+@pytest.mark.parametrize("uses", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_unit_factors_are_those_of_the_norms(uses, dtype):
+    _, x, layers, _ = case(uses, dtype)
+    rows = torch.arange(len(x)) > 0
+    for layer in layers:
+        norms = layer.unit_norms()
+        total = sum(sizes for sizes, _ in norms)
+        # Half of the rows of all gradients are clipped.
+        limits = [total.unsqueeze(1) * share for _, share in norms]
+        bound = float(torch.cat([x.flatten() for x in limits]).median().sqrt())
+        found = layer.unit_factors(bound, rows)
+        for scale, (_, share) in zip(found, norms, strict=True):
+            expected = unit_factors(total, share, bound, rows)
+            close(scale, expected, torch.float32)
+            assert not scale[0].any()
 
 
 @pytest.mark.parametrize("n_inputs", [0, 3])
@@ -505,12 +525,13 @@ def test_rows_that_add_up_what_cells_bring_have_the_same_gradients(hidden_units)
         for p in model.parameters():
             p.add_(torch.randn(p.shape, generator=generator), alpha=0.3)
     codes = torch.randint(12, (64, 3), generator=generator)
+    layers = [model.skip, model.hidden] if hidden_units else [model.skip]
     plain = model(codes)
     expected = torch.autograd.grad(plain.sum(), list(model.parameters()))
     with record(model) as calls:
-        assert model._products(codes)[0] is not None
+        assert model.known(codes, layers)[-1] is not None
         # Of however few rows: one more must not change how the others round.
-        assert model._products(codes[:2])[0] is not None
+        assert model.known(codes[:2], layers)[-1] is not None
         found = model(codes)
     torch.testing.assert_close(found, plain)
     sums = {}
@@ -521,7 +542,7 @@ def test_rows_that_add_up_what_cells_bring_have_the_same_gradients(hidden_units)
         gradient = gradient * used.get(p, 1)
         torch.testing.assert_close(sums[p].float(), gradient, rtol=1e-4, atol=1e-5)
     # What autograd sees is whole again.
-    assert model._products(codes)[0] is None
+    assert model.known(codes, layers)[-1] is None
     again = torch.autograd.grad(model(codes).sum(), list(model.parameters()))
     assert all(map(torch.equal, again, expected))
 
@@ -546,13 +567,43 @@ def test_a_row_at_the_bound_of_offsets_changes_no_bit_of_another():
     assert model.may_be_bounded(3e38 * torch.ones_like(coefficients)) == [True] * 2
 
 
-def test_large_tables_of_products_are_not_made():
+def test_encoders_that_add_up_what_cells_bring_have_the_same_gradients():
+    facts = [
+        CellFacts(torch.full((12,), 1 / 12), ordered, True, torch.ones(12).bool())
+        for ordered in (True, False, True)
+    ]
+    generator = torch.Generator().manual_seed(0)
+    sizes = {"n_basis": 6, "hidden_units": 8, "latent_dim": 2}
+    model = VAE(
+        facts, **sizes, prior=NormalPrior(2), beta=1.0, generator=generator
+    ).double()
+    hidden = model.encoder.hidden
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn(p.shape, generator=generator), alpha=0.3)
+    codes = torch.randint(12, (64, 3), generator=generator)
+    noise = torch.randn(64, 1, 2, generator=generator).double()
+    plain, _ = model(codes, noise)
+    expected = torch.autograd.grad(plain.sum(), list(model.parameters()))
+    with record(model) as calls:
+        assert model.cells.known(codes[:2], [hidden])[0] is not None
+        found, _ = model(codes, noise)
+    torch.testing.assert_close(found, plain)
+    sums = {}
+    for layer in layer_gradients(model, calls, found.sum()):
+        sums |= layer.weighted_sum(torch.ones(64, dtype=torch.float64))
+    for p, gradient in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(sums[p], gradient)
+
+
+def test_large_tables_of_outputs_are_not_made():
     facts = [CellFacts(torch.full((700,), 1 / 700), True, True, torch.ones(700) > 0)]
     for n_columns, pays in ((2, True), (3, False)):
         model = AnchoredBlock(facts * n_columns, 6, 0, torch.Generator())
         with record(model):
-            product, _ = model._products(torch.zeros(4000, n_columns, dtype=int))
-        assert (product is not None) == pays
+            codes = torch.zeros(4000, n_columns, dtype=int)
+            (known,) = model.known(codes, [model.skip])
+        assert (known is not None) == pays
 
 
 def test_sums_are_in_double_precision_whatever_a_rule_returns():

@@ -347,10 +347,10 @@ def test_thinning_follows_its_draws(is_ranked):
         grads.clone(), 0.5, torch.Generator().manual_seed(1), is_ranked
     )
     generator = torch.Generator().manual_seed(1)
-    words = torch.empty(47, dtype=torch.int64)
+    words = torch.empty(24, dtype=torch.int64)
     words.random_(-(2**63), None, generator=generator)
-    bits = words.view(torch.int16)[:185].view(5, 37) * 2.0**-16
-    u = bits + 0.5 + torch.rand(5, 1, generator=generator) * 2.0**-16
+    bits = words.view(torch.int8)[:185].view(5, 37) * 2.0**-8
+    u = bits + 0.5 + torch.rand(5, 1, generator=generator) * 2.0**-8
     sizes = grads.abs() / tau
     up = torch.where(grads > 0, u >= 1 - sizes, u < sizes)
     expected = torch.where(sizes >= 1, sizes, up.float()).copysign(grads)

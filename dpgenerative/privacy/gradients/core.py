@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from dpgenerative.layers import MaskedLinear
+from dpgenerative.privacy import clipping
 from dpgenerative.privacy.precision import added_at
 
 LARGEST = 1e10
@@ -166,14 +167,33 @@ class LayerGradients:
             norms.append(with_share(rows.abs().sum(-1), rows.square().sum(-1).sqrt()))
         return norms
 
+    def unit_factors(self, bound: float, rows: Tensor) -> list[Tensor]:
+        """Return factors of the rows of gradients (`clipping.unit_factors`).
+
+        Those of all parameters together keep an example within the bound.
+
+        Parameters
+        ----------
+        bound : float
+        rows : BoolTensor of shape (n,)
+            Which examples count.
+
+        Returns
+        -------
+        list of Tensor
+            Of shape (n, rows), one for every item of `unit_norms`.
+        """
+        norms = self.unit_norms()
+        (total,) = added([sizes] for sizes, _ in norms)
+        return [clipping.unit_factors(total, share, bound, rows) for _, share in norms]
+
     def weighted_sum(self, factors: Tensor | list[Tensor]) -> Sums:
         """Return sum_i s_i g_i per parameter, in float64.
 
         Parameters
         ----------
         factors : Tensor of shape (n,), or list of tensors of shape (n, rows)
-            One factor per example, or per example and row of every item of
-            `unit_norms`.
+            One factor per example, or those of `unit_factors`.
         """
         sums = {p: torch.zeros_like(p, dtype=torch.float64) for p in self.parameters}
         for rows in self.chunks():
@@ -406,9 +426,10 @@ def with_share(l1: Tensor, l2: Tensor) -> tuple[Tensor, Tensor]:
     return l1.sum(1), l2.square() / l1.clamp(min=torch.finfo(l1.dtype).tiny)
 
 
-def kept(x: Tensor, rows: Tensor) -> Tensor:
-    """Return a tensor with zeros in all other rows."""
-    return torch.where(rows.view((-1,) + (1,) * (x.ndim - 1)), x, torch.zeros_like(x))
+def kept(x: Tensor, rows: Tensor, other: float = 0.0) -> Tensor:
+    """Return a tensor with zeros, or another number, in all other rows."""
+    where = rows.view((-1,) + (1,) * (x.ndim - 1))
+    return torch.where(where, x, x.new_full((), other))
 
 
 def as_tuple(value: Any) -> Tensors:

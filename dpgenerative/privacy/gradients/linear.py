@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
+from dpgenerative.privacy import clipping
 from dpgenerative.privacy.gradients.core import (
     ADDENDS,
     BLOCK,
@@ -113,7 +114,7 @@ class LinearGradients(LayerGradients):
 
     def keep(self, rows: Tensor) -> None:
         self.a, self.e = kept(self.a, rows), kept(self.e, rows)
-        self.seen, self.e2 = kept(self.seen, rows), kept(self.e2, rows)
+        self.seen, self.e2 = kept(self.seen, rows, 1.0), kept(self.e2, rows)
 
     @property
     def _slack(self) -> float:
@@ -144,16 +145,11 @@ class LinearGradients(LayerGradients):
         return weight.sum((1, 2, 3)) + seen.sum((1, 2, 3))
 
     def unit_norms(self) -> list[tuple[Tensor, Tensor]]:
-        # Row u of the gradient is e_u times the inputs that u sees and 1: its norms are
-        # |e_u| times a number of u's group. With several positions the L1 norm is that
-        # of the parts, an upper bound, and the L2 norm comes from products of pairs.
+        # With several positions the L1 norm is that of the parts, an upper bound, and
+        # the L2 norm comes from products of pairs.
         layer = self.module
         seen = self._once(_magnitudes, self.a, *self._reach)[1] + 1
-        sizes, by_group = self._once(_magnitudes, self.e, *self._groups)
-        if self.single:
-            share = self.seen / seen * (1 + 2 * self._slack)
-            share = sizes * self._by_unit(share)
-            return [((by_group * seen).sum((1, 2)), share[:, 0])]
+        sizes, _ = self._once(_magnitudes, self.e, *self._groups)
         l1 = (sizes * self._by_unit(seen)).sum(1)
         e = self.e.double()
         given = self._overlaps() @ layer.visible.double().T + 1
@@ -163,6 +159,18 @@ class LinearGradients(LayerGradients):
         lengths = self.seen.double().sqrt()
         added = (sizes * self._by_unit(lengths)).sum(1)
         return [with_share(l1, l2 + margin(l2, added) + l1 * ROUNDING)]
+
+    def unit_factors(self, bound: float, rows: Tensor) -> list[Tensor]:
+        if not self.single:
+            return super().unit_factors(bound, rows)
+        # Row u of the gradient is e_u times the inputs that u sees and 1: its norms are
+        # |e_u| times a number of u's group, and its factor is a product of two roots.
+        seen = self._once(_magnitudes, self.a, *self._reach)[1] + 1
+        sizes, by_group = self._once(_magnitudes, self.e, *self._groups)
+        scale = clipping.unit_scale((by_group * seen).sum((1, 2)), bound, rows)
+        share = self.seen / seen * (1 + 2 * self._slack) * scale.view(-1, 1, 1)
+        roots = self._by_unit(_roots(share))
+        return [(self._once(_roots, sizes) * roots)[:, 0].clamp_(max=1)]
 
     def _by_unit(self, by_group: Tensor) -> Tensor:
         """Spread values per output group over the units of each group."""
@@ -223,10 +231,13 @@ class LinearGradients(LayerGradients):
     @cached_property
     def _factors(self) -> list[tuple[Tensor, Tensor]]:
         """Return gradients at the outputs, and inputs, of every block of `_stairs`."""
-        return [
-            (self.e[:, 0, u].unsqueeze(2), self.a[:, 0, v].unsqueeze(1))
-            for u, v in self._stairs
-        ]
+        # Blocks follow one another, and the last one sees what any of them sees.
+        outputs, (*_, (_, inputs)) = [u for u, _ in self._stairs], self._stairs
+        e = self.e[:, 0].index_select(1, torch.cat(outputs)).unsqueeze(2)
+        a = self.a[:, 0].index_select(1, inputs).unsqueeze(1)
+        blocks = torch.split(e, [len(u) for u in outputs], 1)
+        pairs = zip(blocks, self._stairs, strict=True)
+        return [(block, a[..., : len(v)]) for block, (_, v) in pairs]
 
     def scaled_to(self, size: float) -> Tensor | None:
         if not self._stairs:
@@ -404,6 +415,11 @@ def _magnitudes(x: Tensor, membership: Tensor | None = None) -> tuple[Tensor, Te
     """Return magnitudes, and their sums, in all or by group, (n, T, groups)."""
     sizes = x.abs()
     return sizes, _group_sums(sizes, membership)
+
+
+def _roots(x: Tensor) -> Tensor:
+    """Return inverse square roots, finite at 0."""
+    return x.clamp(min=torch.finfo(x.dtype).tiny).rsqrt_()
 
 
 def _group_sums(x: Tensor, membership: Tensor | None) -> Tensor:
