@@ -104,7 +104,7 @@ def timed(means: Means) -> Iterator[tuple[bool, str]]:
             failed = means.failed.get((table, method, epsilon), "")
             if not failed.startswith("crash"):
                 text = f"{table}, epsilon {epsilon:g}: {ours:.0f} s, AIM {its:.0f} s"
-                yield ours <= TENTH * its, f"{text} {failed}".strip()
+                yield ours <= TENTH * its, text + (f" ({failed})" if failed else "")
 
 
 # Tables -------------------------------------------------------------------------------
