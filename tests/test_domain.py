@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import dpgenerative
@@ -360,6 +361,28 @@ def test_other_can_be_stated(tmp_path):
             Column("x", other="rest", **facts)
     with pytest.raises(ValueError, match="cannot hold"):
         Schema([Column("x", "categorical", other="rest")]).resolve(zips())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "levels", "fits"),
+    [
+        ("float32", [0.1, 0.2], True),
+        ("float16", [1.0, 1e9], False),
+        ("int8", [1, 300], False),
+        ("string", ["a", 3], False),
+        (pd.ArrowDtype(pa.string()), ["a", 3], False),
+        (pd.ArrowDtype(pa.float16()), [False, True], False),
+        (object, ["a", 3], True),
+    ],
+)
+def test_levels_that_a_dtype_cannot_hold_are_refused_at_once(dtype, levels, fits):
+    frame = pd.DataFrame({"x": pd.array([], dtype=dtype)})
+    schema = Schema([Column("x", "categorical", levels=levels)])
+    if fits:
+        assert schema.resolve(frame)["x"].levels == tuple(levels)
+        return
+    with pytest.raises(ValueError, match="cannot hold the levels"):
+        schema.resolve(frame)
 
 
 def test_numbers_have_an_other_where_it_is_stated():

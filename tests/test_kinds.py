@@ -453,11 +453,16 @@ def test_whatever_speaks_arrow():
     assert frame.shape == (600, 5)
 
 
-def test_arrays_of_instants():
-    array = np.arange(800).reshape(-1, 2).astype("M8[D]")
-    rows = DPHFlowSynthesizer(n_steps=5).fit(array).sample(9)
+@pytest.mark.parametrize("unit", ["M8[D]", "M8[7D]", "M8[25s]", "m8[10ms]"])
+def test_arrays_of_times(unit):
+    array = np.arange(800).reshape(-1, 2).astype(unit)
+    kind = {"M": "datetime", "m": "timedelta"}[array.dtype.kind]
+    ends = {"lower": array.min(), "upper": array.max(), "resolution": "ms"}
+    schema = Schema([Column(name, kind, **ends) for name in ("x0", "x1")])
+    rows = DPHFlowSynthesizer(n_steps=5, schema=schema).fit(array).sample(99)
     assert rows.dtype == array.dtype
-    assert rows.shape == (9, 2)
+    assert rows.shape == (99, 2)
+    assert array.min() <= rows.min() < rows.max() <= array.max()
 
 
 # Many levels --------------------------------------------------------------------------

@@ -75,6 +75,7 @@ class Forecast:
         )
 
 
+@np.errstate(all="ignore")  # as in a fit
 def forecast(
     schema: Schema,
     n_rows: int,

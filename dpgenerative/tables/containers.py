@@ -243,13 +243,18 @@ def _array_frame(owner: str, array: Any) -> pd.DataFrame:
 
 
 def _in_known_unit(array: np.ndarray) -> np.ndarray:
-    """Return times of units coarser than pandas has in seconds.
+    """Return times of units coarser than pandas has in seconds, of several in single.
 
     pandas would turn them itself, and name a time that is too far away in an error.
     """
     kind = array.dtype.kind
-    if kind not in "mM" or np.datetime_data(array.dtype)[0] not in COARSE:
+    if kind not in "mM":
         return array
+    unit, step = np.datetime_data(array.dtype)
+    if unit not in COARSE:
+        most = np.iinfo(np.int64).max // step
+        inside = np.clip(array, *np.array([-most, most]).view(array.dtype))
+        return inside.astype(f"{kind}8[{unit}]")
     ends = ["0001-01-01", "9999-12-31"] if kind == "M" else [-(10**9), 10**9]
     inside = np.clip(array, *np.array(ends, dtype=f"{kind}8[D]").astype(array.dtype))
     return inside.astype(f"{kind}8[s]")

@@ -3,6 +3,7 @@
 No function here looks at a value of the rows.
 """
 
+import math
 from collections.abc import Hashable
 from dataclasses import replace
 from decimal import Decimal
@@ -42,15 +43,21 @@ def can_hold_missing(dtype: Any) -> bool:
 def can_hold(dtype: Any, value: Any) -> bool:
     """Whether a stated value survives in a series of this dtype.
 
-    Only dtypes of numbers and of truth values can fail.
+    Only dtypes of numbers, of truth values and of strings can fail.
     """
-    if not (is_real_dtype(dtype) or pd.api.types.is_bool_dtype(dtype)):
+    types = pd.api.types
+    if types.is_string_dtype(dtype) and not types.is_object_dtype(dtype):
+        return isinstance(value, str)
+    if not (is_real_dtype(dtype) or types.is_bool_dtype(dtype)):
         return True
     if not isinstance(value, (bool, int, float, Decimal)):
         return False
     try:
-        return bool(pd.Series([value]).astype(dtype).iloc[0] == value)
-    except (TypeError, ValueError, OverflowError):
+        with np.errstate(over="ignore"):
+            held = pd.Series([value]).astype(dtype).iloc[0]
+            # To as many digits as the dtype has: in float16 1e9 is inf, and equal.
+            return bool(held == value) and math.isinf(held) == math.isinf(value)
+    except (TypeError, ValueError, OverflowError, NotImplementedError):
         return False
 
 
