@@ -83,7 +83,8 @@ class MaskedLinear(nn.Module):
     def forward(self, x: Tensor, known: Tensor | None = None) -> Tensor:
         """Return the outputs, (..., out_features).
 
-        They are `known` where autograd need not know what they are made of.
+        They are `known` where autograd need not know what they are made of: a leaf of
+        the graph from here on.
         """
         if known is not None:
             return known.requires_grad_()

@@ -218,6 +218,7 @@ class Cells(nn.Module):
         A row adds up what its cells bring: a tenth of the work where columns have many
         features and cells are few. None elsewhere, and wherever autograd takes the
         gradients of the weights; never by the rows, whose numbers round alike then.
+        Hooks that change what a layer is given do nothing here.
         """
         pays = sum(self.n_cells) <= MOST_CELLS
         pays &= sum(self.widths) > 4 * self.n_columns

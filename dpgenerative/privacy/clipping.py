@@ -12,7 +12,8 @@ the sensitivity of the sum under adding or removing one record.
 - ``sparsified``: a stochastic operator thins each record's layer gradient before the
   layer's clip (DP-HFlow).
 
-Formal guarantees: for every row, ``sum of squared bounds <= C^2``; factors lie in
+Formal guarantees, for C of 1e-10 and more (squares of float32 hold no less): for every
+row, ``sum of squared bounds <= C^2``; factors lie in
 [0, 1]; a row of norm inf or NaN, or of more than 1e37 C, gets the factor 0; a row of
 norm 0 gets 1.
 """
@@ -85,8 +86,9 @@ def unit_scale(total: Tensor, bound: float, rows: Tensor) -> Tensor:
     """Return sums of L1 norms over C_l^2, inf for the rows that do not count; (n,)."""
     # The margin covers the rounding of the sums and of the norms.
     most = bound * (1 - _MARGIN)
-    # Its square may be too large for float32.
-    return torch.where(rows, total / most / most, math.inf)
+    # Its square may be too large for float32, and a tiny bound may be 0 there.
+    scale = torch.where(rows, total / most / most, math.inf)
+    return scale.nan_to_num_(math.inf, math.inf)
 
 
 def unit_factors(total: Tensor, share: Tensor, bound: float, rows: Tensor) -> Tensor:
@@ -168,11 +170,14 @@ def sparsify(
         y = grads.div_(tau.clamp(min=_LEAST))
     # What stays of entries beyond tau; of all others c, ``floor(c + u)`` is 1, 0 or -1
     # as they would have it. A uniform u takes 8 bits of its own, and the rest of its
-    # record: random bits are what this takes longest for.
+    # record: random bits are what this takes longest for. Entries below 2^-8 tau then
+    # stay or go together, so that it takes 16 where most may be that small.
     rest = softshrink(y, 1.0)
-    words = torch.empty((n * m + 7) // 8, dtype=torch.int64, device=y.device)
+    n_bits, kind = (8, torch.int8) if sparsity <= 1 - 2**-5 else (16, torch.int16)
+    step, n_words = 2.0**-n_bits, -(-n * m * n_bits // 64)
+    words = torch.empty(n_words, dtype=torch.int64, device=y.device)
     words.random_(-(2**63), None, generator=generator)
-    bits = words.view(torch.int8)[: n * m].view(n, m)
+    bits = words.view(kind)[: n * m].view(n, m)
     last = torch.rand(n, 1, generator=generator, device=y.device, dtype=y.dtype)
-    u = torch.add(last.mul_(2.0**-8).add_(0.5), bits, alpha=2.0**-8)
+    u = torch.add(last.mul_(step).add_(0.5), bits, alpha=step)
     return u.add_(y.sub_(rest)).floor_().add_(rest), tau

@@ -17,6 +17,7 @@ from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy import clipping, steps
 from dpgenerative.privacy.clipping import STRATEGIES, sparsify
 from dpgenerative.privacy.gradients import LinearGradients, layer_gradients, record
+from dpgenerative.privacy.gradients.core import RULES
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.precision import full_precision
 from dpgenerative.privacy.sampling import capacity, padded_chunks
@@ -280,6 +281,47 @@ def test_wide_layers_swallow_nothing(strategy, n_groups):
     assert 0.99 * BOUND < norm(sums) <= BOUND * (1 + 1e-6)
 
 
+def test_units_of_zeros_stay_zero_within_a_bound_that_float32_cannot_hold():
+    layer = MaskedLinear.dense(1, 1)
+    with record(nn.ModuleList([layer])) as calls:
+        loss = 0 * layer(torch.zeros(1, 1)).sum()
+    layers = layer_gradients(nn.ModuleList([layer]), calls, loss)
+    one = torch.ones(1, dtype=torch.bool)
+    sums = Clipper("per-unit", 1e-46).clipped_sums(layers, one, torch.Generator())
+    assert norm(sums) == 0
+
+
+class Twice(MaskedLinear):
+    """A layer whose rule is made of that of its parent."""
+
+    def forward(self, x, known=None):
+        return 2 * super().forward(x, known)
+
+
+class TwiceGradients(LinearGradients):
+    def squared_norms(self):
+        squares, margins = super().squared_norms()
+        return 4 * squares, 2 * margins
+
+    def unit_norms(self):
+        return [(2 * total, 2 * share) for total, share in super().unit_norms()]
+
+    def weighted_sum(self, factors):
+        return {p: 2 * x for p, x in super().weighted_sum(factors).items()}
+
+
+@pytest.mark.parametrize("strategy", ["flat", "per-layer", "per-unit"])
+def test_rules_made_of_the_linear_one_clip_by_their_own_norms(strategy, monkeypatch):
+    monkeypatch.setitem(RULES, Twice, TwiceGradients)
+    model = nn.ModuleList([Twice.dense(5, 3)])
+    with record(model) as calls:
+        loss = (100 * model[0](torch.ones(1, 5))).sum()
+    layers = layer_gradients(model, calls, loss)
+    one = torch.ones(1, dtype=torch.bool)
+    sums = Clipper(strategy, BOUND).clipped_sums(layers, one, torch.Generator())
+    assert 0.99 * BOUND < norm(sums) <= BOUND
+
+
 @pytest.mark.parametrize("broken", [math.inf, math.nan])
 @pytest.mark.parametrize("where", ["total", "both", "share"])
 def test_per_unit_factors_of_unusable_rows_are_zero(broken, where):
@@ -340,17 +382,19 @@ def test_sparsification_is_unbiased_and_thins():
     assert not thinned(torch.zeros(2, 4), 0.5, generator).any()
 
 
+@pytest.mark.parametrize(("sparsity", "bits"), [(0.5, torch.int8), (0.98, torch.int16)])
 @pytest.mark.parametrize("is_ranked", [False, True])
-def test_thinning_follows_its_draws(is_ranked):
+def test_thinning_follows_its_draws(is_ranked, sparsity, bits):
     grads = torch.randn(5, 37, generator=torch.Generator().manual_seed(0))
     found, tau = sparsify(
-        grads.clone(), 0.5, torch.Generator().manual_seed(1), is_ranked
+        grads.clone(), sparsity, torch.Generator().manual_seed(1), is_ranked
     )
     generator = torch.Generator().manual_seed(1)
-    words = torch.empty(24, dtype=torch.int64)
+    words = torch.empty(math.ceil(185 * bits.itemsize / 8), dtype=torch.int64)
     words.random_(-(2**63), None, generator=generator)
-    bits = words.view(torch.int8)[:185].view(5, 37) * 2.0**-8
-    u = bits + 0.5 + torch.rand(5, 1, generator=generator) * 2.0**-8
+    step = 2.0 ** (-8 * bits.itemsize)
+    own = words.view(bits)[:185].view(5, 37) * step
+    u = own + 0.5 + torch.rand(5, 1, generator=generator) * step
     sizes = grads.abs() / tau
     up = torch.where(grads > 0, u >= 1 - sizes, u < sizes)
     expected = torch.where(sizes >= 1, sizes, up.float()).copysign(grads)

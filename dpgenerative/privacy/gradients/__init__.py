@@ -4,11 +4,12 @@
 graph it came out while a per-example loss was computed. One call of autograd then
 gives, for example i, the gradient ``e_i`` of its loss at every output; with the input
 ``a_i`` this determines the gradient with respect to the layer's parameters, and a
-`LayerGradients` answers four questions about it, of a linear layer without forming it:
+`LayerGradients` answers five questions about it, of a linear layer without forming it:
 
 - ``squared_norms``: ``|g_i|^2``, and a margin that covers rounding;
 - ``unit_norms``: sum of the L1 norms of g_i's rows, and the squared L2 norm of every
   row over its L1 norm;
+- ``unit_factors``: what every row of g_i is clipped by, which follows from these;
 - ``weighted_sum``: sum_i s_i g_i, with one factor per example or per (example, row);
 - ``per_example``: g_i itself, for a few rows at a time.
 

@@ -161,7 +161,7 @@ class LinearGradients(LayerGradients):
         return [with_share(l1, l2 + margin(l2, added) + l1 * ROUNDING)]
 
     def unit_factors(self, bound: float, rows: Tensor) -> list[Tensor]:
-        if not self.single:
+        if not self.single or type(self).unit_norms is not LinearGradients.unit_norms:
             return super().unit_factors(bound, rows)
         # Row u of the gradient is e_u times the inputs that u sees and 1: its norms are
         # |e_u| times a number of u's group, and its factor is a product of two roots.
