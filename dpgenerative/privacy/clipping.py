@@ -13,9 +13,8 @@ the sensitivity of the sum under adding or removing one record.
   layer's clip (DP-HFlow).
 
 Formal guarantees, for C of 1e-10 and more (squares of float32 hold no less): for every
-row, ``sum of squared bounds <= C^2``; factors lie in
-[0, 1]; a row of norm inf or NaN, or of more than 1e37 C, gets the factor 0; a row of
-norm 0 gets 1.
+row, ``sum of squared bounds <= C^2``; factors lie in [0, 1]; a row of norm inf or NaN,
+or of more than 1e37 C, gets the factor 0; a row of norm 0 gets 1.
 """
 
 import math

@@ -144,12 +144,19 @@ class LinearGradients(LayerGradients):
         weight = (seen @ layer.visible.double()) * self._overlaps(rows)
         return weight.sum((1, 2, 3)) + seen.sum((1, 2, 3))
 
+    def _magnitudes(self) -> Tensors:
+        """Return sums of the inputs' sizes that every group of outputs sees, and 1.
+
+        And sizes of the outputs' gradients, and their sums by group.
+        """
+        _, seen = self._once(_magnitudes, self.a, *self._reach)
+        return seen + 1, *self._once(_magnitudes, self.e, *self._groups)
+
     def unit_norms(self) -> list[tuple[Tensor, Tensor]]:
         # With several positions the L1 norm is that of the parts, an upper bound, and
         # the L2 norm comes from products of pairs.
         layer = self.module
-        seen = self._once(_magnitudes, self.a, *self._reach)[1] + 1
-        sizes, _ = self._once(_magnitudes, self.e, *self._groups)
+        seen, sizes, _ = self._magnitudes()
         l1 = (sizes * self._by_unit(seen)).sum(1)
         e = self.e.double()
         given = self._overlaps() @ layer.visible.double().T + 1
@@ -165,8 +172,7 @@ class LinearGradients(LayerGradients):
             return super().unit_factors(bound, rows)
         # Row u of the gradient is e_u times the inputs that u sees and 1: its norms are
         # |e_u| times a number of u's group, and its factor is a product of two roots.
-        seen = self._once(_magnitudes, self.a, *self._reach)[1] + 1
-        sizes, by_group = self._once(_magnitudes, self.e, *self._groups)
+        seen, sizes, by_group = self._magnitudes()
         scale = clipping.unit_scale((by_group * seen).sum((1, 2)), bound, rows)
         share = self.seen / seen * (1 + 2 * self._slack) * scale.view(-1, 1, 1)
         roots = self._by_unit(_roots(share))
@@ -243,9 +249,8 @@ class LinearGradients(LayerGradients):
         if not self._stairs:
             return None
         # Unit u of an example has norm |e_u| times what its group sees of |a|, and 1.
-        _, seen = self._once(_magnitudes, self.a, *self._reach)
-        _, sizes = self._once(_magnitudes, self.e, *self._groups)
-        norms = ((seen + 1) * sizes).sum(2, keepdim=True)
+        seen, _, by_group = self._magnitudes()
+        norms = (seen * by_group).sum(2, keepdim=True)
         scale = norms / size
         self.e = self.e / scale.clamp(min=torch.finfo(scale.dtype).tiny)
         return scale[:, 0]
