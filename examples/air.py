@@ -92,8 +92,8 @@ for name, table, color in (
         median = work["nox"][rows].groupby(three_hours[rows]).median()
         axes["profile"].plot(median, style, color=color, label=f"{name}, {wind}")
     ordered = (hours if name == "private" else table).sort_values(["day", "hour"])
-    step = np.log(ordered["nox"]).autocorr()
-    print(f"{name} rows in order: correlation with the row before {step:.2f}")
+    step = ordered["nox"].rank().autocorr()
+    print(f"{name} rows in order: rank correlation with the row before {step:.2f}")
     shown = ordered[ordered["day"].between(32, 37)]
     when = shown["day"] - 31 + shown["hour"] / 24
     axes[name].plot(when, shown["nox"], ".-", color=color, linewidth=1)
