@@ -308,7 +308,7 @@ _CSV = (
     _option("--sep", type=separator, default=",", help="default a comma; tab for tabs"),
     _option("--encoding", type=encoding, default="utf-8-sig", help="default utf-8"),
     _option("--decimal", choices=[".", ","], default=".", help="default a point"),
-    _option("--na", action="append", default=[], help="entry that is missing"),
+    _option("--na", action="append", default=[], help="an entry that means missing"),
     _option("--date-format", help='such as "%%d.%%m.%%Y"; default ISO 8601'),
 )
 _BUDGET = ("--epsilon", "--noise-multiplier")
@@ -321,7 +321,7 @@ _DELTA = _option("--delta", type=float, default=1e-5, help="default 1e-5")
 _MODEL_FILE = _option("model", help="a model file")
 _QUIET = _option("--quiet", action="store_true", help="no progress bar")
 _MODEL = (
-    _option("--model", choices=list(MODELS), default="flow"),
+    _option("--model", choices=list(MODELS), default="flow", help="default flow"),
     _option(
         "--set", action="append", default=[], metavar="NAME=VALUE",
         help="any other parameter of the synthesizer; may be repeated",
@@ -332,8 +332,8 @@ COMMANDS: dict[Callable[[argparse.Namespace], None], tuple[Option, ...]] = {
         *_output("the model file to write"),
         _option(
             "data",
-            help="private rows, .csv (also .gz, .bz2, .xz) or .parquet, also a folder "
-            "or glob of these",
+            help="private rows, .csv (also .gz, .bz2, .xz) or .parquet; for Parquet "
+            "also a folder or a glob",
         ),
         *_CSV,
         _option("--epsilon", type=number, default=1.0, help="budget, or none"),
@@ -363,7 +363,7 @@ COMMANDS: dict[Callable[[argparse.Namespace], None], tuple[Option, ...]] = {
         _MODEL_FILE,
         _option("--real", help="the rows that were fitted"),
         *_CSV,
-        _option("--holdout", help="real rows that were not"),
+        _option("--holdout", help="real rows that were not fitted"),
         _option("--target", help="column that models are to predict"),
         _option("--random-state", type=seed, default=0, help="default 0"),
         _QUIET,
@@ -375,7 +375,7 @@ COMMANDS: dict[Callable[[argparse.Namespace], None], tuple[Option, ...]] = {
     ),
     forecast: (
         _option("schema", help="JSON file of public facts; see schema"),
-        _option("--rows", type=int, required=True, help="about how many"),
+        _option("--rows", type=int, required=True, help="roughly how many rows"),
         _option("--epsilon", type=float, default=1.0, help="budget"),
         _NOISE,
         _DELTA,
@@ -388,14 +388,17 @@ COMMANDS: dict[Callable[[argparse.Namespace], None], tuple[Option, ...]] = {
 def _parser() -> Parser:
     about = "Differentially private synthetic tables, on files."
     parser = Parser(prog="dpgenerative", description=about)
-    parser.add_argument("--debug", action="store_true", help="where an error came from")
+    debug = "show where an error came from, and perhaps values of rows"
+    parser.add_argument("--debug", action="store_true", help=debug)
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(metavar="command", required=True)
     for run, options in COMMANDS.items():
         text = inspect.getdoc(run)
         command = commands.add_parser(run.__name__, help=text, description=text)
         command.set_defaults(run=run)
-        budget = command.add_mutually_exclusive_group(required=_NOISE in options)
+        budget: Any = command
+        if _NOISE in options:  # Before Python 3.13 an empty group breaks --help.
+            budget = command.add_mutually_exclusive_group(required=True)
         for names, settings in options:
             place = budget if names[0] in _BUDGET else command
             place.add_argument(*names, **settings)

@@ -27,7 +27,7 @@ from dpgenerative import (
     load,
     metrics,
 )
-from dpgenerative.cli import main
+from dpgenerative.cli import COMMANDS, main
 from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.metrics.losses import lost_values
 from dpgenerative.synthesizers import tables
@@ -219,6 +219,13 @@ def test_progress_is_shown_in_terminals_unless_it_is_not_wanted(
     assert "training" in capsys.readouterr().err
     assert main([*arguments, "--quiet"]) == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda run: run.__name__)
+def test_every_command_has_help(command, capsys):
+    assert main([command.__name__, "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert all(names[-1] in printed for names, _ in COMMANDS[command])
 
 
 def test_as_a_module():
