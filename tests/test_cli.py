@@ -485,6 +485,7 @@ def test_a_draft_knows_dates_and_keys(tmp_path):
         (["2001.0", "", "1955.0"], "integer", "are they integers"),
         (["52.370216123456789", "1.5"], "continuous", "to which resolution"),
         (["Y", "N", "Y"], "categorical", "come back as they are written"),
+        (["7.5", "", "8", "n/a", "6"], "categorical", 'entries such as "n/a"'),
     ],
 )
 def test_a_draft_asks(values, kind, asked, tmp_path):
@@ -503,6 +504,7 @@ def test_a_draft_asks_nothing_that_it_knows(tmp_path):
         "b": ["1", "2"],
         "c": ["x", "N"],
         "d": ["true", ""],
+        "e": ["1", "x"],
     }
     pd.DataFrame(values).to_csv(tmp_path / "data.csv", index=False)
     columns = draft_schema(tmp_path / "data.csv")["columns"]

@@ -40,6 +40,12 @@ _QUESTIONS = {
     ),
 }
 """What is asked of text that all looks alike, by its pattern; the first one counts."""
+MOSTLY = 0.5
+"""Share of numbers among texts from which a draft asks about the others."""
+_MIXED = (
+    'Numbers, except for entries such as {}? The kind "continuous" or "integer" '
+    "counts those as missing; as levels, numbers come back as text."
+)
 _DATE_FORMATS = (
     "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d",
     "%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d %b %Y", "%b %d, %Y", "%d.%m.%Y %H:%M",
@@ -108,6 +114,9 @@ def _guessed(texts: pd.Series, form: files.CsvFormat) -> Guess:
         unit = "D" if (instants == instants.dt.normalize()).all() else "s"
         return {"kind": "datetime", "resolution": unit}, None
     question = _asked_of_text(present, words)
+    if question is None and words and np.isfinite(numbers).mean() > MOSTLY:
+        odd = present[~np.isfinite(numbers)].mode()[0]
+        question = _MIXED.format(json.dumps(odd, ensure_ascii=False))
     if question is None and _is_key(texts):
         return {"kind": "categorical", "role": "id"}, None
     return {"kind": "categorical", **_range("categorical", texts)}, question
@@ -148,7 +157,10 @@ def _asked_of_text(present: pd.Series, words: set[str]) -> str | None:
     forms = [f for f in _DATE_FORMATS if files.instants_of(present, f).notna().all()]
     if forms:
         which = " or ".join(f'"{form}"' for form in forms)
-        return f"Dates? Then draft again, and fit, with --date-format {which}."
+        return (
+            f"Dates? Then draft again, and fit, with --date-format {which}, if all "
+            "dates of the file are written so; else rewrite them as 2024-12-31."
+        )
     asked = (q for p, q in _QUESTIONS.items() if present.str.fullmatch(p).all())
     return next(asked, None)
 

@@ -114,7 +114,7 @@ class ConvGradients(LayerGradients):
         if isinstance(layer, nn.ConvTranspose2d):
             x, e = e, x
         if x.device.type == "cpu" and len(x):
-            sums: Tensor = conv2d_weight(  # type: ignore[no-untyped-call]
+            sums: Tensor = conv2d_weight(
                 x, layer.weight.shape, e, layer.stride, layer.padding, layer.dilation
             )
             return sums
