@@ -359,7 +359,7 @@ def summarise(records: list[dict[str, Any]], published: pd.DataFrame | None) -> 
             scores = found.setdefault(_label(r), {})
             scores.setdefault(r["features"], []).append(r["score"])
     head = ["rows", *FEATURES, "seeds"]
-    rows = [["aim", *map(str, AIMS.values()), ""]]
+    rows = [["asked for", *map(str, AIMS.values()), ""]]
     if published is not None:
         rows.append(["best private entry of the archive, any epsilon"])
         rows[-1] += [_best_private(published, name) for name in FEATURES] + [""]

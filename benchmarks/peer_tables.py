@@ -115,7 +115,10 @@ def summarise(records: list[dict[str, Any]]) -> str:
     means = Means(records)
     found = [*compared(means)]
     text = ["# Peers over epsilon, delta 1e-5", ""]
-    text += ["Means over seeds; seconds are the processor's, of `fit` alone.", ""]
+    said = (
+        "Means over seeds; seconds: processor time of `fit`, elapsed in older records."
+    )
+    text += [said, ""]
     text += [f"Ours is ahead in {sum(ok for ok, _ in found)} of {len(found)}.", ""]
     text += [f"- **{said}**" for ok, said in found if not ok]
     text += [f"- {'' if ok else 'MISSED '}time: {said}" for ok, said in timed(means)]

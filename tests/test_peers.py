@@ -114,6 +114,13 @@ def test_a_peer_ahead_stands_in_bold():
     assert "Not run: dpmm mst, dpmm privbayes" in text
 
 
+def test_tables_are_those_of_the_records():
+    path = peers.DEFAULT_OUT
+    records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    assert peer_tables.page(records) == path.with_suffix(".rst").read_text("utf-8")
+    assert peer_tables.summarise(records) == path.with_suffix(".md").read_text("utf-8")
+
+
 @pytest.mark.parametrize("order", [2, 3])
 def test_parity_rows_obey_and_others_do_not(order):
     rows = peers.parity_rows(order)
