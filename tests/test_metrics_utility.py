@@ -540,11 +540,11 @@ class Failing(RegressorMixin, BaseEstimator):
         (lambda: tstr(None, TABLE[["b"]], TABLE[["b"]], "b"), "only column"),
         (
             lambda: tstr(None, TABLE, TABLE[["b"]], "b"),
-            r"synthetic must have .* of real_test; it lacks \['a'\]",
+            r"synthetic must have .* of real_test; it lacks \['a'\]\.$",
         ),
         (
             lambda: tstr(TABLE[["b"]], TABLE, TABLE, "b"),
-            r"real_train must have .* of real_test; it lacks \['a'\]",
+            r"real_train must have .* of real_test; it lacks \['a'\]\.$",
         ),
         (
             lambda: tstr(None, LONG.assign(b="x"), LONG, "b"),

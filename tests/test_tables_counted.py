@@ -140,7 +140,7 @@ def test_names_of_a_workload_are_those_of_learned_columns():
     frame = xor(20).assign(id=range(20))
     schema = Schema([Column("id", "integer", role="id")])
     for name in ("typo", "id"):
-        with pytest.raises(ValueError, match="not learned; these are"):
+        with pytest.raises(ValueError, match="must name columns that are learned"):
             DPHFlowSynthesizer(workload=[("a", name)], schema=schema).fit(frame)
 
 

@@ -70,10 +70,10 @@ def aligned(
         _check_table(frame, name)
     lacking = [column for column in real.columns if column not in other.columns]
     extra = [column for column in other.columns if column not in real.columns]
-    if lacking or extra:
+    differences = {"lacks": lacking, "adds": extra}
+    if said := [f"{verb} {found}" for verb, found in differences.items() if found]:
         raise ValueError(
-            f"{names[1]} must have the columns of {names[0]}; it lacks {lacking} and "
-            f"adds {extra}."
+            f"{names[1]} must have the columns of {names[0]}; it {' and '.join(said)}."
         )
     return other[list(real.columns)]
 

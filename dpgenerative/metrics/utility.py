@@ -154,7 +154,7 @@ def tstr(
         classes are the distinct values, whatever their dtype.
     n_repeats : int, default=1
         How often to draw rows and train, >= 1.
-    n_rows : int, optional
+    n_rows : int or None, default=20000
         Train on this many rows, >= 1, of each training table, drawn without
         replacement; None, or a number beyond the table's, for all.
     random_state : int, default=0

@@ -29,15 +29,15 @@ class FlowArchitecture(Options):
         Number of blocks.
     linear : {"none", "low-rank", "lu"}, default="none"
         Linear flow at the end of every block.
-    rank : int, default=1
-        Rank of the low-rank linear flow.
-    bias : bool, default=False
-        Whether the low-rank linear flow has a bias.
     dequantization : {"uniform", "variational"}, default="uniform"
         How cells become points, where later blocks need points.
     table_budget : float in [0, 1) or "auto", default="auto"
         Share of the budget, in units of squared inverse noise, that compares and counts
         tables of a few columns after training (`fitting.workload`).
+    rank : int, default=1
+        Rank of the low-rank linear flow.
+    bias : bool, default=False
+        Whether the low-rank linear flow has a bias.
     """
 
     n_bins: int | str = "auto"

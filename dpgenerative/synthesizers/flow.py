@@ -183,7 +183,7 @@ class FlowRecipe(ModelRecipe):
         names = [column.name for column in schema.columns]
         for table in self.workload:
             if not set(table) <= set(names):
-                rule = f"names columns that are not learned; these are: {names}"
+                rule = f"must name columns that are learned, which are {names}"
                 refuse(owner, "workload", rule, table)
         divergence = self.term.divergence
         if callable(divergence):

@@ -209,12 +209,14 @@ def as_table(
 def require_array(owner: str, name: str, value: Any) -> None:
     """Require a numpy array, whose dtype does not depend on its values."""
     if isinstance(value, np.ma.MaskedArray) or not isinstance(value, np.ndarray):
-        kind = "DataFrame" if name == "X" else "Series"
+        kind, how = "Series", "Series(..., dtype=...)"
+        if name == "X":
+            kind = "DataFrame"
+            how = "to_frame() of a Series, DataFrame(..., dtype=...) of lists"
         raise TypeError(
             f"{owner} takes {name} as a {kind} or numpy array; got "
-            f"{type(value).__name__}. Make it one of dtypes that you state (of a "
-            "Series by to_frame(), of lists and records by DataFrame(..., dtype=...)): "
-            "which ones it would get depends on its values, which are private."
+            f"{type(value).__name__}. Make it one ({how}): the dtypes that anything "
+            "else would get depend on its values, which are private."
         )
 
 
