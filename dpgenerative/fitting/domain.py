@@ -51,19 +51,17 @@ class TableDomain:
         return any(has_open_keys(column, anchored) for column in columns)
 
     def release(
-        self,
-        rows: Any,
-        plan: PrivacyPlan,
-        n_bins: int,
-        anchored: bool,
-        mechanisms: Mechanisms,
+        self, rows: Any, plan: PrivacyPlan, mechanisms: Mechanisms, **cells: Any
     ) -> TableTransformer:
-        """Release the marginals; return the way from rows to codes and back."""
+        """Release the marginals; return the way from rows to codes and back.
+
+        `cells` are `n_bins` and `anchored` of `TableTransformer.fit`.
+        """
         return TableTransformer.fit(
             rows, self.schema, mechanisms, n_rows=plan.n_rows,
             n_std=count_std(plan.count_epsilon),
             multiplier=plan.marginal_multiplier, delta=plan.threshold_delta,
-            n_bins=n_bins, anchored=anchored, with_missing=self.with_missing,
+            with_missing=self.with_missing, **cells,
         )  # fmt: skip
 
     @staticmethod
@@ -98,12 +96,7 @@ class ArrayDomain:
         return False
 
     def release(
-        self,
-        rows: Any,
-        plan: PrivacyPlan,
-        n_bins: int,
-        anchored: bool,
-        mechanisms: Mechanisms,
+        self, rows: Any, plan: PrivacyPlan, mechanisms: Mechanisms, **cells: Any
     ) -> Pixels:
         """Return the way to [0, 1] and back, which is public."""
         return self.pixels
@@ -129,12 +122,7 @@ class LabelledDomain(ArrayDomain):
     latent_dim: int | None
 
     def release(
-        self,
-        rows: Any,
-        plan: PrivacyPlan,
-        n_bins: int,
-        anchored: bool,
-        mechanisms: Mechanisms,
+        self, rows: Any, plan: PrivacyPlan, mechanisms: Mechanisms, **cells: Any
     ) -> classes.LabelledPixels:
         """Release the moments of every class; return the encoding, which holds them."""
         found = classes.release_gaussians(

@@ -130,11 +130,7 @@ class FitKeeper(Keeper, Protocol):
         """Take a new model and generators to where training had come or begins."""
 
     def prepare(
-        self,
-        rows: Iterable[np.ndarray],
-        streams: Streams,
-        ledger: Ledger,
-        released: Mapping[str, Any],
+        self, rows: Iterable[np.ndarray], ledger: Ledger, released: Mapping[str, Any]
     ) -> None:
         """Compare the rows with those of the beginning; note what was released."""
 
@@ -218,10 +214,11 @@ class PrivateFit:
         else:
             self.mechanisms.ledger.count(n_rows, 0.0)  # the search has paid
         plan = self.plan(n_rows)
-        n_bins = self.recipe.n_bins(self.scale(n_rows))
-        transformer = self.domain.release(
-            rows, plan, n_bins, self.recipe.anchored, self.mechanisms
-        )
+        cells = {
+            "n_bins": self.recipe.n_bins(self.scale(n_rows)),
+            "anchored": self.recipe.anchored,
+        }
+        transformer = self.domain.release(rows, plan, self.mechanisms, **cells)
         return self.mechanisms.ranks.same(Released(plan, transformer))
 
     def build(self, released: Released) -> Any:
@@ -253,7 +250,7 @@ class PrivateFit:
             noted = replace(released, bound=gradient.clipper.bound)
             tables = [rows] if public is None else [rows, public]
             arrays = (x for table in tables for x in transformer.arrays(table))
-            keeper.prepare(arrays, self.streams, self.mechanisms.ledger, vars(noted))
+            keeper.prepare(arrays, self.mechanisms.ledger, vars(noted))
         optimizer = self._optimizer(plan.n_rows, public is not None)
         is_seen = bool(self.parameters.verbose) and self.mechanisms.ranks.is_first
         train(

@@ -128,14 +128,10 @@ class Checkpoint:
                 streams.restore(self._parts["streams"][str(self.ranks.rank)]["before"])
             except manifest.CONTENT_ERRORS as error:
                 raise self._damaged() from error
-        self._before = streams.state()
+        self._streams, self._before = streams, streams.state()
 
     def prepare(
-        self,
-        rows: Iterable[np.ndarray],
-        streams: Streams,
-        ledger: Ledger,
-        released: Mapping[str, Any],
+        self, rows: Iterable[np.ndarray], ledger: Ledger, released: Mapping[str, Any]
     ) -> None:
         """Compare the rows with those of the beginning; note what was released."""
         parts = (
@@ -153,8 +149,7 @@ class Checkpoint:
                 )
 
         self.ranks.once(compare)
-        self._streams, self._ledger = streams, ledger
-        self._noted = dict(released)
+        self._ledger, self._noted = ledger, dict(released)
 
     def begin(self, loop: LoopState) -> int:
         """Return the number of steps that are done."""
