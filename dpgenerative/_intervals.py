@@ -1,9 +1,12 @@
 """Exact bounds of shares, and of the epsilon that two shares need."""
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 from scipy.stats import beta
+
+Event = tuple[np.ndarray, np.ndarray]
 
 
 def least_share(k: int, n: int, confidence: float) -> float:
@@ -31,20 +34,27 @@ def clopper_pearson(k: int, n: int, confidence: float) -> tuple[float, float]:
     return least_share(k, n, each), 1 - least_share(n - k, n, each)
 
 
-def epsilon_of_event(
-    event: np.ndarray, likely: np.ndarray, delta: float, confidence: float
+def epsilon_of_events(
+    events: Iterable[Event], first: np.ndarray, delta: float, confidence: float
 ) -> float:
-    """Return `epsilon_of_rates` of an event seen in trials, by where it is likely.
+    """Choose an event on some trials; return its `epsilon_of_rates` on the others.
 
     Parameters
     ----------
-    event, likely : ndarray of bool, shape (n_trials,)
-        Whether the event was seen, and whether it is likely there.
+    events : iterable of pairs of ndarray of bool, shape (n_trials,)
+        Whether an event was seen, and whether it is likely there.
+    first : ndarray of bool, shape (n_trials,)
+        Trials to choose on.
     delta, confidence : float
     """
-    often = int(event[likely].sum()), int(likely.sum())
-    seldom = int(event[~likely].sum()), int((~likely).sum())
-    return epsilon_of_rates(often, seldom, delta, confidence)
+
+    def bound(event: Event, trials: np.ndarray) -> float:
+        seen, likely = (each[trials] for each in event)
+        often = int(seen[likely].sum()), int(likely.sum())
+        seldom = int(seen[~likely].sum()), int((~likely).sum())
+        return epsilon_of_rates(often, seldom, delta, confidence)
+
+    return bound(max(events, key=lambda event: bound(event, first)), ~first)
 
 
 def epsilon_of_rates(

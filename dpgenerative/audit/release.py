@@ -8,7 +8,7 @@ import pandas as pd
 from pandas.api.types import is_string_dtype
 from sklearn.base import clone
 
-from dpgenerative._intervals import epsilon_of_event, epsilon_of_rates
+from dpgenerative._intervals import epsilon_of_events, epsilon_of_rates
 from dpgenerative._validation import check_option, count, refuse
 from dpgenerative.audit.result import AuditResult, check
 from dpgenerative.privacy.plan import row_budget
@@ -144,18 +144,11 @@ def _split_bound(
     """Choose a region on one half of the fits, bound epsilon on the other."""
     first = np.arange(len(worlds)) % 2 == 0
     # Outcomes on one side of a threshold, likelier with the row, or without.
-    regions = [
-        (name, threshold, above, exchanged)
-        for name in frame
-        for threshold in np.unique(frame[name][first])
+    regions = (
+        ((seen >= threshold) == above, worlds != exchanged)
+        for seen in frame.to_numpy().T
+        for threshold in np.unique(seen[first])
         for above in (True, False)
         for exchanged in (True, False)
-    ]
-
-    def bound(region: tuple[Any, float, bool, bool], half: np.ndarray) -> float:
-        name, threshold, above, exchanged = region
-        inside = (frame[name][half].to_numpy() >= threshold) == above
-        likely = worlds[half] != exchanged
-        return epsilon_of_event(inside, likely, delta, confidence)
-
-    return bound(max(regions, key=lambda region: bound(region, first)), ~first)
+    )
+    return epsilon_of_events(regions, first, delta, confidence)

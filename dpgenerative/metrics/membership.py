@@ -16,7 +16,6 @@ drawn instead, the two worlds differ in one more record, and the cap is that of 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from sklearn.metrics import (
     roc_curve,
 )
 
-from dpgenerative._intervals import clopper_pearson, epsilon_of_event
+from dpgenerative._intervals import clopper_pearson, epsilon_of_events
 from dpgenerative._validation import check_number
 
 Privacy = Sequence[tuple[float, float]]
@@ -186,17 +185,12 @@ class AttackResult:
         half = rng.permutation(len(self.scores)) % 2 == 0
         levels = np.linspace(0, 1, _MAX_THRESHOLDS)
         thresholds = np.quantile(self.scores[half], levels, method="nearest")
-        regions = product(np.unique(thresholds), (True, False))
-        best = max(regions, key=lambda region: self._bound(half, region, delta))
-        return self._bound(~half, best, delta)
-
-    def _bound(
-        self, rows: np.ndarray, region: tuple[float, bool], delta: float
-    ) -> float:
-        threshold, above = region
-        inside = (self.scores[rows] >= threshold) == above
-        members = self.members[rows] == above
-        return epsilon_of_event(inside, members, delta, self.confidence)
+        regions = (
+            ((self.scores >= threshold) == above, self.members == above)
+            for threshold in np.unique(thresholds)
+            for above in (True, False)
+        )
+        return epsilon_of_events(regions, half, delta, self.confidence)
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per figure, with columns value, low, high and cap."""
