@@ -68,11 +68,7 @@ class TrialDistribution:
 
 def best_of(run: Callable[[], Any], score: Callable[[Any], float], n: int) -> Any:
     """Run as many trials as were drawn and return the best; the others are gone."""
-    best = run()
-    for _ in range(n - 1):
-        found = run()
-        best = found if score(found) > score(best) else best
-    return best
+    return max((run() for _ in range(n)), key=score)
 
 
 def selected_curve(curve: np.ndarray, trials: TrialDistribution) -> np.ndarray:
