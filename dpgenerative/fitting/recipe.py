@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from dpgenerative._random import Streams
+from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.steps import Divergence, Objective
@@ -52,8 +53,8 @@ Rule = Callable[[Scale], Any]
 
 
 def resolved(holder: Any, name: str, rules: Mapping[str, Rule], scale: Scale) -> Any:
-    """Return a parameter of `holder`, or what its rule says where it is "auto"."""
-    value = getattr(holder, name)
+    """Return a parameter of `holder`, or of its rule where it is "auto" or absent."""
+    value = getattr(holder, name, "auto")
     is_auto = isinstance(value, str) and value == "auto"
     return rules[name](scale) if is_auto else value
 
@@ -265,3 +266,28 @@ class ModelRecipe(BaseEstimator, ABC):
             held = shares.expand(n, -1).numpy()[np.arange(n), codes[:, j]]
             log_weights[np.isinf(held)] = -np.inf
         return codes, inside, log_weights
+
+
+@dataclass(frozen=True)
+class GroupedRecipe(ModelRecipe):
+    """A recipe of parameters that stand in groups.
+
+    Attributes
+    ----------
+    architecture : Options
+    term : BatchTerm
+    """
+
+    architecture: Any
+    term: BatchTerm
+
+    @property
+    def has_batch_term(self) -> bool:  # type: ignore[override]
+        """Whether a divergence is stated."""
+        return self.term.divergence is not None
+
+    def resolved(self, name: str, scale: Scale) -> Any:
+        return resolved(self.architecture, name, self.rules, scale)
+
+    def n_bins(self, scale: Scale) -> int:
+        return int(self.resolved("n_bins", scale))

@@ -100,8 +100,8 @@ class ArrayVAERecipe(AutoencoderRecipe):
     Attributes
     ----------
     architecture : ArrayArchitecture
-    prior : str or Prior
     term : BatchTerm
+    prior : str or Prior
     owner : str
     """
 
@@ -161,9 +161,9 @@ class ClassVAERecipe(ArrayVAERecipe):
 
     def settings(self, facts: Any, scale: Scale) -> dict[str, Any]:
         return {
-            "hidden_units": self._value("hidden_units", scale),
+            "hidden_units": self.resolved("hidden_units", scale),
             "prior": self.prior_of(len(facts.gaussians.components)),
-            "beta": self._value("beta", scale),
+            "beta": self.resolved("beta", scale),
             "std": self.architecture.std,
         }
 
@@ -406,8 +406,8 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         kind = ArrayVAERecipe if self.classes is None else ClassVAERecipe
         return kind(
             ArrayArchitecture.of(self.architecture),
-            self.prior,
             BatchTerm.of(self.divergence),
+            self.prior,
             self._owner,
         )
 

@@ -16,7 +16,7 @@ from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting.domain import TableDomain
 from dpgenerative.fitting.fit import Fitted
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
-from dpgenerative.fitting.recipe import RULES, ModelRecipe, Rule, Scale, resolved
+from dpgenerative.fitting.recipe import RULES, GroupedRecipe, ModelRecipe, Rule, Scale
 from dpgenerative.fitting.workload import Measurement, check_workload
 from dpgenerative.models.cells import RAKING_ROWS, CellFacts
 from dpgenerative.models.divergences import DIVERGENCES
@@ -121,7 +121,7 @@ def _n_steps_of_training(scale: Scale) -> int:
 
 
 @dataclass(frozen=True)
-class FlowRecipe(ModelRecipe):
+class FlowRecipe(GroupedRecipe):
     """DP-HFlow as a recipe.
 
     Attributes
@@ -133,8 +133,6 @@ class FlowRecipe(ModelRecipe):
         Columns of tables that are counted in any case.
     """
 
-    architecture: FlowArchitecture
-    term: BatchTerm
     workload: Sequence[Sequence[Hashable]] = ()
 
     learned: ClassVar[Sequence[str]] = ("factors", "counted")
@@ -198,9 +196,6 @@ class FlowRecipe(ModelRecipe):
         columns = [*schema.columns[-1:], *schema.columns[:-1]]
         return Schema(columns, schema.constraints)
 
-    def n_bins(self, scale: Scale) -> int:
-        return int(self._value("n_bins", scale))
-
     def settings(self, facts: Sequence[CellFacts], scale: Scale) -> dict[str, Any]:
         n_basis, most_levels = self._functions(facts, scale)
         blocks = "n_blocks", "linear", "rank", "bias", "dequantization", "anchored"
@@ -208,7 +203,7 @@ class FlowRecipe(ModelRecipe):
             "ordered_only": self._ordered_only(scale),
             "n_basis": n_basis,
             "most_levels": most_levels,
-            "hidden_units": self._value("hidden_units", scale),
+            "hidden_units": self.resolved("hidden_units", scale),
             **{name: getattr(self.architecture, name) for name in blocks},
         }
 
@@ -231,7 +226,7 @@ class FlowRecipe(ModelRecipe):
 
     def _n_functions(self, facts: Sequence[CellFacts], scale: Scale) -> list[int]:
         """Return how many smooth functions every column has, where it is ordered."""
-        number = self._value("n_basis", scale)
+        number = self.resolved("n_basis", scale)
         if self._ordered_only(scale) and self.architecture.n_basis == "auto":
             return [1] * len(facts)
         if self.architecture.n_basis != "auto" or scale.epsilon is None:
@@ -265,9 +260,6 @@ class FlowRecipe(ModelRecipe):
         most = LARGEST_NORM * math.sqrt(len(scale.schema))
         return float(f"{min(most, max(1.0, math.sqrt(2 * told))):.3g}")
 
-    def _value(self, name: str, scale: Scale) -> Any:
-        return resolved(self.architecture, name, self.rules, scale)
-
     def table_share(self, scale: Scale, left: float) -> float:
         architecture = self.architecture
         blocks = architecture.n_blocks == 1 and architecture.linear == "none"
@@ -276,7 +268,7 @@ class FlowRecipe(ModelRecipe):
             return 0.0
         if architecture.table_budget != "auto":
             return float(architecture.table_budget)
-        share = self._value("table_budget", scale)
+        share = self.resolved("table_budget", scale)
         return min(max(share, 0.1 * bool(self.workload)), left / 2)
 
     def objective(
@@ -300,11 +292,6 @@ class FlowRecipe(ModelRecipe):
             return -log_likelihood, latents
 
         return objective
-
-    @property
-    def has_batch_term(self) -> bool:  # type: ignore[override]
-        """Whether a divergence was asked for."""
-        return self.term.divergence is not None
 
     def batch_term(self, model: HFlow, streams: Streams) -> Divergence:
         divergence = self.term.function(DIVERGENCES)

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from dpgenerative._random import Streams
 from dpgenerative._validation import Check, check_option, count, number, option, refuse
-from dpgenerative.fitting.options import BatchTerm, Options
-from dpgenerative.fitting.recipe import RULES, ModelRecipe, Rule, Scale, resolved
+from dpgenerative.fitting.options import Options
+from dpgenerative.fitting.recipe import RULES, GroupedRecipe, Rule, Scale
 from dpgenerative.models import priors
 from dpgenerative.models.cells import RAKING_ROWS
 from dpgenerative.models.divergences import LATENT_DIVERGENCES, Latents
@@ -80,20 +80,18 @@ class LatentOptions(Options):
 
 
 @dataclass(frozen=True)
-class AutoencoderRecipe(ModelRecipe):
+class AutoencoderRecipe(GroupedRecipe):
     """PriVAE as a recipe, whatever its networks.
 
     Attributes
     ----------
     architecture : LatentOptions
-    prior : str or Prior
     term : BatchTerm
         Divergence of a partition's latents from the prior.
+    prior : str or Prior
     """
 
-    architecture: Any
     prior: str | priors.Prior
-    term: BatchTerm
 
     learned: ClassVar[Sequence[str]] = ("latent_distribution",)
     reads_once = True
@@ -150,10 +148,7 @@ class AutoencoderRecipe(ModelRecipe):
         is_auto = self.architecture.prior_budget == "auto"
         if is_auto and self.prior != "normal":
             return 0.0
-        return float(self._value("prior_budget", scale))
-
-    def _value(self, name: str, scale: Scale) -> Any:
-        return resolved(self.architecture, name, self.rules, scale)
+        return float(self.resolved("prior_budget", scale))
 
     @property
     def latent_dim(self) -> int | None:
@@ -169,12 +164,12 @@ class AutoencoderRecipe(ModelRecipe):
         return PRIORS[prior](latent_dim) if isinstance(prior, str) else prior
 
     def settings(self, facts: Any, scale: Scale) -> dict[str, Any]:
-        latent_dim = self.latent_dim or self._value("latent_dim", scale)
+        latent_dim = self.latent_dim or self.resolved("latent_dim", scale)
         return {
-            "hidden_units": self._value("hidden_units", scale),
+            "hidden_units": self.resolved("hidden_units", scale),
             "latent_dim": latent_dim,
             "prior": self.prior_of(latent_dim),
-            "beta": self._value("beta", scale),
+            "beta": self.resolved("beta", scale),
         }
 
     def objective(
@@ -199,11 +194,6 @@ class AutoencoderRecipe(ModelRecipe):
             return -bound, torch.cat([latents.draws, posterior], 1)
 
         return objective
-
-    @property
-    def has_batch_term(self) -> bool:  # type: ignore[override]
-        """Whether a divergence was asked for."""
-        return self.term.divergence is not None
 
     def batch_term(self, model: Autoencoder, streams: Streams) -> Divergence:
         divergence = self.term.function(LATENT_DIVERGENCES)

@@ -73,8 +73,8 @@ class VAERecipe(AutoencoderRecipe):
     Attributes
     ----------
     architecture : VAEArchitecture
-    prior : str or Prior
     term : BatchTerm
+    prior : str or Prior
     conditional : hashable, optional
         Column on which the decoder is conditioned.
     """
@@ -98,16 +98,13 @@ class VAERecipe(AutoencoderRecipe):
             rule = "must not be the second column of a LessEqual"
             refuse(owner, "conditional", rule, self.conditional)
 
-    def n_bins(self, scale: Scale) -> int:
-        return int(self._value("n_bins", scale))
-
     def settings(self, facts: Sequence[CellFacts], scale: Scale) -> dict[str, Any]:
         condition = None
         if self.conditional is not None:
             condition = list(scale.schema.names).index(self.conditional)
         return {
             **super().settings(facts, scale),
-            "n_basis": self._value("n_basis", scale),
+            "n_basis": self.resolved("n_basis", scale),
             "condition": condition,
         }
 
@@ -251,8 +248,8 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
     def _recipe(self) -> VAERecipe:
         return VAERecipe(
             VAEArchitecture.of(self.architecture),
-            self.prior,
             BatchTerm.of(self.divergence),
+            self.prior,
             self.conditional,
         )
 
