@@ -21,7 +21,6 @@ from dpgenerative.local.mechanisms import (
     respond_missing,
 )
 from dpgenerative.local.report import Feature, LocalReport, usual_notes
-from dpgenerative.synthesizers.base import table_tags
 from dpgenerative.synthesizers.notes import listed, public_facts
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import (
@@ -30,6 +29,7 @@ from dpgenerative.tables.containers import (
     labels,
     matched,
     set_feature_names,
+    table_tags,
 )
 from dpgenerative.tables.schema import Schema
 

@@ -29,7 +29,7 @@ from dpgenerative.encoding.values import NO_LEVELS, floats, level_indices
 from dpgenerative.privacy.budget import Trial
 from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.synthesizers import DPHFlowSynthesizer
-from dpgenerative.synthesizers.base import as_seed, table_tags
+from dpgenerative.synthesizers.base import as_seed
 from dpgenerative.synthesizers.tables import TableSynthesizer
 from dpgenerative.tables import containers
 from dpgenerative.tables.conditions import on_line
@@ -145,7 +145,7 @@ class _SyntheticPredictor(BaseEstimator):
         return self.synthesizer_.privacy_
 
     def __sklearn_tags__(self) -> Any:
-        tags = table_tags(super().__sklearn_tags__())
+        tags = containers.table_tags(super().__sklearn_tags__())
         tags.non_deterministic = True
         return tags
 
@@ -527,11 +527,6 @@ def _as_levels(rows: Any) -> np.ndarray:
 
 
 def _as_floats(rows: Any) -> np.ndarray:
-    columns = [_as_numbers(column) for _, column in pd.DataFrame(rows).items()]
+    series = [column for _, column in pd.DataFrame(rows).items()]
+    columns = [on_line(x) if temporal_kind(x.dtype) else floats(x) for x in series]
     return np.column_stack(columns)
-
-
-def _as_numbers(column: pd.Series) -> np.ndarray:
-    if temporal_kind(column.dtype) is not None:
-        return on_line(column)
-    return column.astype("Float64").to_numpy(float, na_value=np.nan)

@@ -345,8 +345,8 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         """
         check_is_fitted(self)
         count()(self._owner, "n_samples", n_samples)
-        cells, _ = self._sampling_streams(random_state)
-        generator, n = torch_generator(cells), int(n_samples)
+        generator, _ = self._sampling_streams(random_state)
+        n = int(n_samples)
         if self.classes is None:
             self._refuse_target(y)
             return self._layout.restore(self._model.sample(n, generator).numpy())

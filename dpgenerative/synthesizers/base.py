@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._files import locked
-from dpgenerative._random import NOISES, Streams
+from dpgenerative._random import NOISES, Streams, torch_generator
 from dpgenerative._validation import (
     Check,
     check_instance,
@@ -513,6 +513,13 @@ class Synthesizer(FitParameters, NoisyEstimator):
             rule = "needs whole batches, which one process has: fit in one"
             refuse(self._owner, "divergence", rule, self.divergence)
 
+    def _scored(self, X: Any, y: Any, **options: Any) -> np.ndarray:
+        """Return what `score_samples` does, by the recipe's `log_density`."""
+        check_is_fitted(self)
+        rows, transformer = self._joined(X, y), self._transformer
+        cells = self._recipe.log_density(self._model, transformer, rows, **options)
+        return cells + transformer.log_within(rows)
+
     # Checks ---------------------------------------------------------------------
 
     def _refuse_arguments(self, unsupported: Mapping[str, Any]) -> None:
@@ -541,22 +548,18 @@ class Synthesizer(FitParameters, NoisyEstimator):
             if not group.has_short_form:
                 check_instance(self._owner, name, value, group)
             group.of(value).check(self._owner, name)
-        self._check_clipping()
+        if isinstance(self.clipping, Sparsified):
+            self.clipping.check(self._owner, "clipping")
+        else:
+            check_option(self._owner, "clipping", self.clipping, STRATEGIES)
+        if BatchTerm.of(self.divergence).aggregation != "term-wise":
+            check_option(self._owner, "clipping", self.clipping, ["flat"])
         if self.device == "cuda" and not torch.cuda.is_available():
             rule = "needs a CUDA device, and none is here"
             refuse(self._owner, "device", rule, "cuda")
         if self.noise == "reproducible" and self.random_state is None:
             refuse(self._owner, "noise", "needs an integer random_state", self.noise)
         self._recipe.check(self._owner)
-
-    def _check_clipping(self) -> None:
-        term, clipping = BatchTerm.of(self.divergence), self.clipping
-        if isinstance(clipping, Sparsified):
-            clipping.check(self._owner, "clipping")
-        else:
-            check_option(self._owner, "clipping", clipping, STRATEGIES)
-        if term.aggregation != "term-wise":
-            check_option(self._owner, "clipping", clipping, ["flat"])
 
     def _device(self) -> str:
         if self.device != "auto":
@@ -565,27 +568,20 @@ class Synthesizer(FitParameters, NoisyEstimator):
 
     def _sampling_streams(
         self, random_state: Any
-    ) -> tuple[np.random.SeedSequence, np.random.SeedSequence]:
-        """Return seeds of cells and of positions for one sample."""
+    ) -> tuple[torch.Generator, np.random.Generator]:
+        """Return what draws the cells of one sample, and what their positions."""
         if random_state is None and self._sample_seed is not None:
             sequence = np.random.SeedSequence([self._sample_seed, 1 + self._n_sampled])
             self._n_sampled += 1
         else:
             sequence = np.random.SeedSequence(as_seed(random_state))
         cells, places = sequence.spawn(2)
-        return cells, places
+        return torch_generator(cells), np.random.default_rng(places)
 
 
 def _public_parts(data: Data) -> list[Any]:
     """Return what is public of a table."""
     return [data.layout, data.schema, *getattr(data.rows, "dtypes", ())]
-
-
-def table_tags(tags: Any) -> Any:
-    """Return scikit-learn's tags of what takes columns of any kind."""
-    for kind in ("allow_nan", "string", "categorical"):
-        setattr(tags.input_tags, kind, True)
-    return tags
 
 
 def as_seed(random_state: Any) -> int | None:

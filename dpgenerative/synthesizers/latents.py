@@ -251,10 +251,6 @@ class AutoencoderRecipe(GroupedRecipe):
 class LatentMethods(Synthesizer):
     """What a fitted autoencoder says of rows and of points of its latent space."""
 
-    @property
-    def _recipe(self) -> AutoencoderRecipe:
-        raise NotImplementedError
-
     def score_samples(self, X: Any, y: Any = None, n_draws: int = 64) -> np.ndarray:
         """Return a lower bound of every row's log-density; not private if the rows are.
 
@@ -274,11 +270,8 @@ class LatentMethods(Synthesizer):
         -------
         ndarray of shape (n_samples,)
         """
-        check_is_fitted(self)
         count()(self._owner, "n_draws", n_draws)
-        rows = self._joined(X, y)
-        bounds = self._recipe.log_density(self._model, self._transformer, rows, n_draws)
-        return bounds + self._transformer.log_within(rows)
+        return self._scored(X, y, n_draws=n_draws)
 
     def encode(self, X: Any, y: Any = None) -> np.ndarray:
         """Return the posterior mean of every row's latents; not private if rows are.

@@ -13,7 +13,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._files import atomic_write
 from dpgenerative._progress import watched
-from dpgenerative._random import torch_generator
 from dpgenerative._validation import (
     Check,
     check_instance,
@@ -29,7 +28,7 @@ from dpgenerative.fitting.fit import Fitted
 from dpgenerative.fitting.public import domain_of, public_table
 from dpgenerative.fitting.recipe import ModelRecipe
 from dpgenerative.synthesizers import notes
-from dpgenerative.synthesizers.base import Data, Synthesizer, table_tags
+from dpgenerative.synthesizers.base import Data, Synthesizer
 from dpgenerative.synthesizers.conditional import Candidates
 from dpgenerative.tables.arrow import in_pandas, is_path
 from dpgenerative.tables.column import Column
@@ -39,6 +38,7 @@ from dpgenerative.tables.containers import (
     labels,
     matched,
     select_columns,
+    table_tags,
 )
 from dpgenerative.tables.files import is_csv, stream_table, suffix_of, write_table
 from dpgenerative.tables.rows import streamed
@@ -152,8 +152,7 @@ class TableSynthesizer(Synthesizer):
         given = in_pandas(f"{self._owner}.sample", given)
         self._check_given(given, impute, max_tries)
         n_samples = self._n_wanted(n_samples, given)
-        cells, places = self._sampling_streams(random_state)
-        generator, rng = torch_generator(cells), np.random.default_rng(places)
+        generator, rng = self._sampling_streams(random_state)
         candidates = self._candidates(generator, rng, max_tries)
         if isinstance(given, pd.DataFrame):
             frame = candidates.completing(given, impute)
@@ -230,10 +229,7 @@ class TableSynthesizer(Synthesizer):
         -------
         ndarray of shape (n_samples,)
         """
-        check_is_fitted(self)
-        frame = self._joined(X, y)
-        cells = self._recipe.log_density(self._model, self._transformer, frame)
-        return cells + self._transformer.log_within(frame)
+        return self._scored(X, y)
 
     def __sklearn_tags__(self) -> Any:
         return table_tags(super().__sklearn_tags__())
@@ -356,9 +352,8 @@ class TableSynthesizer(Synthesizer):
         self, n: int, random_state: Any, given: Any, max_tries: int
     ) -> Iterator[pd.DataFrame]:
         """Yield n rows in parts, complete, as one table of X and y."""
-        cells, places = self._sampling_streams(random_state)
-        generator, rng = torch_generator(cells), np.random.default_rng(places)
-        ids = np.random.default_rng(places.spawn(1)[0])
+        generator, rng = self._sampling_streams(random_state)
+        (ids,) = rng.spawn(1)
         candidates = self._candidates(generator, rng, max_tries)
         if given is None and not self.schema_.constraints:
             parts = self._drawn(n, generator, rng)

@@ -8,7 +8,8 @@ those of a pandas ``category`` do.
 
 import os
 import re
-from collections.abc import Hashable, Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -84,9 +85,9 @@ def received(owner: str, data: Any) -> tuple[Any, str, Written]:
     return frame.iloc[:, 0].rename(label), container_of(data, "series"), text
 
 
-def require_distinct(owner: str, names: list[str]) -> None:
+def require_distinct(owner: str, names: Iterable[Hashable]) -> None:
     """Require column names that differ."""
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    repeated = [name for name, n in Counter(names).items() if n > 1]
     if repeated:
         raise ValueError(f"{owner} needs distinct column names; repeated: {repeated}.")
 

@@ -156,6 +156,13 @@ def set_feature_names(estimator: Any, layout: Any) -> None:
         del estimator.feature_names_in_
 
 
+def table_tags(tags: Any) -> Any:
+    """Return scikit-learn's tags of what takes columns of any kind."""
+    for kind in ("allow_nan", "string", "categorical"):
+        setattr(tags.input_tags, kind, True)
+    return tags
+
+
 def as_table(
     owner: str, X: Any, y: Any = None, *, allow_empty: bool = False
 ) -> tuple[pd.DataFrame, TableFormat]:
@@ -267,9 +274,7 @@ def _check_names(owner: str, frame: pd.DataFrame) -> None:
         raise ValueError(f"{owner} takes one level of column names; got a MultiIndex.")
     if frame.columns.hasnans:
         raise ValueError(f"{owner} needs a name for every column; one is missing.")
-    repeated = frame.columns[frame.columns.duplicated()].unique().tolist()
-    if repeated:
-        raise ValueError(f"{owner} needs distinct column names; repeated: {repeated}.")
+    arrow.require_distinct(owner, frame.columns)
 
 
 def _target(owner: str, y: Any, n: int) -> tuple[pd.Series, str, Hashable, Written]:
