@@ -83,9 +83,10 @@ def number(**limits: Any) -> Check:
     return partial(check_number, **limits)
 
 
-def count(low: int = 1, also: Sequence[Any] = ()) -> Check:
+def count(low: int = 1, also: Sequence[Any] = (), **limits: Any) -> Check:
     """Return the check of an integer that is at least `low`, or one of `also`."""
-    return partial(check_number, low=low, closed="left", integer=True, also=also)
+    usual: dict[str, Any] = {"low": low, "also": also, "closed": "left"}
+    return number(integer=True, **usual | limits)
 
 
 def option(*options: Any) -> Check:

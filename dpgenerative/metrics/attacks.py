@@ -32,7 +32,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.preprocessing import OneHotEncoder
 
 from dpgenerative._progress import watched
-from dpgenerative._validation import check_number, check_option, count
+from dpgenerative._validation import check_option, count
 from dpgenerative.metrics.columns import aligned, takes_tables
 from dpgenerative.metrics.distances import (
     Embedding,
@@ -316,10 +316,7 @@ def domias_attack(
     """
     tables = disjoint(members=members, non_members=non_members, reference=reference)
     most = min(len(synthetic), len(reference))
-    check_number(
-        "domias_attack", "n_neighbors", n_neighbors, low=1, high=most, closed="both",
-        integer=True,
-    )  # fmt: skip
+    count(high=most, closed="both")("domias_attack", "n_neighbors", n_neighbors)
     check_option("domias_attack", "density", density, ("neighbors", "kde"))
     (*known, others), fake = embedded(tables, synthetic)
     apart = [nearest(each, others, n_neighbors)[:, -1] + _TINY for each in known]

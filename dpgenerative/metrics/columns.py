@@ -67,7 +67,13 @@ def aligned(
         If either has no row, no column or a repeated column, or their columns differ.
     """
     for frame, name in zip((real, other), names, strict=True):
-        _check_table(frame, name)
+        if not isinstance(frame, pd.DataFrame):
+            raise TypeError(f"{name} must be a DataFrame; got {type(frame).__name__}.")
+        if frame.empty:
+            raise ValueError(f"{name} must have rows and columns; got {frame.shape}.")
+        if not frame.columns.is_unique:
+            twice = sorted(map(str, frame.columns[frame.columns.duplicated()]))
+            raise ValueError(f"{name} must have distinct columns; repeated: {twice}.")
     lacking = [column for column in real.columns if column not in other.columns]
     extra = [column for column in other.columns if column not in real.columns]
     differences = {"lacks": lacking, "adds": extra}
@@ -76,16 +82,6 @@ def aligned(
             f"{names[1]} must have the columns of {names[0]}; it {' and '.join(said)}."
         )
     return other[list(real.columns)]
-
-
-def _check_table(frame: Any, name: str) -> None:
-    if not isinstance(frame, pd.DataFrame):
-        raise TypeError(f"{name} must be a DataFrame; got {type(frame).__name__}.")
-    if frame.empty:
-        raise ValueError(f"{name} must have rows and columns; got {frame.shape}.")
-    if not frame.columns.is_unique:
-        repeated = sorted(map(str, frame.columns[frame.columns.duplicated()]))
-        raise ValueError(f"{name} must have distinct columns; repeated: {repeated}.")
 
 
 def warn_if_few(sizes: Mapping[str, int], stacklevel: int = 4) -> None:

@@ -33,7 +33,7 @@ import pandas as pd
 from scipy.special import rel_entr
 from scipy.stats import sem, wasserstein_distance
 
-from dpgenerative._validation import check_number, check_option, count
+from dpgenerative._validation import check_option, count
 from dpgenerative.metrics.columns import aligned, comparable, takes_tables, warn_if_few
 
 DISTANCES = ("tvd", "jsd", "wasserstein")
@@ -507,7 +507,7 @@ def _draw_sets(
             f"metric='wasserstein' compares single columns, k=1; got k={k}. Use "
             "metric='tvd' or 'jsd' for larger sets."
         )
-    check_number(owner, "k", k, low=1, high=n_columns, closed="both", integer=True)
+    count(high=n_columns, closed="both")(owner, "k", k)
     count(also=[None])(owner, "max_sets", max_sets)
     rng = np.random.default_rng(random_state)
     for size in range(1, k + 1):  # smaller sets are drawn first, from one generator

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dpgenerative._intervals import clopper_pearson
-from dpgenerative._validation import check_number, count
+from dpgenerative._validation import count
 from dpgenerative.metrics.columns import (
     aligned,
     as_floats,
@@ -216,10 +216,9 @@ def vulnerable_records(
     >>> sorted(vulnerable_records(X, 2)["a"])
     ['y', 'z']
     """
-    owner = "vulnerable_records"
-    most = {"n": len(X), "n_neighbors": len(X) - 1}
-    for (name, high), value in zip(most.items(), (n, n_neighbors), strict=True):
-        check_number(owner, name, value, low=1, high=high, closed="both", integer=True)
+    owner, most = "vulnerable_records", len(X)
+    count(high=most, closed="both")(owner, "n", n)
+    count(high=most - 1, closed="both")(owner, "n_neighbors", n_neighbors)
     points = Embedding(X)(X)
     # A row is its own nearest one.
     apart = np.sqrt(nearest(points, points, n_neighbors + 1)[:, 1:]).mean(1)
