@@ -43,8 +43,8 @@ class Latents:
         return log_normal(self.draws, mean, log_variance)
 
 
-def mmd(z: Tensor, nodes: Tensor | None = None) -> Tensor:
-    """Squared maximum mean discrepancy, summed over dimensions.
+def mmd(z: Tensor) -> Tensor:
+    """Squared maximum mean discrepancy to N(0, 1), summed over dimensions.
 
     Kernel: a sum of Cauchy kernels ``s / (s + (x - y)^2)`` over six scales (the scales
     of Takahashi et al. 2020, section 5.1).
@@ -52,18 +52,15 @@ def mmd(z: Tensor, nodes: Tensor | None = None) -> Tensor:
     Parameters
     ----------
     z : Tensor of shape (m, d)
-        Latents of one partition, m >= 1.
-    nodes : Tensor of shape (n, d), optional
-        Draws from the distribution to compare with. None is N(0, 1), represented by
-        its quantiles at 64 equal masses, so that the value is deterministic.
+        Latents of one partition, m >= 1. N(0, 1) is represented by its quantiles at
+        64 equal masses, so that the value is deterministic.
 
     Returns
     -------
     Tensor of shape ()
     """
-    if nodes is None:
-        masses = torch.arange(_N_NODES, device=z.device, dtype=z.dtype) + 0.5
-        nodes = torch.special.ndtri(masses / _N_NODES).unsqueeze(1)
+    masses = torch.arange(_N_NODES, device=z.device, dtype=z.dtype) + 0.5
+    nodes = torch.special.ndtri(masses / _N_NODES).unsqueeze(1)
 
     def mean(x: Tensor, y: Tensor) -> Tensor:
         return _kernel(x, y).mean((0, 1))
@@ -72,7 +69,7 @@ def mmd(z: Tensor, nodes: Tensor | None = None) -> Tensor:
 
 
 def unbiased_mmd(draws: Tensor, nodes: Tensor) -> Tensor:
-    """Estimate `mmd` without pairs of a record with itself.
+    """Estimate a discrepancy like that of `mmd`, without pairs of a record with itself.
 
     For partitions of two records or more, of whatever size, the expectation is the
     discrepancy of the distributions themselves; a single value can be negative. One

@@ -12,8 +12,8 @@ from dpgenerative.models.priors import NormalPrior
 from dpgenerative.models.vae import VAE
 from dpgenerative.privacy import clipping
 from dpgenerative.privacy.clipping import STRATEGIES
-from dpgenerative.privacy.gradients import LARGEST_SUM, layer_gradients, record
-from dpgenerative.privacy.gradients.core import BLOCK
+from dpgenerative.privacy.gradients import layer_gradients, record
+from dpgenerative.privacy.gradients.core import BLOCK, LARGEST_SUM
 from dpgenerative.privacy.gradients.linear import block_sum
 from dpgenerative.privacy.steps import Clipper
 from tests.privacy import adversary

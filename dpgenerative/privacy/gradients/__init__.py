@@ -62,10 +62,7 @@ from __future__ import annotations
 
 from dpgenerative.privacy.gradients.convolution import ConvGradients
 from dpgenerative.privacy.gradients.core import (
-    ADDENDS,
     BLOCK,
-    LARGEST,
-    LARGEST_SUM,
     Call,
     LayerGradients,
     free_coordinates,
@@ -81,10 +78,7 @@ from dpgenerative.privacy.gradients.linear import (
 )
 
 __all__ = [
-    "ADDENDS",
     "BLOCK",
-    "LARGEST",
-    "LARGEST_SUM",
     "Call",
     "ConvGradients",
     "GenericGradients",
