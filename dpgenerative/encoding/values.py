@@ -25,9 +25,7 @@ NO_LEVELS, NO_NUMBERS = ("",), (0,)
 
 def as_numbers(column: Column, series: pd.Series) -> np.ndarray:
     """Return numbers, or times in units, NaN where missing."""
-    if column.temporal:
-        return to_units(series, column.unit)
-    return floats(series)
+    return to_units(series, column.unit) if column.temporal else floats(series)
 
 
 def floats(series: pd.Series) -> np.ndarray:

@@ -409,9 +409,7 @@ class PrivateFit:
 
 def finite(epsilon: float | None) -> float | None:
     """Return a budget as a float; None where there is none."""
-    if epsilon is None or math.isinf(epsilon):
-        return None
-    return float(epsilon)
+    return None if epsilon is None or math.isinf(epsilon) else float(epsilon)
 
 
 def _padded(rows: Any) -> Any:

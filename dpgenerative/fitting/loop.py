@@ -48,13 +48,9 @@ class AdaBelief(torch.optim.Optimizer):
     """Adam with the variance of the gradient around its mean (Zhuang et al. 2020)."""
 
     def __init__(
-        self,
-        params: Iterable[nn.Parameter],
-        lr: float,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
+        self, params: Iterable[nn.Parameter], lr: float, betas: tuple[float, float]
     ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps})
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": 1e-8})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]

@@ -37,9 +37,6 @@ class Points:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def __getitem__(self, rows: Any) -> "Points":
-        return Points(self.numbers[rows], self.levels[rows])
-
     def squares(self, others: "Points") -> np.ndarray:
         """Return squared distances of each row to the corresponding one."""
         apart = ((self.numbers - others.numbers) ** 2).sum(1)

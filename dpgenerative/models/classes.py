@@ -61,6 +61,7 @@ class ClassVAE(Autoencoder):
         n_classes = len(gaussians.shares)
         super().__init__(latent_dim, prior, beta)
         self.image_shape, self.two_valued, self.std = image_shape, two_valued, std
+        self.n_numbers = math.prod(image_shape)
         self.encoder = MaskedLinear.dense(width + n_classes, 2 * latent_dim)
         self.decoder = Decoder(
             latent_dim + n_classes, hidden_units, (width,), generator
@@ -88,11 +89,6 @@ class ClassVAE(Autoencoder):
         self.encoder.bias[k:] = torch.from_numpy(raw)
         skip = np.concatenate([components, means]).T
         self.decoder.skip.weight.copy_(torch.from_numpy(skip))
-
-    @property
-    def n_numbers(self) -> int:
-        """How many entries there are, channels included."""
-        return math.prod(self.image_shape)
 
     def encode(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and log-variance of q(z | x, y) of every row, both (n, k)."""

@@ -35,7 +35,7 @@ DECODED = 2**20
 class Autoencoder(nn.Module):
     """Lower bound of a density, from an encoder and the density of what is decoded.
 
-    Subclasses define `n_numbers`, `encode`, `decode` and `_log_decoded`.
+    Subclasses define `encode`, `decode` and `_log_decoded`, and set `n_numbers`.
 
     Parameters
     ----------
@@ -51,7 +51,11 @@ class Autoencoder(nn.Module):
     latent_distribution : Prior
         Distribution of the latents that samples and scores use: the prior, until one is
         fitted.
+    n_numbers : int
+        How many numbers the decoder returns for one record: cells, or pixels.
     """
+
+    n_numbers: int
 
     def __init__(self, latent_dim: int, prior: Prior, beta: float) -> None:
         super().__init__()
@@ -65,11 +69,6 @@ class Autoencoder(nn.Module):
         found = moved([self.prior, self.latent_distribution], fn)
         self.prior, self.latent_distribution = found
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-
-    @property
-    def n_numbers(self) -> int:
-        """How many numbers the decoder returns for one record."""
-        raise NotImplementedError
 
     def encode(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and log-variance of q(z | x) of every row, both (n, k)."""
@@ -186,6 +185,7 @@ class VAE(Autoencoder):
     ) -> None:
         super().__init__(latent_dim, prior, beta)
         self.cells = Cells(facts, n_basis)
+        self.n_numbers = sum(self.cells.n_cells)
         self.condition = condition
         n_features = sum(self.cells.widths)
         n_given = 0 if condition is None else self.cells.widths[condition]
@@ -200,11 +200,6 @@ class VAE(Autoencoder):
             free[condition] = 0
         widths = torch.tensor(self.cells.widths)
         self.register_buffer("free", free.repeat_interleave(widths))
-
-    @property
-    def n_numbers(self) -> int:
-        """How many cells there are."""
-        return sum(self.cells.n_cells)
 
     def encode(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and log-variance of q(z | x) of every row of cells, (n, k)."""
@@ -362,15 +357,11 @@ class ImageVAE(Autoencoder):
         self.encoder = encoder
         self.decoder = decoder
         self.image_shape = image_shape
+        self.n_numbers = math.prod(image_shape)
         self.head = head
         self.std = std
         self.two_valued = two_valued
         self.lengths_vary = lengths_vary
-
-    @property
-    def n_numbers(self) -> int:
-        """How many pixels there are, channels included."""
-        return math.prod(self.image_shape)
 
     def encode(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and log-variance of q(z | x) of images, both (n, k)."""
