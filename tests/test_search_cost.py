@@ -6,7 +6,10 @@ import math
 
 import numpy as np
 import pytest
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import BaggingClassifier, StackingClassifier, VotingClassifier
 from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import (
     GridSearchCV,
@@ -14,13 +17,15 @@ from sklearn.model_selection import (
     RandomizedSearchCV,
     ShuffleSplit,
 )
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from dpgenerative import (
     DPHFlowSynthesizer,
     DPVAESynthesizer,
+    LaplaceRandomizer,
     PrivateSearch,
     SyntheticClassifier,
     SyntheticRegressor,
@@ -119,6 +124,51 @@ def test_the_cost_of_defaults_of_no_privacy_and_of_private_searches():
     )
     search = GridSearchCV(private, {"holdout": [0.1]}, cv=2, refit=False).fit(X)
     assert search_privacy(search).epsilon == pytest.approx(0.7)
+
+
+def as_if_done(estimator):
+    """Return a search as it is after two folds of one candidate."""
+    search = GridSearchCV(estimator, {}, cv=2, refit=False)
+    search.cv_results_, search.n_splits_ = {"params": [{}]}, 2
+    return search
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        lambda model: BaggingClassifier(model, n_estimators=3),
+        lambda model: CalibratedClassifierCV(model, cv=2),
+        lambda model: OneVsRestClassifier(model),
+        lambda model: StackingClassifier([("one", model)], cv=2),
+        lambda model: GridSearchCV(model, {"n_samples": [50]}, cv=2),
+        lambda model: make_pipeline(BaggingClassifier(model, n_estimators=3)),
+    ],
+)
+def test_what_may_fit_a_synthesizer_several_times_is_refused(wrapper):
+    search = as_if_done(wrapper(SyntheticClassifier(flow())))
+    with pytest.raises(TypeError, match="several times"):
+        search_privacy(search)
+
+
+def test_a_vote_counts_its_synthesizers_and_a_frozen_one_costs_nothing():
+    parts = {
+        "a": SyntheticClassifier(flow()),
+        "b": flow(),
+        "c": FrozenEstimator(flow()),
+    }
+    vote = make_pipeline(VotingClassifier(list(parts.items())))
+    assert search_privacy(as_if_done(vote)).epsilon == pytest.approx(2.0)
+
+
+def test_steps_that_learn_without_privacy_are_named():
+    tree = SyntheticClassifier(flow(), DecisionTreeClassifier())
+    cost = search_privacy(as_if_done(make_pipeline(StandardScaler(), tree)))
+    assert "StandardScaler learned from private rows" in str(cost)
+    vote = VotingClassifier([("a", tree), ("b", DecisionTreeClassifier())])
+    assert "DecisionTreeClassifier learned" in str(search_privacy(as_if_done(vote)))
+    steps = LaplaceRandomizer(), FunctionTransformer(), tree
+    cost = search_privacy(as_if_done(make_pipeline(*steps)))
+    assert "learned from private rows" not in str(cost)
 
 
 def test_costs_that_cannot_be_stated():

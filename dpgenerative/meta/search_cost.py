@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone, is_classifier
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
+from sklearn.ensemble import VotingClassifier, VotingRegressor
+from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import (
     GroupKFold,
     KFold,
@@ -14,10 +17,12 @@ from sklearn.model_selection import (
     StratifiedKFold,
     check_cv,
 )
+from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._validation import check_number
-from dpgenerative.meta.pipeline import parts
+from dpgenerative.local.base import LocalRandomizer
+from dpgenerative.meta.pipeline import learns, parts
 from dpgenerative.meta.predictors import SyntheticClassifier, SyntheticRegressor
 from dpgenerative.meta.search import PrivateSearch
 from dpgenerative.privacy.accounting import epsilon_of_pairs
@@ -26,6 +31,11 @@ from dpgenerative.synthesizers.base import Synthesizer
 
 _SPLITTERS = (KFold, StratifiedKFold, GroupKFold, StratifiedGroupKFold, PredefinedSplit)
 """Splitters that hold every row out in one fold, unless a PredefinedSplit says -1."""
+_FIT_ONCE = (
+    Pipeline, FeatureUnion, ColumnTransformer, TransformedTargetRegressor,
+    VotingClassifier, VotingRegressor, LocalRandomizer,
+)  # fmt: skip
+"""Estimators of which one fit fits every estimator among their parameters once."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +94,8 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
     Parameters
     ----------
     search : GridSearchCV, RandomizedSearchCV or the like
-        Fitted, over anything that has a synthesizer of this package among its
-        parameters.
+        Fitted, over a synthesizer, classifier, regressor or private search of this
+        package, alone or in a pipeline, a voting ensemble or the like.
     delta : float in (0, 1), optional
         Delta at which the total is stated. None is the sum of the fits' deltas, at
         which optimal composition gains next to nothing over adding epsilons; at ten
@@ -101,7 +111,8 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
     NotFittedError
         If the search is not finished.
     TypeError
-        If it fits no synthesizer.
+        If it fits no synthesizer, or inside an estimator that may fit it several times,
+        such as a bagging ensemble, a calibration or another search.
 
     Examples
     --------
@@ -124,16 +135,18 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
         raise TypeError(
             f"search_privacy: {type(search.estimator).__name__} fits no synthesizer."
         )
-    fits = []
+    fits, open_parts = [], []
     for params in candidates:
-        fits += _cost(clone(search.estimator).set_params(**params)) * per_row
+        candidate = clone(search.estimator).set_params(**params)
+        fits += _cost(candidate) * per_row
+        open_parts += _not_private(candidate)
     if search.refit:
         fits += _cost(clone(search.estimator).set_params(**search.best_params_))
     failure = min(1.0, math.fsum(lost for _, lost in fits)) if delta is None else delta
     epsilon = epsilon_of_pairs(fits, failure)
     return SearchPrivacy(
         epsilon, failure, tuple(fits), len(candidates), search.n_splits_, per_row,
-        bool(search.refit), _notes(cv),
+        bool(search.refit), _notes(cv, list(dict.fromkeys(open_parts))),
     )  # fmt: skip
 
 
@@ -145,7 +158,25 @@ def _cost(estimator: Any) -> list[tuple[float, float]]:
         estimator = estimator.synthesizer or DPHFlowSynthesizer()
     if isinstance(estimator, Synthesizer):
         return [(estimator._epsilon or math.inf, estimator.delta)]
-    return [cost for part in parts(estimator) for cost in _cost(part)]
+    if isinstance(estimator, FrozenEstimator):
+        return []
+    costs = [cost for part in parts(estimator) for cost in _cost(part)]
+    if costs and not isinstance(estimator, _FIT_ONCE):
+        raise TypeError(
+            f"search_privacy: {type(estimator).__name__} may fit a synthesizer several "
+            "times in one fit. Search inside an open PrivacyBudget, which counts fits."
+        )
+    return costs
+
+
+def _not_private(estimator: Any) -> list[str]:
+    """Return what learns from the rows without privacy, by the name of its type."""
+    own = SyntheticClassifier, SyntheticRegressor, PrivateSearch, Synthesizer
+    if isinstance(estimator, (*own, LocalRandomizer)):
+        return []
+    if isinstance(estimator, _FIT_ONCE):
+        return [name for part in parts(estimator) for name in _not_private(part)]
+    return [type(estimator).__name__] if learns(estimator) else []
 
 
 def _holds_out(cv: Any) -> bool:
@@ -155,12 +186,17 @@ def _holds_out(cv: Any) -> bool:
     return isinstance(cv, _SPLITTERS)
 
 
-def _notes(cv: Any) -> tuple[str, ...]:
+def _notes(cv: Any, open_parts: list[str]) -> tuple[str, ...]:
     notes = [
         "The scores are computed on private rows without noise, and so is what was "
         "chosen by them: no total covers them. Do not release cv_results_.",
         "A search over epsilon prefers the largest: it buys the best scores.",
     ]
+    if open_parts:
+        notes.append(
+            f"{', '.join(open_parts)} learned from private rows without noise: no "
+            "total covers what they hold."
+        )
     if not isinstance(cv, PredefinedSplit):
         notes.append(
             f"{type(cv).__name__} assigns rows to folds by their number or values, so "
