@@ -228,7 +228,7 @@ def test_embedding_counts_differences():
     frame = pd.DataFrame({"a": ["x", "y", None], "b": [1.0, 2.0, 3.0]})
     embed = Embedding(frame)
     points = embed(frame)
-    squares = [embed(frame).squares(points[[i] * 3]) for i in range(3)]
+    squares = [points.squares(embed(frame.iloc[[i]])) for i in range(3)]
     expected = [
         [0, 1 + 1 / 9, 1 + 4 / 9],
         [1 + 1 / 9, 0, 1 + 1 / 9],
@@ -237,7 +237,7 @@ def test_embedding_counts_differences():
     np.testing.assert_allclose(squares, expected, rtol=1e-5)
     strange = pd.DataFrame({"a": ["new", "newer"], "b": [math.nan, 99.0]})
     others = embed(strange)
-    assert points.squares(others[[0] * 3]).min() >= 2 - 1e-6
+    assert points.squares(embed(strange.iloc[[0]])).min() >= 2 - 1e-6
     assert np.isfinite(others.numbers).all()
 
 
@@ -255,7 +255,8 @@ def test_nearest_equals_brute_force(monkeypatch):
     a, b = (
         Points(rng.normal(size=(n, 3)), rng.integers(0, 3, (n, 2))) for n in (17, 23)
     )
-    brute = np.sort([b.squares(a[[i] * 23]) for i in range(17)], axis=1)[:, :3]
+    rows = [Points(a.numbers[[i]], a.levels[[i]]) for i in range(17)]
+    brute = np.sort([b.squares(row) for row in rows], axis=1)[:, :3]
     np.testing.assert_allclose(nearest(a, b, 3), brute, rtol=1e-4, atol=1e-5)
     assert (nearest(a, a) == 0).all()
 
