@@ -5,7 +5,7 @@ Searches: what they cost, and one that stays within a budget
 A classifier that sees synthetic rows only is tried at several budgets by scikit-learn's
 ``GridSearchCV``. Each candidate is fitted once per fold, so that the search spends many
 budgets, and its scores, computed on private rows without noise, are covered by none. It
-also prefers the largest epsilon, which gives the best score. Such a search is useful
+also prefers a large epsilon, which gives better scores. Such a search is useful
 for the curve of utility over privacy, drawn on public rows or on a public table of the
 same kind, as in this example. Other parameters are then chosen by a private search,
 whose total, scores included, is the epsilon that was asked for.
@@ -53,7 +53,7 @@ results = pd.DataFrame(search.cv_results_)
 shown = ["param_synthesizer__epsilon", "mean_test_score", "std_test_score"]
 print(results[shown].to_string(index=False))
 chosen = search.best_params_["synthesizer__epsilon"]
-print(f"\nThe search prefers epsilon {chosen:g}, as plain searches do.\n")
+print(f"\nThe search prefers epsilon {chosen:g}: it weighs scores, not protection.\n")
 print(search_privacy(search))
 
 # %%
@@ -64,6 +64,7 @@ axes.errorbar(
     EPSILONS, results["mean_test_score"], results["std_test_score"], marker="o"
 )
 axes.set(xscale="log", xlabel="epsilon of one fit", ylabel="AUROC, held-out rows")
+axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
 plt.show()
 
 # %%

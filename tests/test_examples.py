@@ -80,7 +80,7 @@ def test_grid_search(tmp_path):
     pytest.importorskip("statsmodels")
     printed = run("grid_search.py", tmp_path)
     # One row is in the training part of one of two folds: 0.3 + 1 + 3 + 10, and refit.
-    chosen = float(re.search(r"prefers epsilon (\S+),", printed)[1])
+    chosen = float(re.search(r"prefers epsilon (\S+):", printed)[1])
     assert f"The search spent ({14.3 + chosen:.4g}, 5e-05) in all" in printed
     assert "Chosen within epsilon 1" in printed
     assert "1 shown" in printed

@@ -45,6 +45,7 @@ def plot_tradeoff(results: pd.DataFrame, title: str | None = None) -> Figure:
         for axes, (measure, name) in panels:
             _draw(axes, results, measure)
             axes.set(xscale="log", xlabel="epsilon", title=name)
+            axes.xaxis.set_major_formatter("{x:g}")
         if title is not None:
             figure.suptitle(title, parse_math=False, fontsize=9.5)
         keys: dict[str, Any] = {}
