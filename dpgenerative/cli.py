@@ -113,8 +113,11 @@ def fit(options: argparse.Namespace) -> None:
         schema=schema,
         verbose=not options.quiet,
     ).set_params(**parameters)
-    synthesizer.fit(rows, public=public, checkpoint=options.checkpoint)
-    synthesizer.save(options.output)
+    try:
+        synthesizer.fit(rows, public=public, checkpoint=options.checkpoint)
+    finally:
+        if hasattr(synthesizer, "privacy_"):  # also where its warnings are errors
+            synthesizer.save(options.output)
     _say(synthesizer.privacy_)
 
 

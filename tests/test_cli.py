@@ -252,6 +252,14 @@ def test_a_warning_is_one_line(folder):
     assert any("to be found in notes" in line for line in lines)
 
 
+def test_a_model_is_saved_where_its_warnings_are_errors(folder):
+    pd.DataFrame({"n": range(9)}).to_parquet("few.parquet")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert main(["fit", "few.parquet", "-o", "few.dpg", "--epsilon", "0.1"]) == 1
+    assert main(["sample", "few.dpg", "-n", "3", "-o", "drawn.csv"]) == 0
+
+
 def test_formats_of_warnings_are_put_back(capsys):
     usual = warnings.formatwarning
     assert main(["report", "missing.dpg"]) == 2

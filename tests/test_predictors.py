@@ -19,10 +19,12 @@ from dpgenerative import (
     Column,
     DPHFlowSynthesizer,
     DPVAESynthesizer,
+    PrivacyBudget,
     Schema,
     SyntheticClassifier,
     SyntheticRegressor,
 )
+from dpgenerative.exceptions import HopelessBudgetWarning
 
 FAST = {"n_steps": 40, "random_state": 0}
 
@@ -96,13 +98,41 @@ def test_classes_are_what_is_public_or_released_never_what_y_holds():
 
 @pytest.mark.parametrize(
     "classes",
-    ["ab", [], ["a", None], ["a", np.nan], [1, "a"], [["a", "b"]], [["a"], []]],
+    ["ab", 3, [], ["a", None], ["a", np.nan], [1, "a"], [["a", "b"]], [["a"], []]],
 )
 def test_classes_that_are_no_list_of_labels_are_refused(classes):
     X, signal = table(50)
     model = SyntheticClassifier(DPHFlowSynthesizer(**FAST), classes=classes)
     with pytest.raises(ValueError, match="'classes' of SyntheticClassifier must be a"):
         model.fit(X, labels(signal, "string"))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "kind", "name"),
+    [
+        ({"classes": ["3", "7"]}, "integer", "classes"),
+        ({"classes": [3.5, 7.0]}, "nullable", "classes"),
+        ({"classifier": "forest"}, "integer", "classifier"),
+        ({"classifier": LogisticRegression}, "integer", "classifier"),
+        ({"random_state": "0"}, "integer", "random_state"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_spent(parameters, kind, name):
+    X, signal = table(50)
+    model = SyntheticClassifier(DPHFlowSynthesizer(**FAST), **parameters)
+    with PrivacyBudget(9.0, 0.1) as budget, pytest.raises(ValueError, match=name):
+        model.fit(X, labels(signal, kind))
+    assert budget.fits == []
+
+
+def test_a_warning_that_is_an_error_leaves_the_synthesizer():
+    X, signal = table(50)
+    model = SyntheticRegressor(DPHFlowSynthesizer(epsilon=0.01, n_steps=0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", HopelessBudgetWarning)
+        with pytest.raises(HopelessBudgetWarning):
+            model.fit(X, signal)
+    assert len(model.synthesizer_.sample(3)[0]) == 3
 
 
 def test_numbers_are_labels_only_if_something_public_says_so():

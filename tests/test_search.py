@@ -245,6 +245,7 @@ def test_distributions_draw_the_number_of_candidates_asked_for():
         ({"n_candidates": 0}, "'n_candidates' of PrivateSearch"),
         ({"scoring": "accuracy"}, "'scoring' of PrivateSearch"),
         ({"param_distributions": ["n_bins"]}, "must be a dict of lists"),
+        ({"param_distributions": []}, "must be a dict of lists"),
         ({"param_distributions": "n_bins"}, "must be a dict of lists"),
         ({"param_distributions": {"epsilon": [1]}}, r"cannot have \['epsilon'\]"),
         ({"param_distributions": {"a__delta": [1]}}, r"cannot have \['a__delta'\]"),
@@ -501,14 +502,14 @@ def test_a_search_asks_the_operating_system_alone(secure, monkeypatch):
     monkeypatch.setattr(DPHFlowSynthesizer, "_planned_fit", planned_unwatched)
     monkeypatch.setattr("dpgenerative.meta.search.np.random.default_rng", no_other)
     monkeypatch.setattr(PrivateSearch, "_trial", drawn_alone)
-    with pytest.raises(StopIteration):
+    with pytest.raises(InterruptedError):
         search.fit(X)
 
 
 def drawn_alone(self, candidates, budget, X, y, rng, mechanisms, *_):
     assert isinstance(rng, SecureGenerator)
     TrialDistribution(2.0).draw(rng)
-    raise StopIteration
+    raise InterruptedError  # of nobody else
 
 
 def test_public_rows_of_polars():

@@ -7,12 +7,13 @@ private as the synthesizer: (epsilon, delta)-DP for adding or removing one row.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 import pandas as pd
+from numpy.random import Generator, RandomState
 from pandas.api.types import is_bool_dtype, is_float_dtype
 from sklearn import ensemble
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
@@ -33,7 +34,7 @@ from dpgenerative.synthesizers.base import as_seed
 from dpgenerative.synthesizers.tables import TableSynthesizer
 from dpgenerative.tables import containers
 from dpgenerative.tables.conditions import on_line
-from dpgenerative.tables.dtypes import column_from_dtype, is_real_dtype
+from dpgenerative.tables.dtypes import can_hold, column_from_dtype, is_real_dtype
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.times import temporal_kind
 
@@ -100,7 +101,11 @@ class _SyntheticPredictor(BaseEstimator):
         synthesizer, X, y, public = self._inputs(X, y, public)
         if synthesizer.noise == "reproducible":
             self._is_seeded = True  # whatever `noise` is set to later
-        self.synthesizer_ = synthesizer._fit(X, y, public, trial=trial)
+        try:
+            synthesizer._fit(X, y, public, trial=trial)
+        finally:
+            if hasattr(synthesizer, "privacy_"):  # also where its warnings are errors
+                self.synthesizer_ = synthesizer
         try:
             self.learner_ = self._taught(*self._synthetic(self.synthesizer_))
         except Exception as error:
@@ -164,6 +169,13 @@ class _SyntheticPredictor(BaseEstimator):
             raise ValueError(f"{self._owner} {lacks}")
         count(also=[None])(self._owner, "n_samples", self.n_samples)
         check_instance(self._owner, "synthesizer", self.synthesizer, TableSynthesizer)
+        learner = getattr(self, self._learner_name)
+        is_learner = hasattr(learner, "fit") and hasattr(learner, "get_params")
+        if learner is not None and (isinstance(learner, type) or not is_learner):
+            rule = "must be an estimator of scikit-learn, or None"
+            refuse(self._owner, self._learner_name, rule, learner)
+        if not isinstance(self.random_state, (RandomState, Generator)):
+            as_seed(self.random_state)
         if isinstance(public, tuple) and len(public) == 2:
             public = self._converted(*public)
         return self._new_synthesizer(), *self._converted(X, y), public
@@ -359,7 +371,11 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
         if column_from_dtype(y.name or "target", y.dtype).temporal:
             self._refuse_labels(y.dtype)  # as objects, those far away may raise
         if self.classes is not None:
-            dtype = pd.CategoricalDtype(self._stated_classes())
+            labels = self._stated_classes()
+            if not all(can_hold(y.dtype, label) for label in labels):
+                rule = f"must be values of the dtype of y, {y.dtype}"
+                refuse(self._owner, "classes", rule, self.classes)
+            dtype = pd.CategoricalDtype(labels)
             # astype fails, or warns, at some values that are no level.
             codes = level_indices(y, dtype.categories.tolist())
             found = pd.Categorical.from_codes(codes, dtype=dtype)
@@ -387,7 +403,8 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
 
     def _stated_classes(self) -> list[Any]:
         given = self.classes
-        listed = [] if isinstance(given, (str, bytes)) else list(given)
+        is_list = isinstance(given, Iterable) and not isinstance(given, (str, bytes))
+        listed = list(given) if is_list else []
         labels = [containers.plain(label) for label in listed]
         are_texts = {isinstance(label, str) for label in labels}
         if len(are_texts) != 1 or pd.isna(containers.objects(labels)).any():

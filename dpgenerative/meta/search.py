@@ -293,7 +293,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
     def _candidates(self) -> list[dict[str, Any]]:
         given = self.param_distributions
         grids = list(given) if isinstance(given, (list, tuple)) else [given]
-        if not all(isinstance(grid, Mapping) for grid in grids):
+        if not grids or not all(isinstance(grid, Mapping) for grid in grids):
             rule = "must be a dict of lists (or distributions), or a list of such"
             refuse(type(self).__name__, "param_distributions", rule, given)
         names = {name for grid in grids for name in grid}
