@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
+import numpy as np
 import pandas as pd
 
 _MOST_SHOWN, _LONGEST_SHOWN = 8, 60
@@ -52,9 +53,10 @@ def check_number(
     """Require a number in an interval, or one of the values in `also`."""
     if (value is None or isinstance(value, str)) and value in also:
         return
-    kind = numbers.Integral if integer else numbers.Real
+    # Not of any kind that there is: torch takes no fractions.
+    kinds = (numbers.Integral, *(() if integer else (float, np.floating)))
     inside = False
-    if isinstance(value, kind) and not isinstance(value, bool):
+    if isinstance(value, kinds) and not isinstance(value, bool):
         number = float(value)
         above = number >= low if closed in ("left", "both") else number > low
         below = number <= high if closed in ("right", "both") else number < high

@@ -17,6 +17,7 @@ from dpgenerative import (
     ArrayArchitecture,
     DPArrayVAESynthesizer,
     DPVAESynthesizer,
+    PrivacyBudget,
 )
 from dpgenerative.encoding.pixels import Pixels
 from dpgenerative.exceptions import HopelessBudgetWarning, UnsupportedColumnError
@@ -440,8 +441,10 @@ class Keeping(nn.Module):
     ],
 )
 def test_architectures_that_no_bound_covers_are_refused(networks, words):
-    with pytest.raises(ValueError, match=words):
-        fitted(architecture__networks=networks)
+    # Before anything is spent.
+    with PrivacyBudget(9.0, 0.1) as budget, pytest.raises(ValueError, match=words):
+        fitted(architecture__networks=networks, epsilon=1.0)
+    assert budget.fits == []
 
 
 @pytest.mark.parametrize(

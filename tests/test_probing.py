@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from dpgenerative import DPHFlowSynthesizer, DPVAESynthesizer
+from dpgenerative import DPHFlowSynthesizer, DPVAESynthesizer, PrivacyBudget
 from dpgenerative.models.priors import (
     GaussianMixture,
     GaussianPrior,
@@ -238,6 +238,30 @@ def with_default(*args, seen=[]):  # noqa: B006
 def test_divergences_that_remember_are_refused(synthesizer, make):
     with pytest.raises(ValueError, match="'divergence' must not remember"):
         synthesizer(divergence=make(), **FAST).fit(frame())
+
+
+@pytest.mark.parametrize("synthesizer", [DPHFlowSynthesizer, DPVAESynthesizer])
+@pytest.mark.parametrize(
+    "value", [lambda z: z.mean().item(), lambda z: z.mean(1), lambda z: z.mean().data]
+)
+def test_divergences_without_a_gradient_are_refused_before_all(synthesizer, value):
+    def divergence(first, *rest):
+        return value(first if torch.is_tensor(first) else first.mean)
+
+    model = synthesizer(divergence=divergence, **FAST)
+    with PrivacyBudget(9.0, 0.1) as budget, pytest.raises(ValueError, match="one num"):
+        model.fit(frame())
+    assert budget.fits == []
+
+
+@pytest.mark.parametrize("synthesizer", [DPHFlowSynthesizer, DPVAESynthesizer])
+def test_divergences_of_few_rows_may_be_zero(synthesizer):
+    def divergence(first, *rest):
+        z = first if torch.is_tensor(first) else first.mean
+        return z.square().mean() if len(z) > 9 else torch.zeros(())
+
+    model = synthesizer(divergence=divergence, n_partitions=1, **FAST)
+    assert len(model.set_params(batch_size=40).fit(frame()).sample(4)) == 4
 
 
 @pytest.mark.parametrize("synthesizer", [DPHFlowSynthesizer, DPVAESynthesizer])

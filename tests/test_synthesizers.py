@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from copy import deepcopy
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -501,9 +502,17 @@ def test_categorical_features():
         synthesizer = fitted(X, categorical_features=chosen)
         kinds = [c.kind for c in synthesizer.schema_.columns]
         assert kinds == ["categorical", "continuous"]
-    for bad in ([5], [True], ["nope"], "all"):
+    for bad in ([5], [True], ["nope"], "all", 0):
         with pytest.raises(ValueError, match="categorical_features"):
             fitted(X, categorical_features=bad)
+
+
+@pytest.mark.parametrize("anchored", [np.True_, np.False_, 1])
+def test_flags_of_other_types_are_flags(anchored):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    flow = DPHFlowSynthesizer(None, n_steps=2)
+    flow.set_params(architecture__anchored=anchored)
+    assert flow.fit(X).sample(3).shape == (3, 2)
 
 
 @both
@@ -588,6 +597,7 @@ def test_a_failed_fit_leaves_nothing(estimator):
         ("schema", {"a": 1}),
         ("marginal_budget", 1.0),
         ("architecture__anchored", "yes"),
+        ("optimizer__learning_rate", Fraction(1, 100)),
         ("architecture__n_blocks", 0),
         ("architecture__n_bins", 1),
         ("architecture__n_basis", 0),

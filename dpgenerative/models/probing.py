@@ -56,6 +56,24 @@ def check_memory(owner: str, name: str, value: Any, use: Callable[[int], Any]) -
         )
 
 
+def check_divergence(owner: str, value: Any, use: Callable[[int], Any]) -> None:
+    """Require a divergence that can be differentiated, and keeps nothing.
+
+    Raises
+    ------
+    ValueError
+        If it returns anything but one number with a gradient; and see `check_memory`.
+    """
+    found = [use(n) for n in (5, 100)]  # of few rows it may be 0
+    are_numbers = all(isinstance(x, Tensor) and x.numel() == 1 for x in found)
+    if not (are_numbers and any(x.requires_grad for x in found)):
+        raise ValueError(
+            f"{owner}: 'divergence' must return a tensor of one number, computed by "
+            f"torch from what it is given; got {type(found[0]).__name__}."
+        )
+    check_memory(owner, "divergence", value, use)
+
+
 def check_prior(owner: str, prior: Prior) -> int:
     """Require a prior that treats points independently; return its width.
 

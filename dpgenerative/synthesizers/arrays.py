@@ -448,6 +448,10 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         if public is not None:
             public = pixels.read(self._owner, public)
         domain = self._labelled(pixels) if has_classes else ArrayDomain(pixels)
+        recipe = self._recipe
+        if callable(recipe.architecture.networks):  # tried before anything is spent
+            scale = Scale(1, Schema([]), None)
+            recipe.build(pixels, scale, torch.Generator())
         return Data(images, pixels, Schema([]), domain, public)
 
     def _labelled(self, pixels: Pixels) -> LabelledDomain:

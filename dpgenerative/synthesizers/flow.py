@@ -21,7 +21,7 @@ from dpgenerative.fitting.workload import Measurement, check_workload
 from dpgenerative.models.cells import RAKING_ROWS, CellFacts
 from dpgenerative.models.divergences import DIVERGENCES
 from dpgenerative.models.hflow import HFlow
-from dpgenerative.models.probing import check_memory
+from dpgenerative.models.probing import check_divergence
 from dpgenerative.privacy.gradients import free_coordinates
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
@@ -186,10 +186,12 @@ class FlowRecipe(GroupedRecipe):
         divergence = self.term.divergence
         if callable(divergence):
             generator = torch.Generator().manual_seed(0)
-            check_memory(
-                owner, "divergence", divergence,
-                lambda n: divergence(torch.randn(n, len(schema), generator=generator)),
-            )  # fmt: skip
+
+            def use(n: int) -> Tensor:
+                latents = torch.randn(n, len(schema), generator=generator)
+                return divergence(latents.requires_grad_())
+
+            check_divergence(owner, divergence, use)
 
     def ordered(self, schema: Schema) -> Schema:
         """Take the last column before all others: often the one to predict."""
@@ -198,13 +200,14 @@ class FlowRecipe(GroupedRecipe):
 
     def settings(self, facts: Sequence[CellFacts], scale: Scale) -> dict[str, Any]:
         n_basis, most_levels = self._functions(facts, scale)
-        blocks = "n_blocks", "linear", "rank", "bias", "dequantization", "anchored"
+        blocks = "n_blocks", "linear", "rank", "bias", "dequantization"
         return {
             "ordered_only": self._ordered_only(scale),
             "n_basis": n_basis,
             "most_levels": most_levels,
             "hidden_units": self.resolved("hidden_units", scale),
             **{name: getattr(self.architecture, name) for name in blocks},
+            "anchored": bool(self.anchored),
         }
 
     def make(self, facts: Any, generator: torch.Generator, **settings: Any) -> HFlow:

@@ -17,7 +17,7 @@ from dpgenerative.fitting.recipe import RULES, GroupedRecipe, Rule, Scale
 from dpgenerative.models import priors
 from dpgenerative.models.cells import RAKING_ROWS
 from dpgenerative.models.divergences import LATENT_DIVERGENCES, Latents
-from dpgenerative.models.probing import check_memory, check_prior
+from dpgenerative.models.probing import check_divergence, check_prior
 from dpgenerative.models.vae import Autoencoder
 from dpgenerative.privacy.latents import Refinement, release_distribution
 from dpgenerative.privacy.noise import Mechanisms
@@ -138,11 +138,11 @@ class AutoencoderRecipe(GroupedRecipe):
         prior, generator = self.prior_of(width), torch.Generator().manual_seed(0)
 
         def use(n: int) -> Tensor:
-            draws = torch.randn(n, 4, width, generator=generator)
+            draws = torch.randn(n, 4, width, generator=generator).requires_grad_()
             latents = Latents(draws[:, 2:], draws[:, 0], draws[:, 1])
             return divergence(latents, prior, generator)
 
-        check_memory(owner, "divergence", divergence, use)
+        check_divergence(owner, divergence, use)
 
     def latent_share(self, scale: Scale) -> float:
         is_auto = self.architecture.prior_budget == "auto"

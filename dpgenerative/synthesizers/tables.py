@@ -1,7 +1,7 @@
 """Synthesizers of tables: what they read, how samples are chosen and returned."""
 
 import os
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -292,6 +292,8 @@ class TableSynthesizer(Synthesizer):
             check_option(*about, chosen, ["from_dtype", None])
             return []
         names = list(layout.x_names)
+        if not isinstance(chosen, Iterable):
+            refuse(*about, "must list names, indices or flags of columns", chosen)
         chosen = labels(list(chosen))
         if chosen.dtype == bool:
             if len(chosen) != len(names):
