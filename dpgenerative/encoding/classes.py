@@ -187,10 +187,7 @@ def release_gaussians(
     )
     unit = scale**2 / counts
     components, roots, left = _factored(
-        products * unit[:, None, None],
-        std * unit / math.sqrt(2),
-        shares,
-        latent_dim,
+        products * unit[:, None, None], std * unit / math.sqrt(2), shares, latent_dim
     )
     variances = np.concatenate([left, (shares * unit) @ squares_left])
     padded = np.pad(components, ((0, 0), (0, width - d)))

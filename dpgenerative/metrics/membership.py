@@ -217,9 +217,7 @@ class AttackResult:
 
 
 def attack_result(
-    name: str,
-    scores: Sequence[Any],
-    privacy: Privacy | None = None,
+    name: str, scores: Sequence[Any], privacy: Privacy | None = None
 ) -> AttackResult:
     """Build a result from the scores of members and of others.
 

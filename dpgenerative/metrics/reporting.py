@@ -179,9 +179,14 @@ def report(
         real = holdout = target = None
     elif real is None:
         raise ValueError("report needs real unless public=True; got None.")
-    given = _comparable(synthesizer, real, synthetic, holdout)
-    tables = Tables(*given, target, random_state)
-    check_option("report", "target", target, [*tables.synthetic.columns, None])
+    real, synthetic, holdout = (
+        _judged(synthesizer, table) for table in (real, synthetic, holdout)
+    )
+    synthetic = aligned(synthetic if real is None else real, synthetic)
+    if holdout is not None:
+        holdout = aligned(synthetic, holdout, ("synthetic", "holdout"))
+    check_option("report", "target", target, [*synthetic.columns, None])
+    tables = Tables(real, synthetic, holdout, target, random_state)
     measured = measure(tables, privacy, verbose)
     findings = tuple(judge(measured, target))
     return Report(
@@ -193,24 +198,11 @@ def report(
     )
 
 
-def _comparable(
-    synthesizer: Any,
-    real: pd.DataFrame | None,
-    synthetic: pd.DataFrame,
-    holdout: pd.DataFrame | None,
-) -> tuple[pd.DataFrame | None, pd.DataFrame, pd.DataFrame | None]:
-    """Return the tables with the same columns in one order, without identifiers."""
+def _judged(synthesizer: Any, table: Any) -> Any:
+    """Return a table without identifiers."""
     schema = getattr(synthesizer, "schema_", None)
-    keys = () if schema is None else [c.name for c in schema.columns if c.role == "id"]
-
-    def judged(table: Any) -> Any:
-        # Identifiers were made anew: numbers from 1 on are far from any real keys.
-        if not isinstance(table, pd.DataFrame):
-            return table
-        return table.drop(columns=keys, errors="ignore")
-
-    real, synthetic, holdout = map(judged, (real, synthetic, holdout))
-    synthetic = aligned(synthetic if real is None else real, synthetic)
-    if holdout is not None:
-        holdout = aligned(synthetic, holdout, ("synthetic", "holdout"))
-    return real, synthetic, holdout
+    if schema is None or not isinstance(table, pd.DataFrame):
+        return table
+    # They were made anew: numbers from 1 on are far from any real keys.
+    keys = [column.name for column in schema.columns if column.role == "id"]
+    return table.drop(columns=keys, errors="ignore")

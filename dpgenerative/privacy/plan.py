@@ -12,7 +12,8 @@ are fixed by that value, are (epsilon - epsilon_c, delta)-DP together; so the wh
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dpgenerative.exceptions import InfeasibleBudgetError, LedgerError
@@ -296,9 +297,7 @@ def row_budget(epsilon: float, delta: float, k: int) -> tuple[float, float]:
 
 
 def count_epsilon(
-    epsilon: float | None,
-    rows_per_unit: int = 1,
-    noise_multiplier: float | None = None,
+    epsilon: float | None, rows_per_unit: int = 1, noise_multiplier: float | None = None
 ) -> float:
     """Return what the row count may cost, for one row.
 
@@ -403,9 +402,8 @@ def make_plan(
     noise = noise_multiplier if n_steps else math.inf
     if noise is None:
         fixed = _fixed(*multipliers.values())
-        noise = _calibrated(
-            fixed, sampling_rate, n_steps, rest, rest_delta, rows_per_unit
-        )
+        with _of_one_row(rows_per_unit):
+            noise = calibrate(fixed, sampling_rate, n_steps, rest, rest_delta)
     if noise_multiplier is not None:
         spent = count_epsilon(None, 1, noise_multiplier)
         epsilon = rest + spent
@@ -422,16 +420,11 @@ def make_plan(
     return plan
 
 
-def _calibrated(
-    fixed: Sequence[GaussianRelease],
-    rate: float,
-    n_steps: int,
-    epsilon: float,
-    delta: float,
-    rows_per_unit: int,
-) -> float:
+@contextmanager
+def _of_one_row(rows_per_unit: int) -> Iterator[None]:
+    """Say of a budget that is too small whether it is a share of another one."""
     try:
-        return calibrate(fixed, rate, n_steps, epsilon, delta)
+        yield
     except InfeasibleBudgetError as error:
         if rows_per_unit == 1:
             raise
