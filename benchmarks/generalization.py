@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 from loaders import make_pinwheel
 from sklearn import datasets as bundled
-from tabular import machine, public_schema
+from tabular import machine, public_schema, revision
 
 from dpgenerative import DPHFlowSynthesizer, Schema
 from dpgenerative.datasets import load_fair
@@ -209,9 +209,9 @@ def run(name: str, case: Case, seed: int) -> dict[str, Any]:
     """Fit one table, draw as many rows, and check the rules."""
     frame = case.make(np.random.default_rng(0))
     schema = case.schema() if case.schema else public_schema(frame)
-    start = time.perf_counter()
+    start = time.process_time()
     model = DPHFlowSynthesizer(schema=schema, random_state=seed).fit(frame)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     synthetic = model.sample(len(frame), random_state=seed)
     two_way = marginal_distance(frame, synthetic, 2).mean
     floor = sampling_floor(frame, 2).mean
@@ -219,7 +219,7 @@ def run(name: str, case: Case, seed: int) -> dict[str, Any]:
     record: dict[str, Any] = {
         "table": name, "rows": len(frame), "columns": frame.shape[1], "seed": seed,
         "tvd_2way": two_way, "floor_2way": floor, "independence_2way": independent,
-        "fit_seconds": seconds,
+        "fit_cpu_seconds": seconds,
     }  # fmt: skip
     checks = {}
     if independent >= FAR * floor:
@@ -238,7 +238,7 @@ def run(name: str, case: Case, seed: int) -> dict[str, Any]:
 def summarise(records: list[dict[str, Any]]) -> str:
     """Return a markdown table, one line per fit."""
     head = ["table", "rows", "columns", "seed", "TVD 2", "floor", "independence"]
-    head += ["worst tau gap", "law kept", "fit s", "failed rules"]
+    head += ["worst tau gap", "law kept", "CPU s", "failed rules"]
     lines = [head, ["---"] * len(head)]
     for r in records:
         numbers = [f"{r[k]:.3f}" for k in ("tvd_2way", "floor_2way")]
@@ -249,14 +249,15 @@ def summarise(records: list[dict[str, Any]]) -> str:
         failed = ", ".join(k for k, passed in r["checks"].items() if not passed)
         lines.append(
             [r["table"], f"{r['rows']:,}", str(r["columns"]), str(r["seed"]), *numbers,
-             f"{r['fit_seconds']:.0f}", failed or "none"]
+             f"{r['fit_cpu_seconds']:.0f}", failed or "none"]
         )  # fmt: skip
     text = ["# Tables that chose nothing", ""]
     text += ["| " + " | ".join(line) + " |" for line in lines]
     machines = "; ".join(sorted({r["machine"] for r in records}))
-    dates = sorted({r["date"][:10] for r in records})
-    text += ["", f"Machine: {machines}. Dates: {', '.join(dates)}."]
-    text += ["Command: `python benchmarks/generalization.py`."]
+    dates = ", ".join(sorted({r["date"][:10] for r in records}))
+    revisions = ", ".join(sorted({r["revision"] for r in records}))
+    text += ["", f"Machine: {machines}. Dates: {dates}. Revisions: {revisions}."]
+    text += ["Command: `python benchmarks/generalization.py --seeds 0 1 2`."]
     return "\n".join(text) + "\n"
 
 
@@ -279,7 +280,7 @@ def main(arguments: list[str] | None = None) -> int:
             if not wanted or (name, seed) in done:
                 continue
             record = run(name, case, seed)
-            record["machine"] = machine()
+            record |= {"machine": machine(), "revision": revision()}
             record["date"] = datetime.now(UTC).isoformat(timespec="seconds")
             records.append(record)
             with options.out.open("a", encoding="utf-8") as file:
