@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._random import RandomSource, SecureGenerator
 from dpgenerative._validation import Check, check_parameters, number, option, refuse
@@ -45,7 +44,6 @@ class LocalRandomizer(TransformerMixin, NoisyEstimator):
 
     def _spend(self) -> RandomSource:
         """Charge open budgets for one transform; return its source of noise."""
-        check_is_fitted(self)
         charge(self._owner, self.privacy_.record_epsilon, self.privacy_.delta)
         if self._sample_seed is None:
             return SecureGenerator()

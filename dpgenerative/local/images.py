@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._random import RandomSource
 from dpgenerative._validation import Check, count, option, refuse
@@ -144,8 +145,9 @@ class ImagePixelizer(LocalRandomizer):
         -------
         ndarray of shape (n_samples, ...)
         """
-        rng = self._spend()
+        check_is_fitted(self)
         images = self._pixels.read(self._owner, X).values
+        rng = self._spend()
         parts = np.split(images, range(CHUNK, len(images), CHUNK))
         averages = np.concatenate([self._averages(part, rng) for part in parts])
         pixels = self._pixels

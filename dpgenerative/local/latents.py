@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._validation import Check, number, option, refuse
 from dpgenerative.exceptions import PrivacyWarning
@@ -167,10 +168,11 @@ class VAEPerturber(LocalRandomizer):
         -------
         DataFrame or ndarray of shape (n_samples, ...), or (n_samples, latent_dim)
         """
-        rng = self._spend()
+        check_is_fitted(self)
         step = self._bound / FINENESS
         with np.errstate(all="ignore"):
             places = self._places(self.autoencoder_.encode(X))
+        rng = self._spend()
         noisy = Mechanisms(rng, rng).gaussian(
             places, self.sigma_ / step,
             release="latents", sensitivity=self._sensitivity / step,

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 from sklearn.base import OneToOneFeatureMixin
+from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._random import RandomSource
 from dpgenerative._validation import Check, check_instance, check_number, option, refuse
@@ -22,8 +23,10 @@ from dpgenerative.local.mechanisms import (
 )
 from dpgenerative.local.report import Feature, LocalReport, usual_notes
 from dpgenerative.synthesizers.notes import listed, public_facts
+from dpgenerative.tables.arrow import is_foreign
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import (
+    TableFormat,
     as_container,
     as_table,
     labels,
@@ -242,7 +245,7 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         """
         self._begin()
         check_instance(self._owner, "schema", self.schema, Schema)
-        frame, layout = as_table(self._owner, as_container(self._owner, X))
+        frame, layout = self._table(X)
         stated = Schema([]) if self.schema is None else self.schema
         resolved = stated.resolve(frame)
         columns = [self._public(c, stated) for c in resolved.columns]
@@ -275,10 +278,11 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         DataFrame or ndarray of shape (n_samples, n_features)
             In the container, dtypes and index that were given.
         """
-        rng = self._spend()
-        frame, layout = as_table(self._owner, as_container(self._owner, X))
+        check_is_fitted(self)
+        frame, layout = self._table(X)
         frame = matched(self._owner, frame, layout, self._layout)
         Schema(c for c in self.schema_.columns if c.numeric).resolve(frame)
+        rng = self._spend()
         with np.errstate(all="ignore"):
             parts = [
                 each.perturb(frame[each.column.name], self.clamp, rng)
@@ -291,6 +295,11 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
 
     def __sklearn_tags__(self) -> Any:
         return table_tags(super().__sklearn_tags__())
+
+    def _table(self, X: Any) -> tuple[pd.DataFrame, TableFormat]:
+        """Return a table and its container; lists are arrays of floats."""
+        rows = X if is_foreign(X) else as_container(self._owner, X)
+        return as_table(self._owner, rows)
 
     def _public(self, column: Column, stated: Schema) -> Column:
         """Return a column with all that has to be public of it, or say what is not."""

@@ -15,6 +15,7 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -673,6 +674,18 @@ def test_a_transform_is_charged_and_noise_is_never_the_same(which):
 
 
 @every
+def test_rows_that_do_not_fit_are_refused_before_they_are_charged(which):
+    randomizer, X = randomizers()[which]
+    with PrivacyBudget(1e6, 0.1) as budget:
+        with pytest.raises(NotFittedError):
+            randomizer.transform(X)
+        randomizer.fit(X)
+        with pytest.raises(ValueError, match=r"features|images of shape"):
+            randomizer.transform(X[:, :2])
+    assert budget.fits == []
+
+
+@every
 def test_parameters_set_later_change_no_noise(which):
     randomizer, X = randomizers()[which]
     randomizer.set_params(noise="reproducible", random_state=7)
@@ -724,6 +737,15 @@ def test_train_and_full():
     assert train.score(X, y) > 0.9
     full = make_pipeline(randomizer, LogisticRegression()).fit(X, y)
     assert full.score(X, y) > 0.9
+
+
+def test_tables_of_other_libraries_come_back_as_they_are():
+    frame = pl.DataFrame({"a": [1.0, 2.0], "n": [1, None], "b": [True, False]})
+    for table in (frame, frame.to_arrow()):
+        out = LaplaceRandomizer(bounds=(0, 3)).fit_transform(table)
+        assert type(out) is type(table)
+        assert out.schema == table.schema
+        assert len(out) == 2
 
 
 def test_names_and_containers_of_scikit_learn():
