@@ -520,3 +520,9 @@ def test_check_reads_categories():
 def test_check_refuses_what_resolve_refuses():
     with pytest.raises(ValueError, match="lacks"):
         ALL.check(ROWS[["age"]])
+
+
+def test_bounds_found_of_integers_are_shown_as_integers():
+    found = Column("a", "integer").bounded(-1.0, 7.0)
+    assert repr(found) == "Column('a', 'integer', lower=-1, upper=7)"
+    assert repr(Column("a", "continuous").bounded(-1.0, 7.0)).endswith("upper=7.0)")

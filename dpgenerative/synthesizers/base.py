@@ -215,6 +215,8 @@ class Synthesizer(FitParameters, NoisyEstimator):
         -----
         HopelessBudgetWarning
             If the released row count and epsilon leave little but noise.
+        LostColumnWarning
+            If little or nothing of a table's column could be released.
         """
         self._refuse_arguments(unsupported)
         return self._fit(X, y, public, checkpoint)

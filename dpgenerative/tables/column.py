@@ -293,6 +293,8 @@ class Column:
         ends: list[Any] = [lower, upper]
         if self.temporal:
             ends = [spelled(int(end), self.kind, self.unit) for end in ends]
+        elif self.kind == "integer":
+            ends = [int(end) if float(end).is_integer() else end for end in ends]
         return replace(self, lower=ends[0], upper=ends[1])
 
     def to_dict(self) -> dict[str, Any]:
