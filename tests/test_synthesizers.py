@@ -632,9 +632,9 @@ def test_bad_tables():
     with pytest.raises(TypeError, match="toarray"):
         fitted(sparse.eye(5).tocsr())
     for untyped in ([[1, 2], [3, 4]], np.ma.ones((5, 2))):
-        with pytest.raises(TypeError, match="depends on its values"):
+        with pytest.raises(TypeError, match="depend on its values"):
             fitted(untyped)
-    with pytest.raises(TypeError, match="depends on its values"):
+    with pytest.raises(TypeError, match="depend on its values"):
         DPHFlowSynthesizer(**FAST).fit(frame, [True] * len(frame))
     with pytest.raises(ValueError, match="Complex"):
         fitted(np.ones((5, 2)) * 1j)
