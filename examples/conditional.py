@@ -79,7 +79,7 @@ for name, given in CONDITIONS.items():
         f"{distance(rows, reference):.3f} from these"
     )
     if name == "elsewhere":
-        years = {"all rows": plain, "plain rows": reference, "given": rows}
+        years = {"all rows": plain, "found": reference, "asked for": rows}
 
 # %%
 # Years of marriage of devout women of 37 or 42 years: found among plain rows, and asked

@@ -429,6 +429,12 @@ def test_ranges_that_end_elsewhere_are_told(quick):
     assert "  flag ends at 2, not 1" in str(result)
 
 
+def test_ends_of_millions_are_written_out():
+    real = pd.DataFrame({"bytes": np.linspace(0, 1_288_652, 900)})
+    (text,) = changed_ranges(real, real.clip(upper=34_547))["loss"]
+    assert text.startswith("ends at 34,547, not 1,288,652 (")
+
+
 def test_losses_of_odd_columns_are_told_or_none():
     real = pd.DataFrame(
         {

@@ -139,5 +139,6 @@ def _known(column: pd.Series) -> np.ndarray:
 
 
 def _written(value: float, like: pd.Series) -> str:
-    kind = temporal_kind(like.dtype)
-    return f"{value:,.6g}" if kind is None else spelled(int(value), kind, "s")
+    if (kind := temporal_kind(like.dtype)) is not None:
+        return spelled(int(value), kind, "s")
+    return f"{value:,.0f}" if 1e6 <= abs(value) < 1e15 else f"{value:,.6g}"
