@@ -208,6 +208,9 @@ def test_errors_name_what_is_wrong(call, text):
 def test_what_is_no_table_is_refused():
     with pytest.raises(TypeError, match="real must be a DataFrame; got ndarray"):
         marginal_distance(TABLE.to_numpy(), TABLE)
+    lists = TABLE.assign(b=[[1], [2], []])
+    with pytest.raises(TypeError, match="Column 'b' has values, such as lists"):
+        marginal_distance(lists, lists)
 
 
 def slow_tau(x: np.ndarray, y: np.ndarray) -> float:

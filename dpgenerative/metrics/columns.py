@@ -149,7 +149,13 @@ def level_codes(*columns: pd.Series) -> tuple[list[np.ndarray], pd.Index]:
 def _factorize(column: pd.Series) -> tuple[np.ndarray, pd.Index]:
     if isinstance(column.dtype, pd.CategoricalDtype):
         return column.cat.codes.to_numpy(), column.cat.categories.astype(object)
-    codes, levels = pd.factorize(column.astype(object))
+    try:
+        codes, levels = pd.factorize(column.astype(object))
+    except TypeError:  # no hash
+        raise TypeError(
+            f"Column {column.name!r} has values, such as lists, that no metric can "
+            "compare. Leave it out, or turn it into texts."
+        ) from None
     return codes, pd.Index(levels, dtype=object)
 
 

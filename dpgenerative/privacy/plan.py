@@ -39,6 +39,8 @@ NORM_SHARE = 0.01
 """Share of the budget that estimates the clipping norm, where that is asked for."""
 _LARGEST_EXPONENT = 600.0
 """Beyond it the growth of delta with the rows of a person overflows."""
+_LEAST_DELTA = 1e-250
+"""Of one row. Far below, floats have few digits left."""
 _ROUNDING = 1e-9
 """Share by which sums of what was spent may miss what was planned."""
 _SPARED, _SPARED_LEAST = 1e-6, 3e-9
@@ -288,12 +290,13 @@ def row_budget(epsilon: float, delta: float, k: int) -> tuple[float, float]:
     InfeasibleBudgetError
         If nothing of delta is left for one row.
     """
-    if epsilon - epsilon / k > _LARGEST_EXPONENT:
+    left = delta / _growth(epsilon / k, k)
+    if left < _LEAST_DELTA:
         raise InfeasibleBudgetError(
             f"epsilon={epsilon:g} for {k} rows leaves one row no delta. Ask for a "
-            "smaller epsilon, or allow a person fewer rows."
+            "smaller epsilon or a larger delta, or allow a person fewer rows."
         )
-    return epsilon / k, delta / _growth(epsilon / k, k)
+    return epsilon / k, left
 
 
 def count_epsilon(

@@ -42,6 +42,7 @@ from dpgenerative.persistence.rebuild import fill
 from dpgenerative.privacy.budget import Trial, charge, finished, refuse_workers
 from dpgenerative.privacy.clipping import STRATEGIES
 from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.plan import row_budget
 from dpgenerative.privacy.ranks import Ranks
 from dpgenerative.privacy.report import PrivacyReport, cautions, outlook
 from dpgenerative.synthesizers.notes import NOISE_STATED, unit_notes
@@ -537,6 +538,8 @@ class Synthesizer(FitParameters, NoisyEstimator):
 
     def _check_parameters(self) -> None:
         check_parameters(self._owner, self, self._checks)
+        if (epsilon := finite(self.epsilon)) is not None:
+            row_budget(epsilon, self.delta, self.max_rows_per_unit)
         if self.noise_multiplier is not None:
             for name, only in {"epsilon": 1.0, "max_rows_per_unit": 1}.items():
                 if getattr(self, name) != only:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
-from dpgenerative import DPHFlowSynthesizer, DPVAESynthesizer
+from dpgenerative import DPHFlowSynthesizer, DPVAESynthesizer, PrivacyBudget
 from dpgenerative.exceptions import InfeasibleBudgetError
 from dpgenerative.privacy.accounting import (
     epsilon_of,
@@ -115,6 +115,13 @@ def test_every_pair_of_the_curve_is_for_the_person():
 def test_a_budget_that_leaves_one_row_nothing():
     with pytest.raises(InfeasibleBudgetError, match="fewer rows"):
         row_budget(700.0, 1e-5, 1000)
+    # Numbers this small have few digits: 0.4 % of delta more would be spent.
+    with pytest.raises(InfeasibleBudgetError, match="a larger delta"):
+        row_budget(100.0, 1e-300, 2)
+    flow = DPHFlowSynthesizer(700.0, max_rows_per_unit=1000)
+    with PrivacyBudget(1e3, 0.1) as budget, pytest.raises(InfeasibleBudgetError):
+        flow.fit(pd.DataFrame({"x": [1.0, 2.0]}))
+    assert budget.fits == []
     with pytest.raises(InfeasibleBudgetError, match="one row of 50: a smaller"):
         plan(50, epsilon=1e-5)
     assert group_privacy(1.0, 1e-5, 2000) == (2000.0, math.inf)
