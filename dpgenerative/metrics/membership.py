@@ -285,8 +285,7 @@ def roc_cap(fpr: Any, privacy: Privacy) -> np.ndarray:
     """
     rates = np.asarray(fpr, dtype=float)
     slopes, heights = _lines(privacy)
-    bounds: np.ndarray = (slopes * rates[..., None] + heights).min(-1)
-    return np.clip(bounds, 0.0, 1.0)
+    return np.clip((slopes * rates[..., None] + heights).min(-1), 0.0, 1.0)
 
 
 def _lines(privacy: Privacy) -> tuple[np.ndarray, np.ndarray]:

@@ -64,5 +64,4 @@ def padded_chunks(
 
 def draw_partitions(n: int, n_partitions: int, rng: RandomSource) -> np.ndarray:
     """Put each of n records into one of the partitions, independently, uniformly."""
-    drawn: np.ndarray = rng.integers(0, n_partitions, size=n)
-    return drawn
+    return np.asarray(rng.integers(0, n_partitions, size=n))

@@ -75,8 +75,7 @@ def selected_curve(curve: np.ndarray, trials: TrialDistribution) -> np.ndarray:
     """Return the Renyi divergence of the best trial (Theorem 2, eta = 0)."""
     orders = RENYI_ORDERS
     other = (1 - 1 / orders) * curve - math.log(trials.gamma) / orders
-    result: np.ndarray = curve + np.min(other) + math.log(trials.mean) / (orders - 1)
-    return result
+    return np.asarray(curve + np.min(other) + math.log(trials.mean) / (orders - 1))
 
 
 def selection_epsilon(

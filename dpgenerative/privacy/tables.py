@@ -132,8 +132,7 @@ def _summed(
     places, counts = next(pair for pair in known if set(wanted) <= set(pair[0]))
     others = tuple(i for i, place in enumerate(places) if place not in wanted)
     order = [sorted(wanted).index(place) for place in wanted]
-    found: np.ndarray = counts.sum(others).transpose(order)
-    return found
+    return np.asarray(counts.sum(others).transpose(order))
 
 
 def multipliers(plan: PrivacyPlan, has_scores: bool) -> tuple[float, float]:
@@ -151,8 +150,7 @@ def weights(tables: Sequence[tuple[int, ...]]) -> np.ndarray:
 def score_noise(plan: PrivacyPlan, tables: Sequence[tuple[int, ...]]) -> np.ndarray:
     """Return the standard deviations of the noise in the scores of tables."""
     factors = weights(tables)
-    std: np.ndarray = multipliers(plan, True)[0] * np.linalg.norm(factors) / factors
-    return std
+    return np.asarray(multipliers(plan, True)[0] * np.linalg.norm(factors) / factors)
 
 
 def release_scores(
@@ -190,8 +188,7 @@ def release_scores(
     # A score is no sum over rows: the first process has all counts, and all scores.
     values = np.array(exact, dtype=np.int64) * factors * ranks.is_first
     noisy = mechanisms.gaussian(values, std, release="tables", sensitivity=sensitivity)
-    scores: np.ndarray = noisy / factors
-    return scores
+    return np.asarray(noisy / factors)
 
 
 def release_counts(
