@@ -220,8 +220,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
             )
         run = partial(self._trial, candidates, budget, X, y, rng, mechanisms, public)
         n_trials = trials.draw(rng)
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             best = best_of(run, lambda trial: trial.score, n_trials)
             self._state_cost(best, pure + budget.bound, pure)
         budget.check(mechanisms.ledger, pure, n_trials)
@@ -298,8 +297,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
             refuse(type(self).__name__, "param_distributions", rule, given)
         names = {name for grid in grids for name in grid}
         reserved = {"epsilon", "delta", "noise", "noise_multiplier"}
-        taken = sorted(n for n in names if n.rpartition("__")[2] in reserved)
-        if taken:
+        if taken := sorted(n for n in names if n.rpartition("__")[2] in reserved):
             rule = f"cannot have {taken}: the search sets them"
             refuse(type(self).__name__, "param_distributions", rule, given)
         if any(hasattr(values, "rvs") for grid in grids for values in grid.values()):

@@ -401,8 +401,7 @@ def marginal_attack(
     names = list(members.columns)
     if tables is None:
         tables = list(combinations(names, min(2, len(names))))
-    unknown = [name for table in tables for name in table if name not in names]
-    if unknown:
+    if unknown := [name for table in tables for name in table if name not in names]:
         raise ValueError(f"marginal_attack: tables names {unknown}, not in {names}.")
     real = disjoint(members=members, non_members=non_members, reference=reference)
     synthetic = aligned(members, synthetic)

@@ -40,8 +40,7 @@ def _in_pandas(owner: str, data: Any) -> Any:
     data = in_pandas(owner, data)
     if not issubclass(type(data), pd.DataFrame):
         return data
-    dated = [j for j in range(data.shape[1]) if _holds_dates(data.iloc[:, j])]
-    if dated:
+    if dated := [j for j in range(data.shape[1]) if _holds_dates(data.iloc[:, j])]:
         data = data.copy(deep=False)
     for j in dated:
         data.isetitem(j, dates_among(data.iloc[:, j]))
@@ -86,8 +85,7 @@ def aligned(
 
 def warn_if_few(sizes: Mapping[str, int], stacklevel: int = 4) -> None:
     """Warn, on behalf of the caller's caller, where a table has fewer than 50 rows."""
-    few = [f"{name}: {n}" for name, n in sizes.items() if n < MIN_ROWS]
-    if few:
+    if few := [f"{name}: {n}" for name, n in sizes.items() if n < MIN_ROWS]:
         warnings.warn(
             f"Few rows ({', '.join(few)}): with fewer than {MIN_ROWS} the figures are "
             "mostly sampling noise.",

@@ -178,8 +178,7 @@ def _score(
     tables = [_plain(each).set_axis(list(names), axis=1) for each in (real, synthetic)]
     # SDMetrics turns exceptions into missing scores, including warnings that a filter
     # raises as errors: its scores would depend on the caller's warning filters.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         from sdmetrics.reports import single_table  # seconds: it loads plotly
 
         made = getattr(single_table, f"{report.title()}Report")()
@@ -210,8 +209,7 @@ def _check_metadata(metadata: Mapping[str, Any], real: pd.DataFrame) -> None:
             "metadata must have an entry 'columns' that describes exactly the columns "
             f"{list(real.columns)}."
         )
-    others = [name for name in real.columns if not isinstance(name, str)]
-    if others:
+    if others := [name for name in real.columns if not isinstance(name, str)]:
         raise ValueError(
             f"metadata can name columns by strings only; got {others}. Rename them in "
             "both tables, or leave metadata at None."

@@ -60,8 +60,7 @@ Judge = Callable[[pd.Series, pd.Series], Iterator[tuple[float, str]]]
 def _listed(real: pd.DataFrame, synthetic: pd.DataFrame, judge: Judge) -> pd.DataFrame:
     rows = []
     for name in real.columns:
-        found = list(judge(real[name], synthetic[name]))
-        if found:
+        if found := list(judge(real[name], synthetic[name])):
             shares, texts = zip(*found, strict=True)
             rows.append((name, max(shares), "; ".join(texts)))
     table = pd.DataFrame(rows, columns=["column", "share", "loss"])

@@ -433,9 +433,7 @@ def encode_features(
     columns = zip(*(values for values, _ in pairs), strict=True)
     raw_test, raw_train = map(np.column_stack, columns)
     encoder = _encoder(np.array([levels is None for _, levels in pairs]))
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Found unknown categories")
-        encoded = encoder.fit_transform(raw_train), encoder.transform(raw_test)
+    encoded = encoder.fit_transform(raw_train), encoder.transform(raw_test)
     x_train, x_test = (np.clip(x, -LARGEST_SCALED, LARGEST_SCALED) for x in encoded)
     return x_train, x_test
 
@@ -471,9 +469,8 @@ def _fit_and_score(
         model = task.baseline
     model = _prepared(model, y_train, task, repeat)
     # One thread each: the scores are the same on any machine, and small fits faster.
-    with threadpool_limits(1), warnings.catch_warnings():
-        # Short training and collinear indicators are part of the comparison.
-        warnings.simplefilter("ignore")
+    # Short training and collinear indicators are part of the comparison.
+    with threadpool_limits(1), warnings.catch_warnings(action="ignore"):
         try:
             model.fit(x_train, y_train)
             return task.score(model, split.x_test, split.y_test)

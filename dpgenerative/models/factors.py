@@ -171,8 +171,7 @@ class Correct(Rake):
     def __call__(self, block: Cells, j: int, logits: Tensor, u: Tensor) -> Tensor:
         """Update column j's correction and factors; return its corrected logits."""
         logits = super().__call__(block, j, logits, u)
-        mine = [table for table in self.tables if table.columns[-1] == j]
-        if mine:
+        if mine := [table for table in self.tables if table.columns[-1] == j]:
             fits = [_TableFit(table, torch.stack(self.drawn, 1)) for table in mine]
             logits = super().__call__(block, j, _refined(fits, logits), u)
             self.factors += [fit.factor() for fit in fits if fit.aim is not None]

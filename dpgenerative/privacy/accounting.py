@@ -198,8 +198,7 @@ def renyi_curve(releases: Sequence[GaussianRelease]) -> np.ndarray:
         if r.sampling_rate >= 1:
             curve += r.steps * RENYI_ORDERS / (2 * r.noise_multiplier**2)
             continue
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             found = _opacus("rdp").compute_rdp(
                 q=r.sampling_rate, noise_multiplier=r.noise_multiplier, steps=r.steps,
                 orders=RENYI_ORDERS.tolist(),
@@ -279,8 +278,7 @@ def directed_bounds(
     added = [_AddedRow(*each) for each in facts]
     delta_error = delta * _DELTA_ERROR
     mesh = _mesh(releases, delta_error, eps_error)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         # By Renyi accounting, which bounds the losses of both directions.
         if reach is None:
             reach = prv.compute_safe_domain_size(
@@ -298,8 +296,7 @@ def directed_bounds(
         whole = prv.compose_heterogeneous(parts, counts)
         return float(whole.compute_epsilon(delta, delta_error, eps_error)[2])
 
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
         return bound(removed), bound(added)
 
 

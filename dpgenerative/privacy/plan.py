@@ -234,8 +234,7 @@ def _same(found: float, planned: float) -> bool:
 
 def refuse_difference(agrees: Mapping[str, bool]) -> None:
     """Raise `LedgerError` if any part of a plan is not what was done."""
-    wrong = [name for name, holds in agrees.items() if not holds]
-    if wrong:
+    if wrong := [name for name, holds in agrees.items() if not holds]:
         raise LedgerError(
             f"What was released ({', '.join(wrong)}) is not what was planned: nothing "
             "is guaranteed, and nothing was kept. Please report this error."

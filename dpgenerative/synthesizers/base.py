@@ -313,8 +313,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
         for group, values in grouped.items():
             held = getattr(self, group)
             options = self._groups.get(group, type(held)).of(held)
-            unknown = sorted(set(values) - set(options.get_params()))
-            if unknown:
+            if unknown := sorted(set(values) - set(options.get_params())):
                 raise ValueError(
                     f"Invalid parameter {unknown[0]!r} for {type(options).__name__}. "
                     f"Valid parameters are: {sorted(options.get_params())}."
@@ -326,11 +325,6 @@ class Synthesizer(FitParameters, NoisyEstimator):
         if not hasattr(self, "_model"):
             refuse_workers(self._owner)
         return super().__getstate__()
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = False
-        return tags
 
     # What a subclass states -----------------------------------------------------
 
@@ -532,8 +526,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
                 "how far one row can move the model, which the noise would have to "
                 "cover. Resample or drop rows before the fit instead."
             )
-        unknown = sorted(set(unsupported) - {"sample_weight"})
-        if unknown:
+        if unknown := sorted(set(unsupported) - {"sample_weight"}):
             raise TypeError(f"{self._owner}.fit got unknown arguments: {unknown}.")
 
     def _check_parameters(self) -> None:

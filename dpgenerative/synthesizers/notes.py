@@ -101,8 +101,7 @@ def listed(names: Sequence[Hashable]) -> str:
 def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
     """Yield what the domain that was found leaves out, and how to state it."""
     pairs = [(schema[codec.column.name], codec.column) for codec in codecs]
-    others = [a.name for a, b in pairs if a.levels is None and b.other is not None]
-    if others:
+    if others := [a.name for a, b in pairs if a.levels is None and b.other is not None]:
         yield (
             f"Levels of {listed(others)} were found privately; all values that are "
             "too rare to be found share one level, `other` of the column. Where the "

@@ -303,8 +303,7 @@ class TableSynthesizer(Synthesizer):
         if by_index and not all(0 <= i < len(names) for i in chosen):
             refuse(*about, f"must lie in [0, {len(names)})", chosen.tolist())
         found = [names[i] for i in chosen] if by_index else chosen.tolist()
-        unknown = [name for name in found if name not in names]
-        if unknown:
+        if unknown := [name for name in found if name not in names]:
             refuse(*about, "must name columns of X", unknown)
         return found
 
@@ -438,8 +437,7 @@ class TableSynthesizer(Synthesizer):
                 made = identifiers(self.schema_[name], len(frame), dtype, rng, n_before)
                 frame[name] = made.set_axis(frame.index)
         complete = [c.name for c in self.schema_.columns if not c.nullable]
-        broken = [name for name in complete if frame[name].isna().any()]
-        if broken:
+        if broken := [name for name in complete if frame[name].isna().any()]:
             raise SamplingError(
                 f"{self._owner}: values are missing in {notes.listed(broken)}, where "
                 "the schema has none, by what is given or by a constraint's repair."

@@ -87,8 +87,7 @@ def received(owner: str, data: Any) -> tuple[Any, str, Written]:
 
 def require_distinct(owner: str, names: Iterable[Hashable]) -> None:
     """Require column names that differ."""
-    repeated = [name for name, n in Counter(names).items() if n > 1]
-    if repeated:
+    if repeated := [name for name, n in Counter(names).items() if n > 1]:
         raise ValueError(f"{owner} needs distinct column names; repeated: {repeated}.")
 
 

@@ -163,8 +163,7 @@ def _require_kind(stated: Column, dtype: Any) -> None:
 
 
 def _require_levels(stated: Column, levels: tuple[Any, ...], dtype: Any) -> None:
-    unfit = [level for level in levels if not can_hold(dtype, level)]
-    if unfit:
+    if unfit := [level for level in levels if not can_hold(dtype, level)]:
         raise ValueError(
             f"Column {stated.name!r}: its dtype {dtype} cannot hold the levels {unfit}."
             " Convert the column, or state other levels."

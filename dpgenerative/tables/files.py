@@ -226,8 +226,7 @@ def read_as_written(path: AnyPath, schema: Schema, form: CsvFormat) -> pd.DataFr
     """
     without_other = Schema(replace(column, other=None) for column in schema.columns)
     rows = stream_table(path, without_other, form, False)
-    absent = [name for name in schema.names if name not in rows.columns]
-    if absent:
+    if absent := [name for name in schema.names if name not in rows.columns]:
         raise ValueError(f"{path} lacks columns that were fitted: {absent}.")
     frame = rows.whole()
     levelled = [column for column in schema.columns if column.levels is not None]
@@ -278,8 +277,7 @@ def _told(
 ) -> Iterator[None]:
     """Say of a file that it is no table, and nothing of what it holds."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
+        with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
             yield
     except _DAMAGED as error:
         if getattr(error, "errno", None) is not None:
@@ -426,9 +424,8 @@ def _instant_of(text: Any, form: str | None) -> dt.datetime | None:
 
 def _durations(series: pd.Series) -> pd.Series:
     texts = [text if isinstance(text, str) else None for text in _texts(series)]
-    with warnings.catch_warnings():
-        # A warning of an outdated unit would speak of values.
-        warnings.simplefilter("ignore", FutureWarning)
+    # A warning of an outdated unit would speak of values.
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):
         found = pd.to_timedelta(pd.Series(texts, series.index, object), errors="coerce")
     return found.dt.as_unit("us")
 

@@ -55,8 +55,7 @@ class Schema:
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "constraints", constraints)
         names = self.names
-        repeated = sorted({str(name) for name in names if names.count(name) > 1})
-        if repeated:
+        if repeated := sorted({str(name) for name in names if names.count(name) > 1}):
             raise ValueError(f"Schema: column names must be distinct; got {repeated}.")
 
     @property
