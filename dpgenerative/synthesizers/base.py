@@ -560,9 +560,8 @@ class Synthesizer(FitParameters, NoisyEstimator):
         self._recipe.check(self._owner)
 
     def _device(self) -> str:
-        if self.device != "auto":
-            return self.device
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        here = "cuda" if torch.cuda.is_available() else "cpu"
+        return here if self.device == "auto" else self.device
 
     def _sampling_streams(
         self, random_state: Any
