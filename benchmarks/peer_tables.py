@@ -236,6 +236,8 @@ def _figure(
         title = SCORES.get(score, "fit, s")
         several = len({each for each, _ in panels}) > 1
         axis.set(xscale="log", xlabel="epsilon")
+        axis.set_xticks(means.epsilons, [f"{epsilon:g}" for epsilon in means.epsilons])
+        axis.xaxis.set_minor_formatter("")
         axis.set_title(f"{table}: {title}" if several else title, fontsize=10)
         if score in LOWER_IS_BETTER:
             axis.set_yscale("log")
