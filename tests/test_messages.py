@@ -214,6 +214,12 @@ def test_a_file_of_something_else_is_no_checkpoint(tmp_path):
         read_schema(str(path))
 
 
+def test_a_schema_may_begin_with_a_byte_order_mark(tmp_path):
+    path = tmp_path / "schema.json"
+    path.write_text(json.dumps(FACTS.to_dict()), encoding="utf-8-sig")
+    assert read_schema(str(path)) == FACTS
+
+
 def test_a_file_of_other_columns_is_said_to_lack_those_fitted(tmp_path):
     path = tmp_path / "other.csv"
     pd.DataFrame({"x": range(9)}).to_csv(path, index=False)

@@ -80,6 +80,13 @@ def test_contradictions_are_refused_by_name_fact_and_value(facts, field, value):
     [
         ({"kind": "continuous", "lower": "a", "upper": "b"}, "lower"),
         ({"kind": "continuous", "resolution": "a"}, "resolution"),
+        ({"kind": "datetime", "resolution": ["s"]}, "resolution"),
+        ({"kind": "continuous", "lower": 0, "upper": 10**400}, "bounds"),
+        ({"kind": "continuous", "lower": 0, "upper": math.nan}, "bounds"),
+        (
+            {"kind": "continuous", "lower": 0, "upper": 1e300, "resolution": 1e-30},
+            "resolution",
+        ),
         ({"kind": "categorical", "levels": 5}, "levels"),
         ({"kind": "categorical", "levels": "abc"}, "levels"),
         ({"kind": "categorical", "levels": [["a"], ["b"]]}, "levels"),
@@ -89,6 +96,12 @@ def test_facts_of_a_wrong_type_are_refused_by_name(facts, field):
     with pytest.raises((TypeError, ValueError), match="'my column'") as caught:
         Column("my column", **facts)
     assert field in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [None, ["a"], {}])
+def test_names_that_no_column_has_are_refused(name):
+    with pytest.raises(ValueError, match="name must be one"):
+        Column(name, "integer")
 
 
 @pytest.mark.parametrize(
@@ -282,6 +295,8 @@ def test_numpy_facts_become_plain(column):
         ({"columns": [{"name": "a", "kind": "integer", "lower": 3}]}, "'a'"),
         ({"columns": [{"name": "a"}]}, "kind"),
         ({"columns": [{"kind": "integer"}]}, "name"),
+        ({"columns": [], "constraints": [5]}, "'constraint'"),
+        ({"columns": [], "constraints": {"a": 1}}, "'constraint'"),
     ],
 )
 def test_dictionaries_of_other_shapes_are_refused(facts, match):

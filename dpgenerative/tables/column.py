@@ -1,6 +1,7 @@
 """What is public about one column."""
 
 import math
+import sys
 from collections.abc import Hashable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NoReturn
@@ -84,6 +85,8 @@ class Column:
     other: Any = None
 
     def __post_init__(self) -> None:
+        if self.name is None or not isinstance(self.name, Hashable):
+            self._refuse("name", "must be one that a column can have", self.name)
         if self.kind == "text":
             rule = "must not be text, which no model here can learn: drop the column, "
             self._refuse("kind", rule + "or derive levels or numbers", self.kind)
@@ -156,7 +159,7 @@ class Column:
 
     def _read_times(self) -> None:
         """Write bounds as ISO 8601, so that they compare and survive JSON."""
-        if self.resolution is not None and self.resolution not in PER_DAY:
+        if self.resolution not in (None, *PER_DAY):
             rule = f"must be one of {tuple(PER_DAY)} for times"
             self._refuse("resolution", rule, self.resolution)
         for field in ("lower", "upper"):
@@ -185,10 +188,12 @@ class Column:
 
     def _check_bounds(self) -> None:
         bounds = (self.lower, self.upper)
-        if not all(map(math.isfinite, bounds)):
+        if not all(abs(end) <= sys.float_info.max for end in bounds):
             self._refuse("bounds", "must be finite", bounds)
         if self.step is None:
             return
+        if math.isinf(max(map(abs, bounds)) / self.step):
+            self._refuse("resolution", f"is too fine for {bounds}", self.resolution)
         # A bound that is a multiple except for rounding counts as one.
         first = math.ceil(self.lower / self.step - 1e-6)
         if first > math.floor(self.upper / self.step + 1e-6):

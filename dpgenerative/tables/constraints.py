@@ -334,12 +334,12 @@ def constraint_from_dict(facts: Mapping[str, Any]) -> Constraint:
     ValueError
         For a constraint or facts that are not known.
     """
-    rest = dict(facts)
+    rest = dict(facts) if isinstance(facts, Mapping) else {}
     name = rest.pop("constraint", None)
     if name not in KINDS:
         raise ValueError(
             f"constraint_from_dict: the key 'constraint' must be one of {list(KINDS)}; "
-            f"got {dict(facts)}."
+            f"got {facts!r}."
         )
     try:
         return KINDS[name](**rest)

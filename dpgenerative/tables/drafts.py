@@ -189,7 +189,7 @@ def read_schema(path: str) -> Schema:
         As `unmarked_schema`, and for what is no JSON.
     """
     try:
-        facts = json.loads(require_file(path).read_text(encoding="utf-8"))
+        facts = json.loads(require_file(path).read_text(encoding="utf-8-sig"))
     except ValueError as error:
         raise ValueError(f"{path} is not a JSON file: {error}.") from None
     return unmarked_schema(facts, path)
