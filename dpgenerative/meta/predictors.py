@@ -27,7 +27,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._validation import check_instance, count, refuse
 from dpgenerative.encoding.values import NO_LEVELS, floats, level_indices
-from dpgenerative.privacy.budget import Trial
+from dpgenerative.privacy.budget import Trial, refuse_workers
 from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.synthesizers import DPHFlowSynthesizer
 from dpgenerative.synthesizers.base import as_seed
@@ -136,6 +136,8 @@ class _SyntheticPredictor(BaseEstimator):
         return getattr(self.learner_, method)(rows)
 
     def __getstate__(self) -> dict[str, Any]:
+        if not hasattr(self, "synthesizer_"):  # also one that is to make its own
+            refuse_workers(self._owner)
         state: dict[str, Any] = dict(super().__getstate__())
         if state.get("_is_seeded") and state["synthesizer"] is not None:
             # The seed of the noise stays with whoever fitted.

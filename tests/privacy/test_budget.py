@@ -136,7 +136,9 @@ def test_a_fit_in_another_process_is_refused():
 def test_what_waits_for_its_fit_is_not_sent_to_workers():
     fitted = flow().fit(X)
     with PrivacyBudget(9.0, 1e-3):
-        for waiting in (flow(), make_pipeline(flow()), SyntheticClassifier(flow())):
+        predictors = SyntheticClassifier(flow()), SyntheticClassifier()
+        search = PrivateSearch(predictors[1], {"n_samples": [50]})
+        for waiting in (flow(), make_pipeline(flow()), *predictors, search):
             with pytest.raises(BudgetExceededError, match="n_jobs=1"):
                 pickle.dumps(waiting)
         pickle.loads(pickle.dumps(fitted))
