@@ -7,12 +7,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 
-from dpgenerative.privacy.accounting import (
-    GaussianRelease,
-    epsilon_of,
-    gaussian_epsilon,
-    gaussian_multiplier,
-)
+from dpgenerative.privacy import accounting
 from dpgenerative.privacy.plan import PrivacyPlan
 
 _NEAR_ZERO = 0.05
@@ -31,8 +26,8 @@ def steps_epsilon(mu: float, plan: PrivacyPlan) -> float:
     """Return epsilon of the plan's gradient steps if one of them were mu-GDP."""
     if mu <= 0:
         return 0.0
-    steps = GaussianRelease(1 / mu, plan.sampling_rate, plan.n_steps)
-    return epsilon_of([steps], plan.delta, plan.epsilon)
+    steps = accounting.GaussianRelease(1 / mu, plan.sampling_rate, plan.n_steps)
+    return accounting.epsilon_of([steps], plan.delta, plan.epsilon)
 
 
 def run_epsilon(accuracy: float, plan: PrivacyPlan) -> float:
@@ -45,15 +40,17 @@ def run_epsilon(accuracy: float, plan: PrivacyPlan) -> float:
     if accuracy <= 0.5:
         return 0.0
     if plan.sampling_rate >= 1:
-        return gaussian_epsilon(1 / least_mu(accuracy), plan.delta)
+        return accounting.gaussian_epsilon(1 / least_mu(accuracy), plan.delta)
     grown = math.exp(_NEAR_ZERO)
     delta = ((2 * accuracy - 1) * (grown + 1) - (grown - 1)) / 2
     if delta <= 0:
         return 0.0
 
     def excess(log_z: float) -> float:
-        steps = GaussianRelease(math.exp(log_z), plan.sampling_rate, plan.n_steps)
-        return epsilon_of([steps], delta) - _NEAR_ZERO
+        steps = accounting.GaussianRelease(
+            math.exp(log_z), plan.sampling_rate, plan.n_steps
+        )
+        return accounting.epsilon_of([steps], delta) - _NEAR_ZERO
 
     # By the central limit theorem; from there up to the first noise that is too large.
     mu = least_mu(accuracy) / plan.sampling_rate
@@ -141,7 +138,7 @@ def ideal_guesses(
     They face one Gaussian mechanism that is exactly (epsilon, delta)-DP, and guess at
     both ends of the scores.
     """
-    mu = 1 / gaussian_multiplier(epsilon, delta)
+    mu = 1 / accounting.gaussian_multiplier(epsilon, delta)
     # Where they can show nothing, half of the canaries tell best whether there is.
     best = (max(2, n_canaries // 4 * 2), 0.0)
     for cut in np.linspace(0.0, 4.0, 41):

@@ -60,9 +60,8 @@ class AdaBelief(torch.optim.Optimizer):
             for p in group["params"]:
                 state = self.state[p]
                 if not state:
-                    state["t"] = 0
-                    state["mean"] = torch.zeros_like(p)
-                    state["spread"] = torch.zeros_like(p)
+                    zeros = torch.zeros_like(p)
+                    state.update(t=0, mean=zeros, spread=zeros.clone())
                 state["t"] += 1
                 mean, spread = state["mean"], state["spread"]
                 mean.lerp_(p.grad, 1 - b1)

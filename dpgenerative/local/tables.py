@@ -23,17 +23,9 @@ from dpgenerative.local.mechanisms import (
 )
 from dpgenerative.local.report import Feature, LocalReport, usual_notes
 from dpgenerative.synthesizers.notes import listed, public_facts
+from dpgenerative.tables import containers
 from dpgenerative.tables.arrow import is_foreign
 from dpgenerative.tables.column import Column
-from dpgenerative.tables.containers import (
-    TableFormat,
-    as_container,
-    as_table,
-    labels,
-    matched,
-    set_feature_names,
-    table_tags,
-)
 from dpgenerative.tables.schema import Schema
 
 MISSING_SHARE = 0.25
@@ -263,7 +255,7 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         self.privacy_ = self._report(resolved, stated)
         self._layout = layout
         self.n_features_in_ = len(columns)
-        set_feature_names(self, layout)
+        containers.set_feature_names(self, layout)
         return self
 
     def transform(self, X: Any) -> Any:
@@ -280,7 +272,7 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         """
         check_is_fitted(self)
         frame, layout = self._table(X)
-        frame = matched(self._owner, frame, layout, self._layout)
+        frame = containers.matched(self._owner, frame, layout, self._layout)
         Schema(c for c in self.schema_.columns if c.numeric).resolve(frame)
         rng = self._spend()
         with np.errstate(all="ignore"):
@@ -289,17 +281,17 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
                 for each in self._mechanisms
             ]
         perturbed = pd.DataFrame(dict(enumerate(parts))).set_axis(frame.index)
-        perturbed = perturbed.set_axis(labels(self.schema_.names), axis=1)
+        perturbed = perturbed.set_axis(containers.labels(self.schema_.names), axis=1)
         kind, written = layout.x_kind, layout.written
         return replace(self._layout, x_kind=kind, written=written).restore(perturbed)
 
     def __sklearn_tags__(self) -> Any:
-        return table_tags(super().__sklearn_tags__())
+        return containers.table_tags(super().__sklearn_tags__())
 
-    def _table(self, X: Any) -> tuple[pd.DataFrame, TableFormat]:
+    def _table(self, X: Any) -> tuple[pd.DataFrame, containers.TableFormat]:
         """Return a table and its container; lists are arrays of floats."""
-        rows = X if is_foreign(X) else as_container(self._owner, X)
-        return as_table(self._owner, rows)
+        rows = X if is_foreign(X) else containers.as_container(self._owner, X)
+        return containers.as_table(self._owner, rows)
 
     def _public(self, column: Column, stated: Schema) -> Column:
         """Return a column with all that has to be public of it, or say what is not."""

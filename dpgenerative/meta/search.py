@@ -408,10 +408,8 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         self.best_params_ = dict(params)
         self.best_score_ = best.score
         self.score_std_ = SCORE_SENSITIVITY * budget.score_multiplier / budget.n_test
-        self.trial_epsilon_ = budget.epsilon
-        self.trial_delta_ = budget.delta
-        self.epsilon_ = inner.epsilon_
-        self.delta_ = inner.delta_
+        self.trial_epsilon_, self.trial_delta_ = budget.epsilon, budget.delta
+        self.epsilon_, self.delta_ = inner.epsilon_, inner.delta_
         self.n_features_in_ = inner.n_features_in_
         set_feature_names(self, inner._layout)
 

@@ -5,18 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn import model_selection as folds
 from sklearn.base import clone, is_classifier
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.ensemble import VotingClassifier, VotingRegressor
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import (
-    GroupKFold,
-    KFold,
-    PredefinedSplit,
-    StratifiedGroupKFold,
-    StratifiedKFold,
-    check_cv,
-)
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils.validation import check_is_fitted
 
@@ -29,7 +22,10 @@ from dpgenerative.privacy.accounting import epsilon_of_pairs
 from dpgenerative.synthesizers import DPHFlowSynthesizer
 from dpgenerative.synthesizers.base import Synthesizer
 
-_SPLITTERS = (KFold, StratifiedKFold, GroupKFold, StratifiedGroupKFold, PredefinedSplit)
+_SPLITTERS = (
+    folds.KFold, folds.StratifiedKFold, folds.GroupKFold, folds.StratifiedGroupKFold,
+    folds.PredefinedSplit,
+)  # fmt: skip
 """Splitters that hold every row out in one fold, unless a PredefinedSplit says -1."""
 _FIT_ONCE = (
     Pipeline, FeatureUnion, ColumnTransformer, TransformedTargetRegressor,
@@ -129,7 +125,7 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
     check_is_fitted(search, "cv_results_")
     check_number("search_privacy", "delta", delta, low=0, high=1, also=[None])
     candidates = search.cv_results_["params"]
-    cv = check_cv(search.cv, classifier=is_classifier(search.estimator))
+    cv = folds.check_cv(search.cv, classifier=is_classifier(search.estimator))
     per_row = int(search.n_splits_) - _holds_out(cv)
     if not _cost(search.estimator):
         raise TypeError(
@@ -181,7 +177,7 @@ def _not_private(estimator: Any) -> list[str]:
 
 def _holds_out(cv: Any) -> bool:
     """Whether every row is held out of one of a candidate's fits."""
-    if isinstance(cv, PredefinedSplit) and (np.asarray(cv.test_fold) < 0).any():
+    if isinstance(cv, folds.PredefinedSplit) and (np.asarray(cv.test_fold) < 0).any():
         return False
     return isinstance(cv, _SPLITTERS)
 
@@ -197,7 +193,7 @@ def _notes(cv: Any, open_parts: list[str]) -> tuple[str, ...]:
             f"{', '.join(open_parts)} learned from private rows without noise: no "
             "total covers what they hold."
         )
-    if not isinstance(cv, PredefinedSplit):
+    if not isinstance(cv, folds.PredefinedSplit):
         notes.append(
             f"{type(cv).__name__} assigns rows to folds by their number or values, so "
             "that one row can move others between folds. The total is for folds that "

@@ -22,12 +22,7 @@ import numpy as np
 import pandas as pd
 from scipy.integrate import trapezoid
 from scipy.stats import norm, rankdata
-from sklearn.metrics import (
-    average_precision_score,
-    precision_recall_curve,
-    roc_auc_score,
-    roc_curve,
-)
+from sklearn import metrics as figures
 
 from dpgenerative._intervals import clopper_pearson, epsilon_of_events
 from dpgenerative._validation import check_number
@@ -87,7 +82,7 @@ class AttackResult:
     @property
     def auc(self) -> Rate:
         """Area under the ROC curve, with DeLong's interval; 0.5 for guessing."""
-        value = float(roc_auc_score(self.members, self.scores))
+        value = float(figures.roc_auc_score(self.members, self.scores))
         quantile = float(norm.ppf(0.5 + self.confidence / 2))
         reach = quantile * _auc_error(self.scores, self.members)
         # Where no pair is out of order, the error is not known to be 0 for that.
@@ -103,7 +98,7 @@ class AttackResult:
 
         It depends on that share. Published figures have as many members as others.
         """
-        value = float(average_precision_score(self.members, self.scores))
+        value = float(figures.average_precision_score(self.members, self.scores))
         cap = math.nan
         if self.privacy:
             share = float(self.members.mean())
@@ -113,7 +108,7 @@ class AttackResult:
 
     def roc(self) -> tuple[np.ndarray, np.ndarray]:
         """Return false and true positive rates at every threshold, both ascending."""
-        return roc_curve(self.members, self.scores, drop_intermediate=False)[:2]
+        return figures.roc_curve(self.members, self.scores, drop_intermediate=False)[:2]
 
     def precision_recall(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the precision-recall curve, with thresholds in the units of `scores`.
@@ -126,7 +121,7 @@ class AttackResult:
         thresholds : ndarray of shape (n_thresholds,)
             Distinct scores, ascending.
         """
-        return precision_recall_curve(self.members, self.scores)
+        return figures.precision_recall_curve(self.members, self.scores)
 
     def tpr_at(self, fpr: float) -> Rate:
         """Return the true positive rate at a false positive rate of at most `fpr`.
