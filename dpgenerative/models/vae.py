@@ -369,8 +369,6 @@ class ImageVAE(Autoencoder):
 
     def _log_pixels(self, logits: Tensor, images: Tensor) -> Tensor:
         """Return log p(x | z) of every image, (n,)."""
-        if self.lengths_vary:
-            return self._log_steps(logits, images)
         return self._log_values(logits, images).flatten(1).sum(1)
 
     def _log_values(self, logits: Tensor, images: Tensor) -> Tensor:
@@ -394,7 +392,8 @@ class ImageVAE(Autoencoder):
     def _log_decoded(self, rows: Tensor, z: Tensor) -> Tensor:
         # Draw by draw, so that the first axis of every layer runs over the images; a
         # layer that is called L times counts as one of L positions.
-        parts = [self._log_pixels(self.decoder(part), rows) for part in z.unbind(1)]
+        log = self._log_steps if self.lengths_vary else self._log_pixels
+        parts = [log(self.decoder(part), rows) for part in z.unbind(1)]
         return torch.stack(parts, 1)
 
     @torch.no_grad()
