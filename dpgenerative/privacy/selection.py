@@ -27,12 +27,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from dpgenerative._random import RandomSource
-from dpgenerative.privacy.accounting import (
-    RENYI_ORDERS,
-    GaussianRelease,
-    epsilon_of_curve,
-    renyi_curve,
-)
+from dpgenerative.privacy import accounting
 from dpgenerative.privacy.plan import PrivacyPlan
 
 
@@ -73,7 +68,7 @@ def best_of(run: Callable[[], Any], score: Callable[[Any], float], n: int) -> An
 
 def selected_curve(curve: np.ndarray, trials: TrialDistribution) -> np.ndarray:
     """Return the Renyi divergence of the best trial (Theorem 2, eta = 0)."""
-    orders = RENYI_ORDERS
+    orders = accounting.RENYI_ORDERS
     other = (1 - 1 / orders) * curve - math.log(trials.gamma) / orders
     return np.asarray(curve + np.min(other) + math.log(trials.mean) / (orders - 1))
 
@@ -111,13 +106,15 @@ def selection_epsilon(
     float
         The bound; inf where released keys alone exceed delta.
     """
-    curves = [renyi_curve(plan.releases) for plan in plans]
-    curves.append(renyi_curve([GaussianRelease(score_multiplier)]))
+    curves = [accounting.renyi_curve(plan.releases) for plan in plans]
+    score = accounting.GaussianRelease(score_multiplier)
+    curves.append(accounting.renyi_curve([score]))
     keys = max(plan.threshold_delta for plan in plans)
     rest = delta - (1 + math.exp(epsilon)) * trials.mean * keys
     if rest <= 0:
         return math.inf
-    return epsilon_of_curve(selected_curve(np.max(curves, axis=0), trials), rest)
+    curve = selected_curve(np.max(curves, axis=0), trials)
+    return accounting.epsilon_of_curve(curve, rest)
 
 
 def key_share(trials: TrialDistribution, epsilon: float) -> float:

@@ -25,15 +25,8 @@ from dpgenerative.encoding.series import Series, is_series, series_dtype
 from dpgenerative.fitting.domain import ArrayDomain, Domain, LabelledDomain
 from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.fitting.recipe import Rule, Scale
+from dpgenerative.models import networks as nets
 from dpgenerative.models.classes import ClassVAE
-from dpgenerative.models.networks import (
-    WIDTHS,
-    Architecture,
-    check_widths,
-    convolutions,
-    perceptrons,
-    recurrent,
-)
 from dpgenerative.models.priors import Prior
 from dpgenerative.models.probing import check_architecture
 from dpgenerative.models.vae import HEADS, ImageVAE
@@ -75,14 +68,14 @@ class ArrayArchitecture(LatentOptions):
         Standard deviation of the Gaussian likelihood, in shares of the range.
     """
 
-    networks: str | Architecture = "mlp"
-    widths: Sequence[int] = WIDTHS
+    networks: str | nets.Architecture = "mlp"
+    widths: Sequence[int] = nets.WIDTHS
     likelihood: str = "bernoulli"
     std: float = 0.1
 
     checks: ClassVar[Mapping[str, Check]] = {
         **LatentOptions.checks,
-        "widths": check_widths,
+        "widths": nets.check_widths,
         "likelihood": option(*HEADS),
         "std": number(low=0),
     }
@@ -127,17 +120,17 @@ class ArrayVAERecipe(AutoencoderRecipe):
 
     def make(self, facts: Any, generator: torch.Generator, **settings: Any) -> ImageVAE:
         networks, hidden_units = settings.pop("networks"), settings.pop("hidden_units")
-        widths, vary = settings.pop("widths", WIDTHS), facts.lengths_vary
+        widths, vary = settings.pop("widths", nets.WIDTHS), facts.lengths_vary
         size = facts.shape, settings["latent_dim"]
         if callable(networks):
             modules = networks(*size, generator)
             check_architecture(self.owner, modules, *size)
         elif networks == "mlp":
-            modules = perceptrons(*size, generator, hidden_units)
+            modules = nets.perceptrons(*size, generator, hidden_units)
         elif networks == "lstm":
-            modules = recurrent(*size, generator, hidden_units, vary)
+            modules = nets.recurrent(*size, generator, hidden_units, vary)
         else:
-            modules = convolutions(*size, generator, widths)
+            modules = nets.convolutions(*size, generator, widths)
         return ImageVAE(
             *modules, image_shape=facts.shape, two_valued=facts.two_valued,
             lengths_vary=vary, **settings,
