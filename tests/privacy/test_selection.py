@@ -16,16 +16,19 @@ from sklearn.dummy import DummyClassifier
 from dpgenerative import DPHFlowSynthesizer, PrivateSearch, SyntheticClassifier
 from dpgenerative.meta.calibration import TrialBudget
 from dpgenerative.meta.scores import SCORE_SENSITIVITY
-from dpgenerative.privacy.accounting import GaussianRelease, gaussian_epsilon
+from dpgenerative.privacy.accounting import (
+    RENYI_ORDERS,
+    GaussianRelease,
+    epsilon_of_curve,
+    gaussian_epsilon,
+    renyi_curve,
+)
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import make_plan
 from dpgenerative.privacy.selection import (
-    RENYI_ORDERS,
     TrialDistribution,
     best_of,
-    epsilon_of_curve,
     key_share,
-    renyi_curve,
     selected_curve,
     selection_epsilon,
 )
