@@ -171,6 +171,15 @@ def test_steps_that_learn_without_privacy_are_named():
     assert "learned from private rows" not in str(cost)
 
 
+def test_parameters_set_after_a_search_do_not_change_what_it_cost():
+    given = flow(epsilon=5.0, n_steps=0)
+    search = GridSearchCV(given, {"architecture__n_bins": [8]}, cv=2).fit(X)
+    assert search_privacy(search).epsilon == pytest.approx(10.0)
+    given.set_params(epsilon=0.1)
+    with pytest.raises(ValueError, match="other parameters since"):
+        search_privacy(search)
+
+
 def test_costs_that_cannot_be_stated():
     with pytest.raises(NotFittedError):
         search_privacy(GridSearchCV(flow(), {"architecture__n_bins": [8]}))

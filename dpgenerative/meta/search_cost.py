@@ -109,6 +109,9 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
     TypeError
         If it fits no synthesizer, or inside an estimator that may fit it several times,
         such as a bagging ensemble, a calibration or another search.
+    ValueError
+        If its estimator costs something else than when it was searched, as far as the
+        best one, where it was fitted again, tells.
 
     Examples
     --------
@@ -137,7 +140,13 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
         fits += _cost(candidate) * per_row
         open_parts += _not_private(candidate)
     if search.refit:
-        fits += _cost(clone(search.estimator).set_params(**search.best_params_))
+        refit = _cost(clone(search.estimator).set_params(**search.best_params_))
+        if refit != _cost(search.best_estimator_):
+            raise ValueError(
+                "search_privacy: the search's estimator, or its best one, has been "
+                "given other parameters since; those of its fits are not known."
+            )
+        fits += refit
     failure = min(1.0, math.fsum(lost for _, lost in fits)) if delta is None else delta
     epsilon = epsilon_of_pairs(fits, failure)
     return SearchPrivacy(
