@@ -125,6 +125,18 @@ def test_what_cannot_work_is_refused_before_anything_is_spent(parameters, kind, 
     assert budget.fits == []
 
 
+def test_a_learner_that_fails_leaves_none_of_another_fit():
+    X, signal = table(300)
+    X, y = X[["size"]], labels(signal, "integer")
+    model = SyntheticClassifier(DPHFlowSynthesizer(**FAST), classes=[3, 7])
+    model.fit(X, y).set_params(classifier=LogisticRegression(C=-1))
+    with pytest.raises(ValueError, match="'C'"):
+        model.fit(X, y)
+    assert len(model.synthesizer_.sample(3)[0]) == 3
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+
+
 def test_a_warning_that_is_an_error_leaves_the_synthesizer():
     X, signal = table(50)
     model = SyntheticRegressor(DPHFlowSynthesizer(epsilon=0.01, n_steps=0))

@@ -106,6 +106,7 @@ class _SyntheticPredictor(BaseEstimator):
         finally:
             if hasattr(synthesizer, "privacy_"):  # also where its warnings are errors
                 self.synthesizer_ = synthesizer
+                self.__dict__.pop("learner_", None)  # of another fit
         try:
             self.learner_ = self._taught(*self._synthetic(self.synthesizer_))
         except Exception as error:
@@ -131,7 +132,7 @@ class _SyntheticPredictor(BaseEstimator):
 
     def _asked(self, method: str, X: Any) -> np.ndarray:
         """Return what a method of the fitted learner says of rows."""
-        check_is_fitted(self)
+        check_is_fitted(self, "learner_")
         rows = containers.as_container(self._owner, X)
         return getattr(self.learner_, method)(rows)
 
