@@ -53,6 +53,9 @@ ROWS_PER_COEFFICIENT = 20
 LARGEST_NORM = 4.0
 """Largest clipping norm that a rule sets, per root of the number of columns: beyond it,
 hardly any gradient is clipped."""
+FEW_COLUMNS, ROWS_FOR_UNITS = 4, (1000, 4000)
+"""Rows times epsilon per column above which hidden units pay: in tables of up to so
+many columns, and in others."""
 MOST_FUNCTIONS = 4096
 """Functions of all columns together, whose square is the number of coefficients."""
 TABLES, ROWS_FOR_TABLES, ROWS_PER_PAIR = 0.2, 530, 225
@@ -81,7 +84,8 @@ def _share_of_rest(scale: Scale) -> float:
 def _hidden_units(scale: Scale) -> int:
     if scale.epsilon is None:
         return max(64, min(256, scale.n_rows // 200))
-    return 64 if scale.rows_per_column > 4000 else 0
+    least = ROWS_FOR_UNITS[len(scale.schema) > FEW_COLUMNS]
+    return 64 if scale.rows_per_column > least else 0
 
 
 def _has_few_rows(scale: Scale) -> bool:
