@@ -8,15 +8,8 @@ import numpy as np
 import pandas as pd
 
 from dpgenerative._progress import watched
-from dpgenerative.metrics import dependence
+from dpgenerative.metrics import dependence, fidelity
 from dpgenerative.metrics.attacks import monte_carlo_attack
-from dpgenerative.metrics.fidelity import (
-    independence_baseline,
-    marginal_distance,
-    permuted,
-    resampled,
-    sampling_floor,
-)
 from dpgenerative.metrics.losses import changed_ranges, lost_values
 from dpgenerative.metrics.membership import AttackResult
 from dpgenerative.metrics.utility import tstr
@@ -113,13 +106,17 @@ def _distances(
     real: pd.DataFrame, synthetic: pd.DataFrame, k: int, seed: int
 ) -> pd.DataFrame:
     """Return the distances of k-way marginals, the furthest beyond chance first."""
-    found = marginal_distance(real, synthetic, k, references=False, random_state=seed)
+    found = fidelity.marginal_distance(
+        real, synthetic, k, references=False, random_state=seed
+    )
     off = pd.DataFrame(
         {
             "columns": list(found.sets),
             "distance": found.values,
-            "floor": sampling_floor(real, k, random_state=seed).values,
-            "baseline": independence_baseline(real, k, random_state=seed).values,
+            "floor": fidelity.sampling_floor(real, k, random_state=seed).values,
+            "baseline": fidelity.independence_baseline(
+                real, k, random_state=seed
+            ).values,
         }
     )
     excess = off["distance"] - CHANCE * off["floor"]
@@ -129,8 +126,8 @@ def _distances(
 def _reference_changes(real: pd.DataFrame, seed: int) -> tuple[float, float]:
     """Return the mean change of association by chance alone, and if all is lost."""
     rng = np.random.default_rng(seed)
-    floor = dependence.association_distance(real, resampled(real, rng))
-    baseline = dependence.association_distance(real, permuted(real, rng))
+    floor = dependence.association_distance(real, fidelity.resampled(real, rng))
+    baseline = dependence.association_distance(real, fidelity.permuted(real, rng))
     return mean_change(floor), mean_change(baseline)
 
 

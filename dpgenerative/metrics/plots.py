@@ -34,18 +34,12 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from dpgenerative._validation import check_option
+from dpgenerative.metrics import histograms
 from dpgenerative.metrics.columns import aligned, takes_tables
-from dpgenerative.metrics.histograms import (
-    REAL,
-    SYNTHETIC,
-    TINT,
-    draw_column,
-    shortened,
-)
 from dpgenerative.metrics.membership import AttackResult, roc_cap
 
 _DOT = "#7a7a7a"  # the grey of areas is too faint for a dot
-_CURVES = (SYNTHETIC, "#1f5a92", "#5d7a1f", "#7b3f8c")
+_CURVES = (histograms.SYNTHETIC, "#1f5a92", "#5d7a1f", "#7b3f8c")
 _RULED_OUT = "#e6edf5"
 _MOST_LABELS = 40  # columns named beside a heat map
 STYLE = "dpgenerative.metrics.pictures"
@@ -126,11 +120,14 @@ def plot_marginals(
     with matplotlib.style.context(STYLE):
         figure = _panels(names)
         for axes, name in zip(figure.axes, names, strict=True):
-            draw_column(axes, None if real is None else real[name], synthetic[name])
-        inside = TINT if real is None else "none"
-        keys = [Patch(facecolor=inside, edgecolor=SYNTHETIC, label="synthetic")]
+            column = None if real is None else real[name]
+            histograms.draw_column(axes, column, synthetic[name])
+        inside = histograms.TINT if real is None else "none"
+        keys = [
+            Patch(facecolor=inside, edgecolor=histograms.SYNTHETIC, label="synthetic")
+        ]
         if real is not None:
-            keys.insert(0, Patch(color=REAL, label="real"))
+            keys.insert(0, Patch(color=histograms.REAL, label="real"))
         figure.legend(handles=keys, loc="outside upper right", ncols=2)
     return figure
 
@@ -150,7 +147,7 @@ def plot_marginal(real: pd.Series | None, synthetic: pd.Series) -> Axes:
         The only ones of their figure.
     """
     with _drawn_on(None, (2.9, 1.6)) as axes:
-        draw_column(axes, real, synthetic)
+        histograms.draw_column(axes, real, synthetic)
     return axes
 
 
@@ -242,10 +239,10 @@ def plot_utility(
     with _drawn_on(ax, (3.5, 0.8 + 0.22 * len(means))) as axes:
         axes.hlines(
             range(len(means)), means.min(axis=1), means.max(axis=1),
-            color=REAL, linewidth=1.5, zorder=1,
+            color=histograms.REAL, linewidth=1.5, zorder=1,
         )  # fmt: skip
         for source in means.columns:
-            colour = {"real": _DOT, "synthetic": SYNTHETIC}[source]
+            colour = {"real": _DOT, "synthetic": histograms.SYNTHETIC}[source]
             single = scores[scores["trained_on"] == source]
             if len(single) > len(means):
                 rows = single["model"].map(place)
@@ -392,7 +389,7 @@ def _name_cells(axes: Axes, names: list[str]) -> None:
         label = f"{len(names)} columns, in the table's order"
         axes.set(xticks=[], yticks=[], xlabel=label)
         return
-    places, labels = range(len(names)), [shortened(name) for name in names]
+    places, labels = range(len(names)), [histograms.shortened(name) for name in names]
     axes.set_xticks(places, labels, rotation=90, parse_math=False)
     axes.set_yticks(places, labels, parse_math=False)
 
