@@ -205,3 +205,20 @@ def test_steps_fall_with_the_columns(d, n, epsilon, expected):
     columns = [Column(f"x{j}", "categorical", levels=["a", "b"]) for j in range(d)]
     rule = DPHFlowSynthesizer()._recipe.rules["n_steps"]
     assert rule(Scale(n, Schema(columns), epsilon)) == expected
+
+
+@pytest.mark.parametrize(
+    ("d", "n", "epsilon", "expected"),
+    [
+        (4, 4_000, 1.0, 0),
+        (4, 4_001, 1.0, 64),
+        (2, 25_000, 0.1, 64),
+        (5, 20_000, 1.0, 0),
+        (5, 20_001, 1.0, 64),
+        (4, 1_000, None, 64),
+    ],
+)
+def test_few_columns_have_hidden_units_sooner(d, n, epsilon, expected):
+    columns = [Column(f"x{j}", "categorical", levels=["a", "b"]) for j in range(d)]
+    rule = DPHFlowSynthesizer()._recipe.rules["hidden_units"]
+    assert rule(Scale(n, Schema(columns), epsilon)) == expected

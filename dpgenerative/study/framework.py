@@ -285,7 +285,8 @@ def privacy_utility_tradeoff(
     for name, values in {**grid, "seed": seeds}.items():
         if np.ndim(values) != 1:
             refuse(OWNER, f"{name}s", "must be a list of numbers", values)
-        for each in values if name in grid else ():
+    for name, values in grid.items():
+        for each in values:
             check_number(OWNER, f"{name}s", each, low=0)
     settings = _settings(estimator, grid, local or {}, seeds)
     with nullcontext() if record is None else locked(record):
