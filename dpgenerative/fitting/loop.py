@@ -32,6 +32,9 @@ from dpgenerative.privacy.steps import (
     plain_gradient,
 )
 
+LEAST_PLACES = 128
+"""Places of a chunk where every batch holds all rows: their released count may be 1."""
+
 
 def _undecorated(method: Any) -> Any:
     return getattr(method, "__wrapped__", method)
@@ -147,6 +150,8 @@ def batches(
     The n rows are one of `n_parts` parts of a table, each of which has its batches.
     """
     most = capacity(plan.batch_size / n_parts)
+    if plan.sampling_rate == 1:
+        most = max(most, LEAST_PLACES)
     size = math.ceil(most / math.ceil(most / LARGEST_CHUNK))  # nearly all are filled
     for _ in range(plan.n_steps):
         rows = poisson_indices(n, plan.sampling_rate, rng, ledger)

@@ -44,10 +44,6 @@ _LARGEST_GRID = 2**23
 """Beyond this many grid points (0.5 GiB and more), Renyi accounting takes over."""
 _DELTA_ERROR = 1e-3
 """Part of delta by which numerical composition may err."""
-_PLAIN_GRID = 2**18
-"""Beyond this many grid points the tails are bounded closely, to need fewer."""
-_LARGEST_CLOSE = 300.0
-"""Epsilon up to which they are: beyond, exponents of losses soon overflow."""
 _LONGEST_STEP = 0.5
 """Of the search for a noise multiplier's logarithm."""
 _LOSS_CELLS = 100_000
@@ -126,10 +122,8 @@ def gaussian_epsilon(multiplier: float, delta: float) -> float:
 
 
 def slack_of(target: float) -> float:
-    """Return by how much numerical composition may err: 0.01, less below 1."""
-    if target <= 10:
-        return min(0.01, 0.01 * target)
-    return target / (1000 if target <= _LARGEST_CLOSE else 5000)
+    """Return by how much numerical composition may err: 0.01 from 1 to 10."""
+    return max(min(0.01, 0.01 * target), target / 1000)
 
 
 def classical_epsilon(multiplier: float, delta: float) -> float:
@@ -222,11 +216,8 @@ def _prv_epsilon(
     renyi = epsilon_of_curve(curve, delta)
     eps_error, delta_error = slack_of(target), delta * _DELTA_ERROR
     mesh = _mesh(releases, delta_error, eps_error)
-    plain, reach = epsilon_of_curve(curve, delta_error / 4) + 3, None
-    is_large = 2 * plain / mesh > _PLAIN_GRID or eps_error > 0.01
-    if is_large and target <= _LARGEST_CLOSE:
-        reach = _reach(curve, sum(r.steps for r in releases), delta_error) + eps_error
-    if delta < _LEAST_DELTA or 2 * (reach or plain) / mesh > _LARGEST_GRID:
+    reach = loss_bound(curve, sum(r.steps for r in releases), delta_error) + eps_error
+    if delta < _LEAST_DELTA or 2 * reach / mesh > _LARGEST_GRID:
         return renyi
     try:
         both = directed_bounds(releases, delta, eps_error, reach)
@@ -257,10 +248,7 @@ class _AddedRow:
 
 
 def directed_bounds(
-    releases: Sequence[GaussianRelease],
-    delta: float,
-    eps_error: float,
-    reach: float | None = None,
+    releases: Sequence[GaussianRelease], delta: float, eps_error: float, reach: float
 ) -> tuple[float, float]:
     """Return upper bounds on epsilon where a row is removed, and where one is added.
 
@@ -268,8 +256,8 @@ def directed_bounds(
     ----------
     releases : sequence of GaussianRelease
     delta, eps_error : float
-    reach : float, optional
-        The largest loss of the grid, by `_reach`; by Opacus, which adds 3, otherwise.
+    reach : float
+        The largest loss of the grid, of either sign (`loss_bound`).
     """
     prv = _opacus("prv")
     counts = [r.steps for r in releases]
@@ -278,15 +266,8 @@ def directed_bounds(
     added = [_AddedRow(*each) for each in facts]
     delta_error = delta * _DELTA_ERROR
     mesh = _mesh(releases, delta_error, eps_error)
-    with warnings.catch_warnings(action="ignore"):
-        # By Renyi accounting, which bounds the losses of both directions.
-        if reach is None:
-            reach = prv.compute_safe_domain_size(
-                removed, counts, eps_error, delta_error
-            )
-        else:  # of 2 n points, with n a product of small primes
-            n = next_fast_len(math.ceil(reach / mesh) + 1)
-            reach = (n - 1.5) * mesh
+    n = next_fast_len(math.ceil(reach / mesh) + 1)  # of 2 n points
+    reach = (n - 1.5) * mesh
     domain = prv.Domain.create_aligned(-reach, reach, mesh)
 
     def bound(losses: Sequence[Any]) -> float:
@@ -300,7 +281,7 @@ def directed_bounds(
         return bound(removed), bound(added)
 
 
-def _reach(curve: np.ndarray, steps: int, delta_error: float) -> float:
+def loss_bound(curve: np.ndarray, steps: int, delta_error: float) -> float:
     """Return a loss that is exceeded, either way, with probability delta_error / 6k.
 
     By Chernoff: ``P(loss >= x) <= e^((a - 1) (D_a - x))`` at order a, and ``P(loss <=
