@@ -80,6 +80,11 @@ Check = Callable[[str, str, Any], None]
 """From owner, name and value of a parameter; raises ValueError if it does not fit."""
 
 
+LARGEST_SIZE = 100_000
+"""Of a part of a model: what is beyond fits no memory, which shows only when a budget
+is spent."""
+
+
 def number(**limits: Any) -> Check:
     """Return the check of a number (`check_number`)."""
     return partial(check_number, **limits)
@@ -89,6 +94,11 @@ def count(low: int = 1, also: Sequence[Any] = (), **limits: Any) -> Check:
     """Return the check of an integer that is at least `low`, or one of `also`."""
     usual: dict[str, Any] = {"low": low, "also": also, "closed": "left"}
     return number(integer=True, **usual | limits)
+
+
+def dimension(low: int = 1, also: Sequence[Any] = ()) -> Check:
+    """Return the check of how large a part of a model is (`count`)."""
+    return count(low, also, high=LARGEST_SIZE, closed="both")
 
 
 def option(*options: Any) -> Check:

@@ -158,6 +158,7 @@ def test_names_that_no_group_knows(estimator, name):
     ("name", "value"),
     [
         ("architecture__hidden_units", -1),
+        ("architecture__hidden_units", 10**30),
         ("optimizer", "lbfgs"),
         ("optimizer__name", "lbfgs"),
         ("optimizer__learning_rate", 0),

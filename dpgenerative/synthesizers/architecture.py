@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dpgenerative._validation import Check, count, number, option
+from dpgenerative._validation import Check, dimension, number, option
 from dpgenerative.fitting.options import Options
 from dpgenerative.persistence.manifest import storable
 
@@ -52,14 +52,14 @@ class FlowArchitecture(Options):
     bias: bool = False
 
     checks: ClassVar[Mapping[str, Check]] = {
-        "n_bins": count(2, ["auto"]),
-        "n_basis": count(1, ["auto"]),
-        "hidden_units": count(0, ["auto"]),
+        "n_bins": dimension(2, ["auto"]),
+        "n_basis": dimension(1, ["auto"]),
+        "hidden_units": dimension(0, ["auto"]),
         "anchored": option(True, False),
-        "n_blocks": count(),
+        "n_blocks": dimension(),
         "linear": option("none", "low-rank", "lu"),
         "dequantization": option("uniform", "variational"),
         "table_budget": number(low=0, high=1, closed="left", also=["auto"]),
-        "rank": count(),
+        "rank": dimension(),
         "bias": option(True, False),
     }

@@ -11,7 +11,15 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from dpgenerative._random import Streams
-from dpgenerative._validation import Check, check_option, count, number, option, refuse
+from dpgenerative._validation import (
+    Check,
+    check_option,
+    count,
+    dimension,
+    number,
+    option,
+    refuse,
+)
 from dpgenerative.fitting.options import Options
 from dpgenerative.fitting.recipe import RULES, GroupedRecipe, Rule, Scale
 from dpgenerative.models import priors
@@ -70,10 +78,10 @@ class LatentOptions(Options):
     latent_distribution: str = "gaussian"
 
     checks: ClassVar[Mapping[str, Check]] = {
-        "latent_dim": count(1, ["auto"]),
-        "hidden_units": count(1, ["auto"]),
+        "latent_dim": dimension(1, ["auto"]),
+        "hidden_units": dimension(1, ["auto"]),
         "beta": number(low=0, closed="left", also=["auto"]),
-        "n_draws": count(1, ["auto"]),
+        "n_draws": dimension(1, ["auto"]),
         "prior_budget": number(low=0, high=1, closed="left", also=["auto"]),
         "latent_distribution": option("gaussian", "mixture"),
     }

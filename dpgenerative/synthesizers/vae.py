@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dpgenerative._random import torch_generator
-from dpgenerative._validation import Check, count, refuse, shown
+from dpgenerative._validation import Check, dimension, refuse, shown
 from dpgenerative.encoding.increments import increments_of
 from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.fitting.recipe import ModelRecipe, Rule, Scale
@@ -61,8 +61,8 @@ class VAEArchitecture(LatentOptions):
 
     checks: ClassVar[Mapping[str, Check]] = {
         **LatentOptions.checks,
-        "n_bins": count(2, ["auto"]),
-        "n_basis": count(1, ["auto"]),
+        "n_bins": dimension(2, ["auto"]),
+        "n_basis": dimension(1, ["auto"]),
     }
 
 

@@ -84,6 +84,15 @@ def test_arrays_of_a_large_batch_are_public_and_nearly_full():
     assert shapes == {(2642, 2642)}
 
 
+def test_a_count_of_nobody_does_not_cut_batches_of_all_rows_to_pieces():
+    # 1 row was released, 227 are there.
+    stream = loop.batches(
+        plan_of(1, 1.0, 3), 227, np.random.default_rng(), "cpu", False, Ledger()
+    )
+    shapes = {tuple(len(indices) for indices, _ in chunks) for chunks in stream}
+    assert shapes == {(128, 128)}
+
+
 def test_partitions_are_drawn_not_cut():
     layer = MaskedLinear.dense(1, 1)
     model = torch.nn.ModuleList([layer])
