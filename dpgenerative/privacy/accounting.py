@@ -123,7 +123,7 @@ def gaussian_epsilon(multiplier: float, delta: float) -> float:
 
 def slack_of(target: float) -> float:
     """Return by how much numerical composition may err: 0.01 from 1 to 10."""
-    return max(min(0.01, 0.01 * target), target / 1000)
+    return max(min(0.01, 0.01 * target), min(target / 1000, 0.3))
 
 
 def classical_epsilon(multiplier: float, delta: float) -> float:

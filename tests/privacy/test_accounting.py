@@ -30,7 +30,6 @@ from dpgenerative.privacy.plan import count_epsilon, make_plan
 from dpgenerative.privacy.tables import multipliers
 
 DELTA = 1e-5
-slow = pytest.mark.slow
 
 
 def losses(releases, interval=1e-4):
@@ -211,8 +210,8 @@ def test_the_plan_adds_up(epsilon, has_open_keys, estimates_norm, shares):
     )  # fmt: skip
     assert 0.99 * epsilon < p.spent() <= epsilon
     assert p.count_epsilon == count_epsilon(epsilon) <= 0.02 * epsilon
-    exact = oracle(p.releases, p.delta - p.threshold_delta) + p.count_epsilon
-    assert exact <= epsilon * (1 + 1e-4)
+    exact = oracle(p.releases, p.delta - p.threshold_delta, 1e-4 * max(1.0, epsilon))
+    assert exact + p.count_epsilon <= epsilon * (1 + 1e-4)
     assert (p.threshold_delta > 0) == has_open_keys
     assert math.isfinite(p.norm_multiplier) == estimates_norm
     assert math.isfinite(p.prior_multiplier) == (prior_budget > 0)
@@ -322,16 +321,14 @@ def grids(monkeypatch):
     return sizes
 
 
-@pytest.mark.parametrize(
-    "epsilon", [0.01, 0.03, 0.1, 10.0, 30.0, pytest.param(100.0, marks=slow)]
-)
+@pytest.mark.parametrize("epsilon", [0.01, 0.03, 0.1, 10.0, 30.0, 100.0])
 def test_few_points_calibrate_from_the_least_epsilon_to_the_largest(epsilon, grids):
     facts = {"sampling_rate": 2048 / 32_561, "n_steps": 800, "marginal_budget": 0.4}
     p = plan(epsilon=epsilon, has_open_keys=True, **facts)
     assert 1 <= len(grids) <= 4
     assert sum(grids) <= 1.1e6
     assert 0.99 * epsilon < p.spent() <= epsilon
-    delta, interval = p.delta - p.threshold_delta, min(1e-4, 1e-3 * epsilon)
+    delta, interval = p.delta - p.threshold_delta, min(1e-3, 1e-3 * epsilon)
     exact = oracle(p.releases, delta, interval) + p.count_epsilon
     assert 0.98 * epsilon < exact <= epsilon * (1 + 1e-3)
     asked = len(grids)
