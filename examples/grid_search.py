@@ -47,7 +47,6 @@ search = GridSearchCV(
     {"synthesizer__epsilon": EPSILONS},
     cv=folds,
     scoring="roc_auc",
-    n_jobs=2,
 ).fit(X, y)
 results = pd.DataFrame(search.cv_results_)
 shown = ["param_synthesizer__epsilon", "mean_test_score", "std_test_score"]
