@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from scipy.fft import next_fast_len
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr
+from scipy.special import gammaln, log_ndtr, logsumexp, ndtr
 
 from dpgenerative.exceptions import InfeasibleBudgetError
 
@@ -192,13 +192,28 @@ def renyi_curve(releases: Sequence[GaussianRelease]) -> np.ndarray:
         if r.sampling_rate >= 1:
             curve += r.steps * RENYI_ORDERS / (2 * r.noise_multiplier**2)
             continue
+        q, z = r.sampling_rate, r.noise_multiplier
+        is_integer = RENYI_ORDERS % 1 == 0
+        found = np.empty_like(curve)
+        found[is_integer] = [_integer_order(q, z, a) for a in RENYI_ORDERS[is_integer]]
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
-            found = _opacus("rdp").compute_rdp(
-                q=r.sampling_rate, noise_multiplier=r.noise_multiplier, steps=r.steps,
-                orders=RENYI_ORDERS.tolist(),
+            found[~is_integer] = _opacus("rdp").compute_rdp(
+                q=q, noise_multiplier=z, steps=1,
+                orders=RENYI_ORDERS[~is_integer].tolist(),
             )  # fmt: skip
-        curve += np.nan_to_num(np.asarray(found), nan=math.inf, posinf=math.inf)
+        curve += r.steps * np.nan_to_num(found, nan=math.inf, posinf=math.inf)
     return curve
+
+
+def _integer_order(q: float, z: float, order: float) -> float:
+    """Return a Renyi divergence (Mironov, Talwar and Zhang 2019, Section 3.3).
+
+    In logarithms, since binomial coefficients of large orders exceed all floats.
+    """
+    i = np.arange(order + 1)
+    terms = gammaln(order + 1) - gammaln(i + 1) - gammaln(order - i + 1)
+    terms += i * math.log(q) + (order - i) * math.log1p(-q) + i * (i - 1) / (2 * z * z)
+    return max(0.0, float(logsumexp(terms))) / (order - 1)
 
 
 def epsilon_of_curve(curve: np.ndarray, delta: float) -> float:

@@ -6,9 +6,10 @@ import math
 import sys
 from importlib import import_module
 
+import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
-from opacus.accountants.analysis import prv
+from opacus.accountants.analysis import prv, rdp
 from scipy.stats import norm
 
 from dpgenerative.exceptions import InfeasibleBudgetError
@@ -73,6 +74,22 @@ SAMPLED = [
     [GaussianRelease(0.6, 0.01, 20), GaussianRelease(2.0)],
     [GaussianRelease(20.0, 0.3, 1000)],
 ]
+
+
+@pytest.mark.parametrize("z", [0.4, 1.0, 8.0])
+@pytest.mark.parametrize("q", [0.001, 0.06, 0.5])
+def test_integer_orders_are_those_of_opacus_and_go_on_where_it_ends(q, z):
+    ours = renyi_curve([GaussianRelease(z, q, 7)])
+    whole = accounting.RENYI_ORDERS % 1 == 0
+    few = whole & (accounting.RENYI_ORDERS <= 512)
+    orders = accounting.RENYI_ORDERS[few].tolist()
+    found = rdp.compute_rdp(q=q, noise_multiplier=z, steps=7, orders=orders)
+    np.testing.assert_allclose(ours[few], found, rtol=1e-9, atol=1e-13)
+    # Of order 2 in closed form; and divergences do not fall with the order.
+    second = math.log1p(q * q * math.expm1(1 / z**2))
+    assert accounting._integer_order(q, z, 2) == pytest.approx(second, rel=1e-9)
+    assert np.isfinite(ours).all()
+    assert (np.diff(ours[whole]) >= 0).all()
 
 
 def reach_of(releases):

@@ -107,18 +107,19 @@ def test_partitions_are_drawn_not_cut():
         return latents.sum()
 
     gradient = PrivateGradient(
-        Clipper("flat", 1.0, group_bound=1.0), 1.0, 16.0, PARTITIONS
+        Clipper("flat", 1.0, group_bound=1.0), 1.0, 512.0, PARTITIONS
     )
     streams = Streams.create(None, "fresh", "cpu")
     loop.train(
-        model, objective, 16, plan_of(16, 1.0, 200), gradient,
+        model, objective, 512, plan_of(512, 1.0, 200), gradient,
         Optimizer("sgd", 0.01, 0.0),
         Mechanisms(streams.counts, streams.gradients), streams, "cpu", divergence,
     )  # fmt: skip
-    # Of 16 rows drawn into 4 partitions: E[size^2] = 16 + 3, and 16 if they are cut.
-    # The mean over partitions is 16 + chi^2 of 3 degrees of freedom: deviation 2.5.
+    # Of 512 rows drawn into 4 partitions: E[size^2] = 128^2 + 96, and 128^2 + 15 if the
+    # 603 places of rows and padding are cut. The mean over partitions is 128^2 and 32
+    # chi^2 of 3 degrees of freedom: deviation 78.4.
     second = np.square(sizes).sum() / (200 * PARTITIONS)
-    assert abs(second - 19) < 4.5 * 2.5 / np.sqrt(200)
+    assert abs(second - 128**2 - 96) < 4.5 * 78.4 / np.sqrt(200)
 
 
 @pytest.mark.parametrize(
