@@ -23,7 +23,7 @@ fair = load_fair()
 X = fair.data.drop(columns=fair.target)
 y = (fair.data[fair.target] > 0).rename("any_affair")
 schema = Schema(column for column in fair.schema.columns if column.name != fair.target)
-X, rest, y, y_rest = train_test_split(X, y, train_size=4000, random_state=0)
+X, rest, y, y_rest = train_test_split(X, y, train_size=3000, random_state=0)
 
 flow = DPHFlowSynthesizer(schema=schema, n_steps=150)
 model = SyntheticClassifier(flow, random_state=0)

@@ -268,7 +268,7 @@ def test_refusals(changes, problem):
 
 
 def test_a_budget_too_small_for_any_noise():
-    search = PrivateSearch(flow(), {"architecture__n_bins": [8]}, 1e-4, 1e-9)
+    search = PrivateSearch(flow(), {"architecture__n_bins": [8]}, 1e-6, 1e-9)
     with pytest.raises(InfeasibleBudgetError, match="mean_trials=8"):
         search.fit(X)
 
