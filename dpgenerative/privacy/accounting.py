@@ -40,8 +40,8 @@ RENYI_ORDERS = np.array(
 
 _LEAST_DELTA = 1e-10
 """Below this the rounding of the convolutions shows."""
-_LARGEST_GRID = 2**22
-"""Beyond this many grid points (0.25 GiB and more), Renyi accounting takes over."""
+_LARGEST_GRID = 2**23
+"""Beyond this many grid points (0.5 GiB and more), Renyi accounting takes over."""
 _DELTA_ERROR = 1e-3
 """Part of delta by which numerical composition may err."""
 _LONGEST_STEP = 0.5
