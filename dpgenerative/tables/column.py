@@ -148,7 +148,8 @@ class Column:
         else:
             self._check_numbers()
         if (self.lower is None) != (self.upper is None):
-            self._refuse("lower and upper", "come together", (self.lower, self.upper))
+            rule = "come together (a generous bound costs next to nothing)"
+            self._refuse("lower and upper", rule, (self.lower, self.upper))
         if self.lower is None:
             return
         lower, upper = self._counts() if self.temporal else (self.lower, self.upper)
