@@ -188,37 +188,26 @@ def test_a_report_compares_all_pairs_of_some_columns(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("d", "n", "epsilon", "expected"),
+    ("default", "d", "n", "epsilon", "expected"),
     [
-        (50, 50_000, 1.0, 800),
-        (100, 50_000, 1.0, 400),
-        (160, 50_000, 1.0, 250),
-        (300, 50_000, 1.0, 200),
-        (900, 100_000, 1.0, 200),
-        (100, 100_000, 1.0, 400),
-        (100, 110_000, 1.0, 800),
-        (100, 1_000, 1.0, 0),
-        (300, 50_000, None, 1000),
+        ("n_steps", 50, 50_000, 1.0, 800),
+        ("n_steps", 100, 50_000, 1.0, 400),
+        ("n_steps", 160, 50_000, 1.0, 250),
+        ("n_steps", 300, 50_000, 1.0, 200),
+        ("n_steps", 900, 100_000, 1.0, 200),
+        ("n_steps", 100, 100_000, 1.0, 400),
+        ("n_steps", 100, 110_000, 1.0, 800),
+        ("n_steps", 100, 1_000, 1.0, 0),
+        ("n_steps", 300, 50_000, None, 1000),
+        ("hidden_units", 4, 4_000, 1.0, 0),
+        ("hidden_units", 4, 4_001, 1.0, 64),
+        ("hidden_units", 2, 25_000, 0.1, 64),
+        ("hidden_units", 5, 20_000, 1.0, 0),
+        ("hidden_units", 5, 20_001, 1.0, 64),
+        ("hidden_units", 4, 1_000, None, 64),
     ],
 )
-def test_steps_fall_with_the_columns(d, n, epsilon, expected):
+def test_defaults_follow_the_columns(default, d, n, epsilon, expected):
     columns = [Column(f"x{j}", "categorical", levels=["a", "b"]) for j in range(d)]
-    rule = DPHFlowSynthesizer()._recipe.rules["n_steps"]
-    assert rule(Scale(n, Schema(columns), epsilon)) == expected
-
-
-@pytest.mark.parametrize(
-    ("d", "n", "epsilon", "expected"),
-    [
-        (4, 4_000, 1.0, 0),
-        (4, 4_001, 1.0, 64),
-        (2, 25_000, 0.1, 64),
-        (5, 20_000, 1.0, 0),
-        (5, 20_001, 1.0, 64),
-        (4, 1_000, None, 64),
-    ],
-)
-def test_few_columns_have_hidden_units_sooner(d, n, epsilon, expected):
-    columns = [Column(f"x{j}", "categorical", levels=["a", "b"]) for j in range(d)]
-    rule = DPHFlowSynthesizer()._recipe.rules["hidden_units"]
+    rule = DPHFlowSynthesizer()._recipe.rules[default]
     assert rule(Scale(n, Schema(columns), epsilon)) == expected

@@ -213,7 +213,7 @@ def _integer_order(q: float, z: float, order: float) -> float:
     i = np.arange(order + 1)
     terms = gammaln(order + 1) - gammaln(i + 1) - gammaln(order - i + 1)
     terms += i * math.log(q) + (order - i) * math.log1p(-q) + i * (i - 1) / (2 * z * z)
-    return max(0.0, float(logsumexp(terms))) / (order - 1)
+    return max(float(logsumexp(terms)), 0.0) / (order - 1)  # NaN stays NaN
 
 
 def epsilon_of_curve(curve: np.ndarray, delta: float) -> float:

@@ -90,6 +90,7 @@ def test_integer_orders_are_those_of_opacus_and_go_on_where_it_ends(q, z):
     assert accounting._integer_order(q, z, 2) == pytest.approx(second, rel=1e-9)
     assert np.isfinite(ours).all()
     assert (np.diff(ours[whole]) >= 0).all()
+    assert (renyi_curve([GaussianRelease(math.inf, q)]) == 0).all()
 
 
 def reach_of(releases):
