@@ -34,8 +34,8 @@ def refuse(owner: str, name: str, rule: str, value: object) -> NoReturn:
 
 def check_option(owner: str, name: str, value: object, options: Sequence[Any]) -> None:
     """Require one of a few values."""
-    # What has no hash may be rows, which compare cell by cell.
-    if not isinstance(value, Hashable) or value not in options:
+    # What has no hash may be rows, which compare cell by cell; NA equals neither way.
+    if not isinstance(value, Hashable) or value not in set(options):
         refuse(owner, name, f"must be one of {tuple(options)}", value)
 
 

@@ -588,6 +588,7 @@ def test_a_failed_fit_leaves_nothing(estimator):
         ("delta", 1),
         ("delta", None),
         ("clipping", "none"),
+        ("clipping", pd.NA),
         ("max_grad_norm", 0),
         ("max_grad_norm", "mean"),
         ("clipping", Sparsified(1.0)),

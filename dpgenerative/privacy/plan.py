@@ -292,8 +292,9 @@ def row_budget(epsilon: float, delta: float, k: int) -> tuple[float, float]:
     left = delta / _growth(epsilon / k, k)
     if left < _LEAST_DELTA:
         raise InfeasibleBudgetError(
-            f"epsilon={epsilon:g} for {k} rows leaves one row no delta. Ask for a "
-            "smaller epsilon or a larger delta, or allow a person fewer rows."
+            f"epsilon={epsilon:g} and delta={delta:g}, of {k} row(s) together, leave "
+            "one row no delta. Ask for a smaller epsilon or a larger delta, or allow a "
+            "person fewer rows."
         )
     return epsilon / k, left
 

@@ -24,6 +24,8 @@ from dpgenerative.tables.values import as_held, is_missing
 
 def alternatives(condition: Any) -> list[Any]:
     """Return the values, intervals and missing values that a condition lists."""
+    if isinstance(condition, np.ndarray):
+        condition = np.atleast_1d(condition)
     if isinstance(condition, (list, set, frozenset, np.ndarray, pd.Series, pd.Index)):
         return list(condition)
     return [condition]
