@@ -6,7 +6,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-import numpy as np
 import pandas as pd
 
 _MOST_SHOWN, _LONGEST_SHOWN = 8, 60
@@ -53,8 +52,8 @@ def check_number(
     """Require a number in an interval, or one of the values in `also`."""
     if (value is None or isinstance(value, str)) and value in also:
         return
-    # Not of any kind that there is: torch takes no fractions.
-    kinds = (numbers.Integral, *(() if integer else (float, np.floating)))
+    # Torch takes no fractions, and arithmetic with halves and singles is theirs.
+    kinds = (numbers.Integral, *(() if integer else (float,)))
     inside = False
     if isinstance(value, kinds) and not isinstance(value, bool):
         number = float(value)

@@ -589,6 +589,8 @@ def test_a_failed_fit_leaves_nothing(estimator):
         ("delta", None),
         ("clipping", "none"),
         ("clipping", pd.NA),
+        ("delta", np.float16(1e-5)),
+        ("max_grad_norm", np.float32(1)),
         ("max_grad_norm", 0),
         ("max_grad_norm", "mean"),
         ("clipping", Sparsified(1.0)),

@@ -356,7 +356,7 @@ class PrivateFit:
             self._clipper(bound, plan),
             plan.noise_multiplier,
             plan.batch_size,
-            self.parameters.n_partitions,
+            int(self.parameters.n_partitions),
             BatchTerm.of(self.parameters.divergence).aggregation,
             capacity(plan.batch_size),
             self.recipe.reach,

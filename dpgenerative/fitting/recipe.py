@@ -56,7 +56,8 @@ def resolved(holder: Any, name: str, rules: Mapping[str, Rule], scale: Scale) ->
     """Return a parameter of `holder`, or of its rule where it is "auto" or absent."""
     value = getattr(holder, name, "auto")
     is_auto = isinstance(value, str) and value == "auto"
-    return rules[name](scale) if is_auto else value
+    value = rules[name](scale) if is_auto else value
+    return value.item() if isinstance(value, np.generic) else value  # no small integer
 
 
 RULES: Mapping[str, Rule] = {

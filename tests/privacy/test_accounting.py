@@ -93,6 +93,18 @@ def test_integer_orders_are_those_of_opacus_and_go_on_where_it_ends(q, z):
     assert (renyi_curve([GaussianRelease(math.inf, q)]) == 0).all()
 
 
+@pytest.mark.parametrize(
+    ("release", "delta", "truth"),
+    [
+        # Truths by loss distributions tilted to epsilon, whose tails keep their digits.
+        (GaussianRelease(1.61, 0.01, 100_000), 1e-10, 15.7798),
+        (GaussianRelease(0.610167, 4.36789e-5, 1_459_679), 8.19335e-8, 1.2089),
+    ],
+)
+def test_many_steps_do_not_add_up_what_one_is_rounded_by(release, delta, truth):
+    assert truth <= epsilon_of([release], delta, truth) <= 1.05 * truth
+
+
 def reach_of(releases):
     """Return the largest loss of the grid that `epsilon_of` takes, or more."""
     steps = sum(release.steps for release in releases)
