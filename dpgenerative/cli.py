@@ -223,6 +223,8 @@ def _settings(
         name, equals, text = setting.partition("=")
         if not equals or name not in names:
             raise ValueError(f"{option} takes name=value of {names}; got {setting!r}.")
+        if name in found:
+            raise ValueError(f"{option} takes every name once; got {name!r} again.")
         try:
             found[name] = ast.literal_eval(text)
         except (SyntaxError, ValueError):

@@ -7,7 +7,7 @@ private as the synthesizer: (epsilon, delta)-DP for adding or removing one row.
 """
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, NoReturn, Self
 
@@ -23,6 +23,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._validation import check_instance, count, refuse
@@ -378,12 +379,16 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
             if not all(can_hold(y.dtype, label) for label in labels):
                 rule = f"must be values of the dtype of y, {y.dtype}"
                 refuse(self._owner, "classes", rule, self.classes)
+            self._require_labels(labels)
             dtype = pd.CategoricalDtype(labels)
             # astype fails, or warns, at some values that are no level.
             codes = level_indices(y, dtype.categories.tolist())
             found = pd.Categorical.from_codes(codes, dtype=dtype)
             return pd.Series(found, index=y.index, name=y.name)
-        if isinstance(y.dtype, pd.CategoricalDtype) or is_bool_dtype(y):
+        if isinstance(y.dtype, pd.CategoricalDtype):
+            self._require_labels(y.dtype.categories.tolist())
+            return y
+        if is_bool_dtype(y):
             return y
         schema = getattr(self.synthesizer, "schema", None)
         if isinstance(schema, Schema) and y.name in schema:
@@ -392,10 +397,17 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
                     f"{self._owner}: the schema says that the target {y.name!r} is "
                     f"{schema[y.name].kind}. State it as categorical, with its levels."
                 )
+            self._require_labels(schema[y.name].levels or ())
             return y
         if is_float_dtype(y.dtype):
             self._refuse_labels(y.dtype)
         return y.astype(object)
+
+    def _require_labels(self, levels: Sequence[Any]) -> None:
+        """Refuse public labels that classifiers would, before a row is read."""
+        if len(levels):
+            labels = self._restored(pd.Series(levels, dtype=object))
+            check_classification_targets(labels)
 
     def _refuse_labels(self, dtype: Any) -> NoReturn:
         raise ValueError(

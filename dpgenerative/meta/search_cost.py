@@ -157,6 +157,11 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
 
 def _cost(estimator: Any) -> list[tuple[float, float]]:
     """Return epsilon and delta of every synthesizer that one fit would fit."""
+    if isinstance(estimator, (PrivateSearch, Synthesizer)):
+        try:
+            estimator._check_parameters()
+        except (ValueError, TypeError):
+            return [(0.0, 0.0)]  # Refused before a row is read.
     if isinstance(estimator, PrivateSearch):
         return [(float(estimator.epsilon), float(estimator.delta))]
     if isinstance(estimator, (SyntheticClassifier, SyntheticRegressor)):

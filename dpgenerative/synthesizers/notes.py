@@ -5,7 +5,7 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 import pandas as pd
 
 from dpgenerative.encoding.codecs import Codec
-from dpgenerative.encoding.values import NO_LEVELS, NO_NUMBERS
+from dpgenerative.encoding.values import NO_NUMBERS
 from dpgenerative.tables.schema import Schema
 
 MOSTLY_MISSING = 0.5
@@ -77,8 +77,8 @@ def lost_columns(schema: Schema, codecs: Sequence[Codec]) -> str:
         column = schema[codec.column.name]
         found = codec.column
         mostly_missing = codec.unnamed_mass > MOSTLY_MISSING
-        nothing = (NO_LEVELS, NO_NUMBERS, (found.other,))
-        if column.levels is None and found.levels in nothing:
+        nothing = NO_NUMBERS if column.other is None else (column.other,)
+        if column.levels is None and found.levels == nothing:
             empty.append(column.name)
         elif column.kind == "categorical" and column.levels is None and mostly_missing:
             rare.append(column.name)

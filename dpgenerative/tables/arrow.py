@@ -16,6 +16,8 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+_ROW_LABELS = re.compile(r"__index_level_\d+__")
+
 Written = tuple[tuple[Hashable, str], ...]
 """By column, Arrow's own name of a type of text that pandas has another dtype for."""
 _NONE: Mapping[str, list[str]] = MappingProxyType({})
@@ -87,6 +89,12 @@ def received(owner: str, data: Any) -> tuple[Any, str, Written]:
 
 def require_distinct(owner: str, names: Iterable[Hashable]) -> None:
     """Require column names that differ."""
+    names = list(names)
+    if labels := [name for name in names if _ROW_LABELS.fullmatch(str(name))]:
+        raise ValueError(
+            f"{owner} found row labels as a column, {labels[0]!r}, as pandas writes "
+            "them to files. Drop it, or write the file with index=False."
+        )
     if repeated := [name for name, n in Counter(names).items() if n > 1]:
         raise ValueError(f"{owner} needs distinct column names; repeated: {repeated}.")
 

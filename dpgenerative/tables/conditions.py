@@ -21,12 +21,17 @@ from dpgenerative.tables.column import EXAMPLES, Column
 from dpgenerative.tables.times import count_of, temporal_kind, to_units
 from dpgenerative.tables.values import as_held, is_missing
 
+_LISTS = (
+    list, set, frozenset,
+    np.ndarray, pd.Series, pd.Index, pd.api.extensions.ExtensionArray,
+)  # fmt: skip
+
 
 def alternatives(condition: Any) -> list[Any]:
     """Return the values, intervals and missing values that a condition lists."""
     if isinstance(condition, np.ndarray):
         condition = np.atleast_1d(condition)
-    if isinstance(condition, (list, set, frozenset, np.ndarray, pd.Series, pd.Index)):
+    if isinstance(condition, _LISTS):
         return list(condition)
     return [condition]
 
