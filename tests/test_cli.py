@@ -617,6 +617,8 @@ def test_sample_given(model_file, tmp_path, capsys):
     said = refused(capsys, [*sample, "--given", "nowhere=1"])
     assert "--given takes name=value" in said
     assert "none of its levels" in refused(capsys, [*sample, "--given", "ward=Z"])
+    said = refused(capsys, [*sample, *given, "--given", "ward=02"])
+    assert "takes every name once; got 'ward' again" in said
 
 
 @pytest.mark.parametrize("facts", [[], {}, {"columns": {}}, {"columns": [1]}, "x"])

@@ -441,6 +441,9 @@ def test_arrow_tables_are_read_by_their_types():
     repeated = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
     with pytest.raises(ValueError, match="distinct column names"):
         DPHFlowSynthesizer().fit(repeated)
+    filtered = pd.DataFrame({"a": [1, 2, 3]}).iloc[[0, 2, 1]]
+    with pytest.raises(ValueError, match="row labels as a column, '__index_level_0__'"):
+        DPHFlowSynthesizer().fit(pa.Table.from_pandas(filtered))
 
 
 def test_whatever_speaks_arrow():

@@ -147,6 +147,24 @@ def test_a_warning_that_is_an_error_leaves_the_synthesizer():
     assert len(model.synthesizer_.sample(3)[0]) == 3
 
 
+@pytest.mark.parametrize("stated", ["classes", "dtype", "schema"])
+def test_public_labels_that_no_classifier_takes_cost_nothing(stated):
+    X, signal = table()
+    y, chosen = pd.Series(signal / 2, name="code"), {}
+    levels = [0.0, 0.5]
+    if stated == "schema":
+        chosen = {"schema": Schema([Column("code", "categorical", levels=levels)])}
+    model = SyntheticClassifier(DPHFlowSynthesizer(epsilon=8.0, **FAST, **chosen))
+    if stated == "dtype":
+        y = y.astype("category")
+    if stated == "classes":
+        model.set_params(classes=levels)
+    label = pytest.raises(ValueError, match="Unknown label type")
+    with PrivacyBudget(9.0, 0.1) as budget, label:
+        model.fit(X, y)
+    assert not budget.fits
+
+
 def test_numbers_are_labels_only_if_something_public_says_so():
     X, signal = table()
     y = pd.Series(labels(signal, "integer").astype(float), name="code")

@@ -57,6 +57,13 @@ def test_the_cost_of_a_grid_by_hand():
     assert "KFold assigns rows to folds" in text
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_candidate_that_no_fit_accepts_costs_nothing():
+    # scikit-learn scores it NaN and goes on.
+    grid = GridSearchCV(flow(), {"epsilon": [1.0, 2.0, -50.0]}, cv=2, refit=False)
+    assert search_privacy(grid.fit(X)).epsilon == pytest.approx(3.0)
+
+
 def test_folds_drawn_for_every_row_by_itself_carry_no_reservation():
     folds = PredefinedSplit(RNG.integers(2, size=len(X)))
     grid = GridSearchCV(

@@ -922,5 +922,6 @@ def test_the_report_names_columns_without_a_level(estimator):
     fitted = estimator(epsilon=5.0, n_steps=2).fit(frame)
     assert "No value was frequent enough to be found in notes:" in str(fitted.privacy_)
     stated = Schema([Column("notes", "categorical", levels=notes)])
+    frame["kind"] = pd.Series([False] * 200, dtype=object)  # equal to 0
     fitted = estimator(epsilon=5.0, n_steps=2, schema=stated).fit(frame)
     assert "frequent enough" not in str(fitted.privacy_)
