@@ -56,7 +56,7 @@ class Kernels:
     """A model that has learned its rows by heart."""
 
     def __init__(self, rows: pd.DataFrame, others: pd.DataFrame) -> None:
-        self.rows, self.embed = rows, Embedding(rows, [others])
+        self.rows, self.embed = rows, Embedding([rows], [others])
         self.centres = self.embed(rows)
 
     def score_samples(self, X: pd.DataFrame) -> np.ndarray:

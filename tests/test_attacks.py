@@ -226,7 +226,7 @@ def test_result_frame_and_repr():
 
 def test_embedding_counts_differences():
     frame = pd.DataFrame({"a": ["x", "y", None], "b": [1.0, 2.0, 3.0]})
-    embed = Embedding(frame)
+    embed = Embedding([frame])
     points = embed(frame)
     squares = [points.squares(embed(frame.iloc[[i]])) for i in range(3)]
     expected = [
@@ -241,10 +241,23 @@ def test_embedding_counts_differences():
     assert np.isfinite(others.numbers).all()
 
 
+@pytest.mark.parametrize(("first", "second"), [(int, str), (str, int)])
+@pytest.mark.filterwarnings("ignore:Few rows")
+def test_tables_of_other_types_are_no_leak(first, second):
+    # As levels none of them would be among the other's, and every row a member's.
+    members, others = (
+        pd.DataFrame({"a": np.arange(9).astype(t)}) for t in (first, second)
+    )
+    with pytest.raises(ValueError, match="Column 'a' "):
+        monte_carlo_attack(members, others, members)
+    with pytest.raises(ValueError, match="Column 'a' "):
+        Embedding([members, others])
+
+
 def test_points_do_not_grow_with_levels():
     """An indicator per level took minutes where strings hardly repeat."""
     frame = pd.DataFrame({"name": [f"person {i}" for i in range(500)], "x": range(500)})
-    points = Embedding(frame)(frame)
+    points = Embedding([frame])(frame)
     assert points.numbers.shape == (500, 2)
     assert points.levels.shape == (500, 1)
 

@@ -135,7 +135,7 @@ def _measure(
         )
     if not isinstance(members, pd.DataFrame):
         raise TypeError(f"{owner} takes DataFrames with distance='mixed'.")
-    embed = Embedding(pd.concat(tables))
+    embed = Embedding(tables)
     return lambda one, other: embed(one).squares(embed(other))
 
 
@@ -405,7 +405,7 @@ def marginal_attack(
         raise ValueError(f"marginal_attack: tables names {unknown}, not in {names}.")
     real = disjoint(members=members, non_members=non_members, reference=reference)
     synthetic = aligned(members, synthetic)
-    embed = Embedding(pd.concat(real), [synthetic])
+    embed = Embedding(real, [synthetic])
     cells = [_cells(embed(rows), n_bins) for rows in (*real, synthetic)]
     sizes = [len(each) for each in cells]
     together, total = np.concatenate(cells), np.zeros(sum(sizes))

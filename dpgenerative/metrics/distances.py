@@ -10,7 +10,12 @@ from scipy.ndimage import uniform_filter
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import gen_batches
 
-from dpgenerative.metrics.columns import as_floats, is_number, level_codes
+from dpgenerative.metrics.columns import (
+    as_floats,
+    comparable_codes,
+    is_number,
+    level_codes,
+)
 
 WINDOW = 7
 """Side of the square over which structural similarity takes means and variances."""
@@ -54,28 +59,37 @@ class Embedding:
 
     Parameters
     ----------
-    known : DataFrame
-        Rows whose values define the ranks.
+    known : sequence of DataFrame
+        Tables with the same columns, whose values together define the ranks.
     others : sequence of DataFrame
-        Further tables with the same columns, whose levels are known too.
+        Further tables, whose levels are known too.
 
     Attributes
     ----------
     names : list of hashable
         The columns in the order of the points': numbers first, then levels.
+
+    Raises
+    ------
+    ValueError
+        If a column holds numbers in one of the known tables and text in another.
     """
 
     def __init__(
-        self, known: pd.DataFrame, others: Sequence[pd.DataFrame] = ()
+        self, known: Sequence[pd.DataFrame], others: Sequence[pd.DataFrame] = ()
     ) -> None:
         self._sorted: dict[Any, np.ndarray] = {}
         self._levels: dict[Any, pd.Index] = {}
-        for name in known.columns:
-            if is_number(known[name]):
-                values = as_floats(known[name])
+        for name in known[0].columns:
+            first, *rest = (frame[name] for frame in known)
+            column = pd.concat([first, *rest])
+            if is_number(column):
+                values = as_floats(column)
                 self._sorted[name] = np.sort(values[~np.isnan(values)])
             else:
-                columns = [known[name], *(frame[name] for frame in others)]
+                for each in rest:
+                    comparable_codes(first, each)
+                columns = [column, *(frame[name] for frame in others)]
                 self._levels[name] = level_codes(*columns)[1]
         self.names = [*self._sorted, *self._levels]
 

@@ -79,7 +79,7 @@ def embedded(
 ) -> tuple[list[Points], Points]:
     """Return the points of real tables and of the synthetic one, ranks by the real."""
     synthetic = aligned(real[0], synthetic)
-    embed = Embedding(pd.concat(real), [synthetic])
+    embed = Embedding(real, [synthetic])
     return [embed(frame) for frame in real], embed(synthetic)
 
 
@@ -219,7 +219,7 @@ def vulnerable_records(
     owner, most = "vulnerable_records", len(X)
     count(high=most, closed="both")(owner, "n", n)
     count(high=most - 1, closed="both")(owner, "n_neighbors", n_neighbors)
-    points = Embedding(X)(X)
+    points = Embedding([X])(X)
     # A row is its own nearest one.
     apart = np.sqrt(nearest(points, points, n_neighbors + 1)[:, 1:]).mean(1)
     return X.iloc[np.argsort(-apart, kind="stable")[:n]]
