@@ -147,6 +147,13 @@ def test_a_warning_that_is_an_error_leaves_the_synthesizer():
     assert len(model.synthesizer_.sample(3)[0]) == 3
 
 
+def test_asking_for_a_method_draws_nothing():
+    state = np.random.RandomState(0)
+    assert hasattr(SyntheticClassifier(random_state=state), "predict_proba")
+    assert not hasattr(SyntheticRegressor(random_state=state), "predict_proba")
+    assert state.randint(2**31) == np.random.RandomState(0).randint(2**31)
+
+
 @pytest.mark.parametrize("stated", ["classes", "dtype", "schema"])
 def test_public_labels_that_no_classifier_takes_cost_nothing(stated):
     X, signal = table()

@@ -51,7 +51,7 @@ def _learner_has(name: str) -> Callable[[Any], bool]:
         learner = getattr(estimator, "learner_", None)
         if learner is None:
             chosen = getattr(estimator, estimator._learner_name)
-            learner = estimator._boosting() if chosen is None else chosen
+            learner = estimator._default_class if chosen is None else chosen
         return hasattr(learner, name)
 
     return check
