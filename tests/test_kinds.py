@@ -468,6 +468,21 @@ def test_arrays_of_times(unit):
     assert array.min() <= rows.min() < rows.max() <= array.max()
 
 
+@pytest.mark.parametrize("dtype", [">f4", ">f8", ">i4", ">M8[s]"])
+def test_arrays_of_another_byte_order(dtype):
+    array = np.arange(800).reshape(-1, 2).astype(dtype)
+    native = array.astype(array.dtype.newbyteorder("="))
+    frames = [as_table("T", X, X[:, 0])[0] for X in (array, native)]
+    pd.testing.assert_frame_equal(*frames)
+
+
+def test_targets_that_pandas_has_no_type_for():
+    texts = np.array(["2026-11-23", "2026-11-24"], dtype=object)
+    for dtype, own in (("M8[D]", pd.Timestamp), (np.dtypes.StringDType(), str)):
+        frame, _ = as_table("T", np.zeros((2, 1)), texts.astype(dtype))
+        assert frame["target"].tolist() == list(map(own, texts))
+
+
 # Many levels --------------------------------------------------------------------------
 
 

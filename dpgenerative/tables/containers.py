@@ -229,8 +229,10 @@ def require_array(owner: str, name: str, value: Any) -> None:
 
 def _array_dtype(array: np.ndarray) -> np.dtype:
     # Fixed-width strings cannot hold a missing value, and the width is the length of
-    # the longest private one.
-    return np.dtype(object) if array.dtype.kind in "US" else array.dtype
+    # the longest private one. pandas reads numbers in the machine's byte order alone.
+    if array.dtype.kind in "UST":
+        return np.dtype(object)
+    return array.dtype.newbyteorder("=")
 
 
 def _array_frame(owner: str, array: Any) -> pd.DataFrame:
@@ -240,15 +242,20 @@ def _array_frame(owner: str, array: Any) -> pd.DataFrame:
             f"Expected 2D array, got {array.ndim}D array instead. Reshape your data: "
             f"{owner} takes a table of shape (n_samples, n_features)."
         )
+    array = _readable(owner, array)
+    names = [f"x{j}" for j in range(array.shape[1])]
+    # With its dtype: pandas would turn objects that all are dates into dates.
+    return pd.DataFrame(array, columns=names, dtype=array.dtype)
+
+
+def _readable(owner: str, array: np.ndarray) -> np.ndarray:
+    """Return an array in a dtype that pandas has."""
     if array.dtype.kind == "c":
         raise ValueError(f"Complex data not supported by {owner}.")
     array = array.astype(_array_dtype(array), copy=False)
     if array.dtype.kind not in "biufOmM" or array.dtype in ("m8[Y]", "m8[M]"):
         raise UnsupportedColumnError(f"{owner} cannot read arrays of {array.dtype}.")
-    # With its dtype: pandas would turn objects that all are dates into dates.
-    array = _in_known_unit(array)
-    names = [f"x{j}" for j in range(array.shape[1])]
-    return pd.DataFrame(array, columns=names, dtype=array.dtype)
+    return _in_known_unit(array)
 
 
 def _in_known_unit(array: np.ndarray) -> np.ndarray:
@@ -318,10 +325,8 @@ def as_series(owner: str, y: Any) -> pd.Series:
         # How many rows there are is private.
         shape = f"{array.ndim} dimensions of sizes (n, {str(array.shape[1:])[1:]}"
         raise ValueError(f"{owner}: y must be one column; got {shape}.")
-    if array.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported by {owner}.")
-    # With its dtype: pandas would turn objects that all are dates into dates.
-    return pd.Series(array, dtype=_array_dtype(array))
+    array = _readable(owner, array)
+    return pd.Series(array, dtype=array.dtype)
 
 
 def as_container(owner: str, X: Any) -> Any:
