@@ -265,6 +265,9 @@ scalars = st.one_of(
     st.integers(-(2**62), 2**62).map(pd.Timedelta),
     st.just(pd.Timestamp("2024-03-31 02:30", tz="UTC").as_unit("s")),
     st.just(pd.Interval(0.5, 2, closed="left")),
+    st.dates(), st.times().map(lambda t: t.replace(fold=0)),
+    st.decimals(allow_nan=False),
+    st.sampled_from(["D", "W-SUN", "M", "Q-NOV"]).map(lambda f: pd.Period("2026", f)),
 )  # fmt: skip
 values = st.recursive(
     scalars,
@@ -307,6 +310,7 @@ def test_values_come_back(value, tmp_path_factory):
         pd.CategoricalDtype([("a", 1), ("b", 2)]),
         pd.CategoricalDtype([1, "a", 0.5]),
         pd.CategoricalDtype(pd.timedelta_range("1h", periods=2)),
+        pd.CategoricalDtype(pd.period_range("2026-01", periods=2, freq="M")),
         pd.Series([], dtype="double[pyarrow]").dtype,
     ],
     ids=str,

@@ -6,17 +6,19 @@ estimator is made of, ``sha256`` is a checksum of the manifest and all tensors.
 
 In the manifest, JSON's null, booleans, numbers, strings and lists stand for themselves.
 An object has one key, which says what it stands for: a tuple, a dictionary, a tensor or
-array by its name, a dtype, a number that JSON does not know, or an object of one of the
-classes in `RECORDS`. Reading builds these and no others, and holds no more memory than
-the file has tensors. Networks are not in the manifest: the constructor of the model
-makes them, and tensors fill them (`persistence.rebuild`).
+array by its name, a dtype, a number or time that JSON does not know, or an object of
+one of the classes in `RECORDS`. Reading builds these and no others, and holds no more
+memory than the file has tensors. Networks are not in the manifest: the constructor of
+the model makes them, and tensors fill them (`persistence.rebuild`).
 """
 
+import datetime as dt
 import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -199,7 +201,7 @@ def _encode_dtype(dtype: Any, where: str) -> Any:
 
 
 def _encode_time(value: Any, where: str) -> Any:
-    """Return a time or an interval, as levels may be; refuse everything else."""
+    """Return a time, interval or decimal, as levels may be; refuse all else."""
     if isinstance(value, (pd.Timestamp, pd.Timedelta)):
         zone = str(value.tz) if getattr(value, "tz", None) is not None else None
         text = [type(value).__name__, int(value.asm8.astype(int)), value.unit, zone]
@@ -207,7 +209,11 @@ def _encode_time(value: Any, where: str) -> Any:
     if isinstance(value, pd.Interval):
         ends = _encode_list([value.left, value.right], where, {})
         return {"interval": [*ends, value.closed]}
-    return _refuse(value, where)
+    if type(value) not in _TEXTS:
+        return _refuse(value, where)
+    tag = _TEXTS[type(value)]
+    text = [str(value), *([value.freqstr] if tag == "period" else [])]
+    return {tag: _if_it_comes_back(text, _BUILDERS[tag], value, where)}
 
 
 def _if_it_comes_back(
@@ -415,6 +421,13 @@ def _decode_time(code: list[Any]) -> Any:
 _DECODERS: dict[str, Callable[[Any], Any]] = {
     "number": _ODD_NUMBERS.__getitem__, "dtype": _decode_dtype, "time": _decode_time
 }  # fmt: skip
+_TEXTS = {dt.date: "date", dt.time: "clock", Decimal: "decimal", pd.Period: "period"}
 _BUILDERS: dict[str, Callable[[Any], Any]] = {
-    "tuple": tuple, "dict": dict, "interval": lambda parts: pd.Interval(*parts)
-}  # fmt: skip
+    "tuple": tuple,
+    "dict": dict,
+    "interval": lambda parts: pd.Interval(*parts),
+    "date": lambda parts: dt.date.fromisoformat(*parts),
+    "clock": lambda parts: dt.time.fromisoformat(*parts),
+    "decimal": lambda parts: Decimal(*parts),
+    "period": lambda parts: pd.Period(*parts),
+}
