@@ -1,8 +1,9 @@
 """What a report measures: distances, associations, models and an attack."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -66,7 +67,17 @@ def measure(tables: Tables, privacy: PrivacyReport | None, verbose: bool) -> Mea
         return Measured(
             synthetic_associations=dependence.association_matrix(synthetic[some])
         )
-    stages = {
+    stages: dict[str, Callable[[], Any]] = {}
+    # First what may refuse its rows.
+    holdout, target = tables.holdout, tables.target
+    if holdout is not None:
+        stages["attack"] = partial(_attack, tables, real, holdout, privacy)
+        if target is not None:
+            stages["utility"] = partial(
+                tstr, real, holdout, synthetic, target,
+                n_rows=UTILITY_ROWS, random_state=seed,
+            )  # fmt: skip
+    stages |= {
         "lost": partial(lost_values, real, synthetic),
         "ranges": partial(changed_ranges, real, synthetic),
         "columns": partial(_distances, real, synthetic, 1, seed),
@@ -77,14 +88,6 @@ def measure(tables: Tables, privacy: PrivacyReport | None, verbose: bool) -> Mea
     if real.shape[1] > 1:
         stages["pairs"] = partial(_distances, real, synthetic, 2, seed)
         stages["reference_changes"] = partial(_reference_changes, real[some], seed)
-    holdout, target = tables.holdout, tables.target
-    if holdout is not None:
-        stages["attack"] = partial(_attack, tables, real, holdout, privacy)
-        if target is not None:
-            stages["utility"] = partial(
-                tstr, real, holdout, synthetic, target,
-                n_rows=UTILITY_ROWS, random_state=seed,
-            )  # fmt: skip
     found = {name: take() for name, take in watched(stages.items(), "report", verbose)}
     return Measured(synthetic_associations=found["associations"].synthetic, **found)
 

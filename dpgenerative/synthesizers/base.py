@@ -589,5 +589,5 @@ def as_seed(random_state: Any) -> int | None:
         return int(random_state.randint(np.iinfo(np.int32).max))
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31))
-    count(0)("sampling", "random_state", random_state)
+    count(0)("a synthesizer", "random_state", random_state)
     return int(random_state)

@@ -21,6 +21,10 @@ _ROW_LABELS = re.compile(r"__index_level_\d+__")
 Written = tuple[tuple[Hashable, str], ...]
 """By column, Arrow's own name of a type of text that pandas has another dtype for."""
 _NONE: Mapping[str, list[str]] = MappingProxyType({})
+_IN_PANDAS = {
+    "large_string": pa.string(), "string_view": pa.string(), "binary_view": pa.binary()
+}  # fmt: skip
+"""The types of text and bytes that pandas reads, by those that it does not."""
 
 
 def is_foreign(data: Any) -> bool:
@@ -135,8 +139,7 @@ def _table(data: Any, is_column: bool) -> Any:
 def _plain_type(held: Any) -> Any:
     """Return the type of the values that a column of this type stands for."""
     plain = held.value_type if pa.types.is_dictionary(held) else held
-    is_text = str(plain) in ("large_string", "string_view")
-    return pa.string() if is_text else plain
+    return _IN_PANDAS.get(str(plain), plain)
 
 
 def _plain(column: Any) -> Any:

@@ -157,8 +157,10 @@ def _why_empty(column: Column, interval: tuple[Any, ...]) -> str | None:
         if not column.temporal:
             told = "give one, (low, high), a list of such, or None for missing"
             return f"the column holds numbers only; {told}"
-        example = EXAMPLES[column.kind]
-        return f"the column holds {column.kind}s only, such as {example!r}"
+        example = repr(EXAMPLES[column.kind])
+        if column.kind == "datetime":
+            example += ", on its own clock and without a time zone"
+        return f"the column holds {column.kind}s only, such as {example}"
     if not low <= high:
         return "the interval is empty"
     bounds = column.numbers

@@ -72,9 +72,10 @@ def column_from_dtype(name: Hashable, dtype: Any, nominal: bool = False) -> Colu
     facts = None if isinstance(dtype, pd.SparseDtype) else _facts_of(dtype, nominal)
     if facts is None:
         raise UnsupportedColumnError(
-            f"Column {name!r} has dtype {dtype}, which no release covers. Supported: "
-            "boolean, integer, float, decimal (not as levels), string, object, "
-            "category, datetime and timedelta. Turn it into one of these first."
+            f"Column {name!r} has dtype {dtype}, which no release covers"
+            f"{' as levels' if nominal else ''}. Supported: boolean, integer, float, "
+            "string, object and category, and (but not as levels) decimal, datetime "
+            "and timedelta. Turn it into one of these first."
         )
     return Column(name, **facts)
 
@@ -157,8 +158,9 @@ def _require_kind(stated: Column, dtype: Any) -> None:
         lacks = "numbers" if stated.numeric else "levels"
         lacks = "such times" if stated.temporal else lacks
         raise ValueError(
-            f"Column {stated.name!r}: the schema says {stated.kind}, but its dtype "
-            f"{dtype} holds no {lacks}. Convert the column, or state another kind."
+            f"Column {stated.name!r} is {stated.kind}, by its schema or where it was "
+            f"fitted, but its dtype {dtype} holds no {lacks}. Convert the column, or "
+            "state another kind."
         )
 
 
