@@ -365,7 +365,7 @@ def test_wrong_column_is_named(quick):
 def test_rows_that_cannot_be_used_are_refused_at_once(monkeypatch):
     measured = []
     monkeypatch.setattr(measuring, "lost_values", lambda *tables: measured.append(1))
-    holdout = table(100, 2).assign(sick=True)
+    holdout = table(100, 2).assign(sick="yes")
     with pytest.raises(ValueError, match="needs two classes in real_test"):
         report(table(100, 0), table(100, 1), holdout=holdout, target="sick")
     assert not measured
