@@ -546,6 +546,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
             if not group.has_short_form:
                 check_instance(self._owner, name, value, group)
             group.of(value).check(self._owner, name)
+        self._check_shares()
         if isinstance(self.clipping, Sparsified):
             self.clipping.check(self._owner, "clipping")
         else:
@@ -558,6 +559,14 @@ class Synthesizer(FitParameters, NoisyEstimator):
         if self.noise == "reproducible" and self.random_state is None:
             refuse(self._owner, "noise", "needs an integer random_state", self.noise)
         self._recipe.check(self._owner)
+
+    def _check_shares(self) -> None:
+        parts = [self, *(kind.of(getattr(self, n)) for n, kind in self._groups.items())]
+        named = [item for part in parts for item in vars(part).items()]
+        shares = {n: x for n, x in named if n.endswith("_budget") and x != "auto"}
+        if self.n_steps != 0 and sum(shares.values()) >= 1:
+            rule = "and other shares must leave gradients a part of the budget"
+            refuse(self._owner, "marginal_budget", rule, shares)
 
     def _device(self) -> str:
         here = "cuda" if torch.cuda.is_available() else "cpu"
