@@ -55,7 +55,7 @@ def audit_training(
         Configuration, fitted or not; it is left as it is.
     X : DataFrame or ndarray of shape (n_samples, n_features)
         Rows to train on beside the canaries. Their number is known here, and counted.
-    y : array-like of shape (n_samples,), optional
+    y : Series or ndarray of shape (n_samples,), optional
     n_canaries : int, default=1000
     n_runs : int, default=1
         Number of trainings.

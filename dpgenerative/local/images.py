@@ -51,7 +51,7 @@ class ImagePixelizer(LocalRandomizer):
     clamp : bool, default=True
         Clip noisy averages to the range, and return the dtype of X. False returns them
         unclipped, in float64.
-    random_state : int, RandomState instance or None, default=None
+    random_state : int, RandomState or Generator instance or None, default=None
         Seed of the noise if `noise` is "reproducible"; otherwise unused.
     noise : {"secure", "reproducible"}, default="secure"
         Source of the noise: the operating system's cryptographic generator, or

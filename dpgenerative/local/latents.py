@@ -61,7 +61,7 @@ class VAEPerturber(LocalRandomizer):
         public.
     output : {"records", "latents"}, default="records"
         Decoded records, as the autoencoder samples them, or perturbed latents.
-    random_state : int, RandomState instance or None, default=None
+    random_state : int, RandomState or Generator instance or None, default=None
         Seed of the noise if `noise` is "reproducible"; otherwise unused.
     noise : {"secure", "reproducible"}, default="secure"
         Source of the noise: the operating system's cryptographic generator, or

@@ -160,7 +160,7 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
     clamp : bool, default=True
         Clip perturbed numbers to the bounds, which costs nothing but biases their mean
         inwards. False returns them unclipped, as far as the dtype allows.
-    random_state : int, RandomState instance or None, default=None
+    random_state : int, RandomState or Generator instance or None, default=None
         Seed of the noise if `noise` is "reproducible"; otherwise unused.
     noise : {"secure", "reproducible"}, default="secure"
         Source of the noise: the operating system's cryptographic generator, or

@@ -37,7 +37,7 @@ def sample_from(
         Fitted, with a last step that has ``sample``.
     n_samples : int, default=1
         Number of rows, at least 1.
-    random_state : int, RandomState instance or None, default=None
+    random_state : int, RandomState or Generator instance or None, default=None
         As in the synthesizer's ``sample``.
 
     Returns

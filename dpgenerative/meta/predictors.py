@@ -281,7 +281,7 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
         for all others (`Column.other`) is not a class.
     n_samples : int, optional
         Number of synthetic rows. None takes the released row count, at least 1000.
-    random_state : int, RandomState instance or None, default=None
+    random_state : int, RandomState or Generator instance or None, default=None
         Seeds the sample and the default classifier. The noise of the fit follows the
         synthesizer's own parameters.
 
@@ -454,7 +454,7 @@ class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
         gradient boosting after an encoding of levels, which handles any table.
     n_samples : int, optional
         Number of synthetic rows. None takes the released row count, at least 1000.
-    random_state : int, RandomState instance or None, default=None
+    random_state : int, RandomState or Generator instance or None, default=None
         Seeds the sample and the default regressor. The noise of the fit follows the
         synthesizer's own parameters.
 

@@ -87,7 +87,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
     n_candidates : int, default=20
         Number of candidates drawn, where `param_distributions` has distributions.
         Lists alone are searched completely.
-    random_state : int, RandomState instance or None, default=None
+    random_state : int, RandomState or Generator instance or None, default=None
         Seeds the draw of candidates. All that must be secret, including the choice of
         candidates in trials and of held-out rows, comes from the operating system.
 
@@ -168,11 +168,11 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
 
         Parameters
         ----------
-        X : DataFrame or array-like of shape (n_samples, n_features)
+        X : DataFrame or ndarray of shape (n_samples, n_features)
             The private rows. One row is the privacy unit.
-        y : Series, one-column DataFrame or array-like of shape (n_samples,), optional
+        y : Series, one-column DataFrame or ndarray of shape (n_samples,), optional
             The target, or one more column.
-        public : DataFrame or array-like, or (X, y), optional
+        public : DataFrame or ndarray, or (X, y), optional
             Rows that need no protection, for the fit of every trial. They are not
             scored. A pair where y is given.
 

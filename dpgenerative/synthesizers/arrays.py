@@ -232,7 +232,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         Expected batch size.
     device : {"auto", "cpu", "cuda"}, default="auto"
         "auto" uses CUDA if it is available.
-    random_state : int, RandomState instance or None, default=None
+    random_state : int, RandomState or Generator instance or None, default=None
         Seeds the initial weights and `sample`, but not the noise unless `noise` is
         "reproducible".
     noise : {"fresh", "reproducible", "secure"}, default="fresh"
@@ -323,7 +323,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         ----------
         n_samples : int, default=1
             Number of arrays; the number of labels if `y` is given.
-        random_state : int, RandomState instance or None, default=None
+        random_state : int, RandomState or Generator instance or None, default=None
             None gives new arrays at every call; an int gives the same arrays.
         y : array-like of shape (n_samples,), optional
             Labels, if `classes` were fitted: one array is drawn for each.
@@ -353,7 +353,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         Parameters
         ----------
         Z : array-like of shape (n_samples, latent_dim)
-        random_state : int, RandomState instance or None, default=None
+        random_state : int, RandomState or Generator instance or None, default=None
         y : array-like of shape (n_samples,), optional
             Labels, required if `classes` were fitted.
 
@@ -381,7 +381,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         X : ndarray of shape (n_samples, ...)
         y : array-like of shape (n_samples,), optional
             Labels, required if `classes` were fitted.
-        random_state : int, RandomState instance or None, default=None
+        random_state : int, RandomState or Generator instance or None, default=None
         sampled : bool, default=False
             Decode a draw from every array's posterior instead of its mean.
 

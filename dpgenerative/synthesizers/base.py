@@ -165,16 +165,16 @@ class Synthesizer(FitParameters, NoisyEstimator):
 
         Parameters
         ----------
-        X : DataFrame or array-like of shape (n_samples, n_features)
+        X : DataFrame or ndarray of shape (n_samples, n_features)
             The private rows. The privacy unit is one row, or the up to
             `max_rows_per_unit` rows of one person. Tables may be larger than memory: a
             Parquet file, a folder or glob of them, a pyarrow dataset, a polars
             ``LazyFrame`` or a DuckDB relation is read in chunks
             (:ref:`larger-than-memory`); so is a CSV file whose columns the schema
             describes.
-        y : Series, one-column DataFrame or array-like of shape (n_samples,), optional
+        y : Series, one-column DataFrame or ndarray of shape (n_samples,), optional
             One more column, modelled jointly with X.
-        public : DataFrame or array-like, or (X, y), optional
+        public : DataFrame or ndarray, or (X, y), optional
             Rows with the same columns and dtypes that need no protection, such as an
             older release; a pair if y is given. They determine the bounds and levels
             that the schema leaves open, and pretrain the model without noise.

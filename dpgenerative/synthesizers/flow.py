@@ -427,7 +427,7 @@ class DPHFlowSynthesizer(TableSynthesizer):
         Expected batch size.
     device : {"auto", "cpu", "cuda"}, default="auto"
         "auto" uses CUDA if it is available.
-    random_state : int, RandomState instance or None, default=None
+    random_state : int, RandomState or Generator instance or None, default=None
         Seeds the initial weights and `sample`, but not the noise unless `noise` is
         "reproducible".
     noise : {"fresh", "reproducible", "secure"}, default="fresh"

@@ -268,8 +268,8 @@ class LatentMethods(Synthesizer):
 
         Parameters
         ----------
-        X : DataFrame or array-like of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,), optional
+        X : DataFrame or ndarray of shape (n_samples, n_features)
+        y : Series or ndarray of shape (n_samples,), optional
             Required if the synthesizer was fitted with y.
         n_draws : int, default=64
             Draws from every row's posterior.
@@ -286,8 +286,8 @@ class LatentMethods(Synthesizer):
 
         Parameters
         ----------
-        X : DataFrame or array-like of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,), optional
+        X : DataFrame or ndarray of shape (n_samples, n_features)
+        y : Series or ndarray of shape (n_samples,), optional
             Required if the synthesizer was fitted with y.
 
         Returns

@@ -114,7 +114,7 @@ class TableSynthesizer(Synthesizer):
         ----------
         n_samples : int, optional
             Number of rows, at least 1. None means 1, or one per row of a table given.
-        random_state : int, RandomState instance or None, default=None
+        random_state : int, RandomState or Generator instance or None, default=None
             None gives new rows at every call; an int gives the same rows.
         given : mapping or DataFrame, optional
             Conditions by column name (`tables.conditions`): a value, a list of values,
@@ -221,8 +221,8 @@ class TableSynthesizer(Synthesizer):
 
         Parameters
         ----------
-        X : DataFrame or array-like of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,), optional
+        X : DataFrame or ndarray of shape (n_samples, n_features)
+        y : Series or ndarray of shape (n_samples,), optional
             Required if the synthesizer was fitted with y.
 
         Returns

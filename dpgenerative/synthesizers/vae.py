@@ -188,7 +188,7 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
         Expected batch size.
     device : {"auto", "cpu", "cuda"}, default="auto"
         "auto" uses CUDA if it is available.
-    random_state : int, RandomState instance or None, default=None
+    random_state : int, RandomState or Generator instance or None, default=None
         Seeds the initial weights and `sample`, but not the noise unless `noise` is
         "reproducible".
     noise : {"fresh", "reproducible", "secure"}, default="fresh"
@@ -261,7 +261,7 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
         Parameters
         ----------
         Z : array-like of shape (n_samples, latent_dim)
-        random_state : int, RandomState instance or None, default=None
+        random_state : int, RandomState or Generator instance or None, default=None
         labels : array-like of shape (n_samples,), optional
             Values of the column `conditional`; None draws them from its marginal.
 
@@ -304,10 +304,10 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
 
         Parameters
         ----------
-        X : DataFrame or array-like of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,), optional
+        X : DataFrame or ndarray of shape (n_samples, n_features)
+        y : Series or ndarray of shape (n_samples,), optional
             Required if the synthesizer was fitted with y.
-        random_state : int, RandomState instance or None, default=None
+        random_state : int, RandomState or Generator instance or None, default=None
         sampled : bool, default=False
             Decode a draw from every row's posterior in place of its mean.
 
