@@ -264,7 +264,7 @@ def estimators(draw, names):
     """Draw a configuration, sometimes with facts on the first column."""
     kind = draw(st.sampled_from(list(OWN)))
     params = {**TINY, **draw(PARAMETERS), **draw(OWN[kind])}
-    if draw(st.integers(0, 2)) == 0:
+    if draw(st.integers(0, 2)) == 0 and names[0] is not None:
         params["schema"] = Schema([Column(names[0], **draw(SCHEMAS))])
     elif draw(st.integers(0, 9)) == 0:
         params["categorical_features"] = [names[-1]]
