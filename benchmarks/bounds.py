@@ -15,6 +15,7 @@ mpl.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+from peer_tables import plain_ticks
 from tabular import markdown_table
 
 FIGURES = Path(__file__).parents[1] / "doc" / "_static"
@@ -233,6 +234,7 @@ def draw_consistency(scores: Scores) -> plt.Figure:
             for line in lines
         ]
         axis.loglog([n * line[3] for line in lines], gaps, "o-", label=f"{n:,} rows")
+    plain_ticks(axis.yaxis)
     axis.set(xlabel="rows x epsilon", ylabel="two-way distance less the floor")
     axis.legend()
     return figure
@@ -256,6 +258,8 @@ def draw_clipping(scores: Scores) -> plt.Figure:
         free = [scores.get(line, "ours", TVD) for line in lines if line[3] is None]
         for each in free:
             axis.axhline(each, color="k", ls=":", lw=1, label="without privacy")
+        plain_ticks(axis.yaxis)
+        axis.set_xticks(norms, [f"{norm:g}" for norm in norms], minor=False)
         axis.set(title=table, xlabel="clipping norm", ylabel="two-way distance")
     axes[0, -1].legend(loc="upper left", bbox_to_anchor=(1, 1))
     return figure

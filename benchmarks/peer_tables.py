@@ -12,6 +12,7 @@ mpl.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axis import Axis
 from matplotlib.ticker import LogLocator
 from tabular import markdown_table, read
 
@@ -241,12 +242,17 @@ def _figure(
         axis.set_title(f"{table}: {title}" if several else title, fontsize=10)
         if score in LOWER_IS_BETTER:
             axis.set_yscale("log")
-            axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axis.yaxis.set_major_formatter("{x:g}")
-            axis.yaxis.set_minor_formatter("")
+            plain_ticks(axis.yaxis)
     figure.legend(
         labels.values(), labels, ncols=5, loc="upper center", bbox_to_anchor=(0.5, 0)
     )
     figure.tight_layout()
     figure.savefig(FIGURES / name, dpi=75, bbox_inches="tight")
     plt.close(figure)
+
+
+def plain_ticks(axis: Axis) -> None:
+    """Write 1, 2, 5, 10, ... at a logarithmic axis, without powers of ten."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter("")
