@@ -277,7 +277,7 @@ def test_bounds_are_kept_as_text():
 )
 def test_kinds_that_a_dtype_does_not_hold(kind, values):
     frame = pd.DataFrame({"my column": values})
-    with pytest.raises(ValueError, match=f"'my column'.*says {kind}"):
+    with pytest.raises(ValueError, match=f"'my column' is {kind}, by its schema"):
         Schema([Column("my column", kind)]).resolve(frame)
 
 
@@ -413,7 +413,7 @@ def arrow_table(n=600):
             "count": pa.array([None if i % 9 == 0 else i % 7 for i in range(n)]),
             "share": pa.array(rng.random(n)),
             "word": pa.array(rng.choice(["a", "b"], n)).dictionary_encode(),
-            "long": pa.array(rng.choice(["a", "b"], n), pa.large_string()),
+            "long": pa.array(rng.choice(["a", "b"], n).tolist(), pa.large_string()),
             "when": pa.array(instants(n)),
         }
     )
@@ -478,7 +478,8 @@ def test_arrays_of_another_byte_order(dtype):
 
 def test_targets_that_pandas_has_no_type_for():
     texts = np.array(["2026-11-23", "2026-11-24"], dtype=object)
-    for dtype, own in (("M8[D]", pd.Timestamp), (np.dtypes.StringDType(), str)):
+    strings = getattr(np.dtypes, "StringDType", lambda: object)()  # since numpy 2
+    for dtype, own in (("M8[D]", pd.Timestamp), (strings, str)):
         frame, _ = as_table("T", np.zeros((2, 1)), texts.astype(dtype))
         assert frame["target"].tolist() == list(map(own, texts))
 

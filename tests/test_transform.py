@@ -839,7 +839,8 @@ def grown_tree(rng, depth=4):
 def test_counts_of_the_tree_are_its_least_squares_solution(seed):
     """Oracle: the dense weighted least-squares problem that the two passes solve."""
     root, leaves, system, counts, weights = grown_tree(np.random.default_rng(seed))
-    solution = np.linalg.lstsq(system * weights[:, None], counts * weights)[0]
+    weighted = system * weights[:, None], counts * weights
+    solution = np.linalg.lstsq(*weighted, rcond=None)[0]
     total = root.gather()
     assert total == pytest.approx(solution.sum())
     root.spread(total)
