@@ -1,8 +1,9 @@
 """Distances between the marginals of two tables, and likelihoods of rows.
 
 Every column is first discretized into cells: a numeric column is cut at the 20-quantile
-edges of the *real* column (at its distinct values if there are at most 20), any other
-column has one cell per level, and missing values form a cell of their own. A
+edges of the *real* column (at its distinct values if there are at most 20: a synthetic
+number between two of them counts as the lower one, and one beyond them as the nearest),
+any other column has one cell per level, and missing values form a cell of their own. A
 k-way marginal is the table of cell frequencies of k columns. Two of them, p and q, are
 compared by one of three distances:
 
