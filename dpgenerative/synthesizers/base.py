@@ -541,12 +541,18 @@ class Synthesizer(FitParameters, NoisyEstimator):
             if self.n_steps == 0:
                 rule = "must not be 0 where noise_multiplier, that of steps, is stated"
                 refuse(self._owner, "n_steps", rule, self.n_steps)
+        facts = dict(vars(self))
         for name, group in self._groups.items():
             value = getattr(self, name)
             if not group.has_short_form:
                 check_instance(self._owner, name, value, group)
             group.of(value).check(self._owner, name)
-        self._check_shares()
+            facts |= vars(group.of(value))
+        shares = {k: v for k, v in facts.items() if k.endswith("_budget")}
+        stated = {k: v for k, v in shares.items() if v != "auto"}
+        if self.n_steps != 0 and sum(stated.values()) >= 1:
+            rule = "and other shares must leave gradients a part of the budget"
+            refuse(self._owner, "marginal_budget", rule, stated)
         if isinstance(self.clipping, Sparsified):
             self.clipping.check(self._owner, "clipping")
         else:
@@ -559,14 +565,6 @@ class Synthesizer(FitParameters, NoisyEstimator):
         if self.noise == "reproducible" and self.random_state is None:
             refuse(self._owner, "noise", "needs an integer random_state", self.noise)
         self._recipe.check(self._owner)
-
-    def _check_shares(self) -> None:
-        parts = [self, *(kind.of(getattr(self, n)) for n, kind in self._groups.items())]
-        named = [item for part in parts for item in vars(part).items()]
-        shares = {n: x for n, x in named if n.endswith("_budget") and x != "auto"}
-        if self.n_steps != 0 and sum(shares.values()) >= 1:
-            rule = "and other shares must leave gradients a part of the budget"
-            refuse(self._owner, "marginal_budget", rule, shares)
 
     def _device(self) -> str:
         here = "cuda" if torch.cuda.is_available() else "cpu"
