@@ -211,7 +211,7 @@ class _SyntheticPredictor(BaseEstimator):
         found = synthesizer.schema_.columns[-1]
         known = targets.notna().to_numpy()
         if found.other is not None:
-            known &= (targets != found.other).to_numpy(bool)
+            known = known & (targets != found.other).to_numpy(bool)
         if not known.any() or found.levels == NO_LEVELS:
             raise ValueError(
                 f"{self._owner}: no synthetic row has a target. The budget was too "
