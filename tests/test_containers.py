@@ -91,6 +91,15 @@ def test_levels_of_an_enum_are_public_and_those_of_a_categorical_are_not(fitted)
     assert as_table("T", other)[0].dtypes.equals(frame.dtypes)
 
 
+def test_columns_that_no_release_covers_are_named():
+    X = pl.DataFrame({"raw": [b"x", b"y"], "when": [1, 2]})
+    X = X.with_columns(pl.col("when").cast(pl.Datetime))
+    with pytest.raises(UnsupportedColumnError, match="'raw' has dtype binary"):
+        DPHFlowSynthesizer().fit(X)
+    with pytest.raises(UnsupportedColumnError, match=r"'when' .* covers as levels"):
+        DPHFlowSynthesizer(categorical_features=["when"]).fit(X.drop("raw"))
+
+
 def test_completions_of_polars_rows(fitted):
     part = polars_frame(20, seed=3).select("ward", "count")
     rows, _ = fitted.sample(given=part)
