@@ -139,10 +139,24 @@ def mostlyai(task: dict[str, Any], train: pd.DataFrame) -> Fit:
     return fit
 
 
+def dp_merf(task: dict[str, Any], train: pd.DataFrame) -> Fit:
+    """Return the fit of DP-MERF, which is written here."""
+    from merf import MERF
+
+    model = MERF(task["domain"], seed=task["seed"])
+
+    def fit() -> tuple[Draw, dict[str, Any]]:
+        model.fit(train, task["epsilon"], task["delta"])
+        return lambda seed: model.sample(len(train), seed), {}
+
+    return fit
+
+
 PACKAGES = {
     "dpmm": (dpmm, "dpmm"),
     "smartnoise": (smartnoise, "smartnoise-synth"),
     "mostlyai": (mostlyai, "mostlyai-engine"),
+    "dp-merf": (dp_merf, "torch"),
     "ours": (ours, "dpgenerative"),
 }
 

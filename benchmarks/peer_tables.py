@@ -18,7 +18,7 @@ from tabular import markdown_table, read
 
 RESULTS = Path(__file__).parent / "results"
 FIGURES = Path(__file__).parents[1] / "doc" / "_static"
-OURS, AIM = "ours", "dpmm aim"
+OURS, MERF, AIM = "ours", "dp-merf", "dpmm aim"
 METHODS = (
     OURS,
     "dpmm mst",
@@ -29,6 +29,7 @@ METHODS = (
     "smartnoise dpctgan",
     "smartnoise patectgan",
     "mostlyai",
+    MERF,
 )
 SCORES = {
     "auroc": "AUROC",

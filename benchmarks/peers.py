@@ -40,7 +40,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from peer_tables import METHODS, OURS, Means, compared, draw, page, summarise, timed
+from peer_tables import (
+    MERF,
+    METHODS,
+    OURS,
+    Means,
+    compared,
+    draw,
+    page,
+    summarise,
+    timed,
+)
 from tabular import (
     TASKS,
     fidelity,
@@ -123,7 +133,7 @@ def fit_peer(
         train.to_csv(folder / "train.csv", index=False)
         if package == OURS:
             (folder / "train.pkl").write_bytes(pickle.dumps((train, schema)))
-        isolated = [] if package == OURS else ["-I"]
+        isolated = [] if package in (OURS, MERF) else ["-I"]
         words = [python, *isolated, str(PROGRAM)]
         code, costs = _run(words, folder, time_limit)
         if code != 0:
@@ -325,7 +335,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--out", type=Path, default=DEFAULT_OUT, help="results file (JSON lines)")
     add("--summary", action="store_true", help="write tables and figures alone")
     options = parser.parse_args(arguments)
-    options.python = {OURS: sys.executable} | dict(options.python)
+    options.python = dict.fromkeys((OURS, MERF), sys.executable) | dict(options.python)
     return options
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
+import merf
 import peer_tables
 import peers
 from tabular import public_schema
@@ -127,3 +129,31 @@ def test_parity_rows_obey_and_others_do_not(order):
     assert peers.obeyed(rows, order) == 1
     turned = rows.assign(label=rows["label"].cat.codes.map({0: "1", 1: "0"}))
     assert peers.obeyed(turned, order) == 0
+
+
+def test_dp_merf_learns_numbers_and_levels_of_every_label(monkeypatch):
+    monkeypatch.setattr(merf, "N_STEPS", 300)
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 2, 20_000)
+    rows = pd.DataFrame({
+        "amount": np.where(label, 5.0, -5.0) + rng.normal(size=20_000),
+        "level": np.where(rng.random(20_000) < 0.2, None, np.where(label, "a", "b")),
+        "label": np.where(label, "yes", "no"),
+    })  # fmt: skip
+    domain = {
+        "amount": {"lower": -10.0, "upper": 10.0},
+        "level": {"categories": ["a", "b", "never"]},
+        "label": {"categories": ["no", "yes"]},
+    }
+    model = merf.MERF(domain, seed=0)
+    model.fit(rows, 3.0, 1e-5)
+    drawn = model.sample(5000, seed=1)
+    assert list(drawn) == list(domain)
+    assert abs(drawn["level"].isna().mean() - 0.2) < 0.05
+    yes, known = drawn["label"] == "yes", drawn["level"].notna()
+    assert (drawn["level"] == np.where(yes, "a", "b"))[known].mean() > 0.9
+    assert abs(drawn["amount"][yes].mean() - 5) < 1.5
+    assert abs(drawn["amount"][~yes].mean() + 5) < 1.5
+    numbers, levels = torch.rand(50, 1), [torch.eye(4)[:1].expand(50, 4)]
+    norms = model._features(numbers, levels).norm(dim=1)
+    torch.testing.assert_close(norms, torch.full((50,), 2**0.5))
