@@ -835,7 +835,7 @@ def test_rows_of_ordered_columns_alone_are_spread_evenly_and_keep_their_ranks():
     codes, _ = model.sample(800, torch.Generator().manual_seed(0))
     counts = torch.stack([column.bincount(minlength=8) for column in codes.T])
     assert (counts == 100).all()
-    model.first.ordered_only = False  # of the sample: rows as they were drawn
+    model.evenly = False
     drawn, _ = model.sample(800, torch.Generator().manual_seed(0))
     assert (drawn.T[2].bincount(minlength=8) != 100).any()
     assert torch.corrcoef(codes.T.float()) == pytest.approx(

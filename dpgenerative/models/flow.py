@@ -178,14 +178,17 @@ class AnchoredBlock(Cells):
         Points of the unit cube that are spread evenly give rows that are less so where
         columns depend on each other.
         """
-        n, d = codes.shape
-        masses = [self.log_masses[self.cells(j)].expand(n, -1) for j in range(d)]
-        ranks = self.place(codes, positions, masses).argsort(0).argsort(0)
-        inside = torch.rand(n, d, generator=generator, device=codes.device)
-        points = (ranks + inside).T / n
-        found = map(invert_cdf, (mass.exp() for mass in masses), points)
-        codes, positions = (torch.stack(x, 1) for x in zip(*found, strict=True))
-        return codes, positions
+        inside = torch.rand(codes.shape, generator=generator, device=codes.device)
+        found = torch.empty_like(codes), torch.empty_like(positions)
+        for j in range(self.n_columns):
+            k, masses = codes[:, j], self.log_masses[self.cells(j)].exp()
+            upper = masses.cumsum(0)
+            points = upper[k] - masses[k] * (1 - positions[:, j])
+            u = (points.argsort().argsort() + inside[:, j]) / len(k) * upper[-1]
+            cells = torch.searchsorted(upper, u, right=True).clamp_(max=len(upper) - 1)
+            within = 1 - (upper[cells] - u) / masses[cells].clamp(min=1e-12)
+            found[0][:, j], found[1][:, j] = cells, within.clamp(0, 1 - 2.0**-24)
+        return found
 
     @torch.no_grad()
     def shrink(self) -> None:

@@ -135,6 +135,8 @@ class HFlow(nn.Module):
         Source of the initial weights.
     ordered_only : bool, default=False
         See `AnchoredBlock`.
+    evenly : bool, default=False
+        Whether samples are spread evenly under the released masses, column by column.
     most_levels : int, optional
         See `Cells`.
 
@@ -160,6 +162,7 @@ class HFlow(nn.Module):
         anchored: bool,
         generator: torch.Generator,
         ordered_only: bool = False,
+        evenly: bool = False,
         rank: int = 1,
         bias: bool = False,
         most_levels: int | None = None,
@@ -169,6 +172,7 @@ class HFlow(nn.Module):
         d = len(facts)
         self.anchored = anchored
         self.n_blocks = n_blocks
+        self.evenly = evenly or ordered_only
         units = hidden_units if anchored else 0
         self.first = AnchoredBlock(
             facts, n_basis, units, generator, ordered_only, most_levels
@@ -295,7 +299,7 @@ class HFlow(nn.Module):
         parts = [self.first.invert(part) for part in v.split(DRAWN)]
         codes, positions = map(torch.cat, zip(*parts, strict=True))
         stands_alone = self.exact and not self.first.factors
-        if self.first.ordered_only and stands_alone and n >= LEAST_EVEN:
+        if self.evenly and stands_alone and n >= LEAST_EVEN:
             return self.first.even(codes, positions, generator)
         return codes, positions
 

@@ -44,8 +44,8 @@ together, where they tell no more."""
 STEPS_OF_ORDER, MARGINALS_FIRST = 100, 0.9
 """Gradient steps there, and the share of the budget of one-way marginals."""
 NOISY, COLUMN_STEPS, LEAST_LIMIT = 1000.0, 40_000, 200
-"""Rows times epsilon per column up to which steps times columns have a limit, and the
-least limit of steps."""
+"""Rows times epsilon per column up to which steps times columns have a limit, and rows
+of samples are spread evenly, and the least limit of steps."""
 HALFWAY = 100.0
 """Rows times epsilon per column at which the marginals' share is halfway down."""
 ROWS_PER_COEFFICIENT = 20
@@ -207,6 +207,7 @@ class FlowRecipe(GroupedRecipe):
         blocks = "n_blocks", "linear", "rank", "bias", "dequantization"
         return {
             "ordered_only": self._ordered_only(scale),
+            "evenly": bool(self.anchored) and scale.rows_per_column <= NOISY,
             "n_basis": n_basis,
             "most_levels": most_levels,
             "hidden_units": self.resolved("hidden_units", scale),
