@@ -18,7 +18,9 @@ AnyPath = str | os.PathLike[str]
 
 def require_file(path: AnyPath) -> Path:
     """Require that there is a file at `path`."""
-    if not os.path.exists(path) or os.path.isdir(path):
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"{os.fspath(path)} is a folder, not a file.")
+    if not os.path.exists(path):
         raise FileNotFoundError(f"There is no file {os.fspath(path)}.")
     return Path(path)
 
@@ -70,7 +72,9 @@ def locked(path: AnyPath) -> Iterator[None]:
     """
     target = require_place(Path(path).resolve())  # all names of a file, one lock
     beside = target.with_name(f".{target.name}.lock")
-    with beside.open("a") as file:
+    # Not through a link that somebody else has put there.
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    with os.fdopen(os.open(beside, flags, 0o600), "r+") as file:
         if not _is_taken(file):
             raise BlockingIOError(
                 f"{path} is in use: another process works with it. Wait for its end, "

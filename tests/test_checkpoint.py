@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -229,6 +230,7 @@ def test_noise_without_a_seed_goes_on_where_it_stood(path):
     kept = path.read_bytes()
     first = flow(noise="fresh").fit(ROWS, checkpoint=path)
     path.write_bytes(kept)
+    path.chmod(0o600)
     second = flow(noise="fresh").fit(ROWS, checkpoint=path)
     third = flow(noise="fresh").fit(ROWS)
     samples = [s.sample(40, random_state=1) for s in (first, second, third)]
@@ -429,6 +431,46 @@ def test_checkpoints_of_a_missing_part(part, path):
         flow().fit(ROWS, checkpoint=path)
 
 
+def test_a_checkpoint_of_no_rows_is_planted(path):
+    """Whoever interrupts a fit of rows of their own knows its noise."""
+    interrupt(flow(), ROWS.iloc[::-1], path)
+    kind, state = manifest.read(path)
+    del state["fit"]["rows"]
+    manifest.write(path, kind, state)
+    with pytest.raises(FileFormatError, match="do not fit together"):
+        flow().fit(ROWS, checkpoint=path)
+
+
+def test_a_checkpoint_s_plan_is_that_of_the_parameters(path):
+    interrupt(flow(), ROWS, path)
+    kind, state = manifest.read(path)
+    plan = replace(state["released"]["plan"], noise_multiplier=1e-3)
+    state["released"]["plan"] = plan
+    manifest.write(path, kind, state)
+    with pytest.raises(ValueError, match="plan is not the one"):
+        flow().fit(ROWS, checkpoint=path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes of files")
+@pytest.mark.parametrize("mode", [0o644, 0o620])
+def test_a_checkpoint_that_others_read_or_write_is_refused(mode, path):
+    interrupt(flow(), ROWS, path)
+    path.chmod(mode)
+    with pytest.raises(PermissionError, match="know the noise"):
+        flow().fit(ROWS, checkpoint=path)
+    path.chmod(0o600)
+    flow().fit(ROWS, checkpoint=path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links take rights")
+def test_a_lock_follows_no_link(path):
+    elsewhere = path.with_name("elsewhere")
+    path.with_name(f".{path.name}.lock").symlink_to(elsewhere)
+    with pytest.raises(OSError, match="symbolic"), locked(path):
+        pass
+    assert not elsewhere.exists()
+
+
 @pytest.mark.parametrize("change", [lambda w: w[:1], torch.Tensor.double])
 def test_checkpoints_of_other_weights(change, path):
     interrupt(flow(), ROWS, path)
@@ -498,14 +540,14 @@ def test_an_interrupted_fit_gives_its_lock_back(path):
 
 def test_a_lock_that_was_deleted_meanwhile_is_none(path, monkeypatch):
     """Its holder ended between the moments when another opened and locked it."""
-    opened = Path.open
+    opened = os.open
 
-    def late(self, *args):
-        file = opened(self, *args)
-        self.unlink()
+    def late(name, *args):
+        file = opened(name, *args)
+        os.unlink(name)
         return file
 
-    monkeypatch.setattr(Path, "open", late)
+    monkeypatch.setattr(os, "open", late)
     with pytest.raises(BlockingIOError), locked(path):
         pass
 
@@ -518,6 +560,7 @@ def test_a_budget_pays_once(path):
         flow().fit(ROWS, checkpoint=path)
         assert len(budget.fits) == 1
         path.write_bytes(kept)
+        path.chmod(0o600)
         with pytest.raises(BudgetExceededError):
             flow().fit(ROWS, checkpoint=path)
     with PrivacyBudget(0.5, 1e-5), pytest.raises(BudgetExceededError):
@@ -530,6 +573,7 @@ def test_a_budget_pays_for_what_goes_on_from_the_copy_of_a_finished_fit(path):
     kept = path.read_bytes()
     flow().fit(ROWS, checkpoint=path)
     path.write_bytes(kept)
+    path.chmod(0o600)
     with budget, pytest.raises(BudgetExceededError):
         flow().fit(ROWS, checkpoint=path)
 

@@ -423,3 +423,21 @@ def test_a_constraint_of_ones_own():
 
     synthesizer = DPHFlowSynthesizer(schema=Schema(COLUMNS, [Even()]), n_steps=5)
     assert (synthesizer.fit(table()).sample(100)["low"] % 2 == 0).all()
+
+
+@pytest.mark.parametrize("wrong", ["a", ["a"], None, [("a", 1, 2)], {}])
+def test_impossible_combinations_are_pairs(wrong):
+    with pytest.raises(ValueError, match="Impossible: conditions must"):
+        Impossible(wrong)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        ("low", "end", "compares 'low', integer with 'end', datetime"),
+        ("low", "low", "with itself"),
+    ],
+)
+def test_what_cannot_be_compared(low, high, said):
+    with pytest.raises(ValueError, match=said):
+        Schema(COLUMNS, [LessEqual(low, high)]).check(table(5))

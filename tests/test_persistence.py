@@ -679,6 +679,7 @@ CODEC = ("fitted", "_transformer", "TableTransformer", "codecs", "tuple", 0)
         ((*CODEC, "IntervalCodec", "dtype"), {"dtype": ["numpy", "V100"]}),
         ((*CODEC, "IntervalCodec", "dtype"), {"dtype": ["pandas", "__import__('os')"]}),
         ((*CODEC, "IntervalCodec", "dtype"), {"dtype": "category"}),
+        (("fitted", "sample_seed"), {"objects": [["a"], "numpy", "<U200000000"]}),
         ((*CODEC, "IntervalCodec", "column"), {"Column": {"name": "a", "kind": "b"}}),
         (CODEC, {"IntervalCodec": {}}),
     ],

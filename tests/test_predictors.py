@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import GridSearchCV, PredefinedSplit
 from sklearn.pipeline import make_pipeline
@@ -419,3 +419,31 @@ def test_public_rows_reach_the_synthesizer():
     assert model.classes_.tolist() == ["poor", "rich"]
     with pytest.raises(ValueError, match="public must be a pair"):
         model.fit(X, labels(signal, "list"), public=old[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "learner"),
+    [
+        (SyntheticClassifier, StandardScaler()),
+        (SyntheticClassifier, LinearRegression()),
+        (SyntheticRegressor, LogisticRegression()),
+    ],
+)
+def test_learners_that_cannot_predict_the_target_cost_nothing(kind, learner):
+    X, signal = table()
+    refused = pytest.raises(ValueError, match="must be a ")
+    with PrivacyBudget(1.0, 1e-5) as budget, refused:
+        kind(DPHFlowSynthesizer(**FAST), learner).fit(X, signal > 0)
+    assert budget.fits == []
+
+
+def test_columns_are_those_of_the_fit():
+    X, signal = table()
+    model = SyntheticClassifier(DPHFlowSynthesizer(**FAST)).fit(X, signal > 0)
+    for wrong in (X.assign(more=1), X.iloc[:, 1:], X.iloc[:, ::-1]):
+        with pytest.raises(ValueError, match="feature names"):
+            model.predict(wrong)
+    numbers = X[["size", "count"]].to_numpy(float)
+    model.fit(numbers, signal > 0)
+    with pytest.raises(ValueError, match="features"):
+        model.predict(numbers[:, 1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from dataclasses import replace
 from decimal import Decimal
@@ -539,3 +540,15 @@ def test_public_rows_train_every_trial_and_state_the_domain(estimator):
     assert schema["a"].upper == public[0]["a"].max()
     with pytest.raises(ValueError, match="public must"):
         search.fit(frame, target, public=public[0])
+
+
+def test_learners_do_not_tell_how_many_trials_there_were(capsys):
+    class Loud(LogisticRegression):
+        def fit(self, X, y):
+            sys.stdout.write("trial")
+            sys.stderr.write("trial")
+            return super().fit(X, y)
+
+    model = SyntheticClassifier(DPHFlowSynthesizer(n_steps=3), Loud())
+    PrivateSearch(model, {"n_samples": [50]}, epsilon=5.0).fit(X, Y)
+    assert capsys.readouterr() == ("", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -184,6 +185,19 @@ def test_parameters_set_after_a_search_do_not_change_what_it_cost():
     assert search_privacy(search).epsilon == pytest.approx(10.0)
     given.set_params(epsilon=0.1)
     with pytest.raises(ValueError, match="other parameters since"):
+        search_privacy(search)
+
+
+def test_what_is_refused_since_has_cost_what_it_cost():
+    # Copies do not keep the seed without which noise="reproducible" is refused.
+    seeded = flow(noise="reproducible", random_state=0)
+    search = GridSearchCV(seeded, {"epsilon": [0.5, 1.0]}, cv=3).fit(X)
+    stated = search_privacy(search).epsilon
+    assert search_privacy(pickle.loads(pickle.dumps(search))).epsilon == stated
+    search.refit = False
+    assert search_privacy(search).epsilon == stated
+    search.cv = 2
+    with pytest.raises(ValueError, match="other folds since"):
         search_privacy(search)
 
 

@@ -602,8 +602,10 @@ def test_codes_of_rows_lead_back_to_them():
     assert float((again["side"] == frame["side"]).mean()) > 0.9
     pd.testing.assert_frame_equal(again, synthesizer.decode(latents, random_state=0))
     assert not again.equals(synthesizer.decode(latents, random_state=1))
-    with pytest.raises(ValueError, match=r"decode.*shape"):
-        synthesizer.decode(latents[:, :-1])
+    for wrong in (latents[:, :-1], frame, latents.astype(str)):
+        with pytest.raises(ValueError, match=r"decode.*shape") as raised:
+            synthesizer.decode(wrong)
+        assert "left" not in str(raised.value)
 
 
 def test_a_target_is_encoded_and_decoded_with_the_rest():

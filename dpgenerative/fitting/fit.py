@@ -185,6 +185,11 @@ class PrivateFit:
         """
         kept = keeper.released if keeper else {}
         released = Released(**kept) if kept else self.release(rows, n_rows)
+        if kept and released.plan != self.plan(released.plan.n_rows):
+            raise ValueError(
+                "The checkpoint's plan is not the one that the parameters lead to. "
+                "Delete the file to begin anew."
+            )
         model = self.build(released)
         if public is not None and not kept:
             self._pretrain(model, released.transformer, public)

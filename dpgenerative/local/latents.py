@@ -124,7 +124,7 @@ class VAEPerturber(LocalRandomizer):
         "epsilon": number(low=0, also=[None]),
         "sigma": number(low=0, also=[None]),
         "delta": number(low=0, high=1),
-        "bound": number(low=0),
+        "bound": number(low=1e-6, high=1e6),
         "public": option(True, False),
         "output": option("records", "latents"),
     }
@@ -207,7 +207,9 @@ class VAEPerturber(LocalRandomizer):
             rule = "must be of X alone, as records are: without y"
             refuse(self._owner, "autoencoder", rule, autoencoder)
         if hasattr(autoencoder, "privacy_"):
-            autoencoder = copy.deepcopy(autoencoder)
+            stated = autoencoder  # A copy of this process, which a budget allows.
+            autoencoder = object.__new__(type(stated))
+            vars(autoencoder).update(copy.deepcopy(vars(stated)))
         else:
             autoencoder = clone(autoencoder).fit(X)
         if not autoencoder.privacy_.plan.private and not self.public:

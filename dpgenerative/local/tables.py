@@ -330,7 +330,7 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         if unknown := [name for name in shares if name not in names]:
             refuse(self._owner, "shares", "must name columns of X", unknown)
         for name, share in shares.items():
-            check_number(self._owner, f"shares[{name!r}]", share, low=0)
+            check_number(self._owner, f"shares[{name!r}]", share, low=1e-6, high=1e6)
         weights = [float(shares.get(name, 1.0)) for name in names]
         return [self.epsilon * weight / sum(weights) for weight in weights]
 

@@ -16,7 +16,14 @@ import pandas as pd
 from numpy.random import Generator, RandomState
 from pandas.api.types import is_bool_dtype, is_float_dtype
 from sklearn import ensemble
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    RegressorMixin,
+    clone,
+    is_classifier,
+    is_regressor,
+)
 from sklearn.compose import make_column_transformer
 from sklearn.dummy import DummyClassifier
 from sklearn.exceptions import DataConversionWarning
@@ -24,7 +31,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpgenerative._validation import check_instance, count, refuse
 from dpgenerative.encoding.values import NO_LEVELS, floats, level_indices
@@ -135,11 +142,11 @@ class _SyntheticPredictor(BaseEstimator):
         """Return what a method of the fitted learner says of rows."""
         check_is_fitted(self, "learner_")
         rows = containers.as_container(self._owner, X)
+        validate_data(self, rows, reset=False, skip_check_array=True)
         return getattr(self.learner_, method)(rows)
 
     def __getstate__(self) -> dict[str, Any]:
-        if not hasattr(self, "synthesizer_"):  # also one that is to make its own
-            refuse_workers(self._owner)
+        refuse_workers(self._owner)  # also one that is to make its synthesizer
         state: dict[str, Any] = dict(super().__getstate__())
         if state.get("_is_seeded") and state["synthesizer"] is not None:
             # The seed of the noise stays with whoever fitted.
@@ -177,6 +184,11 @@ class _SyntheticPredictor(BaseEstimator):
         is_learner = hasattr(learner, "fit") and hasattr(learner, "get_params")
         if learner is not None and (isinstance(learner, type) or not is_learner):
             rule = "must be an estimator of scikit-learn, or None"
+            refuse(self._owner, self._learner_name, rule, learner)
+        other = is_regressor if self._learner_name == "classifier" else is_classifier
+        is_other = hasattr(learner, "__sklearn_tags__") and other(learner)
+        if learner is not None and (is_other or not hasattr(learner, "predict")):
+            rule = f"must be a {self._learner_name}"
             refuse(self._owner, self._learner_name, rule, learner)
         if not isinstance(self.random_state, (RandomState, Generator)):
             as_seed(self.random_state)

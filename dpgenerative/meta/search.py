@@ -1,8 +1,10 @@
 """A search that stays within a budget, scores included."""
 
+import io
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, Self
@@ -220,7 +222,11 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
             )
         run = partial(self._trial, candidates, budget, X, y, rng, mechanisms, public)
         n_trials = trials.draw(rng)
-        with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
+        out = io.StringIO()  # how often learners print is how many trials there are
+        with (
+            warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"),
+            redirect_stdout(out), redirect_stderr(out),
+        ):  # fmt: skip
             best = best_of(run, lambda trial: trial.score, n_trials)
             self._state_cost(best, pure + budget.bound, pure)
         budget.check(mechanisms.ledger, pure, n_trials)

@@ -13,7 +13,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from dpgenerative._validation import check_number
+from dpgenerative._validation import check_number, number
 from dpgenerative.local.base import LocalRandomizer
 from dpgenerative.meta.pipeline import learns, parts
 from dpgenerative.meta.predictors import SyntheticClassifier, SyntheticRegressor
@@ -32,6 +32,12 @@ _FIT_ONCE = (
     VotingClassifier, VotingRegressor, LocalRandomizer,
 )  # fmt: skip
 """Estimators of which one fit fits every estimator among their parameters once."""
+
+
+_BUDGET = {
+    "epsilon": number(low=0, high=math.inf, closed="right", also=[None]),
+    "delta": number(low=0, high=1),
+}
 
 
 @dataclass(frozen=True)
@@ -129,7 +135,13 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
     check_number("search_privacy", "delta", delta, low=0, high=1, also=[None])
     candidates = search.cv_results_["params"]
     cv = folds.check_cv(search.cv, classifier=is_classifier(search.estimator))
-    per_row = int(search.n_splits_) - _holds_out(cv)
+    n_folds, refitted = int(search.n_splits_), hasattr(search, "best_estimator_")
+    if getattr(cv, "n_splits", n_folds) != n_folds:
+        raise ValueError(
+            "search_privacy: the search has been given other folds since; state those "
+            f"of its {n_folds} fits per candidate."
+        )
+    per_row = n_folds - _holds_out(cv)
     if not _cost(search.estimator):
         raise TypeError(
             f"search_privacy: {type(search.estimator).__name__} fits no synthesizer."
@@ -139,7 +151,7 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
         candidate = clone(search.estimator).set_params(**params)
         fits += _cost(candidate) * per_row
         open_parts += _not_private(candidate)
-    if search.refit:
+    if refitted:
         refit = _cost(clone(search.estimator).set_params(**search.best_params_))
         if refit != _cost(search.best_estimator_):
             raise ValueError(
@@ -150,18 +162,21 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
     failure = min(1.0, math.fsum(lost for _, lost in fits)) if delta is None else delta
     epsilon = epsilon_of_pairs(fits, failure)
     return SearchPrivacy(
-        epsilon, failure, tuple(fits), len(candidates), search.n_splits_, per_row,
-        bool(search.refit), _notes(cv, list(dict.fromkeys(open_parts))),
+        epsilon, failure, tuple(fits), len(candidates), n_folds, per_row,
+        refitted, _notes(cv, list(dict.fromkeys(open_parts))),
     )  # fmt: skip
 
 
 def _cost(estimator: Any) -> list[tuple[float, float]]:
     """Return epsilon and delta of every synthesizer that one fit would fit."""
     if isinstance(estimator, (PrivateSearch, Synthesizer)):
+        # Refused before a row is read; what else is refused here and now need not have
+        # been in the search: another device, a seed that copies do not keep.
         try:
-            estimator._check_parameters()
+            for name, check in _BUDGET.items():
+                check(type(estimator).__name__, name, getattr(estimator, name))
         except (ValueError, TypeError):
-            return [(0.0, 0.0)]  # Refused before a row is read.
+            return [(0.0, 0.0)]
     if isinstance(estimator, PrivateSearch):
         return [(float(estimator.epsilon), float(estimator.delta))]
     if isinstance(estimator, (SyntheticClassifier, SyntheticRegressor)):

@@ -3,8 +3,9 @@
 A checkpoint holds all that a fit has drawn and released so far, the states of its
 generators and of its optimizer. So the rest of training is that which was interrupted,
 bit by bit, and what comes out of both parts costs what one fit costs. Whoever reads the
-file can take the noise away: it is as private as the rows, readable by its owner only,
-and deleted when the fit is done.
+file can take the noise away, and whoever writes it can choose the noise: it is as
+private as the rows, readable by its owner only, refused where it is not, and deleted
+when the fit is done.
 
 Formal guarantee: none of its own. An interrupted fit has released nothing, as long as
 nobody sees the checkpoint; the rows and parameters of its continuation are compared
@@ -15,8 +16,10 @@ tables; in secure mode, of all steps) is drawn anew.
 
 import glob
 import hashlib
+import os
 import re
 import secrets
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -68,7 +71,7 @@ class Checkpoint:
         For the checkpoint of a fit with other parameters or columns, or by another
         version of the package.
     OSError
-        If the file cannot be read.
+        If the file cannot be read, or is not its reader's alone.
     TypeError
         For names, levels or dtypes of columns that a file cannot hold.
     """
@@ -194,12 +197,27 @@ class Checkpoint:
                 f"{self._path} holds a fitted {kind}, no checkpoint. Name another "
                 "file: this one would be overwritten."
             )
+        _require_own(self._path)
         if {"fit", "released", "streams", "ledger", "loop"} - set(parts):
+            raise self._damaged()
+        if {"name", "salt", "seed", "settings", "rows"} - set(parts["fit"]):
             raise self._damaged()
         return parts
 
     def _damaged(self) -> FileFormatError:
         return manifest.damaged(self._path, "its parts do not fit together")
+
+
+def _require_own(path: Path) -> None:
+    """Require a file of which nobody else knows, or has made, the noise."""
+    if sys.platform != "win32":
+        facts = path.stat()
+        if facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
+            raise PermissionError(
+                f"{path} may have been written or read by others, who then know the "
+                "noise of the fit that it would continue. A checkpoint belongs to whom "
+                "it serves alone (chmod 600); delete the file to begin anew."
+            )
 
 
 def _held(domain: Sequence[Any]) -> str:

@@ -380,7 +380,11 @@ class _Reader:
             tensor = self.tensors[content]
             return tensor if tag == "tensor" else tensor.numpy()
         if tag == "objects":
-            return np.array(self.value(content[0]), dtype=_decode_dtype(content[1:]))
+            values, dtype = self.value(content[0]), _decode_dtype(content[1:])
+            longest = max((len(v) for v in values if isinstance(v, str)), default=1)
+            if dtype.kind == "U" and dtype.itemsize > 4 * max(1, longest):
+                raise ValueError("text is shorter than the space it is to take")
+            return np.array(values, dtype=dtype)
         if tag in _DECODERS:
             return _DECODERS[tag](content)
         return _BUILDERS[tag](self.value(content))

@@ -5,7 +5,9 @@ release together is (epsilon, delta)-DP for adding or removing one row, however 
 was chosen from the results of those before it: epsilons and deltas of adaptively chosen
 mechanisms add up (Rogers, Roth, Ullman and Vadhan 2016, Theorem 3.6). The tighter
 composition theorems hold for budgets that are fixed in advance, and a with-block cannot
-know that they were: `accounting.epsilon_of_pairs` is for those who do.
+know that they were: `accounting.epsilon_of_pairs` is for those who do. Transforms of
+local randomizers hide what a record holds, not that it is there: their sum holds for
+replacing a record; in one of both kinds every fit's epsilon counts twice.
 """
 
 from __future__ import annotations
@@ -54,8 +56,9 @@ class PrivacyBudget:
     estimator) asks before it counts a row, and raises where its epsilon or delta would
     take the sum over the budget; nothing is spent then. One that was let in counts as
     spent, even if it fails later. A transform of a local randomizer is charged like a
-    fit, for each record. Budgets can be nested; a fit must fit into all. The
-    budget can be entered again, and goes on where it was.
+    fit, for each record: it hides what the record holds, not that it is there, and for
+    replacing a record every fit's epsilon counts twice. Budgets can be nested; a fit
+    must fit into all. The budget can be entered again, and goes on where it was.
 
     Parameters
     ----------
@@ -72,9 +75,10 @@ class PrivacyBudget:
     Notes
     -----
     The budget holds in all threads of one process. Worker processes cannot share it,
-    so that inside the block a synthesizer that waits for its fit is not sent to one:
-    searches run with ``n_jobs=1`` or with joblib's threading backend. A search turns
-    the refusal of a candidate into a score of NaN unless ``error_score="raise"``.
+    so that inside the block no synthesizer is sent to one, or pickled or copied
+    otherwise: searches run with ``n_jobs=1`` or with joblib's threading backend. A
+    search turns the refusal of a candidate into a score of NaN unless
+    ``error_score="raise"``.
 
     Scores of private rows and other statistics that take no budget are not seen.
 
@@ -179,6 +183,7 @@ def refuse_workers(owner: str) -> None:
     """Raise if a budget is open: a copy fitted elsewhere would not be counted."""
     if _open:
         raise BudgetExceededError(
-            f"{owner} waits for its fit and cannot be pickled inside a PrivacyBudget: "
-            "other processes are not counted. Use n_jobs=1 or the threading backend."
+            f"{owner} cannot be pickled or copied inside a PrivacyBudget, which counts "
+            "no fits of other processes. Use n_jobs=1 or the threading backend; pickle "
+            "what is fitted after the block."
         )

@@ -109,7 +109,7 @@ class PrivacyReport(Report):
     def _headline(self) -> str:
         plan = self.plan
         if not plan.private:
-            return "NO PRIVACY: fitted without noise (epsilon=None). Do not release."
+            return "NO PRIVACY: fitted without noise (no epsilon). Do not release."
         epsilon, delta = plan.guarantee
         said = "" if epsilon <= NO_PRIVACY else "NO PRIVACY, whatever its name: "
         return (

@@ -250,7 +250,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
             If a parameter cannot be stored in a file, such as a function.
         """
         check_is_fitted(self)
-        state = self.__getstate__()
+        state = super().__getstate__()  # files are no workers
         names = self.get_params(deep=False)
         apart = {"_sklearn_version", "feature_names_in_", "_model", "_settings", *names}
         parts = {
@@ -322,8 +322,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        if not hasattr(self, "_model"):
-            refuse_workers(self._owner)
+        refuse_workers(self._owner)
         return super().__getstate__()
 
     # What a subclass states -----------------------------------------------------

@@ -317,11 +317,10 @@ class LatentMethods(Synthesizer):
     def _points(self, Z: Any) -> Tensor:
         """Return points of the latent space, or say what does not fit."""
         check_is_fitted(self)
-        z = torch.as_tensor(np.asarray(Z, dtype=np.float32))
-        k = self._model.latent_dim
-        if z.ndim != 2 or z.shape[1] != k:
+        z, k = np.asarray(Z), self._model.latent_dim
+        if z.dtype.kind not in "iuf" or z.ndim != 2 or z.shape[1] != k:
             raise ValueError(
-                f"{self._owner}.decode takes points of shape (n_samples, {k}); got "
-                f"shape {tuple(z.shape)}."
+                f"{self._owner}.decode takes numbers of shape (n_samples, {k}), points "
+                f"of the latent space; got {z.dtype} of shape {z.shape}."
             )
-        return z
+        return torch.as_tensor(z.astype(np.float32))

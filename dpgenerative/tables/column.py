@@ -1,6 +1,7 @@
 """What is public about one column."""
 
 import math
+import re
 import sys
 from collections.abc import Hashable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -330,6 +331,8 @@ def _tells_apart(template: Any) -> bool:
     if template == "uuid":
         return True
     try:
+        if re.search(r"\d{4}", template):  # a width that fills the memory
+            return False
         return bool(template.format(1) != template.format(2))
     except (AttributeError, ValueError, LookupError, TypeError):
         return False

@@ -126,9 +126,12 @@ class LessEqual(Constraint):
         for column in (low, high):
             if not column.numeric:
                 raise ValueError(f"{self!r} needs numbers or times in {column.name!r}.")
+        if self.low == self.high:
+            raise ValueError(f"{self!r} compares {self.low!r} with itself.")
         kinds = {column.kind if column.temporal else "" for column in (low, high)}
         if len(kinds) > 1:
-            raise ValueError(f"{self!r} compares {sorted(kinds)}.")
+            both = " with ".join(f"{c.name!r}, {c.kind}" for c in (low, high))
+            raise ValueError(f"{self!r} compares {both}.")
         if low.lower is None or high.lower is None:
             return
         first, last = low.lower, high.upper
@@ -215,6 +218,11 @@ class Impossible(Constraint):
     def __post_init__(self) -> None:
         given = self.conditions
         pairs = given.items() if isinstance(given, Mapping) else given
+        is_list = isinstance(pairs, Iterable) and not isinstance(pairs, (str, bytes))
+        pairs = tuple(pairs) if is_list else (None,)
+        if any(not isinstance(p, (tuple, list)) or len(p) != 2 for p in pairs):
+            rule = "must map names to conditions, or be pairs of both"
+            _refuse(self, "conditions", rule)
         read = tuple((name, _part(p)) for name, c in pairs for p in alternatives(c))
         object.__setattr__(self, "conditions", read)
         if not read:

@@ -31,6 +31,9 @@ _MONEY = (
     r"\s*[-+]?[1-9]\d{0,2}(?:[,' ]\d{3})*(?:\.\d+)?\s*"
 )
 _QUESTIONS = {
+    r"\s*\d+\s*": (
+        "Codes? As levels they keep their leading zeros, which numbers would lose."
+    ),
     _MONEY: (
         "Numbers with signs of money or separators of thousands? Write them as "
         "plain numbers (538000), or they are levels that come back as text."
@@ -104,7 +107,8 @@ def _guessed(texts: pd.Series, form: files.CsvFormat) -> Guess:
     present = texts.dropna()
     plain = present if form.decimal == "." else files.with_point(present, form.decimal)
     numbers = pd.to_numeric(plain, errors="coerce").to_numpy(float)
-    if len(present) and np.isfinite(numbers).all():
+    is_code = present.str.match(r"\s*0\d").any()  # as a number it loses its zeros
+    if len(present) and np.isfinite(numbers).all() and not is_code:
         return _guessed_number(plain, numbers, _is_key(texts))
     words = {str(text).strip().lower() for text in present.unique()}
     if words and words <= {"true", "false"}:
@@ -114,7 +118,7 @@ def _guessed(texts: pd.Series, form: files.CsvFormat) -> Guess:
         unit = "D" if (instants == instants.dt.normalize()).all() else "s"
         return {"kind": "datetime", "resolution": unit}, None
     question = _asked_of_text(present, words)
-    if question is None and words and np.isfinite(numbers).mean() > MOSTLY:
+    if question is None and words and 1 > np.isfinite(numbers).mean() > MOSTLY:
         odd = present[~np.isfinite(numbers)].mode()[0]
         question = _MIXED.format(json.dumps(odd, ensure_ascii=False))
     if question is None and _is_key(texts):

@@ -6,11 +6,13 @@ import copy
 import pickle
 import threading
 import warnings
+from pickle import PicklingError
 
 import numpy as np
 import pytest
 from joblib import parallel_config
 from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 
 from dpgenerative import (
@@ -136,17 +138,30 @@ def test_a_fit_in_another_process_is_refused():
             flow().fit(X)
 
 
-def test_what_waits_for_its_fit_is_not_sent_to_workers():
-    fitted = flow().fit(X)
+def test_no_estimator_is_sent_to_workers():
+    predictors = SyntheticClassifier(flow()), SyntheticClassifier()
+    search = PrivateSearch(predictors[1], {"n_samples": [50]})
+    # Who clones what is fitted, and fits the clone, is not counted there either.
+    fitted = flow().fit(X), SyntheticClassifier(flow()).fit(X, X[:, 0] > 0)
     with PrivacyBudget(9.0, 1e-3):
-        predictors = SyntheticClassifier(flow()), SyntheticClassifier()
-        search = PrivateSearch(predictors[1], {"n_samples": [50]})
-        for waiting in (flow(), make_pipeline(flow()), *predictors, search):
+        for each in (flow(), make_pipeline(flow()), *predictors, search, *fitted):
             with pytest.raises(BudgetExceededError, match="n_jobs=1"):
-                pickle.dumps(waiting)
-        pickle.loads(pickle.dumps(fitted))
-        copy.deepcopy(fitted)
-    pickle.dumps(flow())
+                pickle.dumps(each)
+        with pytest.raises(BudgetExceededError, match="copied"):
+            copy.deepcopy(fitted)
+    for each in (flow(), *fitted):
+        pickle.dumps(each)
+
+
+def test_fitted_estimators_are_not_refitted_uncounted_in_workers():
+    fitted = SyntheticClassifier(flow()).fit(X, X[:, 0] > 0)
+    label = np.arange(len(X)) % 3
+    with PrivacyBudget(9.0, 1e-3) as budget:
+        with pytest.raises((BudgetExceededError, PicklingError)):
+            OneVsRestClassifier(fitted, n_jobs=2).fit(X, label)
+        assert budget.fits == []
+        OneVsRestClassifier(fitted, n_jobs=1).fit(X, label)
+        assert len(budget.fits) == 3
 
 
 def test_searches_are_counted_fit_by_fit_and_workers_refused():

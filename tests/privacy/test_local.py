@@ -782,7 +782,8 @@ def test_what_is_not_public_is_named(frame, named):
         {"epsilon": 0.0}, {"epsilon": None}, {"epsilon": math.inf},
         {"epsilon": math.nan}, {"epsilon": True}, {"bounds": (1, 0)}, {"bounds": (0,)},
         {"bounds": (0, math.inf)}, {"bounds": 3}, {"shares": "all"},
-        {"shares": {"x0": 0.0}}, {"shares": {"y": 1.0}}, {"clamp": 2},
+        {"shares": {"x0": 0.0}}, {"shares": {"x0": 1e308}}, {"shares": {"x0": 1e-300}},
+        {"shares": {"y": 1.0}}, {"clamp": 2},
         {"noise": "fresh"}, {"schema": "none"}, {"epsilon": 1e-12},
     ],
 )  # fmt: skip
