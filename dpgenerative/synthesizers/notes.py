@@ -110,8 +110,16 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
     if names := [a.name for a, b in pairs if a.numeric and a.lower is None]:
         yield (
             f"Bounds of {listed(names)} were found privately, from noisy counts: "
-            "values beyond those of schema_ were moved to them. State bounds in a "
-            "Schema: no tail is cut then, and nothing is spent on finding them."
+            "values beyond those of schema_ were moved to them, and some that are "
+            "sampled may lie beyond all rows (ages below 0). State bounds in a Schema: "
+            "no tail is cut then, and nothing is spent on finding them."
+        )
+    if names := [
+        b.name for a, b in pairs if a.lower is None and b.lower == b.upper == 0
+    ]:
+        yield (
+            f"Nothing but 0 was found in {listed(names)}, or numbers closer to 0 than "
+            "2.3e-10: state their bounds in a Schema."
         )
     if names := [a.name for a, b in pairs if a.nullable and not b.nullable]:
         yield (
