@@ -925,3 +925,19 @@ def test_the_report_names_columns_without_a_level(estimator):
     frame["kind"] = pd.Series([False] * 200, dtype=object)  # equal to 0
     fitted = estimator(epsilon=5.0, n_steps=2, schema=stated).fit(frame)
     assert "frequent enough" not in str(fitted.privacy_)
+
+
+@pytest.mark.parametrize(
+    ("n", "params", "is_even"),
+    [
+        (900, {}, True),
+        (2200, {}, False),
+        (900, {"epsilon": None}, False),
+        (900, {"architecture__anchored": False}, False),
+    ],
+)
+def test_samples_of_few_rows_are_spread_evenly(n, params, is_even):
+    rows = pd.DataFrame(np.random.default_rng(0).integers(0, 9, (n, 2)))
+    flow = DPHFlowSynthesizer(n_steps=2).set_params(**params)
+    flow.fit(rows.rename(columns=str))
+    assert flow._settings["evenly"] == is_even
