@@ -385,7 +385,11 @@ def synthesize(
     # what the noise of their marginals changes from fit to fit.
     noise = "reproducible" if config["part"] == "tiny" else "fresh"
     model = DPHFlowSynthesizer(
-        epsilon=epsilon, delta=DELTA, schema=table.schema, random_state=seed, noise=noise
+        epsilon=epsilon,
+        delta=DELTA,
+        schema=table.schema,
+        random_state=seed,
+        noise=noise,
     ).set_params(**params)
     start = time.perf_counter()
     model.fit(train)
