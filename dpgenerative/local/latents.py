@@ -209,7 +209,7 @@ class VAEPerturber(LocalRandomizer):
         if hasattr(autoencoder, "privacy_"):
             stated = autoencoder  # A copy of this process, which a budget allows.
             autoencoder = object.__new__(type(stated))
-            vars(autoencoder).update(copy.deepcopy(vars(stated)))
+            autoencoder.__dict__.update(copy.deepcopy(vars(stated)))
         else:
             autoencoder = clone(autoencoder).fit(X)
         if not autoencoder.privacy_.plan.private and not self.public:
