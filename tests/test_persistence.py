@@ -547,7 +547,7 @@ def test_where_a_file_cannot_be(tmp_path):
         synthesizer.save(tmp_path)
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "nothing.dpg")
-    with pytest.raises(OSError, match="There is no file"):
+    with pytest.raises(IsADirectoryError, match="is a folder"):
         load(tmp_path)
 
 

@@ -142,7 +142,8 @@ class _SyntheticPredictor(BaseEstimator):
         """Return what a method of the fitted learner says of rows."""
         check_is_fitted(self, "learner_")
         rows = containers.as_container(self._owner, X)
-        validate_data(self, rows, reset=False, skip_check_array=True)
+        if np.ndim(rows) == 2:  # of another shape the learner tells
+            validate_data(self, rows, reset=False, skip_check_array=True)
         return getattr(self.learner_, method)(rows)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -111,8 +111,8 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
         yield (
             f"Bounds of {listed(names)} were found privately, from noisy counts: "
             "values beyond those of schema_ were moved to them, and some that are "
-            "sampled may lie beyond all rows (ages below 0). State bounds in a Schema: "
-            "no tail is cut then, and nothing is spent on finding them."
+            "sampled may lie beyond all rows (counts below 0). State bounds in a "
+            "Schema: no tail is cut then, and nothing is spent on finding them."
         )
     if names := [
         b.name for a, b in pairs if a.lower is None and b.lower == b.upper == 0
