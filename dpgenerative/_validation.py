@@ -31,11 +31,14 @@ def refuse(owner: str, name: str, rule: str, value: object) -> NoReturn:
     raise ValueError(f"The parameter {name!r} of {owner} {rule}; got {shown(value)}.")
 
 
-def check_option(owner: str, name: str, value: object, options: Sequence[Any]) -> None:
-    """Require one of a few values."""
+def check_option(
+    owner: str, name: str, value: object, options: Sequence[Any], other: str = ""
+) -> None:
+    """Require one of a few values; `other` says what else the caller takes."""
     # What has no hash may be rows, which compare cell by cell; NA equals neither way.
     if not isinstance(value, Hashable) or value not in set(options):
-        refuse(owner, name, f"must be one of {tuple(options)}", value)
+        known = f"must be one of {tuple(options)}"
+        refuse(owner, name, f"{known} or {other}" if other else known, value)
 
 
 def check_number(

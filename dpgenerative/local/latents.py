@@ -55,7 +55,7 @@ class VAEPerturber(LocalRandomizer):
     delta : float, default=1e-5
         Probability in (0, 1) with which the guarantee may fail.
     bound : float, default=3.0
-        Largest absolute mean of a latent.
+        Largest absolute mean of a latent, in (1e-6, 1e6).
     public : bool, default=False
         Declares that the rows of an autoencoder that was fitted without privacy are
         public.

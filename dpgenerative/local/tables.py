@@ -156,7 +156,8 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
     bounds : (float, float), optional
         Bounds of the numeric columns for which the schema states none.
     shares : "equal" or mapping, default="equal"
-        How features share epsilon: weights by name, > 0; the default weight is 1.
+        How features share epsilon: weights by name, in (1e-6, 1e6); 1 where none is
+        given.
     clamp : bool, default=True
         Clip perturbed numbers to the bounds, which costs nothing but biases their mean
         inwards. False returns them unclipped, as far as the dtype allows.

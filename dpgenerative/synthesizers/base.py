@@ -552,10 +552,11 @@ class Synthesizer(FitParameters, NoisyEstimator):
         if self.n_steps != 0 and sum(stated.values()) >= 1:
             rule = "and other shares must leave gradients a part of the budget"
             refuse(self._owner, "marginal_budget", rule, stated)
-        if isinstance(self.clipping, Sparsified):
-            self.clipping.check(self._owner, "clipping")
+        owner, clipping = self._owner, self.clipping
+        if isinstance(clipping, Sparsified):
+            clipping.check(owner, "clipping")
         else:
-            check_option(self._owner, "clipping", self.clipping, STRATEGIES)
+            check_option(owner, "clipping", clipping, STRATEGIES, "a Sparsified")
         if BatchTerm.of(self.divergence).aggregation != "term-wise":
             check_option(self._owner, "clipping", self.clipping, ["flat"])
         if self.device == "cuda" and not torch.cuda.is_available():

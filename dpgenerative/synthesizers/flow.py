@@ -179,7 +179,8 @@ class FlowRecipe(GroupedRecipe):
     def check(self, owner: str) -> None:
         divergence = self.term.divergence
         if not callable(divergence):
-            check_option(owner, "divergence", divergence, [None, *DIVERGENCES])
+            options = [None, *DIVERGENCES]
+            check_option(owner, "divergence", divergence, options, "a callable")
 
     def check_schema(self, owner: str, schema: Schema) -> None:
         names = [column.name for column in schema.columns]

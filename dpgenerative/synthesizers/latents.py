@@ -140,7 +140,7 @@ class AutoencoderRecipe(GroupedRecipe):
         divergence = self.term.divergence
         if not callable(divergence):
             options = [None, *LATENT_DIVERGENCES]
-            check_option(owner, "divergence", divergence, options)
+            check_option(owner, "divergence", divergence, options, "a callable")
             return
         width = self.latent_dim or 4
         prior, generator = self.prior_of(width), torch.Generator().manual_seed(0)

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Hashable, Iterable
 from dataclasses import asdict, dataclass, replace
+from string import Formatter
 from typing import Any, NoReturn
 
 import numpy as np
@@ -331,8 +332,9 @@ def _tells_apart(template: Any) -> bool:
     if template == "uuid":
         return True
     try:
-        if re.search(r"\d{4}", template):  # a width that fills the memory
-            return False
+        specs = [spec or "" for _, _, spec, _ in Formatter().parse(template)]
+        if any(re.search(r"\d{4}|{", spec) for spec in specs):
+            return False  # a width that fills the memory
         return bool(template.format(1) != template.format(2))
     except (AttributeError, ValueError, LookupError, TypeError):
         return False
