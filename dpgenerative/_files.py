@@ -37,6 +37,13 @@ def require_place(path: AnyPath) -> Path:
     return target
 
 
+def emptied(error: BaseException) -> None:
+    """Take what an error says of rows out of it: tools find it behind another error."""
+    error.args, error.__context__, error.__cause__ = (), None, None
+    if isinstance(error, UnicodeDecodeError):
+        error.object = b""
+
+
 @contextmanager
 def atomic_write(path: AnyPath, private: bool = False) -> Iterator[Path]:
     """Yield a new file beside `path`, which replaces it if no error is raised.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -460,6 +461,28 @@ def test_a_checkpoint_that_others_read_or_write_is_refused(mode, path):
         flow().fit(ROWS, checkpoint=path)
     path.chmod(0o600)
     flow().fit(ROWS, checkpoint=path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="an open file stays there")
+def test_a_checkpoint_is_what_its_owner_was_asked_of(path, monkeypatch):
+    """Another file by its name, while it is read, is another's file all the same."""
+    interrupt(flow(), ROWS, path)
+    planted = path.with_name("planted")
+    shutil.copy(path, planted)
+    planted.chmod(0o644)
+    read, aside = manifest.read, path.with_name("aside")
+    path.rename(aside)
+    planted.rename(path)
+
+    def raced(name, *held):
+        found = read(name, *held)
+        path.rename(planted)
+        aside.rename(path)
+        return found
+
+    monkeypatch.setattr(manifest, "read", raced)
+    with pytest.raises(PermissionError, match="know the noise"):
+        flow().fit(ROWS, checkpoint=path)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links take rights")

@@ -729,8 +729,11 @@ def test_truth_has_several_words(tmp_path):
 def test_files_that_are_no_csv_table(content, said, tmp_path):
     (tmp_path / "data.csv").write_bytes(content)
     schema = Schema([Column("a", "categorical"), Column("b", "categorical")])
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=said) as caught:
         stream_table(tmp_path / "data.csv", schema).whole()
+    behind = caught.value.__context__
+    assert not getattr(behind, "object", b"")
+    assert behind is None or not behind.args[:1]
 
 
 def test_a_file_that_is_no_parquet(tmp_path):

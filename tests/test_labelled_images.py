@@ -232,6 +232,27 @@ def test_labels_of_other_libraries_are_read():
     np.testing.assert_array_equal(encoding.codes("owner", y, ["a", "b"], 3), [0, -1, 1])
 
 
+FAR = pa.array([2**31 - 1, None], pa.int32()).cast(
+    pa.date32()
+)  # no year that Python has
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        FAR,
+        FAR.dictionary_encode(),
+        pa.ListArray.from_arrays([0, 1, 2], FAR),
+        pa.StructArray.from_arrays([FAR], ["day"]),
+    ],
+    ids=lambda labels: str(labels.type),
+)
+def test_labels_that_cannot_all_be_read_are_refused_by_their_type(labels):
+    for some in (labels, labels[1:]):
+        with pytest.raises(ValueError, match="labels of the type of its classes"):
+            encoding.codes("owner", some, ["a", "b"], len(some))
+
+
 def test_files_hold_classes_that_are_a_range(tmp_path):
     x, y = labelled(60)
     fitted(x, y == y[0], classes=range(2)).save(tmp_path / "labelled")

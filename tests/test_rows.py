@@ -462,6 +462,7 @@ def test_what_a_query_says_of_values_is_left_out(folder):
         fitted(query)
     assert not {"x", "y", "'x'", "'y'"} & set(str(caught.value).split())
     assert caught.value.__suppress_context__
+    assert not str(caught.value.__context__)
 
 
 def test_rows_that_change_on_the_way_are_refused(folder):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import logging
 import math
+import os
+import random
 import sys
 import warnings
 from dataclasses import replace
@@ -13,6 +17,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import torch
 from scipy.stats import randint
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier
@@ -30,6 +35,7 @@ from dpgenerative import (
 from dpgenerative._random import SecureGenerator
 from dpgenerative.exceptions import InfeasibleBudgetError
 from dpgenerative.fitting.fit import PrivateFit
+from dpgenerative.meta import seclusion
 from dpgenerative.meta.scores import _cells, hits, pairs_deviation, row_scores
 from dpgenerative.meta.search import _containers
 from dpgenerative.privacy.budget import Trial
@@ -542,13 +548,67 @@ def test_public_rows_train_every_trial_and_state_the_domain(estimator):
         search.fit(frame, target, public=public[0])
 
 
-def test_learners_do_not_tell_how_many_trials_there_were(capsys):
-    class Loud(LogisticRegression):
-        def fit(self, X, y):
-            sys.stdout.write("trial")
-            sys.stderr.write("trial")
-            return super().fit(X, y)
+class Loud(LogisticRegression):
+    """Tells whoever listens that it is fitted, in every way there is."""
 
+    def fit(self, X, y):
+        sys.stdout.write("trial")
+        sys.stderr.write("trial")
+        os.write(1, b"trial")
+        os.write(2, b"trial")
+        ctypes.CDLL(None).printf(b"trial")  # stays in the C library's buffer
+        logging.getLogger("learner").error("trial")
+        warnings.warn("trial", UserWarning, stacklevel=2)
+        draws = np.random.randint(2**31), random.getrandbits(31)  # noqa: NPY002
+        self.draws_ = [*draws, int(torch.randint(2**31, ()))]
+        return super().fit(X, y)
+
+
+def states():
+    """Return the states of the generators that all of a process shares."""
+    kind, keys, *rest = np.random.get_state()  # noqa: NPY002
+    return kind, keys.tolist(), rest, random.getstate(), torch.get_rng_state().tolist()
+
+
+def loud_search(n_trials):
+    """Return the best learner of so many trials."""
     model = SyntheticClassifier(DPHFlowSynthesizer(n_steps=3), Loud())
-    PrivateSearch(model, {"n_samples": [50]}, epsilon=5.0).fit(X, Y)
-    assert capsys.readouterr() == ("", "")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrialDistribution, "draw", lambda *_: n_trials)
+        search = PrivateSearch(model, {"n_samples": [50]}, epsilon=5.0).fit(X, Y)
+    return search.best_estimator_.learner_
+
+
+def test_generators_do_not_tell_which_trial_won_nor_how_many_there_were():
+    """Learners keep the seeds that they drew, and are released."""
+    before, kept = states(), []
+    for n_trials in (1, 3):
+        np.random.set_state((*before[:2], *before[2]))  # noqa: NPY002
+        random.setstate(before[3])
+        torch.set_rng_state(torch.tensor(before[4], dtype=torch.uint8))
+        kept.append(loud_search(n_trials).draws_)
+        assert states() == before
+    # Each trial has numbers that nobody else knows.
+    assert not set(kept[0]) & set(kept[1])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the C library by its name")
+@pytest.mark.parametrize("n_trials", [1, 3])
+def test_learners_do_not_tell_how_many_trials_there_were(n_trials, capfd, caplog):
+    loud_search(n_trials)
+    assert capfd.readouterr() == ("", "")
+    assert not caplog.records
+    logging.getLogger("learner").error("heard again")
+    assert len(caplog.records) == 1
+    os.write(1, b"seen again")
+    assert capfd.readouterr().out == "seen again"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="asks for descriptors")
+def test_a_service_without_outputs_searches_too(monkeypatch):
+    def closed(_):
+        raise OSError("Bad file descriptor")
+
+    monkeypatch.setattr(seclusion.os, "dup", closed)
+    monkeypatch.setattr(sys, "__stdout__", None)
+    PrivateSearch(flow(), {"n_steps": [3]}, epsilon=5.0).fit(X)

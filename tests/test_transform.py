@@ -18,10 +18,12 @@ from scipy.integrate import trapezoid
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from dpgenerative.encoding import marginals
 from dpgenerative.encoding.codecs import IntervalCodec
 from dpgenerative.encoding.estimates import (
     SEEN_NOISE,
     Interval,
+    Partition,
     posterior_mean_counts,
     project_to_simplex,
 )
@@ -995,6 +997,83 @@ def test_a_crowded_stretch_of_a_continuum_is_not_one_value(multiplier):
     values = np.append(values, np.full(300, 0.5 + 5e-7))
     codec = fit(one(values, column), multiplier=multiplier).codecs[0]
     assert codec.values[codec.encode(pd.Series([0.5]))] == 0.5 + 5e-7
+
+
+ROUND = np.arange(6, 18) * 1.25
+
+
+def wages(n, step=1):
+    """Return wages in units of a step; a sixth of them are one of twelve round ones."""
+    rng = np.random.default_rng(0)
+    smooth = np.clip(rng.lognormal(2.5, 0.4, n), 2, 60)
+    values = np.where(rng.random(n) < 1 / 6, rng.choice(ROUND, n), smooth) / step
+    bounds = {"lower": 2 / step, "upper": 60 / step, "nullable": False}
+    if step == 1:
+        return one(values, Column("x", "continuous", **bounds))
+    return one(np.round(values).astype(int), Column("x", "integer", **bounds))
+
+
+@pytest.mark.parametrize("multiplier", [0.0, 2.0])
+@pytest.mark.parametrize("step", [1, 0.01, 1e-4, 1e-6])
+def test_values_that_many_rows_share_have_cells_of_their_own(step, multiplier):
+    table = wages(20_000, step)
+    codec = fit(table, multiplier=multiplier, n_bins=64).codecs[0]
+    for value in np.round(ROUND / step, 2):
+        cell = codec.encode(pd.Series([value]))[0]
+        assert codec.values[cell] == value
+        exact = (table.frame[0] == value).mean()
+        assert codec.masses[cell] == pytest.approx(exact, abs=0.003)
+    assert codec.masses[codec.atoms].sum() == pytest.approx(1 / 6, abs=0.03)
+    assert codec.n_cells < 64 * SPLIT_SIZE + 3 * len(ROUND)
+
+
+def test_smooth_numbers_have_no_cells_of_one_value():
+    rng = np.random.default_rng(0)
+    for values in (rng.normal(0, 1, 20_000), rng.integers(0, 1000, 20_000)):
+        kind = "integer" if values.dtype.kind == "i" else "continuous"
+        column = Column("x", kind, lower=-10, upper=1000, nullable=False)
+        for multiplier in (0.0, 2.0):
+            codec = fit(one(values, column), multiplier=multiplier, n_bins=64).codecs[0]
+            assert not codec.atoms.any()
+
+
+def test_in_large_tables_crowded_cells_alone_have_keys(monkeypatch):
+    table = wages(20_000)
+    table.frame.iloc[:8000, 0] = 1 / 3 + 7
+    monkeypatch.setattr(marginals, "MOST_KEYS", 19_999)
+    codec = fit(table, multiplier=2.0, n_bins=64).codecs[0]
+    assert codec.values[codec.atoms].tolist() == [1 / 3 + 7]
+
+
+@steady
+@given(st.data())
+def test_cutting_out_spikes_keeps_the_rows_of_every_interval(data):
+    widths = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=5))
+    places = np.append(0, np.cumsum(widths))
+    sizes = st.sampled_from([0.0, 0.5, 3.0, 100.0])
+    counts = np.array(
+        data.draw(st.lists(sizes, min_size=len(widths), max_size=len(widths)))
+    )
+    rows = np.array(
+        data.draw(st.lists(sizes, min_size=sum(widths), max_size=sum(widths)))
+    )
+    heavy = np.diff(places) == 1
+    before = Partition(places, counts, np.ones(len(counts)), heavy, np.zeros(0))
+    after = before.with_spikes(rows)
+    assert set(places) <= set(after.places)
+    of = np.searchsorted(places[1:-1], after.places[:-1], side="right")
+    assert (after.counts >= 0).all()
+    np.testing.assert_allclose(np.bincount(of, after.counts, len(counts)), counts)
+    cut = np.flatnonzero(np.diff(after.places) == 1)
+    new = [c for c in cut if widths[of[c]] > 1 and after.heavy[c]]
+    for c in new:
+        whole, n = counts[of[c]], rows[after.places[c]]
+        assert n * (widths[of[c]] - 1) > 2 * (whole - n)
+    # One that has all rows is cut out, and leaves nothing to the others.
+    assert len(new) or not any(
+        w > 1 and c and (rows[p : p + w] >= c).any()
+        for p, w, c in zip(places, widths, counts, strict=False)
+    )
 
 
 def test_a_value_of_few_rows_is_not_released():

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 from scipy.fft import dctn, idctn
 
 from dpgenerative.encoding.pixels import Images, Pixels
@@ -133,10 +135,10 @@ def codes(
     is_list = hasattr(y, "__len__") and len(getattr(y, "shape", "1")) == 1
     if not is_list or n not in (None, len(y)):
         raise ValueError(f"{owner} takes one label for every array: y, (n_samples,).")
-    kind = getattr(getattr(y, "dtype", None), "kind", "O")
+    kind = _kind(y)
     is_text = isinstance(classes[0], str)
-    if kind in ("biufcmM" if is_text else "SUmM"):
-        held = {"S": "text", "U": "text", "m": "times", "M": "times"}
+    if kind in ("biufcmMN" if is_text else "SUmMN"):
+        held = {"S": "text", "U": "text", "m": "times", "M": "times", "N": "records"}
         raise ValueError(
             f"{owner} takes labels of the type of its classes; got an array of "
             f"{held.get(kind, 'numbers')}."
@@ -144,6 +146,17 @@ def codes(
     places: dict[Any, int] = {label: k for k, label in enumerate(classes)}
     # As Python's own: methods of private objects may raise.
     return np.array([places.get(plain(label), -1) for label in y], np.int64)
+
+
+def _kind(y: Any) -> str:
+    """Return numpy's letter for the dtype of labels; N for values that hold others."""
+    dtype = getattr(y, "dtype", None)
+    if not isinstance(dtype, pd.ArrowDtype):
+        return str(getattr(dtype, "kind", "O"))
+    # Reading records, and times from a dictionary, may fail, by what they are.
+    held = dtype.pyarrow_dtype
+    held = held.value_type if pa.types.is_dictionary(held) else held
+    return "N" if pa.types.is_nested(held) else str(pd.ArrowDtype(held).kind)
 
 
 def release_gaussians(

@@ -23,6 +23,8 @@ FAR = 2.0
 """It is far too long where it is this many times as long as all between the ends."""
 SPIKE = 0.25
 """Share of a column's rows from which an interval is no part of a smooth density."""
+SHARP = 2.0
+"""A grid cell sticks out with this many times the rows of others in its interval."""
 UNSEEN = 1e-3
 """Rows of what counts as absent, since no value is impossible."""
 
@@ -330,6 +332,33 @@ class Partition:
             variances=self.variances[::-1],
             heavy=self.heavy[::-1],
         )
+
+    def with_spikes(self, rows: np.ndarray) -> "Partition":
+        """Cut out grid cells of far more rows than those beside them.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n_grid,)
+            Of grid cells that may be such; 0 elsewhere.
+        """
+        cells = np.flatnonzero(rows)
+        of = np.searchsorted(self.places[1:-1], cells, side="right")
+        n_others = np.diff(self.places)[of] - 1
+        others = np.maximum(self.counts[of] - rows[cells], 0)
+        cells = cells[(n_others > 0) & (rows[cells] * n_others > SHARP * others)]
+        places = np.unique(np.concatenate([self.places, cells, cells + 1]))
+        of = np.searchsorted(self.places[1:-1], places[:-1], side="right")
+        is_spike = np.isin(places[:-1], cells)
+        spikes = np.where(is_spike, rows[places[:-1]], 0.0)
+        widths = np.where(is_spike, 0, np.diff(places))
+        # How many rows spikes have together, and how wide all else is, by interval.
+        found, rest = (np.bincount(of, each)[of] for each in (spikes, widths))
+        whole = self.counts[of]
+        taken = np.where(rest > 0, np.minimum(found, whole), whole)
+        shares = np.where(is_spike, spikes / np.maximum(found, UNSEEN), 0.0)
+        shares = taken * shares + (whole - taken) * widths / np.maximum(rest, 1)
+        heavy = self.heavy[of] | is_spike
+        return Partition(places, shares, self.variances[of], heavy, self.missing)
 
     def cut_evenly(self, ends: np.ndarray, most: float) -> "Partition":
         """Cut intervals of more than `most` rows into even pieces.

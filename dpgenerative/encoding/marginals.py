@@ -15,8 +15,10 @@ How the budget is shared: the expected distance of a released histogram of K cel
 noise s grows as K s, the cost as 1 / s^2, so that the sum over columns is least with
 1 / s^2 in proportion to K^(2/3). A numeric column spends `STRUCTURE_SHARE` on finding
 its cells (`looks`), and the rest on counting them; all counts of the tree are then
-joined by weighted least squares (`estimates`). Intervals that hold many numbers still
-are then cut into even pieces, uncounted.
+joined by weighted least squares (`estimates`). What far more rows share than the values
+beside it (a rounded wage, a price) gets a cell of its own: of a continuum as a released
+key, of a grid by a count of every value. Intervals that hold many numbers still are
+then cut into even pieces, uncounted.
 """
 
 import math
@@ -25,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 
 from dpgenerative.encoding import estimates, grid, values
 from dpgenerative.encoding.codecs import Codec, IntervalCodec, LevelCodec
@@ -56,7 +59,19 @@ ONE_LOOK = 10.0
 LEAST_CELLS = 8
 """Number of cells reckoned with for every column that may have as many."""
 SPIKE_SHARE = 0.1
-"""Part of a continuum's budget that releases the exact values many rows share."""
+"""Part of a numeric column's budget that finds the values many rows share: of a
+continuum always, of a grid..."""
+SPIKE_CELLS = 2
+"""... of more values than this many times n_bins..."""
+SPIKE_ROWS = 1000.0
+"""... from this many rows per standard deviation of a count on."""
+SPIKE_SIZE = 0.25
+"""A value has a cell of its own with more than this many times numbers / n_bins..."""
+FALSE_SPIKES = 1e-2
+"""... and more than noise alone makes of this many values of one row, or none."""
+MOST_KEYS = 2**20
+"""Up to this many rows every value of a continuum may be such a key, beyond them those
+of crowded grid cells alone: they are counted in memory, one by one."""
 OPEN_LEVELS = 64
 """Number of levels reckoned with where they are unknown: finding them costs most."""
 POOL_NOISE = 5.0
@@ -130,21 +145,45 @@ def looks(n_levels: int, n_rows: int, std: float) -> tuple[int, int]:
     return min(n_levels, 1), FAN_OUT
 
 
-def count_std(column: Column, std: float) -> float:
+def count_std(column: Column, n_bins: int, n_rows: int, std: float) -> float:
     """Return the standard deviation of the counts of a column's cells.
 
     Parameters
     ----------
     column : Column
         As stated: what finds its bounds or levels is taken out of its budget.
+    n_bins : int
+    n_rows : int
+        The released row count.
     std : float
         Of its whole budget (`column_stds`).
     """
     share = 1 - DOMAIN_SHARE if has_open_domain(column) else 1.0
     if column.numeric:
-        share *= 1 - STRUCTURE_SHARE
-        share *= 1 - SPIKE_SHARE if column.step is None else 1.0
+        spikes = spike_share(column, n_bins, n_rows, std / math.sqrt(share))
+        share *= (1 - STRUCTURE_SHARE) * (1 - spikes)
     return std / math.sqrt(share)
+
+
+def spike_share(column: Column, n_bins: int, n_rows: int, std: float) -> float:
+    """Return the part of a numeric column's budget that finds what many rows share.
+
+    Parameters
+    ----------
+    column : Column
+    n_bins : int
+    n_rows : int
+        The released row count.
+    std : float
+        Of the budget that is left when bounds are known.
+    """
+    if column.step is None:
+        return SPIKE_SHARE
+    if column.lower is None:
+        return 0.0
+    low, high = grid.ends_of(column)
+    is_wide = high - low >= SPIKE_CELLS * n_bins
+    return SPIKE_SHARE if is_wide and n_rows > SPIKE_ROWS * std else 0.0
 
 
 # What is released ---------------------------------------------------------------------
@@ -331,19 +370,28 @@ class MarginalRelease:
         if not self.anchored:
             return _one_interval(column, self.dtype, fine[[0, -1]])
         steps = entries.map(lambda series: grid.in_steps(column, series))
-        spared = 1 - SPIKE_SHARE if is_continuum else 1.0
-        parts = self._with(spared)._split(fine, steps)
+        share = spike_share(column, self.n_bins, self.n_rows, self.std)
+        parts = self._with(1 - share)._split(fine, steps)
         column = replace(column, nullable=len(parts.missing) > 0)
         if parts.places[-1] - parts.places[0] < len(fine) - 1:
             fine = fine[parts.places[0] : parts.places[-1] + 1]
             parts = replace(parts, places=parts.places - parts.places[0])
             column = grid.bounded_by_edges(column, fine[0], fine[-1])
-        most = SPLIT_SIZE * max(parts.counts.sum(), 1.0) / self.n_bins
         line = grid.Line.of(column).to(fine)
-        parts = self._smooth(parts, parts.cut_evenly(line, most), line)
+        size = max(parts.counts.sum(), 1.0) / self.n_bins
+        keys = np.empty((2, 0))
+        if share:
+            keys, rows = self._with(share)._shared(fine, steps, parts)
+            parts = parts.with_spikes(np.where(rows > SPIKE_SIZE * size, rows, 0.0))
+        line = grid.Line.of(column).to(fine)
+        parts = self._smooth(parts, parts.cut_evenly(line, SPLIT_SIZE * size), line)
         edges = fine[parts.places]
         if is_continuum:
-            single = self._with(SPIKE_SHARE)._spikes(steps, edges, parts)
+            values, n = keys
+            cells = _cells(values, edges)
+            holds = parts.heavy[cells] & (n > parts.counts[cells] / 2)
+            single = np.full(len(parts.counts), np.nan)
+            single[cells[holds]] = values[holds]
         else:
             single = grid.single_values(column, edges, parts.heavy)
         masses = _masses(column, np.append(parts.counts, parts.missing))
@@ -369,25 +417,48 @@ class MarginalRelease:
             )  # fmt: skip
         return replace(pieces, counts=counts)
 
-    def _spikes(
-        self, steps: Chunks[np.ndarray], edges: np.ndarray, parts: estimates.Partition
+    def _shared(
+        self, fine: np.ndarray, steps: Chunks[np.ndarray], parts: estimates.Partition
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Release the values that many rows share.
+
+        Returns
+        -------
+        keys : ndarray of shape (2, k)
+            Those of a continuum, and how many rows have them.
+        rows : ndarray of shape (n_grid,)
+            Rows by grid cell, 0 where noise may have made them.
+        """
+        n_cells, keys = len(fine) - 1, np.empty((2, 0))
+        if self.column.step is None:
+            keys = self._shared_keys(steps, fine[parts.places], parts.heavy)
+            rows, n_empty = (
+                np.bincount(_cells(keys[0], fine), keys[1], n_cells),
+                self.n_rows,
+            )
+        else:
+            exact = steps.total(
+                lambda x: np.bincount(_cells(x, fine), minlength=n_cells)
+            )
+            rows, n_empty = self._counted(exact, self.std), n_cells
+        least = self.std * norm.isf(FALSE_SPIKES / n_empty)
+        return keys, np.where(rows > least, rows, 0.0)
+
+    def _shared_keys(
+        self, steps: Chunks[np.ndarray], edges: np.ndarray, crowded: np.ndarray
     ) -> np.ndarray:
-        """Release the value of every heavy interval that most of its rows share."""
+        """Release the values of a continuum that many rows share, and their rows."""
 
         def count(numbers: np.ndarray) -> dict[Key, int]:
             numbers = numbers[~np.isnan(numbers)] + 0.0  # one zero
-            cells = np.searchsorted(edges[1:-1], numbers, side="right")
-            found = np.unique(numbers[parts.heavy[cells]], return_counts=True)
+            if self.n_rows > MOST_KEYS:
+                numbers = numbers[crowded[_cells(numbers, edges)]]
+            found = np.unique(numbers, return_counts=True)
             pairs = zip(*(each.tolist() for each in found), strict=True)
             return {("float", step): n for step, n in pairs}
 
-        exact = sum_of_counts(steps.map(count))
-        single = np.full(len(parts.counts), np.nan)
-        for (_, step), n in self._keys(exact).items():
-            cell = np.searchsorted(edges[1:-1], step, side="right")
-            if n > parts.counts[cell] / 2:
-                single[cell] = step
-        return single
+        found = self._keys(sum_of_counts(steps.map(count)))
+        return np.array([[step for _, step in found], [*found.values()]], float)
 
     def _split(
         self, fine: np.ndarray, steps: Chunks[np.ndarray]
@@ -498,6 +569,11 @@ class MarginalRelease:
         first = estimates.n_beyond(counts[::-1], stds[::-1], widths[::-1])
         n_last = estimates.n_beyond(counts[first:], stds[first:], widths[first:])
         return leaves[first : len(leaves) - n_last]
+
+
+def _cells(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Return the cells between edges in which numbers lie, without those missing."""
+    return np.searchsorted(edges[1:-1], numbers[~np.isnan(numbers)], side="right")
 
 
 def _masses(column: Column, counts: np.ndarray) -> np.ndarray:

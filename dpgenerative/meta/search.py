@@ -1,10 +1,7 @@
 """A search that stays within a budget, scores included."""
 
-import io
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, Self
@@ -29,6 +26,7 @@ from dpgenerative.meta.scores import (
     row_scores,
     rows,
 )
+from dpgenerative.meta.seclusion import secluded
 from dpgenerative.privacy.budget import Trial, charge
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import count_epsilon, refuse_difference
@@ -222,12 +220,8 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
             )
         run = partial(self._trial, candidates, budget, X, y, rng, mechanisms, public)
         n_trials = trials.draw(rng)
-        out = io.StringIO()  # how often learners print is how many trials there are
-        with (
-            warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"),
-            redirect_stdout(out), redirect_stderr(out),
-        ):  # fmt: skip
-            best = best_of(run, lambda trial: trial.score, n_trials)
+        best = best_of(secluded()(run), lambda trial: trial.score, n_trials)
+        with secluded():
             self._state_cost(best, pure + budget.bound, pure)
         budget.check(mechanisms.ledger, pure, n_trials)
         self._keep(best, candidates[best.index], budget)

@@ -191,13 +191,15 @@ class Checkpoint:
                 draft.unlink()
 
     def _read(self) -> dict[str, dict[str, Any]]:
-        kind, parts = manifest.read(self._path)
+        with self._path.open("rb") as file:
+            kind, parts = manifest.read(self._path, file)
+            facts = os.fstat(file.fileno())
         if kind != manifest.CHECKPOINT:
             raise FileFormatError(
                 f"{self._path} holds a fitted {kind}, no checkpoint. Name another "
                 "file: this one would be overwritten."
             )
-        _require_own(self._path)
+        _require_own(self._path, facts)
         if {"fit", "released", "streams", "ledger", "loop"} - set(parts):
             raise self._damaged()
         if {"name", "salt", "seed", "settings", "rows"} - set(parts["fit"]):
@@ -208,10 +210,9 @@ class Checkpoint:
         return manifest.damaged(self._path, "its parts do not fit together")
 
 
-def _require_own(path: Path) -> None:
+def _require_own(path: Path, facts: os.stat_result) -> None:
     """Require a file of which nobody else knows, or has made, the noise."""
     if sys.platform != "win32":
-        facts = path.stat()
         if facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
             raise PermissionError(
                 f"{path} may have been written or read by others, who then know the "

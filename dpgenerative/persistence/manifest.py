@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import IO, Any, NoReturn, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -240,12 +240,16 @@ def _refuse(value: Any, where: str) -> NoReturn:
 # Reading ------------------------------------------------------------------------------
 
 
-def read(path: AnyPath) -> tuple[str, dict[str, dict[str, Any]]]:
+def read(
+    path: AnyPath, held: IO[bytes] | None = None
+) -> tuple[str, dict[str, dict[str, Any]]]:
     """Return the kind and the state that `write` was given.
 
     Parameters
     ----------
     path : path-like
+    held : file, optional
+        Opened before: it is read, whatever the name leads to by now.
 
     Returns
     -------
@@ -260,7 +264,7 @@ def read(path: AnyPath) -> tuple[str, dict[str, dict[str, Any]]]:
         If there is no such file, or it may not be read.
     """
     path = require_file(path)
-    strings, tensors = _contents(path)
+    strings, tensors = _contents(path, held)
     _check_format(path, strings)
     manifest = strings.get("manifest", "")
     if strings.get("sha256") != _checksum(manifest, tensors):
@@ -294,11 +298,16 @@ def damaged(path: AnyPath, why: str) -> FileFormatError:
     )
 
 
-def _contents(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    with path.open("rb") as file:
+def _contents(
+    path: Path, held: IO[bytes] | None
+) -> tuple[dict[str, str], dict[str, Tensor]]:
+    source = path if held is None else Path(f"/dev/fd/{held.fileno()}")
+    if not source.exists():  # Windows keeps others from replacing what is open
+        source = path
+    with source.open("rb") as file:
         start = file.read(64)
     try:
-        with safe_open(path, framework="pt") as opened:
+        with safe_open(source, framework="pt") as opened:
             strings = opened.metadata() or {}
             if "dpgenerative" not in strings:
                 raise _foreign(path)

@@ -110,7 +110,7 @@ class Mechanisms:
 
         def found() -> dict[Key, float]:
             total = sum_of_counts(parts)
-            keys = sorted(total, key=lambda key: (type(key).__name__, str(key)))
+            keys = sorted(total)
             noisy = self._noisy(np.array([total[key] for key in keys], int), std)
             pairs = zip(keys, noisy.tolist(), strict=True)
             return {key: value for key, value in pairs if value > threshold}

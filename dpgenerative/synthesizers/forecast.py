@@ -158,7 +158,9 @@ def _columns(schema: Schema, plan: PrivacyPlan, n_bins: int) -> pd.DataFrame:
     facts = [(column.name, column.kind) for column in schema.columns]
     table = pd.DataFrame(facts, columns=["column", "kind"])
     table["cells"] = [int(expected_cells(column, n_bins)) for column in learned]
-    table["noise_rows"] = [cell_std(column, whole) for column, whole in pairs]
+    table["noise_rows"] = [
+        cell_std(column, n_bins, plan.n_rows, whole) for column, whole in pairs
+    ]
     table["noise_share"] = table["noise_rows"] / plan.n_rows
     told = plan.n_rows / (POOL_NOISE * table["noise_rows"])
     table["cells_told"] = np.minimum(table["cells"], told.astype(int))

@@ -26,7 +26,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpgenerative._files import AnyPath, require_file
+from dpgenerative._files import AnyPath, emptied, require_file
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.dtypes import decimal_scale, is_real_dtype
 from dpgenerative.tables.rows import CHUNK, Rows, of_dataset, parquet
@@ -282,6 +282,7 @@ def _told(
     except _DAMAGED as error:
         if getattr(error, "errno", None) is not None:
             raise  # by the file system: what damaged files raise has no number
+        emptied(error)
         encoding = "UTF-8" if form.encoding == PLAIN.encoding else form.encoding
         why = ": every line must have as many entries as the first, which names "
         raise ValueError(

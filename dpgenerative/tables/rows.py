@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from dpgenerative._files import emptied
 from dpgenerative.tables import arrow
 from dpgenerative.tables.arrow import Written
 
@@ -41,6 +42,7 @@ def _unquoted() -> Iterator[None]:
     except MemoryError:
         raise
     except Exception as error:
+        emptied(error)
         raise ValueError(
             f"The rows cannot be read: {type(error).__name__}. What it says may hold "
             "values, and is left out."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import random
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from dpgenerative import (
     VAEPerturber,
 )
 from dpgenerative._random import SecureGenerator, Streams
+from dpgenerative.encoding import marginals
 from dpgenerative.encoding.marginals import MarginalRelease
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting import fit, loop, workload
@@ -55,7 +57,7 @@ from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from dpgenerative.synthesizers import base, flow
 from dpgenerative.synthesizers import latents as autoencoders
 from dpgenerative.tables.schema import Schema
-from tests import test_probing, test_series
+from tests import test_probing, test_search, test_series, test_transform
 from tests.privacy import (
     adversary,
     test_accounting,
@@ -1119,6 +1121,33 @@ def heavy_by_exact_counts(patch):
     patch.setattr(MarginalRelease, "_split", exact)
 
 
+def shared_by_exact_counts(patch):
+    whole = MarginalRelease._shared
+
+    def exact(self, fine, steps, parts):
+        keys, _ = whole(self, fine, steps, parts)
+        numbers = np.concatenate(list(steps))
+        found, _ = np.histogram(numbers[~np.isnan(numbers)], fine)
+        return keys, np.where(found > len(numbers) / 100, found, 0)
+
+    patch.setattr(MarginalRelease, "_shared", exact)
+
+
+def shared_values_unpaid(patch):
+    whole = MarginalRelease._split
+    part = 1 - marginals.SPIKE_SHARE
+
+    def unpaid(self, fine, steps):
+        return whole(dataclasses.replace(self, std=self.std * part**0.5), fine, steps)
+
+    patch.setattr(MarginalRelease, "_split", unpaid)
+
+
+def trials_draw_from_shared_generators(patch):
+    for generator in (np.random, random, torch):
+        patch.setattr(generator, "seed", lambda *_: None)
+
+
 # The list -------------------------------------------------------------------------
 
 ONE_RECORD = test_sensitivity.test_one_record_moves_the_sum_by_at_most_the_bound
@@ -1600,6 +1629,28 @@ MUTANTS = (
         "heavy cells by exact counts",
         heavy_by_exact_counts,
         test_replay.test_heavy_cells_are_those_of_noisy_counts,
+    ),
+    Mutant(
+        "learners of a search draw from generators that others share",
+        trials_draw_from_shared_generators,
+        test_search.test_generators_do_not_tell_which_trial_won_nor_how_many_there_were,
+    ),
+    Mutant(
+        "values that rows share by exact counts",
+        shared_by_exact_counts,
+        partial(
+            test_replay.test_values_that_rows_share_are_those_of_noisy_counts, "age"
+        ),
+    ),
+    Mutant(
+        "values that rows share counted beside the budget",
+        shared_values_unpaid,
+        partial(
+            test_transform.test_one_column_spends_no_more_than_its_budget,
+            "one number, wide bounds",
+            0.02,
+            True,
+        ),
     ),
     Mutant(
         "local noise by the range of the rows",

@@ -325,6 +325,19 @@ def test_heavy_cells_are_those_of_noisy_counts():
     assert (drawn["since"] == pd.Timestamp("2011-05-06")).mean() > 0.5
 
 
+@pytest.mark.parametrize("name", ["income", "age", "since"])
+def test_values_that_rows_share_are_those_of_noisy_counts(name):
+    plain, params = table(2000), {"epsilon": 200.0, "batch_size": 10**6}
+    value = {"income": 3.25, "age": 30_500, "since": pd.Timestamp("2011-05-06")}[name]
+    wide = plain.assign(age=plain["age"] * 1000)
+    shared = wide.copy()
+    shared.loc[shared.index % 80 == 0, name] = value
+    compare(shared, wide, **params)
+    (fitted, *_), _ = recorded(shared, **params)
+    drawn = fitted.sample(4000, random_state=0)
+    assert (drawn[name] == value).mean() == pytest.approx(1 / 80, abs=0.006)
+
+
 def compare(first, second, **params):
     """Fail where two fits of the same releases differ in anything they leave behind."""
     (a, warned_a, log_a), (b, warned_b, log_b) = replayed(first, second, **params)
