@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
+import numpy as np
 import pandas as pd
 
 _MOST_SHOWN, _LONGEST_SHOWN = 8, 60
@@ -67,6 +68,8 @@ def check_number(
         left = "[" if closed in ("left", "both") else "("
         right = "]" if closed in ("right", "both") else ")"
         what = "an integer" if integer else "a number"
+        is_float = isinstance(value, np.floating) and not integer
+        what += " (of Python, or of 64 bits: float(x))" if is_float else ""
         others = "".join(f" or {option!r}" for option in also)
         rule = f"must be {what} in {left}{low:g}, {high:g}{right}{others}"
         refuse(owner, name, rule, value)

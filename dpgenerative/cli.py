@@ -233,11 +233,20 @@ def _settings(
 
 
 def _given(schema: Schema, settings: Sequence[str]) -> dict[Any, Any] | None:
-    """Return conditions by column; a level may be written as its text."""
+    """Return conditions by column; a level may be written as its text.
+
+    Booleans may be written as in a CSV file.
+    """
+    from dpgenerative.tables.files import FALSE, TRUE
+
     names = {str(name): name for name in schema.names}
     given = {}
     for name, value in _settings("--given", settings, names).items():
-        levels = {str(level): level for level in schema[names[name]].levels or ()}
+        column = schema[names[name]]
+        levels = {str(level): level for level in column.levels or ()}
+        if column.kind == "boolean":
+            levels |= dict.fromkeys(TRUE, True) | dict.fromkeys(FALSE, False)
+            value = str(value).lower()
         given[names[name]] = levels.get(str(value), value)
     return given or None
 

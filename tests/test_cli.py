@@ -615,6 +615,9 @@ def test_sample_given(model_file, tmp_path, capsys):
     assert rows["age"].between(40, 50).all()
     assert set(rows["ward"]) == {"01"}
     assert set(rows["pain"]) <= {0, 1}
+    for word, truth in (("yes", True), ("F", False), ("True", True), ("0", False)):
+        assert main([*sample, "--given", f"member={word}"]) == 0
+        assert (pd.read_csv(out)["member"] == truth).all()
     said = refused(capsys, [*sample, "--given", "nowhere=1"])
     assert "--given takes name=value" in said
     assert "none of its levels" in refused(capsys, [*sample, "--given", "ward=Z"])

@@ -263,6 +263,40 @@ def test_magnitudes_that_hold_rows(counts, n_rows, expected):
     assert outermost(np.array(counts, float), 1.0, SIGNED, n_rows) == expected
 
 
+def test_bounds_that_no_row_fits_are_noted():
+    gains = [0] * 5000 + [700] * 1000
+    frame = pd.DataFrame({"age": np.arange(6000) % 60 + 20, "gain": gains})
+    for bounds, noted in (((0, 99), False), ((200, 300), True), ((0, 10), True)):
+        low, high = bounds
+        schema = Schema(
+            [
+                Column("age", "integer", lower=low, upper=high),
+                Column("gain", "integer", lower=0, upper=999),
+            ]
+        )
+        model = DPHFlowSynthesizer(epsilon=90.0, schema=schema, n_steps=2).fit(frame)
+        notes = str(model.privacy_.notes)
+        assert ("values of age lie at a stated bound" in notes) == noted
+        assert "values of gain" not in notes
+
+
+@pytest.mark.parametrize(
+    ("counts", "n_rows", "expected"),
+    [
+        # Sixteen years together stand out, and none of eight.
+        ([0] * 20 + [2.0] * 16 + [0] * 20, 32, (20, 35)),
+        # Where rows may be missing, half as many years more hold some.
+        ([0] * 20 + [2.0] * 16 + [0] * 20, 64, (12, 44)),
+        # A window of 16 or 32 years ends with those that hold rows.
+        ([0] * 20 + [90.0] * 12 + [0] * 20, 1080, (20, 31)),
+    ],
+)
+def test_years_that_hold_rows(counts, n_rows, expected):
+    years = np.arange(1, len(counts) + 1)
+    found = outermost(np.array(counts, float), 1.0, years, n_rows, are_years=True)
+    assert found == expected
+
+
 def test_missing_values_do_not_widen_bounds():
     frame = pd.DataFrame({"x": [*np.linspace(2, 3, 500), *[np.nan] * 9500]})
     for epsilon in (None, 5.0):

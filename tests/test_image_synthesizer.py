@@ -283,7 +283,9 @@ def test_samples_look_like_what_was_fitted(
     x = np.random.default_rng(0).integers(0, high, (40, *row_shape), endpoint=True)
     x = x.astype(dtype)
     architecture = ArrayArchitecture(networks=networks)
-    fit = fitted(x, image_shape=image_shape, architecture=architecture, n_steps=2)
+    shape, levels = image_shape, "auto" if dtype != np.int32 else (0, high)
+    facts = {"image_shape": shape, "value_range": levels, "architecture": architecture}
+    fit = fitted(x, **facts, n_steps=2)
     draws = fit.sample(30)
     for found in (draws, fit.reconstruct(x[:30]), fit.decode(fit.encode(x[:30]))):
         assert found.shape == (30, *row_shape)
@@ -325,6 +327,9 @@ def test_the_range_follows_the_dtype_unless_told():
     assert told._layout == auto._layout
     assert other.sample(50).max() <= 100
     assert fitted(halves())._layout.high == 1
+    with pytest.raises(ValueError, match="int64 have no usual range of pixels"):
+        fitted(x.astype(np.int64))
+    assert fitted(x.astype(np.int64), value_range=(0, 255))._layout.high == 255
 
 
 def test_gaussian_scores_are_densities_of_the_units():

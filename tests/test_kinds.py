@@ -77,9 +77,9 @@ def test_every_kind_comes_back_in_its_dtype(estimator):
     assert Schema.from_dict(json.loads(text)) == synthesizer.schema_
 
 
-def bounds_of(series, multiplier, **facts):
+def bounds_of(series, multiplier, seed=0, **facts):
     schema = Schema([Column("when", "datetime", **facts, nullable=True)])
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     fitted = TableTransformer.fit(
         series.to_frame("when"), schema, Mechanisms(rng, rng), n_rows=len(series),
         multiplier=multiplier, delta=1e-6, n_bins=32,
@@ -104,6 +104,22 @@ def test_bounds_of_instants_are_found_as_years(first, days, expected, multiplier
     assert bounds_of(series, multiplier, resolution="D") == days_of
     series[0] = pd.Timestamp("2200-01-01")  # one row of another age does not show
     assert (bounds_of(series, multiplier) == expected) == (multiplier > 0)
+
+
+@pytest.mark.parametrize(("n", "most"), [(500, 0.25), (1000, 0.15), (3000, 0.05)])
+def test_years_over_which_few_rows_each_spread_are_found(n, most):
+    births = instants(n, "1930-01-01", 34_000)
+    beyond = []
+    for seed in range(20):
+        low, high = map(pd.Timestamp, bounds_of(births, 12.0, seed))
+        beyond.append(((births < low) | (births > high)).mean())
+    assert np.mean(beyond) < most
+
+
+def test_years_that_nothing_shows_are_usual_ones():
+    births = instants(40, "1930-01-01", 34_000)
+    assert bounds_of(births, 60.0) == ("1900-01-01", "2100-01-01")
+    assert bounds_of(births, 60.0, resolution="D") == ("1900-01-01", "2100-01-01")
 
 
 def test_public_bounds_and_units_of_times():

@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.metrics import get_scorer
@@ -25,6 +26,7 @@ from dpgenerative import (
     SyntheticRegressor,
 )
 from dpgenerative.exceptions import HopelessBudgetWarning
+from dpgenerative.meta.predictors import _default_learner
 
 FAST = {"n_steps": 40, "random_state": 0}
 
@@ -332,6 +334,16 @@ def test_the_default_learner_takes_any_table():
     objects = X.astype(object).to_numpy()
     arrays = SyntheticClassifier(DPHFlowSynthesizer(**FAST)).fit(objects, y.to_numpy())
     assert len(arrays.predict(objects)) == len(X)
+
+
+@pytest.mark.parametrize("columns", [["size"], ["size", "count"], ["size", "kind"]])
+def test_the_default_learner_takes_columns_without_a_value(columns):
+    rows = pd.DataFrame({"size": np.nan, "count": [1.0, 2.0] * 30, "kind": ["a"] * 60})
+    rows = rows[columns]
+    for given in (rows, rows.to_numpy()):
+        learner = _default_learner(given, HistGradientBoostingClassifier())
+        learner.fit(given, [0, 1] * 30)
+        assert set(learner.predict(given)) <= {0, 1}
 
 
 @pytest.mark.parametrize("kind", ["bool", "string", "category", "integer"])

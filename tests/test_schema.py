@@ -89,6 +89,7 @@ def test_contradictions_are_refused_by_name_fact_and_value(facts, field, value):
         ),
         ({"kind": "categorical", "levels": 5}, "levels"),
         ({"kind": "categorical", "levels": "abc"}, "levels"),
+        ({"kind": "categorical", "levels": {"a", "b"}}, "levels"),
         ({"kind": "categorical", "levels": [["a"], ["b"]]}, "levels"),
     ],
 )
@@ -219,6 +220,25 @@ def test_only_columns_are_taken(wrong):
 
 
 # Dictionaries and JSON --------------------------------------------------------
+
+
+def test_what_is_no_table_is_not_checked():
+    with pytest.raises(TypeError, match="takes a DataFrame; got a list"):
+        Schema([]).check([1])
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"columns": [], "constraint": []}, "of 'columns' and.*'constraint'"),
+        ("schema.json", "dictionary of 'columns'.*'schema.json'"),
+        ({"columns": [{"name": "a", "lowr": 1}]}, "'lowr'. of the column 'a'; known"),
+    ],
+)
+def test_dictionaries_that_are_no_schema(facts, said):
+    with pytest.raises(ValueError, match=said):
+        Schema.from_dict(facts)
+
 
 levels = st.lists(
     st.text(max_size=5) | st.integers(-5, 5) | st.floats(-2, 2),

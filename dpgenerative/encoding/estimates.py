@@ -14,8 +14,14 @@ SEEN_NOISE = 2.0
 NEXT_NOISE = 2.5
 """Magnitudes next to occupied ones are so too with more than this many standard
 deviations."""
+MAYBE = 1.0
+"""Rows may be missing with fewer than expected by this many standard deviations."""
+FEW = 0.02
+"""Share of rows of which no more than that may lie in years that are left out."""
 MOST_TOGETHER = 8
-"""Number of magnitudes that are looked at together, at most."""
+"""Number of magnitudes that are looked at together, at most..."""
+YEARS_TOGETHER = 128
+"""... and of years, which rows spread over: beyond 8 of them 16, 32 and so on."""
 TAIL_NOISE = 2.5
 """An end of the bounds is empty, as far as one knows, where no interval, nor all up to
 the end together, has more rows than this many standard deviations."""
@@ -73,7 +79,11 @@ def posterior_mean_counts(
 
 
 def outermost(
-    noisy: np.ndarray, std: float, sizes: np.ndarray, n_rows: float
+    noisy: np.ndarray,
+    std: float,
+    sizes: np.ndarray,
+    n_rows: float,
+    are_years: bool = False,
 ) -> tuple[int, int]:
     """Return the first and the last of the magnitudes that hold rows; 0, -1 for none.
 
@@ -92,34 +102,54 @@ def outermost(
         How far from 0 magnitudes go.
     n_rows : float
         Number of rows that hold a number, with noise of its own.
+    are_years : bool, default=False
+        Rows spread over many of them, none of which is another's negative: where rows
+        may be missing, half as many more on either side hold some.
     """
     places = np.arange(len(noisy))
+    widths = _widths(YEARS_TOGETHER if are_years else MOST_TOGETHER)
     level = np.unique(sizes, return_inverse=True)[1]
-    least = std * norm.isf(1e-2 / (2 * MOST_TOGETHER * len(noisy)))
-    one = _conspicuous(noisy, np.ones(len(noisy)))
-    both = _conspicuous(np.bincount(level, noisy), np.bincount(level))
+    least = std * norm.isf(1e-2 / (2 * len(widths) * len(noisy)))
+    one = _conspicuous(noisy, np.ones(len(noisy)), widths)
+    both = _conspicuous(np.bincount(level, noisy), np.bincount(level), widths)
     excess, low, high = max(one, both)
     if excess <= least:
         return 0, -1
+    if are_years:
+        low += _n_empty(noisy[low : high + 1], std, FEW * n_rows)
+        high -= _n_empty(noisy[low : high + 1][::-1], std, FEW * n_rows)
     by = level if both > one else places
     held = (by >= low) & (by <= high) | (noisy > least + 0.5)
     first, last = np.flatnonzero(held)[[0, -1]]
-    first -= _reach(noisy[:first][::-1], std)
-    last += _reach(noisy[last + 1 :], std)
+    first -= _reach(noisy[:first][::-1], std, widths)
+    last += _reach(noisy[last + 1 :], std, widths)
     inside = noisy[first : last + 1]
     found = level[first : last + 1]
-    is_short = inside.sum() + NEXT_NOISE * std * math.sqrt(len(inside) + 1) < n_rows
+    more = len(inside) // 2 if are_years else 0
+    noise = std * (MAYBE if are_years else NEXT_NOISE)
+    is_short = inside.sum() + noise * math.sqrt(len(inside) + 1) < n_rows
     if is_short and found.max() > 0:
-        wider = (level >= found.min()) & (level <= found.max() + 1)
+        wider = (level >= found.min() - more) & (level <= found.max() + more + 1)
         first, last = np.flatnonzero(wider)[[0, -1]]
     return int(first), int(last)
 
 
-def _conspicuous(counts: np.ndarray, n_cells: np.ndarray) -> tuple[float, int, int]:
+def _widths(most: int) -> list[int]:
+    """Return how many of what lies next to each other are looked at together."""
+    doubled = (MOST_TOGETHER << i for i in range(1, most.bit_length()))
+    return [
+        *range(1, MOST_TOGETHER + 1),
+        *(width for width in doubled if width <= most),
+    ]
+
+
+def _conspicuous(
+    counts: np.ndarray, n_cells: np.ndarray, widths: list[int]
+) -> tuple[float, int, int]:
     """Return which counts next to each other stand out most, after how far they do."""
     found = (-math.inf, 0, -1)
     total, size = (np.append(0.0, np.cumsum(x)) for x in (counts, n_cells))
-    for width in range(1, 1 + min(MOST_TOGETHER, len(counts))):
+    for width in (width for width in widths if width <= len(counts)):
         cells = size[width:] - size[:-width]
         excess = (total[width:] - total[:-width] - cells / 2) / np.sqrt(cells)
         i = int(excess.argmax())
@@ -127,13 +157,20 @@ def _conspicuous(counts: np.ndarray, n_cells: np.ndarray) -> tuple[float, int, i
     return found
 
 
-def _reach(noisy: np.ndarray, std: float) -> int:
+def _n_empty(noisy: np.ndarray, std: float, few: float) -> int:
+    """Return how many years at the beginning hold few rows for sure, but for one."""
+    n = np.arange(1, len(noisy))
+    most = np.cumsum(noisy[:-1]) + NEXT_NOISE * std * np.sqrt(n)
+    return int(n[most <= few].max(initial=0))
+
+
+def _reach(noisy: np.ndarray, std: float, widths: list[int]) -> int:
     """Return how many magnitudes next to occupied ones are so, too."""
-    reach, width = 0, 1
-    while width <= min(MOST_TOGETHER, len(noisy) - reach):
-        ahead = noisy[reach : reach + width].sum() - width / 2
-        more = ahead > NEXT_NOISE * std * math.sqrt(width)
-        reach, width = (reach + width, 1) if more else (reach, width + 1)
+    reach, i = 0, 0
+    while i < len(widths) and widths[i] <= len(noisy) - reach:
+        ahead = noisy[reach : reach + widths[i]].sum() - widths[i] / 2
+        more = ahead > NEXT_NOISE * std * math.sqrt(widths[i])
+        reach, i = (reach + widths[i], 0) if more else (reach, i + 1)
     return reach
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from dpgenerative.encoding.values import as_integers, as_numbers, limits
 from dpgenerative.tables.column import Column
-from dpgenerative.tables.times import PER_DAY, from_units, year_starts
+from dpgenerative.tables.times import PER_DAY, count_of, from_units, year_starts
 
 CONTINUOUS_DEPTH = 12
 """Number of halvings of a continuum."""
@@ -24,6 +24,8 @@ FINE_GRID = 1_100_000
 """Up to this many values every one has a grid cell: codes like -1 and 999999 too."""
 LINEAR_RATIO = 10.0
 """Bounds of one sign and a smaller ratio are cut on a linear scale, others in asinh."""
+USUAL_YEARS = ("1900-01-01", "2100-01-01")
+"""Between these instants are supposed to lie where nothing shows their years."""
 LONGEST_DAYS = 100_000.0
 """No duration is longer, where nothing states its bounds."""
 
@@ -227,6 +229,12 @@ def bounded_by_edges(column: Column, low: float, high: float) -> Column:
 def sought_ends(column: Column) -> np.ndarray:
     """Return the years, or signed powers of two, between which bounds are sought."""
     return year_starts(column.unit) if column.kind == "datetime" else _MAGNITUDES
+
+
+def usual_years(column: Column) -> list[float]:
+    """Return bounds of instants, in units, where no year was found to hold some."""
+    ends = [count_of(text, "datetime", column.unit) for text in USUAL_YEARS]
+    return [float(end) for end in ends]
 
 
 def has_values_between(column: Column, dtype: Any, ends: np.ndarray) -> np.ndarray:

@@ -67,6 +67,9 @@ SPIKE_ROWS = 1000.0
 """... from this many rows per standard deviation of a count on."""
 SPIKE_SIZE = 0.25
 """A value has a cell of its own with more than this many times numbers / n_bins..."""
+MOST_SPIKES = 0.5
+"""... unless more values of a grid than this many times n_bins would: those that there
+are have so many each..."""
 FALSE_SPIKES = 1e-2
 """... and more than noise alone makes of this many values of one row, or none."""
 MOST_KEYS = 2**20
@@ -354,13 +357,14 @@ class MarginalRelease:
         noisy = self._counted(entries.total(count), self.std)
         places = np.flatnonzero(grid.has_values_between(column, self.dtype, ends))
         sizes = np.maximum(np.abs(ends[:-1]), np.abs(ends[1:]))
-        if column.kind == "datetime":  # no year is another's negative
-            sizes = np.arange(len(sizes), 2 * len(sizes))
+        if are_years := column.kind == "datetime":
+            sizes = np.arange(1, len(ends))
+        n_known = self._n_told - noisy[-1]
         first, last = estimates.outermost(
-            noisy[places], self.std, sizes[places], self._n_told - noisy[-1]
+            noisy[places], self.std, sizes[places], n_known, are_years
         )
         if last < 0:
-            return [0.0, 1.0]
+            return grid.usual_years(column) if are_years else [0.0, 1.0]
         lower, upper = ends[places[first]], ends[places[last] + 1]
         return grid.bounds_between(column, self.dtype, lower, upper)
 
@@ -382,7 +386,9 @@ class MarginalRelease:
         keys = np.empty((2, 0))
         if share:
             keys, rows = self._with(share)._shared(fine, steps, parts)
-            parts = parts.with_spikes(np.where(rows > SPIKE_SIZE * size, rows, 0.0))
+            rows = np.where(rows > SPIKE_SIZE * size, rows, 0.0)
+            if is_continuum or np.count_nonzero(rows) <= MOST_SPIKES * self.n_bins:
+                parts = parts.with_spikes(rows)
         line = grid.Line.of(column).to(fine)
         parts = self._smooth(parts, parts.cut_evenly(line, SPLIT_SIZE * size), line)
         edges = fine[parts.places]

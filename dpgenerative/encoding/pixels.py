@@ -190,6 +190,11 @@ def full_shape(owner: str, image_shape: Any) -> tuple[int, int, int]:
 def full_range(value_range: Any, dtype: np.dtype[Any]) -> tuple[float, float]:
     """Return the ends of the range of the pixels; "auto" follows the dtype."""
     if isinstance(value_range, str):
+        if dtype.kind in "iu" and dtype != np.uint8:
+            raise ValueError(
+                f"Images of dtype {dtype} have no usual range of pixels: state "
+                "value_range, such as (0, 255)."
+            )
         return (0.0, 255.0) if dtype == np.uint8 else (0.0, 1.0)
     low, high = value_range
     return float(low), float(high)

@@ -228,7 +228,8 @@ class _SyntheticPredictor(BaseEstimator):
         if not known.any() or found.levels == NO_LEVELS:
             raise ValueError(
                 f"{self._owner}: no synthetic row has a target. The budget was too "
-                "small to find the classes; state them with classes= or in a Schema."
+                "small to find the classes (state them with classes= or in a Schema), "
+                "or hardly a row has one of those stated."
             )
         return rows[known], self._restored(targets[known])
 
@@ -540,9 +541,14 @@ def _warn_of_a_table(y: Any) -> None:
 
 def _default_learner(rows: Any, boosting: Any) -> Any:
     """Return a pipeline that handles a table of any dtypes, by dtypes alone."""
-    if isinstance(rows, np.ndarray) and rows.dtype.kind in "biuf":
+    frame = pd.DataFrame(rows)
+    # Boosting takes no numbers of which none is known.
+    known = frame.notna().any().to_numpy()
+    if isinstance(rows, np.ndarray) and rows.dtype.kind in "biuf" and known.all():
         return boosting
-    dtypes = pd.DataFrame(rows).dtypes
+    if not known.any():
+        return make_pipeline(FunctionTransformer(_nothing), boosting)
+    dtypes = frame.dtypes
     numeric = np.array(
         [is_real_dtype(d) or is_bool_dtype(d) or bool(temporal_kind(d)) for d in dtypes]
     )
@@ -553,10 +559,15 @@ def _default_learner(rows: Any, boosting: Any) -> Any:
     )
     columns = make_column_transformer(
         (make_pipeline(FunctionTransformer(_as_levels), encoder), ~numeric),
-        (FunctionTransformer(_as_floats), numeric),
+        (FunctionTransformer(_as_floats), numeric & known),
     )
     boosting.set_params(categorical_features=list(range(sum(~numeric))))
     return make_pipeline(columns, boosting)
+
+
+def _nothing(rows: Any) -> np.ndarray:
+    """Return one feature that says nothing."""
+    return np.zeros((len(rows), 1))
 
 
 def _as_levels(rows: Any) -> np.ndarray:
@@ -574,4 +585,4 @@ def _as_levels(rows: Any) -> np.ndarray:
 def _as_floats(rows: Any) -> np.ndarray:
     series = [column for _, column in pd.DataFrame(rows).items()]
     columns = [on_line(x) if temporal_kind(x.dtype) else floats(x) for x in series]
-    return np.column_stack(columns)
+    return np.column_stack(columns) if columns else np.empty((len(rows), 0))

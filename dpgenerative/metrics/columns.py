@@ -116,8 +116,9 @@ def as_floats(series: pd.Series) -> np.ndarray:
         return np.full(len(series), np.nan)
     if not is_number(series):
         raise ValueError(
-            f"Column {series.name!r} must be numeric, as in the other table; its dtype "
-            f"is {series.dtype}."
+            f"Column {series.name!r} must be numeric or hold times, as in the other "
+            f"table; its dtype is {series.dtype}. (Times that a file holds as text are "
+            "read by pd.to_datetime and pd.to_timedelta.)"
         )
     if temporal_kind(series.dtype) is not None:
         return to_units(series, "us") / 1e6

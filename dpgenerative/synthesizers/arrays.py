@@ -215,8 +215,8 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         required, since lengths are private.
     value_range : tuple of float or "auto", default="auto"
         Minimum and maximum of an entry, taken as public. "auto" is (0, 255) for uint8
-        and (0, 1) otherwise. Values outside are clipped, and missing ones become the
-        minimum.
+        and (0, 1) for floats and booleans; other integers have none. Values outside are
+        clipped, and missing ones become the minimum.
     classes : sequence of str, int, bool or float, optional
         Possible labels in y, of one type, taken as public; an array with another label
         is learned as belonging to no class. `fit` then takes y and starts from released

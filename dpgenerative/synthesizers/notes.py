@@ -13,6 +13,8 @@ MOSTLY_MISSING = 0.5
 column without known levels is lost."""
 NEARLY_MISSING = 0.95
 """The same for columns of numbers, times and stated levels."""
+AT_A_BOUND = 0.995
+"""Released share of the known values in the first or the last cell."""
 ORDERED_ONLY = (
     "Of so few rows, gradients learned how ordered columns go together and nothing "
     "else: nominal columns are independent where no counted table said otherwise."
@@ -121,12 +123,26 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
             f"Nothing but 0 was found in {listed(names)}, or numbers closer to 0 than "
             "2.3e-10: state their bounds in a Schema."
         )
+    if names := [c.column.name for c in codecs if _lies_at_a_bound(schema, c)]:
+        yield (
+            f"Nearly all values of {listed(names)} lie at a stated bound, or beyond: "
+            "schema.check(df) lists those beyond."
+        )
     if names := [a.name for a, b in pairs if a.nullable and not b.nullable]:
         yield (
             f"Missing values of {listed(names)}, if there are any, are too few to be "
             "told from noise: none is sampled. State nullable=True in a Schema to have "
             "them as they were counted, or nullable=False to spend nothing on them."
         )
+
+
+def _lies_at_a_bound(schema: Schema, codec: Codec) -> bool:
+    """Return whether hardly a value is released of what lies between stated bounds."""
+    column = schema[codec.column.name]
+    if not column.numeric or column.lower is None or column.lower == column.upper:
+        return False
+    known = codec.masses[: len(codec.masses) - bool(codec.column.nullable)]
+    return bool(max(known[0], known[-1]) > AT_A_BOUND * known.sum())
 
 
 def unit_notes(noise: str, rows_per_unit: int) -> tuple[str, ...]:

@@ -174,7 +174,8 @@ class Column:
                 self._set(field, spelled(count, self.kind, self.unit))
             except (ValueError, TypeError, OverflowError):
                 example = EXAMPLES[self.kind]
-                rule = f"must be a {self.kind} without a zone, such as {example!r}"
+                zone = " without a zone" if self.kind == "datetime" else ""
+                rule = f"must be a {self.kind}{zone}, such as {example!r}"
                 self._refuse(field, rule, value)
 
     def _check_numbers(self) -> None:
@@ -215,7 +216,9 @@ class Column:
             self._refuse("ordered", "needs levels", self.ordered)
 
     def _read_levels(self, given: Any) -> tuple[Any, ...]:
-        if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        # The order of a set differs from process to process.
+        unordered = isinstance(given, (str, bytes, set, frozenset))
+        if unordered or not isinstance(given, Iterable):
             self._refuse("levels", "must be a sequence of values", given)
         levels = tuple(map(as_python, given))
         if not all(isinstance(level, Hashable) for level in levels):

@@ -190,7 +190,8 @@ def as_table(
     n_columns = len(frame.columns)
     if n_columns == 0:
         raise ValueError(
-            f"0 feature(s) (shape=(, 0)) while a minimum of 1 is required by {owner}."
+            "X has no columns: 0 feature(s) (shape=(, 0)) while a minimum of 1 is "
+            f"required by {owner}."
         )
     if len(frame) == 0 and not allow_empty:
         raise ValueError(

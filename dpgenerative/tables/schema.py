@@ -104,12 +104,18 @@ class Schema:
             If a column's facts are unknown or contradict each other.
         """
         if set(facts) - {"constraints"} != {"columns"}:
-            got = shown(list(facts))
-            raise ValueError(f"Schema.from_dict needs the key 'columns'; got {got}.")
+            got = shown(list(facts) if isinstance(facts, Mapping) else facts)
+            raise ValueError(
+                "Schema.from_dict takes a dictionary of 'columns' and, where there are "
+                f"some, 'constraints'; got {got}."
+            )
         fields = set(Column.__dataclass_fields__)
         for column in facts["columns"]:
             if unknown := sorted(set(column) - fields):
-                raise ValueError(f"Schema.from_dict: unknown facts {unknown}.")
+                raise ValueError(
+                    f"Schema.from_dict: unknown facts {unknown} of the column "
+                    f"{column.get('name')!r}; known are {sorted(fields)}."
+                )
             if absent := sorted({"name", "kind"} - set(column)):
                 raise ValueError(f"Schema.from_dict: {column} lacks {absent}.")
         return cls(
@@ -213,6 +219,9 @@ class Schema:
             ``column`` and ``value`` are tuples.
         """
         frame = in_pandas("Schema", frame)
+        if not isinstance(frame, pd.DataFrame):
+            kind = type(frame).__name__
+            raise TypeError(f"Schema.check takes a DataFrame; got a {kind}.")
         found = []
         for column in self.resolve(frame).columns:
             series = frame[column.name]
