@@ -51,7 +51,7 @@ from dpgenerative.tables.schema import Schema
 
 _T = TypeVar("_T")
 FORMAT = 2
-"""Version of the files that are written; older ones are read too."""
+"""Version of the files that are written and read."""
 ESTIMATORS = ("DPHFlowSynthesizer", "DPVAESynthesizer", "DPArrayVAESynthesizer")
 """Classes whose fitted objects files hold."""
 CHECKPOINT = "unfinished fit: private, do not release"
@@ -259,7 +259,7 @@ def read(
     Raises
     ------
     FileFormatError
-        For a file of something else, of a newer format, or damaged.
+        For a file of something else, of another format, or damaged.
     OSError
         If there is no such file, or it may not be read.
     """
@@ -339,33 +339,16 @@ def _check_format(path: Path, strings: Mapping[str, str]) -> None:
     text = strings["dpgenerative"]
     if not (text.isascii() and text.isdigit() and 1 <= len(text) <= 9):
         raise damaged(path, "its version cannot be read")
-    if not 1 <= int(text) <= FORMAT:
+    if int(text) < FORMAT:
+        raise FileFormatError(
+            f"{path} has format {text}: it was written by a development version before "
+            "the first release. Fit again, or load it with the version that wrote it."
+        )
+    if int(text) > FORMAT:
         raise FileFormatError(
             f"{path} has format {text}, and this version of dpgenerative reads formats "
             f"up to {FORMAT}. Install a newer version."
         )
-
-
-@dataclass(frozen=True)
-class SavedNetwork:
-    """A network of a file of format 1: attributes, tensors, and networks in it."""
-
-    plain: Mapping[str, Any]
-    parameters: Mapping[str, Tensor]
-    buffers: Mapping[str, Tensor]
-    children: Mapping[str, "SavedNetwork"]
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return all tensors by their names in the network."""
-        inner = {
-            f"{name}.{key}": tensor
-            for name, child in self.children.items()
-            for key, tensor in child.tensors().items()
-        }
-        return {**self.parameters, **self.buffers, **inner}
-
-
-_NETWORK = tuple(field.name for field in fields(SavedNetwork))
 
 
 @dataclass(frozen=True)
@@ -381,8 +364,6 @@ class _Reader:
         if not isinstance(code, dict):
             return code
         ((tag, content),) = code.items()
-        if isinstance(content, dict) and content.keys() == set(_NETWORK):
-            return SavedNetwork(**{part: self.items(v) for part, v in content.items()})
         if tag in RECORDS:
             return RECORDS[tag](**self.items(content))
         if tag in ("tensor", "array"):

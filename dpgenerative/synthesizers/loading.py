@@ -4,7 +4,6 @@ from dpgenerative._files import AnyPath
 from dpgenerative.exceptions import FileFormatError
 from dpgenerative.persistence.manifest import CHECKPOINT, CONTENT_ERRORS, damaged, read
 from dpgenerative.persistence.rebuild import Bounded
-from dpgenerative.synthesizers import format1
 from dpgenerative.synthesizers.arrays import DPArrayVAESynthesizer
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.synthesizers.flow import DPHFlowSynthesizer
@@ -35,7 +34,8 @@ def load(path: AnyPath) -> Synthesizer:
     Raises
     ------
     FileFormatError
-        For a file that is foreign, damaged, or of a newer version of this package.
+        For a file that is foreign, damaged, or of another format: written by a newer
+        version of this package, or by one before its first release.
     OSError
         If there is no such file, or it may not be read.
 
@@ -65,9 +65,6 @@ def load(path: AnyPath) -> Synthesizer:
             f"know; it knows {list(_CLASSES)}."
         )
     try:
-        if "reproducible" in state["parameters"]:
-            kind = format1.class_name(kind, state)
-            state = format1.translated(_CLASSES[kind], state)
         with Bounded(state["tensors"].values()):
             synthesizer = _CLASSES[kind]._restored_from(state)
             for learned in state["learned"].values():
