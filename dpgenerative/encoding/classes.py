@@ -120,9 +120,7 @@ class LabelledPixels(Pixels):
         return np.concatenate([pixels, member.astype(np.float32)], 1)
 
 
-def codes(
-    owner: str, y: Any, classes: Sequence[Hashable], n: int | None = None
-) -> np.ndarray:
+def codes(owner: str, y: Any, classes: Sequence[Hashable], n: int | None) -> np.ndarray:
     """Return the places of n labels in the list of classes; -1 where one is not there.
 
     Raises

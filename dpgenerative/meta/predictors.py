@@ -173,7 +173,7 @@ class _SyntheticPredictor(BaseEstimator):
         return type(self).__name__
 
     def _inputs(
-        self, X: Any, y: Any, public: Any = None
+        self, X: Any, y: Any, public: Any
     ) -> tuple[TableSynthesizer, Any, Any, Any]:
         """Return the synthesizer to fit, what to fit it on, and its public rows."""
         if y is None:

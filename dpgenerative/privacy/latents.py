@@ -90,7 +90,7 @@ def release_distribution(
     mechanisms: Mechanisms,
     fit: Callable[[ReleasedMoments], Distribution],
     rng: RandomSource,
-    refinement: Refinement | None = None,
+    refinement: Refinement | None,
 ) -> Distribution:
     """Release moments of the latents; return the distribution fitted to them.
 
@@ -108,7 +108,7 @@ def release_distribution(
         From the moments released first to a distribution.
     rng : RandomSource
         Places of rows in the arrays of one shape in which latents are drawn.
-    refinement : Refinement, optional
+    refinement : Refinement or None
         A second release, of moments by cell.
     """
     radius = math.sqrt(latent_dim) + 2

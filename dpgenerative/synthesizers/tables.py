@@ -255,7 +255,7 @@ class TableSynthesizer(Synthesizer):
                 f"{self._owner}: with these parameters rows are read twice, and a "
                 "query may return them in another order. Write it to Parquet files."
             )
-        schema = self._stated().resolve(frame, self._nominal(frame, layout))
+        schema = self._stated().resolve(frame, self._nominal(layout))
         names = list(schema.modelled.names)
         if not names:
             raise ValueError(f"{self._owner} needs a column that is no identifier.")
@@ -284,7 +284,7 @@ class TableSynthesizer(Synthesizer):
         """Return what the schema states; one of constraints alone has no columns."""
         return Schema([]) if self.schema is None else self.schema
 
-    def _nominal(self, frame: pd.DataFrame, layout: TableFormat) -> list[Hashable]:
+    def _nominal(self, layout: TableFormat) -> list[Hashable]:
         """Return the names in `categorical_features`."""
         chosen = self.categorical_features
         about = self._owner, "categorical_features"

@@ -402,7 +402,7 @@ def _texts(series: pd.Series) -> pd.Series:
     return entries.where(entries.notna(), None)
 
 
-def instants_of(series: pd.Series, form: str | None = None) -> pd.Series:
+def instants_of(series: pd.Series, form: str | None) -> pd.Series:
     """Return texts as instants, by a format of `strptime` or by ISO 8601.
 
     Times with a zone are converted to UTC.
