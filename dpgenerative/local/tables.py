@@ -325,8 +325,9 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
     def _parts(self) -> list[float]:
         """Return the part of epsilon of every column, in order."""
         names = self.schema_.names
-        shares: Any = {} if isinstance(self.shares, str) else self.shares
-        if not isinstance(shares, Mapping) or self.shares not in ("equal", shares):
+        is_equal = isinstance(self.shares, str) and self.shares == "equal"
+        shares: Any = {} if is_equal else self.shares
+        if not isinstance(shares, Mapping):
             refuse(self._owner, "shares", "must be 'equal' or a mapping", self.shares)
         if unknown := [name for name in shares if name not in names]:
             refuse(self._owner, "shares", "must name columns of X", unknown)

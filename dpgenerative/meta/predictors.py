@@ -245,15 +245,11 @@ class _SyntheticPredictor(BaseEstimator):
 
     def _learner(self, rows: Any) -> Any:
         chosen = getattr(self, self._learner_name)
-        if chosen is None:
-            return _default_learner(rows, self._boosting())
-        return clone(chosen)
-
-    def _boosting(self) -> Any:
-        """Return the last step of the default learner."""
-        return self._default_class(
-            early_stopping=False, random_state=as_seed(self.random_state)
-        )
+        if chosen is not None:
+            return clone(chosen)
+        seed = as_seed(self.random_state)
+        boosting = self._default_class(early_stopping=False, random_state=seed)
+        return _default_learner(rows, boosting)
 
     # What a subclass states -----------------------------------------------------
 

@@ -49,8 +49,7 @@ SAMPLE_CHUNK = 2**16
 
 def _sizes(n: int) -> Iterator[int]:
     """Yield the sizes of the parts in which n rows are drawn."""
-    for start in range(0, n, SAMPLE_CHUNK):
-        yield min(SAMPLE_CHUNK, n - start)
+    return (min(SAMPLE_CHUNK, n - start) for start in range(0, n, SAMPLE_CHUNK))
 
 
 @dataclass(eq=False, repr=False)

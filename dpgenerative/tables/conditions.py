@@ -31,9 +31,7 @@ def alternatives(condition: Any) -> list[Any]:
     """Return the values, intervals and missing values that a condition lists."""
     if isinstance(condition, np.ndarray):
         condition = np.atleast_1d(condition)
-    if isinstance(condition, _LISTS):
-        return list(condition)
-    return [condition]
+    return list(condition) if isinstance(condition, _LISTS) else [condition]
 
 
 def satisfies(series: pd.Series, condition: Any) -> np.ndarray:

@@ -249,7 +249,10 @@ class Impossible(Constraint):
         yield from self._by_name().items()
 
     def to_dict(self) -> dict[str, Any]:
-        conditions = [[name, _part_to_json(part)] for name, part in self.conditions]
+        conditions = [
+            [name, {"between": list(part)} if isinstance(part, tuple) else part]
+            for name, part in self.conditions
+        ]
         return {"constraint": type(self).__name__, "conditions": conditions}
 
 
@@ -405,10 +408,6 @@ def _part(part: Any) -> Any:
     if isinstance(part, Mapping):
         part = tuple(part["between"])
     return _key(part) if isinstance(part, tuple) else _stated(part)
-
-
-def _part_to_json(part: Any) -> Any:
-    return {"between": list(part)} if isinstance(part, tuple) else part
 
 
 def _check_storable(column: Column, value: Any, dtype: Any) -> None:
