@@ -1,4 +1,4 @@
-"""From how often an adversary was right to a lower bound on epsilon."""
+"""Lower bounds on epsilon from how often an adversary was right."""
 
 import math
 
@@ -15,7 +15,7 @@ _NEAR_ZERO = 0.05
 
 
 def least_mu(accuracy: float) -> float:
-    """Return the mu that a Gaussian-DP mechanism needs for such accuracy.
+    """Return the least mu of a Gaussian-DP mechanism that allows this accuracy.
 
     At mu no adversary is right more often than Phi(mu / 2), both worlds counted alike.
     """
@@ -66,7 +66,7 @@ def run_epsilon(accuracy: float, plan: PrivacyPlan) -> float:
 def one_run_p_value(
     n_canaries: int, n_guesses: int, n_correct: int, epsilon: float, delta: float
 ) -> float:
-    """Return the probability of so many correct guesses at most under (eps, delta)-DP.
+    """Bound the probability of this many correct guesses under (eps, delta)-DP.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def one_run_p_value(
 def one_run_bound(
     n_canaries: int, n_guesses: int, n_correct: int, delta: float, confidence: float
 ) -> float:
-    """Return the least epsilon that so many correct guesses leave standing.
+    """Return the least epsilon that this many correct guesses do not refute.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def one_run_bound(
 def ideal_guesses(
     n_canaries: int, epsilon: float, delta: float, confidence: float
 ) -> tuple[int, float]:
-    """Return how many guesses serve the ideal adversary best, and what they show.
+    """Return the best number of guesses for an ideal adversary, and what they show.
 
     They face one Gaussian mechanism that is exactly (epsilon, delta)-DP, and guess at
     both ends of the scores.

@@ -1,4 +1,4 @@
-"""What a fit leaves behind, with a row of the worst values and without."""
+"""Whole fits, with and without a row of unusual values."""
 
 import math
 from typing import Any
@@ -28,7 +28,7 @@ def audit_release(
     n_samples: int = 100,
     confidence: float = 0.95,
 ) -> AuditResult:
-    """Fit a table and its neighbour again and again, and tell the results apart.
+    """Fit a table and its neighbour many times, and try to tell the results apart.
 
     The neighbour has one row more: the table's first row with the worst values that its
     columns can take. The adversary looks at the released row count, at bounds, levels
@@ -96,7 +96,7 @@ def audit_release(
 
 
 def _neighbour(owner: str, X: pd.DataFrame, pair: str) -> pd.DataFrame:
-    """Return the table with the worst row of this pair."""
+    """Return the table with the unusual row of this pair added."""
     values: dict[Any, Any] = {}
     for name, dtype in X.dtypes.items():
         if pair == "outlier" and is_real_dtype(dtype):

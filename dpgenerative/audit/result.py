@@ -19,7 +19,7 @@ GAIN = 1e3
 
 @dataclass(frozen=True)
 class AuditResult:
-    """A lower bound on epsilon, beside what is claimed.
+    """A lower bound on epsilon, and the epsilon that is claimed.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ def check_steps(owner: str, plan: PrivacyPlan) -> None:
 
 
 def streams_of(estimator: Synthesizer, seed: int | None, device: str) -> Streams:
-    """Return generators of an audit, seeded where a seed is given."""
+    """Return the random streams of an audit, seeded if a seed is given."""
     noise = "reproducible" if seed is not None else estimator.noise
     return Streams.create(seed, noise, device)
 

@@ -1,4 +1,4 @@
-"""One gradient step, with and without a row that moves it as far as it may."""
+"""One gradient step, with and without a row of the largest influence allowed."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ from dpgenerative.privacy.steps import Divergence
 from dpgenerative.synthesizers.base import Synthesizer
 
 _BLOCKS = 50
-"""How often a gradient is computed anew among the trials."""
+"""Number of times that the gradient is recomputed among the trials."""
 
 
 def audit_mechanism(
@@ -136,7 +136,7 @@ def _fit_and_plan(
 
 
 class _Repeated(Mechanisms):
-    """Adds the noise of many trials to a gradient and keeps what comes out."""
+    """Adds the noise of many trials to a gradient and records the results."""
 
     def __init__(self, streams: Streams, n: int, drawn: list[Tensor]) -> None:
         super().__init__(streams.counts, streams.gradients)
@@ -160,7 +160,7 @@ class _Repeated(Mechanisms):
 
 
 class _Worlds:
-    """A batch with and without a row that moves the gradient as far as it may."""
+    """A batch with and without a row of the largest influence allowed."""
 
     width = 16
 

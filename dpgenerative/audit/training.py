@@ -120,7 +120,7 @@ def audit_training(
 
 
 class _Witness(Mechanisms):
-    """Keeps the noisy gradient of the canaries' weights."""
+    """Records the noisy gradients of the canaries' weights."""
 
     def __init__(self, streams: Streams, place: int) -> None:
         super().__init__(streams.counts, streams.gradients)
@@ -139,7 +139,7 @@ class _Witness(Mechanisms):
 
 @dataclass(frozen=True)
 class _Rows:
-    """The table's rows, and behind them the canaries that take part."""
+    """The table's rows, followed by the canaries that take part."""
 
     own: Any
     canaries: np.ndarray
@@ -152,7 +152,7 @@ _UNCHANGED = (
     "rules", "anchored", "reach", "has_batch_term", "n_bins", "latent_share",
     "table_share", "moment_share", "clipping_norm", "batch_term",
 )  # fmt: skip
-"""What canaries leave to the recipe that they are planted in."""
+"""Attributes that are copied from the recipe that is wrapped."""
 
 
 class _CanaryRecipe(ModelRecipe):
@@ -171,7 +171,7 @@ class _CanaryRecipe(ModelRecipe):
     def objective(
         self, model: Any, transformer: Any, rows: _Rows, streams: Streams, device: str
     ) -> Objective:
-        """Return the losses of rows, and of canaries behind them."""
+        """Return the losses of rows, and of the canaries that follow them."""
         own = self.inner.objective(model, transformer, rows.own, streams, device)
         n, places = len(rows.own), torch.from_numpy(rows.canaries).to(device)
 
@@ -188,7 +188,7 @@ class _CanaryRecipe(ModelRecipe):
 
 @dataclass(frozen=True)
 class _Trainings:
-    """Trainings of one fit on one table, canaries included at will."""
+    """Trainings of one fit on one table, with any of the canaries."""
 
     fit: PrivateFit
     rows: Any
@@ -213,7 +213,7 @@ class _Trainings:
         return cls(fit, rows, released, float(out[model.canaries.weight][0, 0]))
 
     def scores(self, included: np.ndarray) -> np.ndarray:
-        """Train with some of the canaries; return how present each of them looks."""
+        """Train with some of the canaries; return a membership score of each."""
         model = self.fit.build(self.released)
         trained = [p for p in model.parameters() if p.requires_grad]
         place = next(k for k, p in enumerate(trained) if p is model.canaries.weight)
@@ -226,7 +226,7 @@ class _Trainings:
 
 
 def _sampled(log_ratio: np.ndarray, rate: float) -> np.ndarray:
-    """Return log-likelihood ratios of a mechanism that sees the row at this rate."""
+    """Return log-likelihood ratios of a mechanism that samples rows at this rate."""
     if rate >= 1:
         return log_ratio
     return np.logaddexp(math.log1p(-rate), math.log(rate) + log_ratio)

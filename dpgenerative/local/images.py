@@ -16,7 +16,7 @@ from dpgenerative.local.mechanisms import laplace_noise, rate_of
 from dpgenerative.local.report import Feature, LocalReport, usual_notes
 
 FINEST = 2**16 - 1
-"""Steps of the range of pixels that are no integers, or integers of a wider range."""
+"""Steps of the range of pixels that are floats, or integers of a wider range."""
 CHUNK = 1024
 """Images that are perturbed at a time."""
 

@@ -192,12 +192,12 @@ class VAEPerturber(LocalRandomizer):
         return self._sensitivity * gaussian_multiplier(aim, self._delta)
 
     def _places(self, means: np.ndarray) -> np.ndarray:
-        """Return bounded means in whole steps; what is no number is in the middle."""
+        """Return bounded means in whole steps; NaN becomes 0."""
         inside = np.tanh(means.astype(float) / self._bound)
         return np.rint(FINENESS * np.nan_to_num(inside)).astype(np.int64)
 
     def _fitted(self, X: Any) -> LatentMethods:
-        """Return a fitted autoencoder that nobody else can fit again."""
+        """Return a fitted copy of the autoencoder, which nobody else can fit again."""
         autoencoder = getattr(self.autoencoder, "estimator", self.autoencoder)
         if not isinstance(autoencoder, LatentMethods):
             rule = "must be a DPArrayVAESynthesizer or a DPVAESynthesizer"

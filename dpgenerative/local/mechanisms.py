@@ -1,4 +1,4 @@
-"""Perturbation of whole numbers, in whole numbers: the door of this room.
+"""Laplace noise and randomised response on integers, in integer arithmetic.
 
 Formal guarantee: each function is epsilon-DP for one entry, exactly. A probability is a
 ratio of integers, rounded to the private side, and every draw is compared in integers;
@@ -17,9 +17,9 @@ from dpgenerative._random import RandomSource
 from dpgenerative.exceptions import InfeasibleBudgetError
 
 FINENESS = 2**20
-"""Parts of 1 to which probabilities and rates are rounded."""
+"""Probabilities and rates are rounded to multiples of one over this."""
 LARGEST_EPSILON = 28.0
-"""Above, levels are perturbed as here: 63 bits hold no larger odds."""
+"""Levels of larger epsilon are perturbed by this one: 63 bits hold no larger odds."""
 
 
 def rate_of(epsilon: float, sensitivity: int) -> tuple[int, int]:
@@ -74,7 +74,7 @@ def _decay(a: np.ndarray, b: int, rng: RandomSource) -> np.ndarray:
 
 
 def _repeats(n: int, rng: RandomSource) -> np.ndarray:
-    """Return how often an event of probability 1 / e happens before it does not."""
+    """Draw the number of successes of probability 1 / e before the first failure."""
     counts, left = np.zeros(n, dtype=np.int64), np.arange(n)
     while len(left):
         left = left[_decay(np.ones(len(left), dtype=np.int64), 1, rng)]
@@ -99,7 +99,7 @@ def respond(
 def respond_missing(
     missing: np.ndarray, epsilon: float, share: float, rng: RandomSource
 ) -> np.ndarray:
-    """Draw which entries are said to be missing, for a share of epsilon.
+    """Randomise which entries are missing, for a share of epsilon.
 
     Said of entries that are there with probability p, of missing ones with q: ``q =
     e^epsilon p``, for who says so reveals nothing else, and ``1 - p = e^(share epsilon)

@@ -1,4 +1,4 @@
-"""The report of a local randomizer: what of one record shows, and to what degree."""
+"""The privacy report of a local randomizer."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ from dpgenerative.privacy.report import Report, weak_epsilon
 
 @dataclass(frozen=True)
 class Feature:
-    """What one transform says of a feature.
+    """How one transform perturbs a feature.
 
     Attributes
     ----------

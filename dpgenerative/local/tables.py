@@ -29,9 +29,9 @@ from dpgenerative.tables.column import Column
 from dpgenerative.tables.schema import Schema
 
 MISSING_SHARE = 0.25
-"""Of the epsilon of a nullable column of numbers, what says whether one is missing."""
+"""Share of a nullable numeric column's epsilon that tells if a value is missing."""
 LARGEST = 1e307
-"""Where numbers end that are not clamped."""
+"""Largest size of numbers that are not clamped."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Line:
 
     @property
     def n_steps(self) -> int:
-        """Distance of the bounds, in steps of noise: of the column if these are few."""
+        """Distance of the bounds in steps of noise: the column's own steps if few."""
         low, high = ends_of(self.column)
         if not high / 2 - low / 2 > 0:
             return 0
@@ -58,7 +58,7 @@ class Line:
 
     @property
     def value_epsilon(self) -> float:
-        """What is spent on the value: all, or what the response to missing leaves."""
+        """Epsilon of the value: all, or what telling missing values leaves."""
         return self.epsilon * (1 - MISSING_SHARE * bool(self.column.nullable))
 
     @property
@@ -108,7 +108,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Choice:
-    """Randomised response over levels, 'missing' being one where values can be."""
+    """Randomised response over levels, of which 'missing' is one if values can be."""
 
     column: Column
     dtype: Any
@@ -295,7 +295,7 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         return containers.as_table(self._owner, rows)
 
     def _public(self, column: Column, stated: Schema) -> Column:
-        """Return a column with all that has to be public of it, or say what is not."""
+        """Return a column with all facts that must be public, or say what is not."""
         if column.role == "id":
             rule = f"holds the identifier {column.name!r}: drop the column"
             refuse(self._owner, "schema", rule, column)

@@ -13,7 +13,7 @@ from dpgenerative.privacy.plan import PrivacyPlan, refuse_difference, within
 from dpgenerative.synthesizers.base import Synthesizer
 
 ENOUGH = 0.98
-"""Share of the budget at which the search for a trial's budget stops."""
+"""Share of the budget that is enough: there the search for a trial's budget stops."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class TrialBudget:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What is public about all trials: it determines what one of them may spend.
+    """Public facts about all trials, which determine what one of them may spend.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class Calibration:
         return best
 
     def budget(self, epsilon: float) -> TrialBudget | None:
-        """Return a trial's budget of this epsilon; None where no noise keeps it.
+        """Return the budget of a trial of this epsilon; None if no noise can keep it.
 
         Keys that trials release cost the search their delta many times over
         (`privacy.selection`): a trial's delta is then a share of the search's.

@@ -100,7 +100,7 @@ def learns(step: Any) -> bool:
 
 
 def parts(estimator: Any) -> list[Any]:
-    """Return the estimators among the parameters of one, also those in lists."""
+    """Return the estimators among an estimator's parameters, also those in lists."""
     if not hasattr(estimator, "get_params"):
         return []
     return _estimators(list(estimator.get_params(deep=False).values()))
@@ -125,7 +125,7 @@ def _warn_of_learned(names: list[str]) -> None:
 
 
 def _undone(name: str, step: Any, rows: Any) -> Any:
-    """Return what a step was given, from what it made of it."""
+    """Return the input of a step, given its output."""
     if step is None or step == "passthrough":
         return rows
     if isinstance(step, Pipeline):
@@ -169,7 +169,7 @@ def _undone_columns(name: str, step: ColumnTransformer, rows: Any) -> Any:
 
 
 def _lacks(step: Any) -> str:
-    """Name what a step lacks to be undone; nothing if it can be."""
+    """Name what a step lacks to be inverted; empty if it lacks nothing."""
     if isinstance(step, FunctionTransformer):
         # Without an inverse_func its inverse_transform changes nothing.
         return "" if step.func is None or step.inverse_func else "inverse_func"
@@ -177,7 +177,7 @@ def _lacks(step: Any) -> str:
 
 
 def _inverse(step: Any, rows: Any) -> Any:
-    """Return a step's inverse; nothing but missing values where it takes none."""
+    """Invert a step; if it takes no missing values, such rows come back missing."""
     # Inverses were fitted to arrays or to other names; functions may use the names.
     if isinstance(rows, pd.DataFrame) and not isinstance(step, FunctionTransformer):
         rows = rows.to_numpy()

@@ -105,7 +105,7 @@ class _SyntheticPredictor(BaseEstimator):
         return self._fit(X, y, public)
 
     def _fit(self, X: Any, y: Any, public: Any, trial: Trial | None = None) -> Self:
-        """Fit; a trial of a private search is paid for."""
+        """Fit; a private search has paid for its `trial`."""
         synthesizer, X, y, public = self._inputs(X, y, public)
         if synthesizer.noise == "reproducible":
             self._is_seeded = True  # whatever `noise` is set to later
@@ -139,7 +139,7 @@ class _SyntheticPredictor(BaseEstimator):
         return self._asked("predict", X)
 
     def _asked(self, method: str, X: Any) -> np.ndarray:
-        """Return what a method of the fitted learner says of rows."""
+        """Return what a method of the fitted learner returns for rows."""
         check_is_fitted(self, "learner_")
         rows = containers.as_container(self._owner, X)
         if np.ndim(rows) == 2:  # of another shape the learner tells
@@ -203,7 +203,7 @@ class _SyntheticPredictor(BaseEstimator):
         return X, None if y is None else self._target(y)
 
     def _read(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Return rows and targets in containers of dtypes that no value decides."""
+        """Return rows and targets in containers whose dtypes depend on no value."""
         if isinstance(y, (list, tuple)):
             y = self._of_list(list(y))
         elif y is not None:
@@ -234,7 +234,7 @@ class _SyntheticPredictor(BaseEstimator):
         return rows[known], self._restored(targets[known])
 
     def _taught(self, rows: Any, targets: np.ndarray) -> Any:
-        """Return the learner fitted to synthetic rows, or to the complete ones."""
+        """Fit the learner to synthetic rows, or if that fails to the complete ones."""
         try:
             return self._learner(rows).fit(rows, targets)
         except ValueError:
@@ -364,7 +364,7 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
         return self._by_class(found, -np.inf)
 
     def _by_class(self, found: np.ndarray, absent: float) -> np.ndarray:
-        """Return a column for every class, where the learner has one for those seen."""
+        """Return a column per class; `absent` stands for those not learned."""
         if found.ndim == 1 or len(self.learner_.classes_) == len(self.classes_):
             return found
         spread = np.full((len(found), len(self.classes_)), absent)
@@ -414,7 +414,7 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
         return y.astype(object)
 
     def _require_labels(self, levels: Sequence[Any]) -> None:
-        """Refuse public labels that classifiers would, before a row is read."""
+        """Refuse public labels that scikit-learn would refuse, before a row is read."""
         if len(levels):
             labels = self._restored(pd.Series(levels, dtype=object))
             check_classification_targets(labels)
@@ -536,7 +536,7 @@ def _warn_of_a_table(y: Any) -> None:
 
 
 def _default_learner(rows: Any, boosting: Any) -> Any:
-    """Return a pipeline that handles a table of any dtypes, by dtypes alone."""
+    """Return a pipeline for a table of any dtypes."""
     frame = pd.DataFrame(rows)
     # Boosting takes no numbers of which none is known.
     known = frame.notna().any().to_numpy()

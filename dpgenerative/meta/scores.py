@@ -1,4 +1,4 @@
-"""Scores of a private search, which one row can hardly move."""
+"""Scores of a private search, to which one row contributes little."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,11 +16,11 @@ from dpgenerative.tables.conditions import on_line
 from dpgenerative.tables.containers import as_series, plain
 
 SCORE_SENSITIVITY = 0.5
-"""How far one row moves the sum of scores, less 1/2 each, or of a distance."""
+"""Sensitivity of the sum of (score - 1/2) over rows, and of `pairs_deviation`."""
 _N_BINS = 10
-"""Quantile intervals of a number in the distance of pairs."""
+"""Quantile intervals of a numeric column in the distance of pairs."""
 _SCORE_ROWS = 20_000
-"""Synthetic rows that this distance samples at most."""
+"""Most synthetic rows that are sampled for this distance."""
 Cells = tuple[np.ndarray, np.ndarray]
 """Cells of synthetic and of held-out values of one column."""
 
@@ -50,12 +50,12 @@ def row_scores(
 
 
 def rows(data: Any, chosen: np.ndarray) -> Any:
-    """Return chosen rows of a table, a column or None, of the dtypes that it has."""
+    """Return chosen rows of a table or column with its dtypes, or None of None."""
     return None if data is None else data[chosen]
 
 
 def hits(estimator: Any, X: Any, y: Any) -> list[float]:
-    """Tell which labels are predicted."""
+    """Return 1 for every label that is predicted correctly, else 0."""
     truth = map(plain, as_series("PrivateSearch", y).tolist())
     found = map(plain, estimator.predict(X))
     return [float(a is not None and a == b) for a, b in zip(truth, found, strict=True)]

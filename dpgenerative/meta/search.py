@@ -374,14 +374,14 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         return _Trial(index, estimator, 0.5 + float(noisy[0]) / budget.n_test)
 
     def _deviation(self, estimator: Any, X: Any, y: Any, n_test: float) -> float:
-        """Return what one row moves by 1/2 at most: `n_test` times (score - 1/2)."""
+        """Return `n_test` times (score - 1/2), whose sensitivity is 1/2."""
         scoring = self.scoring or (hits if base.is_classifier(estimator) else None)
         if scoring is None:
             return pairs_deviation(estimator, X, y, n_test)
         return float(np.sum(row_scores(scoring, estimator, X, y) - 0.5))
 
     def _state_cost(self, best: "_Trial", spent: float, pure: float) -> None:
-        """Let the best trial's report state what the search cost."""
+        """Write the cost of the search into the best trial's report."""
         if best is _FAILED:
             raise RuntimeError(
                 f"{type(self).__name__}: the learner failed on synthetic rows, or no "
@@ -402,7 +402,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
     def _keep(
         self, best: "_Trial", params: Mapping[str, Any], budget: TrialBudget
     ) -> None:
-        """Set what a search leaves behind: all of it is the best trial's."""
+        """Set the fitted attributes, all of them of the best trial."""
         inner = _fitted(best.estimator)
         self.best_estimator_ = best.estimator
         self.best_params_ = dict(params)

@@ -31,7 +31,7 @@ _FIT_ONCE = (
     Pipeline, FeatureUnion, ColumnTransformer, TransformedTargetRegressor,
     VotingClassifier, VotingRegressor, LocalRandomizer,
 )  # fmt: skip
-"""Estimators of which one fit fits every estimator among their parameters once."""
+"""Estimators that fit every estimator among their parameters once."""
 
 
 _BUDGET = {
@@ -195,7 +195,7 @@ def _cost(estimator: Any) -> list[tuple[float, float]]:
 
 
 def _not_private(estimator: Any) -> list[str]:
-    """Return what learns from the rows without privacy, by the name of its type."""
+    """Return the type names of all parts that learn from rows without privacy."""
     own = SyntheticClassifier, SyntheticRegressor, PrivateSearch, Synthesizer
     if isinstance(estimator, (*own, LocalRandomizer)):
         return []

@@ -1,4 +1,4 @@
-"""Tables and their columns, made comparable: what every metric reads them with."""
+"""Reading tables and columns so that they can be compared: what all metrics use."""
 
 import functools
 import warnings
@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 def takes_tables(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function of pandas tables accept those of other libraries, through Arrow.
+    """Let a function of pandas tables take those of other libraries, through Arrow.
 
     Object columns that hold nothing but dates become columns of times.
     """
@@ -84,7 +84,7 @@ def aligned(
 
 
 def warn_if_few(sizes: Mapping[str, int], stacklevel: int = 4) -> None:
-    """Warn, on behalf of the caller's caller, where a table has fewer than 50 rows."""
+    """Warn of tables with fewer than 50 rows, on behalf of the caller's caller."""
     if few := [f"{name}: {n}" for name, n in sizes.items() if n < MIN_ROWS]:
         warnings.warn(
             f"Few rows ({', '.join(few)}): with fewer than {MIN_ROWS} the figures are "
@@ -97,7 +97,7 @@ def warn_if_few(sizes: Mapping[str, int], stacklevel: int = 4) -> None:
 
 
 def is_number(series: pd.Series) -> bool:
-    """Whether a column lies on a line by its dtype: numbers and times, not booleans."""
+    """Whether a column holds numbers or times by its dtype; booleans are neither."""
     is_numeric = is_numeric_dtype(series) and not is_bool_dtype(series)
     return is_numeric or temporal_kind(series.dtype) is not None
 
@@ -126,7 +126,7 @@ def as_floats(series: pd.Series) -> np.ndarray:
 
 
 def level_codes(*columns: pd.Series) -> tuple[list[np.ndarray], pd.Index]:
-    """Number the levels of several columns alike.
+    """Encode several columns by the same integer codes.
 
     Returns
     -------
@@ -161,7 +161,7 @@ def _factorize(column: pd.Series) -> tuple[np.ndarray, pd.Index]:
 def comparable_codes(
     real: pd.Series, synthetic: pd.Series
 ) -> tuple[list[np.ndarray], pd.Index]:
-    """Number the levels of two columns alike, if they can have levels in common.
+    """Encode two columns by the same codes, unless only one of them holds strings.
 
     Returns
     -------

@@ -101,14 +101,14 @@ def strength(epsilon: float) -> str:
 
 
 def best_guess(epsilon: float, delta: float) -> float:
-    """Return how often a test of presence is right at most, both being as likely."""
+    """Return the largest accuracy of a membership test where half are members."""
     # (1 + (e - 1 + 2 delta) / (e + 1)) / 2, written so that exp cannot overflow.
     shrunk = math.exp(-epsilon)
     return min((1 + delta * shrunk) / (1 + shrunk), 1.0)
 
 
 def severity(value: float, limits: tuple[float, float]) -> float:
-    """Place a value: 0 is perfect, 1 the end of good, 2 the end of fair."""
+    """Scale a value: 0 is perfect, good ends at 1, fair at 2."""
     good, weak = limits
     if value <= good:
         return max(value, 0.0) / good
@@ -191,7 +191,7 @@ def _judge_worst(off: pd.DataFrame, kind: str) -> Finding:
 
 
 def _way(value: float, floor: float, baseline: float) -> float:
-    """Return how far from chance to the baseline a value lies, 0 if below."""
+    """Return where a value lies between chance (0) and the baseline (1), at least 0."""
     chance = CHANCE * floor
     return max(value - chance, 0.0) / max(baseline - chance, _VISIBLE)
 

@@ -157,7 +157,7 @@ def _draw_histogram(
 
 
 def _asinh_unit(values: np.ndarray) -> float | None:
-    """Return a tenth of the typical value, where numbers crowd; else None."""
+    """Return the unit of an asinh axis, a tenth of the median, if values crowd."""
     near, far = np.quantile(values, [0.05, 0.95])
     if far - near >= 0.1 * np.ptp(values):
         return None
@@ -165,7 +165,7 @@ def _asinh_unit(values: np.ndarray) -> float | None:
 
 
 def _edges(values: np.ndarray, whole: bool, scale: Transform) -> np.ndarray:
-    """Cut the range in equal parts of a scale; between integers, where all are."""
+    """Return edges of bins of equal width on a scale; of integers, between them."""
     low, high = values.min(), values.max()
     if whole and isinstance(scale, IdentityTransform):
         step = math.ceil((high - low + 1) / N_BINS)
@@ -203,7 +203,7 @@ def _instants(low: float, high: float) -> np.ndarray:
 
 
 def _thinned(ticks: np.ndarray, places: np.ndarray, room: float) -> np.ndarray:
-    """Keep zero, then the largest numbers, as long as they stand clear of others."""
+    """Drop ticks too close to others; zero comes first, then the largest numbers."""
     kept: list[int] = []
     for i in np.lexsort((-np.abs(ticks), ticks != 0)):
         if all(abs(places[i] - places[j]) > room for j in kept):
@@ -219,7 +219,7 @@ def _number(value: float) -> str:
 
 
 def _times(seconds: np.ndarray, kind: str, shortest: int = 4) -> list[str]:
-    """Write times, no longer than what tells them apart takes."""
+    """Format times, no longer than is needed to tell them apart."""
     if kind == "timedelta":
         unit, size = _duration_unit(seconds)
         return [f"{each / size:g} {unit}" for each in seconds]

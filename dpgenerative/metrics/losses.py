@@ -118,7 +118,7 @@ def _ranges(real: pd.Series, synthetic: pd.Series) -> Iterator[tuple[float, str]
 
 
 def _beyond(values: np.ndarray, made: np.ndarray) -> tuple[float, str] | None:
-    """Return which table reaches visibly higher, after the share of its rows there."""
+    """Return the share of rows beyond the other table's maximum, and whose they are."""
     top, reached = values.max(), made.max()
     if abs(top - reached) <= LEAST_GAP * max(np.ptp(values), 1e-300):
         return None

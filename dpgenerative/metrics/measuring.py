@@ -17,20 +17,20 @@ from dpgenerative.metrics.utility import tstr
 from dpgenerative.privacy.report import PrivacyReport
 
 ATTACK_ROWS = 2_000
-"""Members and non-members attacked, each, at most."""
+"""Most members, and most non-members, that are attacked."""
 ATTACK_SYNTHETIC_ROWS = 20_000
-"""Synthetic rows that the attack looks at, at most."""
+"""Most synthetic rows that the attack uses."""
 UTILITY_ROWS = 10_000
-"""Rows that each model is trained on, at most."""
+"""Most rows that each model is trained on."""
 MOST_ASSOCIATED = 64
-"""Columns of which all pairs are compared, drawn at random where there are more."""
+"""Most columns of which all pairs are compared; of more, so many are drawn."""
 CHANCE = 1.5
-"""Floors that pass as chance: two draws of one population are 1.41 apart."""
+"""Distances up to this many floors pass as chance; fresh samples are 1.41 apart."""
 
 
 @dataclass(frozen=True)
 class Tables:
-    """What is read; without `real`, a public page is made."""
+    """The tables of a report; without `real`, the page is public."""
 
     real: pd.DataFrame | None
     synthetic: pd.DataFrame
@@ -40,7 +40,7 @@ class Tables:
 
     @property
     def n_attacked(self) -> int:
-        """Synthetic rows that the attack looks at."""
+        """Number of synthetic rows that the attack uses."""
         return min(ATTACK_SYNTHETIC_ROWS, len(self.synthetic))
 
 
@@ -127,7 +127,7 @@ def _distances(
 
 
 def _reference_changes(real: pd.DataFrame, seed: int) -> tuple[float, float]:
-    """Return the mean change of association by chance alone, and if all is lost."""
+    """Return the mean change of association in a bootstrap, and in permuted columns."""
     rng = np.random.default_rng(seed)
     floor = dependence.association_distance(real, fidelity.resampled(real, rng))
     baseline = dependence.association_distance(real, fidelity.permuted(real, rng))

@@ -1,4 +1,4 @@
-"""The pictures of a report, and the filling of its template.
+"""The pictures of a report, and the rendering of its template.
 
 What stands where, and in which words, is in ``page.html.jinja``. The template escapes
 whatever is put into it.
@@ -26,7 +26,7 @@ from dpgenerative.metrics.membership import FALSE_POSITIVE_RATES
 from dpgenerative.privacy.report import NO_PRIVACY, PrivacyReport
 
 MAX_PICTURES = 60
-"""Columns drawn one by one, at most: those furthest off."""
+"""Most columns that get a picture: those furthest off."""
 
 _N_WEAKEST = 2  # findings called weakest, be they good
 

@@ -44,7 +44,7 @@ _RULED_OUT = "#e6edf5"
 _MOST_LABELS = 40  # columns named beside a heat map
 STYLE = "dpgenerative.metrics.pictures"
 FRAMED = {"axes.spines.left": True, "ytick.major.size": 2}
-"""Changes of that style where heights are read off an axis."""
+"""Changes to that style for plots whose heights are read off an axis."""
 _ERRORS = ("rmse", "mae")  # scores of which less is better
 _MODELS = {
     "gaussian_nb": "Gaussian naive Bayes",
@@ -406,7 +406,7 @@ def _finish_dots(axes: Axes, names: list[str], metric: str) -> None:
 
 
 def _curve(result: AttackResult, least: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return a ROC curve, with points enough to cross ties on log axes."""
+    """Return a ROC curve with points between ties, which log axes need."""
     fpr, tpr = result.roc()
     between = np.geomspace(least, 1.0, 300)
     x = np.concatenate([fpr, between])

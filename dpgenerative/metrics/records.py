@@ -77,7 +77,7 @@ def _refuse_overlap(keys: dict[str, np.ndarray], one: str, other: str) -> None:
 def embedded(
     real: Sequence[pd.DataFrame], synthetic: pd.DataFrame
 ) -> tuple[list[Points], Points]:
-    """Return the points of real tables and of the synthetic one, ranks by the real."""
+    """Return the points of real and synthetic tables, with ranks among real rows."""
     synthetic = aligned(real[0], synthetic)
     embed = Embedding(real, [synthetic])
     return [embed(frame) for frame in real], embed(synthetic)

@@ -288,7 +288,7 @@ class _Classification:
         return column.notna().to_numpy()
 
     def read(self, test: pd.Series, train: pd.Series) -> tuple[np.ndarray, ...]:
-        """Number the classes alike; mark training rows of classes with enough rows."""
+        """Return codes of both, and which training rows have a class of enough rows."""
         (y_test, y_train), levels = comparable_codes(test, train)
         common = np.bincount(y_train, minlength=len(levels)) >= MIN_CLASS_COUNT
         return y_test, y_train, common[y_train]
@@ -439,7 +439,7 @@ def encode_features(
 
 
 def _encoder(numeric: np.ndarray) -> Any:
-    """Return what scales some columns and makes indicators of the others."""
+    """Return a transformer that scales some columns and one-hot encodes the others."""
     scaled = make_pipeline(
         FunctionTransformer(_finite),
         SimpleImputer(strategy="median", keep_empty_features=True),

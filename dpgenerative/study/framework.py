@@ -59,13 +59,13 @@ class Setting:
 
     @property
     def epsilon(self) -> float:
-        """What is set, where that is epsilon; else NaN."""
+        """The value that is set, if it is an epsilon; else NaN."""
         return self.value if self.parameter == "epsilon" else np.nan
 
 
 @dataclass(frozen=True)
 class Study:
-    """What all fits of a study have in common: parameters of the function below."""
+    """What all fits of a study share; see `privacy_utility_tradeoff`."""
 
     estimator: Any
     X: Rows
@@ -81,7 +81,7 @@ class Study:
     n_synthetic: int | None
 
     def keys(self, settings: Sequence[Setting]) -> list[str]:
-        """Return what tells each setting from all others, of other studies too."""
+        """Return a key for every setting that no other has, in any study."""
         rows: Any = self.X
         if isinstance(rows, pd.DataFrame):
             rows = pd.util.hash_pandas_object(rows, index=False).to_numpy()
@@ -92,7 +92,7 @@ class Study:
         return [sha256(text.encode()).hexdigest()[:16] for text in texts]
 
     def split(self, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return places of members, of as many others, and of test rows."""
+        """Return indices of members, of as many non-members, and of test rows."""
         cut = partial(train_test_split, random_state=seed)
         places = np.arange(len(self.y))
         rest, test = cut(places, test_size=self.test_size, stratify=self.y)
@@ -120,7 +120,7 @@ class Study:
     def perturbed(
         self, setting: Setting, members: np.ndarray
     ) -> tuple[Rows, float | None]:
-        """Return all rows, perturbed by what was fitted to members alone; epsilon."""
+        """Return all rows, perturbed by what was fitted to members, and its epsilon."""
         if setting.local is None:
             return self.X, None
         transformer = seeded(setting.local, setting.seed)
@@ -137,7 +137,7 @@ class Study:
     def accuracies(
         self, train: Labelled, tests: Sequence[Rows], y: np.ndarray, seed: int
     ) -> list[float]:
-        """Return the shares of test rows whose labels y the classifier finds."""
+        """Return the classifier's accuracy on each version of the test rows."""
         if len(np.unique(train[1])) < 2:
             return [float(np.isin(y, train[1]).mean())] * len(tests)
         if isinstance(self.X, pd.DataFrame):
@@ -154,7 +154,7 @@ class Study:
         return [float(each) for each in hits.mean(axis=1)]
 
     def similarity(self, generator: Generator, rows: Labelled, seed: int) -> float:
-        """Return how alike images and their reconstructions are; NaN of other rows."""
+        """Return the SSIM of images and their reconstructions; NaN for other rows."""
         shape = np.shape(rows[0])[1:]
         is_image = getattr(rows[0], "dtype", None) == np.uint8 and len(shape) == 2
         if not is_image or min(shape) < WINDOW:
@@ -295,7 +295,7 @@ def privacy_utility_tradeoff(
 
 
 def _read(X: Any, y: Any) -> tuple[Rows, np.ndarray, tuple[str, ...], str]:
-    """Return rows, the places of their labels, the classes, and the label's name."""
+    """Return rows, the class indices of their labels, the classes, the label's name."""
     if not isinstance(X, pd.DataFrame):
         X = np.asarray(X)
         X = pd.DataFrame(X).rename(columns=str) if X.ndim < 3 else X
@@ -333,7 +333,7 @@ def _settings(
     local: Mapping[str, Sequence[Any]],
     seeds: Sequence[int],
 ) -> list[Setting]:
-    """Return all fits, by seed."""
+    """Return the settings of all fits, seed by seed."""
     private: list[tuple[Any, ...]] = []
     for name, values in grid.items():
         if len(values) and not hasattr(estimator, name):
@@ -360,7 +360,7 @@ def _settings(
 def _finished(
     study: Study, settings: Sequence[Setting], record: Path, n_jobs: Any, verbose: bool
 ) -> list[list[dict[str, Any]]]:
-    """Return the lines of all settings, run or read from the record."""
+    """Run all settings, or read them from the record; return their result rows."""
     keys, known = study.keys(settings), {}
     if record.exists():
         lines = record.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -380,7 +380,7 @@ def _finished(
 
 
 def _run(i: int, study: Study, setting: Setting) -> tuple[int, list[dict[str, Any]]]:
-    """Return the lines of one setting: two of a local mechanism, else one."""
+    """Run one setting; return its result rows: two of a local mechanism, else one."""
     start, seed = time.perf_counter(), setting.seed
     members, others, test = study.split(seed)
     line: dict[str, Any] = {
@@ -420,7 +420,7 @@ def _run(i: int, study: Study, setting: Setting) -> tuple[int, list[dict[str, An
 
 
 def _epsilon(generator: Generator, setting: Setting) -> float:
-    """Return what the fit came to: the largest epsilon of any class."""
+    """Return the epsilon that a fit spent: the largest of any class."""
     if setting.mechanism == PLAIN:
         return np.inf
     spent = [getattr(m, "epsilon_", None) or setting.epsilon for m in generator.models]
@@ -435,7 +435,7 @@ def shaped(estimator: Any, rows: Rows) -> Rows:
 
 
 def described(thing: Any) -> str:
-    """Return anything in words that are the same in all runs."""
+    """Return a text for any object that is the same in every run."""
     # Whole, and without parameters at their defaults, so that new ones change nothing.
     is_estimator = hasattr(thing, "get_params")
     text = thing.__repr__(N_CHAR_MAX=10**7) if is_estimator else repr(thing)
@@ -443,7 +443,7 @@ def described(thing: Any) -> str:
 
 
 def seeded(estimator: Any, seed: int, **changes: Any) -> Any:
-    """Return a copy with those of the changes that it has parameters for."""
+    """Return a clone with this seed, and those changes that it has parameters for."""
     # A study releases nothing: its noise may be drawn again.
     changes |= {"random_state": seed, "noise": "reproducible"}
     copy, names = clone(estimator), estimator.get_params()
@@ -451,7 +451,7 @@ def seeded(estimator: Any, seed: int, **changes: Any) -> Any:
 
 
 def _with_phi(found: pd.DataFrame) -> pd.DataFrame:
-    """Return lines with their trade-off against the plain one of the same seed."""
+    """Add the trade-off of every result against no privacy at the same seed."""
     names = ["accuracy", "average_precision"]
     plain = found[found["mechanism"] == PLAIN].set_index("seed")[names]
     for function in (tradeoff.phi, tradeoff.bounded_phi):

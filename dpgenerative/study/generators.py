@@ -1,4 +1,4 @@
-"""Labelled rows in, labelled rows out: one face for generators of tables and arrays."""
+"""A common interface to generators of labelled tables and labelled arrays."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from dpgenerative import metrics
 
 Rows = Any  # DataFrame, or array of shape (n, ...)
 Labelled = tuple[Rows, np.ndarray]
-"""Rows, and the place of each row's label among the classes."""
+"""Rows, and the class index of each row's label."""
 
 
 def take(rows: Rows, places: np.ndarray) -> Rows:
@@ -40,17 +40,17 @@ class TableGenerator:
         return rows[0].assign(**{self.target: labels})
 
     def fit(self, rows: Labelled) -> None:
-        """Learn labelled rows."""
+        """Fit the estimator to labelled rows."""
         self.models[0].fit(self.joined(rows))
 
     def sample(self, n: int, seed: int) -> Labelled:
-        """Draw labelled rows; those without a label of the classes are left out."""
+        """Draw labelled rows, without those whose label is none of the classes."""
         rows = self.models[0].sample(n, random_state=seed)
         codes = pd.Index(self.classes).get_indexer(rows.pop(self.target))
         return rows[codes >= 0], codes[codes >= 0]
 
     def reconstruct(self, rows: Rows, codes: Any, rng: np.random.Generator) -> Rows:
-        """Decode draws of joined rows; `codes` are in them already."""
+        """Reconstruct joined rows, which have their labels, from posterior draws."""
         return self.models[0].reconstruct(rows, random_state=rng, sampled=True)
 
 
@@ -71,7 +71,7 @@ class ClassGenerator:
         self.models = [clone(estimator) for _ in range(n_classes)]
 
     def fit(self, rows: Labelled) -> None:
-        """Learn the rows of every class apart."""
+        """Fit one estimator per class."""
         for label, model in enumerate(self.models):
             model.fit(rows[0][rows[1] == label])
 
@@ -91,7 +91,7 @@ class ClassGenerator:
     def reconstruct(
         self, rows: Rows, codes: np.ndarray, rng: np.random.Generator
     ) -> Rows:
-        """Decode draws of rows by the models of their classes."""
+        """Reconstruct rows from posterior draws, by the models of their classes."""
         out = np.empty_like(rows)
         for label in np.unique(codes):
             chosen, own = codes == label, self.models[label]
@@ -116,7 +116,7 @@ class LabelledGenerator:
         self.labels = np.array([called.get(name, name) for name in classes])
 
     def fit(self, rows: Labelled) -> None:
-        """Learn labelled rows."""
+        """Fit the estimator to labelled rows."""
         self.models[0].fit(rows[0], self.labels[rows[1]])
 
     def sample(self, n: int, seed: int) -> Labelled:
@@ -127,7 +127,7 @@ class LabelledGenerator:
     def reconstruct(
         self, rows: Rows, codes: np.ndarray, rng: np.random.Generator
     ) -> Rows:
-        """Decode draws of rows by their labels."""
+        """Reconstruct rows from posterior draws, given their labels."""
         return self.models[0].reconstruct(rows, self.labels[codes], rng, sampled=True)
 
 
@@ -150,7 +150,7 @@ def attack(
     distance: str,
     seed: int,
 ) -> metrics.AttackResult:
-    """Attack a fitted generator; `sides` are members and as many others."""
+    """Attack a fitted generator; `sides` are members and as many non-members."""
     rows = [
         generator.joined(side) if isinstance(generator, TableGenerator) else side[0]
         for side in sides
