@@ -40,7 +40,7 @@ from dpgenerative.tables.rows import Chunks
 from dpgenerative.tables.schema import Schema
 
 RELEASE = "marginals"
-"""What the plan calls all that is released here."""
+"""Name in the plan of everything that is released here."""
 DOMAIN_SHARE = 0.25
 """Part of a column's budget that finds its bounds or levels, where they are unknown."""
 SPLIT_SIZE = 1.3
@@ -252,7 +252,7 @@ class MarginalRelease:
 
     @property
     def _n_told(self) -> float:
-        """Number of rows by all that was counted so far."""
+        """Number of rows, estimated from all that was counted so far."""
         return max(1.0, self.total.count)
 
     def _with(self, share: float) -> "MarginalRelease":

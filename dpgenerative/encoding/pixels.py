@@ -52,7 +52,7 @@ class Pixels:
 
     @property
     def two_valued(self) -> bool:
-        """Whether a pixel can be nothing but one end of the range or the other."""
+        """Whether every pixel must be at one end of the range or the other."""
         return self.dtype.kind in "biu" and self.high - self.low == 1
 
     def read(self, owner: str, X: Any) -> "Images":
@@ -77,7 +77,7 @@ class Pixels:
         return [self.encode(images)]
 
     def log_within(self, images: "Images") -> np.ndarray:
-        """Return what turns densities of [0, 1] into those of the range, (n,)."""
+        """Return what to add to log-densities of [0, 1] for those of the range."""
         per_pixel = -math.log(self.high - self.low) if self.has_density else 0.0
         return np.full(len(images), per_pixel * len(self.x_names))
 

@@ -65,7 +65,7 @@ class Series(Pixels):
         return Images(values)
 
     def log_within(self, images: Images) -> np.ndarray:
-        """Return what turns densities of [0, 1] into those of the range, (n,)."""
+        """Return what to add to log-densities of [0, 1] for those of the range."""
         per_step = super().log_within(images) / self.row_shape[0]
         return per_step * images.values[:, 0, :, -1].sum(1, dtype=np.float64)
 

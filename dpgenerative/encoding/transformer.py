@@ -156,7 +156,7 @@ class TableTransformer:
         return self.names.index(name)
 
     def _readers(self) -> Iterator[tuple[list[Hashable], Any]]:
-        """Yield, by codec, the columns it takes and what reads it of a table."""
+        """Yield, for every codec, the columns it needs and a function to read them."""
         built = {each.name: each for each in self.increments}
         for name in self.names:
             if name in built:

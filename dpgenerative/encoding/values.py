@@ -114,7 +114,7 @@ def distinct_values(series: pd.Series) -> tuple[Hashable, ...]:
 
 
 def keys(series: pd.Series) -> list[Key | None]:
-    """Return what tells the values of a column apart; None for unusable ones."""
+    """Return a key for every value of a column; None for unusable values."""
     return [_key(value) for value in series.array]
 
 
@@ -159,7 +159,7 @@ def _key(value: Any) -> Key | None:
 
 
 def dtype_with_levels(column: Column, dtype: Any) -> Any:
-    """Return the dtype of new values: of the levels where its categories lack some."""
+    """Return the dtype of samples: of the levels if its categories lack some."""
     levels = column.levels
     if not isinstance(dtype, pd.CategoricalDtype) or levels in (None, NO_LEVELS):
         return dtype

@@ -1,4 +1,4 @@
-"""Files from which an interrupted fit goes on, without spending again.
+"""Checkpoints, from which an interrupted fit resumes without spending again.
 
 A checkpoint holds all that a fit has drawn and released so far, the states of its
 generators and of its optimizer. So the rest of training is that which was interrupted,
@@ -41,7 +41,7 @@ from dpgenerative.privacy.ranks import ALONE, Ranks
 EVERY = 10.0
 """Seconds of training between two states of one checkpoint."""
 FREE = ("random_state", "verbose")
-"""Parameters that may differ: the seed's work is in the states already."""
+"""Parameters that may differ: what the seed decides is in the states already."""
 
 
 class Checkpoint:
@@ -211,7 +211,7 @@ class Checkpoint:
 
 
 def _require_own(path: Path, facts: os.stat_result) -> None:
-    """Require a file of which nobody else knows, or has made, the noise."""
+    """Require a file that nobody else can have read or written: it tells the noise."""
     if sys.platform != "win32":
         if facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
             raise PermissionError(

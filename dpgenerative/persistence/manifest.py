@@ -55,7 +55,7 @@ FORMAT = 2
 ESTIMATORS = ("DPHFlowSynthesizer", "DPVAESynthesizer", "DPArrayVAESynthesizer")
 """Classes whose fitted objects files hold."""
 CHECKPOINT = "unfinished fit: private, do not release"
-"""What a file says it holds that is no fitted estimator."""
+"""What a file states that holds no fitted estimator but a checkpoint."""
 
 
 _RECORDS = (
@@ -66,7 +66,7 @@ _RECORDS = (
     ClassGaussians, LabelledPixels,
 )  # fmt: skip
 RECORDS: dict[str, type] = {cls.__name__: cls for cls in _RECORDS}
-"""Dataclasses that a file may hold, `storable` ones added."""
+"""Dataclasses that a file may hold; `storable` adds others."""
 
 
 def storable(cls: type[_T]) -> type[_T]:
@@ -81,7 +81,7 @@ CONTENT_ERRORS = (
     ArithmeticError, AttributeError, AssertionError, LookupError, MemoryError,
     RuntimeError, TypeError, ValueError,
 )  # fmt: skip
-"""What contents that do not fit together may raise."""
+"""Errors that contents which do not fit together may raise."""
 
 
 # Writing ------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def _contents(
 
 
 def _copied(tensor: Tensor) -> Tensor:
-    """Return a copy byte by byte: that of a truth value would mend a changed one."""
+    """Return a copy of all bytes: a copy of booleans would repair changed ones."""
     is_bool = tensor.dtype == torch.bool
     return (tensor.view(torch.uint8) if is_bool else tensor).clone().view(tensor.dtype)
 

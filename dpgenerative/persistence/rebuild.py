@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from dpgenerative.fitting.loop import tensors_of
 
 FACTOR, CONSTANT = 64, 2**24
-"""Numbers made while a model is built, per number in its file, and beside these."""
+"""Numbers that building a model may make: per number in its file, and in addition."""
 OVERHEAD = 256
-"""What the objects around a tensor take, in numbers."""
+"""Memory of the objects around a tensor, counted in numbers."""
 
 
 class Bounded(TorchDispatchMode):

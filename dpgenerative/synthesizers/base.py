@@ -345,7 +345,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
         raise NotImplementedError
 
     def _public_facts(self, schema: Schema) -> tuple[str, ...]:
-        """Return what was given away for free, for the report."""
+        """Return what was taken as public, for the report."""
         raise NotImplementedError
 
     def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
@@ -353,7 +353,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
         return tuple(cautions(fitted.plan, len(schema)))
 
     def _warnings(self, schema: Schema) -> Iterator[UserWarning]:
-        """Yield warnings of what came to nothing, as `privacy_` notes."""
+        """Yield warnings of what came to nothing, which `privacy_` notes too."""
         plan, n_columns = self.privacy_.plan, len(schema.modelled)
         if outlook(plan, n_columns) == "hopeless":
             yield HopelessBudgetWarning(cautions(plan, n_columns)[0])
@@ -388,7 +388,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
         checkpoint: Any = None,
         trial: Trial | None = None,
     ) -> Self:
-        """Fit; a trial of a private search is paid for, and may have no rows."""
+        """Fit; a private search has paid for its `trial`, which may have no rows."""
         data = self._prepare(X, y, public, allow_empty=trial is not None)
         self._note_noise()
         ranks = Ranks.present()
@@ -443,7 +443,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
             trial.ledger.n_fits += 1
 
     def _keep(self, fitted: Fitted, data: Data, seed: int | None) -> None:
-        """Set what a fit leaves behind."""
+        """Set the fitted attributes."""
         plan = fitted.plan
         self._layout, self._sample_seed, self._n_sampled = data.layout, seed, 0
         self._transformer, self._model = fitted.transformer, fitted.model
@@ -497,7 +497,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
         return {**self.get_params(deep=False), "device": self._device()}
 
     def _agree(self, ranks: Ranks, data: Data) -> None:
-        """Require of the processes of a fit that they do the same, and can."""
+        """Require that the processes of a fit do the same, and that they can do it."""
         if ranks.size == 1:
             return
         parameters = self._stated_parameters()

@@ -19,12 +19,12 @@ import pyarrow as pa
 _ROW_LABELS = re.compile(r"__index_level_\d+__")
 
 Written = tuple[tuple[Hashable, str], ...]
-"""By column, Arrow's own name of a type of text that pandas has another dtype for."""
+"""By column, the name of an Arrow type of text that pandas holds as another one."""
 _NONE: Mapping[str, list[str]] = MappingProxyType({})
 _IN_PANDAS = {
     "large_string": pa.string(), "string_view": pa.string(), "binary_view": pa.binary()
 }  # fmt: skip
-"""The types of text and bytes that pandas reads, by those that it does not."""
+"""Types of text and bytes that pandas does not read, and those it reads instead."""
 
 
 def is_foreign(data: Any) -> bool:
@@ -45,7 +45,7 @@ def is_foreign(data: Any) -> bool:
 
 
 def refuse_unread(data: Any) -> None:
-    """Raise TypeError for what names rows that are not in memory."""
+    """Raise TypeError for paths, datasets and queries: their rows are not in memory."""
     kind = type(data)
     if is_path(kind) or is_dataset(kind) or is_query(kind):
         raise TypeError(
@@ -70,7 +70,7 @@ def is_query(kind: type) -> bool:
 
 
 def in_pandas(owner: str, data: Any) -> Any:
-    """Return a table or column of another library in pandas, others as they are."""
+    """Convert a table or column of another library to pandas; return others as is."""
     return received(owner, data)[0] if is_foreign(data) else data
 
 
@@ -104,7 +104,7 @@ def require_distinct(owner: str, names: Iterable[Hashable]) -> None:
 
 
 def container_of(data: Any, kind: str) -> str:
-    """Return the name of a container, preceded by the library that samples can have."""
+    """Return the name of a container, after that of a library that samples can have."""
     library = type(data).__module__.partition(".")[0]
     return f"{library} {kind}" if library in ("polars", "pyarrow") else kind
 
@@ -143,7 +143,7 @@ def _plain_type(held: Any) -> Any:
 
 
 def _plain(column: Any) -> Any:
-    """Return a column without a dictionary, texts in the one type that pandas has."""
+    """Return a column decoded, with text in the one type that pandas has."""
     plain = _plain_type(column.type)
     if not pa.types.is_dictionary(column.type):
         return column.cast(plain)

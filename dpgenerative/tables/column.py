@@ -20,7 +20,7 @@ EXAMPLES = {"datetime": "2020-01-31", "timedelta": "36h"}
 DEFAULT_UNIT = "s"
 """Resolution of times where none is stated."""
 OTHER = "other"
-"""Level of all text that is not frequent enough to be found privately."""
+"""Level that stands for all text too rare to be found privately."""
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ class Column:
 
     @property
     def numbers(self) -> "Column":
-        """The column itself, or for times the one of their whole numbers of units."""
+        """The column itself; for times, the integer column of their counts of units."""
         if not self.temporal:
             return self
         lower, upper = self._counts()
@@ -279,14 +279,14 @@ class Column:
         return self.numeric or self.ordered
 
     def misses_step(self, values: Any) -> Any:
-        """Return whether numbers, of units for times, are no multiple of the step."""
+        """Return whether numbers, or counts of units, are no multiples of the step."""
         if self.step is None:
             return np.zeros(np.shape(values), dtype=bool)
         steps = np.asarray(values) / self.step
         return np.abs(steps - np.round(steps)) > 1e-6
 
     def count(self, value: Any) -> float:
-        """Return one value as a number: of units, where it is a time.
+        """Return one value as a number; of a time, the count of units.
 
         Raises
         ------

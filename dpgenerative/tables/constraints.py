@@ -41,7 +41,7 @@ class Constraint(ABC):
     @property
     @abstractmethod
     def columns(self) -> tuple[Hashable, ...]:
-        """Names of the columns that it speaks of."""
+        """Names of the columns that it involves."""
 
     @abstractmethod
     def holds(self, frame: pd.DataFrame) -> np.ndarray:

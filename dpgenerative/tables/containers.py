@@ -55,12 +55,12 @@ def objects(values: Iterable[Any]) -> np.ndarray:
 
 
 COARSE = ("Y", "M", "W", "D", "h", "m")
-"""Units of numpy's times that are longer than those of pandas."""
+"""Time units of numpy that are coarser than those of pandas."""
 
 
 @dataclass(frozen=True)
 class TableFormat:
-    """The public shape of what was fitted, so that samples come back in it.
+    """The public layout of what was fitted, in which samples are returned.
 
     Attributes
     ----------
@@ -113,14 +113,14 @@ class TableFormat:
 
 
 def labels(names: Sequence[Hashable]) -> pd.Index:
-    """Return column labels as they are: no name is turned into another's type."""
+    """Return names as an index, without converting any to the type of another."""
     index = pd.Index(objects(names), dtype=object, tupleize_cols=False)
     is_mixed = pd.api.types.infer_dtype(index, skipna=False).startswith("mixed")
     return index if is_mixed else index.infer_objects()
 
 
 def select_columns(frame: Any, names: Sequence[Hashable]) -> Any:
-    """Return the columns of these names: no name is taken for a mask."""
+    """Select columns by name, even where names are booleans."""
     if isinstance(frame, Rows):
         return frame.select(names)
     return frame.iloc[:, frame.columns.get_indexer(labels(names))]
@@ -260,7 +260,7 @@ def _readable(owner: str, array: np.ndarray) -> np.ndarray:
 
 
 def _in_known_unit(array: np.ndarray) -> np.ndarray:
-    """Return times of units coarser than pandas has in seconds, of several in single.
+    """Convert times of units that pandas lacks: coarse to seconds, multiples to single.
 
     pandas would turn them itself, and name a time that is too far away in an error.
     """
@@ -302,7 +302,7 @@ def _target(owner: str, y: Any, n: int) -> tuple[pd.Series, str, Hashable, Writt
 
 
 _COLUMNS = (pd.DataFrame, pd.Series, pd.Index, pd.api.extensions.ExtensionArray)
-"""What holds a column whose dtype is its own."""
+"""Types of columns that have a dtype of their own."""
 
 
 def as_series(owner: str, y: Any) -> pd.Series:

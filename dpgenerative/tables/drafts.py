@@ -42,7 +42,7 @@ _QUESTIONS = {
         "Numbers with a decimal comma? Then draft again, and fit, with --decimal ,"
     ),
 }
-"""What is asked of text that all looks alike, by its pattern; the first one counts."""
+"""Questions about text that all matches a pattern; the first that matches counts."""
 MOSTLY = 0.5
 """Share of numbers among texts from which a draft asks about the others."""
 _MIXED = (

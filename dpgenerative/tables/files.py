@@ -43,7 +43,7 @@ CERTAIN = 2.0**53
 """Up to here every integer is a float64."""
 _CSV = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz")
 _DAMAGED = (ValueError, EOFError, OSError, lzma.LZMAError, pd.errors.ParserWarning)
-"""What reading a file raises that is no table, or not of the form stated."""
+"""Errors of reading a file that is no table, or not of the form stated."""
 _NUMBERS = (
     "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64",
     "Float32", "Float64",
@@ -173,7 +173,7 @@ def _dtype_of(held: pa.DataType) -> Any:
 
 
 def _of_text(path: AnyPath, schema: Schema, form: CsvFormat, others: bool) -> Rows:
-    """Return the rows of a CSV file, whose text is kept as long as they are."""
+    """Return the rows of a CSV file, of which a temporary file keeps the text."""
     names = _names_in(path, form)
     if others:
         _require_named(names, schema)
@@ -214,7 +214,7 @@ def _in_dtypes(frame: pd.DataFrame, schema: Schema, form: CsvFormat) -> pd.DataF
 
 
 def read_as_written(path: AnyPath, schema: Schema, form: CsvFormat) -> pd.DataFrame:
-    """Read rows by a fitted schema, but levels that it lacks as they are written.
+    """Read rows by a fitted schema; keep levels that it lacks as they are written.
 
     They are what the fit did not find, or was not told of: as missing ones they would
     seem to have been missing all along.
@@ -275,7 +275,7 @@ def _opened(
 def _told(
     path: AnyPath, form: CsvFormat, names: list[str] | None = None
 ) -> Iterator[None]:
-    """Say of a file that it is no table, and nothing of what it holds."""
+    """Turn errors into one that says the file is no table, and quotes nothing of it."""
     try:
         with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
             yield
@@ -336,7 +336,7 @@ def _typed(series: pd.Series, column: Column | None, form: CsvFormat) -> pd.Seri
 
 
 def _is_of_its_own(dtype: Any, column: Column | None) -> bool:
-    """Return whether a file's type is kept, to be learned or refused by the schema."""
+    """Return whether a file's type is kept, for the schema to accept or refuse."""
     if temporal_kind(dtype) is not None:
         return True
     if decimal_scale(dtype) is not None:

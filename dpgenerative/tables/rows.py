@@ -29,14 +29,14 @@ from dpgenerative.tables import arrow
 from dpgenerative.tables.arrow import Written
 
 CHUNK = 2**17
-"""Rows that are read at a time, about."""
+"""Approximate number of rows that are read at a time."""
 T = TypeVar("T")
 S = TypeVar("S")
 
 
 @contextmanager
 def _unquoted() -> Iterator[None]:
-    """Leave out what an error says of rows."""
+    """Replace errors by one that quotes nothing of the rows."""
     try:
         yield
     except MemoryError:
@@ -51,7 +51,7 @@ def _unquoted() -> Iterator[None]:
 
 @dataclass(eq=False)
 class Rows:
-    """Private rows that every pass reads anew.
+    """Private rows that are read again in every pass.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class Rows:
         return replace(self, head=self.head[list(names)])
 
     def dealt(self, rank: int, size: int) -> tuple["Rows", int]:
-        """Return what one of several processes reads, and how much is its alone."""
+        """Return the rows that one process reads, and how many are its alone."""
         rows, n_own = self.deal(rank, size) if self.deal else (self, 0)
         return replace(self, n=rows.n, tables=rows.tables, deal=None), n_own
 
@@ -163,7 +163,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Chunks(Generic[T]):
-    """What is read of rows, chunk by chunk, as often as it is asked for.
+    """Values made of rows, chunk by chunk, as often as they are asked for.
 
     Attributes
     ----------
@@ -271,7 +271,7 @@ def parquet(path: str | os.PathLike[str]) -> Any:
 
 
 def _is_hidden(file: Path) -> bool:
-    """Whether a file is out of sight, or one that others are still writing."""
+    """Whether a file is hidden, or one that others are still writing."""
     return any(part.startswith((".", "_")) for part in file.parts)
 
 
@@ -371,7 +371,7 @@ def _gathered(
 
 
 def _fragments(owner: str, dataset: Any) -> list[Any]:
-    """Return Parquet files, with their row groups; none of what else a dataset may be.
+    """Return a dataset's Parquet files with their row groups; none of another dataset.
 
     All files must have the columns and types of the first: values that do not fit its
     types would fail on the way.

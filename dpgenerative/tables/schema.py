@@ -185,7 +185,7 @@ class Schema:
 
     @property
     def with_missing(self) -> frozenset[Hashable]:
-        """Names of the columns of which it says that missing values occur."""
+        """Names of the columns that, by this schema, have missing values."""
         stated = {column.name for column in self.columns if column.nullable}
         conditions = [each for c in self.constraints for each in c.conditions_on()]
         return frozenset(stated) | {

@@ -94,7 +94,7 @@ def _read_iso(text: str) -> dt.datetime | None:
 
 
 def _plain_instant(value: pd.Timestamp) -> Any:
-    """Return what a clock of its own zone shows, within the years 1 to 9999."""
+    """Return the local time of an instant, within the years 1 to 9999."""
     try:
         local = value.tz_localize(None)
     except Exception:  # a time zone of a user's own class
@@ -103,7 +103,7 @@ def _plain_instant(value: pd.Timestamp) -> Any:
 
 
 def _on_clock(values: np.ndarray, zone: Any) -> np.ndarray:
-    """Return what the clocks of a zone show at instants in UTC."""
+    """Return the local times of a zone at instants in UTC."""
     local = pd.Series(_between_ends(values)).dt.tz_localize("UTC").dt.tz_convert(zone)
     return local.dt.tz_localize(None).to_numpy()
 
