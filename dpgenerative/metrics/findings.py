@@ -14,7 +14,8 @@ import pandas as pd
 from dpgenerative.metrics.dependence import AssociationDistance
 from dpgenerative.metrics.measuring import CHANCE, Measured, mean_change
 from dpgenerative.metrics.membership import AttackResult
-from dpgenerative.metrics.plots import SCORES, main_score, mean_scores, model_name
+from dpgenerative.metrics.plots import SCORES, model_name
+from dpgenerative.metrics.utility import main_score, mean_scores
 from dpgenerative.metrics.words import LOST, RANGES, exact, joined, losses, percent
 
 LIMITS = {

@@ -23,6 +23,7 @@ from dpgenerative.metrics import plots, words
 from dpgenerative.metrics.findings import LIMITS, Finding, best_guess, strength
 from dpgenerative.metrics.measuring import UTILITY_ROWS, Measured, Tables
 from dpgenerative.metrics.membership import FALSE_POSITIVE_RATES
+from dpgenerative.metrics.utility import mean_scores
 from dpgenerative.privacy.report import NO_PRIVACY, PrivacyReport
 
 MAX_PICTURES = 60
@@ -133,7 +134,7 @@ def _draw_scores(utility: pd.DataFrame) -> dict[str, str]:
 def _means(utility: pd.DataFrame) -> pd.DataFrame:
     """Return a row per model, and their mean; each score on real rows first."""
     names = [name for name in plots.SCORES if name in utility]
-    means = plots.mean_scores(utility, names)
+    means = mean_scores(utility, names)
     means.loc["mean"] = means.mean()
     cells = [(name, source) for name in names for source in ("real", "synthetic")]
     return means[cells].rename(index=lambda model: plots.model_name(str(model)))

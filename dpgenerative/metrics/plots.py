@@ -37,9 +37,10 @@ from dpgenerative._validation import check_option
 from dpgenerative.metrics import histograms
 from dpgenerative.metrics.columns import aligned, takes_tables
 from dpgenerative.metrics.membership import AttackResult, roc_cap
+from dpgenerative.metrics.utility import main_score, mean_scores
 
-_DOT = "#7a7a7a"  # the grey of areas is too faint for a dot
-_CURVES = (histograms.SYNTHETIC, "#1f5a92", "#5d7a1f", "#7b3f8c")
+DOT = "#7a7a7a"  # the grey of areas is too faint for a dot
+CURVES = (histograms.SYNTHETIC, "#1f5a92", "#5d7a1f", "#7b3f8c")
 _RULED_OUT = "#e6edf5"
 _MOST_LABELS = 40  # columns named beside a heat map
 STYLE = "dpgenerative.metrics.pictures"
@@ -242,7 +243,7 @@ def plot_utility(
             color=histograms.REAL, linewidth=1.5, zorder=1,
         )  # fmt: skip
         for source in means.columns:
-            colour = {"real": _DOT, "synthetic": histograms.SYNTHETIC}[source]
+            colour = {"real": DOT, "synthetic": histograms.SYNTHETIC}[source]
             single = scores[scores["trained_on"] == source]
             if len(single) > len(means):
                 rows = single["model"].map(place)
@@ -284,11 +285,11 @@ def plot_roc(
     least = 1 / max(len(each.scores) for each in several)
     with _drawn_on(ax, (4.4, 4.2), FRAMED) as axes:
         axes.set(xscale="log", yscale="log", xlim=(least, 1), ylim=(least, 1))
-        axes.plot([least, 1], [least, 1], color=_DOT, lw=0.8, ls="--",
+        axes.plot([least, 1], [least, 1], color=DOT, lw=0.8, ls="--",
                   label="guessing")  # fmt: skip
         for privacy in dict.fromkeys(each.privacy for each in several if each.privacy):
             _draw_cap(axes, privacy, least)
-        for each, colour in zip(several, cycle(_CURVES), strict=False):
+        for each, colour in zip(several, cycle(CURVES), strict=False):
             label = f"{each.name} (AUC {each.auc.value:.3f})"
             axes.plot(*_curve(each, least), color=colour, linewidth=1.4, label=label)
         axes.set_aspect("equal")
@@ -323,9 +324,9 @@ def plot_precision(
     """
     several = _several(results)
     with _drawn_on(ax, (4.4, 4.2), FRAMED) as axes:
-        axes.axhline(several[0].members.mean(), color=_DOT, lw=0.8, ls="--",
+        axes.axhline(several[0].members.mean(), color=DOT, lw=0.8, ls="--",
                      label="guessing")  # fmt: skip
-        for each, colour in zip(several, cycle(_CURVES), strict=False):
+        for each, colour in zip(several, cycle(CURVES), strict=False):
             precision, recall, _ = each.precision_recall()
             value = each.average_precision.value
             label = f"{each.name} (average precision {value:.3f})"
@@ -342,17 +343,6 @@ def plot_precision(
 def model_name(name: str) -> str:
     """Return what to call a model: the defaults of `tstr` in words."""
     return _MODELS.get(name, name.replace("_", " "))
-
-
-def main_score(scores: pd.DataFrame) -> str:
-    """Return the score that counts most among those of a task."""
-    return "auroc" if "auroc" in scores else "r2"
-
-
-def mean_scores(scores: pd.DataFrame, names: list[str]) -> pd.DataFrame:
-    """Return a row per model, and a column per score and table trained on."""
-    by = ["model", "trained_on"]
-    return scores.groupby(by, sort=False)[names].mean().unstack()
 
 
 def _several(results: AttackResult | Sequence[AttackResult]) -> list[AttackResult]:
@@ -420,4 +410,4 @@ def _draw_cap(axes: Axes, privacy: Any, least: float) -> None:
     cap = roc_cap(fpr, privacy)
     label = "ruled out by the guarantee"
     axes.fill_between(fpr, cap, 1.0, color=_RULED_OUT, linewidth=0, label=label)
-    axes.plot(fpr, cap, color=_CURVES[1], linewidth=0.9)
+    axes.plot(fpr, cap, color=CURVES[1], linewidth=0.9)

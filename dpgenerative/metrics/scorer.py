@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline
 from dpgenerative._validation import check_option, count
 from dpgenerative.metrics.dependence import kendall_tau_distance
 from dpgenerative.metrics.fidelity import marginal_distance
-from dpgenerative.metrics.utility import TASKS, tstr
+from dpgenerative.metrics.utility import TASKS, main_score, tstr
 from dpgenerative.tables.containers import as_table
 
 
@@ -159,7 +159,7 @@ class SynthesisScorer:
             None, real, synthetic, target, classifiers=self.classifiers, task=self.task,
             random_state=self.random_state,
         )  # fmt: skip
-        return float(scores["auroc" if "auroc" in scores else "r2"].mean())
+        return float(scores[main_score(scores)].mean())
 
     def _draw(self, estimator: Any, n_rows: int, y_name: Hashable) -> pd.DataFrame:
         """Return sampled rows as one table, with the column of y called `y_name`."""

@@ -272,6 +272,17 @@ def tstr(
     return pd.DataFrame(rows)
 
 
+def main_score(scores: pd.DataFrame) -> str:
+    """Return the score that counts most among those of a task."""
+    return "auroc" if "auroc" in scores else "r2"
+
+
+def mean_scores(scores: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """Return a row per model, and a column per score and table trained on."""
+    by = ["model", "trained_on"]
+    return scores.groupby(by, sort=False)[names].mean().unstack()
+
+
 # The two tasks ------------------------------------------------------------------------
 
 
@@ -292,9 +303,6 @@ class _Classification:
         (y_test, y_train), levels = comparable_codes(test, train)
         common = np.bincount(y_train, minlength=len(levels)) >= MIN_CLASS_COUNT
         return y_test, y_train, common[y_train]
-
-    def n_classes(self, y: np.ndarray) -> int:
-        return len(np.unique(y))
 
     def score(self, fitted: Any, x: np.ndarray, y: np.ndarray) -> dict[str, float]:
         shares = np.zeros((len(x), 1 + max(fitted.classes_.max(), y.max())))
@@ -326,9 +334,6 @@ class _Regression:
 
     def read(self, test: pd.Series, train: pd.Series) -> tuple[np.ndarray, ...]:
         return as_floats(test), as_floats(train), np.ones(len(train), dtype=bool)
-
-    def n_classes(self, y: np.ndarray) -> int:
-        return 0
 
     def score(self, fitted: Any, x: np.ndarray, y: np.ndarray) -> dict[str, float]:
         predicted = fitted.predict(x)
@@ -415,7 +420,7 @@ def _split(
             f"A {task.name} needs {task.least_rows}; target {target!r} leaves 0 "
             f"{trained_on} training rows."
         )
-    if task.n_classes(y_train) and not np.isin(y_train, y_test).any():
+    if task.name == "classification" and not np.isin(y_train, y_test).any():
         raise ValueError(
             f"No class of target {target!r} in the {trained_on} training rows occurs "
             "in real_test: are they spelled alike?"
@@ -467,7 +472,7 @@ def _fit_and_score(
     x_train, y_train = split.x_train, split.y_train
     if (y_train == y_train[0]).all() or (x_train == x_train[0]).all():
         model = task.baseline
-    model = _prepared(model, y_train, task, repeat)
+    model = _prepared(model, y_train, repeat)
     # One thread each: the scores are the same on any machine, and small fits faster.
     # Short training and collinear indicators are part of the comparison.
     with threadpool_limits(1), warnings.catch_warnings(action="ignore"):
@@ -481,12 +486,13 @@ def _fit_and_score(
             ) from error
 
 
-def _prepared(model: Any, y_train: np.ndarray, task: _Task, repeat: int) -> Any:
+def _prepared(model: Any, y_train: np.ndarray, repeat: int) -> Any:
     """Clone a model, shift its seeds, and make its early stopping possible."""
     model = base.clone(model)
     # The rows that scikit-learn holds out by default have to be scored.
     held_out = math.ceil(len(y_train) * EARLY_STOPPING_SHARE)
-    can_stop = held_out >= max(2, task.n_classes(y_train))
+    n_classes = len(np.unique(y_train)) if base.is_classifier(model) else 0
+    can_stop = held_out >= max(2, n_classes)
     changes: dict[str, Any] = {}
     for name, value in model.get_params().items():
         last = name.rpartition("__")[-1]

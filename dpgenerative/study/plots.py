@@ -8,11 +8,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dpgenerative.metrics.plots import FRAMED, STYLE
+from dpgenerative.metrics.plots import CURVES, DOT, FRAMED, STYLE
 from dpgenerative.study.framework import PLAIN, REAL
 
-_COLOURS = ("#c1440e", "#1f5a92", "#5d7a1f", "#7b3f8c", "#8a6d1d")
-_GREY = "#7a7a7a"
+_COLOURS = (*CURVES, "#8a6d1d")
 _PANELS = {
     "accuracy": "test accuracy",
     "average_precision": "average precision of the attack",
@@ -60,7 +59,7 @@ def _draw(axes: Axes, results: pd.DataFrame, measure: str) -> None:
     shown, is_phi = results.dropna(subset=measure), measure == "phi"
     level = {"accuracy": results["chance"].median(), "phi": 1.0}.get(measure, 0.5)
     name, dots = ("gain equals loss", "-.") if is_phi else ("guessing", ":")
-    axes.axhline(level, color=_GREY, lw=0.8, ls=dots, label=name)
+    axes.axhline(level, color=DOT, lw=0.8, ls=dots, label=name)
     if is_phi:
         axes.set_ylim(*_PHI_LIMITS)
         shown = shown.assign(phi=shown["phi"].clip(*_PHI_LIMITS))
@@ -69,7 +68,7 @@ def _draw(axes: Axes, results: pd.DataFrame, measure: str) -> None:
         if mechanism in (REAL, PLAIN):
             dashes = "-" if mechanism == REAL else "--"
             middle = found[measure].median()
-            axes.axhline(middle, color=_GREY, lw=0.9, ls=dashes, label=mechanism)
+            axes.axhline(middle, color=DOT, lw=0.9, ls=dashes, label=mechanism)
             continue
         colour = next(colours)
         for scope, lines in found.groupby("scope", sort=False):
