@@ -90,8 +90,7 @@ def one_run_p_value(
     rate = 1 / (1 + math.exp(-epsilon))
     tail = float(binom.sf(n_correct - 1, n_guesses, rate))
     below = binom.pmf(np.arange(n_correct - 1, -1, -1), n_guesses, rate).cumsum()
-    slopes = below / np.arange(1, n_correct + 1)
-    worst = float(slopes.max(initial=0.0))
+    worst = float((below / np.arange(1, n_correct + 1)).max(initial=0.0))
     return min(1.0, tail + 2 * n_canaries * delta * worst)
 
 

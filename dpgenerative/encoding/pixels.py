@@ -162,8 +162,7 @@ def pixels_of(
     check_kind(owner, X)
     if image_shape is None:
         if X.ndim not in (3, 4):
-            rule = "is needed for arrays that are flat"
-            refuse(owner, "image_shape", rule, None)
+            refuse(owner, "image_shape", "is needed for arrays that are flat", None)
         image_shape = X.shape[1:]
     shape, ends = full_shape(owner, image_shape), full_range(value_range, X.dtype)
     return Pixels(shape, X.shape[1:], *ends, X.dtype, has_density)

@@ -214,8 +214,7 @@ class PrivateFit:
         """Release the row count, unless it is known, and the marginals."""
         if n_rows is None:
             k, z = self.parameters.max_rows_per_unit, self.parameters.noise_multiplier
-            share = count_epsilon(self.epsilon, k, z)
-            n_rows = self.mechanisms.count(len(rows), share)
+            n_rows = self.mechanisms.count(len(rows), count_epsilon(self.epsilon, k, z))
         else:
             self.mechanisms.ledger.count(n_rows, 0.0)  # the search has paid
         plan = self.plan(n_rows)
@@ -279,8 +278,7 @@ class PrivateFit:
 
     def _facts(self, released: Released) -> tuple[Any, Scale]:
         """Return what a model is built from."""
-        facts = self.domain.facts(released.transformer)
-        return facts, self.scale(released.plan.n_rows)
+        return self.domain.facts(released.transformer), self.scale(released.plan.n_rows)
 
     @property
     def epsilon(self) -> float | None:

@@ -158,8 +158,7 @@ class ImagePixelizer(LocalRandomizer):
         else:
             shape = averages.shape[1:]
             rows = {1: (math.prod(shape),), 2: shape[1:], 3: shape}
-            row_shape = rows[len(pixels.row_shape)]
-            pixels = replace(pixels, shape=shape, row_shape=row_shape)
+            pixels = replace(pixels, shape=shape, row_shape=rows[len(pixels.row_shape)])
         if self.clamp:
             return pixels.restore(np.clip(averages, 0, 1))
         return replace(pixels, dtype=np.dtype(float)).restore(averages)

@@ -279,8 +279,7 @@ def main_score(scores: pd.DataFrame) -> str:
 
 def mean_scores(scores: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     """Return a row per model, and a column per score and table trained on."""
-    by = ["model", "trained_on"]
-    return scores.groupby(by, sort=False)[names].mean().unstack()
+    return scores.groupby(["model", "trained_on"], sort=False)[names].mean().unstack()
 
 
 # The two tasks ------------------------------------------------------------------------
@@ -433,8 +432,7 @@ def encode_features(
     train: pd.DataFrame, test: pd.DataFrame, target: Hashable
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return dense features of both tables, fitted on the training table."""
-    names = test.columns.drop(target)
-    pairs = [comparable(test[name], train[name]) for name in names]
+    pairs = [comparable(test[name], train[name]) for name in test.columns.drop(target)]
     columns = zip(*(values for values, _ in pairs), strict=True)
     raw_test, raw_train = map(np.column_stack, columns)
     encoder = _encoder(np.array([levels is None for _, levels in pairs]))

@@ -26,8 +26,7 @@ def joined(names: Iterable[Hashable]) -> str:
     """Enumerate columns, the first few of many."""
     several = [str(name) for name in names]
     if len(several) > MOST_NAMED:
-        rest = len(several) - MOST_NAMED + 1
-        several[MOST_NAMED - 1 :] = [f"{rest} others"]
+        several[MOST_NAMED - 1 :] = [f"{len(several) - MOST_NAMED + 1} others"]
     return " and ".join(filter(None, [", ".join(several[:-1]), *several[-1:]]))
 
 

@@ -393,8 +393,7 @@ class ImageVAE(Autoencoder):
         # Draw by draw, so that the first axis of every layer runs over the images; a
         # layer that is called L times counts as one of L positions.
         log = self._log_steps if self.lengths_vary else self._log_pixels
-        parts = [log(self.decoder(part), rows) for part in z.unbind(1)]
-        return torch.stack(parts, 1)
+        return torch.stack([log(self.decoder(part), rows) for part in z.unbind(1)], 1)
 
     @torch.no_grad()
     def decode(self, z: Tensor, generator: torch.Generator) -> Tensor:

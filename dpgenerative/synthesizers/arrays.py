@@ -443,8 +443,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         domain = self._labelled(pixels) if has_classes else ArrayDomain(pixels)
         recipe = self._recipe
         if callable(recipe.architecture.networks):  # tried before anything is spent
-            scale = Scale(1, Schema([]), None)
-            recipe.build(pixels, scale, torch.Generator())
+            recipe.build(pixels, Scale(1, Schema([]), None), torch.Generator())
         return Data(images, pixels, Schema([]), domain, public)
 
     def _labelled(self, pixels: Pixels) -> LabelledDomain:

@@ -531,8 +531,7 @@ class DPHFlowSynthesizer(TableSynthesizer):
     @property
     def _recipe(self) -> FlowRecipe:
         architecture = FlowArchitecture.of(self.architecture)
-        term = BatchTerm.of(self.divergence)
-        return FlowRecipe(architecture, term, self.workload)
+        return FlowRecipe(architecture, BatchTerm.of(self.divergence), self.workload)
 
     @property
     def tables_(self) -> list[tuple[Hashable, ...]]:

@@ -156,8 +156,7 @@ class TableSynthesizer(Synthesizer):
         if isinstance(given, pd.DataFrame):
             frame = candidates.completing(given, impute)
         elif given is None and not self.schema_.constraints:
-            parts = self._drawn(n_samples, generator, rng)
-            frame = pd.concat(parts, ignore_index=True)
+            frame = pd.concat(self._drawn(n_samples, generator, rng), ignore_index=True)
         else:
             frame = candidates.satisfying(n_samples, given or {})
         return self._returned(frame, rng, given)
@@ -271,8 +270,7 @@ class TableSynthesizer(Synthesizer):
 
     def _domain(self, schema: Schema) -> TableDomain:
         """Return what the fit learns of these columns, in the model's order."""
-        ordered = self._recipe.ordered(schema)
-        return TableDomain(ordered, self._stated().with_missing)
+        return TableDomain(self._recipe.ordered(schema), self._stated().with_missing)
 
     def _assumed_domain(self) -> TableDomain:
         some = Schema([Column("x", "continuous", lower=0, upper=1)])

@@ -454,8 +454,7 @@ def write_table(parts: Iterable[pd.DataFrame], path: AnyPath, suffix: str) -> No
     schema = _arrow_schema(first)
     with pq.ParquetWriter(path, schema) as writer:
         for part in chain([first], named):
-            table = pa.Table.from_pandas(part, schema, preserve_index=False)
-            writer.write_table(table)
+            writer.write_table(pa.Table.from_pandas(part, schema, preserve_index=False))
 
 
 def _arrow_schema(frame: pd.DataFrame) -> pa.Schema:
