@@ -18,7 +18,7 @@ class LedgerError(RuntimeError):
 
 
 class FileFormatError(ValueError):
-    """A file is foreign, of a newer version, or damaged; the text says which."""
+    """A file is foreign, of another format, or damaged; the text says which."""
 
 
 class PrivacyWarning(UserWarning):
