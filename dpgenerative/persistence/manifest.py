@@ -299,7 +299,7 @@ def damaged(path: AnyPath, why: str) -> FileFormatError:
 
 
 def _contents(
-    path: Path, held: IO[bytes] | None
+    path: Path, held: IO[bytes] | None = None
 ) -> tuple[dict[str, str], dict[str, Tensor]]:
     source = path if held is None else Path(f"/dev/fd/{held.fileno()}")
     if not source.exists():  # Windows keeps others from replacing what is open

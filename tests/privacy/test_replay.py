@@ -329,7 +329,7 @@ def test_heavy_cells_are_those_of_noisy_counts():
 def test_values_that_rows_share_are_those_of_noisy_counts(name):
     plain, params = table(2000), {"epsilon": 200.0, "batch_size": 10**6}
     value = {"income": 3.25, "age": 30_500, "since": pd.Timestamp("2011-05-06")}[name]
-    wide = plain.assign(age=plain["age"] * 1000)
+    wide = plain.assign(age=plain["age"] * 1000 + np.arange(2000) % 997)
     shared = wide.copy()
     shared.loc[shared.index % 80 == 0, name] = value
     compare(shared, wide, **params)
