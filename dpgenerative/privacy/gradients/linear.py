@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, reduce
-from itertools import chain
+from functools import cached_property
 from typing import TypeVar, cast
 
 import torch
@@ -175,14 +174,17 @@ class LinearGradients(LayerGradients):
         seen, sizes, by_group = self._magnitudes()
         scale = clipping.unit_scale((by_group * seen).sum((1, 2)), bound, rows)
         share = self.seen / seen * (1 + 2 * self._slack) * scale.view(-1, 1, 1)
-        roots = self._by_unit(_roots(share))
-        return [(self._once(_roots, sizes) * roots)[:, 0].clamp_(max=1)]
+        roots, others = self._once(_roots, sizes), self._by_unit(_roots(share))
+        out = others if others.shape == roots.shape else None
+        return [torch.mul(roots, others, out=out)[:, 0].clamp_(max=1)]
 
     def _by_unit(self, by_group: Tensor) -> Tensor:
         """Spread values per output group over the units of each group."""
         if by_group.shape[-1] == 1:
             return by_group
-        return by_group @ self.module.out_membership.T.to(by_group.dtype)
+        groups = self.module.out_groups
+        flat = by_group.flatten(0, -2).index_select(1, groups)
+        return flat.view(*by_group.shape[:-1], len(groups))
 
     def weighted_sum(self, factors: Tensor | list[Tensor]) -> Sums:
         layer = self.module
@@ -363,22 +365,20 @@ def block_sum(e: Tensor, a: Tensor) -> Tensor:
     groups = CACHED // max(1, PAIRED * e.shape[1] * a.shape[1])
     most = PAIRED * max(1, min(groups, -(-len(left) // PAIRED)))
     space = e.new_empty(most, e.shape[1], a.shape[1])
-    pairs = zip(torch.split(left.mT, most), torch.split(right, most), strict=True)
-    sums = (_paired_sum(*pair, space) for pair in pairs)
-    rest = [(last.T @ others).double()] if len(last) or not len(left) else []
-    return reduce(torch.Tensor.add_, chain(rest, sums))
-
-
-def _paired_sum(left: Tensor, right: Tensor, space: Tensor) -> Tensor:
-    """Return the sum of the products of blocks, which fit into some space."""
-    torch.bmm(left, right, out=space[: len(left)])
-    if len(left) < len(space):
-        space[len(left) :].zero_()
-    half = space
-    while len(half) * PAIRED > len(space):
-        first, second = half.chunk(2)
-        half = first.add_(second)
-    return half.sum(0, dtype=torch.float64)
+    total = (last.T @ others).double() if len(last) or not len(left) else None
+    for start in range(0, len(left), most):
+        part = left[start : start + most].mT
+        torch.bmm(part, right[start : start + most], out=space[: len(part)])
+        if len(part) < most:
+            space[len(part) :].zero_()
+        half, size = space, most
+        while size * PAIRED > most:
+            size //= 2
+            half = half[:size].add_(half[size:])
+        found = half.sum(0, dtype=torch.float64)
+        total = found if total is None else total.add_(found)
+    assert total is not None
+    return total
 
 
 def _blocks(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -431,10 +431,10 @@ def _group_sums(x: Tensor, membership: Tensor | None) -> Tensor:
     """Return sums, in all or by group, (n, T, groups)."""
     if membership is None:
         return x.sum(2, keepdim=True)
-    # Products of a width that registers hold whole take half as long.
+    # Products of a width that registers hold whole take half as long: the last groups
+    # have no members.
     n = membership.shape[1]
-    wide = pad(membership, (0, -n % 16)) if n > 11 else membership
-    return (x @ wide)[..., :n]
+    return x @ (pad(membership, (0, -n % 16)) if n > 11 else membership)
 
 
 def _outer(e: Tensor, x: Tensor) -> Tensor:
