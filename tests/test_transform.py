@@ -18,10 +18,12 @@ from scipy.integrate import trapezoid
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from dpgenerative import DPHFlowSynthesizer, DPVAESynthesizer
 from dpgenerative.encoding import marginals
 from dpgenerative.encoding.codecs import IntervalCodec
 from dpgenerative.encoding.estimates import (
     SEEN_NOISE,
+    SEEN_SHARE,
     Interval,
     Partition,
     posterior_mean_counts,
@@ -30,7 +32,6 @@ from dpgenerative.encoding.estimates import (
 from dpgenerative.encoding.grid import roundest
 from dpgenerative.encoding.marginals import (
     POOL_NOISE,
-    SEEN_SHARE,
     SPLIT_SIZE,
     STRUCTURE_SHARE,
 )
@@ -637,7 +638,7 @@ def test_levels_that_are_well_counted_stay_in_large_tables():
 
 @pytest.mark.parametrize("noisy", [-1e3, 0.0, 1e3])
 def test_posterior_mean_counts_are_positive(noisy):
-    found = posterior_mean_counts(np.full(3, noisy), 10.0, np.zeros(3))
+    found = posterior_mean_counts(np.full(3, noisy), 10.0, 0.0)
     assert (found >= 0).all()
     assert (found <= max(noisy, 10.0)).all()
 
@@ -663,6 +664,44 @@ def test_levels_within_the_noise_are_hardly_ever_sampled():
     assert rows[absent].sum() < 1
     assert rows[~absent].min() > 0.9 * SEEN_SHARE * n
     assert rows[~absent].sum() > 100
+
+
+@pytest.mark.parametrize("n_rare", [0, 9])
+def test_a_label_of_two_levels_keeps_both(n_rare):
+    n, std = 2000, 20.0
+    levels = pd.Categorical.from_codes([0] * n + [1] * n_rare, ["no", "yes"])
+    table = one(levels)
+    (target,) = table.schema.names
+    rows = []
+    for seed in range(20):
+        options = {"multiplier": std, "seed": seed, "with_missing": ()}
+        plain = fit(table, **options).codecs[0].masses[1] * n
+        kept = fit(table, target=target, **options).codecs[0].masses[1] * n
+        assert plain < 1 or kept == pytest.approx(plain, rel=0.5)
+        rows.append(kept)
+    # As many as one may expect of counts that nobody can tell from none.
+    assert min(rows) > 0.1 * std
+    assert 0.3 * std < np.mean(rows) < 1.5 * std
+    maybe = pd.Categorical([*levels, *["maybe"] * n], [*levels.categories, "maybe"])
+    alike = [
+        fit(one(maybe), multiplier=std, seed=1, target=name).codecs[0].masses
+        for name in (target, None)
+    ]
+    np.testing.assert_array_equal(*alike)
+
+
+def test_the_last_column_is_the_one_to_predict():
+    n = 1000
+    yes = pd.Categorical(["no"] * (n - 3) + ["yes"] * 3)
+    frame = pd.DataFrame({"first": yes, "other": np.arange(n) % 2 == 0, "last": yes})
+    for kind in (DPHFlowSynthesizer, DPVAESynthesizer):
+        shares = []
+        for _ in range(5):
+            model = kind(epsilon=0.3, delta=1e-5, n_steps=1).fit(frame)
+            drawn = model.sample(20_000)
+            shares.append((drawn[["first", "last"]] == "yes").mean())
+        assert min(s["last"] for s in shares) > 1e-3
+        assert min(s["first"] for s in shares) < 5e-4
 
 
 @pytest.mark.parametrize("ordered", [False, True])

@@ -10,7 +10,11 @@ import numpy as np
 from scipy.stats import norm
 
 SEEN_NOISE = 2.0
-"""Counts below this many standard deviations of their noise count as absent."""
+"""Counts below this many standard deviations of their noise count as absent..."""
+SEEN_SHARE = 1.5e-3
+"""... those of levels that share a cell if they are fewer than this share of all rows,
+too: a level that a sample holds a few times, in one class only, misleads classifiers
+more than its absence."""
 NEXT_NOISE = 2.5
 """Magnitudes next to occupied ones are so too with more than this many standard
 deviations."""
@@ -52,12 +56,10 @@ def project_to_simplex(values: np.ndarray, total: float) -> np.ndarray:
     return np.maximum(values - shifts[active], 0)
 
 
-def posterior_mean_counts(
-    noisy: np.ndarray, std: float, before: np.ndarray
-) -> np.ndarray:
+def posterior_mean_counts(noisy: np.ndarray, std: float, mean: float) -> np.ndarray:
     """Return the posterior means of the counts of rare levels.
 
-    Their prior is exponential, with the mean of all of them.
+    Their prior is exponential.
 
     Parameters
     ----------
@@ -65,17 +67,35 @@ def posterior_mean_counts(
         Counts with normal noise.
     std : float
         Standard deviation of the noise, > 0.
-    before : ndarray of shape (n,)
-        Estimates whose mean is that of the prior.
+    mean : float
+        That of the prior.
 
     Returns
     -------
     ndarray of shape (n,)
         Means of normal distributions truncated at 0.
     """
-    place = noisy / std - std / max(before.mean(), UNSEEN)
+    place = noisy / std - std / max(mean, UNSEEN)
     means = place + np.exp(norm.logpdf(place) - norm.logcdf(place))
     return np.maximum(std * means, 0.0)
+
+
+def are_absent(
+    counts: np.ndarray, std: float, shared: np.ndarray, n_rows: float
+) -> np.ndarray:
+    """Return which levels count as absent.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (k,)
+    std : float
+        Standard deviation of the noise.
+    shared : ndarray of shape (k,)
+        Whether a level shares its cell with others.
+    n_rows : float
+    """
+    least = SEEN_NOISE * std
+    return counts < np.where(shared, min(least, SEEN_SHARE * n_rows), least)
 
 
 def outermost(

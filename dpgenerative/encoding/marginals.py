@@ -78,11 +78,7 @@ of crowded grid cells alone: they are counted in memory, one by one."""
 OPEN_LEVELS = 64
 """Number of levels reckoned with where they are unknown: finding them costs most."""
 POOL_NOISE = 5.0
-"""Levels with fewer rows than this many standard deviations share a cell..."""
-SEEN_SHARE = 1.5e-3
-"""... and count as absent with fewer than `SEEN_NOISE` standard deviations that are
-fewer than this share of all rows: a level that a sample holds a few times, in one class
-only, misleads classifiers more than its absence."""
+"""Levels with fewer rows than this many standard deviations share a cell."""
 EMPTY_NOISE = 3.0
 """What nobody states may not occur at all: missing values, and `other` of levels found.
 With a noisy count below this many standard deviations they have no cell."""
@@ -221,6 +217,8 @@ class MarginalRelease:
         Whether cells are counted; else only bounds and levels are found.
     may_lose_missing : bool
         Whether 'missing' has no cell where its count is within the noise.
+    is_target : bool
+        Whether of two levels none counts as absent: there would be nothing to predict.
     is_found : bool, default=False
         Whether bounds or levels were found privately: they may exceed those of rows.
     """
@@ -236,6 +234,7 @@ class MarginalRelease:
     n_bins: int
     anchored: bool
     may_lose_missing: bool
+    is_target: bool
     is_found: bool = False
 
     def fit(self, entries: Chunks[pd.Series]) -> Codec:
@@ -298,12 +297,13 @@ class MarginalRelease:
         cells = self._pooled(column, counts)
         totals = np.bincount(cells, weights=counts)
         shared = np.bincount(cells)[cells] > 1
-        if self.std and shared.any():
-            counts[shared] = estimates.posterior_mean_counts(
-                noisy[shared], self.std, counts[shared]
-            )
-        least = estimates.SEEN_NOISE * self.std
-        absent = counts < np.where(shared, min(least, SEEN_SHARE * self._n_told), least)
+        keeps = np.bool_(self.is_target and len(column.levels or ()) == 2)
+        rare = shared | (keeps & (counts < POOL_NOISE * self.std))
+        if self.std and rare.any():
+            mean = max(counts[rare].mean(), self.std * keeps)
+            counts[rare] = estimates.posterior_mean_counts(noisy[rare], self.std, mean)
+        totals[cells[~shared]] = counts[~shared]
+        absent = estimates.are_absent(counts, self.std, shared, self._n_told) & ~keeps
         absent[-1] &= not column.nullable  # missing values that have a cell occur
         shares = np.maximum(np.where(absent, 0.0, counts), estimates.UNSEEN)
         shares /= np.bincount(cells, weights=shares)[cells]

@@ -71,6 +71,7 @@ class TableTransformer:
         n_bins: int,
         anchored: bool = True,
         with_missing: Collection[Hashable] = (),
+        target: Hashable = None,
     ) -> "TableTransformer":
         """Release the one-way marginals of a table.
 
@@ -99,6 +100,8 @@ class TableTransformer:
         with_missing : collection of hashable
             Names of columns in which missing values are known to occur: they keep
             their cell, however few were counted.
+        target : hashable, optional
+            Name of the column to predict: of two levels, none counts as absent.
 
         Returns
         -------
@@ -115,6 +118,7 @@ class TableTransformer:
             codecs[name] = MarginalRelease(
                 learned[name], dtype, mechanisms, n_rows, total, stds[name], delta,
                 n_open, n_bins, anchored, may_lose_missing=name not in with_missing,
+                is_target=name == target,
             ).fit(entries)  # fmt: skip
             return codecs[name].column
 

@@ -32,12 +32,15 @@ class TableDomain:
         Columns that are learned, in the model's order, with what is public of them.
     with_missing : frozenset of hashable
         Columns that the user's schema says have missing values.
+    target : hashable, optional
+        The last column as given, which is often the one to predict.
     has_public : bool
         Whether public rows train the model first.
     """
 
     schema: Schema
     with_missing: frozenset[Hashable] = frozenset()
+    target: Hashable = None
     has_public: bool = False
 
     def is_counted(self, anchored: bool) -> bool:
@@ -61,7 +64,7 @@ class TableDomain:
             rows, self.schema, mechanisms, n_rows=plan.n_rows,
             n_std=count_std(plan.count_epsilon),
             multiplier=plan.marginal_multiplier, delta=plan.threshold_delta,
-            with_missing=self.with_missing, **cells,
+            with_missing=self.with_missing, target=self.target, **cells,
         )  # fmt: skip
 
     @staticmethod

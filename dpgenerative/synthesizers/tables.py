@@ -270,7 +270,8 @@ class TableSynthesizer(Synthesizer):
 
     def _domain(self, schema: Schema) -> TableDomain:
         """Return what the fit learns of these columns, in the model's order."""
-        return TableDomain(self._recipe.ordered(schema), self._stated().with_missing)
+        with_missing, target = self._stated().with_missing, schema.names[-1]
+        return TableDomain(self._recipe.ordered(schema), with_missing, target)
 
     def _assumed_domain(self) -> TableDomain:
         some = Schema([Column("x", "continuous", lower=0, upper=1)])
