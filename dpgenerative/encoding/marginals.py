@@ -297,10 +297,11 @@ class MarginalRelease:
         cells = self._pooled(column, counts)
         totals = np.bincount(cells, weights=counts)
         shared = np.bincount(cells)[cells] > 1
-        keeps = np.bool_(self.is_target and len(column.levels or ()) == 2)
+        is_label = self.is_target and len(column.levels or ()) == 2
+        keeps = np.arange(len(counts)) < 2 * is_label  # never 'missing'
         rare = shared | (keeps & (counts < POOL_NOISE * self.std))
         if self.std and rare.any():
-            mean = max(counts[rare].mean(), self.std * keeps)
+            mean = max(counts[rare].mean(), self.std * keeps.any())
             counts[rare] = estimates.posterior_mean_counts(noisy[rare], self.std, mean)
         totals[cells[~shared]] = counts[~shared]
         absent = estimates.are_absent(counts, self.std, shared, self._n_told) & ~keeps
@@ -381,7 +382,6 @@ class MarginalRelease:
             fine = fine[parts.places[0] : parts.places[-1] + 1]
             parts = replace(parts, places=parts.places - parts.places[0])
             column = grid.bounded_by_edges(column, fine[0], fine[-1])
-        line = grid.Line.of(column).to(fine)
         size = max(parts.counts.sum(), 1.0) / self.n_bins
         keys = np.empty((2, 0))
         if share:
