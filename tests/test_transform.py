@@ -685,11 +685,11 @@ def test_a_label_of_two_levels_keeps_both(n_rare):
     # A cell of missing values is no level, and among more levels none is kept.
     column = Column(target, "categorical", levels=["no", "yes"], nullable=True)
     maybe = pd.Categorical([*levels, *["maybe"] * n], [*levels.categories, "maybe"])
-    for given, place in ((one(levels, column), 2), (one(maybe), slice(None))):
+    for values, place in ((one(levels, column), 2), (one(maybe), slice(None))):
         for seed in range(5):
             options = {"multiplier": std, "seed": seed}
             kept, plain = (
-                fit(given, target=name, **options).codecs[0].masses[place] * n
+                fit(values, target=name, **options).codecs[0].masses[place] * n
                 for name in (target, None)
             )
             assert kept == pytest.approx(plain, rel=0.03, abs=0.01)
@@ -1091,7 +1091,7 @@ def test_in_large_tables_crowded_cells_alone_have_keys(monkeypatch):
 
 @steady
 @given(st.data())
-def test_cutting_out_spikes_keeps_the_rows_of_every_interval(data):
+def test_cutting_out_spikes_keeps_the_values_every_interval(data):
     widths = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=5))
     places = np.append(0, np.cumsum(widths))
     sizes = st.sampled_from([0.0, 0.5, 3.0, 100.0])
