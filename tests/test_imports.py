@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,24 @@ def test_every_name_is_there(name):
     assert name in dir(dpgenerative)
     if name != "__version__":
         assert pickle.loads(pickle.dumps(thing)) is thing
+
+
+def test_type_checkers_see_the_same_names():
+    tree = ast.parse(Path(dpgenerative.__file__).read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {alias.asname: line.module for line in block.body for alias in line.names}
+    homes = dpgenerative._HOMES.items()
+    assert seen == {name: f"dpgenerative.{home}" for name, home in homes}
+
+
+def test_files_that_are_no_code_are_installed():
+    package = ROOT / "dpgenerative"
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = stated["tool"]["setuptools"]["package-data"]["dpgenerative"]
+    installed = {path for pattern in patterns for path in package.glob(pattern)}
+    assert package / "py.typed" in installed
+    files = {path for path in package.rglob("*") if path.is_file()}
+    assert installed == {path for path in files if path.suffix not in (".py", ".pyc")}
 
 
 def test_names_that_are_not_there():
