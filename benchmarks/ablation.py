@@ -80,7 +80,7 @@ def run(
 ) -> dict[str, float]:
     """Fit with one setting and score the sample."""
     params = dict(setting)
-    patches = []
+    patches: list[Any] = []
     if params.pop("inputs", None):
         patches.append(mock.patch.object(cells, "standardised", lambda table, _: table))
     if params.pop("raking", None):

@@ -28,6 +28,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 
@@ -50,6 +51,7 @@ COUNTED = ["age", "workclass", "education", "occupation", "relationship", "fnlwg
            "hours_per_week", "income"]  # fmt: skip
 
 Result = metrics.AttackResult
+Sides = tuple[pd.DataFrame, pd.DataFrame]  # those who entered, and the others
 
 
 class Kernels:
@@ -70,14 +72,14 @@ class Kernels:
         return self.rows.iloc[np.concatenate(parts)].reset_index(drop=True)
 
 
-def split(rows: pd.DataFrame, rng: np.random.Generator) -> list[pd.DataFrame]:
+def split(rows: pd.DataFrame, rng: np.random.Generator) -> Sides:
     """Return those who enter and those who do not, by a fair coin each."""
     entered = rng.random(len(rows)) < 0.5
-    return [rows[entered], rows[~entered]]
+    return rows[entered], rows[~entered]
 
 
 def table_attacks(
-    fake: pd.DataFrame, sides: list[pd.DataFrame], known: pd.DataFrame, tables, **facts
+    fake: pd.DataFrame, sides: Sides, known: pd.DataFrame, tables, **facts
 ) -> Iterator[tuple[str, Result]]:
     """Attack by the synthetic table alone."""
     yield "synthetic rows nearby", metrics.monte_carlo_attack(fake, *sides, **facts)
@@ -93,11 +95,12 @@ def table_attacks(
     )
 
 
-def vulnerable(sides: list[pd.DataFrame]) -> list[pd.DataFrame]:
+def vulnerable(sides: Sides) -> Sides:
     """Return the tenth of the records that lies farthest from the others."""
     everyone = pd.concat(sides)
     at_risk = metrics.vulnerable_records(everyone, len(everyone) // 10).index
-    return [side[side.index.isin(at_risk)] for side in sides]
+    first, second = (side[side.index.isin(at_risk)] for side in sides)
+    return first, second
 
 
 def planted(train: pd.DataFrame, rng: np.random.Generator) -> dict[str, Result]:
@@ -110,7 +113,7 @@ def planted(train: pd.DataFrame, rng: np.random.Generator) -> dict[str, Result]:
     few = known[COUNTED]
     tables = list(combinations(COUNTED, 4))
     found["counted tables"] = metrics.marginal_attack(
-        small[0], *small, few, tables=tables
+        small[0], small[0], small[1], few, tables=tables
     )
     heart, other = Kernels(sides[0], train), Kernels(known, train)
     found["likelihood ratio"] = metrics.likelihood_attack(
@@ -143,7 +146,7 @@ def private(
     X = pd.concat([sides[0], canaries[0], always])
     flow = DPHFlowSynthesizer(epsilon=epsilon, schema=schema).fit(X)
     vae = DPVAESynthesizer(epsilon=epsilon, schema=schema).fit(X)
-    facts = {"privacy": flow.privacy_.curve()}
+    facts: dict[str, Any] = {"privacy": flow.privacy_.curve()}
     fake = flow.sample(len(X))
     found = dict(table_attacks(fake, sides, known, list(flow.tables_) or None, **facts))
     ratio = partial(
@@ -215,7 +218,9 @@ def draw(found: dict[str, Result]) -> None:
     """Draw the curves of attacks on all records that a coin decided about."""
     names = ["synthetic rows nearby", "LOGAN", "counted tables", "likelihood ratio"]
     axes = plot_roc([replace(found[name], name=name) for name in names])
-    axes.figure.savefig(PICTURE, dpi=110)
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.savefig(PICTURE, dpi=110)
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ OBEYED = {"parity of 2 bits": 0.97, "parity of 3 bits": 0.9}
 # is allowed, and what is within noise.
 BIAS_ONCE = {"copula": 0.0338, "adult resampled": 0.0}
 
-Line = tuple[str, str, int | None, float | None]  # part, table, rows, epsilon
+Line = tuple[str, str, Any, Any]  # part, table, rows and epsilon, if any
 # By how much a bound is missed, where positive, and of what.
 Excess = list[tuple[float, str]]
 

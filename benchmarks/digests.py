@@ -38,7 +38,9 @@ from dpgenerative import (
 )
 
 N_ROWS = 400
-COMMON = {"epsilon": 2.0, "random_state": 7, "noise": "reproducible", "n_steps": 20}
+COMMON: dict[str, Any] = {
+    "epsilon": 2.0, "random_state": 7, "noise": "reproducible", "n_steps": 20
+}  # fmt: skip
 SCHEMA = Schema(
     [
         Column("age", "integer", lower=0, upper=99),

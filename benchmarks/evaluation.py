@@ -18,6 +18,7 @@ import platform
 import resource
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -45,8 +46,8 @@ def parts(
     curve = synth.privacy_.curve()
     return {
         **{
-            f"{k}-way marginals, floor and baseline": lambda k=k: (
-                metrics.marginal_distance(real, fake, k)
+            f"{k}-way marginals, floor and baseline": partial(
+                metrics.marginal_distance, real, fake, k
             )
             for k in (1, 2, 3)
         },

@@ -106,7 +106,7 @@ def copula(n: int, d: int) -> Callable[..., pd.DataFrame]:
     def make(rng: np.random.Generator) -> pd.DataFrame:
         lags = np.abs(np.subtract.outer(np.arange(d), np.arange(d)))
         z = rng.multivariate_normal(np.zeros(d), 0.8**lags, size=n, method="cholesky")
-        shapes = [np.exp, lambda x: x, lambda x: np.round(10 * x)]
+        shapes: list[Callable] = [np.exp, lambda x: x, lambda x: np.round(10 * x)]
         return pd.DataFrame({f"x{j}": shapes[j % 3](z[:, j]) for j in range(d)})
 
     return make

@@ -190,7 +190,7 @@ def main() -> None:
     path, panels = RESULTS / "images.jsonl", {"real pictures": chosen(train)}
     for epsilon in args.epsilons:
         for seed in range(args.seeds):
-            drawn, costs = train, {}
+            drawn, costs = train, dict[str, float]()
             if epsilon != "real":
                 drawn, costs = synthetic(train, float(epsilon), seed)
                 if seed == 0:

@@ -119,8 +119,9 @@ def conditions_of(features: list[str], book: Dictionary) -> list[Impossible]:
         missing = NOT_APPLICABLE if column.levels else None
         found.append(Impossible({**who, name: values or (None, None)}))
         if nobody_else:
-            others = {"AGEP": (who["AGEP"][1] + 1, None)} if "AGEP" in who else {}
-            others = others or {"OWN_RENT": ["1", "2"]}
+            others: dict[str, Any] = {"OWN_RENT": ["1", "2"]}
+            if "AGEP" in who:
+                others = {"AGEP": (who["AGEP"][1] + 1, None)}
             found.append(Impossible({**others, name: missing}))
     if {"OWN_RENT", "HOUSING_TYPE"} <= set(features):
         found += [
@@ -194,7 +195,7 @@ class KMarginal:
             (numbers.notna() if "min" in values else numbers.isin(levels)).all()
         )
 
-    def _codes(self, name: str, series: pd.Series) -> tuple[np.ndarray, np.ndarray]:
+    def _codes(self, name: str, series: pd.Series) -> tuple[np.ndarray, ...]:
         """Return the bins of the real and of the synthetic rows."""
         real = self.real[name]
         if name == AREA:
@@ -223,7 +224,7 @@ class KMarginal:
         ranks = (20 * whole.rank(pct=True)).astype(int).clip(upper=19)
         return whole.groupby(ranks).max().to_numpy()[:-1]
 
-    def _distance(self, codes: list[tuple[np.ndarray, np.ndarray]]) -> float:
+    def _distance(self, codes: list[tuple[np.ndarray, ...]]) -> float:
         keys = [np.zeros(len(x), np.int64) for x in codes[0]]
         for parts in codes:
             size = max(int(part.max()) for part in parts) + 2
@@ -304,8 +305,10 @@ def configurations(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def key(record: dict[str, Any]) -> str:
     """Identify a configuration."""
-    names = ("excerpt", "features", "seed", "method", "share", "epsilon", "params")
-    names = (*names, "conditions")
+    names = (
+        "excerpt", "features", "seed", "method", "share", "epsilon", "params",
+        "conditions",
+    )  # fmt: skip
     return json.dumps({n: record[n] for n in names if n in record}, sort_keys=True)
 
 

@@ -243,13 +243,12 @@ def measured_noise(aggregation: str) -> float:
     method = "privae+mmd" if aggregation == "term-wise" else aggregation
     run = sparsity.Run(method, None, 0, 0.001, 60_000, 10.0, 8)
     plan = dataclasses.replace(sparsity.make_plan(run), noise_multiplier=1.0)
-    model = nn.ModuleDict(
-        {k: MaskedLinear.dense(400, 400) for k in ("encoder", "decoder")}
-    )
+    encoder, decoder = (MaskedLinear.dense(400, 400) for _ in range(2))
+    model = nn.ModuleDict({"encoder": encoder, "decoder": decoder})
 
     def objective(rows: Tensor) -> tuple[Tensor, Tensor]:
-        latents = model["encoder"](torch.ones(len(rows), 400))
-        return model["decoder"](latents).sum(1), latents
+        latents = encoder(torch.ones(len(rows), 400))
+        return decoder(latents).sum(1), latents
 
     streams = Streams.create(0, "reproducible", "cpu")
     rows = torch.zeros(0, dtype=torch.long)
@@ -258,7 +257,7 @@ def measured_noise(aggregation: str) -> float:
         Mechanisms(streams.counts, streams.gradients), streams.draws, torch.mean,
         lambda n: np.zeros(n, int),
     )  # fmt: skip
-    return float(out[model["encoder"].weight].double().std())
+    return float(out[encoder.weight].double().std())
 
 
 def sparsity_lines() -> Iterable[Line]:

@@ -126,7 +126,8 @@ def summarise(records: list[dict[str, Any]]) -> str:
     text += [f"- {'' if ok else 'MISSED '}time: {said}" for ok, said in timed(means)]
     for table in means.tables:
         scores = means.shown(table)
-        head = ["epsilon", "method", "seeds", *map(SCORES.get, scores), "s", "MiB", ""]
+        titles = [SCORES[score] for score in scores]
+        head = ["epsilon", "method", "seeds", *titles, "s", "MiB", ""]
         lines = sorted(
             (line for line in means.means if line[0] == table),
             key=lambda line: (line[2], METHODS.index(line[1])),
@@ -219,7 +220,7 @@ def _figure(
 ) -> None:
     """Draw scores over epsilon; dotted for the real rows or the sampling floor."""
     figure, axes = plt.subplots(1, len(panels), figsize=(3 * len(panels), 2.8))
-    labels = {}
+    labels: dict[str, Any] = {}
     for axis, (table, score) in zip(axes, panels, strict=True):
         for i, method in enumerate(METHODS):
             lines = [(table, method, epsilon) for epsilon in means.epsilons]

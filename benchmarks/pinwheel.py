@@ -60,7 +60,7 @@ class Autoencoder(nn.Module):
         self.std = std
         self.beta = beta
         self.encoder = Encoder(2, 2, HIDDEN, 2, generator)
-        self.decoder = Decoder(2, HIDDEN, 2, generator)
+        self.decoder = Decoder(2, HIDDEN, (2,), generator)
 
     def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss of every record, and its draws, mean and log-variance."""

@@ -44,7 +44,7 @@ def run(way: str, seed: int, options: argparse.Namespace) -> dict:
     n = round(SHARE * len(order))
     public, private = bunch.train.iloc[order[:n]], bunch.train.iloc[order[n:]]
     synthesizer = ESTIMATORS[options.estimator](
-        None if way == "public" else options.epsilon,
+        epsilon=None if way == "public" else options.epsilon,
         schema=public_schema(bunch.train),
         random_state=seed,
     )

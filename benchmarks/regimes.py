@@ -172,6 +172,11 @@ def plain(train: pd.DataFrame, schema: Schema | None = None) -> Table:
     return Table(train, schema or public_schema(train), partial(distances, train))
 
 
+def toy(name: str) -> Table:
+    """Make a simulated table."""
+    return plain(simulated(name))
+
+
 def projection(name: str, columns: Sequence[str], data_home: str | None) -> Table:
     """Keep some columns of all rows."""
     return plain(fetched(name, data_home).train[list(columns)])
@@ -268,12 +273,10 @@ def source(name: str, n: int, data_home: str | None) -> Table:
     """Rows of a known distribution, with which models are compared."""
     if name == "adult resampled":
         schema = public_schema(fetched("adult", data_home).train)
-        make = partial(resampled_adult, data_home=data_home)
+        make: Callable = partial(resampled_adult, data_home=data_home)
     else:
         schema = public_schema(simulated("copula 1,000,000"))
-
-        def make(n: int, seed: int) -> pd.DataFrame:
-            return copula(n, 2)(np.random.default_rng(seed))
+        make = lambda n, seed: copula(n, 2)(np.random.default_rng(seed))  # noqa: E731
 
     target = make(FRESH, seed=1)
     measure = partial(distances, target)
@@ -286,7 +289,7 @@ def source(name: str, n: int, data_home: str | None) -> Table:
 def few(data_home: str | None) -> Iterator[Task]:
     methods = ("ours", *PEERS, "bootstrap", "independence")
     for name in ("pinwheel", "copula 1,000,000"):
-        yield from tasks("few", name, lambda name=name: plain(simulated(name)), methods)
+        yield from tasks("few", name, partial(toy, name), methods)
     rng = np.random.default_rng(0)
     for i in range(20):
         name = list(TASKS)[i % len(TASKS)]

@@ -139,8 +139,7 @@ def densities(n: int, seed: int) -> dict[str, np.ndarray]:
 def toys(options: argparse.Namespace) -> None:
     """Fit the toy densities, record distances and draw them."""
     n = options.rows or 10_000
-    ends = {"lower": -3.0, "upper": 3.0, "nullable": False}
-    schema = Schema([Column(name, "continuous", **ends) for name in "xy"])
+    schema = Schema([Column(x, "continuous", -3.0, 3.0, nullable=False) for x in "xy"])
     points = {
         k: pd.DataFrame(v, columns=list("xy")) for k, v in densities(n, 0).items()
     }

@@ -241,10 +241,10 @@ def main() -> None:
     if options.work:
         what, source, target = options.work
         if what == "part":
-            found = part_of_a_fit(Path(source), json.loads(target))
+            record = part_of_a_fit(Path(source), json.loads(target))
         else:
-            found = work(what, Path(source), Path(target), int(options.rows[0]))
-        sys.stdout.write(json.dumps(found))
+            record = work(what, Path(source), Path(target), int(options.rows[0]))
+        sys.stdout.write(json.dumps(record))
         return
     sizes = map(int, options.rows)
     if options.processes:

@@ -20,6 +20,8 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
+from functools import partial
 from operator import truediv
 from pathlib import Path
 
@@ -39,6 +41,8 @@ from dpgenerative.privacy.steps import Clipper, PrivateGradient, plain_gradient
 
 RESULTS = Path(__file__).parent / "results"
 FAST = ("flat", "per-layer", "per-unit")
+
+Case = tuple[nn.Module, Callable[[Tensor], Tensor], Tensor]
 
 
 class MLP(nn.Module):
@@ -182,25 +186,29 @@ def vmap_step(data: Tensor, chunk: int = 128):
     return step
 
 
-def cases(batch: int, device: str) -> dict:
+def cases(batch: int, device: str) -> dict[str, Case]:
     """Return the models, their losses and a batch for each."""
     generator = torch.Generator().manual_seed(0)
     data = torch.randn(batch, 256, generator=generator).to(device)
     mlp = MLP(generator).to(device)
-    found = {"Three dense layers of 256 units": (mlp, mlp.losses, data)}
+    found: dict[str, Case] = {
+        "Three dense layers of 256 units": (mlp, mlp.losses, data)
+    }
     flows = [flow(generator, units).to(device) for units in (0, 64)]
     cells = torch.tensor(flows[0].first.n_cells)
     codes = (torch.rand(batch, len(cells), generator=generator) * cells).long()
     for model, units in zip(flows, (0, 64), strict=True):
-        losses = lambda x, m=model: -m(x)[0]  # noqa: E731
-        found[f"Flow, {units} hidden units"] = (model, losses, codes.to(device))
+        found[f"Flow, {units} hidden units"] = (
+            model, partial(lambda flow, x: -flow(x)[0], model), codes.to(device)
+        )  # fmt: skip
     vae = VAE(
         adult_like(), n_basis=8, hidden_units=64, latent_dim=16, prior=NormalPrior(16),
         beta=1.0, generator=generator,
     ).to(device)  # fmt: skip
     noise = torch.randn(batch, 1, 16, generator=generator).to(device)
-    losses = lambda x: -vae(x, noise)[0]  # noqa: E731
-    found["Autoencoder, 64 hidden units"] = (vae, losses, codes.to(device))
+    found["Autoencoder, 64 hidden units"] = (
+        vae, lambda x: -vae(x, noise)[0], codes.to(device)
+    )  # fmt: skip
     return found
 
 
@@ -251,17 +259,15 @@ print(before, step.resident())
 
 
 def table(title: str, seconds: dict, memory: dict) -> list[str]:
-    """Return a markdown table of times, memory and ratios to the plain step."""
-    lines = [
-        f"## {title}",
-        "",
-        "| step | median ms | ratio to plain | MiB of the steps | MiB in all |",
-        "|---|---|---|---|---|",
-    ]
+    """Return a markdown table of times, ratios to the plain step, and memory if any."""
+    head = ["step", "median ms", "ratio to plain"]
+    head += ["MiB of the steps", "MiB in all"] if memory else []
+    rows = [head, ["---"] * len(head)]
     for name, (median, ratio) in seconds.items():
-        held = "{:.0f} | {:.0f}".format(*memory[name]) if name in memory else "|"
-        lines.append(f"| {name} | {1e3 * median:.2f} | {ratio:.2f} | {held} |")
-    return [*lines, ""]
+        held = [f"{each:.0f}" for each in memory.get(name, ())]
+        cells = [name, f"{1e3 * median:.2f}", f"{ratio:.2f}", *held]
+        rows.append(cells + [""] * (len(head) - len(cells)))
+    return [f"## {title}", "", *(f"| {' | '.join(row)} |" for row in rows), ""]
 
 
 def main() -> None:

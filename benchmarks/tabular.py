@@ -190,7 +190,8 @@ def run_synthesizer(
     bunch: Bunch, config: dict[str, Any], options: argparse.Namespace
 ) -> dict[str, Any]:
     """Fit on the training file, draw as many rows, score them."""
-    train, test, schema = bunch.train, bunch.test, public_schema(bunch.train)
+    train, test = bunch.train, bunch.test
+    schema: Schema | None = public_schema(train)
     if config["mode"] == "discovery":
         train, test, schema = without_levels(train), without_levels(test), None
     seed = config["seed"]

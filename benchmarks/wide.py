@@ -44,7 +44,7 @@ def chain(n: int, d: int, lag: int, correlation: float) -> np.ndarray:
 
 def numbers(z: np.ndarray) -> pd.DataFrame:
     """Return numbers of three shapes."""
-    shapes = [np.exp, lambda x: x, lambda x: np.round(10 * x)]
+    shapes: list[Callable] = [np.exp, lambda x: x, lambda x: np.round(10 * x)]
     return pd.DataFrame({f"x{j}": shapes[j % 3](x) for j, x in enumerate(z.T)})
 
 

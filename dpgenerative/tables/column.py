@@ -3,7 +3,7 @@
 import math
 import re
 import sys
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from string import Formatter
 from typing import Any, NoReturn
@@ -78,7 +78,7 @@ class Column:
     kind: str
     lower: Any = None
     upper: Any = None
-    levels: tuple[Any, ...] | None = None
+    levels: Sequence[Any] | None = None
     ordered: bool = False
     nullable: bool | None = None
     resolution: Any = None

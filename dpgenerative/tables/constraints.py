@@ -169,8 +169,8 @@ class FixedCombinations(Constraint):
     [True, False]
     """
 
-    names: tuple[Hashable, ...]
-    combinations: tuple[tuple[Any, ...], ...]
+    names: Sequence[Hashable]
+    combinations: Sequence[Sequence[Any]]
 
     def __post_init__(self) -> None:
         names = _names(self, self.names)
@@ -182,7 +182,7 @@ class FixedCombinations(Constraint):
 
     @property
     def columns(self) -> tuple[Hashable, ...]:
-        return self.names
+        return tuple(self.names)
 
     def holds(self, frame: pd.DataFrame) -> np.ndarray:
         allowed = {_held(row, frame, self.names) for row in self.combinations}
@@ -280,7 +280,7 @@ class Determines(Constraint):
     ['NO', 'IT']
     """
 
-    names: tuple[Hashable, ...]
+    names: Sequence[Hashable]
     determined: Hashable
     mapping: Any
 

@@ -4,7 +4,7 @@ No function here looks at a value of the rows.
 """
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -164,7 +164,7 @@ def _require_kind(stated: Column, dtype: Any) -> None:
         )
 
 
-def _require_levels(stated: Column, levels: tuple[Any, ...], dtype: Any) -> None:
+def _require_levels(stated: Column, levels: Sequence[Any], dtype: Any) -> None:
     if unfit := [level for level in levels if not can_hold(dtype, level)]:
         raise ValueError(
             f"Column {stated.name!r}: its dtype {dtype} cannot hold the levels {unfit}."
