@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -52,6 +53,7 @@ from dpgenerative.tables.files import (
     instants_of,
     stream_table,
 )
+from dpgenerative.tables.rows import streamed
 from dpgenerative.tables.times import to_units
 
 
@@ -109,6 +111,43 @@ def test_a_number_does_not_change_the_levels_of_others(kind, last, is_first):
     assert list(counts.values()) == [1] * (last in (2.0, math.inf))
     found = level_indices(series, (0.0, 1.5))
     assert found[is_first:][:4].tolist() == [1, 0, 0, 1]
+
+
+LATIN_1 = pa.array([b"a", b"Jos\xe9", None], pa.binary()).view(pa.string())
+"""Text that is no UTF-8: Python's error holds it whole."""
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda text: pa.table({"s": text}),
+        lambda text: pa.table({"s": text.dictionary_encode()}),
+        lambda text: pa.table({"s": text.cast(pa.large_string())}),
+        lambda text: pl.from_arrow(pa.table({"s": text})),
+        lambda text: pd.DataFrame({"s": pd.arrays.ArrowExtensionArray(text)}),
+        lambda text: pd.DataFrame(
+            {"s": pd.arrays.ArrowStringArray(pa.chunked_array([text, text[:0]]))}
+        ),
+    ],
+)
+def test_text_that_is_no_utf_8_is_read_as_far_as_it_is(convert):
+    X = convert(LATIN_1)
+    found = as_table("T", X)[0]["s"]
+    assert keys(found) == [("str", "a"), ("str", "Jos\ufffd"), None]
+    assert keys(as_series("T", found)) == keys(found)
+
+
+def test_labels_that_are_no_utf_8_are_none_of_the_classes():
+    y = pd.Series(pd.arrays.ArrowExtensionArray(LATIN_1))
+    for labels in (y, y.array, pd.Index(y), LATIN_1):
+        assert codes("T", labels, ["a", "Jos"], None).tolist() == [0, -1, -1]
+
+
+def test_files_of_text_that_is_no_utf_8_are_read(tmp_path):
+    pq.write_table(pa.table({"s": LATIN_1}), tmp_path / "s.parquet")
+    by_schema = stream_table(tmp_path / "s.parquet", Schema([]))
+    for rows in (by_schema, streamed("T", tmp_path / "s.parquet")):
+        assert keys(rows.whole()["s"]) == [("str", "a"), ("str", "Jos\ufffd"), None]
 
 
 def test_objects_of_wrapped_arrays_are_asked_nothing():

@@ -24,7 +24,9 @@ from dpgenerative import (
     Schema,
     SyntheticClassifier,
 )
+from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting import loop
+from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.synthesizers import tables
 from dpgenerative.tables import files, rows
 from dpgenerative.tables.arrow import in_pandas
@@ -121,6 +123,46 @@ def test_chunks_change_nothing_of_other_fits(parameters, folder, monkeypatch):
     monkeypatch.setattr(rows, "CHUNK", 50)
     one = fitted(folder / "whole.parquet", **parameters)
     assert_same(one, fitted(table(), **parameters))
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "Float64"])
+def test_few_missing_values_are_counted_alike_by_chunks(dtype, tmp_path):
+    """Once 'missing' was dropped, later passes read such rows at the lower bound."""
+    rng = np.random.default_rng(0)
+    x = pd.Series(rng.integers(0, 50_000, 20_000), dtype=dtype).where(lambda x: x > 2)
+    pq.write_table(pa.table({"x": x}), tmp_path / "x.parquet")
+    x = x.rename("x")
+    kind = "integer" if dtype == "Int64" else "continuous"
+    schema = Schema([Column("x", kind, lower=0, upper=50_000, nullable=True)])
+    passes = []
+    for each in (x.to_frame(), rows.streamed("T", tmp_path / "x.parquet")):
+        counts = Counts(np.random.default_rng(1), np.random.default_rng(2))
+        found = TableTransformer.fit(
+            each, schema, counts, n_rows=len(x), n_std=1.0, multiplier=2.0,
+            delta=1e-6, n_bins=64,
+        )  # fmt: skip
+        passes.append((found, counts.exact))
+    (one, exact), (other, by_chunks) = passes
+    assert x.isna().any()
+    assert not one.codecs[0].column.nullable
+    assert exact == by_chunks
+    assert one.codecs[0].masses.tolist() == other.codecs[0].masses.tolist()
+
+
+class Counts(Mechanisms):
+    """Keeps what was counted."""
+
+    def __init__(self, *generators):
+        super().__init__(*generators)
+        self.exact = []
+
+    def gaussian(self, values, std, **facts):
+        self.exact.append(values.tolist())
+        return super().gaussian(values, std, **facts)
+
+    def thresholded(self, counts, std, threshold, **facts):
+        self.exact.append(dict(counts))
+        return super().thresholded(counts, std, threshold, **facts)
 
 
 def test_a_dataset_comes_back_as_its_tables_do(folder):

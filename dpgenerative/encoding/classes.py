@@ -18,7 +18,7 @@ from dpgenerative.encoding.pixels import Images, Pixels
 from dpgenerative.privacy import moments
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
-from dpgenerative.tables.arrow import in_pandas
+from dpgenerative.tables.arrow import in_pandas, legible_series
 from dpgenerative.tables.containers import plain
 
 FREQUENCIES = 256
@@ -141,6 +141,8 @@ def codes(owner: str, y: Any, classes: Sequence[Hashable], n: int | None) -> np.
             f"{owner} takes labels of the type of its classes; got an array of "
             f"{held.get(kind, 'numbers')}."
         )
+    if isinstance(getattr(y, "dtype", None), pd.api.extensions.ExtensionDtype):
+        y = legible_series(pd.Series(y))
     places: dict[Any, int] = {label: k for k, label in enumerate(classes)}
     # As Python's own: methods of private objects may raise.
     return np.array([places.get(plain(label), -1) for label in y], np.int64)

@@ -374,7 +374,7 @@ class MarginalRelease:
         fine = grid.edges_of(column)
         if not self.anchored:
             return _one_interval(column, self.dtype, fine[[0, -1]])
-        steps = entries.map(lambda series: grid.in_steps(column, series))
+        steps = entries.map(lambda series: grid.in_steps(self.column, series))
         share = spike_share(column, self.n_bins, self.n_rows, self.std)
         parts = self._with(1 - share)._split(fine, steps)
         column = replace(column, nullable=len(parts.missing) > 0)
@@ -438,10 +438,8 @@ class MarginalRelease:
         n_cells, keys = len(fine) - 1, np.empty((2, 0))
         if self.column.step is None:
             keys = self._shared_keys(steps, fine[parts.places], parts.heavy)
-            rows, n_empty = (
-                np.bincount(_cells(keys[0], fine), keys[1], n_cells),
-                self.n_rows,
-            )
+            rows = np.bincount(_cells(keys[0], fine), keys[1], n_cells)
+            n_empty = self.n_rows
         else:
             exact = steps.total(
                 lambda x: np.bincount(_cells(x, fine), minlength=n_cells)

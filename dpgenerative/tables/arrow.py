@@ -10,6 +10,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -142,9 +143,56 @@ def _plain_type(held: Any) -> Any:
     return _IN_PANDAS.get(str(plain), plain)
 
 
+def legible(column: Any) -> Any:
+    """Return a column of Arrow with U+FFFD for bytes of text that are no UTF-8.
+
+    Nobody who reads files or buffers looks for such; Python does, and its error holds
+    the whole text.
+    """
+    if _plain_type(column.type) != pa.string():
+        return column
+    return pa.chunked_array([_legible(part) for part in column.chunks], column.type)
+
+
+def _legible(text: Any) -> Any:
+    if isinstance(text, pa.DictionaryArray):
+        levels, is_ordered = _legible(text.dictionary), text.type.ordered
+        return pa.DictionaryArray.from_arrays(text.indices, levels, ordered=is_ordered)
+    with suppress(pa.ArrowInvalid):
+        text.validate(full=True)
+        return text
+    plain = text.cast(_plain_type(text.type)).cast(pa.binary()).to_pylist()
+    read = [None if each is None else each.decode(errors="replace") for each in plain]
+    return pa.array(read, text.type)
+
+
+def legible_series(series: pd.Series) -> pd.Series:
+    """Return a column of pandas with what is `legible` of Arrow's text."""
+    if not _is_text(series.dtype):
+        return series
+    text = legible(pa.chunked_array(pa.array(series.array)))
+    array = series.dtype.__from_arrow__(text)
+    return pd.Series(array, index=series.index, name=series.name)
+
+
+def legible_frame(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame with what is `legible` of its columns of Arrow's text."""
+    places = [i for i, dtype in enumerate(frame.dtypes) if _is_text(dtype)]
+    frame = frame.copy(deep=False) if places else frame
+    for i in places:
+        frame.isetitem(i, legible_series(frame.iloc[:, i]))
+    return frame
+
+
+def _is_text(dtype: Any) -> bool:
+    if isinstance(dtype, pd.ArrowDtype):
+        return bool(_plain_type(dtype.pyarrow_dtype) == pa.string())
+    return getattr(dtype, "storage", None) == "pyarrow"
+
+
 def _plain(column: Any) -> Any:
     """Return a column decoded, with text in the one type that pandas has."""
-    plain = _plain_type(column.type)
+    column, plain = legible(column), _plain_type(column.type)
     if not pa.types.is_dictionary(column.type):
         return column.cast(plain)
     # Arrow decodes no dictionary of some types of text.

@@ -187,6 +187,8 @@ def as_table(
         X, kind, written = arrow.received(owner, X)
     frame = X if isinstance(X, (pd.DataFrame, Rows)) else _array_frame(owner, X)
     _check_names(owner, frame)
+    if isinstance(frame, pd.DataFrame):
+        frame = arrow.legible_frame(frame)
     n_columns = len(frame.columns)
     if n_columns == 0:
         raise ValueError(
@@ -307,6 +309,10 @@ _COLUMNS = (pd.DataFrame, pd.Series, pd.Index, pd.api.extensions.ExtensionArray)
 
 def as_series(owner: str, y: Any) -> pd.Series:
     """Return a target as a series of the dtype that it has."""
+    return arrow.legible_series(_as_series(owner, y))
+
+
+def _as_series(owner: str, y: Any) -> pd.Series:
     y = arrow.in_pandas(owner, y)
     if isinstance(y, pd.Series):
         return y

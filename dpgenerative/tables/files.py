@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpgenerative._files import AnyPath, emptied, require_file
+from dpgenerative.tables import arrow
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.dtypes import decimal_scale, is_real_dtype
 from dpgenerative.tables.rows import CHUNK, Rows, of_dataset, parquet
@@ -155,6 +156,8 @@ def stream_table(
 
 def _of_parquet(path: AnyPath, schema: Schema) -> Rows:
     def frame(table: pa.Table) -> pd.DataFrame:
+        columns = [arrow.legible(column) for column in table.columns]
+        table = pa.Table.from_arrays(columns, schema=table.schema)
         # As objects, dates beyond the year 9999 would raise an error that names it.
         held = table.to_pandas(types_mapper=_dtype_of, date_as_object=False)
         return _in_dtypes(held, schema, PLAIN)
