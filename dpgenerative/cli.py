@@ -237,7 +237,7 @@ def _given(schema: Schema, settings: Sequence[str]) -> dict[Any, Any] | None:
 
     Booleans may be written as in a CSV file.
     """
-    from dpgenerative.tables.files import FALSE, TRUE
+    from dpgenerative.tables.files import TRUTHS
 
     names = {str(name): name for name in schema.names}
     given = {}
@@ -245,7 +245,7 @@ def _given(schema: Schema, settings: Sequence[str]) -> dict[Any, Any] | None:
         column = schema[names[name]]
         levels = {str(level): level for level in column.levels or ()}
         if column.kind == "boolean":
-            levels |= dict.fromkeys(TRUE, True) | dict.fromkeys(FALSE, False)
+            levels |= TRUTHS
             value = str(value).lower()
         given[names[name]] = levels.get(str(value), value)
     return given or None

@@ -78,12 +78,6 @@ def load_fair() -> Bunch:
             "load_fair reads a table that statsmodels bundles. Install it: "
             'pip install "dpgenerative[fair]".'
         ) from error
-    schema = _code_book()
-    data = fair.load_pandas().data[list(schema.names)].astype(float)
-    return Bunch(data=data, schema=schema, target="affairs", DESCR=__doc__)
-
-
-def _code_book() -> Schema:
     codes = {name: (levels, True) for name, levels in _ORDERED_CODES.items()}
     codes |= dict.fromkeys(("occupation", "occupation_husb"), (_OCCUPATIONS, False))
     columns = [
@@ -93,4 +87,6 @@ def _code_book() -> Schema:
     affairs = Column(
         "affairs", "continuous", lower=0.0, upper=_MOST_AFFAIRS, nullable=False
     )
-    return Schema([*columns, affairs])
+    schema = Schema([*columns, affairs])
+    data = fair.load_pandas().data[list(schema.names)].astype(float)
+    return Bunch(data=data, schema=schema, target="affairs", DESCR=__doc__)

@@ -4,6 +4,7 @@ Counts of a tree of intervals are joined by weighted least squares (Hay et al. 2
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,10 +23,9 @@ MAYBE = 1.0
 """Rows may be missing with fewer than expected by this many standard deviations."""
 FEW = 0.02
 """Share of rows of which no more than that may lie in years that are left out."""
-MOST_TOGETHER = 8
-"""Number of magnitudes that are looked at together, at most..."""
-YEARS_TOGETHER = 128
-"""... and of years, which rows spread over: beyond 8 of them 16, 32 and so on."""
+TOGETHER = (*range(1, 9), 16, 32, 64, 128)
+"""How many years, which rows spread over, are looked at together; of magnitudes 8 at
+most."""
 TAIL_NOISE = 2.5
 """An end of the bounds is empty, as far as one knows, where no interval, nor all up to
 the end together, has more rows than this many standard deviations."""
@@ -80,24 +80,6 @@ def posterior_mean_counts(noisy: np.ndarray, std: float, mean: float) -> np.ndar
     return np.maximum(std * means, 0.0)
 
 
-def are_absent(
-    counts: np.ndarray, std: float, shared: np.ndarray, n_rows: float
-) -> np.ndarray:
-    """Return which levels count as absent.
-
-    Parameters
-    ----------
-    counts : ndarray of shape (k,)
-    std : float
-        Standard deviation of the noise.
-    shared : ndarray of shape (k,)
-        Whether a level shares its cell with others.
-    n_rows : float
-    """
-    least = SEEN_NOISE * std
-    return counts < np.where(shared, min(least, SEEN_SHARE * n_rows), least)
-
-
 def outermost(
     noisy: np.ndarray,
     std: float,
@@ -127,7 +109,7 @@ def outermost(
         may be missing, half as many more on either side hold some.
     """
     places = np.arange(len(noisy))
-    widths = _widths(YEARS_TOGETHER if are_years else MOST_TOGETHER)
+    widths = TOGETHER if are_years else TOGETHER[:8]
     level = np.unique(sizes, return_inverse=True)[1]
     least = std * norm.isf(1e-2 / (2 * len(widths) * len(noisy)))
     one = _conspicuous(noisy, np.ones(len(noisy)), widths)
@@ -154,17 +136,8 @@ def outermost(
     return int(first), int(last)
 
 
-def _widths(most: int) -> list[int]:
-    """Return how many of what lies next to each other are looked at together."""
-    doubled = (MOST_TOGETHER << i for i in range(1, most.bit_length()))
-    return [
-        *range(1, MOST_TOGETHER + 1),
-        *(width for width in doubled if width <= most),
-    ]
-
-
 def _conspicuous(
-    counts: np.ndarray, n_cells: np.ndarray, widths: list[int]
+    counts: np.ndarray, n_cells: np.ndarray, widths: Sequence[int]
 ) -> tuple[float, int, int]:
     """Return which counts next to each other stand out most, after how far they do."""
     found = (-math.inf, 0, -1)
@@ -184,7 +157,7 @@ def _n_empty(noisy: np.ndarray, std: float, few: float) -> int:
     return int(n[most <= few].max(initial=0))
 
 
-def _reach(noisy: np.ndarray, std: float, widths: list[int]) -> int:
+def _reach(noisy: np.ndarray, std: float, widths: Sequence[int]) -> int:
     """Return how many magnitudes next to occupied ones are so, too."""
     reach, i = 0, 0
     while i < len(widths) and widths[i] <= len(noisy) - reach:

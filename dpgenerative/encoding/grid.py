@@ -74,8 +74,6 @@ class Line:
 def ends_of(column: Column) -> tuple[float, float]:
     """Return the bounds in steps, on the grid where there is one."""
     column = column.numbers
-    assert column.lower is not None
-    assert column.upper is not None
     if column.step is None:
         return column.lower, column.upper
     low, high = column.lower / column.step, column.upper / column.step
@@ -166,7 +164,6 @@ def in_steps(column: Column, series: pd.Series) -> np.ndarray:
     """
     values = as_numbers(column, series)
     column = column.numbers
-    assert column.lower is not None
     values = np.where(np.isinf(values), np.nan, values)
     values = np.clip(values, column.lower, column.upper)
     if not column.nullable:
@@ -218,12 +215,6 @@ def nearest_values(
 
 
 # Bounds -------------------------------------------------------------------------------
-
-
-def bounded_by_edges(column: Column, low: float, high: float) -> Column:
-    """Return a column with a step, bounded by the steps between two edges."""
-    step = column.step or 1.0
-    return column.bounded(math.ceil(low) * step, math.floor(high) * step)
 
 
 def sought_ends(column: Column) -> np.ndarray:

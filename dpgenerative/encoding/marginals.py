@@ -126,16 +126,8 @@ def looks(n_levels: int, n_rows: int, std: float) -> tuple[int, int]:
     """Return how many releases find the cells of numbers, and how many halvings each.
 
     Every release takes its part of the budget. The more noise, the fewer there are, of
-    more counts each.
-
-    Parameters
-    ----------
-    n_levels : int
-        Number of halvings of the grid.
-    n_rows : int
-        The released row count.
-    std : float
-        Of the column's whole budget (`column_stds`).
+    more counts each. The grid has `n_levels` halvings; `std` is that of the column's
+    whole budget (`column_stds`).
     """
     if n_rows > FEW_HALVINGS * std:
         return n_levels, 1
@@ -147,15 +139,7 @@ def looks(n_levels: int, n_rows: int, std: float) -> tuple[int, int]:
 def count_std(column: Column, n_bins: int, n_rows: int, std: float) -> float:
     """Return the standard deviation of the counts of a column's cells.
 
-    Parameters
-    ----------
-    column : Column
-        As stated: what finds its bounds or levels is taken out of its budget.
-    n_bins : int
-    n_rows : int
-        The released row count.
-    std : float
-        Of its whole budget (`column_stds`).
+    What finds its bounds or levels is taken out of its whole budget, of this `std`.
     """
     share = 1 - DOMAIN_SHARE if has_open_domain(column) else 1.0
     if column.numeric:
@@ -167,14 +151,7 @@ def count_std(column: Column, n_bins: int, n_rows: int, std: float) -> float:
 def spike_share(column: Column, n_bins: int, n_rows: int, std: float) -> float:
     """Return the part of a numeric column's budget that finds what many rows share.
 
-    Parameters
-    ----------
-    column : Column
-    n_bins : int
-    n_rows : int
-        The released row count.
-    std : float
-        Of the budget that is left when bounds are known.
+    `std` is that of the budget that is left when bounds are known.
     """
     if column.step is None:
         return SPIKE_SHARE
@@ -262,7 +239,12 @@ class MarginalRelease:
         """Return the column with bounds or levels that are found privately."""
         if self.column.numeric:
             return self.column.bounded(*self._bounds(entries))
-        return replace(self.column, levels=self._found_levels(entries))
+        present = sum_of_counts(entries.map(values.key_counts))
+        levels = tuple(key[1] for key in self._keys(present))
+        if not levels and self.column.other is None:
+            is_real = is_real_dtype(self.dtype)
+            levels = values.NO_NUMBERS if is_real else values.NO_LEVELS
+        return replace(self.column, levels=levels)
 
     def _counted(self, exact: np.ndarray, std: float) -> np.ndarray:
         """Release counts of cells, of which a row is in one."""
@@ -274,14 +256,6 @@ class MarginalRelease:
         return self.mechanisms.thresholded(counts, self.std, threshold, release=RELEASE)
 
     # Levels ---------------------------------------------------------------------
-
-    def _found_levels(self, entries: Chunks[pd.Series]) -> tuple[Any, ...]:
-        """Release the levels that many rows have."""
-        present = sum_of_counts(entries.map(values.key_counts))
-        levels = tuple(key[1] for key in self._keys(present))
-        if levels or self.column.other is not None:
-            return levels
-        return values.NO_NUMBERS if is_real_dtype(self.dtype) else values.NO_LEVELS
 
     def _levels(self, entries: Chunks[pd.Series]) -> Codec:
         n_levels = len(self.column.levels or ()) + bool(self.column.nullable)
@@ -304,7 +278,9 @@ class MarginalRelease:
             mean = max(counts[rare].mean(), self.std * keeps.any())
             counts[rare] = estimates.posterior_mean_counts(noisy[rare], self.std, mean)
         totals[cells[~shared]] = counts[~shared]
-        absent = estimates.are_absent(counts, self.std, shared, self._n_told) & ~keeps
+        least = estimates.SEEN_NOISE * self.std
+        few = min(least, estimates.SEEN_SHARE * self._n_told)
+        absent = (counts < np.where(shared, few, least)) & ~keeps
         absent[-1] &= not column.nullable  # missing values that have a cell occur
         shares = np.maximum(np.where(absent, 0.0, counts), estimates.UNSEEN)
         shares /= np.bincount(cells, weights=shares)[cells]
@@ -373,7 +349,11 @@ class MarginalRelease:
         column, is_continuum = self.column, self.column.step is None
         fine = grid.edges_of(column)
         if not self.anchored:
-            return _one_interval(column, self.dtype, fine[[0, -1]])
+            n_cells, ends = 1 + bool(column.nullable), fine[[0, -1]]
+            masses, single = np.full(n_cells, 1 / n_cells), np.full(1, np.nan)
+            if not is_continuum:
+                single = grid.single_values(column, ends, np.zeros(1, dtype=bool))
+            return IntervalCodec(column, self.dtype, masses, ends, single)
         steps = entries.map(lambda series: grid.in_steps(self.column, series))
         share = spike_share(column, self.n_bins, self.n_rows, self.std)
         parts = self._with(1 - share)._split(fine, steps)
@@ -381,7 +361,10 @@ class MarginalRelease:
         if parts.places[-1] - parts.places[0] < len(fine) - 1:
             fine = fine[parts.places[0] : parts.places[-1] + 1]
             parts = replace(parts, places=parts.places - parts.places[0])
-            column = grid.bounded_by_edges(column, fine[0], fine[-1])
+            step = column.step or 1.0
+            column = column.bounded(
+                math.ceil(fine[0]) * step, math.floor(fine[-1]) * step
+            )
         size = max(parts.counts.sum(), 1.0) / self.n_bins
         keys = np.empty((2, 0))
         if share:
@@ -587,12 +570,3 @@ def _masses(column: Column, counts: np.ndarray) -> np.ndarray:
         least[-1] = estimates.UNSEEN
     floored = np.maximum(counts, least)
     return floored / floored.sum()
-
-
-def _one_interval(column: Column, dtype: Any, edges: np.ndarray) -> Codec:
-    """Return the codec of a numeric column of which nothing is counted."""
-    n_cells = 1 + bool(column.nullable)
-    single = np.full(1, np.nan)
-    if column.step is not None:
-        single = grid.single_values(column, edges, np.zeros(1, dtype=bool))
-    return IntervalCodec(column, dtype, np.full(n_cells, 1 / n_cells), edges, single)

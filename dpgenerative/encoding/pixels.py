@@ -142,7 +142,8 @@ def check_kind(owner: str, X: Any) -> None:
 def check_array(owner: str, X: Any, shape: tuple[int, int, int]) -> None:
     """Require a numpy array of at least one image of this shape."""
     check_kind(owner, X)
-    allowed = row_shapes(shape)
+    flat, plain = (math.prod(shape),), [shape[1:]] if shape[0] == 1 else []
+    allowed = [flat, *plain, shape]
     if X.shape[1:] not in allowed:
         options = " or ".join(f"(n_samples, {', '.join(map(str, s))})" for s in allowed)
         # The number of images is private.
@@ -166,12 +167,6 @@ def pixels_of(
         image_shape = X.shape[1:]
     shape, ends = full_shape(owner, image_shape), full_range(value_range, X.dtype)
     return Pixels(shape, X.shape[1:], *ends, X.dtype, has_density)
-
-
-def row_shapes(shape: tuple[int, int, int]) -> list[tuple[int, ...]]:
-    """Return the shapes that one image may have in an array."""
-    flat, plain = (math.prod(shape),), [shape[1:]] if shape[0] == 1 else []
-    return [flat, *plain, shape]
 
 
 def full_shape(owner: str, image_shape: Any) -> tuple[int, int, int]:

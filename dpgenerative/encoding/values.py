@@ -173,7 +173,10 @@ def restored_levels(column: Column, dtype: Any, positions: np.ndarray) -> pd.Ser
     levels = column.levels or ()
     table = np.empty(len(levels) + 1, dtype=object)
     table[:-1] = levels
-    table[-1] = _missing_value(dtype)
+    nothing = np.nan if isinstance(dtype, np.dtype) else pd.NA
+    if pd.api.types.is_object_dtype(dtype) or isinstance(dtype, pd.CategoricalDtype):
+        nothing = None
+    table[-1] = nothing
     values = table[positions]
     if isinstance(dtype, pd.CategoricalDtype):
         return pd.Series(pd.Categorical(values, dtype=dtype))
@@ -181,12 +184,6 @@ def restored_levels(column: Column, dtype: Any, positions: np.ndarray) -> pd.Ser
     if pd.api.types.is_float_dtype(dtype):
         return pd.to_numeric(series).astype(dtype)
     return series.astype(dtype)
-
-
-def _missing_value(dtype: Any) -> Any:
-    if pd.api.types.is_object_dtype(dtype) or isinstance(dtype, pd.CategoricalDtype):
-        return None
-    return np.nan if isinstance(dtype, np.dtype) else pd.NA
 
 
 # Identifiers --------------------------------------------------------------------------

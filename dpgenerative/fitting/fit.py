@@ -218,11 +218,10 @@ class PrivateFit:
         else:
             self.mechanisms.ledger.count(n_rows, 0.0)  # the search has paid
         plan = self.plan(n_rows)
-        cells = {
-            "n_bins": self.recipe.n_bins(self.scale(n_rows)),
-            "anchored": self.recipe.anchored,
-        }
-        transformer = self.domain.release(rows, plan, self.mechanisms, **cells)
+        transformer = self.domain.release(
+            rows, plan, self.mechanisms, anchored=self.recipe.anchored,
+            n_bins=self.recipe.n_bins(self.scale(n_rows)),
+        )  # fmt: skip
         return self.mechanisms.ranks.same(Released(plan, transformer))
 
     def build(self, released: Released) -> Any:

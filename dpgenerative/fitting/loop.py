@@ -188,27 +188,9 @@ def train(
 ) -> None:
     """Train a model in place; what is kept of the rows is in its parameters alone.
 
-    Parameters
-    ----------
-    model : Module
-    objective : callable
-        Per-example losses, and latents for the divergence, of given row indices.
-    n : int
-        Number of private rows; only the sampler sees it.
-    plan : PrivacyPlan
-        Sampling rate, steps; `plan.private` decides whether `gradient` is used.
-    gradient : PrivateGradient
-    options : Optimizer
-        Its learning rate is a number.
-    mechanisms : Mechanisms
-    streams : Streams
-    device : str
-    divergence : callable, optional
-        Batch-wise term.
-    keeper : Keeper, optional
-        Keeps what the loop needs to go on after an interruption.
-    verbose : bool, default=False
-        Whether to show a progress bar.
+    Only the sampler sees the number n of private rows; `plan.private` decides whether
+    `gradient` is used; the learning rate of `options` is a number; `divergence` is the
+    batch-wise term; a `keeper` keeps what the loop needs to go on after an interruption.
     """
     keep_freed_memory()
     params = [p for p in model.parameters() if p.requires_grad]

@@ -75,7 +75,15 @@ def sample_from(
             f"{type(last).__name__}. A synthesizer alone has sample itself."
         )
     steps = pipeline.steps[:-1]
-    _warn_of_learned([name for name, step in steps if learns(step)])
+    if names := [name for name, step in steps if learns(step)]:
+        warnings.warn(
+            f"The steps {names} of the pipeline learn from the rows they are fitted "
+            "to, and what they learned is in this sample without noise: the guarantee "
+            "of the synthesizer does not cover it. A synthesizer needs no scaling or "
+            "encoding; leave them out, or fit them to public rows and freeze them.",
+            PrivacyWarning,
+            stacklevel=2,
+        )
     sample = last.sample(n_samples, random_state=random_state)
     rows, *target = sample if isinstance(sample, tuple) else (sample,)
     for name, step in reversed(steps):
@@ -110,18 +118,6 @@ def _estimators(value: Any) -> list[Any]:
     if isinstance(value, (list, tuple)):
         return [found for item in value for found in _estimators(item)]
     return [value] if hasattr(value, "fit") and not isinstance(value, type) else []
-
-
-def _warn_of_learned(names: list[str]) -> None:
-    if names:
-        warnings.warn(
-            f"The steps {names} of the pipeline learn from the rows they are fitted "
-            "to, and what they learned is in this sample without noise: the guarantee "
-            "of the synthesizer does not cover it. A synthesizer needs no scaling or "
-            "encoding; leave them out, or fit them to public rows and freeze them.",
-            PrivacyWarning,
-            stacklevel=3,
-        )
 
 
 def _undone(name: str, step: Any, rows: Any) -> Any:

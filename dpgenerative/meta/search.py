@@ -200,7 +200,9 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
                 "parts held out are drawn there. Close torch's process group."
             )
         X, y = _containers(self.estimator, X, y)
-        public = _in_pandas(public)
+        pair = public if isinstance(public, tuple) else (public,)
+        pair = tuple(in_pandas("PrivateSearch", part) for part in pair)
+        public = pair if isinstance(public, tuple) else pair[0]
         candidates = self._candidates()
         fits = [self._planned(params, X, y, public) for params in candidates]
         charge(type(self).__name__, self.epsilon, self.delta)
@@ -442,10 +444,3 @@ def _containers(estimator: Any, X: Any, y: Any) -> tuple[Any, Any]:
         owner = type(estimator).__name__
         return in_pandas(owner, X), in_pandas(owner, y)
     return estimator._read(X, y)
-
-
-def _in_pandas(public: Any) -> Any:
-    """Return public rows in the containers of the private ones."""
-    if isinstance(public, tuple):
-        return tuple(in_pandas("PrivateSearch", part) for part in public)
-    return in_pandas("PrivateSearch", public)

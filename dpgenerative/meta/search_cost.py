@@ -141,7 +141,9 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
             "search_privacy: the search has been given other folds since; state those "
             f"of its {n_folds} fits per candidate."
         )
-    per_row = n_folds - _holds_out(cv)
+    # Whether every row is held out of one of a candidate's fits.
+    is_partial = isinstance(cv, folds.PredefinedSplit) and np.min(cv.test_fold) < 0
+    per_row = n_folds - (isinstance(cv, _SPLITTERS) and not is_partial)
     if not _cost(search.estimator):
         raise TypeError(
             f"search_privacy: {type(search.estimator).__name__} fits no synthesizer."
@@ -202,13 +204,6 @@ def _not_private(estimator: Any) -> list[str]:
     if isinstance(estimator, _FIT_ONCE):
         return [name for part in parts(estimator) for name in _not_private(part)]
     return [type(estimator).__name__] if learns(estimator) else []
-
-
-def _holds_out(cv: Any) -> bool:
-    """Whether every row is held out of one of a candidate's fits."""
-    if isinstance(cv, folds.PredefinedSplit) and (np.asarray(cv.test_fold) < 0).any():
-        return False
-    return isinstance(cv, _SPLITTERS)
 
 
 def _notes(cv: Any, open_parts: list[str]) -> tuple[str, ...]:

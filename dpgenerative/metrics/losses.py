@@ -40,16 +40,7 @@ def lost_values(real: pd.DataFrame, synthetic: pd.DataFrame) -> pd.DataFrame:
 def changed_ranges(real: pd.DataFrame, synthetic: pd.DataFrame) -> pd.DataFrame:
     """List columns of numbers or times whose range differs visibly from the real one.
 
-    Parameters
-    ----------
-    real, synthetic : DataFrame of shape (n_real, p) and (n_synthetic, p)
-        Same columns, in the same order.
-
-    Returns
-    -------
-    DataFrame
-        As `lost_values` returns it: ``share`` is that of the rows beyond the other
-        table's range.
+    As `lost_values` does: ``share`` is that of the rows beyond the other table's range.
     """
     return _listed(real, synthetic, _ranges)
 

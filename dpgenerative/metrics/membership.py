@@ -239,10 +239,8 @@ def attack_result(
             f"{[int(np.isnan(side).sum()) for side in sides]} of them NaN."
         )
     members = np.repeat([True, False], [len(side) for side in sides])
-    # Ranks, since all figures depend on the order of scores alone. They are taken of
-    # places, as scipy 1.11 takes infinities of both signs together for NaN.
-    places = np.unique(np.concatenate(sides), return_inverse=True)[1]
-    return AttackResult(name, rankdata(places), members, _pairs(privacy))
+    # Ranks, since all figures depend on the order of scores alone.
+    return AttackResult(name, rankdata(np.concatenate(sides)), members, _pairs(privacy))
 
 
 def _pairs(privacy: Privacy | None) -> tuple[tuple[float, float], ...] | None:

@@ -358,14 +358,12 @@ def _choose_task(real_test: pd.DataFrame, target: Hashable, task: str) -> _Task:
             f"task='regression' needs a target of numbers; {target!r} has dtype "
             f"{column.dtype} in real_test."
         )
-    is_regression = _is_quantity(column) if task == "auto" else task == "regression"
+    is_regression = task == "regression"
+    if task == "auto":
+        is_regression = pd.api.types.is_float_dtype(column)
+        if pd.api.types.is_integer_dtype(column):
+            is_regression = column.nunique() > MAX_CLASSES_OF_INTEGERS
     return _Regression() if is_regression else _Classification()
-
-
-def _is_quantity(column: pd.Series) -> bool:
-    if pd.api.types.is_integer_dtype(column):
-        return column.nunique() > MAX_CLASSES_OF_INTEGERS
-    return pd.api.types.is_float_dtype(column)
 
 
 # Checks -------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.polynomial.legendre import legvander
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -86,21 +87,13 @@ def cell_basis(
     plain[special] = 0
     plain /= plain.sum()
     x = 2 * plain.cumsum(0) - plain - 1
-    polynomials = _legendre(x, n_basis)
+    polynomials = torch.from_numpy(legvander(x, n_basis)[:, 1:])
     degrees = torch.arange(1, n_basis + 1, dtype=torch.float64)
     weights = degrees**-DECLINE
     smooth = polynomials * (2 * degrees + 1).sqrt() * (weights / weights.norm())
     smooth[special] = 0
     indicators = F.one_hot(torch.tensor(special, dtype=torch.long), k).T
     return torch.cat([smooth, indicators], 1).float()
-
-
-def _legendre(x: Tensor, n: int) -> Tensor:
-    """Return the Legendre polynomials of degree 1 to n, shape (len(x), n)."""
-    values = [torch.ones_like(x), x]
-    for k in range(2, n + 1):
-        values.append((values[-1] * x * (2 * k - 1) - values[-2] * (k - 1)) / k)
-    return torch.stack(values[1 : n + 1], 1)
 
 
 def standardised(table: Tensor, masses: Tensor) -> Tensor:

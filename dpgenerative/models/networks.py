@@ -63,11 +63,7 @@ def posterior(numbers: Tensor) -> tuple[Tensor, Tensor]:
 class Encoder(nn.Module):
     """From functions of the cells to mean and log-variance of the latents.
 
-    Parameters
-    ----------
-    n_columns, n_features, hidden_units, latent_dim : int
-    generator : torch.Generator
-        Source of the initial weights.
+    `generator` draws the initial weights.
     """
 
     def __init__(
@@ -181,15 +177,8 @@ class ConvEncoder(nn.Module):
 class ConvDecoder(nn.Module):
     """From latents to one logit per channel and pixel.
 
-    Parameters
-    ----------
-    image_shape : tuple of int
-        Channels, height and width.
-    latent_dim : int
-    generator : torch.Generator
-        Source of the initial weights.
-    widths : sequence of int, default=(32, 64, 128)
-        Those of the encoder: channels before every transposed convolution, last first.
+    Its parameters are those of `ConvEncoder`: `widths` are the channels before every
+    transposed convolution, last first.
     """
 
     def __init__(
@@ -349,15 +338,8 @@ class SeriesEncoder(nn.Module):
 class SeriesDecoder(nn.Module):
     """From latents, repeated at every step, to logits of the features of every step.
 
-    Beside the memory there is a linear map from the latents to a series' level.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Channels, steps and features of a step.
-    hidden_units, latent_dim : int
-    generator : torch.Generator
-        Source of the initial weights.
+    Beside the memory there is a linear map from the latents to a series' level. Its
+    parameters are those of `SeriesEncoder`.
     """
 
     def __init__(

@@ -157,12 +157,8 @@ class VAE(Autoencoder):
         Number of smooth functions per ordered column.
     hidden_units : int
         Width of the hidden layers of encoder and decoder.
-    latent_dim : int
-        Number of latents k.
-    prior : Prior
-        Distribution of the latents that training assumes.
-    beta : float
-        Weight of the divergence of a record's posterior from the prior.
+    latent_dim, prior, beta
+        See `Autoencoder`.
     generator : torch.Generator
         Source of the initial weights.
     condition : int, optional
@@ -270,22 +266,7 @@ class VAE(Autoencoder):
     def sample_given(
         self, n: int, generator: torch.Generator, given: Mapping[int, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Draw the cells of n rows of which some columns are given; see `Clamp`.
-
-        Parameters
-        ----------
-        n : int
-        generator : torch.Generator
-        given : mapping from column to Tensor of shape (n or 1, n_cells)
-            Log of the share of every cell that is allowed.
-
-        Returns
-        -------
-        codes : LongTensor of shape (n, d)
-        log_weights : Tensor of shape (n,)
-            Log of the rows' importance weights; 0 if no column but the condition is
-            given.
-        """
+        """Draw as `HFlow.sample_given`; given the condition alone, weights are 1."""
         z = self._sample_latents(n, generator)
         others = {j: each for j, each in given.items() if j != self.condition}
         allowed = None if self.condition is None else given.get(self.condition)
@@ -326,12 +307,8 @@ class ImageVAE(Autoencoder):
         Standard deviation of the Gaussian head.
     two_valued : bool
         Whether decoded pixels are drawn, 0 or 1; otherwise they are the mean p.
-    latent_dim : int
-        Number of latents k.
-    prior : Prior
-        Distribution of the latents that training assumes.
-    beta : float
-        Weight of the divergence of an image's posterior from the prior.
+    latent_dim, prior, beta
+        See `Autoencoder`.
     lengths_vary : bool, default=False
         Whether images are series, whose rows are steps, and the last feature of a step
         says if it is there (`encoding.series`). Steps that are not have no part in the

@@ -17,12 +17,12 @@ multiplier of 0 costs inf.
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import import_module
 from importlib.util import find_spec
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -162,13 +162,6 @@ def epsilon_of(
     return max(0.0, _prv_epsilon((*sampled, *joined), delta, target))
 
 
-class _Accountant:
-    """What Opacus' accountant of Renyi divergences inherits."""
-
-    def __init__(self) -> None:
-        self.history: list[Any] = []
-
-
 @lru_cache
 def _opacus(part: str) -> Any:
     """Import Opacus' analysis of "rdp" or "prv", without all of Opacus.
@@ -181,7 +174,7 @@ def _opacus(part: str) -> Any:
         name = f"{__name__}_opacus"
         package, base = ModuleType(name), ModuleType(f"{name}.accountant")
         package.__path__ = [f"{spec.submodule_search_locations[0]}/accountants"]
-        base.IAccountant = _Accountant  # type: ignore[attr-defined]
+        base.IAccountant = object  # type: ignore[attr-defined]
         sys.modules.setdefault(name, package)
         sys.modules.setdefault(base.__name__, base)
     return import_module(f"{name}.analysis.{part}")
@@ -264,14 +257,6 @@ class _AddedRow:
         return np.where(is_inside, ndtr(-place), 1.0)
 
 
-@dataclass(frozen=True)
-class _Loss:
-    """What Opacus' discretisation asks of the loss of one step."""
-
-    cdf: Callable[[Any], np.ndarray]
-    mean: Callable[[], float]
-
-
 def mean_losses(q: float, z: float) -> tuple[float, float]:
     """Return the mean loss of one step where a row is removed, and where one is added.
 
@@ -320,7 +305,7 @@ def directed_bounds(
         ends = domain.t_min, domain.t_max
         cut = [prv.TruncatedPrivacyRandomVariable(loss, *ends) for loss in losses]
         pairs = zip(cut, means, strict=True)
-        exact = [_Loss(x.cdf, partial(float, mean)) for x, mean in pairs]
+        exact = [SimpleNamespace(cdf=x.cdf, mean=partial(float, m)) for x, m in pairs]
         parts = [prv.discretize(loss, domain) for loss in exact]
         whole = prv.compose_heterogeneous(parts, counts)
         return float(whole.compute_epsilon(delta, rounded, eps_error)[2])

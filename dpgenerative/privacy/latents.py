@@ -161,17 +161,8 @@ def cell_moments(
 ) -> np.ndarray:
     """Return the sums of ``(1, z / R)`` over the rows of every cell; private.
 
-    Parameters
-    ----------
-    z : Tensor of shape (n, k)
-    radius : float
-    present : Tensor of shape (n,)
-        Whether a row is one; the others count for nothing.
-    cells : LatentCells
-
-    Returns
-    -------
-    ndarray of shape (n_cells, 1 + k)
+    Its parameters are those of `moments`, and the cells; the sums are of shape
+    (n_cells, 1 + k).
     """
     z = _inside(z, radius)
     sums = z.new_zeros(cells.count, 1 + z.shape[1])

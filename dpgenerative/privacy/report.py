@@ -234,26 +234,23 @@ def _weak_outlook(plan: PrivacyPlan, n_columns: int) -> list[str]:
 
 def _weak_guarantee(plan: PrivacyPlan) -> list[str]:
     epsilon, delta = plan.guarantee
-    found = []
-    if delta * plan.n_rows > 1:
-        found.append(
-            f"delta {delta:g} is above one over the released row count: rows shown "
-            "as they are, one of so many, would satisfy it. Choose a smaller one."
-        )
-    return [*found, *weak_epsilon(epsilon)]
+    large = (
+        f"delta {delta:g} is above one over the released row count: rows shown as they "
+        "are, one of so many, would satisfy it. Choose a smaller one."
+    )
+    return [*[large] * (delta * plan.n_rows > 1), *weak_epsilon(epsilon)]
 
 
 def weak_epsilon(epsilon: float) -> list[str]:
     """Return what there is to say of a large epsilon."""
-    found = []
     if epsilon > NO_PRIVACY:
-        found.append(
+        return [
             f"epsilon {epsilon:.3g} is no privacy: such a guarantee allows that every "
             "row is told from what was released. Protect it as the rows themselves."
-        )
-    elif epsilon > 10:
-        found.append(
+        ]
+    if epsilon > 10:
+        return [
             f"epsilon {epsilon:g} promises next to nothing by itself: an attacker "
             "can be all but certain. Below 10 is usual, about 1 is strong."
-        )
-    return found
+        ]
+    return []

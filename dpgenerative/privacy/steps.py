@@ -437,11 +437,9 @@ class PrivateGradient:
         if self.aggregation == "batch":
             _accumulate(shared, _whole_sum(layers, present), 1 / self.batch_size)
             return _clipped(shared, bound)
-        total = _zeros(model)
         rows = present & _without_unusable(layers) & (present.sum() <= self.batch_cap)
         sums = _shifted_sum(layers, rows, bound, shared)
-        _accumulate(total, sums, 1 / self.batch_size)
-        return total
+        return {p: x * (1 / self.batch_size) for p, x in sums.items()}
 
 
 def _at(places: Tensor, x: Tensor, like: Tensor) -> Tensor:
@@ -544,9 +542,8 @@ def estimate_norm(
     chunks: Iterable[Chunk],
     mechanisms: Mechanisms,
     noise_multiplier: float,
-    quantile: float = 0.5,
 ) -> float:
-    """Release a quantile of the norms of per-example gradients.
+    """Release the median of the norms of per-example gradients.
 
     One histogram over a fixed geometric grid; a row counts in one cell, so that the
     release is a Gaussian mechanism of the noise multiplier given.
@@ -556,7 +553,6 @@ def estimate_norm(
     chunks : iterable of (indices, present)
         All private rows.
     noise_multiplier : float
-    quantile : float, default=0.5
 
     Returns
     -------
@@ -578,5 +574,5 @@ def estimate_norm(
     )
     noisy = np.maximum(released, 0)
     shares = np.cumsum(noisy) / max(noisy.sum(), 1e-12)
-    cell = int(np.searchsorted(shares, quantile))
+    cell = int(np.searchsorted(shares, 0.5))
     return float(edges[min(cell, len(edges) - 1)])

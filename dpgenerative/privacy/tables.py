@@ -67,18 +67,9 @@ class Table:
             keys += groups[columns[j]]
         return keys
 
-    def counts(self, codes: np.ndarray) -> np.ndarray:
-        """Return the number of rows in every cell of the table; private if they are.
-
-        Parameters
-        ----------
-        codes : ndarray of shape (n, d)
-        """
-        return all_counts([self], codes)[0]
-
 
 def all_counts(tables: Sequence[Table], codes: np.ndarray) -> list[np.ndarray]:
-    """Return the counts of many tables, as `Table.counts`; all rows are read once.
+    """Return the rows in every cell of many tables, of codes (n, d) read once.
 
     Rows are counted in a few larger tables, of which all others are sums.
     """

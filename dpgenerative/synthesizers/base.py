@@ -396,7 +396,11 @@ class Synthesizer(FitParameters, NoisyEstimator):
         seed = ranks.same(as_seed(self.random_state))
         quiet = np.errstate(all="ignore")
         with quiet, self._checkpoint(checkpoint, data, seed, ranks) as kept:
-            self._charge(trial, kept)
+            if trial is None:
+                paid = kept.name if kept else None
+                charge(self._owner, self._epsilon, self.delta, paid)
+            else:
+                trial.ledger.n_fits += 1
             seed = kept.seed if kept else seed
             name = kept.name if kept else ranks.same(secrets.token_hex(16))
             start = int(name, 16) if seed is None else seed
@@ -434,13 +438,6 @@ class Synthesizer(FitParameters, NoisyEstimator):
         self._check_parameters()
         with np.errstate(all="ignore"):  # else numpy may be set to tell of a number
             return self._read(X, y, public, allow_empty)
-
-    def _charge(self, trial: Trial | None, kept: Checkpoint | None) -> None:
-        if trial is None:
-            name = kept.name if kept else None
-            charge(self._owner, self._epsilon, self.delta, name)
-        else:
-            trial.ledger.n_fits += 1
 
     def _keep(self, fitted: Fitted, data: Data, seed: int | None) -> None:
         """Set the fitted attributes."""

@@ -159,7 +159,7 @@ class TableSynthesizer(Synthesizer):
             frame = pd.concat(self._drawn(n_samples, generator, rng), ignore_index=True)
         else:
             frame = candidates.satisfying(n_samples, given or {})
-        return self._returned(frame, rng, given)
+        return self._layout.restore(self._completed(frame, rng, given))
 
     def sample_to(
         self,
@@ -411,10 +411,6 @@ class TableSynthesizer(Synthesizer):
             and not isinstance(codec.dtype, pd.CategoricalDtype)
             and codec.column.name not in stated
         ]
-
-    def _returned(self, frame: Any, rng: np.random.Generator, given: Any) -> Any:
-        """Return sampled rows as the table was that was fitted."""
-        return self._layout.restore(self._completed(frame, rng, given))
 
     def _completed(
         self,

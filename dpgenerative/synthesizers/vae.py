@@ -292,7 +292,7 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
             given[self.conditional] = held.dropna()
         codes = self._model.decode(z, torch_generator(cells), told).numpy()
         frame, _ = self._transformer.rows(codes, rng.random(codes.shape), given)
-        return self._returned(frame, rng, None)
+        return self._layout.restore(self._completed(frame, rng, None))
 
     def reconstruct(
         self, X: Any, y: Any = None, random_state: Any = None, *, sampled: bool = False

@@ -151,7 +151,7 @@ def _guessed_number(texts: pd.Series, numbers: np.ndarray, is_key: bool) -> Gues
 
 def _asked_of_text(present: pd.Series, words: set[str]) -> str | None:
     """Return what to ask where texts look like something that can be learned."""
-    if words and words <= files.TRUE | files.FALSE:
+    if words and words <= files.TRUTHS.keys():
         return (
             'Yes or no? The kind "boolean" takes these words and gives True and False; '
             "as levels they come back as they are written."

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.tables.column import OTHER, TEMPORAL, Column
-from dpgenerative.tables.times import holds_days, temporal_kind
+from dpgenerative.tables.times import temporal_kind
 
 
 def decimal_scale(dtype: Any) -> int | None:
@@ -95,8 +95,8 @@ def _facts_of(dtype: Any, nominal: bool) -> dict[str, Any] | None:
         is_number = is_real_dtype(dtype) and decimal_scale(dtype) is None
         return {"kind": "categorical", "nullable": nullable} if is_number else None
     if temporal_kind(dtype) is not None:
-        unit = "D" if holds_days(dtype) else None
-        return {"kind": temporal_kind(dtype), "resolution": unit}
+        is_day = pa.types.is_date(getattr(dtype, "pyarrow_dtype", pa.null()))
+        return {"kind": temporal_kind(dtype), "resolution": "D" if is_day else None}
     if not is_real_dtype(dtype):
         return None
     scale = decimal_scale(dtype)

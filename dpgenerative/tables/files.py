@@ -34,8 +34,8 @@ from dpgenerative.tables.rows import CHUNK, Rows, of_dataset, parquet
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.times import temporal_kind
 
-TRUE = frozenset({"true", "t", "yes", "y", "1"})
-FALSE = frozenset({"false", "f", "no", "n", "0"})
+TRUTHS = dict.fromkeys(("true", "t", "yes", "y", "1"), True)
+TRUTHS |= dict.fromkeys(("false", "f", "no", "n", "0"), False)
 COMMA_NUMBER = (
     r"\s*[-+]?(?=,?\d)(?:\d{1,3}(?:\.\d{3})+|\d*)(?:,\d*)?(?:[eE][-+]?\d+)?\s*"
 )
@@ -332,7 +332,9 @@ def _typed(series: pd.Series, column: Column | None, form: CsvFormat) -> pd.Seri
         values = np.round(np.clip(numbers_of(series, form), -CERTAIN, CERTAIN))
         return pd.Series(values, series.index).astype("Int64")
     if column.kind == "boolean":
-        return _texts(series).map(_truth_of, na_action="ignore").astype("boolean")
+        words = (str(text).strip().lower() for text in _texts(series))
+        truths = [TRUTHS.get(word) for word in words]
+        return pd.Series(truths, series.index, object).astype("boolean")
     if column.kind == "datetime":
         return instants_of(series, form.date_format)
     return _durations(series) if column.temporal else _levels(series, column)
@@ -361,11 +363,6 @@ def with_point(texts: pd.Series, decimal: str) -> pd.Series:
     plain = texts.where(texts.str.fullmatch(COMMA_NUMBER, na=False))
     plain = plain.str.replace(".", "", regex=False)
     return plain.str.replace(decimal, ".", regex=False)
-
-
-def _truth_of(text: Any) -> bool | None:
-    word = str(text).strip().lower()
-    return True if word in TRUE else False if word in FALSE else None
 
 
 def _levels(series: pd.Series, column: Column) -> pd.Series:

@@ -32,11 +32,6 @@ def temporal_kind(dtype: Any) -> str | None:
     return None
 
 
-def holds_days(dtype: Any) -> bool:
-    """Whether a dtype holds dates without a time of day."""
-    return isinstance(dtype, pd.ArrowDtype) and pa.types.is_date(dtype.pyarrow_dtype)
-
-
 def time_zone(dtype: Any) -> Any:
     """Return the time zone of a dtype, None where it has none."""
     return getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None)

@@ -166,7 +166,9 @@ def one_stream_of_batches_for_all_processes(patch):
 def scores_of_parts_added_up(patch):
     def release_scores(codes, candidates, expected, plan, mechanisms):
         pairs = zip(candidates, expected, strict=True)
-        exact = np.array([np.abs(t.counts(codes) - w).sum() for t, w in pairs])
+        exact = np.array(
+            [np.abs(tables.all_counts([t], codes)[0] - w).sum() for t, w in pairs]
+        )
         std = tables.multipliers(plan, True)[0]
         return mechanisms.gaussian(exact, std, release="tables", sensitivity=1.0)
 
@@ -876,7 +878,10 @@ def tables_of_rows_chosen_after_looking(patch):
     whole = workload.release_counts
 
     def chosen(codes, chosen, *rest):
-        sizes = sum(table.counts(codes)[cells(table, codes)] for table in chosen)
+        sizes = sum(
+            tables.all_counts([table], codes)[0][cells(table, codes)]
+            for table in chosen
+        )
         crowded = np.argsort(-sizes, kind="stable")[: len(codes) // 2]
         return whole(codes[crowded], chosen, *rest)
 
@@ -892,7 +897,7 @@ def tables_without_noise(patch):
 
     def exact(codes, chosen, *rest):
         whole(codes, chosen, *rest)
-        return [table.counts(codes).astype(float) for table in chosen]
+        return [tables.all_counts([table], codes)[0].astype(float) for table in chosen]
 
     patch.setattr(workload, "release_counts", exact)
 
