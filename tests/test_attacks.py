@@ -608,6 +608,13 @@ def test_more_draws_sharpen_the_attack():
 # Bad input ----------------------------------------------------------------------------
 
 
+def test_levels_have_no_squared_differences():
+    members = pd.DataFrame({"a": list("xyz") * 20, "b": np.arange(60.0)})
+    others = members.assign(b=members["b"] + 0.5)
+    with pytest.raises(TypeError, match="takes levels with distance='mixed' alone"):
+        reconstruction_attack(lambda x: x, members, others)
+
+
 def test_tables_that_share_rows_are_refused():
     members, others, reference, fake = leaky(0.1)
     mixed = pd.concat([others, members.head(100)])

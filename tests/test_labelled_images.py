@@ -95,6 +95,8 @@ def test_labels_can_be_asked_for():
     assert len(synthesizer.sample(y=["never"])) == 1
     with pytest.raises(ValueError, match="knows the classes"):
         synthesizer.sample(y=["bar", "circle"])
+    with pytest.raises(ValueError, match="n_samples=3, but y has 1 labels"):
+        synthesizer.sample(3, y=["bar"])
     with pytest.raises(ValueError, match="one label for every array"):
         synthesizer.sample(y=wanted.reshape(2, -1))
 

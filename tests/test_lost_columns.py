@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
+from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema, load
 from dpgenerative.exceptions import LostColumnWarning
 from dpgenerative.privacy.budget import Trial
 from dpgenerative.privacy.ledger import Ledger
@@ -79,3 +79,58 @@ def test_trials_of_a_search_do_not_warn():
         warnings.simplefilter("error")
         synthesizer._fit(lossy(), trial=Trial(300, Ledger()))
     assert "found in key" in synthesizer.privacy_.notes[0]
+
+
+def codes(n=2000):
+    """Return integers of which 60 % are rare, and the rest 1 to 4, 1 most often."""
+    rng = np.random.default_rng(0)
+    known = rng.choice([1, 2, 3, 4], n, p=[0.4, 0.2, 0.2, 0.2])
+    rare = rng.integers(1000, 10**6, n)
+    return pd.DataFrame({"b": np.where(rng.random(n) < 0.6, rare, known)})
+
+
+@pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
+def test_rare_codes_are_no_further_rows_of_one_level(estimator, tmp_path):
+    """They were all read as the first level, and nothing said so."""
+    model = estimator(5.0, n_steps=2, categorical_features=["b"], random_state=0)
+    with pytest.warns(LostColumnWarning, match="Most values in b are missing or too"):
+        model.fit(codes())
+    model.save(tmp_path / "m.dpg")
+    found = load(tmp_path / "m.dpg").sample(4000, random_state=0)
+    assert found["b"].dtype == codes()["b"].dtype
+    shares = found["b"].value_counts(normalize=True).sort_index()
+    assert shares.index.tolist() == [1, 2, 3, 4]
+    assert abs(shares - [0.4, 0.2, 0.2, 0.2]).max() < 0.05
+    (note,) = [n for n in model.privacy_.notes if "were not found or stated" in n]
+    assert 55 < float(note.partition(" % of b.")[0].rpartition(" ")[2]) < 65
+    assert "no missing values in b" not in str(model.privacy_)
+    assert set(model.sample(20, given={"b": [2, 3]})["b"]) <= {2, 3}
+    with pytest.raises(ValueError, match="no value of the column 'b' meets None"):
+        model.sample(3, given={"b": None})
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (Column("b", "categorical", levels=[3, 4]), [3, 4]),
+        (Column("b", "categorical", levels=[7, 8]), [7, 8]),
+        (Column("b", "boolean"), [0, 1]),
+    ],
+)
+def test_codes_that_are_no_level_are_told(column, expected):
+    model = fitted(codes(), epsilon=5, schema=Schema([column]))
+    assert any("were not found or stated" in note for note in model.privacy_.notes)
+    assert set(model.sample(2000)["b"]) == set(expected)
+
+
+@pytest.mark.filterwarnings("error")
+def test_codes_that_all_are_levels_stay_as_they_were():
+    frame = codes().query("b < 5")
+    for column in (
+        Column("b", "categorical", levels=[1, 2, 3, 4]),
+        Column("b", "categorical", levels=[2, 3, 4], other=1),
+        Column("b", "categorical", levels=[1, 2, 3, 4], nullable=False),
+    ):
+        model = fitted(frame, epsilon=5, schema=Schema([column]))
+        assert not any("were not found" in note for note in model.privacy_.notes)
+        assert not model.schema_["b"].nullable

@@ -698,3 +698,13 @@ def test_sdmetrics_depends_on_neither_filters_nor_global_seeds():
     pairs = first.details["Column Pair Trends"]["Score"].item()
     joint = marginal_distance(*large, 2, references=False).mean
     assert pairs == pytest.approx(1 - joint, abs=1e-12)
+
+
+@pytest.mark.parametrize("value", [2.0, -5.0, 1e9, np.nextafter(1.0, 2)])
+def test_a_constant_that_changes_is_another_cell(value):
+    real = pd.DataFrame({"a": np.ones(50)})
+    found = marginal_distance(real, real.assign(a=value), references=False)
+    assert found.mean == 1
+    assert marginal_distance(real, real, references=False).mean == 0
+    half = real.assign(a=np.repeat([1.0, value], 25))
+    assert marginal_distance(real, half, references=False).mean == 0.5

@@ -802,3 +802,10 @@ def test_a_search_over_budgets_of_the_synthesizer(with_y):
     ).fit(X, y if with_y else None)
     little, much = grid.cv_results_["mean_test_score"]
     assert -1 < little < much - 0.05 < 0
+
+
+def test_times_are_no_target():
+    rows = pd.DataFrame({"x": np.arange(60.0)})
+    rows["d"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(60), "D")
+    with pytest.raises(ValueError, match="'d' holds times, which are neither"):
+        tstr(rows, rows, rows, "d")

@@ -580,3 +580,9 @@ def test_unfit_input_is_refused():
         report(rows, rows, holdout=rows[["x"]])
     with pytest.raises(TypeError, match="DataFrame"):
         report(None, rows.to_numpy(), public=True)
+
+
+def test_a_few_rows_held_out_of_many_are_looked_for_in_all_of_them():
+    real = pd.DataFrame(np.random.default_rng(0).normal(size=(1000, 3)))
+    with pytest.raises(ValueError, match="of the rows of holdout are rows of real"):
+        report(real, real, holdout=real.head(50))

@@ -554,3 +554,13 @@ def test_what_reads_no_chunks_says_so(folder):
         PrivateSearch(DPHFlowSynthesizer(), {"n_steps": [3]}).fit(path)
     with pytest.raises(TypeError, match="fit alone"):
         SyntheticClassifier().fit(path, np.zeros(N_ROWS, dtype=int))
+
+
+def test_what_parquet_has_no_type_for_is_written_as_csv(tmp_path):
+    frame = pd.DataFrame({"a": pd.Series(["p", 1, True] * 200, dtype=object)})
+    model = DPHFlowSynthesizer(epsilon=20.0, n_steps=2).fit(frame)
+    with pytest.raises(ValueError, match=r"Parquet has no type .* write a \.csv file"):
+        model.sample_to(tmp_path / "a.parquet", 50)
+    assert not any(tmp_path.iterdir())
+    model.sample_to(tmp_path / "a.csv", 50)
+    assert len(pd.read_csv(tmp_path / "a.csv")) == 50

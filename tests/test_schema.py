@@ -64,6 +64,7 @@ CONTRADICTIONS = [
     ({"kind": "categorical", "levels": ("a", pd.NA)}, "levels", "<NA>"),
     ({"kind": "categorical", "levels": ("a", pd.NaT)}, "levels", "NaT"),
     ({"kind": "categorical", "ordered": True}, "ordered", "True"),
+    ({"kind": "boolean", "levels": ["no", "yes"]}, "levels", "['no', 'yes']"),
 ]
 
 
@@ -162,6 +163,7 @@ def test_repr_of_a_column(column, expected):
 def test_a_schema_is_a_sequence_of_named_columns():
     assert ALL.names == ("age", "share", "grade", "flag")
     assert len(ALL) == 4
+    assert list(ALL) == list(ALL.columns)
     assert ALL["grade"] is GRADE
     assert "share" in ALL
     assert "note" not in ALL
@@ -355,7 +357,8 @@ def test_dtypes_say_the_kind_and_whether_values_can_miss(dtype):
     assert column.levels == ((False, True) if column.kind == "boolean" else None)
     nominal = Schema.from_dtypes(frame, nominal=["x"])["x"]
     assert nominal.kind == ("boolean" if column.kind == "boolean" else "categorical")
-    assert nominal.nullable == column.nullable
+    is_code = dtype in NEVER_MISSING and dtype != "bool"  # it may be no level
+    assert nominal.nullable == (None if is_code else column.nullable)
 
 
 def test_a_nullable_of_0_is_false():

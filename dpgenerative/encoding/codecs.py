@@ -17,6 +17,7 @@ from dpgenerative.encoding.grid import Line, from_steps, in_steps
 from dpgenerative.encoding.values import level_codes, restored_levels
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives, satisfies
+from dpgenerative.tables.dtypes import can_hold_missing
 from dpgenerative.tables.values import is_missing
 
 LARGEST_POSITION = 1 - 2.0**-24
@@ -166,13 +167,23 @@ class LevelCodec(Codec):
         cell = self.masses[self.level_cells[place]]
         return missing + float(cell * self.level_masses[place])
 
+    @property
+    def _imputes(self) -> bool:
+        """Whether samples have levels in place of values that the dtype cannot lack."""
+        return bool(self.column.nullable) and not can_hold_missing(self.dtype)
+
     def encode(self, series: pd.Series) -> np.ndarray:
         return self.level_cells[level_codes(series, self.column)]
 
     def decode(self, codes: np.ndarray, positions: np.ndarray) -> pd.Series:
         order, cells, masses = self._by_cell()
         part, _ = draw_parts(cells, masses, codes, positions)
-        return restored_levels(self.column, self.dtype, order[part])
+        places = order[part]
+        if self._imputes:
+            weights = (self.masses[self.level_cells] * self.level_masses)[:-1].cumsum()
+            draws = np.searchsorted(weights, positions * weights[-1], side="right")
+            places = np.where(places < len(weights), places, draws)
+        return restored_levels(self.column, self.dtype, places)
 
     def log_within(self, series: pd.Series) -> np.ndarray:
         return np.log(self.level_masses[level_codes(series, self.column)])
@@ -187,6 +198,7 @@ class LevelCodec(Codec):
         low, high = (starts - starts[first]) / whole, (ends - starts[first]) / whole
         levels = [*(self.column.levels or ()), *[None] * bool(self.column.nullable)]
         met = satisfies(pd.Series(levels, dtype=object), condition)[order]
+        met &= order < len(levels) - self._imputes
         return Segments(cells[met], low[met], high[met])
 
     def _by_cell(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -190,7 +190,7 @@ def train(
 
     Only the sampler sees the number n of private rows; `plan.private` decides whether
     `gradient` is used; the learning rate of `options` is a number; `divergence` is the
-    batch-wise term; a `keeper` keeps what the loop needs to go on after an interruption.
+    batch-wise term; a `keeper` keeps what the loop needs to go on when interrupted.
     """
     keep_freed_memory()
     params = [p for p in model.parameters() if p.requires_grad]

@@ -50,8 +50,9 @@ def public_table(
     kinds = (found.x_kind, found.y_kind), (layout.x_kind, layout.y_kind)
     if kinds[0] != kinds[1]:
         raise ValueError(
-            f"{owner}: public must come as the private rows do, {kinds[1]}; got "
-            f"{kinds[0]}."
+            f"{owner}: public must come as the private rows do, as "
+            f"{' and '.join(filter(None, kinds[1]))}; got "
+            f"{' and '.join(filter(None, kinds[0]))}."
         )
     if found.y_name is not None:
         table = table.rename(columns={found.y_name: layout.y_name})

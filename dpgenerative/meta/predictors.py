@@ -227,9 +227,9 @@ class _SyntheticPredictor(BaseEstimator):
             known = known & (targets != found.other).to_numpy(bool)
         if not known.any() or found.levels == NO_LEVELS:
             raise ValueError(
-                f"{self._owner}: no synthetic row has a target. The budget was too "
-                "small to find the classes (state them with classes= or in a Schema), "
-                "or hardly a row has one of those stated."
+                f"{self._owner}: no synthetic row has a target. Hardly a row has one, "
+                "or the budget was too small to find the values that are there: state "
+                "classes, or bounds in a Schema."
             )
         return rows[known], self._restored(targets[known])
 

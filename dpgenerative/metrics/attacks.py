@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_numeric_dtype as is_numeric
 from sklearn.base import ClassifierMixin, clone
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.preprocessing import OneHotEncoder
@@ -123,7 +124,10 @@ def _measure(
         return distance
     owner, members = "reconstruction_attack", tables[0]
     check_option(owner, "distance", distance, ("mse", "ssim", "mixed"))
+    is_frame = isinstance(members, pd.DataFrame)
     if distance == "mse":
+        if is_frame and not all(members.dtypes.map(is_numeric)):
+            raise TypeError(f"{owner} takes levels with distance='mixed' alone.")
         return lambda one, other: ((_array(one) - _array(other)) ** 2).mean(1)
     if distance == "ssim":
         shape = image_shape or np.shape(members)[-2:]
@@ -133,7 +137,7 @@ def _measure(
         return lambda x, y: (
             1 - structural_similarity(_array(x), _array(y), shape, largest)
         )
-    if not isinstance(members, pd.DataFrame):
+    if not is_frame:
         raise TypeError(f"{owner} takes DataFrames with distance='mixed'.")
     embed = Embedding(tables)
     return lambda one, other: embed(one).squares(embed(other))

@@ -447,6 +447,8 @@ def _edges(values: np.ndarray) -> np.ndarray:
     """Inner edges of a numeric column's cells [edge, next edge)."""
     finite = values[np.isfinite(values)]
     distinct = np.unique(finite)
+    if len(distinct) == 1:  # equal, less, or more
+        return np.append(distinct, np.nextafter(distinct, np.inf))
     if len(distinct) <= N_QUANTILES:
         return distinct[1:]
     return np.unique(np.quantile(finite, np.arange(1, N_QUANTILES) / N_QUANTILES))

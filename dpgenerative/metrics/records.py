@@ -29,11 +29,16 @@ def disjoint(**tables: Rows) -> list[Rows]:
     first, *others = tables
     for name in others:
         tables[name] = _alike(tables[first], tables[name], (first, name))
+    warn_if_few({name: len(rows) for name, rows in tables.items()}, stacklevel=5)
+    require_disjoint(**tables)
+    return list(tables.values())
+
+
+def require_disjoint(**tables: Rows) -> None:
+    """Refuse tables of the same columns that share rows, as `disjoint`."""
     keys = {name: row_keys(rows) for name, rows in tables.items()}
-    warn_if_few({name: len(rows) for name, rows in keys.items()}, stacklevel=5)
     for one, other in combinations(keys, 2):
         _refuse_overlap(keys, one, other)
-    return list(tables.values())
 
 
 def _alike(first: Rows, other: Rows, names: tuple[str, str]) -> Rows:
@@ -183,6 +188,9 @@ def vulnerable_records(
     X: pd.DataFrame, n: int, *, n_neighbors: int = 5
 ) -> pd.DataFrame:
     """Return the rows that lie farthest from their neighbours.
+
+    Numbers count by their ranks, as in the attacks: a number far beyond all others is
+    as far from them as the next one, and levels are 0 or 1 apart.
 
     Attacks find outliers first. Split what this returns into members and non-members by
     a coin each, fit, and attack these records alone.

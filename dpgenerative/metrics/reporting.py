@@ -24,6 +24,7 @@ from dpgenerative.metrics.columns import aligned, takes_tables
 from dpgenerative.metrics.findings import GRADES, Finding, judge
 from dpgenerative.metrics.measuring import Measured, Tables, measure
 from dpgenerative.metrics.page import write_page
+from dpgenerative.metrics.records import require_disjoint
 from dpgenerative.privacy.report import PrivacyReport
 
 
@@ -185,6 +186,7 @@ def report(
     synthetic = aligned(synthetic if real is None else real, synthetic)
     if holdout is not None:
         holdout = aligned(synthetic, holdout, ("synthetic", "holdout"))
+        require_disjoint(real=real, holdout=holdout)
     check_option("report", "target", target, [*synthetic.columns, None])
     tables = Tables(real, synthetic, holdout, target, random_state)
     measured = measure(tables, privacy, verbose)

@@ -31,6 +31,7 @@ from dpgenerative.metrics.columns import (
     takes_tables,
     warn_if_few,
 )
+from dpgenerative.tables.times import temporal_kind
 
 TASKS = ("auto", "classification", "regression")
 
@@ -353,6 +354,11 @@ def _choose_task(real_test: pd.DataFrame, target: Hashable, task: str) -> _Task:
     if real_test.shape[1] < 2:
         raise ValueError(f"target {target!r} is the only column: nothing predicts it.")
     column = real_test[target]
+    if temporal_kind(column.dtype):
+        raise ValueError(
+            f"target {target!r} holds times, which are neither classes nor predicted "
+            "as numbers: derive one or the other from it in all tables."
+        )
     if task == "regression" and not is_number(column):
         raise ValueError(
             f"task='regression' needs a target of numbers; {target!r} has dtype "

@@ -344,6 +344,11 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
             self._refuse_target(y)
             return self._layout.restore(self._model.sample(n, generator).numpy())
         labels = self._model.draw_labels(n, generator) if y is None else self._told(y)
+        if n not in (1, len(labels)):
+            raise ValueError(
+                f"{self._owner}: n_samples={n}, but y has {len(labels)} labels; leave "
+                "n_samples out where y is given."
+            )
         X = self._layout.restore(self._model.sample_of(labels, generator).numpy())
         return X if y is not None else (X, np.array(self._labels)[labels.numpy()])
 

@@ -6,6 +6,7 @@ import pandas as pd
 
 from dpgenerative.encoding.codecs import Codec
 from dpgenerative.encoding.values import NO_NUMBERS
+from dpgenerative.tables.dtypes import can_hold_missing
 from dpgenerative.tables.schema import Schema
 
 MOSTLY_MISSING = 0.5
@@ -128,7 +129,17 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
             f"Nearly all values of {listed(names)} lie at a stated bound, or beyond: "
             "schema.check(df) lists those beyond."
         )
-    if names := [a.name for a, b in pairs if a.nullable and not b.nullable]:
+    codes = [c for c in codecs if not can_hold_missing(c.dtype) and c.column.nullable]
+    if codes:
+        shares = [f"{100 * c.unnamed_mass:.3g} % of {c.column.name}" for c in codes]
+        yield (
+            f"Values that were not found or stated as levels: {listed(shares)}. These "
+            "dtypes hold no missing values, so samples have other levels there, as "
+            "often as these occur. State levels or `other` in a Schema."
+        )
+    may_lack = [can_hold_missing(c.dtype) and not c.column.nullable for c in codecs]
+    lost = zip(may_lack, pairs, strict=True)
+    if names := [a.name for is_lost, (a, _) in lost if is_lost and a.nullable]:
         yield (
             f"Missing values of {listed(names)}, if there are any, are too few to be "
             "told from noise: none is sampled. State nullable=True in a Schema to have "

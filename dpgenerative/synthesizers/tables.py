@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import torch
 from sklearn.utils.validation import check_is_fitted
 
@@ -193,7 +194,8 @@ class TableSynthesizer(Synthesizer):
         Raises
         ------
         ValueError
-            If the path ends otherwise, or conditions do not fit their columns.
+            If the path ends otherwise, conditions do not fit their columns, or Parquet
+            has no type for a column.
         OSError
             If the file cannot be written.
         SamplingError
@@ -208,8 +210,14 @@ class TableSynthesizer(Synthesizer):
         parts = self._finished(n_samples, random_state, given, max_tries)
         n_parts = -(-n_samples // SAMPLE_CHUNK)
         seen = watched(parts, "sampling", bool(self.verbose), total=n_parts)
-        with atomic_write(path) as draft:
-            write_table(seen, draft, suffix)
+        try:
+            with atomic_write(path) as draft:
+                write_table(seen, draft, suffix)
+        except pa.ArrowException as error:
+            raise ValueError(
+                f"{self._owner}: Parquet has no type for a column, as for objects of "
+                "several types, or for intervals: write a .csv file."
+            ) from error
 
     def score_samples(self, X: Any, y: Any = None) -> np.ndarray:
         """Return the log-density of every row; not private if the rows are.

@@ -39,8 +39,8 @@ class Column:
         instants are what a clock of the column's own zone shows (``"2020-01-01"``).
     levels : sequence, optional
         Levels of a categorical column, in order. Any other value becomes `other` or,
-        without one, missing (the first level where the column is not nullable). None:
-        found privately.
+        without one, missing; the first level with ``nullable=False``, and samples have
+        other levels where the dtype holds no missing values. None: found privately.
     ordered : bool, default=False
         Whether the levels have an order (ordinal) or not (nominal).
     nullable : bool, optional
@@ -208,7 +208,9 @@ class Column:
         numeric_facts = (self.lower, self.upper, self.resolution)
         if any(fact is not None for fact in numeric_facts):
             self._refuse("bounds and resolution", "belong to numbers", numeric_facts)
-        if self.kind == "boolean" and self.levels is None:
+        if self.kind == "boolean":
+            if self.levels is not None and tuple(self.levels) != (False, True):
+                self._refuse("levels", "of a boolean are False and True", self.levels)
             self._set("levels", (False, True))
         if self.levels is not None:
             self._set("levels", self._read_levels(self.levels))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from pandas.api.types import is_bool_dtype
 
 from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.tables.column import OTHER, TEMPORAL, Column
@@ -93,7 +94,7 @@ def _facts_of(dtype: Any, nominal: bool) -> dict[str, Any] | None:
         return {"kind": "categorical", "other": OTHER}
     if nominal:
         is_number = is_real_dtype(dtype) and decimal_scale(dtype) is None
-        return {"kind": "categorical", "nullable": nullable} if is_number else None
+        return {"kind": "categorical"} if is_number else None
     if temporal_kind(dtype) is not None:
         is_day = pa.types.is_date(getattr(dtype, "pyarrow_dtype", pa.null()))
         return {"kind": temporal_kind(dtype), "resolution": "D" if is_day else None}
@@ -126,9 +127,16 @@ def reconcile(stated: Column, by_dtype: Column, dtype: Any) -> Column:
     if step is None and stated.kind == by_dtype.kind:
         step = by_dtype.resolution
     nullable = can_hold_missing(dtype) and stated.nullable is not False
+    if stated.nullable is None and other is None and _is_open(stated.kind, dtype):
+        nullable = True  # inside a fit: values that are no level
     return replace(
         stated, levels=levels, nullable=nullable, resolution=step, other=other
     )
+
+
+def _is_open(kind: str, dtype: Any) -> bool:
+    """Whether a column of levels may hold values that are none of them."""
+    return kind == "categorical" or (kind == "boolean" and not is_bool_dtype(dtype))
 
 
 def _require_identifiers(stated: Column, by_dtype: Column, dtype: Any) -> None:

@@ -69,6 +69,9 @@ class Schema:
     def __contains__(self, name: Hashable) -> bool:
         return name in self.names
 
+    def __iter__(self) -> Iterator[Column]:
+        return iter(self.columns)
+
     def __len__(self) -> int:
         return len(self.columns)
 
