@@ -16,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 from torch.nn import functional as F
 
-from dpgenerative import DPArrayVAESynthesizer
+from dpgenerative import DPArrayVAESynthesizer, DPHFlowSynthesizer
 from dpgenerative._intervals import clopper_pearson
 from dpgenerative._random import Streams
 from dpgenerative.fitting.loop import train
@@ -606,6 +606,22 @@ def test_more_draws_sharpen_the_attack():
 
 
 # Bad input ----------------------------------------------------------------------------
+
+
+def test_likelihoods_are_one_number_per_row():
+    rows = np.random.default_rng(0).random((60, 2))
+    for wrong in (lambda x: np.zeros(3), lambda x: np.zeros((len(x), 3))):
+        with pytest.raises(ValueError, match="log_likelihood must return one number"):
+            likelihood_attack(wrong, rows, rows + 1)
+        with pytest.raises(ValueError, match="reference must return one number per"):
+            likelihood_attack(lambda x: x[:, 0], rows, rows + 1, reference=wrong)
+
+
+def test_a_privacy_report_is_a_guarantee():
+    rows = np.random.default_rng(0).random((60, 2))
+    model = DPHFlowSynthesizer(2.0, n_steps=1).fit(pd.DataFrame(rows))
+    found = likelihood_attack(lambda x: x[:, 0], rows, rows + 1, privacy=model.privacy_)
+    assert found.privacy == model.privacy_.curve()
 
 
 def test_levels_have_no_squared_differences():

@@ -322,7 +322,7 @@ def test_the_range_follows_the_dtype_unless_told():
     x = (halves() * 255).astype(np.uint8)
     auto, told = fitted(x), fitted(x, value_range=(0, 255))
     other = fitted(x, value_range=(0, 100))
-    assert np.array_equal(auto.encode(x), auto.encode(x.astype(float)))
+    assert np.array_equal(auto.encode(x), auto.encode(x.astype(np.int64)))
     assert (auto._layout.low, auto._layout.high) == (0, 255)
     assert told._layout == auto._layout
     assert other.sample(50).max() <= 100
@@ -562,3 +562,24 @@ def test_cautions_of_arrays_speak_of_no_columns(monkeypatch):
     with pytest.warns(HopelessBudgetWarning, match="Use more rows or a larger epsilon"):
         fit = DPArrayVAESynthesizer(0.01, n_steps=2).fit(halves()[:40])
     assert "column" not in " ".join(fit.privacy_.notes)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value_range"),
+    [("u1", (0, 300)), ("i1", (0, 255)), ("f2", (0, 1e6)), ("?", (-1, 1))],
+)
+def test_a_range_that_the_dtype_lacks_is_refused(dtype, value_range):
+    """Beyond it, whole numbers began anew at the other end."""
+    with pytest.raises(ValueError, match="hold no values from"):
+        fitted(np.ones((40, 4, 4), dtype), value_range=value_range)
+
+
+def test_floats_are_no_images_of_whole_numbers():
+    """Of uint8, floats in [0, 1] were all but black, and nothing said so."""
+    whole = (halves(40) * 255).astype(np.uint8)
+    for x, other in ((whole, halves(40)), (halves(40), whole)):
+        model = fitted(x)
+        for use in (model.score, model.encode, model.reconstruct):
+            with pytest.raises(ValueError, match=r"told of arrays of .* takes none of"):
+                use(other)
+        assert np.isfinite(model.score(x))

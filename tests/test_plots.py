@@ -140,3 +140,17 @@ def test_plot_marginals_of_one_table_draws_it_alone():
     greys = {patch.get_facecolor() for axes in figure.axes for patch in axes.patches}
     real_greys = {patch.get_facecolor() for axes in both.axes for patch in axes.patches}
     assert greys != real_greys
+
+
+def test_columns_without_a_value_are_missing_whole():
+    empty = pd.Series([np.nan] * 50, name="a")
+    axes = plots.plot_marginal(empty, empty)
+    assert [patch.get_height() for patch in axes.patches] == [1.0, 1.0]
+
+
+def test_the_legend_of_models_is_inside_the_picture():
+    axes = plots.plot_utility(scores().replace("bad", "gaussian_nb"))
+    figure = axes.figure
+    figure.draw_without_rendering()
+    box = axes.get_legend().get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.width

@@ -271,3 +271,16 @@ def test_divergences_may_couple(synthesizer):
         return (z - z.mean(0)).square().mean()
 
     assert len(synthesizer(divergence=spread, **FAST).fit(frame()).sample(4)) == 4
+
+
+@pytest.mark.parametrize("synthesizer", [DPHFlowSynthesizer, DPVAESynthesizer])
+def test_code_may_close_over_modules(synthesizer):
+    """Looked into, numpy has objects that cannot be looked into."""
+    from torch.nn import functional
+
+    def divergence(first, *rest):
+        z = first if torch.is_tensor(first) else first.mean
+        return functional.relu(z).square().mean() + np.float64(0)
+
+    model = synthesizer(divergence=divergence, **FAST)
+    assert len(model.fit(frame()).sample(4)) == 4

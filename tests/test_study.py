@@ -13,10 +13,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils import get_tags
 
 from dpgenerative import (
+    Column,
     DPArrayVAESynthesizer,
     DPVAESynthesizer,
     ImagePixelizer,
     LaplaceRandomizer,
+    Schema,
 )
 from dpgenerative._files import locked
 from dpgenerative.metrics import bounded_phi, phi
@@ -409,3 +411,14 @@ def test_wrong_kinds_are_named(estimator, options, message):
     X, y = table()
     with pytest.raises(TypeError, match=message):
         privacy_utility_tradeoff(estimator, X, y, epsilons=[1.0], **options)
+
+
+def test_perturbed_tables_keep_their_dtypes():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"n": rng.integers(0, 9, 240), "flag": rng.random(240) < 0.5})
+    y = pd.Series(np.where(X["n"] > 4, "hi", "lo"), name="y")
+    schema = Schema([Column("n", "integer", lower=0, upper=8)])
+    vae = DPVAESynthesizer(n_steps=3, schema=schema)
+    local = {"noise": [LaplaceRandomizer(epsilon=50.0, schema=schema)]}
+    found = privacy_utility_tradeoff(vae, X, y, local=local, seeds=(0,), n_draws=2)
+    assert found.query("mechanism == 'noise'")["accuracy"].notna().all()

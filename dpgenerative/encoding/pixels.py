@@ -66,6 +66,7 @@ class Pixels:
             For other shapes, and for no images.
         """
         check_array(owner, X, self.shape)
+        require_alike(owner, X.dtype, self.dtype)
         return Images(self._scaled(X).reshape(-1, *self.shape))
 
     def encode(self, images: "Images") -> np.ndarray:
@@ -156,6 +157,15 @@ def check_array(owner: str, X: Any, shape: tuple[int, int, int]) -> None:
         )
 
 
+def require_alike(owner: str, given: np.dtype[Any], fitted: np.dtype[Any]) -> None:
+    """Require whole numbers where there were such: their range may be another one."""
+    if (given.kind == "f") != (fitted.kind == "f"):
+        raise ValueError(
+            f"{owner} was told of arrays of {fitted}, and takes none of {given}: "
+            "convert them, and their range."
+        )
+
+
 def pixels_of(
     owner: str, X: Any, image_shape: Any, value_range: Any, has_density: bool = False
 ) -> Pixels:
@@ -191,7 +201,17 @@ def full_range(value_range: Any, dtype: np.dtype[Any]) -> tuple[float, float]:
             )
         return (0.0, 255.0) if dtype == np.uint8 else (0.0, 1.0)
     low, high = value_range
+    held = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(_whole(dtype))
+    if low < held.min or high > held.max:
+        raise ValueError(
+            f"Images of dtype {dtype} hold no values from {low} to {high}: state a "
+            "value_range inside the dtype's, or convert the images."
+        )
     return float(low), float(high)
+
+
+def _whole(dtype: np.dtype[Any]) -> Any:
+    return np.uint8 if dtype.kind == "b" else dtype
 
 
 def check_range(owner: str, value_range: Any) -> None:

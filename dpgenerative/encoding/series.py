@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from dpgenerative.encoding.pixels import Images, Pixels, check_kind
+from dpgenerative.encoding.pixels import Images, Pixels, check_kind, require_alike
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Series(Pixels):
         n_steps, n_channels = self.row_shape
         if not is_series(X):
             raise TypeError(f"{owner} takes a list of series, as it was fitted to.")
-        series_dtype(owner, X)
+        require_alike(owner, series_dtype(owner, X), self.dtype)
         if any(x.shape[1] != n_channels for x in X):
             rule = f"takes series of shape (length, {n_channels})"
             raise ValueError(f"{owner} {rule}; got other numbers of channels.")

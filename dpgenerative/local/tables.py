@@ -346,8 +346,8 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         if read := [a.name for a, b in both if a.nullable and not b.nullable]:
             notes += (
                 f"Missing values of {listed(read)}, and those that are no level, count "
-                "as the lower bound, `other` or the first level. State nullable=True in "
-                "a Schema to have them perturbed as such.",
+                "as the lower bound, `other` or the first level. State nullable=True "
+                "in a Schema to have them perturbed as such.",
             )
         typed = [c.name for c in resolved.columns if c.kind == "categorical"]
         facts = PUBLIC, *public_facts(self.schema_, stated, typed)

@@ -279,7 +279,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         owner = type(self).__name__
         kinds = (TableSynthesizer, SyntheticClassifier, SyntheticRegressor)
         if not isinstance(self.estimator, kinds):
-            rule = "must be a synthesizer, SyntheticClassifier or SyntheticRegressor"
+            rule = "must be a table's synthesizer or a predictor made of one"
             refuse(owner, "estimator", rule, self.estimator)
         check_number(owner, "epsilon", self.epsilon, low=0, high=100, closed="right")
         check_number(owner, "delta", self.delta, low=0, high=1)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from dpgenerative.metrics.dependence import AssociationDistance
@@ -26,6 +27,7 @@ LIMITS = {
     "pairs": (1 / 3, 2 / 3),
     "worst pair": (0.10, 0.30),
     "associations": (1 / 3, 2 / 3),
+    "worst association": (0.10, 0.30),
     "models": (0.10, 1 / 3),
     "attack": (0.05, 0.15),
     "privacy": (1.0, 10.0),
@@ -136,7 +138,9 @@ def judge(measured: Measured, target: Hashable | None) -> Iterator[Finding]:
         yield _judge_pairs(measured.pairs)
         yield _judge_worst(measured.pairs, "pair")
     if measured.associations is not None and measured.reference_changes is not None:
-        yield _judge_associations(measured.associations, *measured.reference_changes)
+        *means, largest = measured.reference_changes
+        yield _judge_associations(measured.associations, *means)
+        yield _judge_worst_association(measured.associations, largest)
     if measured.utility is not None:
         yield from _judge_models(measured.utility, target)
     if measured.attack is not None:
@@ -205,13 +209,15 @@ def _judge_associations(
     severe = severity(way, LIMITS["associations"])
     start = _DEPENDENCE[grade(severe)]
     if baseline < floor + _VISIBLE:
-        start = "The real columns are hardly related, so there is little to lose"
+        start = (
+            "On average the real columns are hardly related: there is little to lose"
+        )
     elif way > _LOST:
         start = "Dependence between columns is lost"
     text = (
         f"{start}: the strength of their associations, from 0 to 1, is off by "
         f"{value:.3f} on average (chance alone: {floor:.3f}; unrelated columns: "
-        f"{baseline:.3f}). {_most_changed(found)}"
+        f"{baseline:.3f})."
     )
     return Finding(
         "associations", "change of association, mean of pairs", value, floor, baseline,
@@ -219,15 +225,25 @@ def _judge_associations(
     )  # fmt: skip
 
 
-def _most_changed(found: AssociationDistance) -> str:
-    """Tell which pair's association changes most."""
+def _judge_worst_association(found: AssociationDistance, largest: float) -> Finding:
     worst = found.to_frame().iloc[0]
-    if abs(worst["difference"]) < 0.005:
-        return "No pair changes visibly."
-    return (
-        f"It changes most for {joined(worst['columns'])}: {worst['real']:.2f} in the "
-        f"real table, {worst['synthetic']:.2f} in the synthetic one."
+    value, about, topic = (
+        abs(worst["difference"]),
+        worst["columns"],
+        "worst association",
     )
+    text = (
+        f"The association that changes most is that of {joined(about)}: "
+        f"{worst['real']:.2f} in the real table, {worst['synthetic']:.2f} in the "
+        f"synthetic one (chance alone changes one by {largest:.2f})."
+    )
+    severe = severity(value - CHANCE * largest, LIMITS[topic])
+    real = found.real.to_numpy()
+    failed = float(real[~np.eye(len(real), dtype=bool)].max())
+    return Finding(
+        topic, "largest change of association", value, largest, failed, severe, text,
+        percent=False, about=about,
+    )  # fmt: skip
 
 
 def _judge_models(utility: pd.DataFrame, target: Hashable) -> Iterator[Finding]:

@@ -98,9 +98,12 @@ def _draw_bars(
     axes: Axes, labels: list[str], shares: list[np.ndarray], fill: str
 ) -> None:
     places = np.arange(len(labels), dtype=float)
+    heights = [each[: len(labels)] for each in shares]
     if _any_missing(shares):
         places, labels = np.append(places, len(labels) + 0.8), [*labels, "missing"]
-    _bar(axes, places, [each[: len(places)] for each in shares], 0.8, fill)
+        pairs = zip(heights, shares, strict=True)
+        heights = [np.append(height, each[-1]) for height, each in pairs]
+    _bar(axes, places, heights, 0.8, fill)
     _finish(axes, places, labels)
     low, high = axes.get_xlim()
     room = max(MIN_SLOTS - (high - low), 0.0) / 2

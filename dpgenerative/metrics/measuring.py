@@ -54,7 +54,7 @@ class Measured:
     pairs: pd.DataFrame | None = None
     synthetic_associations: pd.DataFrame
     associations: dependence.AssociationDistance | None = None
-    reference_changes: tuple[float, float] | None = None
+    reference_changes: tuple[float, float, float] | None = None
     utility: pd.DataFrame | None = None
     attack: AttackResult | None = None
 
@@ -126,12 +126,16 @@ def _distances(
     return off.iloc[np.argsort(-excess, kind="stable")].reset_index(drop=True)
 
 
-def _reference_changes(real: pd.DataFrame, seed: int) -> tuple[float, float]:
-    """Return the mean change of association in a bootstrap, and in permuted columns."""
+def _reference_changes(real: pd.DataFrame, seed: int) -> tuple[float, float, float]:
+    """Return the mean change of association in a bootstrap, and in permuted columns.
+
+    And the largest one in the bootstrap.
+    """
     rng = np.random.default_rng(seed)
     floor = dependence.association_distance(real, fidelity.resampled(real, rng))
     baseline = dependence.association_distance(real, fidelity.permuted(real, rng))
-    return mean_change(floor), mean_change(baseline)
+    largest = float(floor.difference.abs().to_numpy().max())
+    return mean_change(floor), mean_change(baseline), largest
 
 
 def _attack(

@@ -26,6 +26,7 @@ from sklearn import metrics as figures
 
 from dpgenerative._intervals import clopper_pearson, epsilon_of_events
 from dpgenerative._validation import check_number
+from dpgenerative.privacy.report import PrivacyReport
 
 Privacy = Sequence[tuple[float, float]]
 """Pairs (epsilon, delta) that all hold for one run, given the row count that it
@@ -244,6 +245,8 @@ def attack_result(
 
 
 def _pairs(privacy: Privacy | None) -> tuple[tuple[float, float], ...] | None:
+    if isinstance(privacy, PrivacyReport):
+        privacy = privacy.curve()
     if privacy is None or not len(privacy):
         return None
     pairs = np.asarray(privacy, dtype=float).reshape(-1, 2)

@@ -40,7 +40,9 @@ from dpgenerative.metrics.membership import AttackResult, roc_cap
 from dpgenerative.metrics.utility import main_score, mean_scores
 
 DOT = "#7a7a7a"  # the grey of areas is too faint for a dot
-CURVES = (histograms.SYNTHETIC, "#1f5a92", "#5d7a1f", "#7b3f8c")
+CURVES = (
+    histograms.SYNTHETIC, "#1f5a92", "#5d7a1f", "#7b3f8c", "#b8860b", "#2a8c82"
+)  # fmt: skip
 _RULED_OUT = "#e6edf5"
 _MOST_LABELS = 40  # columns named beside a heat map
 STYLE = "dpgenerative.metrics.pictures"
@@ -392,7 +394,8 @@ def _finish_dots(axes: Axes, names: list[str], metric: str) -> None:
     axes.grid(axis="x", color="#ececec", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.set_title(SCORES.get(metric, metric))
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2)
+    # To the right: names of models leave more room on the left.
+    axes.legend(loc="upper right", bbox_to_anchor=(1.0, -0.12), ncols=2)
 
 
 def _curve(result: AttackResult, least: float) -> tuple[np.ndarray, np.ndarray]:

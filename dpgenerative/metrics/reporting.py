@@ -52,9 +52,9 @@ class Report(Measured):
         random, as in `associations`.
     associations : AssociationDistance or None
         Against the real table.
-    reference_changes : tuple of two floats, or None
+    reference_changes : tuple of three floats, or None
         Mean change of association in a bootstrap of the real table, and in the real
-        columns, each permuted alone.
+        columns, each permuted alone; the largest change in the bootstrap.
     utility : DataFrame or None
         As `tstr` returns it.
     attack : AttackResult or None
@@ -166,7 +166,7 @@ def report(
     --------
     >>> real = pd.DataFrame({"a": list("xxyy") * 15, "b": [True, False] * 30})
     >>> report(real, real)
-    Report(5 good, 0 fair, 0 weak; weakest: columns)
+    Report(6 good, 0 fair, 0 weak; weakest: columns)
     >>> report(None, real, public=True)
     Report(public=True)
     """

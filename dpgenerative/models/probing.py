@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
-from types import FunctionType, MethodType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -237,7 +237,7 @@ def _parts(value: Any) -> Iterator[Any]:
     elif isinstance(value, FunctionType):
         yield from (value.__defaults__, value.__kwdefaults__)
         yield from map(_content, value.__closure__ or ())
-    if not isinstance(value, type):
+    if not isinstance(value, (type, ModuleType)):  # whose names are global
         yield from getattr(value, "__dict__", {}).items()
         yield from _own_classes(type(value))
 

@@ -125,9 +125,12 @@ class Study:
             return self.X, None
         transformer = seeded(setting.local, setting.seed)
         X = shaped(transformer, self.X)
-        out = np.asarray(transformer.fit(take(X, members)).transform(X))
+        made = transformer.fit(take(X, members)).transform(X)
         report = getattr(transformer, "privacy_", None)
         epsilon = getattr(report, "record_epsilon", setting.epsilon)
+        if isinstance(made, pd.DataFrame):
+            return made, epsilon
+        out = np.asarray(made)
         if isinstance(X, pd.DataFrame):
             return pd.DataFrame(out, X.index, X.columns), epsilon
         if self.X.dtype == np.uint8 and out.dtype != np.uint8:
