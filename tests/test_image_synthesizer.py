@@ -583,3 +583,11 @@ def test_floats_are_no_images_of_whole_numbers():
             with pytest.raises(ValueError, match=r"told of arrays of .* takes none of"):
                 use(other)
         assert np.isfinite(model.score(x))
+
+
+def test_channels_that_come_last_are_told():
+    x = np.random.default_rng(0).random((40, 8, 8, 3))
+    with pytest.warns(UserWarning, match="as 8 channels of 8 x 3. If channels come"):
+        fitted(x, image_shape=None)
+    for quiet, shape in ((np.moveaxis(x, -1, 1), None), (x, (8, 8, 3))):
+        assert fitted(quiet, image_shape=shape).sample(1).shape[1:] == quiet.shape[1:]

@@ -284,3 +284,14 @@ def test_code_may_close_over_modules(synthesizer):
 
     model = synthesizer(divergence=divergence, **FAST)
     assert len(model.fit(frame()).sample(4)) == 4
+
+
+def test_priors_that_sample_no_tensor_are_refused_before_all():
+    class Numpy(NormalPrior):
+        def sample(self, n, generator):
+            return super().sample(n, generator).numpy()
+
+    with PrivacyBudget(1.0, 1e-5) as budget:
+        with pytest.raises(ValueError, match="must return a tensor of n points"):
+            DPVAESynthesizer(prior=Numpy(2), **FAST).fit(frame())
+        assert budget.spent == (0, 0)

@@ -5,6 +5,7 @@ a value outside the range moves to the nearest end, and a missing one to the low
 """
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
@@ -175,6 +176,14 @@ def pixels_of(
         if X.ndim not in (3, 4):
             refuse(owner, "image_shape", "is needed for arrays that are flat", None)
         image_shape = X.shape[1:]
+        if X.ndim == 4 and X.shape[1] > 4 and X.shape[3] in (1, 3, 4):
+            c, h, w = image_shape
+            warnings.warn(
+                f"{owner} reads images of shape {image_shape} as {c} channels of {h} x "
+                f"{w}. If channels come last, move them: np.moveaxis(X, -1, 1); else "
+                "state image_shape.",
+                stacklevel=2,
+            )
     shape, ends = full_shape(owner, image_shape), full_range(value_range, X.dtype)
     return Pixels(shape, X.shape[1:], *ends, X.dtype, has_density)
 

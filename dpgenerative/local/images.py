@@ -43,9 +43,9 @@ class ImagePixelizer(LocalRandomizer):
         (height, width) or (channels, height, width) of X of shape (n, c h w), (n, h, w)
         or (n, c, h, w); None reads it from an X that is not flat.
     value_range : tuple of float or "auto", default="auto"
-        Minimum and maximum of a pixel, taken as public. "auto" is (0, 255) for uint8
-        and (0, 1) otherwise. Before averaging, values outside are clipped, and missing
-        ones become the minimum.
+        Minimum and maximum of a pixel, taken as public. "auto" is (0, 255) for uint8,
+        (0, 1) for floats and booleans, and an error for other integers. Before
+        averaging, values outside are clipped, and missing ones become the minimum.
     output : {"pixels", "cells"}, default="pixels"
         Images of the original shape, with one value per cell, or one entry per cell.
     clamp : bool, default=True

@@ -80,11 +80,19 @@ def check_prior(owner: str, prior: Prior) -> int:
     Raises
     ------
     ValueError
-        If the log-density of a point, or its gradient, changes with the other
-        points given, or from call to call; and see `check_memory`.
+        If it samples no tensor of points, or the log-density of a point, or its
+        gradient, changes with the other points given, or from call to call; and see
+        `check_memory`.
     """
     generator = torch.Generator().manual_seed(0)
-    width = int(prior.sample(1, generator).shape[1])
+    drawn = prior.sample(3, generator)
+    if not (isinstance(drawn, Tensor) and drawn.ndim == 2 and len(drawn) == 3):
+        raise ValueError(
+            f"{owner}: sample(n, generator) of 'prior' must return a tensor of n "
+            f"points, of shape (n, k); got {type(drawn).__name__} of shape "
+            f"{np.shape(drawn)} for n=3."
+        )
+    width = int(drawn.shape[1])
 
     def points(n: int) -> Tensor:
         sizes = 10 ** (3 * torch.rand(n, 1, 1, generator=generator) - 1)
