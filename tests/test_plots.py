@@ -154,3 +154,10 @@ def test_the_legend_of_models_is_inside_the_picture():
     figure.draw_without_rendering()
     box = axes.get_legend().get_window_extent()
     assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+
+
+def test_long_names_stay_over_their_panel():
+    name = "the number of visits to a doctor in the year before"
+    rows = pd.DataFrame({name: np.arange(50.0), "b": np.arange(50.0)})
+    titles = [a.get_title(loc="left") for a in plots.plot_marginals(rows, rows).axes]
+    assert titles == ["the number of visits to a d\u2026", "b"]

@@ -89,9 +89,9 @@ def _gathered(shares: np.ndarray, shown: np.ndarray, rest: np.ndarray) -> np.nda
     return np.concatenate([shares[shown], others, shares[-1:]])
 
 
-def shortened(label: str) -> str:
+def shortened(label: str, most: int = _MAX_LABEL) -> str:
     """Return a name short enough for an axis."""
-    return label if len(label) <= _MAX_LABEL else label[: _MAX_LABEL - 1] + "\u2026"
+    return label if len(label) <= most else label[: most - 1] + "\u2026"
 
 
 def _draw_bars(

@@ -45,6 +45,7 @@ CURVES = (
 )  # fmt: skip
 _RULED_OUT = "#e6edf5"
 _MOST_LABELS = 40  # columns named beside a heat map
+_MOST_OF_NAME = 28  # characters over a panel
 STYLE = "dpgenerative.metrics.pictures"
 FRAMED = {"axes.spines.left": True, "ytick.major.size": 2}
 """Changes to that style for plots whose heights are read off an axis."""
@@ -371,7 +372,7 @@ def _panels(names: Sequence[Hashable]) -> Figure:
     figure = Figure((2.9 * n_columns, 0.3 + 1.75 * n_rows))
     for place, name in enumerate(names, start=1):
         axes = figure.add_subplot(n_rows, n_columns, place)
-        axes.set_title(str(name), parse_math=False)
+        axes.set_title(histograms.shortened(str(name), _MOST_OF_NAME), parse_math=False)
     return figure
 
 
