@@ -187,7 +187,7 @@ def legible_frame(frame: pd.DataFrame) -> pd.DataFrame:
 def _is_text(dtype: Any) -> bool:
     if isinstance(dtype, pd.ArrowDtype):
         return bool(_plain_type(dtype.pyarrow_dtype) == pa.string())
-    return getattr(dtype, "storage", None) == "pyarrow"
+    return str(getattr(dtype, "storage", None)).startswith("pyarrow")
 
 
 def _plain(column: Any) -> Any:

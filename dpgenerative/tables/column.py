@@ -209,8 +209,9 @@ class Column:
         if any(fact is not None for fact in numeric_facts):
             self._refuse("bounds and resolution", "belong to numbers", numeric_facts)
         if self.kind == "boolean":
-            if self.levels is not None and tuple(self.levels) != (False, True):
-                self._refuse("levels", "of a boolean are False and True", self.levels)
+            stated = (False, True) if self.levels is None else self.levels
+            if set(self._read_levels(stated)) != {False, True}:
+                self._refuse("levels", "of a boolean are False and True", stated)
             self._set("levels", (False, True))
         if self.levels is not None:
             self._set("levels", self._read_levels(self.levels))
