@@ -211,6 +211,8 @@ def test_costs_that_cannot_be_stated():
     plain = GridSearchCV(Ridge(), {"alpha": [1.0]}, cv=2).fit(X, X[:, 0])
     with pytest.raises(TypeError, match="fits no synthesizer"):
         search_privacy(plain)
+    with pytest.raises(TypeError, match="read its privacy_"):
+        search_privacy(PrivateSearch(flow(), {}))
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,8 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
         If the search is not finished.
     TypeError
         If it fits no synthesizer, or inside an estimator that may fit it several times,
-        such as a bagging ensemble, a calibration or another search.
+        such as a bagging ensemble, a calibration or another search, or is a
+        `PrivateSearch`, which has a report of its own.
     ValueError
         If its estimator costs something else than when it was searched, as far as the
         best one, where it was fitted again, tells.
@@ -131,6 +132,8 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
     >>> round(search_privacy(search).epsilon, 2)
     3.0
     """
+    if isinstance(search, PrivateSearch):
+        raise TypeError("A PrivateSearch says itself what it costs: read its privacy_.")
     check_is_fitted(search, "cv_results_")
     check_number("search_privacy", "delta", delta, low=0, high=1, also=[None])
     candidates = search.cv_results_["params"]
