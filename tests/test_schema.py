@@ -469,6 +469,7 @@ def test_levels_come_from_the_dtype_where_the_schema_leaves_them_open():
     resolved = schema.resolve(frame)
     assert resolved["x"].levels == ("b", "a")
     assert resolved["y"].levels == (False, True)
+    assert resolved["y"].nullable is False  # nothing else fits into the dtype
 
 
 def test_nominal_columns_keep_what_the_schema_says():

@@ -174,6 +174,7 @@ def _opacus(part: str) -> Any:
         name = f"{__name__}_opacus"
         package, base = ModuleType(name), ModuleType(f"{name}.accountant")
         package.__path__ = [f"{spec.submodule_search_locations[0]}/accountants"]
+        # What Opacus' accountant inherits, of which only the analysis is used.
         base.IAccountant = object  # type: ignore[attr-defined]
         sys.modules.setdefault(name, package)
         sys.modules.setdefault(base.__name__, base)

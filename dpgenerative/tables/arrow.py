@@ -161,7 +161,7 @@ def _legible(text: Any) -> Any:
     with suppress(pa.ArrowInvalid):
         text.validate(full=True)
         return text
-    plain = text.cast(_plain_type(text.type)).cast(pa.binary()).to_pylist()
+    plain = text.cast(pa.large_string()).cast(pa.large_binary()).to_pylist()
     read = [None if each is None else each.decode(errors="replace") for each in plain]
     return pa.array(read, text.type)
 

@@ -127,16 +127,12 @@ def reconcile(stated: Column, by_dtype: Column, dtype: Any) -> Column:
     if step is None and stated.kind == by_dtype.kind:
         step = by_dtype.resolution
     nullable = can_hold_missing(dtype) and stated.nullable is not False
-    if stated.nullable is None and other is None and _is_open(stated.kind, dtype):
+    is_closed = is_bool_dtype(dtype) and {False, True} <= set(levels or ())
+    if not (stated.numeric or is_closed) and (stated.nullable, other) == (None, None):
         nullable = True  # inside a fit: values that are no level
     return replace(
         stated, levels=levels, nullable=nullable, resolution=step, other=other
     )
-
-
-def _is_open(kind: str, dtype: Any) -> bool:
-    """Whether a column of levels may hold values that are none of them."""
-    return kind == "categorical" or (kind == "boolean" and not is_bool_dtype(dtype))
 
 
 def _require_identifiers(stated: Column, by_dtype: Column, dtype: Any) -> None:
