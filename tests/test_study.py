@@ -370,6 +370,16 @@ def test_the_picture_has_a_panel_per_measure():
     middle = found[found["value"] == 10.0].query("mechanism == 'central'")
     expected = middle["average_precision"].median()
     assert central.get_ydata()[1] == pytest.approx(expected)
+    # What was set by its noise is no point of the curve of stated epsilons.
+    by_noise = found.query("mechanism == 'central'").replace(
+        "epsilon", "noise_multiplier"
+    )
+    figure = plot_tradeoff(pd.concat([found, by_noise.assign(epsilon=3.0, value=1.0)]))
+    first, *_, second = figure.axes[1].containers
+    np.testing.assert_array_equal(first.lines[0].get_xdata(), [0.1, 10.0])
+    np.testing.assert_array_equal(second.lines[0].get_xdata(), [3.0])
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "central privacy, stated noise" in labels
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,8 @@ class LocalRandomizer(TransformerMixin, NoisyEstimator):
 
     def _spend(self) -> RandomSource:
         """Charge open budgets for one transform; return its source of noise."""
-        charge(self._owner, self.privacy_.record_epsilon, self.privacy_.delta)
+        report = self.privacy_
+        charge(self._owner, report.record_epsilon, report.delta, method="transform")
         if self._sample_seed is None:
             return SecureGenerator()
         self._n_transforms += 1

@@ -127,10 +127,10 @@ class PrivacyBudget:
         epsilon, delta = self.spent
         return max(0.0, self.epsilon - epsilon), max(0.0, self.delta - delta)
 
-    def _check(self, owner: str, epsilon: float, delta: float) -> None:
+    def _check(self, call: str, epsilon: float, delta: float) -> None:
         if os.getpid() != self._process:
             raise BudgetExceededError(
-                f"{owner}.fit runs in another process than its PrivacyBudget, which "
+                f"{call} runs in another process than its PrivacyBudget, which "
                 "cannot count it. Use n_jobs=1 or joblib's threading backend."
             )
         total_epsilon = math.fsum([self.spent[0], epsilon])
@@ -140,14 +140,18 @@ class PrivacyBudget:
             left = " and ".join(f"{number:g}" for number in self.remaining)
             why = " (inf is a fit that states no epsilon.)" * math.isinf(epsilon)
             raise BudgetExceededError(
-                f"{owner}.fit asks for epsilon={epsilon:g} and delta={delta:g}; the "
+                f"{call} asks for epsilon={epsilon:g} and delta={delta:g}; the "
                 f"PrivacyBudget({self.epsilon:g}, {self.delta:g}) has {left} left. "
                 f"Nothing was spent.{why}"
             )
 
 
 def charge(
-    owner: str, epsilon: float | None, delta: float, fit: str | None = None
+    owner: str,
+    epsilon: float | None,
+    delta: float,
+    fit: str | None = None,
+    method: str = "fit",
 ) -> None:
     """Charge a fit that is about to begin to all open budgets, or raise.
 
@@ -164,7 +168,7 @@ def charge(
         payers = [] if fit is None else _payers.setdefault(fit, [])
         charged = [budget for budget in _open if budget not in payers]
         for budget in charged:
-            budget._check(owner, cost, delta)
+            budget._check(f"{owner}.{method}", cost, delta)
         for budget in charged:
             budget.fits.append((owner, cost, delta))
         payers += charged

@@ -17,15 +17,20 @@ _PANELS = {
     "average_precision": "average precision of the attack",
     "phi": "phi: gain in privacy over loss",
 }
+_CENTRAL = {
+    "epsilon": "central privacy",
+    "noise_multiplier": "central privacy, stated noise",
+}
 _PHI_LIMITS = (-0.5, 2.5)
 
 
 def plot_tradeoff(results: pd.DataFrame, title: str | None = None) -> Figure:
     """Draw accuracy, average precision and phi over epsilon.
 
-    Points are medians over seeds, whiskers the least and the greatest. Grey lines are
-    the medians of real rows and of no privacy; dotted ones are guessing. phi below -0.5
-    or above 2.5 is drawn at the edge.
+    Points are medians over seeds, whiskers the least and the greatest; settings by
+    epsilon and by noise have a curve each. Grey lines are the medians of real rows and
+    of no privacy; dotted ones are guessing. phi below -0.5 or above 2.5 is drawn at the
+    edge.
 
     Parameters
     ----------
@@ -64,7 +69,8 @@ def _draw(axes: Axes, results: pd.DataFrame, measure: str) -> None:
         axes.set_ylim(*_PHI_LIMITS)
         shown = shown.assign(phi=shown["phi"].clip(*_PHI_LIMITS))
     colours = cycle(_COLOURS)
-    for mechanism, found in shown.groupby("mechanism", sort=False):
+    settings = shown.groupby(["mechanism", "parameter"], sort=False)
+    for (mechanism, parameter), found in settings:
         if mechanism in (REAL, PLAIN):
             dashes = "-" if mechanism == REAL else "--"
             middle = found[measure].median()
@@ -72,7 +78,7 @@ def _draw(axes: Axes, results: pd.DataFrame, measure: str) -> None:
             continue
         colour = next(colours)
         for scope, lines in found.groupby("scope", sort=False):
-            points = lines.groupby(["parameter", "value"])
+            points = lines.groupby("value")
             spread = points[measure].agg(["min", "median", "max"])
             spread = spread.assign(epsilon=points["epsilon"].median())
             low, middle, high, epsilon = spread.sort_values("epsilon").to_numpy().T
@@ -81,5 +87,5 @@ def _draw(axes: Axes, results: pd.DataFrame, measure: str) -> None:
                 ms=3, lw=1.2, elinewidth=0.7,
                 marker="s" if scope == "full" else "o",
                 ls=":" if scope == "full" else "-",
-                label=f"{mechanism}, {scope}" if scope else "central privacy",
+                label=f"{mechanism}, {scope}" if scope else _CENTRAL[parameter],
             )  # fmt: skip

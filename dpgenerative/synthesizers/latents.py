@@ -323,4 +323,6 @@ class LatentMethods(Synthesizer):
                 f"{self._owner}.decode takes numbers of shape (n_samples, {k}), points "
                 f"of the latent space; got {z.dtype} of shape {z.shape}."
             )
+        if not np.isfinite(z).all():
+            raise ValueError(f"{self._owner}.decode takes no NaN or infinity.")
         return torch.as_tensor(z.astype(np.float32))

@@ -663,7 +663,7 @@ def test_a_transform_is_charged_and_noise_is_never_the_same(which):
     with PrivacyBudget(1.5 * report.record_epsilon, 1e-4) as budget:
         first = randomizer.transform(X)
         assert budget.spent == (report.record_epsilon, report.delta)
-        with pytest.raises(BudgetExceededError):
+        with pytest.raises(BudgetExceededError, match=r"\.transform asks for"):
             randomizer.transform(X)
         with pytest.raises(BudgetExceededError):
             pickle.dumps(randomizer)
