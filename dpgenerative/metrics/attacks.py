@@ -262,13 +262,9 @@ def monte_carlo_attack(
 
 
 def _closeness(points: Points, fake: Points, radius: float) -> np.ndarray:
-    parts = []
-    for distances in blocks(points, fake):
-        rows, columns = np.nonzero(distances < radius)
-        close = np.log(radius / np.maximum(distances[rows, columns], _TINY * radius))
-        parts.append(np.bincount(rows, weights=close, minlength=len(distances)))
+    cut = (np.clip(d, _TINY * radius, radius) for d in blocks(points, fake))
     # Half of it, since the distances are squared.
-    return 0.5 * np.concatenate(parts) / len(fake)
+    return np.concatenate([0.5 * np.log(radius / d).mean(axis=1) for d in cut])
 
 
 @takes_tables

@@ -226,12 +226,8 @@ def _judge_associations(
 
 
 def _judge_worst_association(found: AssociationDistance, largest: float) -> Finding:
-    worst = found.to_frame().iloc[0]
-    value, about, topic = (
-        abs(worst["difference"]),
-        worst["columns"],
-        "worst association",
-    )
+    worst, topic = found.to_frame().iloc[0], "worst association"
+    value, about = abs(worst["difference"]), worst["columns"]
     text = (
         f"The association that changes most is that of {joined(about)}: "
         f"{worst['real']:.2f} in the real table, {worst['synthetic']:.2f} in the "

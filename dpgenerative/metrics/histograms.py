@@ -65,10 +65,8 @@ def _levels(real: pd.Series, made: pd.Series) -> tuple[list[str], list[np.ndarra
     """Return the names of levels and the two tables' shares, missing values last."""
     codes, levels = level_codes(real, made)
     n = len(levels)
-    shares = [
-        np.bincount(np.where(each < 0, n, each), minlength=n + 1) / len(each)
-        for each in codes
-    ]
+    # Missing values, with a code of -1, are the last.
+    shares = [np.bincount(x % (n + 1), minlength=n + 1) / len(x) for x in codes]
     falling = order = np.argsort(-shares[0][:n], kind="stable")
     if isinstance(real.dtype, pd.CategoricalDtype) and real.dtype.ordered:
         order = np.arange(n)

@@ -109,19 +109,11 @@ def _distances(
     real: pd.DataFrame, synthetic: pd.DataFrame, k: int, seed: int
 ) -> pd.DataFrame:
     """Return the distances of k-way marginals, the furthest beyond chance first."""
-    found = fidelity.marginal_distance(
-        real, synthetic, k, references=False, random_state=seed
-    )
-    off = pd.DataFrame(
-        {
-            "columns": list(found.sets),
-            "distance": found.values,
-            "floor": fidelity.sampling_floor(real, k, random_state=seed).values,
-            "baseline": fidelity.independence_baseline(
-                real, k, random_state=seed
-            ).values,
-        }
-    )
+    shared: Any = {"k": k, "random_state": seed}
+    found = fidelity.marginal_distance(real, synthetic, references=False, **shared)
+    off = pd.DataFrame({"columns": list(found.sets), "distance": found.values})
+    off["floor"] = fidelity.sampling_floor(real, **shared).values
+    off["baseline"] = fidelity.independence_baseline(real, **shared).values
     excess = off["distance"] - CHANCE * off["floor"]
     return off.iloc[np.argsort(-excess, kind="stable")].reset_index(drop=True)
 

@@ -4,7 +4,6 @@ import math
 import numbers
 import warnings
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -261,9 +260,9 @@ def tstr(
             train = train.sample(n_rows, random_state=random_state + repeat)
         split = _split(train, test, target, chosen, trained_on)
         if repeat == 0:
-            warn_if_few({trained_on: len(split.y_train)})
+            warn_if_few({trained_on: len(split[0])})
         scores = Parallel(n_jobs=n_jobs)(
-            delayed(_fit_and_score)(name, model, split, chosen, repeat)
+            delayed(_fit_and_score)(name, model, split, trained_on, chosen, repeat)
             for name, model in models.items()
         )
         rows += [
@@ -392,15 +391,8 @@ def _check_models(
 # Features -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Split:
-    """Encoded rows of a training table and of the test table."""
-
-    x_train: np.ndarray
-    y_train: np.ndarray
-    x_test: np.ndarray
-    y_test: np.ndarray
-    trained_on: str
+_Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Encoded features and targets of a training table, then those of the test table."""
 
 
 def _split(
@@ -429,7 +421,7 @@ def _split(
             "in real_test: are they spelled alike?"
         )
     x_train, x_test = encode_features(train[kept], test, target)
-    return _Split(x_train, y_train, x_test, y_test, trained_on)
+    return x_train, y_train, x_test, y_test
 
 
 def encode_features(
@@ -469,9 +461,9 @@ def _finite(values: np.ndarray) -> np.ndarray:
 
 
 def _fit_and_score(
-    name: str, model: base.BaseEstimator, split: _Split, task: _Task, repeat: int
+    name: str, model: Any, split: _Split, trained_on: str, task: _Task, repeat: int
 ) -> dict[str, float]:
-    x_train, y_train = split.x_train, split.y_train
+    x_train, y_train, x_test, y_test = split
     if (y_train == y_train[0]).all() or (x_train == x_train[0]).all():
         model = task.baseline
     model = _prepared(model, y_train, repeat)
@@ -480,11 +472,11 @@ def _fit_and_score(
     with threadpool_limits(1), warnings.catch_warnings(action="ignore"):
         try:
             model.fit(x_train, y_train)
-            return task.score(model, split.x_test, split.y_test)
+            return task.score(model, x_test, y_test)
         except ValueError as error:
             raise ValueError(
-                f"{name!r} failed on the {len(x_train)} {split.trained_on} training "
-                f"rows: {error}"
+                f"{name!r} failed on the {len(x_train)} {trained_on} training rows: "
+                f"{error}"
             ) from error
 
 
