@@ -1,7 +1,5 @@
 """Fit a model to encoded rows: Poisson batches, gradients, optimizer, averaging."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

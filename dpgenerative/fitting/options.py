@@ -1,9 +1,7 @@
 """Groups of parameters: frozen objects that searches reach by ``group__name``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from torch import Tensor
@@ -33,15 +31,11 @@ class Options:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return parameters by name, as scikit-learn's searches ask for them."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return dict(vars(self))
 
     def __repr__(self) -> str:
-        default = type(self)()
-        changed = [
-            f"{name}={value!r}"
-            for name, value in self.get_params().items()
-            if value != getattr(default, name)
-        ]
+        default = vars(type(self)())
+        changed = [f"{k}={v!r}" for k, v in vars(self).items() if v != default[k]]
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def __sklearn_clone__(self) -> Self:

@@ -174,9 +174,7 @@ class PrivacyPlan:
         if not self.private:
             return ()
         pairs = [self.guarantee]
-        if self.mean_trials:
-            return tuple(pairs)
-        for delta in _CURVE:
+        for delta in () if self.mean_trials else _CURVE:
             rest = delta - self.threshold_delta
             if rest > 0 and delta != self.delta:
                 target = self.epsilon - self.count_epsilon

@@ -92,10 +92,8 @@ class PrivacyReport(Report):
 
         Beside the fields: the guaranteed pair, adjacency and releases in words.
         """
-        words = {
-            "adjacency": f"adding or removing {self._unit()}",
-            "releases": self._releases(),
-        }
+        adjacency = f"adding or removing {self._unit()}"
+        words = {"adjacency": adjacency, "releases": self._releases()}
         pair = self.plan.guarantee if self.plan.private else (None, self.plan.delta)
         return {"guarantee": pair, **words, **asdict(self, dict_factory=_strict)}
 

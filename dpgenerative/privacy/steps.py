@@ -36,15 +36,15 @@ import torch
 from torch import Tensor, nn
 
 from dpgenerative.privacy import clipping
-from dpgenerative.privacy.gradients import (
+from dpgenerative.privacy.gradients.core import (
     BLOCK,
     Call,
     LayerGradients,
     free_coordinates,
+    free_places,
     layer_gradients,
     record,
 )
-from dpgenerative.privacy.gradients.core import free_places
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.precision import full_precision
 from dpgenerative.privacy.ranks import ALONE, Ranks

@@ -58,12 +58,8 @@ Edge cases: no rows give zero sums; a layer used T times in one forward pass has
 `LayerGradients` of T positions.
 """
 
-from __future__ import annotations
-
 from dpgenerative.privacy.gradients.convolution import ConvGradients
 from dpgenerative.privacy.gradients.core import (
-    BLOCK,
-    Call,
     LayerGradients,
     free_coordinates,
     layer_gradients,
@@ -78,8 +74,6 @@ from dpgenerative.privacy.gradients.linear import (
 )
 
 __all__ = [
-    "BLOCK",
-    "Call",
     "ConvGradients",
     "GenericGradients",
     "LUGradients",

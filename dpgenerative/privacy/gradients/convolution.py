@@ -1,7 +1,5 @@
 """The rule of two-dimensional convolutions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

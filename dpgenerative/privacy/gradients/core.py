@@ -1,7 +1,5 @@
 """Recording a model, the gradients of a layer, and the registry of rules."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar

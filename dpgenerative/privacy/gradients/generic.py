@@ -1,7 +1,5 @@
 """The rule of layers that have none."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 

@@ -1,7 +1,5 @@
 """Rules of linear layers: masked ones, and the flows made of one matrix."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TypeVar, cast
