@@ -108,15 +108,10 @@ def audit_mechanism(
     mistaken = int((suspected & ~accused).sum())
     gain = clopper_pearson(told, n_trials, confidence)[0]
     gain -= clopper_pearson(mistaken, n_trials, confidence)[1]
-    return result.AuditResult(
-        "One step",
-        steps_epsilon(least_mu((1 + gain) / 2), plan),
-        float(confidence),
-        plan.epsilon,
-        plan.delta,
-        steps_epsilon(1 / plan.noise_multiplier, plan),
-        2 * n_trials,
-    )
+    bound = steps_epsilon(least_mu((1 + gain) / 2), plan)
+    best = steps_epsilon(1 / plan.noise_multiplier, plan)
+    claim = float(confidence), plan.epsilon, plan.delta
+    return result.AuditResult("One step", bound, *claim, best, 2 * n_trials)
 
 
 def _fit_and_plan(

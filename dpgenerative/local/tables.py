@@ -243,13 +243,9 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         resolved = stated.resolve(frame)
         columns = [self._public(c, stated) for c in resolved.columns]
         self.schema_ = Schema(columns)
-        dtypes = frame.dtypes
-        self._mechanisms = [
-            (Line if c.numeric else Choice)(
-                c, dtype_with_levels(c, dtypes[c.name]), part
-            )
-            for c, part in zip(columns, self._parts(), strict=True)
-        ]
+        dtypes = [dtype_with_levels(c, frame.dtypes[c.name]) for c in columns]
+        facts = zip(columns, dtypes, self._parts(), strict=True)
+        self._mechanisms = [(Line if f[0].numeric else Choice)(*f) for f in facts]
         for each in self._mechanisms:
             if isinstance(each, Line) and each.n_steps:
                 rate_of(each.value_epsilon, each.n_steps)
@@ -302,8 +298,9 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         # Of the dtype's account too: plain integers and truth values hold none.
         nullable = column.nullable and column.name in stated.with_missing
         column = replace(column, nullable=nullable)
-        if column.numeric and column.lower is None and not column.temporal:
-            column = self._bounded(column)
+        is_open = column.numeric and column.lower is None and not column.temporal
+        if is_open and self.bounds is not None:
+            column = self._bounded(column, self.bounds)
         if (column.lower if column.numeric else column.levels) is None:
             fact = "bounds" if column.numeric else "levels"
             raise ValueError(
@@ -312,15 +309,13 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
             )
         return column
 
-    def _bounded(self, column: Column) -> Column:
-        if self.bounds is None:
-            return column
+    def _bounded(self, column: Column, bounds: Sequence[float]) -> Column:
         rule = "must be two numbers in ascending order"
-        if not isinstance(self.bounds, Sequence) or len(self.bounds) != 2:
-            refuse(self._owner, "bounds", rule, self.bounds)
-        for end in self.bounds:
+        if not isinstance(bounds, Sequence) or len(bounds) != 2:
+            refuse(self._owner, "bounds", rule, bounds)
+        for end in bounds:
             check_number(self._owner, "bounds", end)
-        return replace(column, lower=self.bounds[0], upper=self.bounds[1])
+        return replace(column, lower=bounds[0], upper=bounds[1])
 
     def _parts(self) -> list[float]:
         """Return the part of epsilon of every column, in order."""
@@ -337,10 +332,8 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         return [self.epsilon * weight / sum(weights) for weight in weights]
 
     def _report(self, resolved: Schema, stated: Schema) -> LocalReport:
-        mechanisms = self._mechanisms
-        features = tuple(
-            Feature(m.column.name, m.epsilon, m.mechanism) for m in mechanisms
-        )
+        told = ((m.column.name, m.epsilon, m.mechanism) for m in self._mechanisms)
+        features = tuple(Feature(*each) for each in told)
         notes = usual_notes(self.noise, self.epsilon)
         both = zip(resolved.columns, self.schema_.columns, strict=True)
         if read := [a.name for a, b in both if a.nullable and not b.nullable]:

@@ -367,11 +367,9 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
             score = self._deviation(estimator, *parts, budget.n_test)
         except SamplingError:
             return _FAILED
+        std, value = SCORE_SENSITIVITY * budget.score_multiplier, np.array([score])
         noisy = mechanisms.gaussian(
-            np.array([score]),
-            SCORE_SENSITIVITY * budget.score_multiplier,
-            release="score",
-            sensitivity=SCORE_SENSITIVITY,
+            value, std, release="score", sensitivity=SCORE_SENSITIVITY
         )
         return _Trial(index, estimator, 0.5 + float(noisy[0]) / budget.n_test)
 

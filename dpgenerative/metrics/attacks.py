@@ -42,6 +42,7 @@ from dpgenerative.metrics.distances import (
     nearest,
     structural_similarity,
 )
+from dpgenerative.metrics.fidelity import row_scores
 from dpgenerative.metrics.membership import AttackResult, Privacy, attack_result
 from dpgenerative.metrics.records import Rows, disjoint, embedded
 
@@ -190,22 +191,12 @@ def likelihood_attack(
     1.0
     """
     tables = disjoint(members=members, non_members=non_members)
-    scores = [_scores_of("log_likelihood", log_likelihood, rows) for rows in tables]
+    scores = [row_scores("log_likelihood", log_likelihood, rows) for rows in tables]
     if reference is None:
         return attack_result("likelihood", scores, privacy)
     pairs = zip(scores, tables, strict=True)
-    ratios = [score - _scores_of("reference", reference, rows) for score, rows in pairs]
+    ratios = [score - row_scores("reference", reference, rows) for score, rows in pairs]
     return attack_result("likelihood ratio", ratios, privacy)
-
-
-def _scores_of(name: str, score: Callable[[Any], Any], rows: Rows) -> np.ndarray:
-    found = np.asarray(score(rows))
-    if found.shape != (len(rows),):
-        raise ValueError(
-            f"likelihood_attack: {name} must return one number per row, "
-            f"({len(rows)},); got {found.shape}."
-        )
-    return found
 
 
 @takes_tables

@@ -276,10 +276,8 @@ def association_distance(
     names = list(real.columns)
     pairs = [_read(real[name], synthetic[name]) for name in names]
     warn_if_few({"real": len(real), "synthetic": len(synthetic)})
-    first, second = zip(*pairs, strict=True)
-    return AssociationDistance(
-        _symmetric(names, first, _association), _symmetric(names, second, _association)
-    )
+    tables = zip(*pairs, strict=True)
+    return AssociationDistance(*(_symmetric(names, x, _association) for x in tables))
 
 
 @dataclass(frozen=True, eq=False)

@@ -360,12 +360,7 @@ def log_likelihood(score_samples: Callable[[Any], Any], rows: Any) -> LogLikelih
     """
     if len(rows) == 0:
         raise ValueError("rows must have at least one row; got none.")
-    scores = np.asarray(score_samples(rows), dtype=np.float64)
-    if scores.shape != (len(rows),):
-        raise ValueError(
-            f"score_samples must return one number per row, shape {(len(rows),)}; got "
-            f"shape {scores.shape}."
-        )
+    scores = row_scores("score_samples", score_samples, rows)
     if np.isnan(scores).any() or np.isposinf(scores).any():
         raise ValueError("score_samples must not return NaN or plus infinity.")
     possible = scores[np.isfinite(scores)]
@@ -379,6 +374,17 @@ def log_likelihood(score_samples: Callable[[Any], Any], rows: Any) -> LogLikelih
         n=len(scores),
         n_impossible=len(scores) - len(possible),
     )
+
+
+def row_scores(name: str, score: Callable[[Any], Any], rows: Any) -> np.ndarray:
+    """Return a number for every row, as a callable of this name gives them."""
+    scores = np.asarray(score(rows), dtype=np.float64)
+    if scores.shape != (len(rows),):
+        raise ValueError(
+            f"{name} must return one number per row, shape {(len(rows),)}; got shape "
+            f"{scores.shape}."
+        )
+    return scores
 
 
 # Marginals and the distances between them ---------------------------------------------

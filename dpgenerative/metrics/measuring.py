@@ -64,9 +64,8 @@ def measure(tables: Tables, privacy: PrivacyReport | None, verbose: bool) -> Mea
     real, synthetic, seed = tables.real, tables.synthetic, tables.seed
     some = _some_columns(synthetic, seed)
     if real is None:
-        return Measured(
-            synthetic_associations=dependence.association_matrix(synthetic[some])
-        )
+        own = dependence.association_matrix(synthetic[some])
+        return Measured(synthetic_associations=own)
     stages: dict[str, Callable[[], Any]] = {}
     # First what may refuse its rows.
     holdout, target = tables.holdout, tables.target

@@ -191,12 +191,8 @@ def plot_association(
     n = len(matrix)
     values = np.where(np.eye(n, dtype=bool), np.nan, matrix.to_numpy(dtype=np.float64))
     with _drawn_on(ax, (3.5, 3.2), {"axes.spines.bottom": False}) as axes:
-        image = axes.imshow(
-            values,
-            cmap="RdBu_r" if signed else "YlOrBr",
-            vmin=-limit if signed else 0.0,
-            vmax=limit,
-        )
+        colours, low = ("RdBu_r", -limit) if signed else ("YlOrBr", 0.0)
+        image = axes.imshow(values, colours, vmin=low, vmax=limit)
         _name_cells(axes, [str(name) for name in matrix.columns])
         ticks = MaxNLocator(4)
         bar = axes.figure.colorbar(image, ax=axes, shrink=0.7, aspect=24, ticks=ticks)
