@@ -22,10 +22,10 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import train_test_split
 from sklearn.utils import get_tags
 
+from dpgenerative import metrics
 from dpgenerative._files import locked
 from dpgenerative._progress import watched
 from dpgenerative._validation import check_number, check_option, count, refuse
-from dpgenerative.metrics import tradeoff
 from dpgenerative.metrics.distances import WINDOW, structural_similarity
 from dpgenerative.metrics.utility import encode_features
 from dpgenerative.study import generators
@@ -155,6 +155,28 @@ class Study:
             model = seeded(self.classifier, seed).fit(x_train, train[1])
         hits = model.predict(x_test).reshape(len(tests), -1) == y
         return [float(each) for each in hits.mean(axis=1)]
+
+    def attacked(
+        self, generator: Generator, sides: Sequence[Labelled], fake: Labelled, seed: int
+    ) -> metrics.AttackResult:
+        """Attack a fitted generator; `sides` are members and as many non-members."""
+        table = generators.TableGenerator
+        rows = [
+            generator.joined(side) if isinstance(generator, table) else side[0]
+            for side in sides
+        ]
+        # Of joined rows, which come back aligned and so as others, it does not matter.
+        codes: Any = {id(part): labels for part, labels in sides}
+        rng = np.random.default_rng(seed)
+        if self.attack == "reconstruction":
+            return metrics.reconstruction_attack(
+                lambda part: generator.reconstruct(part, codes.get(id(part)), rng),
+                *rows, n_draws=self.n_draws, distance=self.distance,
+            )  # fmt: skip
+        assert isinstance(generator, table)
+        if self.attack == "likelihood":
+            return metrics.likelihood_attack(generator.models[0].score_samples, *rows)
+        return metrics.monte_carlo_attack(generator.joined(fake), *rows)
 
     def similarity(self, generator: Generator, rows: Labelled, seed: int) -> float:
         """Return the SSIM of images and their reconstructions; NaN for other rows."""
@@ -408,9 +430,7 @@ def _run(i: int, study: Study, setting: Setting) -> tuple[int, list[dict[str, An
     parts, lines = [part[: study.n_attacked] for part in (members, others)], []
     for (scope, rows), accuracy in zip(scopes.items(), found, strict=True):
         sides = [study.labelled(rows, part) for part in parts]
-        result = generators.attack(
-            study.attack, generator, sides, fake, study.n_draws, study.distance, seed
-        )
+        result = study.attacked(generator, sides, fake, seed)
         auc, precision = result.auc, result.average_precision.value
         lines.append({
             **line, "scope": scope, "accuracy": accuracy,
@@ -457,7 +477,7 @@ def _with_phi(found: pd.DataFrame) -> pd.DataFrame:
     """Add the trade-off of every result against no privacy at the same seed."""
     names = ["accuracy", "average_precision"]
     plain = found[found["mechanism"] == PLAIN].set_index("seed")[names]
-    for function in (tradeoff.phi, tradeoff.bounded_phi):
+    for function in (metrics.phi, metrics.bounded_phi):
         values = []
         for line in found.itertuples():
             best, attacked = plain.loc[line.seed]

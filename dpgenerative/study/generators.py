@@ -7,8 +7,6 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
-from dpgenerative import metrics
-
 Rows = Any  # DataFrame, or array of shape (n, ...)
 Labelled = tuple[Rows, np.ndarray]
 """Rows, and the class index of each row's label."""
@@ -139,31 +137,3 @@ ATTACKS = {
     "monte_carlo": "sample",
 }
 """Attacks, and the method that each of them needs."""
-
-
-def attack(
-    kind: str,
-    generator: Generator,
-    sides: Sequence[Labelled],
-    synthetic: Labelled,
-    n_draws: int,
-    distance: str,
-    seed: int,
-) -> metrics.AttackResult:
-    """Attack a fitted generator; `sides` are members and as many non-members."""
-    rows = [
-        generator.joined(side) if isinstance(generator, TableGenerator) else side[0]
-        for side in sides
-    ]
-    # Of joined rows, which come back aligned and so as others, it does not matter.
-    codes: Any = {id(part): labels for part, labels in sides}
-    rng = np.random.default_rng(seed)
-    if kind == "reconstruction":
-        return metrics.reconstruction_attack(
-            lambda part: generator.reconstruct(part, codes.get(id(part)), rng), *rows,
-            n_draws=n_draws, distance=distance,
-        )  # fmt: skip
-    assert isinstance(generator, TableGenerator)
-    if kind == "likelihood":
-        return metrics.likelihood_attack(generator.models[0].score_samples, *rows)
-    return metrics.monte_carlo_attack(generator.joined(synthetic), *rows)
