@@ -58,21 +58,20 @@ def check_number(
         return
     # Torch takes no fractions, and arithmetic with halves and singles is theirs.
     kinds = (numbers.Integral, *(() if integer else (float,)))
-    inside = False
     if isinstance(value, kinds) and not isinstance(value, bool):
         number = float(value)
         above = number >= low if closed in ("left", "both") else number > low
         below = number <= high if closed in ("right", "both") else number < high
-        inside = above and below
-    if not inside:
-        left = "[" if closed in ("left", "both") else "("
-        right = "]" if closed in ("right", "both") else ")"
-        what = "an integer" if integer else "a number"
-        is_float = isinstance(value, np.floating) and not integer
-        what += " (of Python, or of 64 bits: float(x))" if is_float else ""
-        others = "".join(f" or {option!r}" for option in also)
-        rule = f"must be {what} in {left}{low:g}, {high:g}{right}{others}"
-        refuse(owner, name, rule, value)
+        if above and below:
+            return
+    left = "[" if closed in ("left", "both") else "("
+    right = "]" if closed in ("right", "both") else ")"
+    what = "an integer" if integer else "a number"
+    is_float = isinstance(value, np.floating) and not integer
+    what += " (of Python, or of 64 bits: float(x))" if is_float else ""
+    others = "".join(f" or {option!r}" for option in also)
+    rule = f"must be {what} in {left}{low:g}, {high:g}{right}{others}"
+    refuse(owner, name, rule, value)
 
 
 def check_instance(owner: str, name: str, value: object, kind: type) -> None:

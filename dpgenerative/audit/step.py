@@ -133,9 +133,11 @@ def _fit_and_plan(
 class _Repeated(Mechanisms):
     """Adds the noise of many trials to a gradient and records the results."""
 
-    def __init__(self, streams: Streams, n: int, drawn: list[Tensor]) -> None:
+    n: int
+    drawn: list[Tensor]
+
+    def __init__(self, streams: Streams) -> None:
         super().__init__(streams.counts, streams.gradients)
-        self.n, self.drawn = n, drawn
         self.exact: list[np.ndarray] = []
         self.noisy: list[np.ndarray] = []
 
@@ -188,16 +190,13 @@ class _Worlds:
         """Return the mean gradient with or without the row, and noisy ones, (n, p)."""
         rows = torch.arange(self.n_others + present)
         chunk = (rows, torch.ones(len(rows), dtype=torch.bool))
-        exact: list[np.ndarray] = []
-        noisy: list[np.ndarray] = []
+        door = _Repeated(self.streams)
+        term: Divergence | None = self._turning if self.has_term else None
         parts = np.array_split(np.arange(n_trials), min(_BLOCKS, n_trials))
         for part, drawn in zip(parts, self.drawn, strict=False):
-            door = _Repeated(self.streams, len(part), drawn)
-            term: Divergence | None = self._turning if self.has_term else None
+            door.n, door.drawn = len(part), drawn
             self.gradient(
                 self.model, self._objective, [chunk], door, self.streams.draws, term,
                 lambda n: np.zeros(n, dtype=np.int64),
             )  # fmt: skip
-            exact += door.exact
-            noisy += door.noisy
-        return np.mean(exact, axis=0), np.concatenate(noisy)
+        return np.mean(door.exact, axis=0), np.concatenate(door.noisy)

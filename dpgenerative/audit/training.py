@@ -14,12 +14,12 @@ from dpgenerative._intervals import least_share
 from dpgenerative._random import Streams
 from dpgenerative._validation import count
 from dpgenerative.audit import bounds, result
-from dpgenerative.fitting.fit import PrivateFit, Released
+from dpgenerative.fitting.fit import PrivateFit
 from dpgenerative.fitting.recipe import ModelRecipe, Scale
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy.accounting import gaussian_epsilon, gaussian_multiplier
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.steps import Objective
+from dpgenerative.privacy.steps import Objective, trainable
 from dpgenerative.synthesizers.base import Synthesizer
 
 
@@ -96,7 +96,7 @@ def audit_training(
     data = estimator._prepare(X, y)
     fit = estimator._private_fit(data.domain, streams, device)
     result.check_steps(owner, fit.plan(len(data.rows) + math.ceil(n_canaries / 2)))
-    runs = _Trainings.of(fit, data.rows, n_canaries)
+    runs = _Trainings(fit, data.rows, n_canaries)
     included = coins.random((n_runs, n_canaries)) < 0.5
     scores = np.stack([runs.scores(row) for row in included])
     plan = runs.released.plan
@@ -186,37 +186,33 @@ class _CanaryRecipe(ModelRecipe):
         return objective
 
 
-@dataclass(frozen=True)
 class _Trainings:
-    """Trainings of one fit on one table, with any of the canaries."""
+    """Trainings of one fit on one table, with any of the canaries.
 
-    fit: PrivateFit
-    rows: Any
-    released: Released
-    size: float
+    First the marginals are released, and what one canary adds to its gradient measured.
+    """
 
-    @classmethod
-    def of(cls, fit: PrivateFit, rows: Any, n_canaries: int) -> "_Trainings":
-        """Release the marginals, and measure what one canary adds to its gradient."""
+    def __init__(self, fit: PrivateFit, rows: Any, n_canaries: int) -> None:
         fit = replace(fit, recipe=_CanaryRecipe(fit.recipe, n_canaries))
         released = fit.release(rows, len(rows) + math.ceil(n_canaries / 2))
         one = _Rows(rows, np.zeros(1, dtype=np.int64))
         model = fit.build(released)
         objective = fit.objective(model, released.transformer, one)
         gradient = fit.gradient(model, objective, released.plan, len(one))
-        # The same for all runs, as the norm is released once in a fit.
-        released = replace(released, bound=gradient.clipper.bound)
         row = torch.tensor([len(rows)], device=fit.device)
         chunk = (row, torch.ones(1, dtype=torch.bool, device=fit.device))
         quiet = replace(gradient, noise_multiplier=0.0)
         out = quiet(model, objective, [chunk], fit.mechanisms, fit.streams.draws)
-        return cls(fit, rows, released, float(out[model.canaries.weight][0, 0]))
+        self.size = float(out[model.canaries.weight][0, 0])
+        self.fit, self.rows = fit, rows
+        # The same for all runs, as the norm is released once in a fit.
+        self.released = replace(released, bound=gradient.clipper.bound)
 
     def scores(self, included: np.ndarray) -> np.ndarray:
         """Train with some of the canaries; return a membership score of each."""
         model = self.fit.build(self.released)
-        trained = [p for p in model.parameters() if p.requires_grad]
-        place = next(k for k, p in enumerate(trained) if p is model.canaries.weight)
+        trained = enumerate(trainable(model))
+        place = next(k for k, p in trained if p is model.canaries.weight)
         witness = _Witness(self.fit.streams, place)
         fit = replace(self.fit, mechanisms=witness)
         fit.train(model, self.released, _Rows(self.rows, np.flatnonzero(included)))

@@ -13,10 +13,10 @@ release, and is compared with the ledger of what was released at the end.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -28,7 +28,6 @@ from dpgenerative.fitting.loop import Keeper, tensors_of, train
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.fitting.recipe import ModelRecipe, Scale, resolved
 from dpgenerative.fitting.threads import idle_threads
-from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import (
     PrivacyPlan,
@@ -119,22 +118,6 @@ class Fitted:
     clipping: str
 
 
-class FitKeeper(Keeper, Protocol):
-    """Who keeps an unfinished fit, so that it can go on (`persistence.checkpoint`)."""
-
-    @property
-    def released(self) -> Mapping[str, Any]:
-        """What was released before an interruption; empty where a fit begins."""
-
-    def restore(self, model: Any, streams: Streams) -> None:
-        """Take a new model and generators to where training had come or begins."""
-
-    def prepare(
-        self, rows: Iterable[np.ndarray], ledger: Ledger, released: Mapping[str, Any]
-    ) -> None:
-        """Compare the rows with those of the beginning; note what was released."""
-
-
 @dataclass(frozen=True)
 class PrivateFit:
     """A fit of one recipe to the rows of one domain.
@@ -163,7 +146,7 @@ class PrivateFit:
         self,
         rows: Any,
         public: Any = None,
-        keeper: FitKeeper | None = None,
+        keeper: Keeper | None = None,
         n_rows: int | None = None,
     ) -> Fitted:
         """Fit the model.
@@ -174,7 +157,7 @@ class PrivateFit:
             Private.
         public : DataFrame or Images, optional
             Rows that nobody has to protect; they train the model first.
-        keeper : FitKeeper, optional
+        keeper : Keeper, optional
         n_rows : int, optional
             Released row count, where a search has paid for it.
 
@@ -241,7 +224,7 @@ class PrivateFit:
         released: Released,
         rows: Any,
         public: Any = None,
-        keeper: FitKeeper | None = None,
+        keeper: Keeper | None = None,
     ) -> PrivateGradient:
         """Train the model by noisy gradients; return how these were bounded."""
         plan, transformer = released.plan, released.transformer

@@ -28,6 +28,7 @@ from dpgenerative.privacy.steps import (
     Objective,
     PrivateGradient,
     plain_gradient,
+    trainable,
 )
 
 LEAST_PLACES = 128
@@ -102,9 +103,8 @@ class LoopState:
     def average(self, averaging: float, t: int) -> None:
         """Move the averages towards the weights after step t, less and less."""
         decay = min(averaging, (1 + t) / (10 + t)) if averaging else 0
-        params = [p for p in self.model.parameters() if p.requires_grad]
         with torch.no_grad():
-            for mean, p in zip(self.averaged, params, strict=True):
+            for mean, p in zip(self.averaged, trainable(self.model), strict=True):
                 mean.lerp_(p, 1 - decay)
 
     def state(self) -> dict[str, Any]:
@@ -125,7 +125,19 @@ class LoopState:
 
 
 class Keeper(Protocol):
-    """Who keeps the states of a training loop."""
+    """Who keeps an unfinished fit, so that it can go on (`persistence.checkpoint`)."""
+
+    @property
+    def released(self) -> Mapping[str, Any]:
+        """What was released before an interruption; empty where a fit begins."""
+
+    def restore(self, model: Any, streams: Streams) -> None:
+        """Take a new model and generators to where training had come or begins."""
+
+    def prepare(
+        self, rows: Iterable[np.ndarray], ledger: Ledger, released: Mapping[str, Any]
+    ) -> None:
+        """Compare the rows with those of the beginning; note what was released."""
 
     def begin(self, loop: LoopState) -> int:
         """Restore what was kept; return the number of steps that are done."""
@@ -191,7 +203,7 @@ def train(
     batch-wise term; a `keeper` keeps what the loop needs to go on when interrupted.
     """
     keep_freed_memory()
-    params = [p for p in model.parameters() if p.requires_grad]
+    params = trainable(model)
     optimizer = make_optimizer(options, params)
     end = plan.n_steps if options.schedule == "linear" else math.inf
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: 1 - t / end)

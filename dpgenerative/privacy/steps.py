@@ -287,16 +287,12 @@ class PrivateGradient:
         self, model: nn.Module, batch_wise: bool
     ) -> dict[nn.Parameter, float]:
         """Return the noise of every trained parameter at a noise multiplier of 1."""
-        total = self.sensitivity(batch_wise)
+        total, params = self.sensitivity(batch_wise), trainable(model)
         if not batch_wise or self.aggregation != "term-wise":
-            return {p: total for p in model.parameters() if p.requires_grad}
+            return dict.fromkeys(params, total)
         alone = math.sqrt(self.clipper.bound / self.batch_size * total)
         reached = set(model.get_submodule(self.reach).parameters())
-        return {
-            p: total if p in reached else alone
-            for p in model.parameters()
-            if p.requires_grad
-        }
+        return {p: total if p in reached else alone for p in params}
 
     def stds(self, model: nn.Module, batch_wise: bool) -> dict[nn.Parameter, float]:
         """Return the standard deviation of the noise of every trained parameter."""
@@ -442,6 +438,11 @@ class PrivateGradient:
         return {p: x * (1 / self.batch_size) for p, x in sums.items()}
 
 
+def trainable(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters that gradients are taken of."""
+    return [p for p in model.parameters() if p.requires_grad]
+
+
 def _at(places: Tensor, x: Tensor, like: Tensor) -> Tensor:
     """Return zeros like a tensor, with the numbers x at some places."""
     return torch.zeros_like(like).flatten().scatter_(0, places, x).view_as(like)
@@ -481,8 +482,7 @@ def _whole_term(
 
 def _zeros(model: nn.Module) -> Gradients:
     # In float64: one row must not change how the other rows' sum is rounded.
-    params = [p for p in model.parameters() if p.requires_grad]
-    return {p: torch.zeros_like(p, dtype=torch.float64) for p in params}
+    return {p: torch.zeros_like(p, dtype=torch.float64) for p in trainable(model)}
 
 
 def _whole_sum(layers: Sequence[LayerGradients], present: Tensor) -> Gradients:
@@ -522,7 +522,7 @@ def plain_gradient(
     ranks: Ranks = ALONE,
 ) -> Gradients:
     """Return the mean gradient without clipping or noise, for `epsilon=None`."""
-    params = [p for p in model.parameters() if p.requires_grad]
+    params = trainable(model)
     total = {p: torch.zeros_like(p) for p in params}
     for chunk in chunks:
         loss, latents = _loss(objective, chunk)

@@ -228,10 +228,7 @@ class LinearGradients(LayerGradients):
         stairs = torch.arange(mask.shape[1]) < seen[outputs].unsqueeze(1)
         if not torch.equal(mask[outputs][:, inputs].bool(), stairs):
             return []
-        sizes = torch.bincount(seen)
-        blocks = zip(
-            range(len(sizes)), torch.split(outputs, sizes.tolist()), strict=True
-        )
+        blocks = enumerate(torch.split(outputs, torch.bincount(seen).tolist()))
         return [(block, inputs[:width]) for width, block in blocks if len(block)]
 
     @cached_property
