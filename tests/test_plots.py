@@ -102,6 +102,7 @@ def test_plot_precision_draws_guessing_and_a_curve_per_attack():
         (pd.to_timedelta([0, 90, 150], unit="min"), ["0 h", "1.5 h", "2.5 h"]),
         (pd.date_range("2020-01-05", periods=2, freq="h"), ["2020-01-05 01:00"]),
         (np.linspace(-62135596800, 253402214400, 50).astype("M8[s]"), ["2001", "8001"]),
+        (np.array(["12000-01-01", "12001-05-05"], "M8[s]"), ["12000-01-01"]),
     ],
 )
 def test_times_are_written_as_times(times, labels):

@@ -31,8 +31,6 @@ _MAX_LABEL = 14  # characters of a level's name
 _MAX_LABELS = 30  # characters of all labels of an axis that stand side by side
 _DAY = 86_400.0  # seconds
 _DURATIONS = (("d", _DAY), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
-_NEW_YEAR = "0001-01-01T00:00:00"
-_DATE_LENGTHS = (4, 7, 10, 16, 19)  # of an instant up to its year, month, ..., second
 _INSTANTS = (-62_135_596_800, 253_402_300_799)  # the years 1 to 9999, in seconds
 _LARGE = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
 
@@ -54,7 +52,7 @@ def draw_column(axes: Axes, real: pd.Series | None, synthetic: pd.Series) -> Non
     edges = np.concatenate([[-np.inf], (distinct[1:] + distinct[:-1]) / 2, [np.inf]])
     labels = [f"{value:g}" for value in distinct]
     if kind is not None:
-        labels = _times(distinct, kind, shortest=10)
+        labels = _times(distinct, kind, units="Dms")
     _draw_bars(axes, labels, [_binned(each, edges) for each in values], fill)
 
 
@@ -77,14 +75,11 @@ def _levels(real: pd.Series, made: pd.Series) -> tuple[list[str], list[np.ndarra
         shown = order[np.isin(order, falling[: MAX_BARS - 1])]
         rest = falling[MAX_BARS - 1 :]
     labels = [shortened(str(levels[level])) for level in shown]
+    bars: list[Any] = list(shown)
     if len(rest):
         labels.append(f"{len(rest)} others")
-    return labels, [_gathered(each, shown, rest) for each in shares]
-
-
-def _gathered(shares: np.ndarray, shown: np.ndarray, rest: np.ndarray) -> np.ndarray:
-    others = [shares[rest].sum()] if len(rest) else []
-    return np.concatenate([shares[shown], others, shares[-1:]])
+        bars.append(rest)
+    return labels, [np.array([x[bar].sum() for bar in (*bars, n)]) for x in shares]
 
 
 def shortened(label: str, most: int = _MAX_LABEL) -> str:
@@ -219,18 +214,15 @@ def _number(value: float) -> str:
     return f"{value:g}"
 
 
-def _times(seconds: np.ndarray, kind: str, shortest: int = 4) -> list[str]:
-    """Format times, no longer than is needed to tell them apart."""
+def _times(seconds: np.ndarray, kind: str, units: str = "YMDms") -> list[str]:
+    """Format times, no longer than is needed; instants in one of some numpy units."""
     if kind == "timedelta":
         unit, size = _duration_unit(seconds)
         return [f"{each / size:g} {unit}" for each in seconds]
-    texts = np.datetime_as_string(seconds.astype(np.int64).astype("M8[s]"))
-    length = next(
-        n
-        for n in _DATE_LENGTHS
-        if n >= shortest and all(text[n:] == _NEW_YEAR[n:] for text in texts)
-    )
-    return [text[:length].replace("T", " ") for text in texts]
+    exact = seconds.astype(np.int64).astype("M8[s]")
+    coarser = (exact.astype(f"M8[{unit}]") for unit in units)
+    times = next(each for each in coarser if (each == exact).all())
+    return [text.replace("T", " ") for text in times.astype(str)]
 
 
 def _duration_unit(seconds: Sequence[float] | np.ndarray) -> tuple[str, float]:
