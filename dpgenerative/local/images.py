@@ -165,14 +165,13 @@ class ImagePixelizer(LocalRandomizer):
 
     def _averages(self, images: np.ndarray, rng: RandomSource) -> np.ndarray:
         """Return noisy averages of all cells, in parts of the range."""
-        b, shape = self._cell, images.shape[2:]
-        pads = [(0, -side % b) for side in shape]
-        steps = np.rint(images * self._steps).astype(np.int64)
-        steps = np.pad(steps, [(0, 0), (0, 0), *pads])
-        n, c, height, length = steps.shape
-        sums = steps.reshape(n, c, height // b, b, length // b, b).sum((3, 5))
+        shape = images.shape[2:]
+        starts = [np.arange(0, side, self._cell) for side in shape]
+        sums = np.rint(images * self._steps).astype(np.int64)
+        for axis, start in zip((2, 3), starts, strict=True):
+            sums = np.add.reduceat(sums, start, axis)
         sums += laplace_noise(sums.shape, self._epsilon, self._sensitivity, rng)
-        rows, columns = (np.minimum(b, side - np.arange(0, side, b)) for side in shape)
+        rows, columns = (np.diff([*x, n]) for x, n in zip(starts, shape, strict=True))
         return sums / (self._steps * np.outer(rows, columns))
 
     def _report(self, width: float, n_pixels: int) -> LocalReport:
