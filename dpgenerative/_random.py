@@ -30,10 +30,8 @@ def torch_generator(
 
     On a CPU torch keeps 32 of them: enough for weights and samples, not for noise.
     """
-    words = seed.generate_state(2, np.uint32)
-    generator = torch.Generator(device=device)
-    generator.manual_seed(int(words[0]) | int(words[1]) << 32)
-    return generator
+    (word,) = seed.generate_state(1, np.uint64).tolist()
+    return torch.Generator(device).manual_seed(word)
 
 
 class SecureGenerator:

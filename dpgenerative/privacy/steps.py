@@ -44,6 +44,7 @@ from dpgenerative.privacy.gradients.core import (
     free_places,
     layer_gradients,
     record,
+    scaled,
 )
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.precision import full_precision
@@ -181,7 +182,7 @@ class Clipper:
         norms = torch.stack(squares).sum(0).sqrt()
         scale = clipping.factors(norms, self.group_bound, norms * 1e-6)
         return {
-            p: _scaled(g, scale).sum(0)
+            p: scaled(g, scale).sum(0)
             for layer, part in zip(layers, parts, strict=True)
             for p, g in zip(layer.parameters, part, strict=True)
         }
@@ -495,17 +496,11 @@ def _clipped(total: Gradients, bound: float) -> Gradients:
     """Return one gradient, clipped as a whole."""
     norm = torch.stack([x.square().sum() for x in total.values()]).sum().sqrt()
     scale = clipping.factors(norm, bound, norm * 1e-6)
-    return {p: torch.where(scale > 0, scale * x, 0.0) for p, x in total.items()}
+    return {p: scaled(x, scale) for p, x in total.items()}
 
 
 def _merged(parts: Iterable[Gradients]) -> Gradients:
     return {p: x for part in parts for p, x in part.items()}
-
-
-def _scaled(gradients: Tensor, factors: Tensor) -> Tensor:
-    """Return every gradient times its factor; 0 x inf is 0 here."""
-    s = factors.view((-1,) + (1,) * (gradients.ndim - 1))
-    return torch.where(s > 0, s * gradients, 0.0)
 
 
 def _accumulate(total: Gradients, sums: Gradients, scale: float) -> None:

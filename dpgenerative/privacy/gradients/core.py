@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any, ClassVar, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -198,9 +199,7 @@ class LayerGradients:
             grads = self.per_example(rows)
             for k, (p, g) in enumerate(zip(self.parameters, grads, strict=True)):
                 s = factors[rows] if isinstance(factors, Tensor) else factors[k][rows]
-                s = s.double().view(s.shape + (1,) * (g.ndim - s.ndim))
-                # 0 x inf is not 0: rows without weight are left out, not multiplied.
-                sums[p] += torch.where(s > 0, s * g, 0.0).sum(0)
+                sums[p] += scaled(g, s.double()).sum(0)
         return sums
 
     def grouped(self, groups: Tensor, sizes: Sequence[int]) -> list[Tensor]:
@@ -396,11 +395,13 @@ def parts(n: int, size: int) -> Iterator[slice]:
 
 def added(terms: Iterable[Sequence[Tensor]]) -> list[Tensor]:
     """Add up lists of tensors, entry by entry."""
-    first, *others = terms
-    totals = list(first)
-    for term in others:
-        totals = [t + x for t, x in zip(totals, term, strict=True)]
-    return totals
+    return [reduce(torch.add, each) for each in zip(*terms, strict=True)]
+
+
+def scaled(gradients: Tensor, factors: Tensor) -> Tensor:
+    """Multiply gradients by factors; what gets 0 is left out: 0 x inf is not 0."""
+    s = factors.view(factors.shape + (1,) * (gradients.ndim - factors.ndim))
+    return torch.where(s > 0, s * gradients, 0.0)
 
 
 def by_group(
