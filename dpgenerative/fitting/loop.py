@@ -49,11 +49,6 @@ class Adam(torch.optim.Adam):
 class AdaBelief(torch.optim.Optimizer):
     """Adam with the variance of the gradient around its mean (Zhuang et al. 2020)."""
 
-    def __init__(
-        self, params: Iterable[nn.Parameter], lr: float, betas: tuple[float, float]
-    ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": 1e-8})
-
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         """Move every parameter along its gradient."""
@@ -80,7 +75,7 @@ def make_optimizer(
     if options.name == "adam":
         return Adam(params, lr=rate, betas=(momentum, 0.999), eps=1e-12)
     if options.name == "adabelief":
-        return AdaBelief(params, lr=rate, betas=(momentum, 0.999))
+        return AdaBelief(params, {"lr": rate, "betas": (momentum, 0.999), "eps": 1e-8})
     return torch.optim.SGD(params, lr=rate, momentum=momentum)
 
 

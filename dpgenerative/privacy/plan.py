@@ -149,9 +149,12 @@ class PrivacyPlan:
             return math.inf
         if self.mean_trials:
             return self.epsilon
-        delta = self.delta - self.threshold_delta
-        rest = epsilon_of(self.releases, delta, self.epsilon - self.count_epsilon)
-        return self.rows_per_unit * (self.count_epsilon + rest)
+        return self.rows_per_unit * self._cost(self.delta)
+
+    def _cost(self, delta: float) -> float:
+        """Return what all releases cost one row at a delta."""
+        rest, target = delta - self.threshold_delta, self.epsilon - self.count_epsilon
+        return self.count_epsilon + epsilon_of(self.releases, rest, target)
 
     def curve(self) -> tuple[tuple[float, float], ...]:
         """Return pairs (epsilon, delta) for a person, the guaranteed first.
@@ -175,11 +178,8 @@ class PrivacyPlan:
             return ()
         pairs = [self.guarantee]
         for delta in () if self.mean_trials else _CURVE:
-            rest = delta - self.threshold_delta
-            if rest > 0 and delta != self.delta:
-                target = self.epsilon - self.count_epsilon
-                cost = epsilon_of(self.releases, rest, target)
-                row = self.count_epsilon + cost, delta
+            if self.threshold_delta < delta != self.delta:
+                row = self._cost(delta), delta
                 pairs.append(group_privacy(*row, self.rows_per_unit))
         return tuple(pair for pair in pairs if pair[1] < 1)
 
