@@ -74,6 +74,15 @@ class Checkpoint:
         If the file cannot be read, or is not its reader's alone.
     TypeError
         For names, levels or dtypes of columns that a file cannot hold.
+
+    Attributes
+    ----------
+    name : str
+        One that no other fit has.
+    seed : int or None
+        Seed of the estimator when the fit began.
+    released : mapping
+        What was released before training; empty where a fit begins.
     """
 
     ranks: Ranks = ALONE
@@ -93,35 +102,20 @@ class Checkpoint:
         settings = stated([owner, __version__, sorted(fixed.items()), _held(domain)])
         self._parts = self._read() if self._path.exists() else {}
         self._saved = -EVERY
-        if not self._parts:
-            salt = secrets.token_hex(16)
-            self._fit: dict[str, Any] = {
-                "name": secrets.token_hex(16), "salt": salt, "seed": seed,
-                "settings": _digest(salt, [settings.encode()]),
-            }  # fmt: skip
-            return
-        self._fit = self._parts["fit"]
+        salt = secrets.token_hex(16)
+        begun = {
+            "name": secrets.token_hex(16), "salt": salt, "seed": seed,
+            "settings": _digest(salt, [settings.encode()]),
+        }  # fmt: skip
+        self._fit: dict[str, Any] = self._parts.get("fit", begun)
         if self._fit["settings"] != _digest(self._fit["salt"], [settings.encode()]):
             raise ValueError(
                 f"{path} is the checkpoint of another fit: its parameters, columns, "
                 "device, number of processes or version of dpgenerative differ. "
                 "Restore them, or delete the file to begin anew."
             )
-
-    @property
-    def name(self) -> str:
-        """A name that no other fit has."""
-        return str(self._fit["name"])
-
-    @property
-    def seed(self) -> int | None:
-        """Seed of the estimator when the fit began."""
-        return self._fit["seed"]
-
-    @property
-    def released(self) -> Mapping[str, Any]:
-        """What was released before training; empty where a fit begins."""
-        return self._parts.get("released", {})
+        self.name, self.seed = str(self._fit["name"]), self._fit["seed"]
+        self.released: Mapping[str, Any] = self._parts.get("released", {})
 
     def restore(self, model: Any, streams: Streams) -> None:
         """Take a new model and generators to where training had come or begins."""
@@ -200,9 +194,8 @@ class Checkpoint:
                 "file: this one would be overwritten."
             )
         _require_own(self._path, facts)
-        if {"fit", "released", "streams", "ledger", "loop"} - set(parts):
-            raise self._damaged()
-        if {"name", "salt", "seed", "settings", "rows"} - set(parts["fit"]):
+        lacks = {"fit", "released", "streams", "ledger", "loop"} - set(parts)
+        if lacks or {"name", "salt", "seed", "settings", "rows"} - set(parts["fit"]):
             raise self._damaged()
         return parts
 

@@ -17,7 +17,8 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import fields
 from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
@@ -76,7 +77,6 @@ def storable(cls: type[_T]) -> type[_T]:
 
 
 _STRINGS = ("dpgenerative", "manifest", "sha256")
-_ODD_NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 CONTENT_ERRORS = (
     ArithmeticError, AttributeError, AssertionError, LookupError, MemoryError,
     RuntimeError, TypeError, ValueError,
@@ -166,7 +166,7 @@ def _encode(value: Any, where: str, tensors: dict[str, Tensor]) -> Any:
         values = _encode_list(value.tolist(), where, tensors)
         return {"objects": [values, "numpy", value.dtype.str]}
     if isinstance(value, (np.dtype, pd.api.extensions.ExtensionDtype)):
-        return {"dtype": _encode_dtype(value, where)}
+        return _encode_dtype(value, where)
     return _encode_time(value, where)
 
 
@@ -180,12 +180,13 @@ def _encode_items(
     return {name: _encode(v, f"{where}.{name}", tensors) for name, v in items.items()}
 
 
-def _encode_dtype(dtype: Any, where: str) -> Any:
-    """Return the kind of a dtype and what makes it; refuse what would not come back."""
+def _encode_dtype(dtype: Any, where: str) -> dict[str, Any]:
+    """Return the kind of a dtype and what makes it."""
     if isinstance(dtype, pd.CategoricalDtype):
         labels = dtype.categories
         levels = _encode_list(labels.tolist(), where, {})
-        text = ["category", levels, _encode_dtype(labels.dtype, where), dtype.ordered]
+        held = _encode_dtype(labels.dtype, where)["dtype"]
+        text = ["category", levels, held, dtype.ordered]
     elif isinstance(dtype, pd.StringDtype):
         text = ["string", dtype.storage, getattr(dtype, "na_value", pd.NA) is pd.NA]
     elif isinstance(dtype, np.dtype):
@@ -197,15 +198,15 @@ def _encode_dtype(dtype: Any, where: str) -> Any:
         text = ["arrow", "string"]
     else:
         text = ["pandas", str(dtype)]
-    return _if_it_comes_back(text, _decode_dtype, dtype, where)
+    return _if_it_comes_back("dtype", text, dtype, where)
 
 
-def _encode_time(value: Any, where: str) -> Any:
+def _encode_time(value: Any, where: str) -> dict[str, Any]:
     """Return a time, interval or decimal, as levels may be; refuse all else."""
     if isinstance(value, (pd.Timestamp, pd.Timedelta)):
         zone = str(value.tz) if getattr(value, "tz", None) is not None else None
         text = [type(value).__name__, int(value.asm8.astype(int)), value.unit, zone]
-        return {"time": _if_it_comes_back(text, _decode_time, value, where)}
+        return _if_it_comes_back("time", text, value, where)
     if isinstance(value, pd.Interval):
         ends = _encode_list([value.left, value.right], where, {})
         return {"interval": [*ends, value.closed]}
@@ -213,17 +214,15 @@ def _encode_time(value: Any, where: str) -> Any:
         return _refuse(value, where)
     tag = _TEXTS[type(value)]
     text = [str(value), *([value.freqstr] if tag == "period" else [])]
-    return {tag: _if_it_comes_back(text, _BUILDERS[tag], value, where)}
+    return _if_it_comes_back(tag, text, value, where)
 
 
-def _if_it_comes_back(
-    text: list[Any], decode: Callable[[Any], Any], value: Any, where: str
-) -> list[Any]:
-    try:
-        same = bool(decode(text) == value)
-    except CONTENT_ERRORS:
-        same = False
-    return text if same else _refuse(value, where)
+def _if_it_comes_back(tag: str, text: Any, value: Any, where: str) -> dict[str, Any]:
+    """Return an entry of the manifest; refuse what it would not be read as."""
+    with suppress(*CONTENT_ERRORS):
+        if _decode({tag: text}, {}) == value:
+            return {tag: text}
+    return _refuse(value, where)
 
 
 def _refuse(value: Any, where: str) -> NoReturn:
@@ -274,8 +273,7 @@ def read(
         kind = str(tree.pop("estimator"))
         if kind != CHECKPOINT:  # that may hold networks of the user's own
             _check_indices(tensors)
-        reader = _Reader(tensors)
-        return kind, {part: reader.items(values) for part, values in tree.items()}
+        return kind, {k: _decode_items(part, tensors) for k, part in tree.items()}
     except CONTENT_ERRORS as error:
         raise damaged(path, "its manifest cannot be read") from error
 
@@ -351,44 +349,36 @@ def _check_format(path: Path, strings: Mapping[str, str]) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """Builds values from the manifest and the tensors beside it."""
+def _decode(code: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """Return what an entry of the manifest stands for, with the tensors beside it."""
+    if isinstance(code, list):
+        return [_decode(v, tensors) for v in code]
+    if not isinstance(code, dict):
+        return code
+    ((tag, content),) = code.items()
+    if tag in RECORDS:
+        return RECORDS[tag](**_decode_items(content, tensors))
+    if tag in ("tensor", "array"):
+        return tensors[content] if tag == "tensor" else tensors[content].numpy()
+    if tag == "objects":
+        values, dtype = _decode(content[0], tensors), _decode_dtype(content[1:])
+        longest = max((len(v) for v in values if isinstance(v, str)), default=1)
+        if dtype.kind == "U" and dtype.itemsize > 4 * max(1, longest):
+            raise ValueError("text is shorter than the space it is to take")
+        return np.array(values, dtype=dtype)
+    return _BUILDERS[tag](_decode(content, tensors))
 
-    tensors: Mapping[str, Tensor]
 
-    def value(self, code: Any) -> Any:
-        """Return what an entry of the manifest stands for."""
-        if isinstance(code, list):
-            return [self.value(v) for v in code]
-        if not isinstance(code, dict):
-            return code
-        ((tag, content),) = code.items()
-        if tag in RECORDS:
-            return RECORDS[tag](**self.items(content))
-        if tag in ("tensor", "array"):
-            tensor = self.tensors[content]
-            return tensor if tag == "tensor" else tensor.numpy()
-        if tag == "objects":
-            values, dtype = self.value(content[0]), _decode_dtype(content[1:])
-            longest = max((len(v) for v in values if isinstance(v, str)), default=1)
-            if dtype.kind == "U" and dtype.itemsize > 4 * max(1, longest):
-                raise ValueError("text is shorter than the space it is to take")
-            return np.array(values, dtype=dtype)
-        if tag in _DECODERS:
-            return _DECODERS[tag](content)
-        return _BUILDERS[tag](self.value(content))
-
-    def items(self, codes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what named entries stand for."""
-        return {name: self.value(code) for name, code in codes.items()}
+def _decode_items(
+    codes: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> dict[str, Any]:
+    return {name: _decode(code, tensors) for name, code in codes.items()}
 
 
 def _decode_dtype(code: list[Any]) -> Any:
     if code[0] == "category":
         _, levels, labels, ordered = code
-        values, dtype = _Reader({}).value(levels), _decode_dtype(labels)
-        index = pd.Index(values, dtype=dtype, tupleize_cols=False)
+        index = pd.Index(levels, dtype=_decode_dtype(labels), tupleize_cols=False)
         return pd.CategoricalDtype(index, ordered)
     if code[0] == "string":
         _, storage, has_na = code
@@ -412,13 +402,13 @@ def _decode_time(code: list[Any]) -> Any:
     return moment if zone is None else moment.tz_localize("UTC").tz_convert(zone)
 
 
-_DECODERS: dict[str, Callable[[Any], Any]] = {
-    "number": _ODD_NUMBERS.__getitem__, "dtype": _decode_dtype, "time": _decode_time
-}  # fmt: skip
 _TEXTS = {dt.date: "date", dt.time: "clock", Decimal: "decimal", pd.Period: "period"}
 _BUILDERS: dict[str, Callable[[Any], Any]] = {
+    "number": float,
     "tuple": tuple,
     "dict": dict,
+    "dtype": _decode_dtype,
+    "time": _decode_time,
     "interval": lambda parts: pd.Interval(*parts),
     "date": lambda parts: dt.date.fromisoformat(*parts),
     "clock": lambda parts: dt.time.fromisoformat(*parts),
