@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
-from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -21,7 +20,6 @@ _ROW_LABELS = re.compile(r"__index_level_\d+__")
 
 Written = tuple[tuple[Hashable, str], ...]
 """By column, the name of an Arrow type of text that pandas holds as another one."""
-_NONE: Mapping[str, list[str]] = MappingProxyType({})
 _IN_PANDAS = {
     "large_string": pa.string(), "string_view": pa.string(), "binary_view": pa.binary()
 }  # fmt: skip
@@ -40,9 +38,8 @@ def is_foreign(data: Any) -> bool:
     kind = type(data)
     if is_dataset(kind) or is_query(kind):
         refuse_unread(data)
-    if issubclass(kind, (pd.DataFrame, pd.Series)):
-        return False
-    return hasattr(kind, "__arrow_c_stream__") or hasattr(kind, "__arrow_c_array__")
+    speaks = hasattr(kind, "__arrow_c_stream__") or hasattr(kind, "__arrow_c_array__")
+    return speaks and not issubclass(kind, (pd.DataFrame, pd.Series))
 
 
 def refuse_unread(data: Any) -> None:
@@ -119,13 +116,14 @@ def written(schema: pa.Schema) -> Written:
     )
 
 
-def as_frame(table: pa.Table, levels: Mapping[str, list[str]] = _NONE) -> pd.DataFrame:
+def as_frame(table: pa.Table, levels: Mapping[str, Any] | None = None) -> pd.DataFrame:
     """Return a table in pandas, columns of stated levels as ``category``."""
     columns = {name: _plain(table[name]) for name in table.column_names}
     frame = pa.table(columns).to_pandas(types_mapper=pd.ArrowDtype)
-    for name in frame.columns.intersection(list(levels)):
-        dtype = pd.CategoricalDtype(levels[name])
-        frame[name] = frame[name].astype(object).astype(dtype)
+    for name, known in (levels or {}).items():
+        if name in frame.columns:
+            dtype = pd.CategoricalDtype(known)
+            frame[name] = frame[name].astype(object).astype(dtype)
     return frame
 
 
@@ -265,6 +263,5 @@ def _type_named(text: str) -> Any:
     found = re.fullmatch(pattern, text)
     if found is None:
         return pa.type_for_alias(text)
-    values, indices, ordered = found.groups()
-    kinds = pa.type_for_alias(indices), pa.type_for_alias(values)
-    return pa.dictionary(*kinds, ordered=ordered == "1")
+    values, indices = map(pa.type_for_alias, found.groups()[:2])
+    return pa.dictionary(indices, values, ordered=found[3] == "1")

@@ -258,9 +258,7 @@ class Column:
         if not self.temporal:
             return self
         lower, upper = self._counts()
-        return Column(
-            self.name, "integer", lower=lower, upper=upper, nullable=self.nullable
-        )
+        return Column(self.name, "integer", lower, upper, nullable=self.nullable)
 
     def _counts(self) -> list[Any]:
         """Return the bounds of times in units."""

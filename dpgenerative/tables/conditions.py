@@ -147,10 +147,9 @@ def _why_empty(column: Column, interval: tuple[Any, ...]) -> str | None:
     if len(interval) != 2:
         return "an interval is a pair (low, high)"
     try:
-        low, high = (
-            math.copysign(math.inf, sign) if is_missing(end) else column.count(end)
-            for sign, end in zip((-1, 1), interval, strict=True)
-        )
+        low, high = interval
+        low = -math.inf if is_missing(low) else column.count(low)
+        high = math.inf if is_missing(high) else column.count(high)
     except (ValueError, TypeError, OverflowError):
         if not column.temporal:
             told = "give one, (low, high), a list of such, or None for missing"

@@ -42,10 +42,8 @@ def plain(value: Any) -> str | bool | int | float | None:
 
 def holds_objects(dtype: Any) -> bool:
     """Return whether a column of this dtype holds Python objects, as they came."""
-    return (
-        pd.api.types.is_object_dtype(dtype)
-        or getattr(dtype, "storage", None) == "python"
-    )
+    is_python = getattr(dtype, "storage", None) == "python"
+    return is_python or pd.api.types.is_object_dtype(dtype)
 
 
 def objects(values: Iterable[Any]) -> np.ndarray:

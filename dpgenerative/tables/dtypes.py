@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pandas.api.types import is_bool_dtype
+from pandas.api import types
 
 from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.tables.column import OTHER, TEMPORAL, Column
@@ -21,19 +21,15 @@ from dpgenerative.tables.times import temporal_kind
 
 def decimal_scale(dtype: Any) -> int | None:
     """Return the number of decimals of an Arrow decimal, None for other dtypes."""
-    arrow = getattr(dtype, "pyarrow_dtype", None)
-    if arrow is None or not pa.types.is_decimal(arrow):
-        return None
-    return int(arrow.scale)
+    arrow: Any = getattr(dtype, "pyarrow_dtype", pa.null())
+    return arrow.scale if pa.types.is_decimal(arrow) else None
 
 
 def is_real_dtype(dtype: Any) -> bool:
     """Whether a dtype holds integers, floats or decimals."""
-    types = pd.api.types
-    if isinstance(dtype, pd.SparseDtype) or types.is_complex_dtype(dtype):
-        return False
     is_binary = types.is_integer_dtype(dtype) or types.is_float_dtype(dtype)
-    return bool(is_binary or decimal_scale(dtype) is not None)
+    is_real = is_binary or decimal_scale(dtype) is not None
+    return is_real and not isinstance(dtype, pd.SparseDtype)
 
 
 def can_hold_missing(dtype: Any) -> bool:
@@ -46,7 +42,6 @@ def can_hold(dtype: Any, value: Any) -> bool:
 
     Only dtypes of numbers, of truth values and of strings can fail.
     """
-    types = pd.api.types
     if types.is_string_dtype(dtype) and not types.is_object_dtype(dtype):
         return isinstance(value, str)
     if not (is_real_dtype(dtype) or types.is_bool_dtype(dtype)):
@@ -82,7 +77,6 @@ def column_from_dtype(name: Hashable, dtype: Any, nominal: bool = False) -> Colu
 
 
 def _facts_of(dtype: Any, nominal: bool) -> dict[str, Any] | None:
-    types = pd.api.types
     if isinstance(dtype, pd.CategoricalDtype):
         # A level list is public by declaration; an empty one leaves only 'missing'.
         levels = tuple(dtype.categories) or ("",)
@@ -127,7 +121,7 @@ def reconcile(stated: Column, by_dtype: Column, dtype: Any) -> Column:
     if step is None and stated.kind == by_dtype.kind:
         step = by_dtype.resolution
     nullable = can_hold_missing(dtype) and stated.nullable is not False
-    is_closed = is_bool_dtype(dtype) and {False, True} <= set(levels or ())
+    is_closed = types.is_bool_dtype(dtype) and {False, True} <= set(levels or ())
     if not (stated.numeric or is_closed) and (stated.nullable, other) == (None, None):
         nullable = True  # inside a fit: values that are no level
     return replace(
@@ -152,7 +146,7 @@ def _require_identifiers(stated: Column, by_dtype: Column, dtype: Any) -> None:
 def _require_kind(stated: Column, dtype: Any) -> None:
     held = temporal_kind(dtype) or ("numbers" if is_real_dtype(dtype) else "levels")
     if stated.temporal or held in TEMPORAL:
-        among_objects = pd.api.types.is_object_dtype(dtype)
+        among_objects = types.is_object_dtype(dtype)
         fits = stated.kind == held or stated.kind == "datetime" and among_objects
     elif decimal_scale(dtype) is not None:
         fits = stated.numeric

@@ -169,17 +169,13 @@ class Schema:
             raise ValueError(f"Schema names columns that the table lacks: {absent}.")
         stated = {column.name: column for column in self.columns}
         dtypes = dict(frame.dtypes.items())
-        schema = Schema(
-            (
-                reconcile(stated.get(column.name, column), column, dtypes[column.name])
-                for column in Schema.from_dtypes(frame, nominal).columns
-            ),
-            self.constraints,
-        )
-        facts = {column.name: column for column in schema.columns}
+        facts = {
+            c.name: reconcile(stated.get(c.name, c), c, dtypes[c.name])
+            for c in Schema.from_dtypes(frame, nominal).columns
+        }
         for constraint in self.constraints:
             constraint.check(facts, dtypes)
-        return schema
+        return Schema(facts.values(), self.constraints)
 
     @property
     def modelled(self) -> "Schema":
@@ -192,9 +188,7 @@ class Schema:
         stated = {column.name for column in self.columns if column.nullable}
         conditions = [each for c in self.constraints for each in c.conditions_on()]
         return frozenset(stated) | {
-            name
-            for name, condition in conditions
-            if any(is_missing(part) for part in alternatives(condition))
+            name for name, c in conditions if any(map(is_missing, alternatives(c)))
         }
 
     def completed(self, columns: Iterable[Column]) -> "Schema":

@@ -5,6 +5,7 @@ of that clock, so that a day is a day wherever it was.
 """
 
 import datetime as dt
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,8 @@ def to_units(series: pd.Series, unit: str) -> np.ndarray:
     else:
         values = series.to_numpy(f"M8[{series.dtype.unit}]" if zone else None)
     if zone is not None:
-        values = _on_clock(values, zone)
+        instants = pd.Series(_between_ends(values)).dt.tz_localize("UTC")
+        values = instants.dt.tz_convert(zone).dt.tz_localize(None).to_numpy()
     counts = values.view(np.int64)
     held_unit, asked = np.datetime_data(values.dtype)[0], PER_DAY[unit]
     held = 1000 * _DAY if held_unit == "ns" else PER_DAY[held_unit]
@@ -71,9 +73,11 @@ def dates_among(series: pd.Series) -> pd.Series:
     values = np.full(len(series), np.datetime64("NaT"), dtype="M8[us]")
     for i, value in enumerate(series.array):
         if type(value) is str:
-            value = _read_iso(value)
+            with suppress(ValueError):
+                value = dt.datetime.fromisoformat(value)
         if type(value) is pd.Timestamp:
-            values[i] = _plain_instant(value)
+            with suppress(Exception):  # a time zone of a user's own class
+                values[i] = _between_ends(value.tz_localize(None).to_numpy())
         elif type(value) is dt.datetime:
             values[i] = value.replace(tzinfo=None)
         elif type(value) is dt.date:
@@ -81,29 +85,8 @@ def dates_among(series: pd.Series) -> pd.Series:
     return pd.Series(values, index=series.index)
 
 
-def _read_iso(text: str) -> dt.datetime | None:
-    try:
-        return dt.datetime.fromisoformat(text)
-    except ValueError:
-        return None
-
-
-def _plain_instant(value: pd.Timestamp) -> Any:
-    """Return the local time of an instant, within the years 1 to 9999."""
-    try:
-        local = value.tz_localize(None)
-    except Exception:  # a time zone of a user's own class
-        return np.datetime64("NaT")
-    return _between_ends(local.to_numpy())
-
-
-def _on_clock(values: np.ndarray, zone: Any) -> np.ndarray:
-    """Return the local times of a zone at instants in UTC."""
-    local = pd.Series(_between_ends(values)).dt.tz_localize("UTC").dt.tz_convert(zone)
-    return local.dt.tz_localize(None).to_numpy()
-
-
 def _between_ends(instants: Any) -> Any:
+    """Return instants within the years 1 to 9999, and within their type."""
     ends = np.array(_ends(np.datetime_data(instants.dtype)[0]), dtype="M8[us]")
     return np.clip(instants, *ends.astype(instants.dtype))
 
@@ -113,9 +96,8 @@ def _ends(numpy_unit: str) -> tuple[int, int]:
     if numpy_unit == "ns":
         return -(2**63) // 1000 + _DAY, 2**63 // 1000 - _DAY
     # Python reads the years 1 to 9999.
-    first, last = dt.datetime.min, dt.datetime.max
-    epoch, tick = dt.datetime(1970, 1, 1), dt.timedelta(microseconds=1)
-    return (first - epoch) // tick + _DAY, (last - epoch) // tick - _DAY
+    ends = np.array([dt.datetime.min, dt.datetime.max], "M8[us]").astype(np.int64)
+    return int(ends[0]) + _DAY, int(ends[1]) - _DAY
 
 
 def from_units(
