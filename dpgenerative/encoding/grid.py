@@ -224,8 +224,7 @@ def sought_ends(column: Column) -> np.ndarray:
 
 def usual_years(column: Column) -> list[float]:
     """Return bounds of instants, in units, where no year was found to hold some."""
-    ends = [count_of(text, "datetime", column.unit) for text in USUAL_YEARS]
-    return [float(end) for end in ends]
+    return [float(count_of(text, "datetime", column.unit)) for text in USUAL_YEARS]
 
 
 def has_values_between(column: Column, dtype: Any, ends: np.ndarray) -> np.ndarray:

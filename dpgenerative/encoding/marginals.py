@@ -362,9 +362,8 @@ class MarginalRelease:
             fine = fine[parts.places[0] : parts.places[-1] + 1]
             parts = replace(parts, places=parts.places - parts.places[0])
             step = column.step or 1.0
-            column = column.bounded(
-                math.ceil(fine[0]) * step, math.floor(fine[-1]) * step
-            )
+            low, high = math.ceil(fine[0]), math.floor(fine[-1])
+            column = column.bounded(low * step, high * step)
         size = max(parts.counts.sum(), 1.0) / self.n_bins
         keys = np.empty((2, 0))
         if share:

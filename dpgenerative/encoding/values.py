@@ -173,14 +173,10 @@ def restored_levels(column: Column, dtype: Any, positions: np.ndarray) -> pd.Ser
     levels = column.levels or ()
     table = np.empty(len(levels) + 1, dtype=object)
     table[:-1] = levels
-    nothing = np.nan if isinstance(dtype, np.dtype) else pd.NA
-    if pd.api.types.is_object_dtype(dtype) or isinstance(dtype, pd.CategoricalDtype):
-        nothing = None
-    table[-1] = nothing
-    values = table[positions]
-    if isinstance(dtype, pd.CategoricalDtype):
-        return pd.Series(pd.Categorical(values, dtype=dtype))
-    series = pd.Series(values, dtype=object)
+    is_category = isinstance(dtype, pd.CategoricalDtype)
+    if not (is_category or pd.api.types.is_object_dtype(dtype)):
+        table[-1] = np.nan if isinstance(dtype, np.dtype) else pd.NA
+    series = pd.Series(table[positions], dtype=object)
     if pd.api.types.is_float_dtype(dtype):
         return pd.to_numeric(series).astype(dtype)
     return series.astype(dtype)
