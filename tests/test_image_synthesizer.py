@@ -22,7 +22,12 @@ from dpgenerative import (
 from dpgenerative.encoding.pixels import Pixels
 from dpgenerative.exceptions import HopelessBudgetWarning, UnsupportedColumnError
 from dpgenerative.models.divergences import mmd
-from dpgenerative.models.networks import convolutions, perceptrons
+from dpgenerative.models.networks import (
+    ConvDecoder,
+    ConvEncoder,
+    Decoder,
+    PixelEncoder,
+)
 from dpgenerative.models.priors import NormalPrior
 from dpgenerative.models.vae import ImageVAE
 from dpgenerative.privacy.gradients import GenericGradients
@@ -61,9 +66,17 @@ def fitted(x=None, **params):
     return DPArrayVAESynthesizer().set_params(**given).fit(x)
 
 
+def perceptrons(shape, k, g):
+    n = math.prod(shape)
+    return PixelEncoder(n, n, 5, k, g), Decoder(k, 5, shape, g)
+
+
+def convolutions(shape, k, g):
+    return ConvEncoder(shape, k, g), ConvDecoder(shape, k, g)
+
+
 def make_vae(make=perceptrons, shape=(1, 2, 2), k=1, **params):
-    more = {"hidden_units": 5} if make is perceptrons else {}
-    encoder, decoder = make(shape, k, generator(), **more)
+    encoder, decoder = make(shape, k, generator())
     settings = {
         "head": "bernoulli",
         "std": 0.3,

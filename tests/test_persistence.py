@@ -29,7 +29,7 @@ from dpgenerative import (
 )
 from dpgenerative.encoding.codecs import Codec
 from dpgenerative.exceptions import FileFormatError
-from dpgenerative.models.networks import perceptrons
+from dpgenerative.models.networks import Decoder, PixelEncoder
 from dpgenerative.models.priors import MixturePrior
 from dpgenerative.persistence import manifest
 from dpgenerative.persistence.manifest import RECORDS, read, write
@@ -521,7 +521,8 @@ def test_what_is_set_after_a_fit_does_not_change_the_model(tmp_path):
 
 def test_networks_of_ones_own_are_not_saved(tmp_path):
     def networks(shape, latent_dim, generator):
-        return perceptrons(shape, latent_dim, generator, hidden_units=2)
+        encoder = PixelEncoder(16, 16, 2, latent_dim, generator)
+        return encoder, Decoder(latent_dim, 2, shape, generator)
 
     images = np.random.default_rng(0).random((40, 4, 4))
     synthesizer = DPArrayVAESynthesizer(None, n_steps=2)

@@ -11,7 +11,12 @@ from torch import nn
 
 from dpgenerative import ArrayArchitecture, DPArrayVAESynthesizer, load
 from dpgenerative.encoding.series import Series
-from dpgenerative.models.networks import LSTM, STATE_GAIN, recurrent
+from dpgenerative.models.networks import (
+    LSTM,
+    STATE_GAIN,
+    SeriesDecoder,
+    SeriesEncoder,
+)
 from dpgenerative.models.priors import NormalPrior
 from dpgenerative.models.vae import ImageVAE
 from dpgenerative.privacy.clipping import STRATEGIES
@@ -39,6 +44,12 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
+def recurrent(shape):
+    """Return the networks of series whose lengths vary."""
+    g = generator()
+    return SeriesEncoder(shape, 5, K, g, True), SeriesDecoder(shape, 5, K, g)
+
+
 def series(n=40, seed=0, least=1):
     rng = np.random.default_rng(seed)
     lengths = rng.integers(least, T + 1, n)
@@ -51,7 +62,7 @@ def padded(x):
 
 def make_model(head="gaussian", n_draws=1):
     """Return an autoencoder of series with fixed noise, as the oracle needs it."""
-    networks = recurrent(FACTS.shape, K, generator(), 5, True)
+    networks = recurrent(FACTS.shape)
     vae = ImageVAE(
         *networks, image_shape=FACTS.shape, head=head, std=0.3, two_valued=False,
         latent_dim=K, prior=NormalPrior(K), beta=0.5, lengths_vary=True,
@@ -162,7 +173,7 @@ def test_the_memory_is_that_of_torch():
 @torch.no_grad()
 def test_probabilities_of_all_series_add_up():
     facts = Series.of((3, 1), 0.0, 1.0, np.dtype(bool), False)
-    networks = recurrent(facts.shape, K, generator(), 5, True)
+    networks = recurrent(facts.shape)
     vae = ImageVAE(
         *networks, image_shape=facts.shape, head="bernoulli", std=1.0, two_valued=True,
         latent_dim=K, prior=NormalPrior(K), beta=1.0, lengths_vary=True,

@@ -44,12 +44,11 @@ class Pixels:
 
     schema: ClassVar[Schema] = Schema([])
     is_named: ClassVar[bool] = False
-    lengths_vary: ClassVar[bool] = False
 
     @property
     def x_names(self) -> range:
-        """Numbers of the pixels, channels included."""
-        return range(math.prod(self.shape))
+        """Numbers of the pixels, channels included, or of a longest series' entries."""
+        return range(math.prod(self.row_shape))
 
     @property
     def two_valued(self) -> bool:
@@ -195,8 +194,7 @@ def full_shape(owner: str, image_shape: Any) -> tuple[int, int, int]:
         refuse(owner, "image_shape", rule, image_shape)
     for side in image_shape:
         check_number(owner, "image_shape", side, low=1, closed="left", integer=True)
-    sides = [int(side) for side in image_shape]
-    c, h, w = sides if len(sides) == 3 else [1, *sides]
+    c, h, w = map(int, image_shape if len(image_shape) == 3 else (1, *image_shape))
     return c, h, w
 
 
@@ -210,17 +208,14 @@ def full_range(value_range: Any, dtype: np.dtype[Any]) -> tuple[float, float]:
             )
         return (0.0, 255.0) if dtype == np.uint8 else (0.0, 1.0)
     low, high = value_range
-    held = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(_whole(dtype))
+    whole: Any = np.uint8 if dtype.kind == "b" else dtype
+    held = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(whole)
     if low < held.min or high > held.max:
         raise ValueError(
             f"Images of dtype {dtype} hold no values from {low} to {high}: state a "
             "value_range inside the dtype's, or convert the images."
         )
     return float(low), float(high)
-
-
-def _whole(dtype: np.dtype[Any]) -> Any:
-    return np.uint8 if dtype.kind == "b" else dtype
 
 
 def check_range(owner: str, value_range: Any) -> None:

@@ -7,10 +7,9 @@ a step is 1 where the series has that step, and 0, like all others, where it has
 Series longer than T are cut there. One without steps counts as one of a missing step.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -24,8 +23,6 @@ class Series(Pixels):
     `shape` is what models see, (1, T, channels + 1), and `row_shape` (T, channels).
     """
 
-    lengths_vary: ClassVar[bool] = True
-
     @classmethod
     def of(
         cls, size: Sequence[int], low: float, high: float, dtype: Any, has_density: bool
@@ -34,11 +31,6 @@ class Series(Pixels):
         n_steps, n_channels = map(int, size)
         shape = 1, n_steps, n_channels + 1
         return cls(shape, (n_steps, n_channels), low, high, dtype, has_density)
-
-    @property
-    def x_names(self) -> range:
-        """Numbers of the entries of a series of the greatest length."""
-        return range(math.prod(self.row_shape))
 
     def read(self, owner: str, X: Any) -> Images:
         """Return series in [0, 1], padded.

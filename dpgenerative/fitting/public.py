@@ -14,7 +14,7 @@ import pandas as pd
 from dpgenerative.encoding.values import as_numbers, distinct_values
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import TableFormat, as_table, select_columns
-from dpgenerative.tables.rows import streamed
+from dpgenerative.tables.rows import Rows, streamed
 from dpgenerative.tables.schema import Schema
 
 
@@ -44,9 +44,8 @@ def public_table(
         wanted = "one table" if layout.y_name is None else "a pair (X, y)"
         raise ValueError(f"{owner}: public must be {wanted}, as the private rows are.")
     rows = streamed(f"{owner} (public)", pair[0])
-    pair = pair if rows is None else (rows, pair[1])
-    table, found = as_table(f"{owner} (public)", *pair)
-    table = table if rows is None else rows.whole()
+    table, found = as_table(f"{owner} (public)", rows, pair[1])
+    table = table.whole() if isinstance(table, Rows) else table
     kinds = (found.x_kind, found.y_kind), (layout.x_kind, layout.y_kind)
     if kinds[0] != kinds[1]:
         raise ValueError(

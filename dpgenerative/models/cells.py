@@ -67,14 +67,14 @@ class CellFacts:
 
 def cell_basis(
     facts: CellFacts, n_basis: int, most_levels: int | None = None
-) -> Tensor | None:
+) -> Tensor:
     """Return the functions of the cells of a column, shape (n_cells, m).
 
     Indicators of heavy cells and of 'missing'; for the others Legendre polynomials of
     ``2 u - 1``, where u is the middle of the cell on the scale of cumulative masses.
-    Higher degrees are scaled down, so that smooth dependence is learned first. None
-    stands for one indicator per cell: for nominal columns, and wherever the basis would
-    not be smaller than that. Of a nominal column with more than `most_levels` cells,
+    Higher degrees are scaled down, so that smooth dependence is learned first. Nominal
+    columns, and those of which the basis would not be smaller, have one indicator per
+    cell, the identity. Of a nominal column with more than `most_levels` cells,
     the heaviest have an indicator.
     """
     k, special = len(facts.masses), facts.special
@@ -82,7 +82,7 @@ def cell_basis(
         heaviest = facts.masses.argsort(descending=True, stable=True)[:most_levels]
         return torch.eye(k)[:, heaviest.sort().values]
     if not facts.ordered or k <= n_basis + max(len(special), 1):
-        return None
+        return torch.eye(k)
     plain = facts.masses.double().clone()
     plain[special] = 0
     plain /= plain.sum()
@@ -162,18 +162,14 @@ class Cells(nn.Module):
         self.n_columns = d
         self.n_cells = [len(f.masses) for f in facts]
         pairs = zip(facts, numbers, strict=True)
-        bases = [cell_basis(f, n, most_levels) for f, n in pairs]
-        tables = [
-            torch.eye(k) if b is None else b
-            for k, b in zip(self.n_cells, bases, strict=True)
-        ]
+        tables = [cell_basis(f, n, most_levels) for f, n in pairs]
         self.widths = [table.shape[1] for table in tables]
         self.starts = [sum(self.widths[:j]) for j in range(d)]
         self.cell_starts = [sum(self.n_cells[:j]) for j in range(d)]
         for j, (table, fact) in enumerate(zip(tables, facts, strict=True)):
             self.register_buffer(f"table_{j}", table)
             self.register_buffer(f"inputs_{j}", standardised(table, fact.masses))
-        self.smooth = [b is not None for b in bases]
+        self.smooth = [table.shape[1] < len(table) for table in tables]
         self._largest = torch.cat([table.abs().amax(0) for table in tables]).numpy()
         log_masses = torch.cat([f.masses for f in facts]).log().float()
         self.register_buffer("log_masses", log_masses)
@@ -197,9 +193,7 @@ class Cells(nn.Module):
 
     def features(self, codes: Tensor) -> Tensor:
         """Return the features of every row, (n, sum m_j)."""
-        parts = [
-            self.inputs(j).index_select(0, codes[:, j]) for j in range(self.n_columns)
-        ]
+        parts = [self.inputs(j).index_select(0, k) for j, k in enumerate(codes.T)]
         return torch.cat(parts, dim=1)
 
     @torch.no_grad()

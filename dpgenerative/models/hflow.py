@@ -325,11 +325,6 @@ class HFlow(nn.Module):
         codes, _ = self.sample(n, generator, clamp)
         return codes, clamp.log_weights
 
-    def shrink(self) -> None:
-        """Take from a model of ordered columns alone what noise has put there."""
-        if self.first.ordered_only:
-            self.first.shrink()
-
     def rake(self, n: int, generator: torch.Generator) -> None:
         """Correct the first block on `n` rows drawn from the model."""
         self.sample(n, generator, Rake(soft=self.exact))

@@ -191,9 +191,8 @@ class ConvDecoder(nn.Module):
         super().__init__()
         self.margins = _margins(image_shape, widths)
         self.core_shape = _core_shape(image_shape, widths)
-        self.input = MaskedLinear.dense(
-            latent_dim, math.prod(self.core_shape), generator
-        )
+        n_features = math.prod(self.core_shape)
+        self.input = MaskedLinear.dense(latent_dim, n_features, generator)
         channels = (*reversed(widths), image_shape[0])
         layers = _layers(nn.ConvTranspose2d, channels, generator)
         self.convolutions = nn.ModuleList(layers)
@@ -361,41 +360,3 @@ class SeriesDecoder(nn.Module):
         states = self.lstm(z.unsqueeze(1).expand(-1, n_steps, -1))
         out: Tensor = self.output(states) + self.skip(z).unsqueeze(1)
         return out.view(len(z), n_steps, n_channels, n_features).transpose(1, 2)
-
-
-def perceptrons(
-    image_shape: Shape, latent_dim: int, generator: torch.Generator, hidden_units: int
-) -> tuple[nn.Module, nn.Module]:
-    """Return an encoder and a decoder of one hidden layer each."""
-    n = math.prod(image_shape)
-    return (
-        PixelEncoder(n, n, hidden_units, latent_dim, generator),
-        Decoder(latent_dim, hidden_units, image_shape, generator),
-    )
-
-
-def convolutions(
-    image_shape: Shape,
-    latent_dim: int,
-    generator: torch.Generator,
-    widths: Sequence[int] = WIDTHS,
-) -> tuple[nn.Module, nn.Module]:
-    """Return the convolutional encoder and decoder."""
-    return (
-        ConvEncoder(image_shape, latent_dim, generator, widths),
-        ConvDecoder(image_shape, latent_dim, generator, widths),
-    )
-
-
-def recurrent(
-    shape: Shape,
-    latent_dim: int,
-    generator: torch.Generator,
-    hidden_units: int,
-    lengths_vary: bool = False,
-) -> tuple[nn.Module, nn.Module]:
-    """Return the recurrent encoder and decoder."""
-    return (
-        SeriesEncoder(shape, hidden_units, latent_dim, generator, lengths_vary),
-        SeriesDecoder(shape, hidden_units, latent_dim, generator),
-    )

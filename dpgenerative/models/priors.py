@@ -52,9 +52,10 @@ def log_normal(z: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
     return -0.5 * (squares + log_variance + _LOG_2PI).sum(-1)
 
 
-def _normals(n: int, k: int, generator: torch.Generator | None) -> Tensor:
+def normals(generator: torch.Generator | None, *shape: int) -> Tensor:
+    """Return standard normals, on the generator's device."""
     device = "cpu" if generator is None else generator.device
-    return torch.randn(n, k, generator=generator, device=device)
+    return torch.randn(shape, generator=generator, device=device)
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class NormalPrior:
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Draw n points, shape (n, k)."""
-        return _normals(n, self.dim, generator)
+        return normals(generator, n, self.dim)
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class SparsePrior:
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Draw n points, shape (n, k)."""
-        z = _normals(n, self.dim, generator)
+        z = normals(generator, n, self.dim)
         spike = torch.rand(z.shape, generator=generator, device=z.device) < self.gamma
         return torch.where(spike, z * math.sqrt(self.spike_variance), z)
 
@@ -177,7 +178,7 @@ class MixturePrior:
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Draw n points, shape (n, k)."""
-        z = _normals(n, self.means.shape[1], generator)
+        z = normals(generator, n, self.means.shape[1])
         means, variances, weights = (x.to(z.device) for x in self._components())
         which = torch.multinomial(weights, n, True, generator=generator)
         return means[which] + variances[which].sqrt() * z
@@ -214,7 +215,7 @@ class GaussianPrior:
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Draw n points, shape (n, k)."""
-        z = _normals(n, len(self.mean), generator)
+        z = normals(generator, n, len(self.mean))
         return self.mean.to(z) + z @ self.root.to(z).T
 
 
@@ -243,7 +244,7 @@ class GaussianMixture:
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Draw n points, shape (n, k)."""
-        z = _normals(n, self.means.shape[1], generator)
+        z = normals(generator, n, self.means.shape[1])
         weights = self.weights.to(z.device)
         which = torch.multinomial(weights, n, True, generator=generator)
         return self.means.to(z)[which] + z @ self.root.to(z).T

@@ -191,11 +191,10 @@ class VAE(Autoencoder):
         self.decoder = Decoder(
             latent_dim + n_given, hidden_units, (n_features,), generator
         )
-        free = torch.ones(len(facts))
+        free = torch.ones(n_features)
         if condition is not None:
-            free[condition] = 0
-        widths = torch.tensor(self.cells.widths)
-        self.register_buffer("free", free.repeat_interleave(widths))
+            free[self.cells.columns(condition)] = 0
+        self.register_buffer("free", free)
 
     def encode(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and log-variance of q(z | x) of every row of cells, (n, k)."""
@@ -249,9 +248,8 @@ class VAE(Autoencoder):
         """
         if labels is None:
             labels = self._sample_labels(len(z), generator)
-        draws = torch.rand(
-            len(z), self.cells.n_columns, generator=generator, device=z.device
-        )
+        shape = len(z), self.cells.n_columns
+        draws = torch.rand(shape, generator=generator, device=z.device)
         codes = []
         for j, logits in enumerate(self.log_probs(z, labels)):
             u = draws[:, j]

@@ -23,7 +23,6 @@ from dpgenerative.encoding.pixels import (
 )
 from dpgenerative.encoding.series import Series, is_series, series_dtype
 from dpgenerative.fitting.domain import ArrayDomain, Domain, LabelledDomain
-from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.fitting.recipe import Rule, Scale
 from dpgenerative.models import networks as nets
 from dpgenerative.models.classes import ClassVAE
@@ -120,19 +119,23 @@ class ArrayVAERecipe(AutoencoderRecipe):
 
     def make(self, facts: Any, generator: torch.Generator, **settings: Any) -> ImageVAE:
         networks, hidden_units = settings.pop("networks"), settings.pop("hidden_units")
-        widths, vary = settings.pop("widths", nets.WIDTHS), facts.lengths_vary
-        size = facts.shape, settings["latent_dim"]
+        widths, vary = settings.pop("widths", nets.WIDTHS), isinstance(facts, Series)
+        shape, k, n = facts.shape, settings["latent_dim"], math.prod(facts.shape)
         if callable(networks):
-            modules = networks(*size, generator)
-            check_architecture(self.owner, modules, *size)
+            modules = networks(shape, k, generator)
+            check_architecture(self.owner, modules, shape, k)
+            encoder, decoder = modules
         elif networks == "mlp":
-            modules = nets.perceptrons(*size, generator, hidden_units)
+            encoder = nets.PixelEncoder(n, n, hidden_units, k, generator)
+            decoder = nets.Decoder(k, hidden_units, shape, generator)
         elif networks == "lstm":
-            modules = nets.recurrent(*size, generator, hidden_units, vary)
+            encoder = nets.SeriesEncoder(shape, hidden_units, k, generator, vary)
+            decoder = nets.SeriesDecoder(shape, hidden_units, k, generator)
         else:
-            modules = nets.convolutions(*size, generator, widths)
+            encoder = nets.ConvEncoder(shape, k, generator, widths)
+            decoder = nets.ConvDecoder(shape, k, generator, widths)
         return ImageVAE(
-            *modules, image_shape=facts.shape, two_valued=facts.two_valued,
+            encoder, decoder, image_shape=shape, two_valued=facts.two_valued,
             lengths_vary=vary, **settings,
         )  # fmt: skip
 
@@ -402,12 +405,8 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
     @property
     def _recipe(self) -> ArrayVAERecipe:
         kind = ArrayVAERecipe if self.classes is None else ClassVAERecipe
-        return kind(
-            ArrayArchitecture.of(self.architecture),
-            BatchTerm.of(self.divergence),
-            self.prior,
-            self._owner,
-        )
+        architecture, term = self._group("architecture"), self._group("divergence")
+        return kind(architecture, term, self.prior, self._owner)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -426,7 +425,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         if not is_list or len(set(self._labels)) < len(classes):
             rule = "must be a list of different strings, whole numbers, bools or floats"
             refuse(self._owner, "classes", rule, classes)
-        networks = ArrayArchitecture.of(self.architecture).networks
+        networks = self._group("architecture").networks
         if networks != "mlp":
             rule = "must be 'mlp' where classes are stated"
             refuse(self._owner, "architecture__networks", rule, networks)
@@ -483,7 +482,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
 
     def _pixels(self, X: Any) -> Pixels:
         """Return what is public of arrays, or of a list of series."""
-        has_density = ArrayArchitecture.of(self.architecture).likelihood == "gaussian"
+        has_density = self._group("architecture").likelihood == "gaussian"
         if not is_series(X):
             facts = self.image_shape, self.value_range, has_density
             return pixels_of(self._owner, X, *facts)

@@ -219,12 +219,33 @@ class Synthesizer(FitParameters, NoisyEstimator):
         LostColumnWarning
             If little or nothing of a table's column could be released.
         """
-        self._refuse_arguments(unsupported)
+        if unsupported.get("sample_weight") is not None:
+            raise ValueError(
+                f"{self._owner}.fit does not support sample_weight: a weight changes "
+                "how far one row can move the model, which the noise would have to "
+                "cover. Resample or drop rows before the fit instead."
+            )
+        if unknown := sorted(set(unsupported) - {"sample_weight"}):
+            raise TypeError(f"{self._owner}.fit got unknown arguments: {unknown}.")
         return self._fit(X, y, public, checkpoint)
 
     def score_samples(self, X: Any, y: Any = None) -> np.ndarray:
-        """Return the log-density of every row; not private if the rows are."""
-        raise NotImplementedError
+        """Return the log-density of every row; not private if the rows are.
+
+        Densities are in data units for numbers without a resolution, probabilities for
+        integers, levels and missing values.
+
+        Parameters
+        ----------
+        X : DataFrame or ndarray of shape (n_samples, n_features)
+        y : Series or ndarray of shape (n_samples,), optional
+            Required if the synthesizer was fitted with y.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return self._scored(X, y)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return the mean of `score_samples`; not private if the rows are."""
@@ -285,12 +306,10 @@ class Synthesizer(FitParameters, NoisyEstimator):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return parameters by name, those of groups as ``group__name`` if `deep`."""
         params: dict[str, Any] = super().get_params(deep)
-        groups = self._groups if deep else {}
-        for name, kind in groups.items():
-            if name not in params:  # a subclass need not take every group
-                continue
-            held = kind.of(params[name]).get_params()
-            params |= {f"{name}__{part}": value for part, value in held.items()}
+        for name in self._groups if deep else ():
+            if name in params:  # a subclass need not take every group
+                held = self._group(name).get_params()
+                params |= {f"{name}__{part}": value for part, value in held.items()}
         return params
 
     def set_params(self, **params: Any) -> Self:
@@ -324,6 +343,10 @@ class Synthesizer(FitParameters, NoisyEstimator):
     def __getstate__(self) -> dict[str, Any]:
         refuse_workers(self._owner)
         return super().__getstate__()
+
+    def _group(self, name: str) -> Any:
+        """Return a group of parameters, that of a short form, or the default."""
+        return self._groups[name].of(getattr(self, name))
 
     # What a subclass states -----------------------------------------------------
 
@@ -372,9 +395,8 @@ class Synthesizer(FitParameters, NoisyEstimator):
 
     def _private_fit(self, domain: Domain, streams: Streams, device: str) -> PrivateFit:
         """Return the fit of this recipe to the rows of a domain."""
-        return PrivateFit(
-            self, self._recipe, domain, streams, self._mechanisms(streams), device
-        )
+        mechanisms = self._mechanisms(streams)
+        return PrivateFit(self, self._recipe, domain, streams, mechanisms, device)
 
     def _planned_fit(self, domain: Domain) -> PrivateFit:
         """Return a fit that is planned but reads no rows, on the CPU."""
@@ -501,7 +523,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
         own = sorted((k, v) for k, v in parameters.items() if k not in FREE)
         facts = [self._owner, __version__, own, *_public_parts(data)]
         ranks.refuse_difference(stated([*facts, data.domain.schema]))
-        coupled = BatchTerm.of(self.divergence).aggregation != "term-wise"
+        coupled = self._group("divergence").aggregation != "term-wise"
         if coupled or self._recipe.has_batch_term:
             rule = "needs whole batches, which one process has: fit in one"
             refuse(self._owner, "divergence", rule, self.divergence)
@@ -514,16 +536,6 @@ class Synthesizer(FitParameters, NoisyEstimator):
         return cells + transformer.log_within(rows)
 
     # Checks ---------------------------------------------------------------------
-
-    def _refuse_arguments(self, unsupported: Mapping[str, Any]) -> None:
-        if unsupported.get("sample_weight") is not None:
-            raise ValueError(
-                f"{self._owner}.fit does not support sample_weight: a weight changes "
-                "how far one row can move the model, which the noise would have to "
-                "cover. Resample or drop rows before the fit instead."
-            )
-        if unknown := sorted(set(unsupported) - {"sample_weight"}):
-            raise TypeError(f"{self._owner}.fit got unknown arguments: {unknown}.")
 
     def _check_parameters(self) -> None:
         check_parameters(self._owner, self, self._checks)
@@ -539,22 +551,21 @@ class Synthesizer(FitParameters, NoisyEstimator):
                 refuse(self._owner, "n_steps", rule, self.n_steps)
         facts = dict(vars(self))
         for name, group in self._groups.items():
-            value = getattr(self, name)
             if not group.has_short_form:
-                check_instance(self._owner, name, value, group)
-            group.of(value).check(self._owner, name)
-            facts |= vars(group.of(value))
+                check_instance(self._owner, name, getattr(self, name), group)
+            self._group(name).check(self._owner, name)
+            facts |= vars(self._group(name))
         shares = {k: v for k, v in facts.items() if k.endswith("_budget")}
         stated = {k: v for k, v in shares.items() if v != "auto"}
         if self.n_steps != 0 and sum(stated.values()) >= 1:
             rule = "and other shares must leave gradients a part of the budget"
             refuse(self._owner, "marginal_budget", rule, stated)
-        owner, clipping = self._owner, self.clipping
-        if isinstance(clipping, Sparsified):
-            clipping.check(owner, "clipping")
+        if isinstance(self.clipping, Sparsified):
+            self.clipping.check(self._owner, "clipping")
         else:
-            check_option(owner, "clipping", clipping, STRATEGIES, "a Sparsified")
-        if BatchTerm.of(self.divergence).aggregation != "term-wise":
+            options = STRATEGIES, "a Sparsified"
+            check_option(self._owner, "clipping", self.clipping, *options)
+        if self._group("divergence").aggregation != "term-wise":
             check_option(self._owner, "clipping", self.clipping, ["flat"])
         if self.device == "cuda" and not torch.cuda.is_available():
             rule = "needs a CUDA device, and none is here"

@@ -254,18 +254,15 @@ class Candidates:
             If no candidate of a row satisfies the constraints.
         """
         self._require_names(frame.columns)
-        known = Known(self, frame, impute)
-        n = len(frame)
-        codes, positions, effective = self._chosen(known, np.arange(n), 1)
+        known, n = Known(self, frame, impute), len(frame)
+        rows, few = np.arange(n), min(FEW_CANDIDATES, self.max_tries)
+        codes, positions, effective = self._chosen(known, rows, 1)
         if not np.isinf(effective).all():
-            codes, positions, effective = self._chosen(
-                known, np.arange(n), min(FEW_CANDIDATES, self.max_tries)
-            )
+            codes, positions, effective = self._chosen(known, rows, few)
             hard = np.flatnonzero(effective < EFFECTIVE)
             if len(hard) and self.max_tries > FEW_CANDIDATES:
-                codes[hard], positions[hard], effective[hard] = self._chosen(
-                    known, hard, self.max_tries
-                )
+                better = self._chosen(known, hard, self.max_tries)
+                codes[hard], positions[hard], effective[hard] = better
         if not effective.all():
             raise SamplingError(
                 f"{self.owner}: {int((effective == 0).sum())} of the {n} rows given "
@@ -280,8 +277,8 @@ class Candidates:
                 "improbable, the completion rough. Give less, or raise max_tries.",
                 stacklevel=4,
             )
-        table, *_ = known.rows(codes, positions, np.arange(n))
-        return known.put(self._repaired(table), np.arange(n)).set_axis(frame.index)
+        table, *_ = known.rows(codes, positions, rows)
+        return known.put(self._repaired(table), rows).set_axis(frame.index)
 
     def _chosen(
         self, known: "Known", rows: np.ndarray, n_candidates: int

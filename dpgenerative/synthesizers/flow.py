@@ -15,7 +15,7 @@ from dpgenerative._validation import Check, check_option, count, refuse
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting.domain import TableDomain
 from dpgenerative.fitting.fit import Fitted
-from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
+from dpgenerative.fitting.options import Optimizer, Sparsified
 from dpgenerative.fitting.recipe import RULES, GroupedRecipe, ModelRecipe, Rule, Scale
 from dpgenerative.fitting.workload import Measurement, check_workload
 from dpgenerative.models.cells import RAKING_ROWS, CellFacts
@@ -141,29 +141,26 @@ class FlowRecipe(GroupedRecipe):
 
     learned: ClassVar[Sequence[str]] = ("factors", "counted")
 
-    rules: ClassVar[Mapping[str, Rule]] = {
-        **RULES,
-        "marginal_budget": lambda s: _share_of_rest(s) * (1 - _table_budget(s)),
-        "n_basis": lambda scale: 32 if scale.rows_per_column > 250_000 else 16,
-        "hidden_units": _hidden_units,
-        "n_steps": _n_steps,
-        "learning_rate": lambda scale: 0.03,
-        "table_budget": _table_budget,
-    }
+    @property
+    def rules(self) -> Mapping[str, Rule]:  # type: ignore[override]
+        """From parameters that may be "auto" to rules."""
+        anchored, stated = self.anchored, self.architecture.table_budget
 
-    def __post_init__(self) -> None:
-        own: dict[str, Rule] = {}
-        stated = self.architecture.table_budget
-        if not self.anchored:  # there is nothing but gradients
-            own["n_steps"] = _n_steps_of_training
-        elif stated != "auto":
-            left = 1 - float(stated)
-            own["marginal_budget"] = lambda scale: _share_of_rest(scale) * left
-        if own:
-            object.__setattr__(self, "rules", {**self.rules, **own})
+        def marginal_budget(scale: Scale) -> float:
+            is_auto = stated == "auto" or not anchored
+            tables = _table_budget(scale) if is_auto else float(stated)
+            return _share_of_rest(scale) * (1 - tables)
 
-    def __reduce__(self) -> tuple[Any, ...]:  # pickles hold no rules
-        return type(self), (self.architecture, self.term, self.workload)
+        return {
+            **RULES,
+            "marginal_budget": marginal_budget,
+            "n_basis": lambda scale: 32 if scale.rows_per_column > 250_000 else 16,
+            "hidden_units": _hidden_units,
+            # Where nothing is anchored, there is nothing but gradients.
+            "n_steps": _n_steps if anchored else _n_steps_of_training,
+            "learning_rate": lambda scale: 0.03,
+            "table_budget": _table_budget,
+        }
 
     @property
     def anchored(self) -> bool:  # type: ignore[override]
@@ -316,7 +313,8 @@ class FlowRecipe(GroupedRecipe):
         streams: Streams,
     ) -> None:
         if self.anchored:
-            model.shrink()
+            if model.first.ordered_only:
+                model.first.shrink()
             model.rake(RAKING_ROWS, streams.rows)
         if plan.private and math.isfinite(plan.table_multiplier):
             codes = transformer.encode(rows)
@@ -530,8 +528,8 @@ class DPHFlowSynthesizer(TableSynthesizer):
 
     @property
     def _recipe(self) -> FlowRecipe:
-        architecture = FlowArchitecture.of(self.architecture)
-        return FlowRecipe(architecture, BatchTerm.of(self.divergence), self.workload)
+        architecture, term = self._group("architecture"), self._group("divergence")
+        return FlowRecipe(architecture, term, self.workload)
 
     @property
     def tables_(self) -> list[tuple[Hashable, ...]]:

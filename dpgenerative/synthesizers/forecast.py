@@ -142,12 +142,8 @@ def forecast(
     fit = synthesizer._planned_fit(synthesizer._domain(whole))
     plan = fit.plan(int(n_rows))
     n_bins = recipe.n_bins(fit.scale(plan.n_rows))
-    return Forecast(
-        plan,
-        outlook(plan, len(whole)),
-        count_std(plan.count_epsilon),
-        _columns(whole, plan, n_bins),
-    )
+    told, std = outlook(plan, len(whole)), count_std(plan.count_epsilon)
+    return Forecast(plan, told, std, _columns(whole, plan, n_bins))
 
 
 def _columns(schema: Schema, plan: PrivacyPlan, n_bins: int) -> pd.DataFrame:

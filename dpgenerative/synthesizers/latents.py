@@ -189,12 +189,11 @@ class AutoencoderRecipe(GroupedRecipe):
         device: str,
     ) -> Objective:
         codes = torch.from_numpy(transformer.encode(rows)).to(device)
-        n_draws = self.architecture.n_draws
+        k, n_draws = model.latent_dim, self.architecture.n_draws
         n_draws = self.default_draws if n_draws == "auto" else int(n_draws)
 
         def objective(rows: Tensor) -> tuple[Tensor, Tensor | None]:
-            shape = (len(rows), n_draws, model.latent_dim)
-            noise = torch.randn(shape, generator=streams.draws, device=device)
+            noise = priors.normals(streams.draws, len(rows), n_draws, k)
             bound, latents = model(codes[rows], noise)
             if self.term.divergence is None:
                 return -bound, None
@@ -223,12 +222,11 @@ class AutoencoderRecipe(GroupedRecipe):
         mechanisms: Mechanisms,
         streams: Streams,
     ) -> None:
-        k, device = model.latent_dim, streams.draws.device
+        k = model.latent_dim
 
         def draw(codes: Tensor) -> Tensor:
-            shape = (len(codes), 1, k)
-            noise = torch.randn(shape, generator=streams.draws, device=device)
-            return model.latents(codes.to(device), noise).draws[:, 0]
+            noise = priors.normals(streams.draws, len(codes), 1, k)
+            return model.latents(codes.to(noise.device), noise).draws[:, 0]
 
         if math.isfinite(plan.prior_multiplier):
             codes = torch.from_numpy(transformer.encode(rows))
@@ -250,8 +248,7 @@ class AutoencoderRecipe(GroupedRecipe):
         parts = []
         with torch.no_grad():
             for part in codes.split(size):
-                shape = (len(part), n_draws, model.latent_dim)
-                noise = torch.randn(shape, generator=generator)
+                noise = priors.normals(generator, len(part), n_draws, model.latent_dim)
                 parts.append(model.log_likelihood(part, noise))
         return torch.cat(parts).double().numpy()
 

@@ -42,7 +42,7 @@ from dpgenerative.tables.containers import (
     table_tags,
 )
 from dpgenerative.tables.files import is_csv, stream_table, suffix_of, write_table
-from dpgenerative.tables.rows import streamed
+from dpgenerative.tables.rows import Rows, streamed
 from dpgenerative.tables.schema import Schema
 
 SAMPLE_CHUNK = 2**16
@@ -219,24 +219,6 @@ class TableSynthesizer(Synthesizer):
                 "several types, or for intervals: write a .csv file."
             ) from error
 
-    def score_samples(self, X: Any, y: Any = None) -> np.ndarray:
-        """Return the log-density of every row; not private if the rows are.
-
-        Densities are in data units for numbers without a resolution, probabilities for
-        integers, levels and missing values.
-
-        Parameters
-        ----------
-        X : DataFrame or ndarray of shape (n_samples, n_features)
-        y : Series or ndarray of shape (n_samples,), optional
-            Required if the synthesizer was fitted with y.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        return self._scored(X, y)
-
     def __sklearn_tags__(self) -> Any:
         return table_tags(super().__sklearn_tags__())
 
@@ -254,9 +236,9 @@ class TableSynthesizer(Synthesizer):
         if is_path(type(X)) and is_csv(X):
             X = stream_table(X, self._stated())
         rows = streamed(self._owner, X)
-        X = X if rows is None else rows
-        frame, layout = as_table(self._owner, X, y, allow_empty=allow_empty)
-        if rows is not None and not (rows.is_ordered or self._recipe.reads_once):
+        frame, layout = as_table(self._owner, rows, y, allow_empty=allow_empty)
+        once = isinstance(rows, Rows) and not rows.is_ordered
+        if once and not self._recipe.reads_once:
             raise TypeError(
                 f"{self._owner}: with these parameters rows are read twice, and a "
                 "query may return them in another order. Write it to Parquet files."
@@ -321,7 +303,6 @@ class TableSynthesizer(Synthesizer):
             raise ValueError(f"{self._owner} was fitted so that score {wanted}.")
         joined = matched(self._owner, frame, layout, self._layout)
         if layout.y_name is not None:
-            joined = joined.copy(deep=False)
             joined[self._layout.y_name] = frame[layout.y_name]
         # By dtype: what fails to convert a value would name it.
         Schema(c for c in self.schema_.modelled.columns if c.numeric).resolve(joined)

@@ -12,7 +12,6 @@ from torch import Tensor
 from dpgenerative._random import torch_generator
 from dpgenerative._validation import Check, dimension, refuse, shown
 from dpgenerative.encoding.increments import increments_of
-from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.fitting.recipe import ModelRecipe, Rule, Scale
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.priors import Prior
@@ -246,12 +245,8 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
 
     @property
     def _recipe(self) -> VAERecipe:
-        return VAERecipe(
-            VAEArchitecture.of(self.architecture),
-            BatchTerm.of(self.divergence),
-            self.prior,
-            self.conditional,
-        )
+        architecture, term = self._group("architecture"), self._group("divergence")
+        return VAERecipe(architecture, term, self.prior, self.conditional)
 
     # Points of the latent space -------------------------------------------------
 
@@ -285,10 +280,8 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
         rng, told, given = np.random.default_rng(places), None, {}
         if labels is not None:
             codec = self._transformer.codecs[self._model.condition]
-            outer = self._transformer.outer[self._model.condition]
-            codes = codec.encode(labels.astype(codec.dtype)).astype(np.int64)
-            told = torch.from_numpy(codes)
-            held = pd.Series(np.asarray(labels)).astype(outer.dtype)
+            held = labels.reset_index(drop=True).astype(codec.dtype)
+            told = torch.from_numpy(codec.encode(held).astype(np.int64))
             given[self.conditional] = held.dropna()
         codes = self._model.decode(z, torch_generator(cells), told).numpy()
         frame, _ = self._transformer.rows(codes, rng.random(codes.shape), given)

@@ -224,8 +224,8 @@ def room_for(rows: Any, n_columns: int, dtype: Any) -> np.ndarray:
 # Sources ------------------------------------------------------------------------------
 
 
-def streamed(owner: str, data: Any) -> Rows | None:
-    """Return what `fit` reads by chunks; None for what is in memory.
+def streamed(owner: str, data: Any) -> Any:
+    """Return as `Rows` what `fit` reads by chunks, and what is in memory as it is.
 
     Parameters
     ----------
@@ -233,11 +233,9 @@ def streamed(owner: str, data: Any) -> Rows | None:
         Whose errors these are.
     data : object
         A path or glob of Parquet files or a folder of them, a dataset of pyarrow, a
-        LazyFrame of polars or a relation of DuckDB; `Rows` are returned.
+        LazyFrame of polars or a relation of DuckDB.
     """
     kind = type(data)
-    if issubclass(kind, Rows):
-        return data
     if arrow.is_path(kind):
         return _of_dataset(owner, parquet(data), "frame")
     if arrow.is_dataset(kind):
@@ -246,7 +244,7 @@ def streamed(owner: str, data: Any) -> Rows | None:
         return _of_query(data)
     if kind.__name__ == "DuckDBPyRelation":
         return _of_relation(data)
-    return None
+    return data
 
 
 def parquet(path: str | os.PathLike[str]) -> Any:
@@ -332,9 +330,8 @@ def _of_query(query: Any) -> Rows:
     def frame(table: pa.Table) -> pd.DataFrame:
         return arrow.as_frame(table, levels)
 
-    head = frame(schema.empty_table())
-    rows = Rows(head, n, tables, frame, "polars frame", arrow.written(schema))
-    return replace(rows, is_ordered=False)
+    head, written = frame(schema.empty_table()), arrow.written(schema)
+    return Rows(head, n, tables, frame, "polars frame", written, is_ordered=False)
 
 
 def _of_relation(relation: Any) -> Rows:
@@ -350,9 +347,8 @@ def _of_relation(relation: Any) -> Rows:
     with _unquoted():
         schema = pa.table(relation.limit(0)).schema
         n = relation.aggregate("count(*)").fetchall()[0][0]
-    head = arrow.as_frame(schema.empty_table())
-    rows = Rows(head, n, tables, arrow.as_frame, "frame", arrow.written(schema))
-    return replace(rows, is_ordered=False)
+    head, written = arrow.as_frame(schema.empty_table()), arrow.written(schema)
+    return Rows(head, n, tables, arrow.as_frame, written=written, is_ordered=False)
 
 
 def _gathered(
