@@ -195,8 +195,7 @@ class HFlow(nn.Module):
         if dequantization == "variational" and not self.exact:
             n_features = sum(self.first.widths)
             self.dequantizer = Dequantizer(d, n_features, width, generator)
-        most = max(len(f.masses) for f in facts)
-        atoms = torch.stack([F.pad(f.atoms, (0, most - len(f.atoms))) for f in facts])
+        atoms = nn.utils.rnn.pad_sequence([f.atoms for f in facts], batch_first=True)
         self.register_buffer("atoms", atoms)
 
     def forward(

@@ -535,11 +535,11 @@ class DPHFlowSynthesizer(TableSynthesizer):
     def tables_(self) -> list[tuple[Hashable, ...]]:
         """Column names of the tables that were counted after training."""
         check_is_fitted(self)
-        return _counted(self._model, self._transformer)
+        names = self._transformer.names
+        return [tuple(names[j] for j in columns) for columns in self._model.counted]
 
     def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
-        counted = _counted(fitted.model, fitted.transformer)
-        tables = "; ".join(" x ".join(map(str, names)) for names in counted)
+        tables = "; ".join(" x ".join(map(str, names)) for names in self.tables_)
         said = list(super()._notes(schema, fitted))
         if fitted.settings["ordered_only"] and fitted.plan.n_steps:
             said.append(ORDERED_ONLY)
@@ -547,8 +547,3 @@ class DPHFlowSynthesizer(TableSynthesizer):
             none = "No table of a few columns was worth counting."
             said.append(f"Tables counted: {tables}." if tables else none)
         return tuple(said)
-
-
-def _counted(model: HFlow, transformer: TableTransformer) -> list[tuple[Hashable, ...]]:
-    names = transformer.names
-    return [tuple(names[j] for j in columns) for columns in model.counted]

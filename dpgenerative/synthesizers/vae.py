@@ -98,9 +98,8 @@ class VAERecipe(AutoencoderRecipe):
             refuse(owner, "conditional", rule, self.conditional)
 
     def settings(self, facts: Sequence[CellFacts], scale: Scale) -> dict[str, Any]:
-        condition = None
-        if self.conditional is not None:
-            condition = list(scale.schema.names).index(self.conditional)
+        names, own = scale.schema.names, self.conditional
+        condition = None if own is None else names.index(own)
         return {
             **super().settings(facts, scale),
             "n_basis": self.resolved("n_basis", scale),
