@@ -235,15 +235,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
         Densities are in data units for numbers without a resolution, probabilities for
         integers, levels and missing values.
 
-        Parameters
-        ----------
-        X : DataFrame or ndarray of shape (n_samples, n_features)
-        y : Series or ndarray of shape (n_samples,), optional
-            Required if the synthesizer was fitted with y.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
+        `y` is required if the synthesizer was fitted with y.
         """
         return self._scored(X, y)
 
