@@ -111,8 +111,9 @@ class LabelledPixels(Pixels):
 
     gaussians: ClassGaussians
 
-    def encode(self, images: LabelledImages) -> np.ndarray:  # type: ignore[override]
+    def encode(self, images: Images) -> np.ndarray:
         """Return what the model sees: pixels, and a 1 for the class, (n, D + m)."""
+        assert isinstance(images, LabelledImages)
         member = images.labels[:, None] == np.arange(len(self.gaussians.shares))
         pixels = images.values.reshape(len(images), -1)
         return np.concatenate([pixels, member.astype(np.float32)], 1)

@@ -230,14 +230,8 @@ class Synthesizer(FitParameters, NoisyEstimator):
         return self._fit(X, y, public, checkpoint)
 
     def score_samples(self, X: Any, y: Any = None) -> np.ndarray:
-        """Return the log-density of every row; not private if the rows are.
-
-        Densities are in data units for numbers without a resolution, probabilities for
-        integers, levels and missing values.
-
-        `y` is required if the synthesizer was fitted with y.
-        """
-        return self._scored(X, y)
+        """Return the log-density of every row; not private if the rows are."""
+        raise NotImplementedError
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return the mean of `score_samples`; not private if the rows are."""

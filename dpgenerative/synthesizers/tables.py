@@ -219,6 +219,24 @@ class TableSynthesizer(Synthesizer):
                 "several types, or for intervals: write a .csv file."
             ) from error
 
+    def score_samples(self, X: Any, y: Any = None) -> np.ndarray:
+        """Return the log-density of every row; not private if the rows are.
+
+        Densities are in data units for numbers without a resolution, probabilities for
+        integers, levels and missing values.
+
+        Parameters
+        ----------
+        X : DataFrame or ndarray of shape (n_samples, n_features)
+        y : Series or ndarray of shape (n_samples,), optional
+            Required if the synthesizer was fitted with y.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return self._scored(X, y)
+
     def __sklearn_tags__(self) -> Any:
         return table_tags(super().__sklearn_tags__())
 
