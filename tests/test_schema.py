@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpgenerative import LessEqual
+from dpgenerative import Determines, FixedCombinations, Impossible, LessEqual
 from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.tables.column import KINDS, Column
 from dpgenerative.tables.dtypes import can_hold_missing, is_real_dtype
@@ -359,6 +359,28 @@ def test_dtypes_say_the_kind_and_whether_values_can_miss(dtype):
     assert nominal.kind == ("boolean" if column.kind == "boolean" else "categorical")
     is_code = dtype in NEVER_MISSING and dtype != "bool"  # it may be no level
     assert nominal.nullable == (None if is_code else column.nullable)
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        Impossible({"k": None, "b": "x"}),
+        Determines(["b"], "k", {"x": None}),
+        FixedCombinations(["b", "k"], [["x", None], ["y", None]]),
+    ],
+)
+def test_no_constraint_speaks_of_missing_integers(constraint):
+    columns = [Column("k", "categorical", levels=[1]), Column("b", "categorical")]
+    with pytest.raises(ValueError, match="has no missing values"):
+        Schema(columns, [constraint]).resolve(pd.DataFrame({"k": [9], "b": ["x"]}))
+
+
+def test_a_schema_of_a_fit_keeps_values_that_are_no_level_apart():
+    frame = pd.DataFrame({"k": [1, 9]})
+    stated = Column("k", "categorical", levels=[1], nullable=True)
+    assert Schema([stated]).resolve(frame)["k"].nullable
+    never = Schema([replace(stated, nullable=False)]).resolve(frame)["k"]
+    assert not never.nullable
 
 
 def test_a_nullable_of_0_is_false():

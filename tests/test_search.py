@@ -386,9 +386,38 @@ DAYS = pd.Series(pd.date_range("2020-01-01", periods=20))[PLACES]
 def test_values_on_a_line_have_cells_of_their_own(values):
     known = values.reset_index(drop=True)
     present = np.arange(40) < 30
-    found, real = _cells(Column("a", "continuous"), known, known.where(present))
+    column = Column("a", "continuous")
+    found, real = _cells(column, known, known.where(present), False)
     np.testing.assert_array_equal(found, 1 + PLACES // 2)
     np.testing.assert_array_equal(real, np.where(present, found, 0))
+
+
+def test_what_a_candidate_lost_is_no_match():
+    kinds = pd.Series(list("abcdefgh") * 40)
+    frame = pd.DataFrame({"kind": kinds, "same": ["x"] * 320})
+    columns = [Column(n, "categorical", levels=sorted(set(frame[n]))) for n in frame]
+    losing, stated = (
+        flow(epsilon=0.001, schema=Schema(known)).fit(frame)
+        for known in (columns[1:], columns)
+    )
+    assert losing.schema_["kind"].levels == ("other",)
+    scores = [pairs_deviation(s, frame, None, 320.0) for s in (losing, stated)]
+    assert scores[0] == pytest.approx(-160.0)
+    assert scores[1] > scores[0]
+
+
+def test_a_schema_may_merge_levels():
+    column = Column("kind", "categorical", levels=["a", "rest"], other="rest")
+    drawn, real = pd.Series(["a", "rest"]), pd.Series(["a", "b", None])
+    for stated, cells in ((True, [0, 1, 2]), (False, [0, 3, 2])):
+        assert _cells(column, drawn, real, stated)[1].tolist() == cells
+
+
+def test_a_constant_column_is_no_match_of_numbers():
+    drawn, real = pd.Series(np.zeros(9)), pd.Series([-1.0, 0.0, 1e-300])
+    found, cells = _cells(Column("a", "continuous"), drawn, real, False)
+    assert found.tolist() == [2] * 9
+    assert cells.tolist() == [1, 2, 3]
 
 
 def test_identifiers_have_no_cells():

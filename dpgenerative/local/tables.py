@@ -1,6 +1,6 @@
 """Tables: numbers with public bounds and levels, perturbed entry by entry."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -26,6 +26,7 @@ from dpgenerative.synthesizers.notes import listed, public_facts
 from dpgenerative.tables import containers
 from dpgenerative.tables.arrow import is_foreign
 from dpgenerative.tables.column import Column
+from dpgenerative.tables.dtypes import can_hold_missing
 from dpgenerative.tables.schema import Schema
 
 MISSING_SHARE = 0.25
@@ -241,7 +242,10 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         frame, layout = self._table(X)
         stated = Schema([]) if self.schema is None else self.schema
         resolved = stated.resolve(frame)
-        columns = [self._public(c, stated) for c in resolved.columns]
+        columns = [
+            self._public(c, stated.with_missing, frame.dtypes[c.name])
+            for c in resolved.columns
+        ]
         self.schema_ = Schema(columns)
         dtypes = [dtype_with_levels(c, frame.dtypes[c.name]) for c in columns]
         facts = zip(columns, dtypes, self._parts(), strict=True)
@@ -290,13 +294,14 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         rows = X if is_foreign(X) else containers.as_container(self._owner, X)
         return containers.as_table(self._owner, rows)
 
-    def _public(self, column: Column, stated: Schema) -> Column:
+    def _public(
+        self, column: Column, with_missing: Collection[Hashable], dtype: Any
+    ) -> Column:
         """Return a column with all facts that must be public, or say what is not."""
         if column.role == "id":
             rule = f"holds the identifier {column.name!r}: drop the column"
             refuse(self._owner, "schema", rule, column)
-        # Of the dtype's account too: plain integers and truth values hold none.
-        nullable = column.nullable and column.name in stated.with_missing
+        nullable = column.name in with_missing and can_hold_missing(dtype)
         column = replace(column, nullable=nullable)
         is_open = column.numeric and column.lower is None and not column.temporal
         if is_open and self.bounds is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpgenerative.encoding.values import level_codes
+from dpgenerative.encoding.values import level_codes, level_indices
 from dpgenerative.metrics.fidelity import number_cells
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.tables.column import Column
@@ -73,9 +73,10 @@ def pairs_deviation(synthesizer: Synthesizer, X: Any, y: Any, n_test: float) -> 
     drawn = sample if isinstance(sample, tuple) else (sample, None)
     synthetic = synthesizer._joined(*drawn)
     held_out = synthesizer._joined(X, y) if len(X) else synthetic.iloc[:0]
+    stated = {c.name for c in synthesizer._stated().columns if c.levels is not None}
     cells = [
-        _cells(synthesizer.schema_[name], synthetic[name], held_out[name])
-        for name in synthesizer.schema_.modelled.names
+        _cells(c, synthetic[c.name], held_out[c.name], c.name in stated)
+        for c in synthesizer.schema_.modelled.columns
     ]
     pairs = list(combinations(cells, 2)) or [(cells[0], cells[0])]
     distances = [_distance(*pair, n_test) for pair in pairs]
@@ -92,16 +93,25 @@ def _distance(first: Cells, second: Cells, n_test: float) -> float:
     return float(np.abs(shares - counts / n_test).sum() / 2)
 
 
-def _cells(column: Column, synthetic: pd.Series, held_out: pd.Series) -> Cells:
-    """Return cells of synthetic and held-out values that no candidate can choose.
+def _cells(
+    column: Column, synthetic: pd.Series, held_out: pd.Series, stated: bool
+) -> Cells:
+    """Return cells of synthetic and held-out values, to no candidate's advantage.
 
-    Deciles of synthetic numbers or times, 0 where there is none, and levels.
+    Deciles of synthetic numbers or times, 0 where there is none, and levels: those that
+    the candidate did not find have a cell of their own, unless the schema states them.
+    A number that is two deciles or more has a cell of its own too.
     """
     if column.levels is not None:
         facts = replace(column, nullable=True)  # whatever the candidate found
-        return level_codes(synthetic, facts), level_codes(held_out, facts)
+        drawn, real = level_codes(synthetic, facts), level_codes(held_out, facts)
+        unfound = level_indices(held_out, column.levels) < 0
+        n = len(column.levels)
+        return drawn, np.where(unfound & (real < n) & (not stated), n + 1, real)
     drawn, real = on_line(synthetic), on_line(held_out)
     finite = drawn[np.isfinite(drawn)]
     shares = np.arange(1, _N_BINS) / _N_BINS
-    edges = np.unique(np.quantile(finite, shares)) if len(finite) else np.zeros(0)
+    at = np.quantile(finite, shares) if len(finite) else np.zeros(0)
+    edges, times = np.unique(at, return_counts=True)
+    edges = np.union1d(edges, np.nextafter(edges[times > 1], np.inf))
     return number_cells(drawn, edges), number_cells(real, edges)

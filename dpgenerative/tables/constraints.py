@@ -10,7 +10,7 @@ Conditions on single columns are explained in `tables.conditions`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from typing import Any, ClassVar, NoReturn
 
@@ -26,7 +26,7 @@ from dpgenerative.tables.conditions import (
     refuse_condition,
     satisfies,
 )
-from dpgenerative.tables.dtypes import can_hold
+from dpgenerative.tables.dtypes import can_hold, can_hold_missing
 from dpgenerative.tables.times import count_of
 from dpgenerative.tables.values import as_held, as_json, is_missing
 
@@ -79,7 +79,8 @@ class Constraint(ABC):
             if facts[name].temporal and not self.takes_times:
                 raise ValueError(f"{self!r} takes no column of times; got {name!r}.")
         for name, condition in self.conditions_on():
-            check_condition(facts[name], condition)
+            held = facts[name].nullable and can_hold_missing(dtypes[name])
+            check_condition(replace(facts[name], nullable=held), condition)
             if name in self.repairs and facts[name].numeric:
                 _check_storable(facts[name], condition, dtypes[name])
 

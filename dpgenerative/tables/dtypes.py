@@ -122,7 +122,7 @@ def reconcile(stated: Column, by_dtype: Column, dtype: Any) -> Column:
         step = by_dtype.resolution
     nullable = can_hold_missing(dtype) and stated.nullable is not False
     is_closed = types.is_bool_dtype(dtype) and {False, True} <= set(levels or ())
-    if not (stated.numeric or is_closed) and (stated.nullable, other) == (None, None):
+    if not (stated.numeric or is_closed or stated.nullable is False) and other is None:
         nullable = True  # inside a fit: values that are no level
     return replace(
         stated, levels=levels, nullable=nullable, resolution=step, other=other

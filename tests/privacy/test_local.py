@@ -531,9 +531,11 @@ def test_autoencoders_of_labels_too_are_refused():
 
 def test_dtypes_without_missing_values_are_not_given_any():
     frame = pd.DataFrame({"whole": [1, 2] * 50, "true": [True, False] * 50})
+    frame["code"] = 9  # no level
     schema = Schema([
         Column("whole", "integer", lower=0, upper=3, nullable=True),
         Column("true", "boolean", nullable=True),
+        Column("code", "categorical", levels=[1, 2], nullable=True),
     ])  # fmt: skip
     out = LaplaceRandomizer(0.1, schema=schema).fit_transform(frame)
     assert out.dtypes.tolist() == frame.dtypes.tolist()
