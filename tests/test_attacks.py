@@ -408,6 +408,20 @@ def test_records_at_risk_are_the_lonely_and_the_unlikely():
     assert made.dtypes.equals(with_c.dtypes)
 
 
+@pytest.mark.parametrize(
+    "dtypes",
+    [{"b": int}, {"b": float}, {"s": "string"}, {"s": "category", "b": "boolean"}],
+)
+def test_copies_are_found_however_they_are_stored(dtypes):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"n": np.arange(400), "b": rng.random(400) < 0.5})
+    rows["s"] = rng.choice(["x", "y", None], 400)
+    one, other = rows.head(200), rows.tail(200)
+    assert closest_record(one.astype(dtypes), one, other).copies == 1
+    with pytest.raises(ValueError, match="rows"):
+        monte_carlo_attack(other, one, one.astype(dtypes))
+
+
 def test_the_closest_record_shows_copies():
     members, others, _, fake = leaky(0.1)
     statistic = closest_record(fake, members, others)

@@ -602,6 +602,23 @@ def test_diagnostic_counts_values_out_of_range():
     assert narrow.details["Data Structure"]["Score"].item() < 1
 
 
+@pytest.mark.parametrize("score", [sdmetrics_quality, sdmetrics_diagnostic])
+@pytest.mark.parametrize(
+    "dtypes",
+    [
+        {"day": "datetime64[us]", "u": "category"},
+        {"day": "datetime64[s]", "n": "int32"},
+        {"day": "timestamp[ns][pyarrow]", "u": "string", "x": "double[pyarrow]"},
+        {"n": "Int64", "u": "large_string[pyarrow]"},
+    ],
+)
+def test_sdmetrics_scores_do_not_depend_on_storage(score, dtypes):
+    rows = plain_table(100, 0).assign(n=np.arange(100) % 7)
+    rows["day"] = pd.date_range("2024-01-01", periods=100, unit="ns")
+    rows.loc[:9, ["u", "day"]] = None
+    assert score(rows.astype(dtypes), rows).score == pytest.approx(1.0)
+
+
 def test_sdmetrics_identity_is_one_and_permuting_is_seen():
     real = plain_table(400, 0)
     assert sdmetrics_quality(real, real).score == pytest.approx(1.0)

@@ -125,6 +125,11 @@ def as_floats(series: pd.Series) -> np.ndarray:
     return series.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
+def objects(series: pd.Series) -> pd.Series:
+    """Return a column as plain objects, missing values as None."""
+    return series.astype(object).where(series.notna().to_numpy(), None)
+
+
 def level_codes(*columns: pd.Series) -> tuple[list[np.ndarray], pd.Index]:
     """Encode several columns by the same integer codes.
 

@@ -14,6 +14,7 @@ from dpgenerative.metrics.columns import (
     aligned,
     as_floats,
     is_number,
+    objects,
     takes_tables,
     warn_if_few,
 )
@@ -54,15 +55,21 @@ def _alike(first: Rows, other: Rows, names: tuple[str, str]) -> Rows:
 
 
 def row_keys(rows: Rows) -> np.ndarray:
-    """Return a hash of each row: equal for equal rows, whatever their dtypes."""
+    """Return a hash of each row: equal for equal rows, whatever their dtypes.
+
+    Booleans are the numbers 0 and 1.
+    """
     is_frame = isinstance(rows, pd.DataFrame)
     frame = rows if is_frame else pd.DataFrame(np.reshape(rows, (len(rows), -1)))
-    plain = {
-        j: as_floats(column) if is_number(column) else column.astype(object).astype(str)
-        for j, (_, column) in enumerate(frame.items())
-    }
+    plain = {j: _plain(column) for j, (_, column) in enumerate(frame.items())}
     keys = pd.util.hash_pandas_object(pd.DataFrame(plain), index=False)
     return np.asarray(keys)
+
+
+def _plain(column: pd.Series) -> Any:
+    if pd.api.types.is_bool_dtype(column):
+        return column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return as_floats(column) if is_number(column) else objects(column).astype(str)
 
 
 def _refuse_overlap(keys: dict[str, np.ndarray], one: str, other: str) -> None:
