@@ -358,3 +358,10 @@ def test_groups_show_what_differs_from_their_defaults():
     )
     assert repr(Optimizer()) == "Optimizer()"
     assert eval(repr(BatchTerm("mmd", 2.0))) == BatchTerm("mmd", 2.0)
+
+
+@pytest.mark.parametrize("name", ["adam", "adabelief", "sgd"])
+def test_a_momentum_of_0_is_a_number(name):
+    optimizer = Optimizer(name, momentum=0)
+    rows = pd.DataFrame({"a": range(50)})
+    DPHFlowSynthesizer(None, n_steps=2, optimizer=optimizer).fit(rows)

@@ -134,3 +134,21 @@ def test_codes_that_all_are_levels_stay_as_they_were():
         model = fitted(frame, epsilon=5, schema=Schema([column]))
         assert not any("were not found" in note for note in model.privacy_.notes)
         assert not model.schema_["b"].nullable
+
+
+def test_numbers_of_which_nothing_but_0_was_found_are_named():
+    frame = pd.DataFrame({"a": np.arange(2000), "gain": [7000] * 20 + [0] * 1980})
+    with pytest.warns(LostColumnWarning, match="Nothing but 0 was found in gain"):
+        model = DPHFlowSynthesizer(0.5, n_steps=2, random_state=0).fit(frame)
+    assert any("Nothing but 0 was found in gain" in n for n in model.privacy_.notes)
+    with warnings.catch_warnings(action="error"):
+        DPHFlowSynthesizer(None, n_steps=2).fit(frame.assign(gain=0))
+
+
+def test_columns_of_a_frame_are_nominal_by_position():
+    frame = pd.DataFrame({"a": [1, 2] * 50, "b": [3, 4] * 50})
+    model = DPHFlowSynthesizer(None, n_steps=2, categorical_features=[1]).fit(frame)
+    assert [c.kind for c in model.schema_.columns] == ["integer", "categorical"]
+    numbered = frame.set_axis([1, 0], axis=1)
+    model.fit(numbered)
+    assert model.schema_[1].kind == "categorical"

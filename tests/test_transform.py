@@ -1587,6 +1587,11 @@ def test_projection_to_the_simplex(values, total):
     np.testing.assert_allclose(found, np.maximum(values - shift, 0), atol=1e-8)
 
 
+def test_a_total_that_rounds_away_leaves_nothing():
+    found = project_to_simplex(np.array([-1e30, 1e20, 0.0]), 1e-3)
+    assert found.tolist() == [0.0, 0.0, 0.0]
+
+
 def test_projection_is_nearer_than_other_points_of_the_simplex():
     rng = np.random.default_rng(0)
     for _ in range(20):

@@ -52,8 +52,8 @@ def project_to_simplex(values: np.ndarray, total: float) -> np.ndarray:
         return np.zeros_like(values)
     ordered = np.sort(values)[::-1]
     shifts = (np.cumsum(ordered) - total) / np.arange(1, len(values) + 1)
-    active = np.flatnonzero(ordered > shifts)[-1]
-    return np.maximum(values - shifts[active], 0)
+    n_active = int(np.count_nonzero(ordered > shifts))  # 0: the total rounds away
+    return np.maximum(values - shifts[max(n_active, 1) - 1], 0)
 
 
 def posterior_mean_counts(noisy: np.ndarray, std: float, mean: float) -> np.ndarray:

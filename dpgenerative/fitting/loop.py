@@ -71,7 +71,7 @@ def make_optimizer(
     options: Optimizer, params: Iterable[nn.Parameter]
 ) -> torch.optim.Optimizer:
     """Return the optimizer of these options, of which the learning rate is a number."""
-    rate, momentum = float(options.learning_rate), options.momentum
+    rate, momentum = float(options.learning_rate), float(options.momentum)
     if options.name == "adam":
         return Adam(params, lr=rate, betas=(momentum, 0.999), eps=1e-12)
     if options.name == "adabelief":

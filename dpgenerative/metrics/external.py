@@ -138,8 +138,8 @@ def sdmetrics_diagnostic(
 
     The score is that of ``sdmetrics.reports.single_table.DiagnosticReport``: the share
     of synthetic values within the real range or among the real levels, and whether the
-    dtypes agree (whole numbers, other numbers, times and all else). A score below 1 is no
-    defect of a private table: its ranges and levels need not be those of the rows.
+    dtypes agree (whole numbers, other numbers, times and all else). A score below 1 is
+    no defect of a private table: its ranges and levels need not be those of the rows.
 
     Parameters
     ----------

@@ -234,7 +234,11 @@ class Synthesizer(FitParameters, NoisyEstimator):
         raise NotImplementedError
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return the mean of `score_samples`; not private if the rows are."""
+        """Return the mean of `score_samples`; not private if the rows are.
+
+        Where levels of text are found privately, those that were not count as `other`,
+        so that scores of fits with different levels cannot be compared.
+        """
         return float(np.mean(self.score_samples(X, y)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -543,8 +547,8 @@ class Synthesizer(FitParameters, NoisyEstimator):
             facts |= vars(self._group(name))
         shares = {k: v for k, v in facts.items() if k.endswith("_budget")}
         stated = {k: v for k, v in shares.items() if v != "auto"}
-        if self.n_steps != 0 and sum(stated.values()) >= 1:
-            rule = "and other shares must leave gradients a part of the budget"
+        if self.n_steps != 0 and sum(stated.values()) > 1 - 1e-6:
+            rule = "and other shares must leave gradients 1e-6 of the budget or more"
             refuse(self._owner, "marginal_budget", rule, stated)
         if isinstance(self.clipping, Sparsified):
             self.clipping.check(self._owner, "clipping")

@@ -407,7 +407,7 @@ class DPHFlowSynthesizer(TableSynthesizer):
         within the budget.
     categorical_features : "from_dtype" or array-like, default="from_dtype"
         Columns to treat as categorical regardless of their dtype: names, indices or a
-        mask.
+        mask. Where names are numbers, numbers are names.
     workload : sequence of sequences of column names, default=()
         Contingency tables that matter, by their columns: their counts are always
         measured, in addition to those that the trained model fits worst (`tables_`).

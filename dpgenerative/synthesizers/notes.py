@@ -31,6 +31,8 @@ LOST = (
     "Nearly all values in {} are missing, or not of the kind or levels stated: leave "
     "such columns out, or correct what is stated by schema.check(df), which lists the "
     "cells that do not fit.",
+    "Nothing but 0 was found in {}, or numbers too close to 0 to tell: other values "
+    "are too rare at this epsilon, unless their bounds are stated in a Schema.",
 )
 LOST_ADVICE = (
     'State levels or a kind in a Schema ("datetime" reads Python\'s dates), declare '
@@ -72,10 +74,10 @@ def public_facts(
     return tuple(facts)
 
 
-def lost_columns(schema: Schema, codecs: Sequence[Codec]) -> str:
+def lost_columns(schema: Schema, codecs: Sequence[Codec], private: bool) -> str:
     """Say of which columns little or nothing was released, and what to do."""
     lost: dict[str, list[Hashable]] = {text: [] for text in LOST}
-    empty, rare, undated, unread = lost.values()
+    empty, rare, undated, unread, zero = lost.values()
     for codec in codecs:
         column = schema[codec.column.name]
         found = codec.column
@@ -89,6 +91,8 @@ def lost_columns(schema: Schema, codecs: Sequence[Codec]) -> str:
             undated += [column.name] if mostly_missing else []
         elif codec.unnamed_mass > NEARLY_MISSING:
             unread.append(column.name)
+        elif private and column.lower is None and found.lower == found.upper == 0:
+            zero.append(column.name)
     said = [text.format(listed(names)) for text, names in lost.items() if names]
     advice = [LOST_ADVICE] if empty or rare or undated else []
     return " ".join([*said, *advice])
@@ -116,13 +120,6 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
             "values beyond those of schema_ were moved to them, and some that are "
             "sampled may lie beyond all rows (counts below 0). State bounds in a "
             "Schema: no tail is cut then, and nothing is spent on finding them."
-        )
-    if names := [
-        b.name for a, b in pairs if a.lower is None and b.lower == b.upper == 0
-    ]:
-        yield (
-            f"Nothing but 0 was found in {listed(names)}, or numbers closer to 0 than "
-            "2.3e-10: state their bounds in a Schema."
         )
     if names := [c.column.name for c in codecs if _lies_at_a_bound(schema, c)]:
         yield (

@@ -4,6 +4,7 @@ import os
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -305,7 +306,8 @@ class TableSynthesizer(Synthesizer):
             if len(chosen) != len(names):
                 refuse(*about, f"must have length {len(names)}", chosen.tolist())
             return [name for name, flag in zip(names, chosen, strict=True) if flag]
-        by_index = chosen.dtype.kind in "iu" and not layout.is_named
+        named = layout.is_named and any(isinstance(name, Integral) for name in names)
+        by_index = chosen.dtype.kind in "iu" and not named
         if by_index and not all(0 <= i < len(names) for i in chosen):
             refuse(*about, f"must lie in [0, {len(names)})", chosen.tolist())
         found = [names[i] for i in chosen] if by_index else chosen.tolist()
@@ -317,8 +319,12 @@ class TableSynthesizer(Synthesizer):
         """Return X and y as the fitted joint table, or say what does not fit."""
         frame, layout = as_table(self._owner, X, y)
         if (layout.y_name is None) != (self._layout.y_name is None):
-            wanted = "needs y too" if self._layout.y_name is not None else "takes no y"
-            raise ValueError(f"{self._owner} was fitted so that score {wanted}.")
+            wanted = (
+                "with y, and needs"
+                if layout.y_name is None
+                else "without y, and takes no"
+            )
+            raise ValueError(f"{self._owner} was fitted {wanted} y here.")
         joined = matched(self._owner, frame, layout, self._layout)
         if layout.y_name is not None:
             joined[self._layout.y_name] = frame[layout.y_name]
@@ -335,12 +341,14 @@ class TableSynthesizer(Synthesizer):
 
     def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
         codecs = fitted.transformer.codecs
-        lost = notes.lost_columns(schema, codecs)
-        found = notes.domain_notes(schema, codecs) if fitted.plan.private else ()
+        private = fitted.plan.private
+        lost = notes.lost_columns(schema, codecs, private)
+        found = notes.domain_notes(schema, codecs) if private else ()
         return (*filter(None, [lost]), *super()._notes(schema, fitted), *found)
 
     def _warnings(self, schema: Schema) -> Iterator[UserWarning]:
-        if lost := notes.lost_columns(schema, self._transformer.codecs):
+        codecs, private = self._transformer.codecs, self.privacy_.plan.private
+        if lost := notes.lost_columns(schema, codecs, private):
             yield LostColumnWarning(lost)
         yield from super()._warnings(schema)
 

@@ -172,7 +172,7 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
         within the budget.
     categorical_features : "from_dtype" or array-like, default="from_dtype"
         Columns to treat as categorical regardless of their dtype: names, indices or a
-        mask.
+        mask. Where names are numbers, numbers are names.
     marginal_budget : float in (0, 1) or "auto", default="auto"
         Share of the budget for one-way marginals, in units of squared inverse noise.
     architecture : VAEArchitecture, optional
