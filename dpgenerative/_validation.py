@@ -77,7 +77,8 @@ def check_number(
 def check_instance(owner: str, name: str, value: object, kind: type) -> None:
     """Require an object of a class, or None."""
     if value is not None and not isinstance(value, kind):
-        refuse(owner, name, f"must be a {kind.__name__} or None", value)
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        refuse(owner, name, f"must be {article} {kind.__name__} or None", value)
 
 
 Check = Callable[[str, str, Any], None]

@@ -10,7 +10,7 @@ class SamplingError(ValueError):
 
 
 class UnsupportedColumnError(TypeError):
-    """A column has a dtype that no release covers; the text names it."""
+    """A column has a dtype that is not supported; the text names it."""
 
 
 class LedgerError(RuntimeError):

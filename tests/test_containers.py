@@ -91,12 +91,12 @@ def test_levels_of_an_enum_are_public_and_those_of_a_categorical_are_not(fitted)
     assert as_table("T", other)[0].dtypes.equals(frame.dtypes)
 
 
-def test_columns_that_no_release_covers_are_named():
+def test_columns_that_are_not_supported_are_named():
     X = pl.DataFrame({"raw": [b"x", b"y"], "when": [1, 2]})
     X = X.with_columns(pl.col("when").cast(pl.Datetime))
     with pytest.raises(UnsupportedColumnError, match="'raw' has dtype binary"):
         DPHFlowSynthesizer().fit(X)
-    with pytest.raises(UnsupportedColumnError, match=r"'when' .* covers as levels"):
+    with pytest.raises(UnsupportedColumnError, match=r"'when' .* supported as levels"):
         DPHFlowSynthesizer(categorical_features=["when"]).fit(X.drop("raw"))
 
 

@@ -120,6 +120,8 @@ def test_latents_are_there_and_back():
         synthesizer.decode(z[:3], y=y[:2])
     with pytest.raises(ValueError, match="decode takes numbers of shape"):
         synthesizer.decode(z[:, 1:], y=y)
+    with pytest.raises(ValueError, match="one or more points"):
+        synthesizer.decode(z[:0], y=y[:0])
     with pytest.raises(ValueError, match="decode takes no NaN"):
         synthesizer.decode(np.full_like(z, np.nan), y=y)
     with pytest.raises(ValueError, match="one label for every array"):

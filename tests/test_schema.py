@@ -317,8 +317,11 @@ def test_numpy_facts_become_plain(column):
         ({"columns": [{"name": "a", "kind": "integer", "lower": 3}]}, "'a'"),
         ({"columns": [{"name": "a"}]}, "kind"),
         ({"columns": [{"kind": "integer"}]}, "name"),
-        ({"columns": [], "constraints": [5]}, "'constraint'"),
-        ({"columns": [], "constraints": {"a": 1}}, "'constraint'"),
+        ({"columns": [], "constraints": [5]}, "'constraints'"),
+        ({"columns": [], "constraints": {"a": 1}}, "'constraints'"),
+        ({"columns": [], "constraints": None}, "list of dictionaries"),
+        ({"columns": None}, "list of dictionaries"),
+        ({"columns": ["a"]}, "list of dictionaries"),
     ],
 )
 def test_dictionaries_of_other_shapes_are_refused(facts, match):

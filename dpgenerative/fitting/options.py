@@ -66,8 +66,8 @@ class Optimizer(Options):
     averaging : float in [0, 1), default=0.995
         Decay of the exponential average of the weights; 0 keeps the last ones.
     momentum : float in [0, 1), default=0.9
-        Weight of the past in what is followed: of "sgd" its momentum, of the others the
-        decay of the gradients' mean.
+        Momentum of "sgd"; of the others, the decay of the running mean of gradients
+        (beta_1).
     schedule : {"linear", "constant"}, default="linear"
         Whether the step size falls to zero along a straight line, or stays.
 

@@ -260,8 +260,8 @@ def crafted_canaries(
         Of the auxiliary model, fitted to `reference`: takes rows and returns a number
         each, such as `score_samples`.
     reference : DataFrame of shape (n_reference, p)
-        Rows of the population. Every value of a candidate is one of the distinct values
-        of its column here, all alike.
+        Rows of the population. Every value of a candidate is drawn uniformly from the
+        distinct values of its column here.
     n : int
         Number of canaries.
     n_candidates : int, default=20

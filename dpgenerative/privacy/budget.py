@@ -109,10 +109,10 @@ class PrivacyBudget:
             _open.remove(self)
 
     def __repr__(self) -> str:
-        epsilon, delta = self.spent
+        (epsilon, delta), n = self.spent, len(self.fits)
         return (
             f"PrivacyBudget({self.epsilon:g}, {self.delta:g}): {epsilon:g} and "
-            f"{delta:g} spent by {len(self.fits)} fits"
+            f"{delta:g} spent by {n} fit{'s' * (n != 1)}"
         )
 
     @property

@@ -215,7 +215,8 @@ def _weak_outlook(plan: PrivacyPlan, n_columns: int) -> list[str]:
         advice = "Use more rows or a larger epsilon."
         few = f"Little but noise can be learned from {numbers}. {advice}"
         return [few] if found == "hopeless" else []
-    numbers = f"{rows}, epsilon {plan.epsilon:.3g} and {n_columns} columns"
+    columns = f"{n_columns} column{'s' * (n_columns != 1)}"
+    numbers = f"{rows}, epsilon {plan.epsilon:.3g} and {columns}"
     singles = "expect single columns to be right, and little more."
     if math.isinf(plan.marginal_multiplier):
         singles = "not even single columns are counted; expect little."

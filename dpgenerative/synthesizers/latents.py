@@ -129,7 +129,10 @@ class AutoencoderRecipe(GroupedRecipe):
             return
         for method in ("log_prob", "sample"):
             if not callable(getattr(self.prior, method, None)):
-                refuse(owner, "prior", f"needs a method {method}", self.prior)
+                rule = (
+                    f"must be one of {list(PRIORS)}; an object needs a method {method}"
+                )
+                refuse(owner, "prior", rule, self.prior)
         width = check_prior(owner, self.prior)
         stated = self.architecture.latent_dim
         if stated not in ("auto", width):
@@ -315,10 +318,10 @@ class LatentMethods(Synthesizer):
         """Return points of the latent space, or say what does not fit."""
         check_is_fitted(self)
         z, k = np.asarray(Z), self._model.latent_dim
-        if z.dtype.kind not in "iuf" or z.ndim != 2 or z.shape[1] != k:
+        if z.dtype.kind not in "iuf" or z.ndim != 2 or z.shape[1] != k or not len(z):
             raise ValueError(
-                f"{self._owner}.decode takes numbers of shape (n_samples, {k}), points "
-                f"of the latent space; got {z.dtype} of shape {z.shape}."
+                f"{self._owner}.decode takes numbers of shape (n_samples, {k}), one or "
+                f"more points of the latent space; got {z.dtype} of shape {z.shape}."
             )
         if not np.isfinite(z).all():
             raise ValueError(f"{self._owner}.decode takes no NaN or infinity.")

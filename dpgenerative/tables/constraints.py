@@ -350,13 +350,13 @@ def constraint_from_dict(facts: Mapping[str, Any]) -> Constraint:
     name = rest.pop("constraint", None)
     if name not in KINDS:
         raise ValueError(
-            f"constraint_from_dict: the key 'constraint' must be one of {list(KINDS)}; "
-            f"got {facts!r}."
+            "A constraint of a schema: the key 'constraint' must be one of "
+            f"{list(KINDS)}; got {facts!r}."
         )
     try:
         return KINDS[name](**rest)
     except TypeError as error:
-        raise ValueError(f"constraint_from_dict: {name}: {error}.") from None
+        raise ValueError(f"A constraint of a schema: {name}: {error}.") from None
 
 
 # Values -------------------------------------------------------------------------------

@@ -63,12 +63,12 @@ def column_from_dtype(name: Hashable, dtype: Any, nominal: bool = False) -> Colu
     Raises
     ------
     UnsupportedColumnError
-        For a dtype that no release covers.
+        For a dtype that is not supported.
     """
     facts = None if isinstance(dtype, pd.SparseDtype) else _facts_of(dtype, nominal)
     if facts is None:
         raise UnsupportedColumnError(
-            f"Column {name!r} has dtype {dtype}, which no release covers"
+            f"Column {name!r} has dtype {dtype}, which is not supported"
             f"{' as levels' if nominal else ''}. Supported: boolean, integer, float, "
             "string, object and category, and (but not as levels) decimal, datetime "
             "and timedelta. Turn it into one of these first."

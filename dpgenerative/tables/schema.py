@@ -106,11 +106,12 @@ class Schema:
         ValueError
             If a column's facts are unknown or contradict each other.
         """
-        if set(facts) - {"constraints"} != {"columns"}:
-            got = shown(list(facts) if isinstance(facts, Mapping) else facts)
+        known = isinstance(facts, Mapping) and "columns" in facts
+        known = known and set(facts) <= {"columns", "constraints"}
+        if not (known and all(map(_are_mappings, facts.values()))):
             raise ValueError(
                 "Schema.from_dict takes a dictionary of 'columns' and, where there are "
-                f"some, 'constraints'; got {got}."
+                f"some, 'constraints', each a list of dictionaries; got {shown(facts)}."
             )
         fields = set(Column.__dataclass_fields__)
         for column in facts["columns"]:
@@ -232,6 +233,10 @@ class Schema:
                 label, problem = frame.index[row], f"breaks {constraint!r}"
                 found.append((constraint.columns, label, values, problem))
         return pd.DataFrame(found, columns=["column", "row", "value", "problem"])
+
+
+def _are_mappings(each: Any) -> bool:
+    return isinstance(each, list | tuple) and all(isinstance(m, Mapping) for m in each)
 
 
 def _checked(field: str, given: Any, kind: type) -> tuple[Any, ...]:
