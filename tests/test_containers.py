@@ -62,6 +62,12 @@ def fitted():
     )
 
 
+def test_what_arrow_does_not_know_is_named():
+    frame = polars_frame().with_columns(long=pl.lit(1).cast(pl.Int128))
+    with pytest.raises(UnsupportedColumnError, match="'long', Int128"):
+        DPHFlowSynthesizer().fit(frame)
+
+
 def test_polars_in_polars_out(fitted, tmp_path):
     frame = polars_frame()
     rows, ill = fitted.sample(50, random_state=1)

@@ -16,6 +16,8 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from dpgenerative.exceptions import UnsupportedColumnError
+
 _ROW_LABELS = re.compile(r"__index_level_\d+__")
 
 Written = tuple[tuple[Hashable, str], ...]
@@ -129,7 +131,13 @@ def as_frame(table: pa.Table, levels: Mapping[str, Any] | None = None) -> pd.Dat
 
 def _table(data: Any, is_column: bool) -> Any:
     if not is_column:
-        return data if isinstance(data, pa.Table) else pa.table(data)
+        try:
+            return data if isinstance(data, pa.Table) else pa.table(data)
+        except pa.ArrowInvalid as error:
+            dtypes = getattr(data, "schema", "columns of another library")
+            raise UnsupportedColumnError(
+                f"Arrow cannot read {dtypes}: {error}."
+            ) from None
     column = [pa.array(data)] if hasattr(data, "__arrow_c_array__") else data
     name = str(getattr(data, "name", None) or "")
     return pa.table({name: pa.chunked_array(column)})
