@@ -134,7 +134,7 @@ def test_parameters_of_groups_are_listed_and_cloned(estimator):
 @every
 @pytest.mark.parametrize("wrong", [3, "wide", Optimizer(), FlowArchitecture])
 def test_what_is_no_architecture_is_refused(estimator, wrong):
-    said = f"'architecture' of {estimator.__name__} must be a .*Architecture or None"
+    said = f"'architecture' of {estimator.__name__} must be an? .*Architecture or None"
     with pytest.raises(ValueError, match=said):
         estimator(architecture=wrong).fit(table())
 
