@@ -138,6 +138,28 @@ def test_tables_that_matter_are_not_drowned_by_others(monkeypatch):
     assert 2 <= len(bound) < len(free)
 
 
+@pytest.mark.parametrize(
+    ("columns", "cells", "expected"),
+    [
+        ([facts(30, ordered=True), facts(30, ordered=True)], 400, [20, 20]),
+        ([facts(30, ordered=True), facts(30, ordered=True)], 399, [10, 10]),
+        ([facts(30, ordered=True), facts(30)], 399, [10, 30]),
+        ([facts(30), facts(30)], 399, [30, 10]),
+        ([facts(6), facts(30, ordered=True)], 179, [6, 20]),
+        ([facts(6), facts(60)], 239, [6, 20]),
+        ([facts(6), facts(60)], 240, [6, 40]),
+        ([facts(6), facts(60, ordered=True)], 29, [5, 5]),
+        ([facts(6), facts(60)], 1, [2, 2]),
+    ],
+)
+def test_nominal_columns_are_counted_as_finely_as_noise_allows(
+    columns, cells, expected
+):
+    rows = workload.CELLS_PER_ROW * 10**6
+    sizes = measurement(2)._sizes(columns, rows / (cells + 0.5))
+    assert sizes == expected
+
+
 def test_pairs_of_the_label_and_of_neighbours_are_compared():
     pairs = [each.columns for each in measurement(100)._candidates([(0, 1, 2)])]
     assert pairs.pop() == (0, 1, 2)

@@ -182,7 +182,11 @@ class Measurement:
         return found
 
     def _sizes(self, facts: Sequence[CellFacts], noise: float) -> list[int]:
-        """Return the number of groups of every column, the same where it can be."""
+        """Return the number of groups of every column.
+
+        All have as many as noise allows; nominal columns, of whose groups no neighbour
+        tells anything, have more where only these still can.
+        """
         most = CELLS_PER_ROW * self.plan.n_rows / max(noise, 1)
         found = [2] * len(facts)
         for size in SIZES:
@@ -190,6 +194,10 @@ class Measurement:
             if math.prod(sizes) > most:
                 break
             found = sizes
+        for j, fact in enumerate(facts):
+            room = 0 if fact.ordered else most * found[j] / math.prod(found)
+            able = (min(size, len(fact.masses)) for size in SIZES)
+            found[j] = max([found[j], *(size for size in able if size <= room)])
         return found
 
 
