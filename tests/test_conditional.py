@@ -448,6 +448,15 @@ def test_a_missing_end_of_an_interval_is_no_limit(narrow, end):
     assert narrow.sample(20, given={"t": ("2020-01-03", end)})["t"].dt.day.min() >= 3
 
 
+def test_an_interval_of_one_number_is_that_number(models):
+    synthesizer, _ = models("blocks")
+    asked = {"random_state": 0}
+    rows = synthesizer.sample(20, given={"income": (30_000, 30_000)}, **asked)
+    expected = synthesizer.sample(20, given={"income": 30_000}, **asked)
+    pd.testing.assert_frame_equal(rows, expected)
+    assert set(rows["income"]) == {30_000}
+
+
 def test_a_condition_on_a_continuum_that_is_determined():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"c": rng.choice(["a", "b"], 500), "p": rng.random(500)})

@@ -488,7 +488,12 @@ def _single_numbers(column: Column, condition: Any) -> list[Any]:
     if not column.numeric or column.step is not None:
         return []
     parts = alternatives(condition)
-    return [p for p in parts if not isinstance(p, tuple) and not is_missing(p)]
+    pairs = [part if isinstance(part, tuple) else (part, part) for part in parts]
+    return [
+        low for low, high in pairs
+        if not (is_missing(low) or is_missing(high))
+        and column.count(low) == column.count(high)
+    ]  # fmt: skip
 
 
 def _logs(shares: np.ndarray) -> Tensor:
