@@ -9,7 +9,7 @@ from sklearn.base import TransformerMixin
 from dpgenerative._random import RandomSource, SecureGenerator
 from dpgenerative._validation import Check, check_parameters, number, option, refuse
 from dpgenerative.local.report import LocalReport
-from dpgenerative.privacy.budget import charge, refuse_workers
+from dpgenerative.privacy.budget import charge
 from dpgenerative.synthesizers.base import NoisyEstimator, as_seed
 
 PUBLIC = "number, order and index of the records"
@@ -50,10 +50,6 @@ class LocalRandomizer(TransformerMixin, NoisyEstimator):
             return SecureGenerator()
         self._n_transforms += 1
         return np.random.default_rng([self._sample_seed, self._n_transforms])
-
-    def __getstate__(self) -> dict[str, Any]:
-        refuse_workers(self._owner)
-        return super().__getstate__()
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "privacy_")

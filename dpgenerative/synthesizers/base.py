@@ -93,6 +93,11 @@ class NoisyEstimator(BaseEstimator):
             self._seeded_noise_of = "own"
 
     def __getstate__(self) -> dict[str, Any]:
+        refuse_workers(self._owner)
+        return self._without_seed()
+
+    def _without_seed(self) -> dict[str, Any]:
+        """Return the state, without the seed where it would tell the noise."""
         state: dict[str, Any] = dict(super().__getstate__())
         whose = state.get("_seeded_noise_of")
         # A clone that will use it as its origin did may carry it, to a worker.
@@ -261,7 +266,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
             If a parameter cannot be stored in a file, such as a function.
         """
         check_is_fitted(self)
-        state = super().__getstate__()  # files are no workers
+        state = self._without_seed()  # files are no workers
         names = self.get_params(deep=False)
         apart = {"_sklearn_version", "feature_names_in_", "_model", "_settings", *names}
         parts = {
@@ -329,10 +334,6 @@ class Synthesizer(FitParameters, NoisyEstimator):
                 )
             setattr(self, group, replace(options, **values))
         return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        refuse_workers(self._owner)
-        return super().__getstate__()
 
     def _group(self, name: str) -> Any:
         """Return a group of parameters, that of a short form, or the default."""
