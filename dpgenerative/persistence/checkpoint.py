@@ -98,8 +98,7 @@ class Checkpoint:
     ) -> None:
         # A link stays one, and what it leads to is written and deleted.
         self._path = Path(path).resolve()
-        fixed = {k: v for k, v in parameters.items() if k not in FREE}
-        settings = stated([owner, __version__, sorted(fixed.items()), _held(domain)])
+        settings = settings_of(owner, parameters, _held(domain))
         self._parts = self._read() if self._path.exists() else {}
         self._saved = -EVERY
         salt = secrets.token_hex(16)
@@ -224,6 +223,12 @@ def _held(domain: Sequence[Any]) -> str:
             "a file can hold, as save does. Rename or convert the others, as to "
             "strings or times of pandas."
         ) from error
+
+
+def settings_of(owner: str, parameters: Mapping[str, Any], domain: Any) -> str:
+    """Return what a fit is told, but for what is `FREE`, as text to compare."""
+    fixed = sorted((k, v) for k, v in parameters.items() if k not in FREE)
+    return stated([owner, __version__, fixed, domain])
 
 
 def stated(value: Any) -> str:

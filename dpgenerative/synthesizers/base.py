@@ -29,14 +29,13 @@ from dpgenerative._validation import (
     option,
     refuse,
 )
-from dpgenerative._version import __version__
 from dpgenerative.exceptions import HopelessBudgetWarning
 from dpgenerative.fitting.domain import Domain
 from dpgenerative.fitting.fit import FitParameters, Fitted, PrivateFit, finite
 from dpgenerative.fitting.loop import tensors_of
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Options, Sparsified
 from dpgenerative.fitting.recipe import ModelRecipe
-from dpgenerative.persistence.checkpoint import FREE, Checkpoint, stated
+from dpgenerative.persistence.checkpoint import Checkpoint, settings_of
 from dpgenerative.persistence.manifest import write
 from dpgenerative.persistence.rebuild import fill
 from dpgenerative.privacy.budget import Trial, charge, finished, refuse_workers
@@ -510,10 +509,9 @@ class Synthesizer(FitParameters, NoisyEstimator):
         """Require that the processes of a fit do the same, and that they can do it."""
         if ranks.size == 1:
             return
+        facts = [*_public_parts(data), data.domain.schema]
         parameters = self._stated_parameters()
-        own = sorted((k, v) for k, v in parameters.items() if k not in FREE)
-        facts = [self._owner, __version__, own, *_public_parts(data)]
-        ranks.refuse_difference(stated([*facts, data.domain.schema]))
+        ranks.refuse_difference(settings_of(self._owner, parameters, facts))
         coupled = self._group("divergence").aggregation != "term-wise"
         if coupled or self._recipe.has_batch_term:
             rule = "needs whole batches, which one process has: fit in one"
