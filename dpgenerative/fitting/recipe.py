@@ -17,6 +17,7 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.steps import Divergence, Objective
 from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.values import as_python
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def resolved(holder: Any, name: str, rules: Mapping[str, Rule], scale: Scale) ->
     value = getattr(holder, name, "auto")
     is_auto = isinstance(value, str) and value == "auto"
     value = rules[name](scale) if is_auto else value
-    return value.item() if isinstance(value, np.generic) else value  # no small integer
+    return as_python(value)  # no small integer
 
 
 RULES: Mapping[str, Rule] = {

@@ -49,6 +49,7 @@ from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import TableFormat
 from dpgenerative.tables.dtypes import decimal_scale
 from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.values import as_python
 
 _T = TypeVar("_T")
 FORMAT = 2
@@ -141,7 +142,7 @@ def _checksum(manifest: str, tensors: Mapping[str, Tensor]) -> str:
 
 def _encode(value: Any, where: str, tensors: dict[str, Tensor]) -> Any:
     """Return what stands for a value in the manifest; put its tensors aside."""
-    value = value.item() if isinstance(value, np.generic) else value
+    value = as_python(value)
     cls = type(value)
     if cls is float and not math.isfinite(value):
         return {"number": repr(value)}
