@@ -168,10 +168,15 @@ class FlowRecipe(GroupedRecipe):
         return self.architecture.anchored
 
     @property
+    def is_exact(self) -> bool:
+        """Whether the anchored block stands alone, as where `HFlow.exact`."""
+        blocks = self.architecture.n_blocks, self.architecture.linear
+        return self.anchored and blocks == (1, "none")
+
+    @property
     def reads_once(self) -> bool:  # type: ignore[override]
         """Whether the flow has no use for positions within cells."""
-        blocks = self.architecture.n_blocks, self.architecture.linear
-        return self.anchored and blocks == (1, "none") and self.term.divergence is None
+        return self.is_exact and self.term.divergence is None
 
     def check(self, owner: str) -> None:
         divergence = self.term.divergence
@@ -267,13 +272,11 @@ class FlowRecipe(GroupedRecipe):
         return float(f"{min(most, max(1.0, math.sqrt(2 * told))):.3g}")
 
     def table_share(self, scale: Scale, left: float) -> float:
-        architecture = self.architecture
-        blocks = architecture.n_blocks == 1 and architecture.linear == "none"
         has_tables = scale.epsilon is not None and len(scale.schema) > 1
-        if not (has_tables and blocks and self.anchored):
+        if not (has_tables and self.is_exact):
             return 0.0
-        if architecture.table_budget != "auto":
-            return float(architecture.table_budget)
+        if self.architecture.table_budget != "auto":
+            return float(self.architecture.table_budget)
         share = self.resolved("table_budget", scale)
         return min(max(share, 0.1 * bool(self.workload)), left / 2)
 
@@ -286,7 +289,7 @@ class FlowRecipe(GroupedRecipe):
         device: str,
     ) -> Objective:
         codes = torch.from_numpy(transformer.encode(rows)).to(device)
-        if model.exact and self.term.divergence is None:
+        if self.reads_once:
             return lambda rows: (-model(codes[rows].long())[0], None)
         positions = transformer.positions(rows, streams.batches)
         inside = torch.from_numpy(positions).to(device)
