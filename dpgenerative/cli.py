@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from dpgenerative.tables.files import CsvFormat
     from dpgenerative.tables.schema import Schema
 
-MODELS = {"flow": "DPHFlowSynthesizer", "vae": "DPVAESynthesizer"}
 OWN_OPTIONS = ("epsilon", "noise_multiplier", "delta", "schema", "verbose")
 """Parameters that have options of their own, and are not for --set."""
 BAD_INPUT, UNEXPECTED, INTERRUPTED = 2, 1, 130
@@ -207,9 +206,9 @@ def _check_output(options: argparse.Namespace) -> None:
 
 def _model(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """Return a synthesizer's class, and parameters of it from name=value."""
-    from dpgenerative import synthesizers
+    from dpgenerative.synthesizers.forecast import MODELS
 
-    model = getattr(synthesizers, MODELS[options.model])
+    model = MODELS[options.model]
     allowed = set(model().get_params()) - set(OWN_OPTIONS)
     return model, _settings("--set", options.set, allowed)
 
@@ -335,7 +334,7 @@ _DELTA = _option("--delta", type=float, default=1e-5, help="default 1e-5")
 _MODEL_FILE = _option("model", help="a model file")
 _QUIET = _option("--quiet", action="store_true", help="no progress bar")
 _MODEL = (
-    _option("--model", choices=list(MODELS), default="flow", help="default flow"),
+    _option("--model", choices=["flow", "vae"], default="flow", help="default flow"),
     _option(
         "--set", action="append", default=[], metavar="NAME=VALUE",
         help="any other parameter of the synthesizer; may be repeated",
