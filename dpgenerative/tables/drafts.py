@@ -105,20 +105,22 @@ def _drafted(
 def _guessed(texts: pd.Series, form: files.CsvFormat) -> Guess:
     """Return what a column of text seems to be, and what to ask of it."""
     present = texts.dropna()
+    if present.empty:
+        return {"kind": "categorical"}, None
     plain = present if form.decimal == "." else files.with_point(present, form.decimal)
     numbers = pd.to_numeric(plain, errors="coerce").to_numpy(float)
     is_code = present.str.match(r"\s*0\d").any()  # as a number it loses its zeros
-    if len(present) and np.isfinite(numbers).all() and not is_code:
+    if np.isfinite(numbers).all() and not is_code:
         return _guessed_number(plain, numbers, _is_key(texts))
     words = {str(text).strip().lower() for text in present.unique()}
-    if words and words <= {"true", "false"}:
+    if words <= {"true", "false"}:
         return {"kind": "boolean"}, None
     instants = files.instants_of(present, form.date_format)
-    if words and instants.notna().all():
+    if instants.notna().all():
         unit = "D" if (instants == instants.dt.normalize()).all() else "s"
         return {"kind": "datetime", "resolution": unit}, None
     question = _asked_of_text(present, words)
-    if question is None and words and 1 > np.isfinite(numbers).mean() > MOSTLY:
+    if question is None and 1 > np.isfinite(numbers).mean() > MOSTLY:
         odd = present[~np.isfinite(numbers)].mode()[0]
         question = _MIXED.format(json.dumps(odd, ensure_ascii=False))
     if question is None and _is_key(texts):
@@ -151,13 +153,11 @@ def _guessed_number(texts: pd.Series, numbers: np.ndarray, is_key: bool) -> Gues
 
 def _asked_of_text(present: pd.Series, words: set[str]) -> str | None:
     """Return what to ask where texts look like something that can be learned."""
-    if words and words <= files.TRUTHS.keys():
+    if words <= files.TRUTHS.keys():
         return (
             'Yes or no? The kind "boolean" takes these words and gives True and False; '
             "as levels they come back as they are written."
         )
-    if not words:
-        return None
     forms = [f for f in _DATE_FORMATS if files.instants_of(present, f).notna().all()]
     if forms:
         which = " or ".join(f'"{form}"' for form in forms)
