@@ -146,11 +146,10 @@ class Rows:
         wanted = [str(name) for name in (self.columns if names is None else names)]
         seen = 0
         with _unquoted():
-            tables = iter(self.tables(wanted))
+            frames = map(self.frame, self.tables(wanted))
         while True:
             with _unquoted():
-                table = next(tables, None)
-                part = None if table is None else self.frame(table)
+                part = next(frames, None)
             seen += 0 if part is None else len(part)
             if seen > self.n or (part is None and seen < self.n):
                 raise ValueError("The number of rows has changed since the first pass.")
