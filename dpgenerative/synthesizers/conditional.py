@@ -110,9 +110,9 @@ class Candidates:
         }
         found: list[pd.DataFrame] = []
         scores = np.empty(0)
-        tried, bound, needed = 0, 0.0, n
+        tried, n_kept, bound, needed = 0, 0, 0.0, n
         while True:
-            size = self._size(needed, int((scores > bound).sum()), tried)
+            size = self._size(needed, n_kept, tried)
             codes, positions, log_weights = self.draw(size, shares)
             if not tried and np.exp(log_weights).mean() < 1 / self.max_tries:
                 bound, needed = -np.inf, max(n, LEAST_ROWS)
