@@ -419,10 +419,9 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
     def _check_classes(self) -> None:
         classes: Any = self.classes
         is_list = isinstance(classes, (list, tuple, range, np.ndarray))
-        kinds = {type(c) for c in self._labels} if is_list else set()
-        is_list = len(kinds) == 1 and kinds <= {str, bool, int, float}
-        is_list = is_list and self._labels == list(classes)
-        if not is_list or len(set(self._labels)) < len(classes):
+        labels = self._labels if is_list else []
+        of_one = {type(c) for c in labels} in ({str}, {bool}, {int}, {float})
+        if not of_one or labels != list(classes) or len({*labels}) < len(labels):
             rule = "must be a list of different strings, whole numbers, bools or floats"
             refuse(self._owner, "classes", rule, classes)
         networks = self._group("architecture").networks
