@@ -134,9 +134,8 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
             "dtypes hold no missing values, so samples have other levels there, as "
             "often as these occur. State levels or `other` in a Schema."
         )
-    may_lack = [can_hold_missing(c.dtype) and not c.column.nullable for c in codecs]
-    lost = zip(may_lack, pairs, strict=True)
-    if names := [a.name for is_lost, (a, _) in lost if is_lost and a.nullable]:
+    none = [c for c in codecs if can_hold_missing(c.dtype) and not c.column.nullable]
+    if names := [c.column.name for c in none if schema[c.column.name].nullable]:
         yield (
             f"Missing values of {listed(names)}, if there are any, are too few to be "
             "told from noise: none is sampled. State nullable=True in a Schema to have "
