@@ -241,12 +241,11 @@ def _given(schema: Schema, settings: Sequence[str]) -> dict[Any, Any] | None:
     names = {str(name): name for name in schema.names}
     given = {}
     for name, value in _settings("--given", settings, names).items():
-        column = schema[names[name]]
+        column, text = schema[names[name]], str(value)
         levels = {str(level): level for level in column.levels or ()}
         if column.kind == "boolean":
-            levels |= TRUTHS
-            value = str(value).lower()
-        given[names[name]] = levels.get(str(value), value)
+            levels, text = TRUTHS, text.lower()
+        given[names[name]] = levels.get(text, value)
     return given or None
 
 

@@ -618,6 +618,11 @@ def test_sample_given(model_file, tmp_path, capsys):
     for word, truth in (("yes", True), ("F", False), ("True", True), ("0", False)):
         assert main([*sample, "--given", f"member={word}"]) == 0
         assert (pd.read_csv(out)["member"] == truth).all()
+    assert main([*sample, "--given", "member=[True, False]"]) == 0
+    assert "has no missing values" in refused(
+        capsys, [*sample, "--given", "member=None"]
+    )
+    assert "'Perhaps'" in refused(capsys, [*sample, "--given", "member=Perhaps"])
     said = refused(capsys, [*sample, "--given", "nowhere=1"])
     assert "--given takes name=value" in said
     assert "none of its levels" in refused(capsys, [*sample, "--given", "ward=Z"])
