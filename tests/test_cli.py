@@ -522,6 +522,22 @@ def test_a_draft_asks_nothing_that_it_knows(tmp_path):
     assert columns[0][MARK] == ["kind", "lower", "upper", "resolution"]
 
 
+@pytest.mark.parametrize(
+    ("values", "resolution"),
+    [
+        (["1.5e-3", "2.5"], 1e-4),
+        (["1E-5", "1e2"], 1e-5),
+        (["2.125 ", "1.5"], 0.001),
+        (["1.50", "200"], 0.1),
+    ],
+)
+def test_a_draft_counts_decimals(values, resolution, tmp_path):
+    pd.DataFrame({"a": values}).to_csv(tmp_path / "data.csv", index=False)
+    (column,) = draft_schema(tmp_path / "data.csv")["columns"]
+    assert column["resolution"] == resolution
+    assert ASK not in column
+
+
 GERMAN = CsvFormat(";", "latin-1", ",", ("NA", "k. A."), "%d.%m.%Y")
 
 

@@ -1,6 +1,7 @@
 """Drafts of a schema, read off the rows for a person to edit."""
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -142,13 +143,18 @@ def _guessed_number(texts: pd.Series, numbers: np.ndarray, is_key: bool) -> Gues
         with_decimals = texts.str.contains(".", regex=False).any()
         question = "Whole numbers written with decimals: are they integers?"
         return facts, question if with_decimals else None
-    digits = texts.str.extract(r"\.(\d*?)0*$", expand=False).str.len().max()
+    digits = max(map(_n_digits, texts))
     if digits <= MOST_DIGITS:
-        return {**facts, "resolution": float(f"1e-{int(digits)}")}, None
+        return {**facts, "resolution": float(f"1e-{digits}")}, None
     return facts, (
         f"Numbers of more than {MOST_DIGITS} decimals: to which resolution are "
         "they known? Without one, synthetic numbers have all digits of a float."
     )
+
+
+def _n_digits(text: str) -> int:
+    """Return the number of decimals, negative for multiples of ten."""
+    return -int(Decimal(text.strip()).normalize().as_tuple().exponent)
 
 
 def _asked_of_text(present: pd.Series, words: set[str]) -> str | None:
