@@ -364,6 +364,8 @@ def test_targets_and_arrays():
         ({"label": None}, "the column has no missing values"),
         ({"joined": ("2020-13-01", None)}, "holds datetimes only"),
         ({"joined": 3}, "holds datetimes only"),
+        ({"joined": np.int64(3)}, "holds datetimes only"),
+        ({"joined": np.float32(3)}, "holds datetimes only"),
         ({"joined": pd.Timestamp("2020", tz="UTC")}, "without a time zone"),
         ({"joined": ("2025-01-01", None)}, "outside the bounds"),
         ("income", "'given'.*must be a mapping or a DataFrame"),

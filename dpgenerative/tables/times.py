@@ -148,7 +148,8 @@ def count_of(value: Any, kind: str, unit: str) -> int:
         For what is no instant on a clock without a zone, or no duration; for text
         that does not begin with the year.
     """
-    if isinstance(value, (bool, int, float)):
+    types = pd.api.types
+    if isinstance(value, bool) or types.is_integer(value) or types.is_float(value):
         raise TypeError("a number is no time")
     if kind == "datetime" and isinstance(value, str) and not value[:4].isdecimal():
         # pandas would guess which of 01.02.2020 is the day, and read "today".
