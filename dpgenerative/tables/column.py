@@ -17,8 +17,6 @@ from dpgenerative.tables.values import as_python, is_missing
 KINDS = ("continuous", "integer", "categorical", "boolean", "datetime", "timedelta")
 TEMPORAL = ("datetime", "timedelta")
 EXAMPLES = {"datetime": "2020-01-31", "timedelta": "36h"}
-DEFAULT_UNIT = "s"
-"""Resolution of times where none is stated."""
 OTHER = "other"
 """Level that stands for all text too rare to be found privately."""
 
@@ -249,8 +247,8 @@ class Column:
 
     @property
     def unit(self) -> str:
-        """Unit in which times are counted."""
-        return self.resolution or DEFAULT_UNIT
+        """Unit in which times are counted: seconds where none is stated."""
+        return self.resolution or "s"
 
     @property
     def numbers(self) -> "Column":
