@@ -48,8 +48,9 @@ def laplace_noise(
     record moves by at most `sensitivity` in all, they are epsilon-DP (`rate_of`).
     """
     noise = np.zeros(math.prod(shape), dtype=np.int64)
-    left = np.arange(len(noise) if sensitivity else 0)
-    s, t = rate_of(epsilon, sensitivity) if sensitivity else (1, 1)
+    if not sensitivity:
+        return noise.reshape(shape)
+    left, (s, t) = np.arange(len(noise)), rate_of(epsilon, sensitivity)
     while len(left):
         rest = rng.integers(0, t, len(left))
         decays = _decay(rest, t, rng)
