@@ -95,7 +95,7 @@ RandomSource = np.random.Generator | SecureGenerator
 
 
 def _count(size: Any) -> int:
-    return 1 if size is None else math.prod(np.atleast_1d(size).tolist())
+    return 1 if size is None else int(np.prod(size))
 
 
 def _shaped(values: np.ndarray, size: Any) -> Any:
