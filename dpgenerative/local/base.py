@@ -19,8 +19,8 @@ PUBLIC = "number, order and index of the records"
 class LocalRandomizer(TransformerMixin, NoisyEstimator):
     """A transformer that perturbs every record by itself.
 
-    `fit` reads public facts alone, and fixes all noise; parameters that are set later
-    change nothing before the next `fit`. `transform` perturbs.
+    `fit` reads public facts alone, and fixes all noise: parameters of it that are set
+    later change nothing before the next `fit`. `transform` perturbs.
     """
 
     epsilon: Any
