@@ -113,7 +113,7 @@ def fit(options: argparse.Namespace) -> None:
         verbose=not options.quiet,
     ).set_params(**parameters)
     try:
-        synthesizer.fit(rows, public=public, checkpoint=options.checkpoint)
+        synthesizer.fit(rows, public=public, checkpoint=kept)
     finally:
         if hasattr(synthesizer, "privacy_"):  # also where its warnings are errors
             synthesizer.save(options.output)
