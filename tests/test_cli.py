@@ -33,7 +33,12 @@ from dpgenerative.metrics.losses import lost_values
 from dpgenerative.synthesizers import tables
 from dpgenerative.tables import files
 from dpgenerative.tables.drafts import ASK, MARK, NOTE, draft_schema, unmarked_schema
-from dpgenerative.tables.files import CsvFormat, stream_table, write_table
+from dpgenerative.tables.files import (
+    CsvFormat,
+    read_as_written,
+    stream_table,
+    write_table,
+)
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = Schema(
@@ -620,6 +625,16 @@ def test_types_of_parquet_that_pandas_has_not(tmp_path):
     frame = stream_table(tmp_path / "data.parquet", Schema([])).whole()
     with pytest.raises(UnsupportedColumnError, match="'tags'"):
         Schema([]).resolve(frame)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_rows_without_levels_are_read_as_written(suffix, tmp_path):
+    frame = pd.DataFrame({"a": [1, 2, 3], "b": [0.5, 1.5, 2.5]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_parquet(tmp_path / "a.parquet")
+    facts = Schema([Column("b", "continuous"), Column("a", "integer")])
+    read = read_as_written(tmp_path / f"a{suffix}", facts, CsvFormat())
+    assert read.astype(float).equals(frame[["b", "a"]].astype(float))
 
 
 def test_sample_given(model_file, tmp_path, capsys):

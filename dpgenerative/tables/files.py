@@ -232,10 +232,12 @@ def read_as_written(path: AnyPath, schema: Schema, form: CsvFormat) -> pd.DataFr
     if absent := [name for name in schema.names if name not in rows.columns]:
         raise ValueError(f"{path} lacks columns that were fitted: {absent}.")
     frame = rows.whole()
-    levelled = [column for column in schema.columns if column.levels is not None]
-    as_text = Schema(Column(c.name, "categorical") for c in levelled)
+    levelled = [column.name for column in schema.columns if column.levels is not None]
+    if not levelled:
+        return frame[list(schema.names)]
+    as_text = Schema(Column(name, "categorical") for name in levelled)
     written = stream_table(path, as_text, form, False).whole()
-    for name in written.columns:
+    for name in levelled:
         unread = frame[name].isna() & written[name].notna()
         if unread.any():
             frame[name] = frame[name].astype(object).where(~unread, written[name])
