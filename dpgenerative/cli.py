@@ -128,6 +128,7 @@ def sample(options: argparse.Namespace) -> None:
     _check_output(options)
     suffix_of(options.output)
     synthesizer = load(options.model)
+    _require_tables(synthesizer, options)
     if options.n_samples < 1:
         raise ValueError(f"-n must be at least 1; got {options.n_samples}.")
     seed = options.random_state
@@ -149,6 +150,7 @@ def report(options: argparse.Namespace) -> None:
     if options.real is None:
         _say(synthesizer.privacy_)
         return
+    _require_tables(synthesizer, options)
     _check_output(options)
     from dpgenerative.metrics import report as evaluate
     from dpgenerative.tables.files import read_as_written
@@ -202,6 +204,16 @@ def _check_output(options: argparse.Namespace) -> None:
     target = require_place(options.output)
     if target.exists() and not options.force:
         raise FileExistsError(f"{target} exists; --force replaces it.")
+
+
+def _require_tables(synthesizer: Any, options: argparse.Namespace) -> None:
+    from dpgenerative.synthesizers import TableSynthesizer
+
+    if not isinstance(synthesizer, TableSynthesizer):
+        raise ValueError(
+            f"{options.model} holds a model of arrays, not of tables: use it in "
+            "Python, by dpgenerative.load."
+        )
 
 
 def _model(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:

@@ -22,6 +22,7 @@ import pytest
 
 from dpgenerative import (
     Column,
+    DPArrayVAESynthesizer,
     DPHFlowSynthesizer,
     Schema,
     load,
@@ -625,6 +626,17 @@ def test_types_of_parquet_that_pandas_has_not(tmp_path):
     frame = stream_table(tmp_path / "data.parquet", Schema([])).whole()
     with pytest.raises(UnsupportedColumnError, match="'tags'"):
         Schema([]).resolve(frame)
+
+
+def test_models_of_arrays_are_for_python(tmp_path, capsys):
+    model, page = str(tmp_path / "model.dpg"), str(tmp_path / "page.html")
+    squares = np.zeros((60, 2, 2), dtype=np.uint8)
+    DPArrayVAESynthesizer(n_steps=1, random_state=0).fit(squares).save(model)
+    said = refused(capsys, ["sample", model, "-n", "3", "-o", str(tmp_path / "a.csv")])
+    assert "holds a model of arrays" in said
+    said = refused(capsys, ["report", model, "--real", "a.csv", "-o", page])
+    assert "holds a model of arrays" in said
+    assert main(["report", model]) == 0
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
