@@ -15,7 +15,6 @@ import argparse
 import json
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -24,7 +23,8 @@ import numpy as np
 import pandas as pd
 from generalization import CASES
 from loaders import fetch_adult, fetch_covertype
-from tabular import machine, public_schema, revision
+from records import append, markdown_table, origin, read
+from tabular import public_schema
 
 from dpgenerative import DPHFlowSynthesizer, Sparsified
 from dpgenerative.metrics import kendall_tau_distance, marginal_distance
@@ -117,14 +117,14 @@ def summarise(records: list[dict[str, Any]]) -> str:
     names = ["tvd_1way", "tvd_2way", "tvd_3way", "kendall_rmse", "log_likelihood"]
     for table in dict.fromkeys(r["table"] for r in records):
         head = ["part", "setting", "TVD 1", "TVD 2", "TVD 3", "tau RMSE", "log-lik."]
-        text += [f"## {table}", "", "| " + " | ".join([*head, "fit s"]) + " |"]
-        text += ["| " + " | ".join(["---"] * (len(head) + 1)) + " |"]
+        head += ["fit s"]
+        rows = []
         for r in (r for r in records if r["table"] == table):
             setting = ", ".join(f"{k}={v}" for k, v in r["setting"].items()) or "-"
             scores = [f"{r[name]:.4f}" for name in names[:-1]]
-            cells = [r["part"], setting, *scores, f"{r[names[-1]]:.2f}"]
-            text += ["| " + " | ".join([*cells, f"{r['fit_seconds']:.0f}"]) + " |"]
-        text += [""]
+            scores += [f"{r[names[-1]]:.2f}", f"{r['fit_seconds']:.0f}"]
+            rows.append([r["part"], setting, *scores])
+        text += [f"## {table}", "", *markdown_table(head, rows)]
     machines = "; ".join(sorted({r["machine"] for r in records}))
     dates = ", ".join(sorted({r["date"][:10] for r in records}))
     text += [f"Machine: {machines}. Dates: {dates}. One seed."]
@@ -144,9 +144,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
     options = parser.parse_args(arguments)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    lines = options.out.read_text().splitlines() if options.out.exists() else []
-    records = [json.loads(line) for line in lines]
+    records = read(options.out)
     done = {(r["table"], r["part"], str(r["setting"])) for r in records}
     for table in options.tables:
         train, test = load(table, options.data)
@@ -156,13 +154,10 @@ def main(arguments: list[str] | None = None) -> int:
                     continue
                 record = {
                     "table": table, "part": part, "setting": setting,
-                    **run(train, test, setting, options.seed), "machine": machine(),
-                    "revision": revision(),
-                    "date": datetime.now(UTC).isoformat(timespec="seconds"),
+                    **run(train, test, setting, options.seed), **origin(),
                 }  # fmt: skip
                 records.append(record)
-                with options.out.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(record) + "\n")
+                append(options.out, record)
                 print(json.dumps(record), flush=True)
     options.out.with_suffix(".md").write_text(summarise(records), encoding="utf-8")
     return 0

@@ -37,7 +37,8 @@ mpl.use("Agg")
 import numpy as np
 import pandas as pd
 from loaders import fetch_adult
-from tabular import machine, markdown_table, public_schema, revision
+from records import machine, markdown_table, revision
+from tabular import public_schema
 
 from dpgenerative import DPHFlowSynthesizer, DPVAESynthesizer, metrics
 from dpgenerative.metrics.distances import Embedding, blocks

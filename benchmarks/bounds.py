@@ -16,7 +16,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from peer_tables import plain_ticks
-from tabular import markdown_table
+from records import markdown_table
 
 FIGURES = Path(__file__).parents[1] / "doc" / "_static"
 REFERENCES = ("bootstrap", "independence", "real", "fresh")

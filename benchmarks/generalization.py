@@ -22,15 +22,15 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from loaders import make_pinwheel
+from records import append, markdown_table, origin, read
 from sklearn import datasets as bundled
-from tabular import machine, public_schema, revision
+from tabular import public_schema
 
 from dpgenerative import DPHFlowSynthesizer, Schema
 from dpgenerative.datasets import load_fair
@@ -257,7 +257,7 @@ def summarise(records: list[dict[str, Any]]) -> str:
     """Return a markdown table, one line per fit."""
     head = ["table", "rows", "columns", "seed", "TVD 2", "floor", "independence"]
     head += ["worst tau gap", "law kept", "CPU s", "failed rules"]
-    lines = [head, ["---"] * len(head)]
+    rows = []
     for r in records:
         numbers = [f"{r[k]:.3f}" for k in ("tvd_2way", "floor_2way")]
         numbers += [f"{r['independence_2way']:.3f}"]
@@ -265,16 +265,15 @@ def summarise(records: list[dict[str, Any]]) -> str:
             f"{r[k]:.3f}" if k in r else "" for k in ("kendall_gap", "law_kept")
         ]
         failed = ", ".join(k for k, passed in r["checks"].items() if not passed)
-        lines.append(
+        rows.append(
             [r["table"], f"{r['rows']:,}", str(r["columns"]), str(r["seed"]), *numbers,
              f"{r['fit_cpu_seconds']:.0f}", failed or "none"]
         )  # fmt: skip
-    text = ["# Tables that chose nothing", ""]
-    text += ["| " + " | ".join(line) + " |" for line in lines]
+    text = ["# Tables that chose nothing", "", *markdown_table(head, rows)]
     machines = "; ".join(sorted({r["machine"] for r in records}))
     dates = ", ".join(sorted({r["date"][:10] for r in records}))
     revisions = ", ".join(sorted({r["revision"] for r in records}))
-    text += ["", f"Machine: {machines}. Dates: {dates}. Revisions: {revisions}."]
+    text += [f"Machine: {machines}. Dates: {dates}. Revisions: {revisions}."]
     text += ["Command: `python benchmarks/generalization.py --seeds 0 1 2`."]
     return "\n".join(text) + "\n"
 
@@ -288,21 +287,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
     options = parser.parse_args(arguments)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    lines = options.out.read_text().splitlines() if options.out.exists() else []
-    records = [json.loads(line) for line in lines]
+    records = read(options.out)
     done = {(r["table"], r["seed"]) for r in records}
     for seed in options.seeds:
         for name, case in CASES.items():
             wanted = any(word in name for word in options.only)
             if not wanted or (name, seed) in done:
                 continue
-            record = run(name, case, seed)
-            record |= {"machine": machine(), "revision": revision()}
-            record["date"] = datetime.now(UTC).isoformat(timespec="seconds")
+            record = run(name, case, seed) | origin()
             records.append(record)
-            with options.out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
+            append(options.out, record)
             print(json.dumps(record), flush=True)
     options.out.with_suffix(".md").write_text(summarise(records), encoding="utf-8")
     return int(any(not all(r["checks"].values()) for r in records))

@@ -15,10 +15,8 @@ draws ``doc/_static/images.png``: a row per class, real pictures and those of se
 """
 
 import argparse
-import json
 import math
 import platform
-import subprocess
 import sys
 import time
 from datetime import date
@@ -32,6 +30,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from loaders import fashion_images
+from records import append, read, revision
 from torch import nn
 from torch.nn import functional as F
 
@@ -174,15 +173,9 @@ def main() -> None:
     train, test = (
         fashion_images(name, data_home=args.data) for name in ("train", "t10k")
     )
-    revision = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    ).stdout.strip()
     common = {
         "date": date.today().isoformat(),
-        "revision": revision,
+        "revision": revision(),
         "machine": f"{platform.machine()}, torch {torch.__version__}, "
         f"numpy {np.__version__}, {torch.get_num_threads()} thread",
         "command": f"python benchmarks/images.py --data DIR {' '.join(sys.argv[3:])}",
@@ -200,13 +193,11 @@ def main() -> None:
                 "epsilon": epsilon, "seed": seed, "accuracy": score,
                 "by_class": by_class, **costs, **common,
             }  # fmt: skip
-            with path.open("a") as file:
-                file.write(json.dumps(record) + "\n")
+            append(path, record)
             print(words(epsilon), seed, f"{score:.4f}", flush=True)
     if len(panels) > 2:
         draw(panels)
-    records = [json.loads(line) for line in path.read_text().splitlines()]
-    (RESULTS / "images.md").write_text(table(records))
+    (RESULTS / "images.md").write_text(table(read(path)))
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ import loaders
 import numpy as np
 import pandas as pd
 import torch
+from records import markdown_table
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.frozen import FrozenEstimator
 from torch import nn
@@ -251,8 +252,7 @@ def run(name: str, options: argparse.Namespace) -> pd.DataFrame:
 def table(found: pd.DataFrame) -> str:
     """Return medians over seeds, with the least and the greatest, as markdown."""
     measures = ["accuracy", "average_precision", "auc", "ssim", "phi"]
-    lines = ["| noise | epsilon | " + " | ".join(measures) + " |"]
-    lines.append("|" + " --- |" * (2 + len(measures)))
+    rows = []
     keys = ["mechanism", "scope", "parameter", "value"]
     for (mechanism, scope, *_), part in found.groupby(keys, sort=False, dropna=False):
         label = f"{mechanism}, {scope}" if scope else mechanism
@@ -262,8 +262,8 @@ def table(found: pd.DataFrame) -> str:
             values = part[measure].dropna()
             text = f"{values.median():.3f} ({values.min():.3f} to {values.max():.3f})"
             cells.append(text if len(values) else "")
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append(cells)
+    return "\n".join(markdown_table(["noise", "epsilon", *measures], rows)[:-1])
 
 
 def parse() -> argparse.Namespace:

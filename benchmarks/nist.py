@@ -23,14 +23,14 @@ import json
 import re
 import sys
 import time
-from datetime import UTC, datetime
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from tabular import machine, markdown_table, read, revision, setting
+from records import append, markdown_table, origin, read
+from tabular import setting
 
 from dpgenerative import Column, DPHFlowSynthesizer, Impossible, Schema
 
@@ -330,15 +330,9 @@ def run_all(options: argparse.Namespace) -> int:
 
 
 def _append(path: Path, records: list[dict[str, Any]]) -> None:
-    about = {
-        "revision": revision(),
-        "machine": machine(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    with path.open("a", encoding="utf-8") as file:
-        for record in records:
-            file.write(json.dumps({**record, **about}) + "\n")
-            print(record, flush=True)
+    for record in records:
+        append(path, record | origin())
+        print(record, flush=True)
 
 
 # Summary ------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ import numpy as np
 import pandas as pd
 import sparsity
 import torch
-from tabular import TASKS, read
+from records import read
+from tabular import TASKS
 from torch import Tensor, nn
 
 from dpgenerative._random import Streams

@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axis import Axis
 from matplotlib.ticker import LogLocator
-from tabular import markdown_table, read
+from records import markdown_table, read
 
 RESULTS = Path(__file__).parent / "results"
 FIGURES = Path(__file__).parents[1] / "doc" / "_static"

@@ -31,7 +31,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -51,15 +50,8 @@ from peer_tables import (
     summarise,
     timed,
 )
-from tabular import (
-    TASKS,
-    fidelity,
-    machine,
-    public_schema,
-    read,
-    revision,
-    utility,
-)
+from records import append, origin, read
+from tabular import TASKS, fidelity, public_schema, utility
 
 from dpgenerative import Schema
 from dpgenerative.metrics import marginal_distance
@@ -268,9 +260,7 @@ def run(config: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
         **facts,
         "metrics": metrics,
         "threads": torch.get_num_threads(),
-        "revision": revision(),
-        "machine": machine(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **origin(),
         "command": command(config, options.time_limit),
     }
 
@@ -293,7 +283,6 @@ def key(record: dict[str, Any]) -> tuple[Any, ...]:
 
 def run_all(options: argparse.Namespace) -> None:
     """Run what was asked for, has an interpreter and is not there yet."""
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     for line in product(
         options.tables, options.methods, options.epsilons, options.seeds
     ):
@@ -303,8 +292,7 @@ def run_all(options: argparse.Namespace) -> None:
         if line[1].partition(" ")[0] not in options.python or key(config) in done:
             continue
         record = run(config, options)
-        with options.out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        append(options.out, record)
         shown = {name: f"{score:.4f}" for name, score in record["metrics"].items()}
         print(key(record), shown or record["failed"], flush=True)
 

@@ -32,6 +32,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from loaders import make_pinwheel
+from records import markdown_table
 from scipy.stats import ttest_rel
 from torch import Tensor, nn
 
@@ -145,18 +146,19 @@ def draw(models: dict[str, Autoencoder], x: Tensor, arms: np.ndarray) -> None:
 
 def report(errors: dict[tuple[float, str], list[float]], plan: PrivacyPlan) -> str:
     """Return the results as markdown."""
-    lines = ["# Pinwheel", ""]
-    lines += [
+    measured = "mean squared reconstruction error (lowest to highest)"
+    rows = [
+        [f"{std:g}", name, f"{np.mean(x):.4f} ({min(x):.4f} to {max(x):.4f})"]
+        for (std, name), x in errors.items()
+    ]
+    lines = [
+        "# Pinwheel",
+        "",
         f"Noise multiplier 1, sampling rate {plan.sampling_rate:g}, {plan.n_steps} "
         f"steps: epsilon {plan.epsilon:.1f} at delta {plan.delta:g}.",
         "",
-        "| head | loss | mean squared reconstruction error (lowest to highest) |",
-        "| --- | --- | --- |",
+        *markdown_table(["head", "loss", measured], rows),
     ]
-    for (std, name), values in errors.items():
-        bounds = f"{min(values):.4f} to {max(values):.4f}"
-        lines.append(f"| {std:g} | {name} | {np.mean(values):.4f} ({bounds}) |")
-    lines.append("")
     for std in STDS:
         pair = [np.log(errors[std, name]) for name in LOSSES]
         lines.append(

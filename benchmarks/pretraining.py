@@ -10,15 +10,14 @@ levels are stated in all three. ::
 from __future__ import annotations
 
 import argparse
-import json
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from loaders import fetch_adult
-from tabular import ESTIMATORS, machine, public_schema
+from records import append, origin
+from tabular import ESTIMATORS, public_schema
 
 from dpgenerative.metrics import default_classifiers, marginal_distance, tstr
 
@@ -62,8 +61,7 @@ def run(way: str, seed: int, options: argparse.Namespace) -> dict:
         "seed": seed,
         **scores(private, bunch.test, fake, bunch.target),
         "fit_seconds": seconds,
-        "machine": machine(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **origin(),
     }
 
 
@@ -79,8 +77,7 @@ def main() -> None:
     for seed in options.seeds:
         for way in options.ways:
             record = run(way, seed, options)
-            with options.out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
+            append(options.out, record)
             print(way, seed, {k: round(record[k], 4) for k in ("auroc", "tvd_2way")})
 
 

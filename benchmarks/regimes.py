@@ -37,7 +37,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import lru_cache, partial
 from itertools import combinations, product
 from pathlib import Path
@@ -48,18 +47,10 @@ import pandas as pd
 from bounds import REFERENCES, Line, Scores, draw, label, summarise, verdicts
 from generalization import CASES, copula
 from peers import FitError, fit_peer, obeyed, parity_rows
+from records import append, origin, read
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import mutual_info_score
-from tabular import (
-    TASKS,
-    fidelity,
-    machine,
-    public_schema,
-    read,
-    revision,
-    setting,
-    utility,
-)
+from tabular import TASKS, fidelity, public_schema, setting, utility
 
 from dpgenerative import DPHFlowSynthesizer, Schema
 from dpgenerative.metrics import kendall_tau_distance, marginal_distance
@@ -432,9 +423,7 @@ def run(task: Task, seed: int, options: argparse.Namespace) -> dict[str, Any]:
         "n_columns": table.train.shape[1],
         **facts,
         "metrics": {name: float(score) for name, score in scores.items()},
-        "revision": revision(),
-        "machine": machine(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **origin(),
         "command": command(task, seed, options),
     }
 
@@ -458,7 +447,6 @@ def key(record: dict[str, Any]) -> str:
 
 def run_all(options: argparse.Namespace, done: set[str]) -> None:
     """Run what was asked for and is not there yet."""
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     for part, seed in product(options.parts, options.seeds):
         for task in PARTS[part](options.data):
             if task.method == "ours":
@@ -472,8 +460,7 @@ def run_all(options: argparse.Namespace, done: set[str]) -> None:
                 continue
             record = run(task, seed, options)
             done.add(key(record))
-            with options.out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
+            append(options.out, record)
             shown = {name: f"{score:.4f}" for name, score in record["metrics"].items()}
             print(key(record), shown or record.get("failed"), flush=True)
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import shlex
 import subprocess
 import sys
@@ -62,7 +61,8 @@ from papers import (
     tables_of,
     toy_lines,
 )
-from tabular import machine, markdown_table, public_schema, revision
+from records import append, markdown_table, origin, revision
+from tabular import public_schema
 
 from dpgenerative import Column, DPHFlowSynthesizer, Schema
 from dpgenerative.metrics import marginal_distance, sampling_floor
@@ -103,10 +103,7 @@ class Item:
 
 def keep(part: str, **found: Any) -> None:
     """Append a record of a part of this script."""
-    origin = {"machine": machine(), "revision": revision(), "command": COMMANDS[part]}
-    date = datetime.now(UTC).isoformat(timespec="seconds")
-    with OWN.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"part": part, **found, **origin, "date": date}) + "\n")
+    append(OWN, {"part": part, **found, **origin(), "command": COMMANDS[part]})
 
 
 def flows(**parameters: Any) -> dict[str, DPHFlowSynthesizer]:

@@ -36,7 +36,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from loaders import fetch_adult
-from tabular import machine, markdown_table, public_schema
+from records import append, machine, markdown_table, read
+from tabular import public_schema
 from torch import distributed, set_num_threads
 
 from dpgenerative import DPHFlowSynthesizer, load
@@ -262,10 +263,8 @@ def keep(
 ) -> None:
     """Add records to a file as they come, and tabulate all of them beside it."""
     for record in found:
-        with path.open("a") as file:
-            file.write(json.dumps(record) + "\n")
-    records = [json.loads(line) for line in path.read_text().splitlines()]
-    path.with_suffix(".md").write_text(page(records))
+        append(path, record)
+    path.with_suffix(".md").write_text(page(read(path)))
 
 
 if __name__ == "__main__":

@@ -33,8 +33,6 @@ the prior have sparsity .42, normal ones .23.
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import math
 import sys
 import time
@@ -51,6 +49,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
+from loaders import fashion_images
+from records import append, markdown_table, read
 from scipy import stats
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -144,10 +144,9 @@ class Autoencoder(nn.Module):
 
 def load(folder: Path, name: str, n: int) -> Tensor:
     """Return the first n images, padded to 32 x 32, in [0, 1]."""
-    with gzip.open(folder / "fashion_mnist" / f"{name}-images-idx3-ubyte.gz") as file:
-        pixels = np.frombuffer(file.read(), np.uint8, offset=16)
-    images = torch.from_numpy(pixels.reshape(-1, 1, 28, 28)[:n].copy())
-    return F.pad(images, (2, 2, 2, 2)).float() / 255
+    images, _ = fashion_images(name, data_home=folder)
+    padded = F.pad(torch.from_numpy(images[:n, None].copy()), (2, 2, 2, 2))
+    return padded.float() / 255
 
 
 # Noise ----------------------------------------------------------------------------
@@ -180,14 +179,15 @@ def gradient_of(run: Run, plan: PrivacyPlan) -> PrivateGradient:
     )  # fmt: skip
 
 
-def noise_table(epsilons: Sequence[float]) -> Iterator[str]:
+def noise_table(epsilons: Sequence[float]) -> list[str]:
     """Compare this package's noise with the paper's, at its size, as markdown."""
-    yield "| epsilon | noise | decoder | encoder | true epsilon |"
-    yield "|" + " --- |" * 5
-    for epsilon in epsilons:
-        for name, stds, true in noises(epsilon):
-            cells = f"{name} | {stds[0]:.3g} | {stds[1]:.3g} | {true:.3g}"
-            yield f"| {epsilon:g} | {cells} |"
+    rows = [
+        [f"{epsilon:g}", name, *(f"{each:.3g}" for each in (*stds, true))]
+        for epsilon in epsilons
+        for name, stds, true in noises(epsilon)
+    ]
+    head = ["epsilon", "noise", "decoder", "encoder", "true epsilon"]
+    return markdown_table(head, rows)
 
 
 def noises(epsilon: float) -> Iterator[tuple[str, tuple[float, float], float]]:
@@ -292,13 +292,6 @@ def runs(options: argparse.Namespace) -> list[Run]:
 # Records --------------------------------------------------------------------------
 
 
-def records(path: Path) -> list[dict[str, Any]]:
-    """Return all records, oldest first."""
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-
-
 def key_of(record: dict[str, Any]) -> tuple[Any, ...]:
     """Return what tells runs apart."""
     return tuple(record[name] for name in Run.__dataclass_fields__)
@@ -314,11 +307,9 @@ def report(frame: pd.DataFrame) -> str:
             "Mean over seeds (standard deviation).",
             "",
             *table("method", means(part)),
-            "",
             "Differences of runs of one seed: mean, and half of the 95 % interval.",
             "",
             *table("difference", differences(part)),
-            "",
         ]
     lines += [
         "## Noise",
@@ -331,15 +322,14 @@ def report(frame: pd.DataFrame) -> str:
         "",
         *noise_table(EPSILONS),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
-def table(name: str, rows: Iterator[tuple[Any, ...]]) -> Iterator[str]:
-    """Yield a table of all measures as markdown."""
-    yield "| rate | epsilon | " + " | ".join([name, "seeds", *MEASURES.values()]) + " |"
-    yield "|" + " --- |" * (4 + len(MEASURES))
-    for rate, epsilon, *cells in rows:
-        yield f"| {rate:g} | {epsilon:g} | " + " | ".join(map(str, cells)) + " |"
+def table(name: str, rows: Iterator[tuple[Any, ...]]) -> list[str]:
+    """Return a table of all measures as markdown."""
+    head = ["rate", "epsilon", name, "seeds", *MEASURES.values()]
+    cells = ([f"{rate:g}", f"{eps:g}", *map(str, rest)] for rate, eps, *rest in rows)
+    return markdown_table(head, cells)
 
 
 def means(frame: pd.DataFrame) -> Iterator[tuple[Any, ...]]:
@@ -455,7 +445,7 @@ def main() -> int:
     path = RESULTS / "sparsity.jsonl"
     x = load(options.data, "train", options.images)
     test = load(options.data, "t10k", N_TEST)
-    done = {key_of(record) for record in records(path)}
+    done = {key_of(record) for record in read(path)}
     for run in runs(options):
         if key_of(asdict(run)) in done:
             continue
@@ -464,9 +454,8 @@ def main() -> int:
         seconds = time.process_time() - start
         record = asdict(run) | measure(model, test, run.seed) | {"seconds": seconds}
         print(record, flush=True)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
-    frame = pd.DataFrame(records(path)).fillna({"epsilon": math.inf})
+        append(path, record)
+    frame = pd.DataFrame(read(path)).fillna({"epsilon": math.inf})
     text = report(frame)
     (RESULTS / "sparsity.md").write_text(text, encoding="utf-8")
     draw(frame)

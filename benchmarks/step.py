@@ -26,6 +26,7 @@ from operator import truediv
 from pathlib import Path
 
 import torch
+from records import markdown_table
 from torch import Tensor, nn
 
 from dpgenerative._random import Streams
@@ -262,12 +263,12 @@ def table(title: str, seconds: dict, memory: dict) -> list[str]:
     """Return a markdown table of times, ratios to the plain step, and memory if any."""
     head = ["step", "median ms", "ratio to plain"]
     head += ["MiB of the steps", "MiB in all"] if memory else []
-    rows = [head, ["---"] * len(head)]
+    rows = []
     for name, (median, ratio) in seconds.items():
         held = [f"{each:.0f}" for each in memory.get(name, ())]
         cells = [name, f"{1e3 * median:.2f}", f"{ratio:.2f}", *held]
         rows.append(cells + [""] * (len(head) - len(cells)))
-    return [f"## {title}", "", *(f"| {' | '.join(row)} |" for row in rows), ""]
+    return [f"## {title}", "", *markdown_table(head, rows)]
 
 
 def main() -> None:

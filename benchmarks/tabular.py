@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-import platform
 import resource
 import shlex
 import subprocess
@@ -28,16 +27,15 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import product
-from os import cpu_count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from loaders import fetch_adult, fetch_census, fetch_covertype, fetch_intrusion
+from records import append, markdown_table, origin, read
 from sklearn.utils import Bunch
 
 from dpgenerative import (
@@ -233,39 +231,15 @@ def work(config: dict[str, Any], options: argparse.Namespace) -> None:
         **config,
         **result,
         "total_seconds": time.perf_counter() - start,
-        "machine": machine(),
         "version": version("dpgenerative"),
-        "revision": revision(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **origin(),
         "command": command(config),
     }
-    with options.out.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record, default=_plain) + "\n")
+    append(options.out, record, default=_plain)
 
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else str(value)
-
-
-def machine() -> str:
-    """Describe the processor, the system and the versions that set the speed."""
-    processor = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
-        names = [line.split(":")[1].strip() for line in lines if "model name" in line]
-        processor = names[0] if names else processor
-    packages = ", ".join(
-        f"{name} {version(name)}" for name in ("torch", "scikit-learn")
-    )
-    python = f"Python {platform.python_version()}"
-    return f"{processor} x {cpu_count()}, {platform.system()}, {python}, {packages}"
-
-
-def revision() -> str:
-    """Return the abbreviated commit that the scripts belong to."""
-    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(git, capture_output=True, text=True).stdout.strip()
 
 
 def command(config: dict[str, Any]) -> str:
@@ -304,14 +278,6 @@ def configurations(options: argparse.Namespace) -> Iterable[dict[str, Any]]:
         yield config | other
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """Return the records of a results file; none when it does not exist."""
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines if line.strip()]
-
-
 def key(record: dict[str, Any]) -> str:
     """Identify a configuration."""
     names = ("dataset", "mode", "seed", "params", "estimator")
@@ -321,7 +287,6 @@ def key(record: dict[str, Any]) -> str:
 
 def run_all(options: argparse.Namespace) -> int:
     """Run what is not in the results file yet; return how many runs failed."""
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     done = {key(record) for record in read(options.out)}
     failed = 0
     for config in configurations(options):
@@ -413,11 +378,6 @@ def summarise(records: list[dict[str, Any]]) -> str:
         text += [""]
     text += ["Machines: " + "; ".join(sorted({each["machine"] for each in records}))]
     return "\n".join(text) + "\n"
-
-
-def markdown_table(head: list[str], rows: Iterable[list[str]]) -> list[str]:
-    lines = [head, ["---"] * len(head), *rows]
-    return ["| " + " | ".join(line) + " |" for line in lines] + [""]
 
 
 def _real_row(record: dict[str, Any]) -> list[str]:

@@ -20,14 +20,14 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from tabular import machine, public_schema
+from records import append, markdown_table, origin, read
+from tabular import public_schema
 
 DEFAULT_OUT = Path(__file__).parent / "results" / "wide.jsonl"
 STRONG = 0.4
@@ -120,9 +120,9 @@ def summarise(records: list[dict[str, Any]]) -> str:
     head = ["table", "rows", "steps", "fit s (CPU)", "sample s (CPU)", "peak GiB"]
     head += ["load", "TVD 1", "TVD 2", "correlations' RMSE", "mean gap of strong ones"]
     head += ["revision"]
-    lines = [head, ["---"] * len(head)]
+    rows = []
     for r in records:
-        lines.append([
+        rows.append([
             r["table"], f"{r['rows']:,}", str(r["steps"]),
             f"{r['fit_seconds']:.0f} ({r['fit_cpu_seconds']:.0f})",
             f"{r['sample_seconds']:.0f} ({r['sample_cpu_seconds']:.0f})",
@@ -130,11 +130,10 @@ def summarise(records: list[dict[str, Any]]) -> str:
             f"{r['tvd_2way']:.4f}", f"{r['correlation_rmse']:.4f}",
             f"{r['strong_gap']:+.3f}", r["revision"],
         ])  # fmt: skip
-    text = ["# Wide tables", ""]
-    text += ["| " + " | ".join(line) + " |" for line in lines]
+    text = ["# Wide tables", "", *markdown_table(head, rows)]
     machines = "; ".join(sorted({r["machine"] for r in records}))
     dates = sorted({r["date"][:10] for r in records})
-    text += ["", f"Machine: {machines}. Dates: {', '.join(dates)}."]
+    text += [f"Machine: {machines}. Dates: {', '.join(dates)}."]
     text += ["Threads: " + ", ".join(sorted({str(r["threads"]) for r in records}))]
     text[-1] += "; load: other jobs beside it, at the beginning of a fit."
     text += ["Command: `python benchmarks/wide.py`."]
@@ -150,9 +149,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--revision", default="", help="of the code, for the records")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
     options = parser.parse_args(arguments)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    lines = options.out.read_text().splitlines() if options.out.exists() else []
-    records = [json.loads(line) for line in lines]
+    records = read(options.out)
     done = {(r["table"], r["revision"]) for r in records}
     for name in CASES:
         wanted = any(word in name for word in options.only)
@@ -160,12 +157,10 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         with get_context("spawn").Pool(1) as pool:
             record = pool.apply(run, (name,))
-        record |= {"machine": machine(), "revision": options.revision}
+        record |= origin() | {"revision": options.revision}
         record["threads"] = int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1))
-        record["date"] = datetime.now(UTC).isoformat(timespec="seconds")
         records.append(record)
-        with options.out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        append(options.out, record)
         print(json.dumps(record), flush=True)
     options.out.with_suffix(".md").write_text(summarise(records), encoding="utf-8")
     return 0
