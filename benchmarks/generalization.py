@@ -47,6 +47,7 @@ FAR = 3.0  # independence this many floors away must be improved upon...
 CLOSER = 0.3  # ... by this share
 STRONG, RECOVERED = 0.3, 0.05
 ENOUGH_ROWS = 10_000
+N_ROWS = 10_000  # of most simulated tables
 KEPT = 0.9
 
 Law = Callable[[pd.DataFrame], pd.Series]
@@ -61,12 +62,9 @@ class Case:
     schema: Callable[[], Schema] | None = None
 
 
-def _from_bunch(load: Callable[..., Any], nominal: bool) -> Callable[..., pd.DataFrame]:
+def _from_bunch(load: Callable[..., Any]) -> Callable[..., pd.DataFrame]:
     def make(rng: np.random.Generator) -> pd.DataFrame:
-        frame = load(as_frame=True).frame.copy()
-        if nominal:
-            frame["target"] = frame["target"].astype("category")
-        return frame
+        return load(as_frame=True).frame.astype({"target": "category"})
 
     return make
 
@@ -100,92 +98,78 @@ def _wages(name: str) -> Callable[..., pd.DataFrame]:
     return make
 
 
+def numbers(z: np.ndarray) -> pd.DataFrame:
+    """Return numbers of three shapes, made of normal ones."""
+    shapes: list[Callable] = [np.exp, lambda x: x, lambda x: np.round(10 * x)]
+    return pd.DataFrame({f"x{j}": shapes[j % 3](x) for j, x in enumerate(z.T)})
+
+
 def copula(n: int, d: int) -> Callable[..., pd.DataFrame]:
     """Gaussian copula of correlations rho^|i-j|, margins of three shapes."""
 
     def make(rng: np.random.Generator) -> pd.DataFrame:
         lags = np.abs(np.subtract.outer(np.arange(d), np.arange(d)))
         z = rng.multivariate_normal(np.zeros(d), 0.8**lags, size=n, method="cholesky")
-        shapes: list[Callable] = [np.exp, lambda x: x, lambda x: np.round(10 * x)]
-        return pd.DataFrame({f"x{j}": shapes[j % 3](z[:, j]) for j in range(d)})
+        return numbers(z)
 
     return make
 
 
-def _mixture(n: int) -> Callable[..., pd.DataFrame]:
-    def make(rng: np.random.Generator) -> pd.DataFrame:
-        kind = rng.choice(4, n, p=[0.4, 0.3, 0.2, 0.1])
-        centres = np.array([[0, 0, 5], [4, 1, 0], [-3, 6, 2], [8, -5, -4]])
-        x = centres[kind] + rng.normal(size=(n, 3))
-        frame = pd.DataFrame(x, columns=["x", "y", "z"])
-        return frame.assign(kind=pd.Categorical.from_codes(kind, [*"abcd"]))
-
-    return make
+def _mixture(rng: np.random.Generator) -> pd.DataFrame:
+    kind = rng.choice(4, N_ROWS, p=[0.4, 0.3, 0.2, 0.1])
+    centres = np.array([[0, 0, 5], [4, 1, 0], [-3, 6, 2], [8, -5, -4]])
+    x = centres[kind] + rng.normal(size=(N_ROWS, 3))
+    frame = pd.DataFrame(x, columns=["x", "y", "z"])
+    return frame.assign(kind=pd.Categorical.from_codes(kind, [*"abcd"]))
 
 
-def _function(n: int) -> Callable[..., pd.DataFrame]:
+def _function(rng: np.random.Generator) -> pd.DataFrame:
     """City decides on region and country, whatever else there is."""
-
-    def make(rng: np.random.Generator) -> pd.DataFrame:
-        city = rng.zipf(1.5, 4 * n)
-        city = city[city <= 12][:n] - 1
-        return pd.DataFrame({
-            "city": pd.Categorical.from_codes(city, [f"city {i}" for i in range(12)]),
-            "region": pd.Categorical.from_codes(city // 2, [*"uvwxyz"]),
-            "age": rng.integers(18, 80, n),
-        })  # fmt: skip
-
-    return make
+    city = rng.zipf(1.5, 4 * N_ROWS)
+    city = city[city <= 12][:N_ROWS] - 1
+    return pd.DataFrame({
+        "city": pd.Categorical.from_codes(city, [f"city {i}" for i in range(12)]),
+        "region": pd.Categorical.from_codes(city // 2, [*"uvwxyz"]),
+        "age": rng.integers(18, 80, N_ROWS),
+    })  # fmt: skip
 
 
 def _region_of_city(frame: pd.DataFrame) -> pd.Series:
     return frame["region"].cat.codes == frame["city"].cat.codes // 2
 
 
-def _xor(n: int) -> Callable[..., pd.DataFrame]:
+def _xor(rng: np.random.Generator) -> pd.DataFrame:
     """Three bits, any two independent, the third their exclusive or."""
-
-    def make(rng: np.random.Generator) -> pd.DataFrame:
-        a, b = rng.random((2, n)) < 0.5
-        return pd.DataFrame({"a": a, "b": b, "c": a ^ b, "noise": rng.normal(size=n)})
-
-    return make
+    a, b = rng.random((2, N_ROWS)) < 0.5
+    return pd.DataFrame({"a": a, "b": b, "c": a ^ b, "noise": rng.normal(size=N_ROWS)})
 
 
 def _is_xor(frame: pd.DataFrame) -> pd.Series:
     return frame["c"] == (frame["a"] ^ frame["b"])
 
 
-def _zipf(n: int) -> Callable[..., pd.DataFrame]:
+def _zipf(rng: np.random.Generator) -> pd.DataFrame:
     """Two columns of 200 levels of Zipf's law, the second mostly a copy."""
-
-    def make(rng: np.random.Generator) -> pd.DataFrame:
-        masses = 1 / np.arange(1, 201)
-        a, b = rng.choice(200, (2, n), p=masses / masses.sum())
-        b = np.where(rng.random(n) < 0.7, a, b)
-        levels = [f"level {i}" for i in range(200)]
-        return pd.DataFrame({
-            "a": pd.Categorical.from_codes(a, levels),
-            "b": pd.Categorical.from_codes(b, levels),
-        })  # fmt: skip
-
-    return make
+    masses = 1 / np.arange(1, 201)
+    a, b = rng.choice(200, (2, N_ROWS), p=masses / masses.sum())
+    b = np.where(rng.random(N_ROWS) < 0.7, a, b)
+    levels = [f"level {i}" for i in range(200)]
+    return pd.DataFrame({
+        "a": pd.Categorical.from_codes(a, levels),
+        "b": pd.Categorical.from_codes(b, levels),
+    })  # fmt: skip
 
 
-def _missing(n: int) -> Callable[..., pd.DataFrame]:
+def _missing(rng: np.random.Generator) -> pd.DataFrame:
     """Numbers of which 95 % are missing, where another column says so."""
-
-    def make(rng: np.random.Generator) -> pd.DataFrame:
-        asked = rng.random(n) < 0.05
-        x = np.where(asked, rng.lognormal(3, 1, n), np.nan)
-        y = np.where(asked, x * rng.uniform(0.5, 2, n), np.nan)
-        return pd.DataFrame({"asked": asked, "x": x, "y": y})
-
-    return make
+    asked = rng.random(N_ROWS) < 0.05
+    x = np.where(asked, rng.lognormal(3, 1, N_ROWS), np.nan)
+    y = np.where(asked, x * rng.uniform(0.5, 2, N_ROWS), np.nan)
+    return pd.DataFrame({"asked": asked, "x": x, "y": y})
 
 
 def _pinwheel(rng: np.random.Generator) -> pd.DataFrame:
-    points = make_pinwheel(10_000, random_state=int(rng.integers(2**31)))
+    points = make_pinwheel(N_ROWS, random_state=int(rng.integers(2**31)))
     return pd.DataFrame(np.asarray(points[0]), columns=["x", "y"])
 
 
@@ -193,8 +177,8 @@ def _pinwheel(rng: np.random.Generator) -> pd.DataFrame:
 RANDHIE = ("lncoins", "idp", "physlm", "hlthg", "hlthf", "hlthp")
 WAGES = ("CPS1988", "CPSSW8", "CPSSW9204")
 CASES = {
-    "breast cancer": Case(_from_bunch(bundled.load_breast_cancer, True)),
-    "digits": Case(_from_bunch(bundled.load_digits, True)),
+    "breast cancer": Case(_from_bunch(bundled.load_breast_cancer)),
+    "digits": Case(_from_bunch(bundled.load_digits)),
     "fair": Case(lambda rng: load_fair().data, schema=lambda: load_fair().schema),
     "anes96": Case(_statsmodels("anes96", ("vote", "TVnews"))),
     "randhie": Case(_statsmodels("randhie", RANDHIE)),
@@ -204,11 +188,11 @@ CASES = {
     "copula 10,000": Case(copula(10_000, 6)),
     "copula, 100 columns": Case(copula(50_000, 100)),
     "copula 1,000,000": Case(copula(1_000_000, 2)),
-    "mixture": Case(_mixture(10_000)),
-    "function": Case(_function(10_000), _region_of_city),
-    "xor": Case(_xor(10_000), _is_xor),
-    "zipf": Case(_zipf(10_000)),
-    "missing": Case(_missing(10_000)),
+    "mixture": Case(_mixture),
+    "function": Case(_function, _region_of_city),
+    "xor": Case(_xor, _is_xor),
+    "zipf": Case(_zipf),
+    "missing": Case(_missing),
 }
 
 

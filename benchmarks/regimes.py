@@ -54,6 +54,7 @@ from tabular import TASKS, fidelity, public_schema, setting, utility
 
 from dpgenerative import DPHFlowSynthesizer, Schema
 from dpgenerative.metrics import kendall_tau_distance, marginal_distance
+from dpgenerative.metrics.fidelity import permuted
 
 DEFAULT_OUT = Path(__file__).parent / "results" / "regimes.jsonl"
 DELTA = 1e-5
@@ -402,11 +403,7 @@ def reference(table: Table, method: str, seed: int) -> pd.DataFrame:
         return table.train
     if method == "bootstrap":
         return table.train.sample(frac=1, replace=True, random_state=seed)
-    rng = np.random.default_rng(seed)
-    return pd.DataFrame(
-        {c: table.train[c].array.take(rng.permutation(len(table.train)))
-         for c in table.train}
-    )  # fmt: skip
+    return permuted(table.train, seed)
 
 
 def run(task: Task, seed: int, options: argparse.Namespace) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from generalization import numbers
 from records import append, markdown_table, origin, read
 from tabular import public_schema
 
@@ -40,12 +41,6 @@ def chain(n: int, d: int, lag: int, correlation: float) -> np.ndarray:
         z[:, j] *= np.sqrt(1 - correlation**2)
         z[:, j] += correlation * z[:, j - lag]
     return z
-
-
-def numbers(z: np.ndarray) -> pd.DataFrame:
-    """Return numbers of three shapes."""
-    shapes: list[Callable] = [np.exp, lambda x: x, lambda x: np.round(10 * x)]
-    return pd.DataFrame({f"x{j}": shapes[j % 3](x) for j, x in enumerate(z.T)})
 
 
 def _label(n: int, d: int) -> pd.DataFrame:
