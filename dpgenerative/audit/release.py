@@ -11,6 +11,7 @@ from sklearn.base import clone
 from dpgenerative._intervals import epsilon_of_events, epsilon_of_rates
 from dpgenerative._validation import check_option, count, refuse
 from dpgenerative.audit.result import AuditResult, check
+from dpgenerative.encoding.values import limits
 from dpgenerative.privacy.plan import row_budget
 from dpgenerative.synthesizers.tables import TableSynthesizer
 from dpgenerative.tables.dtypes import can_hold_missing, is_real_dtype
@@ -100,9 +101,7 @@ def _neighbour(owner: str, X: pd.DataFrame, pair: str) -> pd.DataFrame:
     values: dict[Any, Any] = {}
     for name, dtype in X.dtypes.items():
         if pair == "outlier" and is_real_dtype(dtype):
-            kind = np.dtype(getattr(dtype, "numpy_dtype", dtype))
-            info = np.iinfo(kind) if kind.kind in "iu" else np.finfo(kind)
-            values[name] = info.max
+            values[name] = limits(dtype).max
         elif pair == "category" and is_string_dtype(dtype):
             values[name] = CANARY
         elif pair == "missing" and can_hold_missing(dtype):

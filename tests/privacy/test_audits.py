@@ -14,6 +14,7 @@ import math
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from scipy import stats
@@ -367,6 +368,13 @@ def test_whole_fits_within_their_claim(pair, monkeypatch):
     )
     assert result.holds
     assert result.n_trials == 24
+
+
+def test_decimals_have_an_outlier():
+    prices = pd.Series([1.25, 2.5, 9.99] * 4)
+    X = pd.DataFrame({"price": prices.astype(pd.ArrowDtype(pa.decimal128(6, 2)))})
+    result = audit_release(FLOW(**WHOLE).set_params(**TINY), X, n_runs=4, n_samples=5)
+    assert result.holds
 
 
 def test_whole_fits_betray_bounds_of_the_rows(monkeypatch):
