@@ -1,12 +1,7 @@
 """What an audit found, and what all audits check and record."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
-import torch
-from torch import Tensor
 
 from dpgenerative._random import Streams
 from dpgenerative._validation import check_number, count
@@ -104,8 +99,3 @@ def streams_of(estimator: Synthesizer, seed: int | None, device: str) -> Streams
     """Return the random streams of an audit, seeded if a seed is given."""
     noise = "reproducible" if seed is not None else estimator.noise
     return Streams.create(seed, noise, device)
-
-
-def flat(tensors: Sequence[Tensor]) -> np.ndarray:
-    """Return the entries of tensors one after another, in float64."""
-    return torch.cat([x.flatten() for x in tensors]).double().cpu().numpy()

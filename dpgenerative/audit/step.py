@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
 
 from dpgenerative._intervals import clopper_pearson
 from dpgenerative._random import Streams
@@ -149,7 +150,7 @@ class _Repeated(Mechanisms):
     def gradient(
         self, sums: Sequence[Tensor], stds: Sequence[float], **stated: Any
     ) -> list[Tensor]:
-        self.exact.append(result.flat(sums))
+        self.exact.append(parameters_to_vector(sums).double().numpy())
         many = [x.expand(self.n, *x.shape) for x in sums]
         released = super().gradient(many, stds, **stated)
         self.noisy.append(np.hstack([x.reshape(self.n, -1).numpy() for x in released]))

@@ -133,7 +133,8 @@ class _Witness(Mechanisms):
     ) -> list[Tensor]:
         released = super().gradient(sums, stds, **stated)
         self.std = stds[self.place]
-        self.seen.append(result.flat([released[self.place]]))
+        noisy = released[self.place].flatten()
+        self.seen.append(noisy.double().cpu().numpy())
         return released
 
 
