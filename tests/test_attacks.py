@@ -774,3 +774,9 @@ def test_hoyer_sparsity_is_equation_17():
             hoyer_sparsity(bad)
     with pytest.raises(ValueError, match="without missing or infinite"):
         hoyer_sparsity([[math.nan, 1.0]])
+
+
+def test_counted_tables_are_of_data_frames():
+    rows = np.zeros((60, 2))
+    with pytest.raises(TypeError, match=r"must be a DataFrame; got ndarray"):
+        marginal_attack(rows, rows, rows + 1, rows + 2)

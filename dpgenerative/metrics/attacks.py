@@ -399,13 +399,13 @@ def marginal_attack(
     True
     """
     count(2)("marginal_attack", "n_bins", n_bins)
+    synthetic = aligned(members, synthetic)
     names = list(members.columns)
     if tables is None:
         tables = list(combinations(names, min(2, len(names))))
     if unknown := [name for table in tables for name in table if name not in names]:
         raise ValueError(f"marginal_attack: tables names {unknown}, not in {names}.")
     real = disjoint(members=members, non_members=non_members, reference=reference)
-    synthetic = aligned(members, synthetic)
     embed = Embedding(real, [synthetic])
     cells = [_cells(embed(rows), n_bins) for rows in (*real, synthetic)]
     sizes = [len(each) for each in cells]
