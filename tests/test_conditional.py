@@ -526,3 +526,13 @@ def test_segments_place_positions_where_they_may_lie(models):
         by_cell = met.reshape(-1, 2000).mean(1)
         # Five standard deviations of a share, over under 200 cells.
         assert (np.abs(by_cell - shares) < 5 * 0.5 / math.sqrt(2000)).all()
+
+
+def test_intervals_that_overlap_count_once(models):
+    transformer: TableTransformer = models("flow")[0]._transformer
+    income = transformer.codecs[transformer.place("income")]
+    several = [(12_000, 31_000), (20_500, 21_500), (20_000, 50_000), (21_000, 30_000)]
+    whole, parts = map(income.segments, ((12_000, 50_000), several))
+    np.testing.assert_allclose(
+        parts.shares(income.n_cells), whole.shares(income.n_cells), atol=1e-12
+    )

@@ -139,7 +139,8 @@ class Codec(ABC):
     def segments(self, condition: Any) -> Segments:
         """Return where the values lie that satisfy a condition on the column.
 
-        A value of a continuum has probability 0: it stands for its whole cell.
+        A value of a continuum has probability 0: it stands for its whole cell. Parts
+        do not overlap, whether intervals of the condition do or not.
         """
 
 
@@ -275,15 +276,21 @@ class IntervalCodec(Codec):
         return np.where(np.isnan(steps), 0.0, log_mass - np.log(high - low))
 
     def segments(self, condition: Any) -> Segments:
-        found: set[tuple[int, float, float]] = set()
+        found: list[tuple[int, float, float]] = []
         for part in alternatives(condition):
             if is_missing(part):
-                found.add((len(self.values), 0.0, 1.0))
+                found.append((len(self.values), 0.0, 1.0))
             else:
                 ends = part if isinstance(part, tuple) else (part, part)
-                found.update(self._parts_between(*ends))
-        cells, low, high = np.array(sorted(found), float).reshape(-1, 3).T
-        return Segments(cells.astype(np.int64), low, high)
+                found += self._parts_between(*ends)
+        apart: list[tuple[int, float, float]] = []
+        for cell, low, high in sorted(found):
+            if apart and apart[-1][0] == cell:
+                low = max(low, apart[-1][2])
+            if low < high:
+                apart.append((cell, low, high))
+        cells, lows, highs = np.array(apart, float).reshape(-1, 3).T
+        return Segments(cells.astype(np.int64), lows, highs)
 
     def _parts_between(self, first: Any, last: Any) -> list[tuple[int, float, float]]:
         """Return (cell, low, high) of the parts of cells between two values."""
