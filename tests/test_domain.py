@@ -218,6 +218,14 @@ def test_a_magnitude_does_not_hold_its_end():
         assert released(frame, std=0.0, schema=schema).column.upper == 3
 
 
+def test_bounds_found_on_a_grid_are_numbers_as_people_write_them():
+    """0.3, and not 3 times 0.1."""
+    frame = pd.DataFrame({"x": np.arange(3, 12).repeat(100) / 10})
+    schema = Schema([Column("x", "continuous", resolution=0.1)])
+    column = released(frame, std=1.0, schema=schema).column
+    assert (column.lower, column.upper) == (0.3, 1.1)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_tails_that_fade_are_not_cut(seed):
     rng = np.random.default_rng(seed)

@@ -65,6 +65,7 @@ def test_what_the_schema_states_comes_first():
         (Column("a", "continuous"), [2.5, np.inf, np.nan, -1.0], (-1.0, 2.5)),
         (Column("a", "continuous"), [np.nan, -np.inf], (None, None)),
         (Column("a", "continuous", resolution=0.5), [0.3, 0.9], (0.0, 1.0)),
+        (Column("a", "continuous", resolution=0.1), [0.3, 1.1], (0.3, 1.1)),
         (Column("a", "integer"), [0.5, 0.6], (0.0, 1.0)),
     ],
 )

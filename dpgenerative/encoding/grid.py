@@ -180,7 +180,7 @@ def from_steps(
     if column.temporal:
         return from_units(steps, missing, column.unit, dtype)
     # No -0.0, which rounding makes of small negative numbers.
-    values = np.clip(_in_data_units(column, steps), column.lower, column.upper) + 0.0
+    values = np.clip(in_units(column, steps), column.lower, column.upper) + 0.0
     info = limits(dtype)
     values = np.clip(values, float(info.min), float(info.max))
     if pd.api.types.is_integer_dtype(dtype):
@@ -188,7 +188,8 @@ def from_steps(
     return pd.Series(np.where(missing, np.nan, values)).astype(dtype)
 
 
-def _in_data_units(column: Column, steps: np.ndarray) -> np.ndarray:
+def in_units(column: Column, steps: Any) -> Any:
+    """Return numbers of steps in the units of a column."""
     step = column.step
     if step is None:
         return steps
@@ -246,9 +247,9 @@ def bounds_between(column: Column, dtype: Any, low: float, high: float) -> list[
     low = 0.0 if low == -innermost else low
     high = 0.0 if high == innermost else high
     if column.step is not None:
-        low = _first_step(low, column.step) * column.step
+        low = in_units(column, _first_step(low, column.step))
         # A magnitude does not hold its upper end.
-        inside = (_first_step(high, column.step) - 1) * column.step
+        inside = in_units(column, _first_step(high, column.step) - 1)
         high = max(low, inside if high else 0.0)
     return within_type(column, dtype, [low, high])
 

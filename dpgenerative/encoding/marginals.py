@@ -361,9 +361,8 @@ class MarginalRelease:
         if parts.places[-1] - parts.places[0] < len(fine) - 1:
             fine = fine[parts.places[0] : parts.places[-1] + 1]
             parts = replace(parts, places=parts.places - parts.places[0])
-            step = column.step or 1.0
-            low, high = math.ceil(fine[0]), math.floor(fine[-1])
-            column = column.bounded(low * step, high * step)
+            outermost = math.ceil(fine[0]), math.floor(fine[-1])
+            column = column.bounded(*(grid.in_units(column, n) for n in outermost))
         size = max(parts.counts.sum(), 1.0) / self.n_bins
         keys = np.empty((2, 0))
         if share:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dpgenerative.encoding.grid import in_units
 from dpgenerative.encoding.values import as_numbers, distinct_values
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import TableFormat, as_table, select_columns
@@ -93,8 +94,8 @@ def _completed(column: Column, series: pd.Series) -> Column:
         if len(values):
             lower, upper = values.min(), values.max()
             if step := column.step:
-                lower = step * np.floor(lower / step)
-                upper = step * np.ceil(upper / step)
+                lower = in_units(column, np.floor(lower / step + 1e-6))
+                upper = in_units(column, np.ceil(upper / step - 1e-6))
             return column.bounded(float(lower), float(upper))
     if not column.numeric and column.levels is None:
         levels: tuple[Hashable, ...] = distinct_values(series)
