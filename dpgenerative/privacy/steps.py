@@ -338,10 +338,9 @@ class PrivateGradient:
         # In the order in which noise is drawn, whatever is called first.
         units = self.sensitivities(model, divergence is not None)
         sums = {p: total[p] for p in units}
-        masks: Gradients = {}
         free = free_places(model)
-        if free is None:
-            free, masks = {}, free_coordinates(model)
+        masks = free_coordinates(model) if free is None else {}
+        free = free or {}
         noisy = mechanisms.gradient(
             [
                 x.flatten().index_select(0, free[p]) if p in free else x
@@ -427,7 +426,8 @@ class PrivateGradient:
         calls, loss, latents = _recorded(model, objective, (indices, present))
         term = _whole_term(divergence, latents, present)
         layers = layer_gradients(model, calls, loss, term is not None)
-        shared = _zeros(model)
+        # In float64: one row must not change how the other rows' sum is rounded.
+        shared = {p: torch.zeros_like(p, dtype=torch.float64) for p in trainable(model)}
         if term is not None:
             coupled = layer_gradients(model, calls, term)
             _accumulate(shared, _whole_sum(coupled, present), 1.0)
@@ -479,11 +479,6 @@ def _whole_term(
         return None
     members = latents[present]
     return divergence(members) if len(members) else None
-
-
-def _zeros(model: nn.Module) -> Gradients:
-    # In float64: one row must not change how the other rows' sum is rounded.
-    return {p: torch.zeros_like(p, dtype=torch.float64) for p in trainable(model)}
 
 
 def _whole_sum(layers: Sequence[LayerGradients], present: Tensor) -> Gradients:
