@@ -393,19 +393,20 @@ def make_plan(
     threshold_delta = THRESHOLD_SHARE * delta if has_open_keys else 0.0
     rest, rest_delta = epsilon - spent, delta - threshold_delta
     stated = noise_multiplier is not None
-    most = min(rest, _LARGEST_SHARED) if stated else rest
-    whole = gaussian_multiplier(most, rest_delta)
-    if not n_steps:
-        whole = gaussian_multiplier(rest * (1 - _SPARED) - _SPARED_LEAST, rest_delta)
+    if n_steps:
+        most = min(rest, _LARGEST_SHARED) if stated else rest
+    else:
+        most = rest * (1 - _SPARED) - _SPARED_LEAST
         left = 1 - prior_budget - table_budget
         shares |= {name: left * bool(shares[name]) for name in ("marginal", "moment")}
+    whole = gaussian_multiplier(most, rest_delta)
     multipliers = _multipliers_of_shares(whole, shares)
     noise = noise_multiplier if n_steps else math.inf
     if noise is None:
         fixed = _fixed(*multipliers.values())
         with _of_one_row(rows_per_unit):
             noise = calibrate(fixed, sampling_rate, n_steps, rest, rest_delta)
-    if noise_multiplier is not None:
+    if stated:
         spent = count_epsilon(None, 1, noise_multiplier)
         epsilon = rest + spent
     plan = PrivacyPlan(
