@@ -357,8 +357,8 @@ class PrivateFit:
         if group is None:
             group = bound * 16 / (20 * plan.batch_size)
         stated = parameters.clipping
-        thinned = stated if isinstance(stated, Sparsified) else Sparsified()
         strategy = "sparsified" if isinstance(stated, Sparsified) else stated
+        thinned = Sparsified.of(stated)
         is_ranked = thinned.threshold == "ranked"
         return Clipper(strategy, bound, thinned.share, float(group), is_ranked)
 
