@@ -129,7 +129,7 @@ def codes(owner: str, y: Any, classes: Sequence[Hashable], n: int | None) -> np.
         are not, or the other way round, or of times; whatever values they have.
     """
     y = in_pandas(owner, y)
-    is_list = hasattr(y, "__len__") and len(getattr(y, "shape", "1")) == 1
+    is_list = hasattr(y, "__len__") and getattr(y, "ndim", 1) == 1
     if not is_list or n not in (None, len(y)):
         raise ValueError(f"{owner} takes one label for every array: y, (n_samples,).")
     kind = _kind(y)
