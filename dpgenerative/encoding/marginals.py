@@ -374,11 +374,11 @@ class MarginalRelease:
         parts = self._smooth(parts, parts.cut_evenly(line, SPLIT_SIZE * size), line)
         edges = fine[parts.places]
         if is_continuum:
-            values, n = keys
-            cells = _cells(values, edges)
+            shared, n = keys
+            cells = _cells(shared, edges)
             holds = parts.heavy[cells] & (n > parts.counts[cells] / 2)
             single = np.full(len(parts.counts), np.nan)
-            single[cells[holds]] = values[holds]
+            single[cells[holds]] = shared[holds]
         else:
             single = grid.single_values(column, edges, parts.heavy)
         masses = _masses(column, np.append(parts.counts, parts.missing))
