@@ -16,6 +16,7 @@ from numpy.polynomial.legendre import legvander
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dpgenerative.encoding.codecs import LARGEST_POSITION
 from dpgenerative.layers import MaskedLinear
 
 HEAVY = 0.25
@@ -131,7 +132,7 @@ def invert_cdf(masses: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     lower = steps.gather(1, (cells - 1).clamp(min=0)) * (cells > 0)
     width = steps.gather(1, cells) - lower
     positions = (target - lower) / width.clamp(min=1e-12)
-    return cells[:, 0], positions[:, 0].clamp(0, 1 - 2.0**-24)
+    return cells[:, 0], positions[:, 0].clamp(0, LARGEST_POSITION)
 
 
 class Cells(nn.Module):

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from dpgenerative.encoding.codecs import LARGEST_POSITION
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.models.cells import CellFacts, Cells, Clamp, Rake, invert_cdf
 from dpgenerative.models.factors import TableFactor
@@ -187,7 +188,7 @@ class AnchoredBlock(Cells):
             u = (points.argsort().argsort() + inside[:, j]) / len(k) * upper[-1]
             cells = torch.searchsorted(upper, u, right=True).clamp_(max=len(upper) - 1)
             within = 1 - (upper[cells] - u) / masses[cells].clamp(min=1e-12)
-            found[0][:, j], found[1][:, j] = cells, within.clamp(0, 1 - 2.0**-24)
+            found[0][:, j], found[1][:, j] = cells, within.clamp(0, LARGEST_POSITION)
         return found
 
     @torch.no_grad()

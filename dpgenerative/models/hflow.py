@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.quasirandom import SobolEngine
 
+from dpgenerative.encoding.codecs import LARGEST_POSITION
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
 from dpgenerative.models.cells import CellFacts, Clamp, Rake
 from dpgenerative.models.factors import Correct, CountedTable, TableFactor
@@ -289,7 +290,7 @@ class HFlow(nn.Module):
         seed = torch.randint(2**31, (1,), generator=generator, device=device)
         sobol = SobolEngine(self.first.n_columns, scramble=True, seed=int(seed))
         order = torch.randperm(n, generator=generator, device=device)
-        points = sobol.draw(n, dtype=torch.float64).clamp(max=1 - 2.0**-24)
+        points = sobol.draw(n, dtype=torch.float64).clamp(max=LARGEST_POSITION)
         v = points.to(self.first.log_masses)[order]
         if not self.exact:
             v = self._pull(torch.special.ndtri(v.clamp(_EDGE, 1 - _EDGE)))
