@@ -125,6 +125,14 @@ def test_probabilities_add_up():
     assert float(exact(make_vae()).exp().sum()) == pytest.approx(1, abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"gamma": 0.0}, {"gamma": 1.0}, {"spike_variance": 0.0}]
+)
+def test_a_sparse_prior_is_of_two_gaussians(wrong):
+    with pytest.raises(ValueError, match=rf"'{next(iter(wrong))}' of SparsePrior"):
+        SparsePrior(2, **wrong)
+
+
 @pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("prior", [None, Plain(1), SparsePrior(1)])
 def test_the_bound_is_that_of_quadrature(beta, prior):

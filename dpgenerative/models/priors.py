@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpgenerative._validation import check_number
 from dpgenerative.privacy.latents import ReleasedMoments
 
 _LOG_2PI = math.log(2 * math.pi)
@@ -95,8 +96,14 @@ class SparsePrior:
     dim : int
         Number of latents k.
     gamma : float, default=0.8
-        Probability of the spike.
+        Probability of the spike, in (0, 1).
     spike_variance : float, default=0.05
+        Positive.
+
+    Raises
+    ------
+    ValueError
+        If one of them is out of its range.
 
     Examples
     --------
@@ -108,6 +115,10 @@ class SparsePrior:
     dim: int
     gamma: float = 0.8
     spike_variance: float = 0.05
+
+    def __post_init__(self) -> None:
+        check_number("SparsePrior", "gamma", self.gamma, low=0, high=1)
+        check_number("SparsePrior", "spike_variance", self.spike_variance, low=0)
 
     def log_prob(self, z: Tensor) -> Tensor:
         """Return the log-density of every point, shape (...) for (..., k)."""
