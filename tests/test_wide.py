@@ -170,6 +170,12 @@ def test_pairs_of_the_label_and_of_neighbours_are_compared():
     }
 
 
+def test_pairs_of_very_many_columns_are_compared():
+    pairs = [each.columns for each in measurement(1500)._candidates([])]
+    label = [(0, j) for j in range(1, 1500)]
+    assert pairs == label + [(j, j + 1) for j in range(1, 502)]
+
+
 @pytest.mark.parametrize(
     "synthesizer",
     [

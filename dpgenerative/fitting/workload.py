@@ -204,7 +204,11 @@ class Measurement:
 def _families(d: int) -> Iterator[list[Columns]]:
     """Yield sets of columns: pairs, then larger ones, those with column 0 first."""
     for k in SCORED_GROUPS:
-        sets = list(combinations(range(d), k)) if math.comb(d, k) < 10**6 else []
+        sets: list[Columns] = []
+        if math.comb(d, k) < 10**6:
+            sets = list(combinations(range(d), k))
+        elif k == 2:  # more than candidates, even of those that come first
+            sets = [(i, j) for j in range(1, d) for i in {0, j - 1}]
         if k > 2 and sets:
             yield [columns for columns in sets if columns[0] == 0]
         if sets:
