@@ -222,13 +222,14 @@ def _model(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
 
     model = MODELS[options.model]
     allowed = set(model().get_params()) - set(OWN_OPTIONS)
-    return model, _settings("--set", options.set, allowed)
+    texts = _settings("--set", options.set, allowed)
+    return model, {name: _value(text) for name, text in texts.items()}
 
 
 def _settings(
     option: str, settings: Sequence[str], allowed: Iterable[str]
-) -> dict[str, Any]:
-    """Return the values of name=value: Python's literals, or else text."""
+) -> dict[str, str]:
+    """Return the texts of name=text, by name."""
     names, found = sorted(allowed), {}
     for setting in settings:
         name, equals, text = setting.partition("=")
@@ -236,11 +237,16 @@ def _settings(
             raise ValueError(f"{option} takes name=value of {names}; got {setting!r}.")
         if name in found:
             raise ValueError(f"{option} takes every name once; got {name!r} again.")
-        try:
-            found[name] = ast.literal_eval(text)
-        except (SyntaxError, ValueError):
-            found[name] = text
+        found[name] = text
     return found
+
+
+def _value(text: str) -> Any:
+    """Return what a text says as a literal of Python, or else the text."""
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
 
 
 def _given(schema: Schema, settings: Sequence[str]) -> dict[Any, Any] | None:
@@ -252,12 +258,14 @@ def _given(schema: Schema, settings: Sequence[str]) -> dict[Any, Any] | None:
 
     names = {str(name): name for name in schema.names}
     given = {}
-    for name, value in _settings("--given", settings, names).items():
-        column, text = schema[names[name]], str(value)
+    for name, text in _settings("--given", settings, names).items():
+        column, value = schema[names[name]], _value(text)
         levels = {str(level): level for level in column.levels or ()}
         if column.kind == "boolean":
             levels, text = TRUTHS, text.lower()
-        given[names[name]] = levels.get(text, value)
+        # As it is written: the number 1.10 is also that of the level 1.1.
+        quoted = levels.get(value, value) if isinstance(value, str) else value
+        given[names[name]] = levels.get(text, quoted)
     return given or None
 
 

@@ -673,6 +673,18 @@ def test_sample_given(model_file, tmp_path, capsys):
     assert "takes every name once; got 'ward' again" in said
 
 
+def test_levels_that_are_one_number_are_told_apart_by_their_text(tmp_path):
+    codes = ["1.1", "1.10", "0", "00", "250.00"]
+    frame = pd.DataFrame({"code": pd.Categorical(codes * 40)})
+    DPHFlowSynthesizer(epsilon=None, n_steps=0).fit(frame).save(tmp_path / "m.dpg")
+    out = tmp_path / "out.csv"
+    sample = ["sample", str(tmp_path / "m.dpg"), "-n", "5", "-o", str(out), "--force"]
+    for code in codes:
+        for written in (code, repr(code), f"[{code!r}]"):
+            assert main([*sample, "--given", f"code={written}"]) == 0
+            assert set(pd.read_csv(out, dtype=str)["code"]) == {code}
+
+
 @pytest.mark.parametrize("facts", [[], {}, {"columns": {}}, {"columns": [1]}, "x"])
 def test_facts_that_are_no_schema(facts):
     with pytest.raises(ValueError, match=r"here is no schema: it must be \{"):
