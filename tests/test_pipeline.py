@@ -132,6 +132,23 @@ def test_columns_are_put_back_where_they_were(output):
     similar(sample, frame)
 
 
+def test_columns_passed_through_keep_their_dtypes():
+    n = 200
+    frame = pd.DataFrame(
+        {
+            "income": np.linspace(1, 9, n),
+            "town": pd.Categorical(["Oslo", "Rome"] * (n // 2)),
+            "rooms": pd.array([1, 2, None, 4] * (n // 4), dtype="Int64"),
+            "since": pd.date_range("2020-01-01", periods=n, tz="Europe/Oslo"),
+        }
+    )
+    columns = make_column_transformer(
+        (log(), ["income"]), remainder="passthrough", verbose_feature_names_out=False
+    ).set_output(transform="pandas")
+    pipeline = make_pipeline(columns, exact().set_params(n_steps=0)).fit(frame)
+    assert sample_from(pipeline, 50).dtypes.equals(frame.dtypes)
+
+
 def test_column_transformers_of_public_parts_do_not_warn():
     frame = table()[["income", "age"]]
     columns = make_column_transformer((log(), ["income"]), ("passthrough", slice(1, 2)))

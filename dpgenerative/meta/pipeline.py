@@ -148,7 +148,7 @@ def _undone(name: str, step: Any, rows: Any) -> Any:
 def _undone_columns(name: str, step: ColumnTransformer, rows: Any) -> Any:
     """Undo a column transformer, which has no inverse, by undoing its parts."""
     table = rows if isinstance(rows, np.ndarray) else rows.iloc
-    found: dict[int, np.ndarray] = {}
+    found: dict[int, Any] = {}
     for part_name, part, _ in step.transformers_:
         label = f"{name}__{part_name}"
         # The user's choice may be names, a mask, a slice or a callable.
@@ -158,7 +158,7 @@ def _undone_columns(name: str, step: ColumnTransformer, rows: Any) -> Any:
         if places:
             made = table[:, step.output_indices_[part_name]]
             undone = pd.DataFrame(_undone(label, part, made))
-            found |= {p: undone.iloc[:, k].to_numpy() for k, p in enumerate(places)}
+            found |= {p: undone.iloc[:, k].array for k, p in enumerate(places)}
     names = getattr(step, "feature_names_in_", range(step.n_features_in_))
     frame = pd.DataFrame({name: found[place] for place, name in enumerate(names)})
     return frame if hasattr(step, "feature_names_in_") else frame.to_numpy()
