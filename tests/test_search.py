@@ -226,6 +226,8 @@ def test_distributions_draw_the_number_of_candidates_asked_for():
     first = search._candidates()
     assert len(first) == 7
     assert first == search._candidates()
+    search.set_params(random_state=np.random.default_rng(0))
+    assert len(search._candidates()) == 7
     assert len(PrivateSearch(flow(), GRID)._candidates()) == 4
     assert (
         len(PrivateSearch(flow(), [GRID, {"architecture__n_bins": [9]}])._candidates())

@@ -34,6 +34,7 @@ from dpgenerative.privacy.ranks import Ranks
 from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.privacy.selection import TrialDistribution, best_of
 from dpgenerative.synthesizers import DPHFlowSynthesizer
+from dpgenerative.synthesizers.base import as_seed
 from dpgenerative.synthesizers.tables import TableSynthesizer
 from dpgenerative.tables.arrow import in_pandas, refuse_unread
 from dpgenerative.tables.containers import set_feature_names
@@ -304,6 +305,8 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
             refuse(type(self).__name__, "param_distributions", rule, given)
         if any(hasattr(values, "rvs") for grid in grids for values in grid.values()):
             seed = self.random_state
+            if isinstance(seed, np.random.Generator):  # unknown to scikit-learn
+                seed = as_seed(seed)
             return list(ParameterSampler(given, self.n_candidates, random_state=seed))
         return list(ParameterGrid(given))
 
