@@ -368,6 +368,11 @@ def test_targets_and_arrays():
         ({"joined": np.float32(3)}, "holds datetimes only"),
         ({"joined": pd.Timestamp("2020", tz="UTC")}, "without a time zone"),
         ({"joined": ("2025-01-01", None)}, "outside the bounds"),
+        ({"joined": "2020-05-01T12:00:00.5"}, "no multiple of the resolution 's'"),
+        (
+            {"joined": ("2020-05-01T12:00:00.2", "2020-05-01T12:00:00.8")},
+            "no value of the column 'joined'",
+        ),
         ("income", "'given'.*must be a mapping or a DataFrame"),
         (pd.DataFrame(), "needs at least one row"),
         (pd.DataFrame({"height": [1]}), "must name columns among"),

@@ -285,7 +285,7 @@ class Column:
         return np.abs(steps - np.round(steps)) > 1e-6
 
     def count(self, value: Any) -> float:
-        """Return one value as a number; of a time, the count of units.
+        """Return one value as a number; of a time, the count of units and their part.
 
         Raises
         ------
@@ -293,7 +293,8 @@ class Column:
             For what is no number, or no time.
         """
         if self.temporal:
-            return count_of(value, self.kind, self.unit)
+            length = PER_DAY["us"] // PER_DAY[self.unit]
+            return count_of(value, self.kind, "us") / length
         if isinstance(value, (bool, np.bool_, str)):
             raise TypeError("not a number")
         return float(value)

@@ -133,7 +133,8 @@ def _why_never(column: Column, part: Any) -> str | None:
     if column.numeric:
         why = _why_empty(column, (part, part))
         if why is None and column.misses_step(column.count(part)):
-            why = f"it is no multiple of the resolution {column.step:g}"
+            step = f"{column.step:g}" if not column.temporal else repr(column.unit)
+            why = f"it is no multiple of the resolution {step}"
         return why
     if column.levels is None or part in column.levels:
         return None
