@@ -195,6 +195,17 @@ def test_public_rows_that_do_not_fit(change, said):
         DPHFlowSynthesizer(**FAST).fit(people(), people()["age"], public=people())
 
 
+def test_public_rows_of_a_csv_file_are_read_as_private_ones(tmp_path):
+    path = tmp_path / "people.csv"
+    pd.DataFrame({"size": [1.5, 2.5] * 50, "city": ["Oslo", "Rome"] * 50}).to_csv(
+        path, index=False
+    )
+    schema = Schema([Column("size", "continuous"), Column("city", "categorical")])
+    flow = DPHFlowSynthesizer(schema=schema, epsilon=None, n_steps=0)
+    flow.fit(path, public=path)
+    assert flow.schema_["size"].upper == 2.5
+
+
 def test_public_levels_of_a_category_are_read_as_private_ones():
     private, public = people()[["age", "city"]], people(50, seed=1)[["age", "city"]]
     private["city"] = pd.Categorical(private["city"], ["Rome", "Oslo", "Lima"])

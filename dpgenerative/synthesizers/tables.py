@@ -252,8 +252,12 @@ class TableSynthesizer(Synthesizer):
         return recipe
 
     def _read(self, X: Any, y: Any, public: Any, allow_empty: bool) -> Data:
-        if is_path(type(X)) and is_csv(X):
-            X = stream_table(X, self._stated())
+        X, public = (
+            stream_table(each, self._stated())
+            if is_path(type(each)) and is_csv(each)
+            else each
+            for each in (X, public)
+        )
         rows = streamed(self._owner, X)
         frame, layout = as_table(self._owner, rows, y, allow_empty=allow_empty)
         once = isinstance(rows, Rows) and not rows.is_ordered
