@@ -212,6 +212,17 @@ def test_schemas_with_constraints_survive_json_and_repr():
         (lambda: Impossible({}), "must name a column"),
         (lambda: Determines(["a"], "b", {}), "must map a value of each"),
         (lambda: Determines(["a"], "b", {(1, 2): 3}), "must map a value of each"),
+        # Two letters are no pair.
+        (lambda: Determines(["a"], "b", ["NO", "IT"]), "must be a mapping, or pairs"),
+        (
+            lambda: Determines(["a"], "b", pd.Series({"Oslo": "NO"})),
+            "must be a mapping, or pairs",
+        ),
+        (
+            lambda: FixedCombinations(["a", "b"], ["NO", "IT"]),
+            "must hold a value of each",
+        ),
+        (lambda: FixedCombinations(["a"], [1, 2]), "must hold a value of each"),
         (lambda: Determines(["a"], "a", {1: 2}), "must be none of"),
         (lambda: constraint_from_dict({"constraint": "Equal"}), "'Equal'"),
         (lambda: constraint_from_dict({"constraint": "LessEqual"}), "LessEqual"),

@@ -175,9 +175,10 @@ class FixedCombinations(Constraint):
 
     def __post_init__(self) -> None:
         names = _names(self, self.names)
-        listed = tuple(tuple(map(_stated, row)) for row in self.combinations)
+        listed = _tuples(self.combinations)
         if not listed or any(len(row) != len(names) for row in listed):
             _refuse(self, "combinations", f"must hold a value of each of {names}")
+        listed = tuple(tuple(map(_stated, row)) for row in listed)
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "combinations", listed)
 
@@ -288,7 +289,9 @@ class Determines(Constraint):
     def __post_init__(self) -> None:
         names = _names(self, self.names)
         given = self.mapping
-        pairs = tuple(given.items() if isinstance(given, Mapping) else given)
+        pairs = _tuples(given.items() if isinstance(given, Mapping) else given)
+        if any(len(pair) != 2 for pair in pairs):
+            _refuse(self, "mapping", "must be a mapping, or pairs")
         read = tuple((_key(key), _stated(value)) for key, value in pairs)
         if not read or any(len(key) != len(names) for key, _ in read):
             _refuse(self, "mapping", f"must map a value of each of {names}")
@@ -374,6 +377,13 @@ def _names(constraint: Constraint, names: Any) -> tuple[Hashable, ...]:
     if not found or len(set(found)) < len(found):
         _refuse(constraint, "names", "must be distinct names")
     return found
+
+
+def _tuples(given: Any) -> tuple[tuple[Any, ...], ...]:
+    """Return sequences as tuples, empty ones for all else: text is no sequence here."""
+    listed = given if isinstance(given, Iterable) else ()
+    kinds = (tuple, list, np.ndarray, pd.Series)
+    return tuple(tuple(each) if isinstance(each, kinds) else () for each in listed)
 
 
 def _key(values: Any) -> tuple[Any, ...]:
