@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from dataclasses import replace
 from functools import partial
@@ -351,7 +352,7 @@ def test_counted_tables_betray_their_rows():
     members, others, _, _ = leaky(0.0, n=300)
     reference = population(5000, 9)
     counted = list(combinations(members.columns, 4))
-    found = marginal_attack(members, members, others, reference, tables=counted)
+    found = marginal_attack(members, members, others, reference, tables=iter(counted))
     assert found.tpr_at(0.01).value > 0.5
     single = [(name,) for name in members.columns]
     found = marginal_attack(members, members, others, reference, tables=single)
@@ -408,6 +409,29 @@ def test_records_at_risk_are_the_lonely_and_the_unlikely():
     assert made.dtypes.equals(with_c.dtypes)
 
 
+def test_records_at_risk_keep_their_dtypes():
+    days = [dt.date(2020, 1, 1 + k) for k in range(20)]
+    table = pd.DataFrame({"day": pd.Series(days, dtype=object), "x": range(20)})
+    for rows in (
+        vulnerable_records(table, 3),
+        crafted_canaries(lambda rows: rows["x"], table, 3),
+    ):
+        assert rows.dtypes.equals(table.dtypes)
+        assert set(rows["day"]) <= set(days)
+
+
+@pytest.mark.parametrize("find", [
+    lambda table: vulnerable_records(table, 2),
+    lambda table: crafted_canaries(len, table, 2),
+])  # fmt: skip
+def test_records_at_risk_are_sought_in_tables(find):
+    table = pd.DataFrame(np.eye(9), columns=[*"abcdefghi"])[[*"bc"]]
+    with pytest.raises(TypeError, match="must be a DataFrame"):
+        find(table.to_numpy())
+    with pytest.raises(ValueError, match=r"repeated: \['a'\]"):
+        find(table.set_axis([*"aa"], axis=1))
+
+
 @pytest.mark.parametrize(
     "dtypes",
     [{"b": int}, {"b": float}, {"s": "string"}, {"s": "category", "b": "boolean"}],
@@ -418,6 +442,9 @@ def test_copies_are_found_however_they_are_stored(dtypes):
     rows["s"] = rng.choice(["x", "y", None], 400)
     one, other = rows.head(200), rows.tail(200)
     assert closest_record(one.astype(dtypes), one, other).copies == 1
+    unsigned = one.astype({"n": float})
+    signed = unsigned.assign(n=unsigned["n"].replace(0.0, -0.0))
+    assert closest_record(signed, unsigned, other).copies == 1
     with pytest.raises(ValueError, match="rows"):
         monte_carlo_attack(other, one, one.astype(dtypes))
 

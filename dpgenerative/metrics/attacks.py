@@ -403,6 +403,7 @@ def marginal_attack(
     names = list(members.columns)
     if tables is None:
         tables = list(combinations(names, min(2, len(names))))
+    tables = [tuple(table) for table in tables]
     if unknown := [name for table in tables for name in table if name not in names]:
         raise ValueError(f"marginal_attack: tables names {unknown}, not in {names}.")
     real = disjoint(members=members, non_members=non_members, reference=reference)

@@ -19,6 +19,7 @@ from dpgenerative.metrics.columns import (
     warn_if_few,
 )
 from dpgenerative.metrics.distances import Embedding, Points, nearest
+from dpgenerative.tables.arrow import in_pandas
 
 _OVERLAP_CONFIDENCE = 1 - 1e-6
 
@@ -69,7 +70,8 @@ def row_keys(rows: Rows) -> np.ndarray:
 def _plain(column: pd.Series) -> Any:
     if pd.api.types.is_bool_dtype(column):
         return column.to_numpy(dtype=np.float64, na_value=np.nan)
-    return as_floats(column) if is_number(column) else objects(column).astype(str)
+    # Plus zero, which makes zeros of either sign one.
+    return as_floats(column) + 0.0 if is_number(column) else objects(column).astype(str)
 
 
 def _refuse_overlap(keys: dict[str, np.ndarray], one: str, other: str) -> None:
@@ -190,7 +192,6 @@ def closest_record(
 # Records at risk ----------------------------------------------------------------------
 
 
-@takes_tables
 def vulnerable_records(
     X: pd.DataFrame, n: int, *, n_neighbors: int = 5
 ) -> pd.DataFrame:
@@ -217,8 +218,11 @@ def vulnerable_records(
 
     Raises
     ------
+    TypeError
+        If `X` is not a table.
     ValueError
-        If `n` or `n_neighbors` exceeds the rows that there are.
+        If `n` or `n_neighbors` exceeds the rows that there are, or `X` has no row or a
+        repeated column.
 
     References
     ----------
@@ -231,16 +235,23 @@ def vulnerable_records(
     >>> sorted(vulnerable_records(X, 2)["a"])
     ['y', 'z']
     """
-    owner, most = "vulnerable_records", len(X)
+    owner = "vulnerable_records"
+    X = in_pandas(owner, X)
+    most = len(aligned(X, X, ("X", "X")))
     count(high=most, closed="both")(owner, "n", n)
     count(high=most - 1, closed="both")(owner, "n_neighbors", n_neighbors)
-    points = Embedding([X])(X)
-    # A row is its own nearest one.
-    apart = np.sqrt(nearest(points, points, n_neighbors + 1)[:, 1:]).mean(1)
-    return X.iloc[np.argsort(-apart, kind="stable")[:n]]
+    return X.iloc[np.argsort(-_apart(X, n_neighbors), kind="stable")[:n]]
 
 
 @takes_tables
+def _apart(X: pd.DataFrame, n_neighbors: int) -> np.ndarray:
+    """Return each row's mean distance to its nearest neighbours."""
+    points = Embedding([X])(X)
+    # A row is its own nearest one.
+    distances = np.sqrt(nearest(points, points, n_neighbors + 1)[:, 1:])
+    return np.asarray(distances.mean(1))
+
+
 def crafted_canaries(
     log_likelihood: Callable[[pd.DataFrame], np.ndarray],
     reference: pd.DataFrame,
@@ -273,6 +284,13 @@ def crafted_canaries(
     DataFrame of shape (n, p)
         With the dtypes of `reference`; the least likely row first.
 
+    Raises
+    ------
+    TypeError
+        If `reference` is not a table.
+    ValueError
+        If it has no row, no column or a repeated column.
+
     Examples
     --------
     >>> reference = pd.DataFrame({"a": [0, 1, 2, 3, 4]})
@@ -281,12 +299,14 @@ def crafted_canaries(
     """
     count()("crafted_canaries", "n", n)
     count()("crafted_canaries", "n_candidates", n_candidates)
+    reference = in_pandas("crafted_canaries", reference)
+    aligned(reference, reference, ("reference", "reference"))
     rng = np.random.default_rng(random_state)
     made = {}
     for name, column in reference.items():
         distinct = column.drop_duplicates().reset_index(drop=True)
         places = rng.integers(len(distinct), size=n * n_candidates)
         made[name] = distinct.take(places).reset_index(drop=True)
-    rows = pd.DataFrame(made)
+    rows = pd.DataFrame(made).set_axis(reference.columns, axis=1)
     likely = np.asarray(log_likelihood(rows))
     return rows.iloc[np.argsort(likely, kind="stable")[:n]].reset_index(drop=True)
