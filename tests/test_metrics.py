@@ -197,6 +197,7 @@ TABLE = pd.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "x"]})
         (lambda: marginal_distance(TABLE, TABLE.astype(str)), "'a' must be numeric"),
         (lambda: sampling_floor(TABLE[["a", "a"]]), r"repeated: \['a'\]"),
         (lambda: kendall_tau_matrix(TABLE[["b"]]), "needs a numeric column"),
+        (lambda: kendall_tau_matrix(TABLE[["a", "a"]]), r"repeated: \['a'\]"),
         (lambda: kendall_tau_distance(TABLE, TABLE.astype(str)), "must be numeric"),
     ],
 )

@@ -111,8 +111,10 @@ def kendall_tau_matrix(frame: pd.DataFrame) -> pd.DataFrame:
 
     Raises
     ------
+    TypeError
+        If `frame` is not a DataFrame.
     ValueError
-        If no column is numeric.
+        If no column is numeric, or there is no row or a repeated column.
 
     References
     ----------
@@ -124,6 +126,7 @@ def kendall_tau_matrix(frame: pd.DataFrame) -> pd.DataFrame:
     >>> kendall_tau_matrix(frame).loc["a", "b"].round(3).item()
     0.667
     """
+    aligned(frame, frame, ("frame", "frame"))
     names = [name for name in frame.columns if is_number(frame[name])]
     if not names:
         raise ValueError("Kendall's tau needs a numeric column; the table has none.")
