@@ -382,6 +382,24 @@ def test_the_picture_has_a_panel_per_measure():
     assert "central privacy, stated noise" in labels
 
 
+def test_the_picture_is_the_same_of_a_file_of_text(tmp_path):
+    found = run(epsilons=[0.1, 10.0])
+    found.to_csv(tmp_path / "study.csv", index=False)
+    figures = [plot_tradeoff(x) for x in (found, pd.read_csv(tmp_path / "study.csv"))]
+    labels = [[t.get_text() for t in f.legends[0].get_texts()] for f in figures]
+    assert labels[0] == labels[1]
+    assert "central privacy" in labels[0]
+
+
+def test_settings_may_be_numbers_of_numpy(tmp_path):
+    path = tmp_path / "study.jsonl"
+    plain = run(epsilons=[1, 2], seeds=[0, 1], record=path)
+    lines = path.read_text().splitlines()
+    found = run(epsilons=np.array([1, 2]), seeds=np.arange(2), record=path)
+    pd.testing.assert_frame_equal(found, plain)
+    assert path.read_text().splitlines() == lines
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -394,6 +412,9 @@ def test_the_picture_has_a_panel_per_measure():
         ({"epsilons": 1.0}, "'epsilons' .* must be a list"),
         ({"epsilons": [0.0]}, "'epsilons' .* must be a number"),
         ({"epsilons": [1.0], "seeds": 3}, "'seeds' .* must be a list"),
+        ({"epsilons": [1.0], "seeds": [0, 0]}, "'seeds' .* must be different"),
+        ({"epsilons": [1.0], "seeds": [-1]}, "'seeds' .* must be an integer"),
+        ({"epsilons": [1.0], "n_synthetic": 0}, "'n_synthetic'"),
         ({"epsilons": [1.0], "y": np.zeros(300)}, "with 1 classes"),
         ({"epsilons": [1.0], "y": np.zeros(7)}, "a label per row"),
         ({"epsilons": [1.0], "y": pd.Series(range(300), name="a")}, "column 'a'"),

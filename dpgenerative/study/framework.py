@@ -298,6 +298,7 @@ def privacy_utility_tradeoff(
     check_number(OWNER, "test_size", test_size, low=0, high=1)
     count()(OWNER, "n_draws", n_draws)
     count()(OWNER, "n_attacked", n_attacked)
+    count(also=[None])(OWNER, "n_synthetic", n_synthetic)
     check_option(OWNER, "distance", distance, ("auto", "mse", "ssim", "mixed"))
     if distance == "auto":
         distance = "mixed" if isinstance(X, pd.DataFrame) else "mse"
@@ -313,6 +314,10 @@ def privacy_utility_tradeoff(
     for name, values in grid.items():
         for each in values:
             check_number(OWNER, f"{name}s", each, low=0)
+    for each in seeds:
+        count(0)(OWNER, "seeds", each)
+    if len(set(seeds)) < len(seeds):
+        refuse(OWNER, "seeds", "must be different numbers", seeds)
     settings = _settings(estimator, grid, local or {}, seeds)
     with nullcontext() if record is None else locked(record):
         found = _finished(study, settings, Path(record or os.devnull), n_jobs, verbose)
@@ -379,7 +384,12 @@ def _settings(
         kinds = "epsilons, noise_multipliers or local"
         raise ValueError(f"{OWNER} needs {kinds}; and seeds.")
     all_of = [(kind, "", np.nan, None) for kind in (REAL, PLAIN)] + private
-    return [Setting(each[0], seed, *each[1:]) for seed in seeds for each in all_of]
+    # Numbers as Python's own, which JSON takes.
+    return [
+        Setting(each[0], int(seed), each[1], np.array(each[2]).item(), each[3])
+        for seed in seeds
+        for each in all_of
+    ]
 
 
 def _finished(

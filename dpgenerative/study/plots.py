@@ -43,6 +43,8 @@ def plot_tradeoff(results: pd.DataFrame, title: str | None = None) -> Figure:
     Figure
         Three panels, attached to no window: save it with its `savefig`.
     """
+    names = ["parameter", "scope"]  # files of text have nothing for empty text
+    results = results.assign(**results[names].astype(object).fillna(""))
     with matplotlib.style.context([STYLE, FRAMED]):
         figure = Figure((9.0, 3.0))
         panels = zip(figure.subplots(1, 3), _PANELS.items(), strict=True)
