@@ -7,6 +7,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 
+from dpgenerative._validation import check_number, count
 from dpgenerative.privacy import accounting
 from dpgenerative.privacy.plan import PrivacyPlan
 
@@ -111,11 +112,19 @@ def one_run_bound(
     float
         At least 0.
 
+    Raises
+    ------
+    ValueError
+        If more guesses are right than there are, or `confidence` is out of its range.
+
     Examples
     --------
     >>> round(one_run_bound(1000, 100, 100, 1e-5, 0.95), 2)
     3.47
     """
+    owner = "one_run_bound"
+    count(0, high=n_guesses, closed="both")(owner, "n_correct", n_correct)
+    check_number(owner, "confidence", confidence, low=0, high=1)
     p = 1 - confidence
 
     def excess(epsilon: float) -> float:

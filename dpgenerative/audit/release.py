@@ -11,7 +11,7 @@ from sklearn.base import clone
 from dpgenerative._intervals import epsilon_of_events, epsilon_of_rates
 from dpgenerative._validation import check_option, count, refuse
 from dpgenerative.audit.result import AuditResult, check
-from dpgenerative.encoding.values import limits
+from dpgenerative.encoding.values import as_numbers, limits
 from dpgenerative.privacy.plan import row_budget
 from dpgenerative.synthesizers.tables import TableSynthesizer
 from dpgenerative.tables.dtypes import can_hold_missing, is_real_dtype
@@ -126,9 +126,10 @@ def _view(estimator: TableSynthesizer, X: pd.DataFrame, n: int) -> dict[str, flo
         view[f"{j} missing mass"] = float(codec.masses[-1]) * bool(column.nullable)
         view[f"{j} cells"] = float(codec.n_cells)
         if column.numeric:
-            view[f"{j} lower"], view[f"{j} upper"] = column.lower, column.upper
+            facts, numbers = column.numbers, as_numbers(column, drawn)
+            view[f"{j} lower"], view[f"{j} upper"] = facts.lower, facts.upper
             view[f"{j} last mass"] = float(codec.masses[-1 - bool(column.nullable)])
-            numbers = drawn.dropna().astype(float)
+            numbers = numbers[~np.isnan(numbers)]
             view[f"{j} largest"] = float(numbers.max()) if len(numbers) else math.nan
         else:
             levels = column.levels or ()

@@ -377,6 +377,13 @@ def test_decimals_have_an_outlier():
     assert result.holds
 
 
+def test_whole_fits_of_times():
+    days = pd.Series(pd.date_range("2020-01-01", periods=12, tz="UTC"))
+    X = table(12).assign(day=days, stay=days - days[0])
+    estimator = FLOW(**WHOLE).set_params(**TINY)
+    assert audit_release(estimator, X, n_runs=4, n_samples=5).holds
+
+
 def test_whole_fits_betray_bounds_of_the_rows(monkeypatch):
     few_rows_to_rake(monkeypatch)
 
@@ -489,6 +496,13 @@ def test_the_one_run_bound_covers_randomized_response():
     bounds = {v: one_run_bound(m, m, v, 0.0, 0.95) for v in np.unique(counts)}
     beyond = np.mean([bounds[v] > epsilon for v in counts])
     assert 0.02 < beyond < 0.05 + 4.5 * math.sqrt(0.05 * 0.95 / 2000)
+
+
+def test_a_bound_of_impossible_counts_is_refused():
+    with pytest.raises(ValueError, match="n_correct"):
+        one_run_bound(100, 10, 20, 1e-5, 0.95)
+    with pytest.raises(ValueError, match="confidence"):
+        one_run_bound(100, 20, 10, 1e-5, 95)
 
 
 def test_mu_and_epsilon_of_a_run_agree():
