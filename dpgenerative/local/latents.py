@@ -62,7 +62,8 @@ class VAEPerturber(LocalRandomizer):
     output : {"records", "latents"}, default="records"
         Decoded records, as the autoencoder samples them, or perturbed latents.
     random_state : int, RandomState or Generator instance or None, default=None
-        Seed of the noise if `noise` is "reproducible"; otherwise unused.
+        Seed of the noise, and of what decoding draws, if `noise` is "reproducible";
+        otherwise unused.
     noise : {"secure", "reproducible"}, default="secure"
         Source of the noise: the operating system's cryptographic generator, or
         `random_state`, in which case anyone who knows the seed can remove it.
@@ -179,7 +180,8 @@ class VAEPerturber(LocalRandomizer):
         )  # fmt: skip
         if self.output == "latents":
             return noisy * step
-        records = self.autoencoder_.decode(noisy * step)
+        decoding = None if self._sample_seed is None else rng
+        records = self.autoencoder_.decode(noisy * step, random_state=decoding)
         is_table = isinstance(X, pd.DataFrame) and isinstance(records, pd.DataFrame)
         return records.set_axis(X.index) if is_table else records
 

@@ -562,6 +562,16 @@ def test_tables_are_rewritten_in_their_columns():
     assert latent.shape == (90, model._model.latent_dim)
 
 
+def test_decoding_repeats_where_noise_does():
+    rows = np.random.default_rng(0).random((60, 4, 4)) < 0.5
+    model = DPArrayVAESynthesizer(n_steps=2, random_state=0).fit(rows)
+    seeded = {"epsilon": 8.0, "noise": "reproducible", "random_state": 0}
+    one, other = (VAEPerturber(model, **seeded).fit_transform(rows) for _ in "ab")
+    np.testing.assert_array_equal(one, other)
+    fresh = VAEPerturber(model, epsilon=8.0).fit(rows)
+    assert (fresh.transform(rows) != fresh.transform(rows)).any()
+
+
 # Table 2 of Bernau, Robl and Kerschbaum (2022) ----------------------------------------
 
 # What is known: the epsilons at sigma = .1, and that 1 / sigma scales them; latents of
