@@ -498,6 +498,7 @@ def test_other_arrays_are_refused(x, error, words):
         ({"architecture__likelihood": "poisson"}, "'architecture__likelihood'"),
         ({"value_range": (1, 0)}, "'value_range'"),
         ({"value_range": (0, math.inf)}, "'value_range'"),
+        ({"value_range": (-1e308, 1e308)}, "'value_range'"),
         ({"value_range": "byte"}, "'value_range'"),
         ({"architecture__std": 0}, "'architecture__std'"),
     ],

@@ -222,10 +222,10 @@ def check_range(owner: str, value_range: Any) -> None:
     """Require "auto" or two finite numbers in order."""
     if isinstance(value_range, str) and value_range == "auto":
         return
-    rule = "must be two finite numbers in ascending order or 'auto'"
+    rule = "must be two numbers in ascending order, a finite way apart, or 'auto'"
     if not isinstance(value_range, Sequence) or len(value_range) != 2:
         refuse(owner, "value_range", rule, value_range)
     for end in value_range:
         check_number(owner, "value_range", end)
-    if not value_range[0] < value_range[1]:
+    if not 0 < float(value_range[1]) - float(value_range[0]) < math.inf:
         refuse(owner, "value_range", rule, value_range)
