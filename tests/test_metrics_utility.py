@@ -629,6 +629,11 @@ def test_what_is_no_table_is_refused():
         tstr(None, TABLE, TABLE.to_numpy(), "b")
 
 
+def test_models_have_names():
+    with pytest.raises(TypeError, match="mapping from names to models; got list"):
+        tstr(None, TABLE, TABLE, "b", classifiers=list(default_classifiers().values()))
+
+
 # Scorer -------------------------------------------------------------------------------
 
 

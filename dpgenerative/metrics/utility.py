@@ -179,7 +179,7 @@ def tstr(
     Raises
     ------
     TypeError
-        If a table is not a DataFrame.
+        If a table is not a DataFrame, or `classifiers` is no mapping.
     ValueError
         If the columns of the tables differ; `target` is not one of them or the only
         one; a column holds numbers in one table and strings in another;
@@ -377,6 +377,11 @@ def _choose_task(real_test: pd.DataFrame, target: Hashable, task: str) -> _Task:
 def _check_models(
     models: Mapping[str, base.BaseEstimator], task: _Task, target: pd.Series
 ) -> None:
+    if not isinstance(models, Mapping):
+        raise TypeError(
+            "classifiers must be a mapping from names to models; got "
+            f"{type(models).__name__}."
+        )
     if not models:
         raise ValueError("classifiers must hold at least one model, or be None.")
     for name, model in models.items():
