@@ -807,3 +807,6 @@ def test_counted_tables_are_of_data_frames():
     rows = np.zeros((60, 2))
     with pytest.raises(TypeError, match=r"must be a DataFrame; got ndarray"):
         marginal_attack(rows, rows, rows + 1, rows + 2)
+    rows, others = pd.DataFrame(rows), pd.DataFrame(rows + 1)
+    with pytest.raises(ValueError, match="tables must hold one at least"):
+        marginal_attack(rows, rows, others, others + 1, tables=[])

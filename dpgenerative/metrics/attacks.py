@@ -380,8 +380,8 @@ def marginal_attack(
     Raises
     ------
     ValueError
-        If tables differ in their columns or real tables share rows, or a table names
-        a column that is not there.
+        If tables differ in their columns or real tables share rows, or `tables` is
+        empty or names a column that is not there.
 
     References
     ----------
@@ -404,6 +404,8 @@ def marginal_attack(
     if tables is None:
         tables = list(combinations(names, min(2, len(names))))
     tables = [tuple(table) for table in tables]
+    if not tables:
+        raise ValueError("marginal_attack: tables must hold one at least, or be None.")
     if unknown := [name for table in tables for name in table if name not in names]:
         raise ValueError(f"marginal_attack: tables names {unknown}, not in {names}.")
     real = disjoint(members=members, non_members=non_members, reference=reference)
