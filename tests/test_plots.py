@@ -103,6 +103,14 @@ def test_plot_precision_draws_guessing_and_a_curve_per_attack():
         (pd.date_range("2020-01-05", periods=2, freq="h"), ["2020-01-05 01:00"]),
         (np.linspace(-62135596800, 253402214400, 50).astype("M8[s]"), ["2001", "8001"]),
         (np.array(["12000-01-01", "12001-05-05"], "M8[s]"), ["12000-01-01"]),
+        (
+            pd.to_datetime([1, 2], unit="ms"),
+            ["1970-01-01 00:00:00.001", "1970-01-01 00:00:00.002"],
+        ),
+        (
+            np.array([5, 253402300799 * 10**6]).astype("M8[us]"),
+            ["1970-01-01 00:00:00.000005", "9999-12-31 23:59:59.000000"],
+        ),
     ],
 )
 def test_times_are_written_as_times(times, labels):

@@ -219,8 +219,8 @@ def _times(seconds: np.ndarray, kind: str, units: str = "YMDms") -> list[str]:
     if kind == "timedelta":
         unit, size = _duration_unit(seconds)
         return [f"{each / size:g} {unit}" for each in seconds]
-    exact = seconds.astype(np.int64).astype("M8[s]")
-    coarser = (exact.astype(f"M8[{unit}]") for unit in units)
+    exact = np.rint(seconds * 1e6).astype(np.int64).astype("M8[us]")
+    coarser = (exact.astype(f"M8[{unit}]") for unit in (*units, "ms", "us"))
     times = next(each for each in coarser if (each == exact).all())
     return [text.replace("T", " ") for text in times.astype(str)]
 
