@@ -262,7 +262,7 @@ def _given(schema: Schema, settings: Sequence[str]) -> dict[Any, Any] | None:
         column, value = schema[names[name]], _value(text)
         levels = {str(level): level for level in column.levels or ()}
         if column.kind == "boolean":
-            levels, text = TRUTHS, text.lower()
+            levels, text = TRUTHS, text.lower().strip("'\"")
         # As it is written: the number 1.10 is also that of the level 1.1.
         quoted = levels.get(value, value) if isinstance(value, str) else value
         given[names[name]] = levels.get(text, quoted)

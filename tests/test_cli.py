@@ -658,7 +658,13 @@ def test_sample_given(model_file, tmp_path, capsys):
     assert rows["age"].between(40, 50).all()
     assert set(rows["ward"]) == {"01"}
     assert set(rows["pain"]) <= {0, 1}
-    for word, truth in (("yes", True), ("F", False), ("True", True), ("0", False)):
+    for word, truth in (
+        ("yes", True),
+        ("F", False),
+        ("True", True),
+        ("'Yes'", True),
+        ("0", False),
+    ):
         assert main([*sample, "--given", f"member={word}"]) == 0
         assert (pd.read_csv(out)["member"] == truth).all()
     assert main([*sample, "--given", "member=[True, False]"]) == 0
