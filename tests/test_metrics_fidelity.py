@@ -229,6 +229,13 @@ def test_missing_numbers_cost_a_real_width(n_missing):
         assert moved(real, fake) == pytest.approx(cheapest_transport(real, fake))
 
 
+def test_wasserstein_of_numbers_of_the_size_of_floats():
+    real, fake = np.random.default_rng(0).uniform(-1, 1, (2, 50))
+    real[:2] = -1, 1
+    huge = moved(1.7e308 * real, 1.7e308 * fake)
+    assert huge == pytest.approx(moved(real, fake))
+
+
 def test_wasserstein_by_hand():
     assert moved([0, 10], [0.0, np.nan]) == pytest.approx(0.5 + 0.5 * 0.5)
     assert moved([0.0, 10.0], [np.nan] * 3) == 1.0

@@ -491,7 +491,8 @@ def _jensen_shannon(p: np.ndarray, q: np.ndarray) -> float:
 
 def _wasserstein(real: np.ndarray, other: np.ndarray) -> float:
     """Wasserstein-1 distance in real widths; missing lies one of them away."""
-    known = real[~np.isnan(real)], other[~np.isnan(other)]
+    # By halves: two floats of either sign may lie further apart than the largest one.
+    known = real[~np.isnan(real)] / 2, other[~np.isnan(other)] / 2
     share, other_share = len(known[0]) / len(real), len(known[1]) / len(other)
     gap, common = abs(share - other_share), min(share, other_share)
     if not common:
