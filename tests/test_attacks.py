@@ -658,6 +658,22 @@ def test_likelihoods_are_one_number_per_row():
             likelihood_attack(lambda x: x[:, 0], rows, rows + 1, reference=wrong)
 
 
+@pytest.mark.parametrize("missing", ["rows", "reconstructions"])
+def test_distances_that_are_no_numbers_are_noticed_at_the_first_draw(missing):
+    calls = []
+    rows = np.random.default_rng(0).random((60, 2))
+    if missing == "rows":
+        rows[3, 1] = np.nan
+
+    def reconstruct(given):
+        calls.append(given)
+        return given * (np.nan if missing == "reconstructions" else 1.0)
+
+    with pytest.raises(ValueError, match="a score each that is not NaN"):
+        reconstruction_attack(reconstruct, rows, rows + 1)
+    assert len(calls) == 2
+
+
 def test_a_privacy_report_is_a_guarantee():
     rows = np.random.default_rng(0).random((60, 2))
     model = DPHFlowSynthesizer(2.0, n_steps=1).fit(pd.DataFrame(rows))

@@ -114,6 +114,8 @@ def reconstruction_attack(
     for _ in watched(range(n_draws), "reconstruction attack", verbose):
         for total, rows in zip(totals, tables, strict=True):
             total += measure(rows, reconstruct(rows))
+        if any(np.isnan(total).any() for total in totals):
+            break  # for good: `attack_result` refuses them
     scores = [-total / n_draws for total in totals]
     return attack_result("reconstruction", scores, privacy)
 
