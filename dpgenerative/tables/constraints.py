@@ -117,6 +117,10 @@ class LessEqual(Constraint):
     high: Hashable
     strict: bool = False
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.strict, bool):
+            _refuse(self, "strict", "must be True or False")
+
     @property
     def columns(self) -> tuple[Hashable, ...]:
         return (self.low, self.high)
