@@ -549,6 +549,10 @@ def test_where_a_file_cannot_be(tmp_path):
         load(tmp_path / "nothing.dpg")
     with pytest.raises(IsADirectoryError, match="is a folder"):
         load(tmp_path)
+    for name in (None, 3, b"model.dpg"):
+        for use in (synthesizer.save, load):
+            with pytest.raises(TypeError, match="is named by text or a path; got"):
+                use(name)
 
 
 # Files that are not what they should be -----------------------------------------------
