@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from dpgenerative import ArrayArchitecture, DPArrayVAESynthesizer, load
+from dpgenerative.audit import audit_mechanism, audit_training
 from dpgenerative.encoding import classes as encoding
 from dpgenerative.exceptions import HopelessBudgetWarning
 from dpgenerative.models.priors import NormalPrior
@@ -338,6 +339,15 @@ def test_what_does_not_fit_is_refused():
         synthesizer.fit(list(x), y)
     with pytest.raises(ValueError, match="'n_steps'"):
         DPArrayVAESynthesizer(noise_multiplier=1.0, classes=CLASSES).fit(x, y)
+
+
+def test_audits_of_what_takes_no_gradients_name_what_arrays_have():
+    x, y = labelled(50)
+    synthesizer = DPArrayVAESynthesizer(classes=CLASSES)
+    with pytest.raises(ValueError, match=r"no gradients\. State n_steps\.$"):
+        audit_mechanism(synthesizer)
+    with pytest.raises(ValueError, match=r"no gradients\. State n_steps\.$"):
+        audit_training(synthesizer, x, y)
 
 
 def test_priors_and_widths_are_taken():

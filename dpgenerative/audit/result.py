@@ -7,6 +7,7 @@ from dpgenerative._random import Streams
 from dpgenerative._validation import check_number, count
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.synthesizers.base import Synthesizer
+from dpgenerative.synthesizers.tables import TableSynthesizer
 
 GAIN = 1e3
 """Input of a canary: its weight's gradient is this many times its bias's."""
@@ -86,12 +87,13 @@ def check(owner: str, estimator: Any, confidence: Any, random_state: Any) -> Non
     count(0, [None])(owner, "random_state", random_state)
 
 
-def check_steps(owner: str, plan: PrivacyPlan) -> None:
+def check_steps(owner: str, estimator: Synthesizer, plan: PrivacyPlan) -> None:
     """Require gradients, without which there is no training to audit."""
     if not plan.n_steps:
+        or_else = ", or use audit_release" * isinstance(estimator, TableSynthesizer)
         raise ValueError(
-            f"{owner}: a fit of {plan.n_rows} rows takes no gradients. State n_steps, "
-            "or use audit_release."
+            f"{owner}: a fit of {plan.n_rows} rows takes no gradients. State n_steps"
+            f"{or_else}."
         )
 
 

@@ -98,7 +98,7 @@ def audit_mechanism(
     count()(owner, "n_trials", n_trials)
     streams = result.streams_of(estimator, random_state, "cpu")
     fit, plan = _fit_and_plan(estimator, n_rows, streams)
-    result.check_steps(owner, plan)
+    result.check_steps(owner, estimator, plan)
     worlds = _Worlds(fit, plan)
     without, noisy_without = worlds.draws(False, n_trials)
     with_row, noisy_with_row = worlds.draws(True, n_trials)

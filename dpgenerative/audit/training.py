@@ -95,7 +95,8 @@ def audit_training(
     coins = np.random.default_rng(random_state)
     data = estimator._prepare(X, y)
     fit = estimator._private_fit(data.domain, streams, device)
-    result.check_steps(owner, fit.plan(len(data.rows) + math.ceil(n_canaries / 2)))
+    plan = fit.plan(len(data.rows) + math.ceil(n_canaries / 2))
+    result.check_steps(owner, estimator, plan)
     runs = _Trainings(fit, data.rows, n_canaries)
     included = coins.random((n_runs, n_canaries)) < 0.5
     scores = np.stack([runs.scores(row) for row in included])
