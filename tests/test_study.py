@@ -391,6 +391,18 @@ def test_the_picture_is_the_same_of_a_file_of_text(tmp_path):
     assert "central privacy" in labels[0]
 
 
+def test_tables_of_other_libraries_are_tables():
+    polars = pytest.importorskip("polars")
+    X, y = table()
+    X = X.assign(town=np.where(X["b"] > 0, "Oslo", "Rome"))
+    options = {**ATTACK, "epsilons": [1.0], "classifier": LogisticRegression()}
+    own = privacy_utility_tradeoff(TableCopier(), X, y, **options)
+    theirs = polars.from_pandas(X), polars.Series("ill", y.to_numpy())
+    found = privacy_utility_tradeoff(TableCopier(), *theirs, **options)
+    figures = ["mechanism", "seed", "accuracy", "auc"]
+    pd.testing.assert_frame_equal(found[figures], own[figures])
+
+
 def test_settings_may_be_numbers_of_numpy(tmp_path):
     path = tmp_path / "study.jsonl"
     plain = run(epsilons=[1, 2], seeds=[0, 1], record=path)
