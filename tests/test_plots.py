@@ -165,6 +165,17 @@ def test_the_legend_of_models_is_inside_the_picture():
     assert 0 <= box.x0 < box.x1 <= figure.bbox.width
 
 
+@pytest.mark.parametrize("given", [None, 3, "a", [3], pd.DataFrame(np.ones((2, 3)))])
+def test_what_cannot_be_drawn_is_named(given):
+    with pytest.raises(TypeError, match="matrix must be a square DataFrame; got"):
+        plots.plot_association(given)
+    with pytest.raises(TypeError, match="scores must be a DataFrame of models"):
+        plots.plot_utility(given)
+    for draw in (plots.plot_roc, plots.plot_precision):
+        with pytest.raises(TypeError, match="results must hold AttackResults; got"):
+            draw(given)
+
+
 def test_long_names_stay_over_their_panel():
     name = "the number of visits to a doctor in the year before"
     rows = pd.DataFrame({name: np.arange(50.0), "b": np.arange(50.0)})

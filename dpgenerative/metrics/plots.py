@@ -20,7 +20,7 @@ about real rows.
 """
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from typing import Any
@@ -182,12 +182,19 @@ def plot_association(
     -------
     Axes
 
+    Raises
+    ------
+    TypeError
+        If `matrix` is not a square DataFrame.
+
     Examples
     --------
     >>> matrix = pd.DataFrame(np.eye(2), index=["a", "b"], columns=["a", "b"])
     >>> plot_association(matrix, title="real").get_title(loc="left")
     'real'
     """
+    if not isinstance(matrix, pd.DataFrame) or len(set(matrix.shape)) > 1:
+        raise TypeError(f"matrix must be a square DataFrame; got {_told(matrix)}.")
     n = len(matrix)
     values = np.where(np.eye(n, dtype=bool), np.nan, matrix.to_numpy(dtype=np.float64))
     with _drawn_on(ax, (3.5, 3.2), {"axes.spines.bottom": False}) as axes:
@@ -226,9 +233,15 @@ def plot_utility(
 
     Raises
     ------
+    TypeError
+        If `scores` is not a DataFrame with columns ``model`` and ``trained_on``.
     ValueError
         If `scores` lacks the column `metric`.
     """
+    named = {"model", "trained_on"}
+    if not isinstance(scores, pd.DataFrame) or not named <= set(scores):
+        rule = "scores must be a DataFrame of models, as of tstr"
+        raise TypeError(f"{rule}; got {_told(scores)}.")
     if metric is None:
         metric = main_score(scores)
     check_option("plot_utility", "metric", metric, list(scores))
@@ -277,6 +290,8 @@ def plot_roc(
 
     Raises
     ------
+    TypeError
+        If a result is no AttackResult.
     ValueError
         If there is no result.
     """
@@ -318,6 +333,8 @@ def plot_precision(
 
     Raises
     ------
+    TypeError
+        If a result is no AttackResult.
     ValueError
         If there is no result.
     """
@@ -345,10 +362,19 @@ def model_name(name: str) -> str:
 
 
 def _several(results: AttackResult | Sequence[AttackResult]) -> list[AttackResult]:
-    several = [results] if isinstance(results, AttackResult) else list(results)
+    given = [results] if isinstance(results, AttackResult) else results
+    several = list(given) if isinstance(given, Iterable) else [given]
+    if wrong := [each for each in several if not isinstance(each, AttackResult)]:
+        raise TypeError(f"results must hold AttackResults; got {_told(wrong[0])}.")
     if not several:
         raise ValueError("results must hold an AttackResult; got none.")
     return several
+
+
+def _told(given: object) -> str:
+    """Return what an error says of an argument of a wrong kind."""
+    of_shape = f" of shape {given.shape}" if isinstance(given, pd.DataFrame) else ""
+    return type(given).__name__ + of_shape
 
 
 @contextmanager
