@@ -309,7 +309,7 @@ class Column:
         return replace(self, lower=ends[0], upper=ends[1])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the facts that are stated, fit for JSON."""
+        """Return the facts that are stated, fit for JSON where name and levels are."""
         facts = {key: value for key, value in asdict(self).items() if value is not None}
         if self.levels is not None:
             facts["levels"] = list(self.levels)

@@ -91,7 +91,11 @@ class Schema:
         return f"{table}<ul>{rules}</ul>" if rules else table
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain lists, strings and numbers, fit for JSON."""
+        """Return plain lists, strings and numbers, fit for JSON.
+
+        Names and levels stay what they are: JSON takes those that are text, numbers or
+        booleans, and no dates or bytes.
+        """
         facts = {"columns": [column.to_dict() for column in self.columns]}
         if self.constraints:
             facts["constraints"] = [each.to_dict() for each in self.constraints]
