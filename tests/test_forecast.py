@@ -158,6 +158,7 @@ def test_the_command_forecasts(tmp_path, capsys):
     [
         ((Schema([]), 100), "Schema with columns"),
         ((SCHEMA, 0), "n_rows"),
+        ((SCHEMA, 10**9 + 1), r"'n_rows' .* must be an integer in \[1, 1e\+09\]"),
         ((SCHEMA, 100, None), "epsilon"),
         ((SCHEMA, 100, np.inf), "epsilon"),
     ],

@@ -23,6 +23,8 @@ MODELS: Mapping[str, type[TableSynthesizer]] = {
     "flow": DPHFlowSynthesizer,
     "vae": DPVAESynthesizer,
 }
+MOST_ROWS = 10**9
+"""The accounting of batches that are a smaller part of the rows takes minutes."""
 EXPECT = {
     "good": "Single columns and relations between them can be learned.",
     "marginals only": "Single columns can be learned, and little of how they go "
@@ -93,7 +95,8 @@ def forecast(
         Public facts, of all columns. A column that leaves `nullable` open counts as
         nullable.
     n_rows : int
-        About how many rows there are: a public number, such as a target.
+        About how many rows there are: a public number, such as a target. A billion at
+        most.
     epsilon : float, default=1.0
         Left alone where a parameter `noise_multiplier` is stated.
     delta : float, default=1e-5
@@ -110,6 +113,8 @@ def forecast(
     ------
     InfeasibleBudgetError
         If no noise fits the budget.
+    ValueError
+        For a parameter out of its range.
 
     Examples
     --------
@@ -119,7 +124,7 @@ def forecast(
     'hopeless'
     """
     check_option("forecast", "model", model, list(MODELS))
-    count()("forecast", "n_rows", n_rows)
+    count(high=MOST_ROWS, closed="both")("forecast", "n_rows", n_rows)
     check_number("forecast", "epsilon", epsilon, low=0, high=math.inf)
     if not isinstance(schema, Schema) or not schema.modelled.columns:
         refuse("forecast", "schema", "must be a Schema with columns", schema)
