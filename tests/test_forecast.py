@@ -11,8 +11,10 @@ import pytest
 
 from dpgenerative import (
     Column,
+    Determines,
     DPHFlowSynthesizer,
     DPVAESynthesizer,
+    Impossible,
     LessEqual,
     Schema,
     forecast,
@@ -171,6 +173,22 @@ def test_what_cannot_be_forecast_is_refused(arguments, match):
 def test_constraints_on_columns_that_are_not_stated_change_nothing():
     more = Schema(SCHEMA.columns, [LessEqual("age", "limit")])
     assert str(forecast(more, 500)) == str(forecast(SCHEMA, 500))
+
+
+@pytest.mark.parametrize(
+    ("constraint", "match"),
+    [
+        (LessEqual("ward", "age"), "needs numbers or times in 'ward'"),
+        (LessEqual("age", "age"), "compares 'age' with itself"),
+        (LessEqual("key", "age"), "speaks of the identifiers 'key'"),
+        (Impossible({"age": 999}), "999 on the column 'age' can never hold"),
+        (Determines(["town"], "ward", {"X": "Z"}), "'Z' on the column 'ward' can nev"),
+    ],
+)
+def test_constraints_that_a_fit_refuses_are_refused(constraint, match):
+    key = Column("key", "integer", role="id")
+    with pytest.raises(ValueError, match=match):
+        forecast(Schema([key, *SCHEMA.columns], [constraint]), 500)
 
 
 def test_a_model_that_counts_no_cells_is_refused():

@@ -114,7 +114,7 @@ def forecast(
     InfeasibleBudgetError
         If no noise fits the budget.
     ValueError
-        For a parameter out of its range.
+        For a parameter out of its range, or a constraint that a fit would refuse.
 
     Examples
     --------
@@ -135,14 +135,14 @@ def forecast(
     if not recipe.anchored:
         rule = "must leave cells to be counted: anchored=True"
         refuse("forecast", "parameters", rule, parameters)
-    modelled = schema.modelled
-    columns = (
-        replace(c, nullable=True) if c.nullable is None else c for c in modelled.columns
-    )
+    facts = {
+        c.name: replace(c, nullable=True) if c.nullable is None else c for c in schema
+    }
     # Those on columns that are not stated change nothing here.
-    names = set(modelled.names)
-    rules = [each for each in modelled.constraints if names.issuperset(each.columns)]
-    whole = Schema(columns, rules)
+    known = [each for each in schema.constraints if facts.keys() >= set(each.columns)]
+    for constraint in known:
+        constraint.check(facts, dict.fromkeys(facts, np.dtype(object)))
+    whole = Schema(facts.values(), known).modelled
     recipe.check_schema("forecast", whole)
     fit = synthesizer._planned_fit(synthesizer._domain(whole))
     plan = fit.plan(int(n_rows))
