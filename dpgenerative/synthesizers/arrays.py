@@ -254,7 +254,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
     epsilon_, delta_ : float
         Privacy cost of the fit: an upper bound on epsilon, at this delta.
     noise_multiplier_ : float
-        Noise multiplier of a gradient step.
+        Noise multiplier of a gradient step; inf without any.
     n_steps_ : int
         Number of gradient steps.
     n_features_in_ : int
