@@ -106,6 +106,21 @@ def test_columns_that_are_not_supported_are_named():
         DPHFlowSynthesizer(categorical_features=["when"]).fit(X.drop("raw"))
 
 
+@pytest.mark.parametrize(
+    "kind", ["month_day_nano_interval", "uuid", "json_", "bool8", "list_view"]
+)
+def test_types_that_pandas_does_not_know_are_named(kind):
+    if not hasattr(pa, kind):
+        pytest.skip("of a newer pyarrow")
+    args = [pa.int8()] * (kind == "list_view")
+    odd = pa.nulls(2, getattr(pa, kind)(*args))
+    table = pa.table({"n": pa.nulls(2, pa.int8()), "odd": odd})
+    for rows in (table, as_table("T", table)[0]):
+        for read in (DPHFlowSynthesizer().fit, Schema.from_dtypes, Schema([]).check):
+            with pytest.raises(UnsupportedColumnError, match="Column 'odd' has dtype"):
+                read(rows)
+
+
 def test_completions_of_polars_rows(fitted):
     part = polars_frame(20, seed=3).select("ward", "count")
     rows, _ = fitted.sample(given=part)

@@ -65,7 +65,10 @@ def column_from_dtype(name: Hashable, dtype: Any, nominal: bool = False) -> Colu
     UnsupportedColumnError
         For a dtype that is not supported.
     """
-    facts = None if isinstance(dtype, pd.SparseDtype) else _facts_of(dtype, nominal)
+    try:
+        facts = None if isinstance(dtype, pd.SparseDtype) else _facts_of(dtype, nominal)
+    except NotImplementedError:  # pandas knows no values of some types of Arrow
+        facts = None
     if facts is None:
         raise UnsupportedColumnError(
             f"Column {name!r} has dtype {dtype}, which is not supported"
