@@ -298,6 +298,8 @@ def test_values_come_back(value, tmp_path_factory):
         pd.StringDtype("python"),
         pd.StringDtype("pyarrow"),
         pd.ArrowDtype(pa.string()),
+        pd.ArrowDtype(pa.decimal32(5, 2)),
+        pd.ArrowDtype(pa.decimal64(16, 4)),
         pd.ArrowDtype(pa.decimal128(5, 2)),
         pd.ArrowDtype(pa.decimal256(50, -2)),
         pd.DatetimeTZDtype("us", "Asia/Tokyo"),

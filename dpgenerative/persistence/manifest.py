@@ -78,6 +78,8 @@ def storable(cls: type[_T]) -> type[_T]:
 
 
 _STRINGS = ("dpgenerative", "manifest", "sha256")
+_ARROW = ("string", "decimal32", "decimal64", "decimal128", "decimal256")
+"""Types of Arrow that are made by the function of their name."""
 CONTENT_ERRORS = (
     ArithmeticError, AttributeError, AssertionError, LookupError, MemoryError,
     RuntimeError, TypeError, ValueError,
@@ -386,7 +388,7 @@ def _decode_dtype(code: list[Any]) -> Any:
         if has_na:
             return pd.StringDtype(storage)
         return pd.StringDtype(storage, na_value=np.nan)
-    if code[0] == "arrow" and code[1] in ("string", "decimal128", "decimal256"):
+    if code[0] == "arrow" and code[1] in _ARROW:
         return pd.ArrowDtype(getattr(pa, code[1])(*code[2:]))
     family, text = code
     dtype = np.dtype(text) if family == "numpy" else pd.api.types.pandas_dtype(text)
