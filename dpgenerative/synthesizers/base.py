@@ -46,6 +46,7 @@ from dpgenerative.privacy.ranks import Ranks
 from dpgenerative.privacy.report import PrivacyReport, cautions, outlook
 from dpgenerative.synthesizers.notes import NOISE_STATED, unit_notes
 from dpgenerative.tables.containers import set_feature_names
+from dpgenerative.tables.rows import Rows
 from dpgenerative.tables.schema import Schema
 
 
@@ -512,6 +513,8 @@ class Synthesizer(FitParameters, NoisyEstimator):
         facts = [*_public_parts(data), data.domain.schema]
         parameters = self._stated_parameters()
         ranks.refuse_difference(settings_of(self._owner, parameters, facts))
+        if isinstance(data.rows, Rows):
+            data.rows.require_order()
         coupled = self._group("divergence").aggregation != "term-wise"
         if coupled or self._recipe.has_batch_term:
             rule = "needs whole batches, which one process has: fit in one"

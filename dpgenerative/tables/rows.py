@@ -108,6 +108,14 @@ class Rows:
         rows, n_own = self.deal(rank, size) if self.deal else (self, 0)
         return replace(self, n=rows.n, tables=rows.tables, deal=None), n_own
 
+    def require_order(self) -> None:
+        """Require that every pass has the rows in one order."""
+        if not self.is_ordered:
+            raise TypeError(
+                "Queries have no order of rows by which several processes could share "
+                "them. Write the rows to Parquet files first."
+            )
+
     def __getitem__(self, kept: np.ndarray) -> "pd.DataFrame | Rows":
         """Return the rows that a mask of all of them keeps.
 
@@ -116,11 +124,7 @@ class Rows:
         TypeError
             For a query, which may give its rows in another order each time.
         """
-        if not self.is_ordered:
-            raise TypeError(
-                "Queries have no order of rows by which several processes could share "
-                "them. Write the rows to Parquet files first."
-            )
+        self.require_order()
 
         def tables(names: Sequence[str]) -> Iterator[pa.Table]:
             start = 0

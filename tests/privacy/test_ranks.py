@@ -25,6 +25,7 @@ from dpgenerative import (
     DPArrayVAESynthesizer,
     DPHFlowSynthesizer,
     DPVAESynthesizer,
+    PrivacyBudget,
     PrivateSearch,
     Schema,
     load,
@@ -442,8 +443,12 @@ def test_files_of_row_groups_teach_what_one_table_does(tmp_path, monkeypatch):
 def test_queries_are_refused(monkeypatch):
     polars = pytest.importorskip("polars")
     query = polars.DataFrame({"x": [1.0, 2.0]}).lazy()
-    with pytest.raises(TypeError, match="no order of rows"):
+    with (
+        PrivacyBudget(50.0, 1e-3) as budget,
+        pytest.raises(TypeError, match="no order of rows"),
+    ):
         fits_in_threads(monkeypatch, flow, query)
+    assert not budget.fits
 
 
 @pytest.mark.parametrize(("make", "args"), [(flow, (table(1),)), (images, drawn(n=1))])
