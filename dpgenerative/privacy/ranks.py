@@ -107,8 +107,9 @@ class Ranks:
             if len(set(stated)) > 1:
                 raise ValueError(
                     "The processes of a fit differ in their parameters, columns, "
-                    "dtypes, device or version of dpgenerative. Call fit with the same "
-                    "table in all of them."
+                    "dtypes, device or version of dpgenerative, or in whether there "
+                    "are public rows or a checkpoint. Call fit with the same table and "
+                    "arguments in all of them."
                 )
 
         self.once(compare)

@@ -405,7 +405,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
         data = self._prepare(X, y, public, allow_empty=trial is not None)
         self._note_noise()
         ranks = Ranks.present()
-        self._agree(ranks, data)
+        self._agree(ranks, data, public is not None, checkpoint is not None)
         seed = ranks.same(as_seed(self.random_state))
         quiet = np.errstate(all="ignore")
         with quiet, self._checkpoint(checkpoint, data, seed, ranks) as kept:
@@ -506,11 +506,11 @@ class Synthesizer(FitParameters, NoisyEstimator):
         """Return the parameters, with the device that is taken."""
         return {**self.get_params(deep=False), "device": self._device()}
 
-    def _agree(self, ranks: Ranks, data: Data) -> None:
+    def _agree(self, ranks: Ranks, data: Data, *given: bool) -> None:
         """Require that the processes of a fit do the same, and that they can do it."""
         if ranks.size == 1:
             return
-        facts = [*_public_parts(data), data.domain.schema]
+        facts = [*_public_parts(data), data.domain.schema, *given]
         parameters = self._stated_parameters()
         ranks.refuse_difference(settings_of(self._owner, parameters, facts))
         if isinstance(data.rows, Rows):

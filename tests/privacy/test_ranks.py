@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -483,6 +484,26 @@ def test_processes_that_differ_are_refused(monkeypatch):
     schemas = iter([Schema([]), Schema([Column("age", "integer", lower=0, upper=99)])])
     with pytest.raises(ValueError, match="differ in their parameters"):
         fits_in_threads(monkeypatch, lambda: flow(schema=next(schemas)), table())
+
+
+@pytest.mark.parametrize("name", ["public", "checkpoint"])
+def test_what_one_process_alone_is_given_is_refused(name, tmp_path, monkeypatch):
+    number = {"kind": "continuous", "lower": 0, "upper": 99}
+    schema = Schema(
+        [
+            *(Column(each, **number) for each in ("age", "visits", "cost")),
+            Column("city", "categorical", levels=["Oslo", "Rome"]),
+        ]
+    )
+    value = table() if name == "public" else tmp_path / "unfinished.dpg"
+    given = iter([{name: value}, {}])
+
+    def make():
+        return SimpleNamespace(fit=partial(flow(schema=schema).fit, **next(given)))
+
+    with pytest.raises(ValueError, match=r"differ .* public rows or a checkpoint"):
+        fits_in_threads(monkeypatch, make, table())
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("term", ["mmd", BatchTerm(None, aggregation="micro")])
