@@ -356,6 +356,25 @@ def test_a_record_spares_finished_fits(tmp_path, monkeypatch):
     assert len(runs) == 15
 
 
+def test_the_same_values_in_another_form_are_another_study():
+    X = np.arange(600).reshape(100, 3, 2) % 2 > 0
+    texts = pd.DataFrame(X.reshape(100, 6).astype(str), columns=list("abcdef"))
+    levels = [*map(str, range(200)), "True", "False"]
+    forms = [
+        X, X[..., None], X.reshape(100, 2, 3), X.astype(np.uint8),
+        texts, texts.rename(columns=str.upper),
+        texts.astype("category"), texts.astype(pd.CategoricalDtype(levels)),
+        texts.astype(pd.CategoricalDtype([*levels[:100], "?", *levels[101:]])),
+    ]  # fmt: skip
+    nothing = dict.fromkeys(framework.Study.__dataclass_fields__)
+    setting, y = framework.Setting("central", 0), np.arange(100) % 2
+    keys = [
+        framework.Study(**nothing | {"X": rows, "y": y}).keys([setting])[0]
+        for rows in forms
+    ]
+    assert len(set(keys)) == len(forms)
+
+
 def test_the_picture_has_a_panel_per_measure():
     found = run(epsilons=[0.1, 10.0], local={"noise": [Noise(0.2), Noise(2.0)]})
     figure = plot_tradeoff(found, title="toy")

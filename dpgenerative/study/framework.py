@@ -89,7 +89,7 @@ class Study:
         data = sha256(np.ascontiguousarray(rows).tobytes() + self.y.tobytes())
         rest = {k: described(v) for k, v in vars(self).items() if k not in ("X", "y")}
         own = ([described(v) for v in vars(setting).values()] for setting in settings)
-        texts = (f"{data.hexdigest()} {rest} {each}" for each in own)
+        texts = (f"{data.hexdigest()} {form_of(self.X)} {rest} {each}" for each in own)
         return [sha256(text.encode()).hexdigest()[:16] for text in texts]
 
     def split(self, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -467,6 +467,15 @@ def shaped(estimator: Any, rows: Rows) -> Rows:
     if np.ndim(rows) < 3 or get_tags(estimator).input_tags.three_d_array:
         return rows
     return rows.reshape(len(rows), -1)
+
+
+def form_of(rows: Rows) -> str:
+    """Return as a text what the values of rows leave open: shape, names and dtypes."""
+    if not isinstance(rows, pd.DataFrame):
+        return f"{rows.shape} {rows.dtype}"
+    dtypes = rows.dtypes.items()
+    # pandas abbreviates long lists of levels.
+    return str([(k, str(d), [*getattr(d, "categories", ())]) for k, d in dtypes])
 
 
 def described(thing: Any) -> str:
