@@ -757,6 +757,19 @@ def test_missing_numbers_change_no_dtype_in_parquet(tmp_path):
     assert one.dtypes.tolist() == two.dtypes.tolist()
 
 
+def test_what_pandas_notes_in_parquet_hides_no_column(tmp_path):
+    path = tmp_path / "data.parquet"
+    frame = pd.DataFrame({"ward": list("xyx"), "a": [1, 2, 3]})
+    frame.set_index("ward").to_parquet(path)
+    named = stream_table(path, Schema([Column("ward", "categorical")])).whole()
+    assert named.columns.tolist() == ["a", "ward"]
+    assert named["ward"].tolist() == ["x", "y", "x"]
+    pd.DataFrame({0: [1.5, None]}, index=[7, 3]).to_parquet(path)
+    numbered = stream_table(path, Schema([])).whole()
+    assert numbered.columns.tolist() == ["0"]
+    assert numbered["0"].tolist() == [1.5, pd.NA]
+
+
 def test_a_dictionary_in_parquet_gives_no_levels_away(tmp_path):
     frame = pd.DataFrame({"a": pd.Categorical(["x", "y"])})
     frame.to_parquet(tmp_path / "data.parquet")

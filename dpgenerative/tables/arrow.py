@@ -94,13 +94,18 @@ def received(owner: str, data: Any) -> tuple[Any, str, Written]:
 def require_distinct(owner: str, names: Iterable[Hashable]) -> None:
     """Require column names that differ."""
     names = list(names)
-    if labels := [name for name in names if _ROW_LABELS.fullmatch(str(name))]:
+    if labels := [name for name in names if are_row_labels(name)]:
         raise ValueError(
             f"{owner} found row labels as a column, {labels[0]!r}, as pandas writes "
             "them to files. Drop it, or write the file with index=False."
         )
     if repeated := [name for name, n in Counter(names).items() if n > 1]:
         raise ValueError(f"{owner} needs distinct column names; repeated: {repeated}.")
+
+
+def are_row_labels(name: Hashable) -> bool:
+    """Whether pandas names so what it writes of row labels without a name."""
+    return _ROW_LABELS.fullmatch(str(name)) is not None
 
 
 def container_of(data: Any, kind: str) -> str:

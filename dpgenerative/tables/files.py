@@ -159,10 +159,14 @@ def _of_parquet(path: AnyPath, schema: Schema) -> Rows:
         columns = [arrow.legible(column) for column in table.columns]
         table = pa.Table.from_arrays(columns, schema=table.schema)
         # As objects, dates beyond the year 9999 would raise an error that names it.
-        held = table.to_pandas(types_mapper=_dtype_of, date_as_object=False)
+        # What pandas notes in a file would make a column of it an index.
+        held = table.to_pandas(
+            types_mapper=_dtype_of, date_as_object=False, ignore_metadata=True
+        )
         return _in_dtypes(held, schema, PLAIN)
 
-    return of_dataset(str(path), parquet(path), frame)
+    rows = of_dataset(str(path), parquet(path), frame)
+    return rows.select([n for n in rows.columns if not arrow.are_row_labels(n)])
 
 
 def _dtype_of(held: pa.DataType) -> Any:
