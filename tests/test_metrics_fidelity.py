@@ -9,6 +9,7 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from scipy import stats
 from scipy.optimize import linprog
@@ -31,6 +32,7 @@ from dpgenerative.metrics.fidelity import (
     marginal_distance,
     sampling_floor,
 )
+from dpgenerative.metrics.records import closest_record
 from tests.test_metrics import mixed_table, slow_cell
 
 CASES = [(m, k) for m in DISTANCES for k in (1, 2, 3) if m != "wasserstein" or k == 1]
@@ -306,6 +308,23 @@ def test_levels_of_another_dtype_are_compared_by_value():
     assert association_distance(whole, whole.astype(int)).rmse == 0.0
     mixed = pd.DataFrame({"col": ["1", 2] * 30})
     assert marginal_distance(mixed, whole).max == 0.5
+
+
+@pytest.mark.parametrize("backend", ["numpy", "arrow"])
+def test_instants_are_the_same_in_every_time_zone(backend):
+    hours = pd.date_range("2020-03-28", periods=60, freq="h", tz="Europe/Berlin")
+    real = pd.DataFrame({"at": hours, "n": range(60)})
+    fake = real.assign(at=hours.tz_convert("America/New_York"))
+    if backend == "arrow":
+        fake["at"] = fake["at"].astype(pd.ArrowDtype(pa.timestamp("us", "UTC")))
+    for metric in DISTANCES:
+        assert marginal_distance(real, fake, metric=metric).max == 0.0
+    assert kendall_tau_distance(real, fake).rmse == 0.0
+    # An instant without a zone is what the real clock shows.
+    bare = real.assign(at=hours.tz_localize(None))
+    assert marginal_distance(real, bare).max == 0.0
+    with pytest.raises(ValueError, match=r"100.0% of the rows of holdout"):
+        closest_record(real, real, fake)
 
 
 TABLE = mixed_table(60, 0)

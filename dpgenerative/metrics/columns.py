@@ -10,7 +10,7 @@ import pandas as pd
 from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype
 
 from dpgenerative.tables.arrow import in_pandas
-from dpgenerative.tables.times import dates_among, temporal_kind, to_units
+from dpgenerative.tables.times import dates_among, temporal_kind, time_zone, to_units
 
 MIN_ROWS = 50  # tables with fewer rows get a warning: the figures are mostly chance
 
@@ -58,6 +58,8 @@ def aligned(
 ) -> pd.DataFrame:
     """Return `other` with its columns in the order of `real`.
 
+    Instants of another time zone than the real ones are converted to theirs.
+
     Raises
     ------
     TypeError
@@ -80,7 +82,11 @@ def aligned(
         raise ValueError(
             f"{names[1]} must have the columns of {names[0]}; it {' and '.join(said)}."
         )
-    return other[list(real.columns)]
+    other = other[list(real.columns)]
+    for j, zone in enumerate(map(time_zone, real.dtypes)):
+        if zone is not None and time_zone(other.dtypes.iloc[j]) not in (None, zone):
+            other.isetitem(j, other.iloc[:, j].dt.tz_convert(zone))
+    return other
 
 
 def warn_if_few(sizes: Mapping[str, int], stacklevel: int = 4) -> None:
