@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy import stats
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import mean_squared_error, roc_auc_score
 from torch import nn
 from torch.nn import functional as F
 
@@ -594,6 +594,26 @@ def test_distances_of_the_reconstruction_attack():
     assert own.auc.value == pytest.approx(
         roc_auc_score([1] * 60 + [0] * 60, -np.concatenate([members, others])[:, 0])
     )
+
+
+def test_reconstructions_are_rows_like_those_they_are_of():
+    frames = [population(60, seed)[["age", "income"]] for seed in (0, 1)]
+
+    def reconstruct(rows):
+        return rows[rows.columns[::-1]]
+
+    found = reconstruction_attack(reconstruct, *frames, n_draws=1)
+    assert found.auc.value == 0.5  # all are at no distance
+    arrays = [frame.to_numpy() for frame in frames]
+    for wrong in (lambda rows: rows[:, :1], lambda rows: rows[:1], np.mean):
+        with pytest.raises(ValueError, match=r"must return what it takes, .*\(60, 2\)"):
+            reconstruction_attack(wrong, *arrays, n_draws=1)
+    with pytest.raises(ValueError, match=r"lacks \['age'\]"):
+        reconstruction_attack(lambda rows: rows[["income"]], *frames, n_draws=1)
+    with pytest.raises(ValueError, match="distance must return one number per row"):
+        reconstruction_attack(
+            lambda rows: rows, *arrays, n_draws=1, distance=mean_squared_error
+        )
 
 
 def test_images_are_compared_as_images():

@@ -21,7 +21,9 @@ tables that share rows are refused. An attack that fails proves nothing, since o
 may succeed: only the guarantee bounds them all.
 """
 
+import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -99,7 +101,9 @@ def reconstruction_attack(
     Raises
     ------
     ValueError
-        If tables differ in their columns, share rows, or a parameter is out of range.
+        If tables differ in their columns, share rows, or a parameter is out of range;
+        if `reconstruct` returns other shapes or columns, or `distance` not one number
+        per row.
 
     References
     ----------
@@ -113,11 +117,25 @@ def reconstruction_attack(
     totals = [np.zeros(len(rows)) for rows in tables]
     for _ in watched(range(n_draws), "reconstruction attack", verbose):
         for total, rows in zip(totals, tables, strict=True):
-            total += measure(rows, reconstruct(rows))
+            again = _reconstructed(reconstruct, rows)
+            total += row_scores("distance", partial(measure, rows), again)
         if any(np.isnan(total).any() for total in totals):
             break  # for good: `attack_result` refuses them
     scores = [-total / n_draws for total in totals]
     return attack_result("reconstruction", scores, privacy)
+
+
+def _reconstructed(reconstruct: Callable[[Rows], Rows], rows: Rows) -> Rows:
+    """Return reconstructions of rows, of a frame with its columns in its order."""
+    again = reconstruct(rows)
+    if isinstance(rows, pd.DataFrame) and isinstance(again, pd.DataFrame):
+        again = aligned(rows, again, ("rows", "reconstruct(rows)"))
+    wanted, found = np.shape(rows), np.shape(again)
+    if found[:1] != wanted[:1] or math.prod(found) != math.prod(wanted):
+        raise ValueError(
+            f"reconstruct must return what it takes, of shape {wanted}; got {found}."
+        )
+    return again
 
 
 def _measure(
