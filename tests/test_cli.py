@@ -499,6 +499,7 @@ def test_a_draft_knows_dates_and_keys(tmp_path):
         (["2001.0", "", "1955.0"], "integer", "are they integers"),
         (["52.370216123456789", "1.5"], "continuous", "to which resolution"),
         (["0127", "9971", "0127"], "categorical", "keep their leading zeros"),
+        (["0127", "n/a", "9971"], "categorical", "keep their leading zeros"),
         (["Y", "N", "Y"], "categorical", "come back as they are written"),
         (["7.5", "", "8", "n/a", "6"], "categorical", 'entries such as "n/a"'),
     ],

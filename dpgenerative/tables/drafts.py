@@ -31,10 +31,9 @@ _MONEY = (
     r"[\s(]*[-+]?\s*[$€£¥]\s*[-+]?\d[\d,.' ]*[\s)]*|\s*[-+]?\d[\d,.' ]*[$€£¥]\s*|"
     r"\s*[-+]?[1-9]\d{0,2}(?:[,' ]\d{3})*(?:\.\d+)?\s*"
 )
+_CODES = "Codes? As levels they keep their leading zeros, which numbers would lose."
 _QUESTIONS = {
-    r"\s*\d+\s*": (
-        "Codes? As levels they keep their leading zeros, which numbers would lose."
-    ),
+    r"\s*\d+\s*": _CODES,
     _MONEY: (
         "Numbers with signs of money or separators of thousands? Write them as "
         "plain numbers (538000), or they are levels that come back as text."
@@ -123,7 +122,8 @@ def _guessed(texts: pd.Series, form: files.CsvFormat) -> Guess:
     question = _asked_of_text(present, words)
     if question is None and 1 > np.isfinite(numbers).mean() > MOSTLY:
         odd = present[~np.isfinite(numbers)].mode()[0]
-        question = _MIXED.format(json.dumps(odd, ensure_ascii=False))
+        mixed = _MIXED.format(json.dumps(odd, ensure_ascii=False))
+        question = _CODES if is_code else mixed
     if question is None and _is_key(texts):
         return {"kind": "categorical", "role": "id"}, None
     return {"kind": "categorical", **_range("categorical", texts)}, question
