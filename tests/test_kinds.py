@@ -11,7 +11,15 @@ import pyarrow as pa
 import pytest
 from sklearn.tree import DecisionTreeClassifier
 
-from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
+from dpgenerative import (
+    Column,
+    DPHFlowSynthesizer,
+    DPVAESynthesizer,
+    LaplaceRandomizer,
+    LessEqual,
+    Schema,
+    SyntheticClassifier,
+)
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.encoding.values import identifiers
 from dpgenerative.exceptions import UnsupportedColumnError
@@ -297,6 +305,41 @@ def test_kinds_that_a_dtype_does_not_hold(kind, values):
     frame = pd.DataFrame({"my column": values})
     with pytest.raises(ValueError, match=f"'my column' is {kind}, by its schema"):
         Schema([Column("my column", kind)]).resolve(frame)
+
+
+@pytest.mark.parametrize("dtype", [BERLIN, ARROW(pa.timestamp("us", "Asia/Tokyo"))])
+def test_rows_in_another_time_zone_are_the_same_instants(dtype):
+    zoned = instants(400).dt.tz_localize("UTC").astype(dtype)
+    rows = pd.DataFrame({"at": zoned, "x": np.arange(400.0)})
+    rows["later"] = rows["at"] + pd.Timedelta("3h")
+    elsewhere = rows.copy()
+    for name in ("at", "later"):
+        elsewhere[name] = rows[name].dt.tz_convert("America/New_York")
+    schema = Schema(
+        [
+            Column("at", "datetime", lower="2019-01-01", upper="2022-01-01"),
+            Column("later", "datetime", lower="2019-01-01", upper="2022-01-01"),
+            Column("x", "continuous", lower=0, upper=400),
+        ],
+        constraints=[LessEqual("at", "later")],
+    )
+    plain = {"epsilon": None, "n_steps": 3, "random_state": 0, "schema": schema}
+    flow = DPHFlowSynthesizer(**plain).fit(rows)
+    np.testing.assert_array_equal(
+        flow.score_samples(elsewhere), flow.score_samples(rows)
+    )
+    options = {"noise": "reproducible", "random_state": 0, "schema": schema}
+    own, other = (
+        LaplaceRandomizer(3.0, **options).fit(rows).transform(given)
+        for given in (rows, elsewhere)
+    )
+    pd.testing.assert_frame_equal(own, other)
+    night = rows["at"].dt.hour.astype(int) < 6
+    plain |= {"n_steps": 100, "schema": Schema(schema.columns[:1])}
+    model = SyntheticClassifier(DPHFlowSynthesizer(**plain))
+    model.fit(rows[["at"]], night.rename("night"))
+    probabilities = (model.predict_proba(given[["at"]]) for given in (rows, elsewhere))
+    np.testing.assert_array_equal(*probabilities)
 
 
 def test_instants_are_never_nominal():

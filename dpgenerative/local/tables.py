@@ -28,6 +28,7 @@ from dpgenerative.tables.arrow import is_foreign
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.dtypes import can_hold_missing
 from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.times import in_zones
 
 MISSING_SHARE = 0.25
 """Share of a nullable numeric column's epsilon that tells if a value is missing."""
@@ -275,6 +276,8 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         frame, layout = self._table(X)
         frame = containers.matched(self._owner, frame, layout, self._layout)
         Schema(c for c in self.schema_.columns if c.numeric).resolve(frame)
+        dtypes = {each.column.name: each.dtype for each in self._mechanisms}
+        frame = in_zones(frame, map(dtypes.get, frame.columns))
         rng = self._spend()
         with np.errstate(all="ignore"):
             parts = [

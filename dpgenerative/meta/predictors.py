@@ -144,6 +144,8 @@ class _SyntheticPredictor(BaseEstimator):
         rows = containers.as_container(self._owner, X)
         if np.ndim(rows) == 2:  # of another shape the learner tells
             validate_data(self, rows, reset=False, skip_check_array=True)
+        if isinstance(rows, pd.DataFrame):
+            rows = self.synthesizer_._in_zones(rows)
         return getattr(self.learner_, method)(rows)
 
     def __getstate__(self) -> dict[str, Any]:

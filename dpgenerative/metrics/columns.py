@@ -10,7 +10,7 @@ import pandas as pd
 from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype
 
 from dpgenerative.tables.arrow import in_pandas
-from dpgenerative.tables.times import dates_among, temporal_kind, time_zone, to_units
+from dpgenerative.tables.times import dates_among, in_zones, temporal_kind, to_units
 
 MIN_ROWS = 50  # tables with fewer rows get a warning: the figures are mostly chance
 
@@ -82,11 +82,7 @@ def aligned(
         raise ValueError(
             f"{names[1]} must have the columns of {names[0]}; it {' and '.join(said)}."
         )
-    other = other[list(real.columns)]
-    for j, zone in enumerate(map(time_zone, real.dtypes)):
-        if zone is not None and time_zone(other.dtypes.iloc[j]) not in (None, zone):
-            other.isetitem(j, other.iloc[:, j].dt.tz_convert(zone))
-    return other
+    return in_zones(other[list(real.columns)], real.dtypes)
 
 
 def warn_if_few(sizes: Mapping[str, int], stacklevel: int = 4) -> None:

@@ -45,6 +45,7 @@ from dpgenerative.tables.containers import (
 from dpgenerative.tables.files import is_csv, stream_table, suffix_of, write_table
 from dpgenerative.tables.rows import Rows, streamed
 from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.times import in_zones
 
 SAMPLE_CHUNK = 2**16
 
@@ -334,7 +335,12 @@ class TableSynthesizer(Synthesizer):
             joined[self._layout.y_name] = frame[layout.y_name]
         # By dtype: what fails to convert a value would name it.
         Schema(c for c in self.schema_.modelled.columns if c.numeric).resolve(joined)
-        return joined
+        return self._in_zones(joined)
+
+    def _in_zones(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return rows with their instants in the time zones that were fitted."""
+        dtypes = {c.column.name: c.dtype for c in self._transformer.outer}
+        return in_zones(rows, map(dtypes.get, rows.columns))
 
     # What the report says -------------------------------------------------------
 

@@ -5,6 +5,7 @@ of that clock, so that a day is a day wherever it was.
 """
 
 import datetime as dt
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -36,6 +37,18 @@ def temporal_kind(dtype: Any) -> str | None:
 def time_zone(dtype: Any) -> Any:
     """Return the time zone of a dtype, None where it has none."""
     return getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None)
+
+
+def in_zones(frame: pd.DataFrame, dtypes: Iterable[Any]) -> pd.DataFrame:
+    """Return a table with its instants in the time zones of dtypes, one per column.
+
+    What has no zone, or is to have none, stays as it is.
+    """
+    frame = frame.copy(deep=False)
+    for j, zone in enumerate(map(time_zone, dtypes)):
+        if zone is not None and time_zone(frame.dtypes.iloc[j]) not in (None, zone):
+            frame.isetitem(j, frame.iloc[:, j].dt.tz_convert(zone))
+    return frame
 
 
 # Units --------------------------------------------------------------------------------
