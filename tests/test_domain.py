@@ -246,6 +246,11 @@ def test_the_end_of_rows_is_where_counts_stop():
     # The interval before the end is wide, the one beyond is narrow.
     wide = np.array([1, 1, 1, 200.0])
     assert n_beyond(np.array([800, 800, 800, 5.0]), np.full(4, 5.0), wide) == 1
+    # 400, 100: 25 are to be expected; from the middle of a wide one to the next, 6.
+    for sizes, std, most in (([1, 1, 1, 1], 5, 2.5), ([1, 1, 2, 2], 1, 1.125)):
+        for count, found in ((most - 0.1, 1), (most + 0.1, 0)):
+            rows = np.array([400, 400, 100, count])
+            assert n_beyond(rows, np.full(4, std), np.array(sizes)) == found
 
 
 SIGNED = np.array([32, 16, 8, 4, 2, 1, 2, 4, 8, 16, 32])
