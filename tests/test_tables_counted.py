@@ -185,6 +185,22 @@ def test_exact_counts_are_met():
     assert {factor.columns for factor in model.factors} <= {(0, 2), (0, 2, 3)}
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_counts_that_pull_one_column_both_ways_are_met_in_turns(seed):
+    facts, pairs = BITS[:3], [(0, 1), (0, 2), (1, 2)]
+    codes = all_codes(facts)
+    a, b, c = codes.T
+    wanted = torch.where(a == b, 0.35, 0.15).double()
+    wanted *= torch.where(c == 1, 0.1 + 0.4 * (a + b), 0.9 - 0.4 * (a + b))
+    tables = [table_of(facts, pair, wanted, [2, 2]) for pair in pairs]
+    model = corrected(make_flow(facts, PLAIN), *tables, seed=seed)
+    found = cell_probabilities(model, facts)
+    for i, j in pairs:
+        cells = 2 * codes[:, i] + codes[:, j]
+        sums = [torch.bincount(cells, p) for p in (found, wanted)]
+        assert tvd(*sums) < 0.002  # 0.02 with the first of them met once
+
+
 def ridge(k=12, missing=0.1):
     """Return two ordered columns with 'missing', and a joint distribution of them."""
     masses = [(1 - missing) / k] * k + [missing]
