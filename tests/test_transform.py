@@ -29,7 +29,7 @@ from dpgenerative.encoding.estimates import (
     posterior_mean_counts,
     project_to_simplex,
 )
-from dpgenerative.encoding.grid import roundest
+from dpgenerative.encoding.grid import roundest, single_values
 from dpgenerative.encoding.marginals import (
     POOL_NOISE,
     SPLIT_SIZE,
@@ -1653,6 +1653,13 @@ def test_roundest(start, width, exponent):
 )
 def test_roundest_of_known_intervals(low, high, expected):
     assert roundest(low, high) == expected
+
+
+def test_intervals_of_times_stand_for_the_roundest():
+    days = {"lower": "1970-01-01", "upper": "1970-01-03", "resolution": "ms"}
+    edges = np.array([0, 400, 1400, 70_000, 4_000_000, 90_000_000]) + 0.5
+    found = single_values(Column("x", "datetime", **days), edges, np.ones(5, bool))
+    assert found.tolist() == [1, 1000, 60_000, 3_600_000, 86_400_000]
 
 
 @pytest.mark.parametrize("multiplier", [0.0, 5.0])
