@@ -143,7 +143,7 @@ def count_std(column: Column, n_bins: int, n_rows: int, std: float) -> float:
     """
     share = 1 - DOMAIN_SHARE if has_open_domain(column) else 1.0
     if column.numeric:
-        spikes = spike_share(column, n_bins, n_rows, std / math.sqrt(share))
+        spikes = spike_share(column, n_bins, n_rows, std)
         share *= (1 - STRUCTURE_SHARE) * (1 - spikes)
     return std / math.sqrt(share)
 
