@@ -306,6 +306,13 @@ def test_constraints_that_do_not_fit_the_table_are_refused(constraint, message):
         DPHFlowSynthesizer(schema=Schema(COLUMNS, [constraint])).fit(table(20))
 
 
+@pytest.mark.parametrize(("interval", "end"), [((None, 0), 0), ((20, None), 20)])
+def test_an_interval_may_share_one_number_with_the_bounds(interval, end):
+    frame = table(5).assign(low=[5, 5, end, 5, 5])
+    found = Schema(COLUMNS, [Impossible({"low": interval})]).check(frame)
+    assert found["row"][found["column"] == ("low",)].tolist() == [2]
+
+
 def test_a_determined_value_that_the_dtype_cannot_hold_is_refused():
     facts = Schema([Column("high", "integer")], [Determines(["low"], "high", {1: 300})])
     frame = table(20)[["low", "high"]]
