@@ -91,6 +91,9 @@ def test_what_is_forecast_is_what_a_fit_does(stds, model, schema):
     assert counted["noise_share"].to_numpy() == pytest.approx(
         counted["noise_rows"].to_numpy() / 3000
     )
+    told = 3000 / (5 * counted["noise_rows"])
+    expected = np.minimum(counted["cells"], np.floor(told))
+    assert counted["cells_told"].tolist() == expected.tolist()
     assert counted.loc["ward", "cells"] == 3
     if schema is ORDERED:  # the bounds of increments of times are found
         came, went = counted.loc[["came", "went"], "noise_rows"]
@@ -107,6 +110,15 @@ def test_the_outlook_follows_rows_and_epsilon():
     assert forecast(one, 100, 1.0).outlook == "hopeless"
     assert forecast(one, 1000, 1.0).outlook == "good"
     assert "Outlook: hopeless" in str(forecast(one, 100, 1.0))
+    assert "Little but noise" not in str(forecast(one, 100, 1.0))  # said already
+    assert "delta 0.001 is above one over" in str(forecast(one, 2000, 1.0, 1e-3))
+    assert "No gradients were taken" in str(forecast(one, 2000, 1.0, n_steps=0))
+
+
+def test_a_column_that_may_have_missing_values_has_a_cell_for_them():
+    columns = [Column("a", "boolean", nullable=known) for known in (False, True, None)]
+    cells = [forecast(Schema([each]), 100).columns["cells"][0] for each in columns]
+    assert cells == [2, 3, 3]
 
 
 @pytest.mark.parametrize("model", FITS)
@@ -191,8 +203,10 @@ def test_constraints_that_a_fit_refuses_are_refused(constraint, match):
         forecast(Schema([key, *SCHEMA.columns], [constraint]), 500)
 
 
-def test_a_model_that_counts_no_cells_is_refused():
+def test_models_that_count_no_cells_or_are_not_known_are_refused():
     with pytest.raises(ValueError, match="anchored"):
         forecast(SCHEMA, 100, architecture__anchored=False)
     with pytest.raises(ValueError, match="Invalid parameter 'n_bims'"):
         forecast(SCHEMA, 100, architecture__n_bims=8)
+    with pytest.raises(ValueError, match=r"'model' .* one of \('flow', 'vae'\)"):
+        forecast(SCHEMA, 100, model="gan")

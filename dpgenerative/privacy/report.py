@@ -203,10 +203,11 @@ def cautions(plan: PrivacyPlan, n_columns: int) -> tuple[str, ...]:
     if not plan.private:
         return ()
     untrained = [] if plan.n_steps or not n_columns else [UNTRAINED]
-    return (*_weak_outlook(plan, n_columns), *untrained, *_weak_guarantee(plan))
+    return (*weak_outlook(plan, n_columns), *untrained, *_weak_guarantee(plan))
 
 
-def _weak_outlook(plan: PrivacyPlan, n_columns: int) -> list[str]:
+def weak_outlook(plan: PrivacyPlan, n_columns: int) -> list[str]:
+    """Return the caution of a budget that leaves little to learn, if any."""
     found = outlook(plan, n_columns)
     noise = f"noise of standard deviation {count_std(plan.count_epsilon):.3g}"
     rows = f"{plan.n_rows} row{'s' * (plan.n_rows != 1)} (released, with {noise})"

@@ -13,7 +13,7 @@ from dpgenerative.encoding.increments import learned_columns
 from dpgenerative.encoding.marginals import POOL_NOISE, column_stds, expected_cells
 from dpgenerative.encoding.marginals import count_std as cell_std
 from dpgenerative.privacy.plan import PrivacyPlan, count_std
-from dpgenerative.privacy.report import cautions, outlook
+from dpgenerative.privacy.report import cautions, outlook, weak_outlook
 from dpgenerative.synthesizers.flow import DPHFlowSynthesizer
 from dpgenerative.synthesizers.tables import TableSynthesizer
 from dpgenerative.synthesizers.vae import DPVAESynthesizer
@@ -60,12 +60,13 @@ class Forecast:
     columns: pd.DataFrame
 
     def __str__(self) -> str:
-        plan = self.plan
+        plan, n_columns = self.plan, len(self.columns)
+        said = len(weak_outlook(plan, n_columns))
         table = self.columns.to_string(index=False, float_format="{:.3g}".format)
         return "\n".join(
             [
                 f"Outlook: {self.outlook}. {EXPECT[self.outlook]}",
-                *cautions(plan, len(self.columns))[self.outlook != "good" :],
+                *cautions(plan, n_columns)[said:],
                 "Guarantee: epsilon {:.4g}, delta {:.4g}.".format(*plan.guarantee),
                 f"Row count: {plan.n_rows}, with noise of {self.count_std:.3g} rows.",
                 f"Training: {plan.n_steps} steps, sampling rate "
