@@ -14,6 +14,7 @@ import pytest
 import torch
 from scipy import stats
 from sklearn.metrics import mean_squared_error, roc_auc_score
+from sklearn.tree import DecisionTreeClassifier
 from torch import nn
 from torch.nn import functional as F
 
@@ -346,6 +347,18 @@ def test_copied_rows_are_found(name):
     assert innocent.auc.low < 0.5 < innocent.auc.high
     assert innocent.tpr_at(0.01).low < 0.02
     assert innocent.epsilon_lower_bound(1e-5) < 1
+
+
+@pytest.mark.parametrize("dtype", [int, str])
+def test_a_classifier_is_given_numbers_and_levels(dtype):
+    rng = np.random.default_rng(0)
+    members, others, reference = (
+        pd.DataFrame({"a": rng.integers(low, low + 40, 100)}).astype(dtype)
+        for low in (0, 40, 40)
+    )
+    tree = DecisionTreeClassifier()
+    found = logan_attack(members, members, others, reference, classifier=tree)
+    assert found.auc.value > 0.9
 
 
 def test_counted_tables_betray_their_rows():
