@@ -349,15 +349,16 @@ def test_copied_rows_are_found(name):
     assert innocent.epsilon_lower_bound(1e-5) < 1
 
 
+@pytest.mark.parametrize("n", [90, 200])
 @pytest.mark.parametrize("dtype", [int, str])
-def test_a_classifier_is_given_numbers_and_levels(dtype):
+def test_a_classifier_is_given_numbers_and_levels(dtype, n):
     rng = np.random.default_rng(0)
     members, others, reference = (
         pd.DataFrame({"a": rng.integers(low, low + 40, 100)}).astype(dtype)
         for low in (0, 40, 40)
     )
-    tree = DecisionTreeClassifier()
-    found = logan_attack(members, members, others, reference, classifier=tree)
+    fake, tree = pd.concat([members] * 2)[:n], DecisionTreeClassifier()
+    found = logan_attack(fake, members, others, reference, classifier=tree)
     assert found.auc.value > 0.9
 
 
