@@ -414,6 +414,10 @@ def test_records_at_risk_are_the_lonely_and_the_unlikely():
     lonely = pd.DataFrame({"x": [0.0, 0.1], "c": ["y", "z"]})
     found = vulnerable_records(pd.concat([table, lonely], ignore_index=True), 2)
     assert sorted(found.index) == [200, 201]
+    # The nearest other row alone counts: twins are no risk, however far the third is.
+    few = pd.DataFrame([[level, *"uvwx"] for level in "pqr"] + [[*"efghi"]] * 2)
+    assert vulnerable_records(few, 3, n_neighbors=1).index.tolist() == [0, 1, 2]
+    assert len(vulnerable_records(few, 5, n_neighbors=4)) == 5
     with_c = pd.DataFrame({"x": [0, 0, 0, 1], "c": pd.Categorical([*"aaab"])})
     made = crafted_canaries(
         lambda rows: -(rows["x"] + (rows["c"] == "b")), with_c, 4, random_state=1
@@ -473,6 +477,8 @@ def test_the_closest_record_shows_copies():
     rng = np.random.default_rng(0)
     alike = (pd.DataFrame({"x": rng.normal(size=1000)}) for _ in "abc")
     assert closest_record(*alike).copies == 0
+    ties = (pd.DataFrame({"x": list(x) * 20}) for x in ("zzz", "abc", "abb"))
+    assert closest_record(*ties).closer_to_training == 0.5
     innocent = closest_record(leaky(0.0)[3], members, others.head(700))
     assert innocent.n == 700
     assert innocent.closer_to_training == pytest.approx(0.5, abs=0.06)
