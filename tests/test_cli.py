@@ -482,6 +482,7 @@ def test_a_draft_knows_dates_and_keys(tmp_path):
         "spent": ("continuous", None, 0.1),
         "due": ("categorical", None, None),
     }
+    assert '"soon"' in columns[-1].pop(ASK)  # asked of "due", and of no other
     assert all(set(c) == {"name", MARK, *c[MARK]} for c in columns)
     stated = [{k: v for k, v in c.items() if k != MARK} for c in columns]
     unmarked_schema({"columns": stated}, "draft.json")
@@ -502,6 +503,9 @@ def test_a_draft_knows_dates_and_keys(tmp_path):
         (["0127", "n/a", "9971"], "categorical", "keep their leading zeros"),
         (["Y", "N", "Y"], "categorical", "come back as they are written"),
         (["7.5", "", "8", "n/a", "6"], "categorical", 'entries such as "n/a"'),
+        (["2014-12-09", "-", "2015-01-31"], "categorical", 'Dates, except .* "-"'),
+        (["09.12.2014", "-", "31.01.2015"], "categorical", '-format "%d.%m.%Y"'),
+        (["09/12/2014", "-", "31/01/2015"], "categorical", '-format "%d/%m/%Y",'),
     ],
 )
 def test_a_draft_asks(values, kind, asked, tmp_path):
@@ -512,6 +516,12 @@ def test_a_draft_asks(values, kind, asked, tmp_path):
     answered = {"columns": [{k: v for k, v in column.items() if k != MARK}]}
     with pytest.raises(ValueError, match=r"is a draft, in the columns \['a'\]"):
         unmarked_schema(answered, "draft.json")
+
+
+def test_a_draft_asks_whether_one_column_is_several(tmp_path):
+    (tmp_path / "data.csv").write_text("a;b\n1;2\n")
+    (column,) = draft_schema(tmp_path / "data.csv")["columns"]
+    assert "--sep states it" in column[ASK]
 
 
 def test_a_draft_asks_nothing_that_it_knows(tmp_path):

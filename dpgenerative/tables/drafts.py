@@ -44,10 +44,10 @@ _QUESTIONS = {
 }
 """Questions about text that all matches a pattern; the first that matches counts."""
 MOSTLY = 0.5
-"""Share of numbers among texts from which a draft asks about the others."""
+"""Share of numbers or dates among texts from which a draft asks about the others."""
 _MIXED = (
-    'Numbers, except for entries such as {}? The kind "continuous" or "integer" '
-    "counts those as missing; as levels, numbers come back as text."
+    "{}, except for entries such as {}? The kind {} counts those as missing; as "
+    "levels, all come back as text."
 )
 _DATE_FORMATS = (
     "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d",
@@ -84,6 +84,8 @@ def draft_schema(path: AnyPath, form: files.CsvFormat = files.PLAIN) -> dict[str
             _drafted({"name": name}, *_guessed(frame[name], form))
             for name in frame.columns
         ]
+        if asked := files.asked_of_one(list(frame.columns)):
+            columns[0][ASK] = asked
     else:
         frame = files.stream_table(path, Schema([])).whole()
         columns = [
@@ -119,11 +121,15 @@ def _guessed(texts: pd.Series, form: files.CsvFormat) -> Guess:
     if instants.notna().all():
         unit = "D" if (instants == instants.dt.normalize()).all() else "s"
         return {"kind": "datetime", "resolution": unit}, None
-    question = _asked_of_text(present, words)
-    if question is None and 1 > np.isfinite(numbers).mean() > MOSTLY:
-        odd = present[~np.isfinite(numbers)].mode()[0]
-        mixed = _MIXED.format(json.dumps(odd, ensure_ascii=False))
-        question = _CODES if is_code else mixed
+    question = (
+        _asked_of_most(present, instants.notna(), "Dates", '"datetime"')
+        or _asked_of_text(present, words)
+        or _asked_of_most(
+            present, np.isfinite(numbers), "Numbers", '"continuous" or "integer"'
+        )
+    )
+    if question and is_code and np.isfinite(numbers).mean() > MOSTLY:
+        question = _CODES
     if question is None and _is_key(texts):
         return {"kind": "categorical", "role": "id"}, None
     return {"kind": "categorical", **_range("categorical", texts)}, question
@@ -157,6 +163,14 @@ def _n_digits(text: str) -> int:
     return -int(Decimal(text.strip()).normalize().as_tuple().exponent)
 
 
+def _asked_of_most(present: pd.Series, known: Any, what: str, kinds: str) -> str | None:
+    """Return what to ask of texts if most of them, but not all, are known."""
+    if not 1 > known.mean() > MOSTLY:
+        return None
+    odd = json.dumps(present[~known].mode()[0], ensure_ascii=False)
+    return _MIXED.format(what, odd, kinds)
+
+
 def _asked_of_text(present: pd.Series, words: set[str]) -> str | None:
     """Return what to ask where texts look like something that can be learned."""
     if words <= files.TRUTHS.keys():
@@ -164,8 +178,9 @@ def _asked_of_text(present: pd.Series, words: set[str]) -> str | None:
             'Yes or no? The kind "boolean" takes these words and gives True and False; '
             "as levels they come back as they are written."
         )
-    forms = [f for f in _DATE_FORMATS if files.instants_of(present, f).notna().all()]
-    if forms:
+    shares = {f: files.instants_of(present, f).notna().mean() for f in _DATE_FORMATS}
+    most = max(shares.values())
+    if forms := [form for form in shares if shares[form] == most > MOSTLY]:
         which = " or ".join(f'"{form}"' for form in forms)
         return (
             f"Dates? Then draft again, and fit, with --date-format {which}, if all "

@@ -301,13 +301,20 @@ def _told(
         ) from None
 
 
+def asked_of_one(names: Sequence[str]) -> str | None:
+    """Return what to say of a single column that looks like several."""
+    if len(names) != 1 or not any(mark in names[0] for mark in ",;\t|"):
+        return None
+    return (
+        f"The file has a single column, {names[0]!r}. Where the separator is another "
+        "one, --sep states it."
+    )
+
+
 def _require_named(names: Sequence[str], schema: Schema) -> None:
     unnamed = [name for name in names if name not in schema]
-    if unnamed and len(names) == 1 and any(mark in names[0] for mark in ",;\t|"):
-        raise ValueError(
-            f"The file has a single column, {names[0]!r}. Where the separator is "
-            "another one, --sep states it."
-        )
+    if unnamed and (asked := asked_of_one(names)):
+        raise ValueError(asked)
     if unnamed:
         raise ValueError(
             f"The schema says nothing of the columns {unnamed}, and a CSV file has no "
