@@ -120,6 +120,12 @@ def test_guarantees_must_be_in_range(pair):
         attack_result("x", ([1.0], [2.0]), [pair])
 
 
+@pytest.mark.parametrize("given", [1.0, (0.3, 0.1, 0.2), [(0.3, 0.1, 0.2)] * 2])
+def test_guarantees_are_pairs(given):
+    with pytest.raises(ValueError, match="privacy must be pairs"):
+        attack_result("x", ([1.0], [2.0]), given)
+
+
 def test_no_guarantee_has_no_cap():
     for nothing in (None, ()):
         result = attack_result("x", ([1.0, 2.0], [2.0, 0.0]), nothing)

@@ -247,11 +247,13 @@ def attack_result(
 def _pairs(privacy: Privacy | None) -> tuple[tuple[float, float], ...] | None:
     if isinstance(privacy, PrivacyReport):
         privacy = privacy.curve()
-    if privacy is None or not len(privacy):
+    given = np.asarray(() if privacy is None else privacy, dtype=float)
+    if not given.size:
         return None
-    pairs = np.asarray(privacy, dtype=float).reshape(-1, 2)
-    epsilon, delta = pairs.T
-    if not ((epsilon >= 0) & (epsilon < np.inf) & (delta >= 0) & (delta < 1)).all():
+    pairs = np.atleast_2d(given)
+    epsilon, delta = pairs[:, 0], pairs[:, -1]
+    in_range = (epsilon >= 0) & (epsilon < np.inf) & (delta >= 0) & (delta < 1)
+    if pairs.shape[1:] != (2,) or not in_range.all():
         raise ValueError(
             "privacy must be pairs (epsilon, delta) with 0 <= epsilon < inf and 0 <= "
             f"delta < 1, such as synthesizer.privacy_.curve(); got {privacy!r}."
