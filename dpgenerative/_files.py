@@ -18,7 +18,7 @@ AnyPath = str | os.PathLike[str]
 
 def require_file(path: AnyPath) -> Path:
     """Require that there is a file at `path`."""
-    target = _named(path)
+    target = Path(path)
     if os.path.isdir(path):
         raise IsADirectoryError(f"{target} is a folder, not a file.")
     if not os.path.exists(path):
@@ -28,7 +28,7 @@ def require_file(path: AnyPath) -> Path:
 
 def require_place(path: AnyPath) -> Path:
     """Require that a file can be written at `path`."""
-    target = _named(path)
+    target = Path(path)
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a folder, not a file.")
     if not target.parent.is_dir():
@@ -36,14 +36,6 @@ def require_place(path: AnyPath) -> Path:
     if not os.access(target.parent, os.W_OK):
         raise PermissionError(f"Nothing can be written to the folder {target.parent}.")
     return target
-
-
-def _named(path: AnyPath) -> Path:
-    """Require that what names a file is text or a path."""
-    if not isinstance(path, (str, os.PathLike)):
-        kind = type(path).__name__
-        raise TypeError(f"A file is named by text or a path; got a {kind}.")
-    return Path(path)
 
 
 def emptied(error: BaseException) -> None:

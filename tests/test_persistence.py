@@ -553,7 +553,7 @@ def test_where_a_file_cannot_be(tmp_path):
         load(tmp_path)
     for name in (None, 3, b"model.dpg"):
         for use in (synthesizer.save, load):
-            with pytest.raises(TypeError, match="is named by text or a path; got"):
+            with pytest.raises(TypeError, match=r"str.* os\.PathLike object"):
                 use(name)
 
 
