@@ -232,12 +232,13 @@ def _settings(
     """Return the texts of name=text, by name."""
     names, found = sorted(allowed), {}
     for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals or name not in names:
+        heads = [name for name in names if setting.startswith(f"{name}=")]
+        if not heads:
             raise ValueError(f"{option} takes name=value of {names}; got {setting!r}.")
+        name = max(heads, key=len)  # which may hold the sign itself
         if name in found:
             raise ValueError(f"{option} takes every name once; got {name!r} again.")
-        found[name] = text
+        found[name] = setting[len(name) + 1 :]
     return found
 
 
@@ -308,6 +309,7 @@ def separator(text: str) -> str:
 def encoding(text: str) -> str:
     """Read the name of an encoding that Python has."""
     try:
+        "".encode(text)  # what Python calls an encoding need not be one of text
         return "utf-8-sig" if codecs.lookup(text).name == "utf-8" else text
     except LookupError:
         raise ValueError from None

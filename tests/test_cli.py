@@ -301,6 +301,7 @@ def test_formats_of_warnings_are_put_back(capsys):
         ("sample m -n 5 -o o.csv --random-state -1", "invalid seed value: '-1'"),
         ("schema data.csv -o o --sep ::", "invalid separator value"),
         ("schema data.csv -o o --encoding x", "invalid encoding value"),
+        ("schema data.csv -o o --encoding base64", "invalid encoding value"),
         ("schema data.csv -o schema.json", "--force replaces it"),
         ("report data.csv --target age", "--target needs --real"),
         ("report data.csv --real data.csv", "--real needs --output"),
@@ -700,6 +701,15 @@ def test_levels_that_are_one_number_are_told_apart_by_their_text(tmp_path):
         for written in (code, repr(code), f"[{code!r}]"):
             assert main([*sample, "--given", f"code={written}"]) == 0
             assert set(pd.read_csv(out, dtype=str)["code"]) == {code}
+
+
+def test_a_condition_may_name_a_column_with_an_equals_sign(tmp_path):
+    frame = pd.DataFrame({"a": [0, 1] * 40, "a=b": [0, 1] * 40}).astype("category")
+    DPHFlowSynthesizer(epsilon=None, n_steps=0).fit(frame).save(tmp_path / "m.dpg")
+    out = tmp_path / "out.csv"
+    sample = ["sample", str(tmp_path / "m.dpg"), "-n", "50", "-o", str(out)]
+    assert main([*sample, "--given", "a=0", "--given", "a=b=1"]) == 0
+    assert pd.read_csv(out).drop_duplicates().to_numpy().tolist() == [[0, 1]]
 
 
 @pytest.mark.parametrize("facts", [[], {}, {"columns": {}}, {"columns": [1]}, "x"])

@@ -268,7 +268,8 @@ def parquet(path: str | os.PathLike[str]) -> Any:
     try:
         return dataset.dataset(files, format="parquet", partitioning=None)
     except pa.ArrowInvalid:
-        raise ValueError(f"{text} is not a Parquet file, or is damaged.") from None
+        why = "is no Parquet file, is damaged, or names a column twice."
+        raise ValueError(f"{text} {why}") from None
 
 
 def _is_hidden(file: Path) -> bool:
