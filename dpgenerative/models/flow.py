@@ -21,8 +21,6 @@ from dpgenerative.models.factors import TableFactor
 TOGETHER = 64
 """Columns whose share of all columns before them is computed in one product when rows
 are drawn: one product per column would read all features of all rows each time."""
-HIDDEN_SCALE = 2.0
-"""Size of the activations of the hidden units, relative to the features."""
 
 
 class AnchoredBlock(Cells):
@@ -42,6 +40,9 @@ class AnchoredBlock(Cells):
         Whether the linear conditioner is one of ordered columns alone.
     most_levels : int, optional
         See `Cells`.
+    hidden_size : float, optional
+        Largest size of a row's hidden units together; by default twice that of its
+        features.
     """
 
     linked: Tensor
@@ -54,6 +55,7 @@ class AnchoredBlock(Cells):
         generator: torch.Generator,
         ordered_only: bool = False,
         most_levels: int | None = None,
+        hidden_size: float | None = None,
     ) -> None:
         super().__init__(facts, n_basis, most_levels)
         self.factors: list[TableFactor] = []
@@ -77,7 +79,8 @@ class AnchoredBlock(Cells):
                 # The features of a column have size 1, and so has their sum here.
                 self.hidden.weight.div_(degree.clamp(min=1).sqrt().unsqueeze(1))
                 self.hidden.bias.normal_(0, 0.5, generator=generator)
-            self.gain = HIDDEN_SCALE * math.sqrt(d / hidden_units)
+            size = 2 * math.sqrt(d) if hidden_size is None else hidden_size
+            self.gain = size / math.sqrt(hidden_units)
             upto = torch.ones(d, d, dtype=torch.bool).tril()
             self.output = MaskedLinear(degree, group, upto)
 

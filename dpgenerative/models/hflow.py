@@ -140,6 +140,8 @@ class HFlow(nn.Module):
         Whether samples are spread evenly under the released masses, column by column.
     most_levels : int, optional
         See `Cells`.
+    hidden_size : float, optional
+        See `AnchoredBlock`.
 
     Attributes
     ----------
@@ -167,6 +169,7 @@ class HFlow(nn.Module):
         rank: int = 1,
         bias: bool = False,
         most_levels: int | None = None,
+        hidden_size: float | None = None,
     ) -> None:
         super().__init__()
         self.counted: list[tuple[int, ...]] = []
@@ -176,7 +179,7 @@ class HFlow(nn.Module):
         self.evenly = evenly or ordered_only
         units = hidden_units if anchored else 0
         self.first = AnchoredBlock(
-            facts, n_basis, units, generator, ordered_only, most_levels
+            facts, n_basis, units, generator, ordered_only, most_levels, hidden_size
         )
         self.first.requires_grad_(anchored)
         n_splines = n_blocks - anchored

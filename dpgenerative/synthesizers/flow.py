@@ -53,6 +53,11 @@ ROWS_PER_COEFFICIENT = 20
 LARGEST_NORM = 4.0
 """Largest clipping norm that a rule sets, per root of the number of columns: beyond it,
 hardly any gradient is clipped."""
+HIDDEN_SIZE = 4.0
+"""Largest size of a row's hidden units together. That of its features grows with the
+root of their number: of many columns, the units get less of a clipped gradient."""
+LARGEST_RATE, LONGEST_WAY = 0.03, 16.0
+"""Step size of few steps; of more, what it times their number is."""
 FEW_COLUMNS, ROWS_FOR_UNITS = 4, (1000, 4000)
 """Rows times epsilon per column above which hidden units pay: in tables of up to so
 many columns, and in others."""
@@ -116,6 +121,17 @@ def _n_steps(scale: Scale) -> int:
     return min(steps, most) if scale.rows_per_column <= NOISY else steps
 
 
+def _learning_rate(scale: Scale) -> float:
+    """Return a step size that falls with the number of steps.
+
+    What noise adds to the weights grows with both. In tables of very few columns,
+    weights have to become large.
+    """
+    if len(scale.schema) < FEW_COLUMNS:
+        return LARGEST_RATE
+    return min(LARGEST_RATE, LONGEST_WAY / max(1, _n_steps(scale)))
+
+
 def _n_steps_of_training(scale: Scale) -> int:
     steps = min(800, scale.n_rows // 10)
     if scale.epsilon is None:
@@ -158,7 +174,7 @@ class FlowRecipe(GroupedRecipe):
             "hidden_units": _hidden_units,
             # Where nothing is anchored, there is nothing but gradients.
             "n_steps": _n_steps if anchored else _n_steps_of_training,
-            "learning_rate": lambda scale: 0.03,
+            "learning_rate": _learning_rate,
             "table_budget": _table_budget,
         }
 
@@ -214,6 +230,7 @@ class FlowRecipe(GroupedRecipe):
             "n_basis": n_basis,
             "most_levels": most_levels,
             "hidden_units": self.resolved("hidden_units", scale),
+            "hidden_size": HIDDEN_SIZE,
             **{name: getattr(self.architecture, name) for name in blocks},
             "anchored": bool(self.anchored),
         }
