@@ -210,6 +210,21 @@ def test_only_one_block_without_a_linear_flow_is_exact(config):
         assert model(codes)[1] is None
 
 
+@pytest.mark.parametrize("n_columns", [2, 3])
+@pytest.mark.parametrize("hidden_size", [None, 5.0])
+def test_hidden_units_reach_their_size_and_no_more(n_columns, hidden_size):
+    generator = torch.Generator().manual_seed(0)
+    block = AnchoredBlock(
+        THREE[:n_columns], 2, 8, generator, hidden_size=hidden_size
+    ).requires_grad_(False)
+    seen = []
+    block.output.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    block.hidden.bias.fill_(100.0)
+    block.coefficients(torch.zeros(1, n_columns, dtype=torch.long))
+    size = 2 * math.sqrt(n_columns) if hidden_size is None else hidden_size
+    assert float(seen[0].norm()) == pytest.approx(size)
+
+
 @pytest.mark.parametrize("hidden_units", UNITS)
 def test_exact_probabilities_sum_to_one(hidden_units):
     model = make_flow(THREE, (True, 1, "none", "uniform", hidden_units), scale=1.0)

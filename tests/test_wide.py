@@ -98,6 +98,22 @@ def test_the_heaviest_levels_have_an_indicator():
     assert torch.equal(cells.table(0), expected)
 
 
+@pytest.mark.parametrize(
+    ("cells", "ordered", "size"),
+    [(2, False, 1), (17, False, 2), (40, False, 2), (1, False, 1), (17, True, 1)],
+)
+def test_more_levels_of_a_label_have_larger_features(cells, ordered, size):
+    columns = [facts(cells, ordered=ordered), facts(9)]
+    names = [Column(name, "continuous") for name in "xy"]
+    scale, recipe = Scale(1000, Schema(names), 1.0), DPHFlowSynthesizer()._recipe
+    settings = recipe.settings(columns, scale)
+    assert settings["first_size"] == size
+    built = recipe.build(columns, scale, torch.Generator().manual_seed(0)).first
+    plain = Cells(columns, settings["n_basis"])
+    assert torch.equal(built.inputs(0), size * plain.inputs(0))
+    assert torch.equal(built.inputs(1), plain.inputs(1))
+
+
 @pytest.mark.parametrize("epsilon", [1.0, None])
 def test_the_number_of_weights_is_bounded(epsilon):
     recipe = DPHFlowSynthesizer()._recipe
@@ -110,6 +126,7 @@ def test_the_number_of_weights_is_bounded(epsilon):
     assert MOST_FUNCTIONS / 2 < sum(widths) <= MOST_FUNCTIONS
     few = recipe.settings(columns[:40], Scale(10**6, Schema(names[:40]), epsilon))
     assert few["most_levels"] is None
+    assert settings["hidden_size"] == few["hidden_size"] == 4
 
 
 def measurement(n_columns, mechanisms=None):
@@ -227,6 +244,12 @@ def test_a_report_compares_all_pairs_of_some_columns(monkeypatch):
         ("n_steps", 100, 110_000, 1.0, 800),
         ("n_steps", 100, 1_000, 1.0, 0),
         ("n_steps", 300, 50_000, None, 1000),
+        ("learning_rate", 3, 100_000, 1.0, 0.03),
+        ("learning_rate", 4, 100_000, 1.0, 0.02),
+        ("learning_rate", 4, 6_000, 1.0, 16 / 600),
+        ("learning_rate", 100, 100_000, 1.0, 0.03),
+        ("learning_rate", 4, 100_000, None, 0.016),
+        ("learning_rate", 4, 10, 1.0, 0.03),
         ("hidden_units", 4, 4_000, 1.0, 0),
         ("hidden_units", 4, 4_001, 1.0, 64),
         ("hidden_units", 2, 25_000, 0.1, 64),

@@ -43,6 +43,8 @@ class AnchoredBlock(Cells):
     hidden_size : float, optional
         Largest size of a row's hidden units together; by default twice that of its
         features.
+    first_size : float, default=1
+        Size of the first column's features; the others' is 1.
     """
 
     linked: Tensor
@@ -56,8 +58,10 @@ class AnchoredBlock(Cells):
         ordered_only: bool = False,
         most_levels: int | None = None,
         hidden_size: float | None = None,
+        first_size: float = 1.0,
     ) -> None:
         super().__init__(facts, n_basis, most_levels)
+        self.inputs(0).mul_(first_size)
         self.factors: list[TableFactor] = []
         d = self.n_columns
         group = torch.arange(d).repeat_interleave(torch.tensor(self.widths))

@@ -140,7 +140,7 @@ class HFlow(nn.Module):
         Whether samples are spread evenly under the released masses, column by column.
     most_levels : int, optional
         See `Cells`.
-    hidden_size : float, optional
+    hidden_size, first_size
         See `AnchoredBlock`.
 
     Attributes
@@ -170,6 +170,7 @@ class HFlow(nn.Module):
         bias: bool = False,
         most_levels: int | None = None,
         hidden_size: float | None = None,
+        first_size: float = 1.0,
     ) -> None:
         super().__init__()
         self.counted: list[tuple[int, ...]] = []
@@ -178,8 +179,9 @@ class HFlow(nn.Module):
         self.n_blocks = n_blocks
         self.evenly = evenly or ordered_only
         units = hidden_units if anchored else 0
+        sizes = hidden_size, first_size
         self.first = AnchoredBlock(
-            facts, n_basis, units, generator, ordered_only, most_levels, hidden_size
+            facts, n_basis, units, generator, ordered_only, most_levels, *sizes
         )
         self.first.requires_grad_(anchored)
         n_splines = n_blocks - anchored

@@ -53,6 +53,8 @@ ROWS_PER_COEFFICIENT = 20
 LARGEST_NORM = 4.0
 """Largest clipping norm that a rule sets, per root of the number of columns: beyond it,
 hardly any gradient is clipped."""
+LARGEST_FIRST = 2.0
+"""Largest size of the features of the column that the flow takes first."""
 HIDDEN_SIZE = 4.0
 """Largest size of a row's hidden units together. That of its features grows with the
 root of their number: of many columns, the units get less of a clipped gradient."""
@@ -84,6 +86,15 @@ def _share_of_rest(scale: Scale) -> float:
     if _ordered_only(scale):
         return MARGINALS_FIRST
     return 0.4 + 0.5 / (1 + (scale.rows_per_column / HALFWAY) ** 2)
+
+
+def _first_size(label: CellFacts) -> float:
+    """Return the size of the features of the column that is often the one to predict.
+
+    Its levels share it: the more there are, the less would be learned of each.
+    """
+    n = 2 if label.ordered else len(label.masses)
+    return min(LARGEST_FIRST, max(1, n - 1) ** 0.25)
 
 
 def _hidden_units(scale: Scale) -> int:
@@ -231,6 +242,7 @@ class FlowRecipe(GroupedRecipe):
             "most_levels": most_levels,
             "hidden_units": self.resolved("hidden_units", scale),
             "hidden_size": HIDDEN_SIZE,
+            "first_size": _first_size(facts[0]),
             **{name: getattr(self.architecture, name) for name in blocks},
             "anchored": bool(self.anchored),
         }
