@@ -108,6 +108,8 @@ def test_more_levels_of_a_label_have_larger_features(cells, ordered, size):
     scale, recipe = Scale(1000, Schema(names), 1.0), DPHFlowSynthesizer()._recipe
     settings = recipe.settings(columns, scale)
     assert settings["first_size"] == size
+    paper = DPHFlowSynthesizer.published()._recipe.settings(columns, scale)
+    assert paper["first_size"] == 1
     built = recipe.build(columns, scale, torch.Generator().manual_seed(0)).first
     plain = Cells(columns, settings["n_basis"])
     assert torch.equal(built.inputs(0), size * plain.inputs(0))

@@ -242,7 +242,7 @@ class FlowRecipe(GroupedRecipe):
             "most_levels": most_levels,
             "hidden_units": self.resolved("hidden_units", scale),
             "hidden_size": HIDDEN_SIZE,
-            "first_size": _first_size(facts[0]),
+            "first_size": _first_size(facts[0]) if self.anchored else 1.0,
             **{name: getattr(self.architecture, name) for name in blocks},
             "anchored": bool(self.anchored),
         }
