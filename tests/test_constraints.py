@@ -225,6 +225,8 @@ def test_schemas_with_constraints_survive_json_and_repr():
         (lambda: FixedCombinations(["a"], [1, 2]), "must hold a value of each"),
         (lambda: Determines(["a"], "a", {1: 2}), "must be none of"),
         (lambda: LessEqual("a", "b", strict="x"), "strict must be True or False"),
+        (lambda: LessEqual(["a"], "b"), "low must be the name of a column"),
+        (lambda: FixedCombinations([["a"], "b"], [[1, 2]]), "distinct names"),
         (lambda: constraint_from_dict({"constraint": "Equal"}), "'Equal'"),
         (lambda: constraint_from_dict({"constraint": "LessEqual"}), "LessEqual"),
         (
@@ -237,6 +239,26 @@ def test_schemas_with_constraints_survive_json_and_repr():
 def test_contradictions_are_refused(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+@pytest.mark.parametrize(
+    ("rules", "least", "message"),
+    [
+        ([("a", "b"), ("b", "c", True), ("c", "a")], 0, "'c' would be less than itse"),
+        ([("c", "b"), ("b", "a")], 6, "low='c', high='a'.* 'c' is at least 6, 'a' at"),
+        ([("a", "b"), ("b", "a"), ("a", "c", True)], 6, None),
+    ],
+)
+def test_orders_that_cannot_hold_are_refused_before_a_fit(rules, least, message):
+    bounds = {"a": (0, 5), "b": (0, 9), "c": (least, 9)}
+    columns = [Column(n, "integer", lower=x, upper=y) for n, (x, y) in bounds.items()]
+    schema = Schema(columns, [LessEqual(*rule) for rule in rules])
+    frame = pd.DataFrame({"a": [1, 2], "b": [1, 2], "c": [6, 7]})
+    if message is None:
+        assert schema.resolve(frame).constraints == schema.constraints
+        return
+    with pytest.raises(ValueError, match=message):
+        schema.resolve(frame)
 
 
 COLUMNS = [

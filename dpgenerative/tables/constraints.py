@@ -118,6 +118,9 @@ class LessEqual(Constraint):
     strict: bool = False
 
     def __post_init__(self) -> None:
+        for field in ("low", "high"):
+            if not isinstance(getattr(self, field), Hashable):
+                _refuse(self, field, "must be the name of a column")
         if not isinstance(self.strict, bool):
             _refuse(self, "strict", "must be True or False")
 
@@ -137,6 +140,11 @@ class LessEqual(Constraint):
         if len(kinds) > 1:
             both = " with ".join(f"{c.name!r}, {c.kind}" for c in (low, high))
             raise ValueError(f"{self!r} compares {both}.")
+        self.check_bounds(facts)
+
+    def check_bounds(self, facts: Facts) -> None:
+        """Require that the bounds of its columns leave room for it."""
+        low, high = (facts[name] for name in self.columns)
         if low.lower is None or high.lower is None:
             return
         first, last = low.lower, high.upper
@@ -152,6 +160,29 @@ class LessEqual(Constraint):
         low, high = (on_line(frame[name]) for name in self.columns)
         missing = np.isnan(low) | np.isnan(high)
         return missing | (low < high if self.strict else low <= high)
+
+
+def check_orders(constraints: Iterable[Constraint], facts: Facts) -> None:
+    """Require that orders of columns, of which others follow, can hold together.
+
+    Raises
+    ------
+    ValueError
+        If a column would have to be less than itself, or bounds leave no room.
+    """
+    stated = [each for each in constraints if isinstance(each, LessEqual)]
+    implied = {each.columns: each.strict for each in stated}
+    for middle in dict.fromkeys(name for each in stated for name in each.columns):
+        for low in [a for a, b in implied if b == middle]:
+            for high in [b for a, b in implied if a == middle]:
+                strict = implied[low, middle] or implied[middle, high]
+                implied[low, high] = strict or implied.get((low, high), False)
+    for (low, high), strict in implied.items():
+        if low == high and strict:
+            raise ValueError(
+                f"No row satisfies all of {stated}: {low!r} would be less than itself."
+            )
+        LessEqual(low, high, strict).check_bounds(facts)
 
 
 @dataclass(frozen=True)
@@ -378,7 +409,8 @@ def _names(constraint: Constraint, names: Any) -> tuple[Hashable, ...]:
     if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
         _refuse(constraint, "names", "must be a sequence of names")
     found = tuple(names)
-    if not found or len(set(found)) < len(found):
+    are_names = all(isinstance(name, Hashable) for name in found)
+    if not (found and are_names and len(set(found)) == len(found)):
         _refuse(constraint, "names", "must be distinct names")
     return found
 

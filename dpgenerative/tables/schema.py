@@ -17,7 +17,11 @@ from dpgenerative._validation import shown
 from dpgenerative.tables.arrow import in_pandas
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives
-from dpgenerative.tables.constraints import Constraint, constraint_from_dict
+from dpgenerative.tables.constraints import (
+    Constraint,
+    check_orders,
+    constraint_from_dict,
+)
 from dpgenerative.tables.dtypes import column_from_dtype, reconcile
 from dpgenerative.tables.times import to_units
 from dpgenerative.tables.values import is_missing
@@ -180,6 +184,7 @@ class Schema:
         }
         for constraint in self.constraints:
             constraint.check(facts, dtypes)
+        check_orders(self.constraints, facts)
         return Schema(facts.values(), self.constraints)
 
     @property
