@@ -489,12 +489,22 @@ def test_a_draft_knows_dates_and_keys(tmp_path):
     unmarked_schema({"columns": stated}, "draft.json")
 
 
+@pytest.mark.parametrize("values", [["1st", "2nd", "3rd"], ["a1", "2b"], ["cm", "m"]])
+def test_a_draft_asks_nothing_of_plain_text(values, tmp_path):
+    pd.DataFrame({"a": values}).to_csv(tmp_path / "data.csv", index=False)
+    (column,) = draft_schema(tmp_path / "data.csv")["columns"]
+    assert ASK not in column
+    assert column["levels"] == sorted(values)
+
+
 @pytest.mark.parametrize(
     ("values", "kind", "asked"),
     [
         (["$538,000", "$ 1,200.50", "($950)"], "categorical", "signs of money"),
         (["538,000", "1,200,000", "950"], "categorical", "separators of thousands"),
         (["12 €", "1.200 €"], "categorical", "signs of money"),
+        (["45%", "7.5 %"], "categorical", "the unit %"),
+        (["50 km/h", "", "-7 km/h"], "categorical", "the unit km/h"),
         (["484200,00", "1.200,5", "7"], "categorical", "with --decimal ,"),
         (["09.12.2014", "31.01.2015"], "categorical", 'form[a-z]* "%d.%m.%Y"'),
         (["09/12/2014", "01/11/2015"], "categorical", '"%d/%m/%Y" or "%m/%d/%Y"'),

@@ -43,6 +43,8 @@ _QUESTIONS = {
     ),
 }
 """Questions about text that all matches a pattern; the first that matches counts."""
+_UNIT = r"^\s*[-+]?\d[\d,.' ]*(%|°?[^\W\d]+(?:/[^\W\d]+)?)\s*$"
+"""A number and its unit: 45%, 180 cm, 50 km/h."""
 MOSTLY = 0.5
 """Share of numbers or dates among texts from which a draft asks about the others."""
 _MIXED = (
@@ -187,6 +189,12 @@ def _asked_of_text(present: pd.Series, words: set[str]) -> str | None:
             "dates of the file are written so; else rewrite them as 2024-12-31."
         )
     asked = (q for p, q in _QUESTIONS.items() if present.str.fullmatch(p).all())
+    units = present.str.extract(_UNIT)[0]
+    if units.notna().all() and units.nunique() == 1:
+        return (
+            f"Numbers with the unit {units.iloc[0]}? Write them without, or they are "
+            "levels that come back as text."
+        )
     return next(asked, None)
 
 
