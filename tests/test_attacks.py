@@ -14,6 +14,7 @@ import pytest
 import torch
 from scipy import stats
 from sklearn.metrics import mean_squared_error, roc_auc_score
+from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 from torch import nn
 from torch.nn import functional as F
@@ -732,6 +733,12 @@ def test_levels_have_no_squared_differences():
     others = members.assign(b=members["b"] + 0.5)
     with pytest.raises(TypeError, match="takes levels with distance='mixed' alone"):
         reconstruction_attack(lambda x: x, members, others)
+
+
+def test_a_classifier_without_probabilities_is_refused():
+    members, others, reference, fake = leaky(0.1)
+    with pytest.raises(TypeError, match=r"predict_proba; got LinearSVC\(\)"):
+        logan_attack(fake, members, others, reference, classifier=LinearSVC())
 
 
 def test_tables_that_share_rows_are_refused():

@@ -174,6 +174,15 @@ def test_what_cannot_be_drawn_is_named(given):
     for draw in (plots.plot_roc, plots.plot_precision):
         with pytest.raises(TypeError, match="results must hold AttackResults; got"):
             draw(given)
+    with pytest.raises(TypeError, match="synthetic must be a Series; got"):
+        plots.plot_marginal(None, given)
+
+
+def test_a_scale_of_colours_without_length_is_refused():
+    matrix = pd.DataFrame(np.eye(2), list("ab"), list("ab"))
+    for limit in (0.0, -1.0, np.nan):
+        with pytest.raises(ValueError, match="limit must be positive"):
+            plots.plot_association(matrix, limit=limit)
 
 
 def test_long_names_stay_over_their_panel():

@@ -492,6 +492,8 @@ def logan_attack(
 
     Raises
     ------
+    TypeError
+        If `classifier` has no `predict_proba`.
     ValueError
         If tables differ in their columns or real tables share rows.
 
@@ -501,14 +503,16 @@ def logan_attack(
     against generative models" (2019), the black-box attack, with a classifier in place
     of a second generative adversarial network.
     """
+    if classifier is None:
+        classifier = RandomForestClassifier(200, random_state=random_state)
+    if not hasattr(classifier, "predict_proba"):
+        raise TypeError(f"classifier must have predict_proba; got {classifier!r}.")
     tables = disjoint(members=members, non_members=non_members, reference=reference)
     points, fake = embedded(tables, synthetic)
     *known, others, made = _one_hot([*points, fake])
     rng = np.random.default_rng(random_state)
     n = min(len(made), len(others))
     sides = [side[rng.permutation(len(side))[:n]] for side in (others, made)]
-    if classifier is None:
-        classifier = RandomForestClassifier(200, random_state=random_state)
     model: Any = clone(classifier)
     model.fit(np.concatenate(sides), np.repeat([0, 1], n))
     scores = [model.predict_proba(each)[:, 1] for each in known]

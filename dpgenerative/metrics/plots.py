@@ -149,7 +149,16 @@ def plot_marginal(real: pd.Series | None, synthetic: pd.Series) -> Axes:
     -------
     Axes
         The only ones of their figure.
+
+    Raises
+    ------
+    TypeError
+        If either is not a Series.
     """
+    for name, column in (("real", real), ("synthetic", synthetic)):
+        is_left_out = column is None and name == "real"
+        if not (is_left_out or isinstance(column, pd.Series)):
+            raise TypeError(f"{name} must be a Series; got {_told(column)}.")
     with _drawn_on(None, (2.9, 1.6)) as axes:
         histograms.draw_column(axes, real, synthetic)
     return axes
@@ -186,6 +195,8 @@ def plot_association(
     ------
     TypeError
         If `matrix` is not a square DataFrame.
+    ValueError
+        If `limit` is not positive.
 
     Examples
     --------
@@ -195,6 +206,8 @@ def plot_association(
     """
     if not isinstance(matrix, pd.DataFrame) or len(set(matrix.shape)) > 1:
         raise TypeError(f"matrix must be a square DataFrame; got {_told(matrix)}.")
+    if not limit > 0:
+        raise ValueError(f"limit must be positive; got {limit}.")
     n = len(matrix)
     values = np.where(np.eye(n, dtype=bool), np.nan, matrix.to_numpy(dtype=np.float64))
     with _drawn_on(ax, (3.5, 3.2), {"axes.spines.bottom": False}) as axes:
