@@ -225,7 +225,7 @@ def test_schemas_with_constraints_survive_json_and_repr():
         (lambda: FixedCombinations(["a"], [1, 2]), "must hold a value of each"),
         (lambda: Determines(["a"], "a", {1: 2}), "must be none of"),
         (lambda: LessEqual("a", "b", strict="x"), "strict must be True or False"),
-        (lambda: LessEqual(["a"], "b"), "low must be the name of a column"),
+        (lambda: LessEqual((["a"],), "b"), "low must be the name of a column"),
         (lambda: FixedCombinations([["a"], "b"], [[1, 2]]), "distinct names"),
         (lambda: constraint_from_dict({"constraint": "Equal"}), "'Equal'"),
         (lambda: constraint_from_dict({"constraint": "LessEqual"}), "LessEqual"),

@@ -128,7 +128,7 @@ def test_nothing_is_counted_without_privacy_or_by_the_paper_s_blocks(params):
     "workload",
     [
         "ab", None, ["ab"], [("a",)], [("a", "a")], [{"a", "b"}], [("a", ["b"])],
-        [tuple("abcdey")],
+        [tuple("abcdey")], [("a", (["b"],))],
     ],
 )  # fmt: skip
 def test_a_workload_is_a_list_of_lists_of_names(workload):

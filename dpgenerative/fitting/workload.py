@@ -6,13 +6,14 @@ nearer to their counts. Rows pass `privacy.tables` alone.
 """
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import torch
+from pandas.api.types import is_hashable
 
 from dpgenerative._validation import refuse
 from dpgenerative.models.cells import CellFacts
@@ -57,7 +58,7 @@ def check_workload(owner: str, name: str, value: Any) -> None:
     tables: Any = value if isinstance(value, (list, tuple)) else [None]
     for table in tables:
         is_listed = isinstance(table, (list, tuple))
-        is_listed = is_listed and all(isinstance(name, Hashable) for name in table)
+        is_listed = is_listed and all(map(is_hashable, table))
         if not (is_listed and few <= len(set(table)) == len(table) <= most):
             rule = f"must be a list of lists of {few} to {most} different column names"
             refuse(owner, name, rule, value)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_hashable
 
 from dpgenerative._validation import shown
 from dpgenerative.tables.column import Column
@@ -119,7 +120,7 @@ class LessEqual(Constraint):
 
     def __post_init__(self) -> None:
         for field in ("low", "high"):
-            if not isinstance(getattr(self, field), Hashable):
+            if not is_hashable(getattr(self, field)):
                 _refuse(self, field, "must be the name of a column")
         if not isinstance(self.strict, bool):
             _refuse(self, "strict", "must be True or False")
@@ -409,7 +410,7 @@ def _names(constraint: Constraint, names: Any) -> tuple[Hashable, ...]:
     if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
         _refuse(constraint, "names", "must be a sequence of names")
     found = tuple(names)
-    are_names = all(isinstance(name, Hashable) for name in found)
+    are_names = all(map(is_hashable, found))
     if not (found and are_names and len(set(found)) == len(found)):
         _refuse(constraint, "names", "must be distinct names")
     return found
