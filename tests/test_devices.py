@@ -227,7 +227,7 @@ def layers_on(device, case):
     with full_precision(model):
         with record(model) as calls:
             total = losses(data[:64].to(device)).sum()
-        return layer_gradients(model, calls, total)
+        return layer_gradients(model, calls, total, 64)
 
 
 def exact_gradients(layers):

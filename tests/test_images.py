@@ -115,7 +115,7 @@ def test_partition_sums_are_those_of_one_partition_at_a_time():
     with record(model) as calls:
         z = model(x)[1]
     terms = [mmd(z[groups == g]) for g in (0, 2, 3)]
-    layers = layer_gradients(model, calls, torch.stack(terms).sum())
+    layers = layer_gradients(model, calls, torch.stack(terms).sum(), len(x))
     for site in layers:
         expected = torch.autograd.grad(
             mmd(model(x[groups == 2])[1]), site.parameters, allow_unused=True

@@ -6,9 +6,10 @@ and `LabelledDomain.release` reads rows by `privacy.moments` alone.
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
 
 from dpgenerative.encoding import classes
@@ -19,6 +20,7 @@ from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan, count_std
+from dpgenerative.tables.dtypes import is_real_dtype
 from dpgenerative.tables.schema import Schema
 
 
@@ -67,6 +69,25 @@ class TableDomain:
             with_missing=self.with_missing, target=self.target, **cells,
         )  # fmt: skip
 
+    def made_up(self, blank: Any) -> Self:
+        """Return a domain in which columns of text of unknown levels have some."""
+        columns = [
+            replace(column, levels=("a", "b", "c"))
+            if not column.numeric
+            and column.levels is None
+            and not is_real_dtype(blank.dtypes[column.name])
+            else column
+            for column in self.schema.columns
+        ]
+        return replace(self, schema=Schema(columns, self.schema.constraints))
+
+    @staticmethod
+    def drawn(transformer: TableTransformer, n: int, rng: np.random.Generator) -> Any:
+        """Return n rows whose cells are drawn at random: not private."""
+        sizes = [codec.n_cells for codec in transformer.codecs]
+        codes = rng.integers(0, sizes, (n, len(sizes)))
+        return transformer.decode(codes, rng.random(codes.shape))
+
     @staticmethod
     def facts(transformer: TableTransformer) -> Sequence[CellFacts]:
         """Return what was released of every column's cells."""
@@ -104,6 +125,15 @@ class ArrayDomain:
         """Return the way to [0, 1] and back, which is public."""
         return self.pixels
 
+    def made_up(self, blank: Any) -> Self:
+        """Return the domain, of which nothing is unknown."""
+        return self
+
+    def drawn(self, transformer: Pixels, n: int, rng: np.random.Generator) -> Any:
+        """Return n arrays that are drawn at random: not private."""
+        values = rng.random((n, *self.pixels.shape), np.float32)
+        return self.pixels.read("", self.pixels.restore(values))
+
     @staticmethod
     def facts(transformer: Pixels) -> Pixels:
         """Return what a model must know of arrays."""
@@ -132,6 +162,11 @@ class LabelledDomain(ArrayDomain):
             rows, self.n_classes, self.latent_dim, plan, mechanisms
         )
         return classes.LabelledPixels(**vars(self.pixels), gaussians=found)
+
+    def drawn(self, transformer: Pixels, n: int, rng: np.random.Generator) -> Any:
+        arrays = super().drawn(transformer, n, rng)
+        labels = rng.integers(0, self.n_classes, n)
+        return classes.LabelledImages(arrays.values, labels)
 
 
 Domain = TableDomain | ArrayDomain

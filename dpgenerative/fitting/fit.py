@@ -211,11 +211,7 @@ class PrivateFit:
         """Return the untrained model, on the device."""
         facts, scale = self._facts(released)
         model = self.recipe.build(facts, scale, self.streams.weights)
-        if not any(p.requires_grad for p in model.parameters()):
-            raise ValueError(
-                f"{type(self.recipe).__name__}.build returned a model without "
-                "parameters to train."
-            )
+        self.recipe.require_parameters(model)
         return model.to(self.device)
 
     def train(

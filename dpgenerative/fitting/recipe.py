@@ -105,6 +105,11 @@ class ModelRecipe(BaseEstimator, ABC):
         """Return a parameter, or what its rule says where it is "auto"."""
         return resolved(self, name, self.rules, scale)
 
+    @property
+    def is_custom(self) -> bool:
+        """Whether users wrote the model: it is tried before a fit reads a row."""
+        return not type(self).__module__.startswith("dpgenerative.")
+
     def check(self, owner: str) -> None:
         """Raise ValueError for settings out of their range, before a row is read."""
 
@@ -160,6 +165,14 @@ class ModelRecipe(BaseEstimator, ABC):
             for CUDA.
         """
         return self.make(facts, generator, **self.settings(facts, scale))
+
+    def require_parameters(self, model: Any) -> None:
+        """Raise ValueError for a model without parameters to train."""
+        if not any(p.requires_grad for p in model.parameters()):
+            raise ValueError(
+                f"{type(self).__name__}.build returned a model without parameters to "
+                "train."
+            )
 
     def settings(self, facts: Any, scale: Scale) -> dict[str, Any]:
         """Return what `make` takes beside the facts: plain values, none of them "auto".

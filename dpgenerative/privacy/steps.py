@@ -369,8 +369,10 @@ class PrivateGradient:
         """Return the clipped mean gradient before noise, in float64."""
         total: Gradients = {}
         for indices, present in chunks:
-            calls, loss, latents = _recorded(model, objective, (indices, present))
-            layers = layer_gradients(model, calls, loss, divergence is not None)
+            calls, loss, latents = recorded(model, objective, (indices, present))
+            layers = layer_gradients(
+                model, calls, loss, len(indices), divergence is not None
+            )
             sums = self.clipper.clipped_sums(layers, present, generator)
             _accumulate(total, sums, 1 / self.batch_size)
             if divergence is not None and latents is not None and partition is not None:
@@ -405,7 +407,7 @@ class PrivateGradient:
         part = model.get_submodule(self.reach)
         within = set(part.modules())
         calls = {module: found for module, found in calls.items() if module in within}
-        layers = layer_gradients(part, calls, torch.stack(terms).sum())
+        layers = layer_gradients(part, calls, torch.stack(terms).sum(), len(rows))
         for layer in layers:
             layer.keep(rows < self.n_partitions)
         sizes[-1] += n_padding
@@ -423,13 +425,13 @@ class PrivateGradient:
         """Return the clipped gradient of a baseline before noise, in float64."""
         ((indices, present),) = chunks
         bound = self.clipper.bound
-        calls, loss, latents = _recorded(model, objective, (indices, present))
+        calls, loss, latents = recorded(model, objective, (indices, present))
         term = _whole_term(divergence, latents, present)
-        layers = layer_gradients(model, calls, loss, term is not None)
+        layers = layer_gradients(model, calls, loss, len(indices), term is not None)
         # In float64: one row must not change how the other rows' sum is rounded.
         shared = {p: torch.zeros_like(p, dtype=torch.float64) for p in trainable(model)}
         if term is not None:
-            coupled = layer_gradients(model, calls, term)
+            coupled = layer_gradients(model, calls, term, len(indices))
             _accumulate(shared, _whole_sum(coupled, present), 1.0)
         if self.aggregation == "batch":
             _accumulate(shared, _whole_sum(layers, present), 1 / self.batch_size)
@@ -449,7 +451,7 @@ def _at(places: Tensor, x: Tensor, like: Tensor) -> Tensor:
     return torch.zeros_like(like).flatten().scatter_(0, places, x).view_as(like)
 
 
-def _recorded(
+def recorded(
     model: nn.Module, objective: Objective, chunk: Chunk
 ) -> tuple[dict[nn.Module, list[Call]], Tensor, Tensor | None]:
     """Return what a model did with a chunk, the loss of its rows, and their latents."""
@@ -462,13 +464,18 @@ def _loss(objective: Objective, chunk: Chunk) -> tuple[Tensor, Tensor | None]:
     """Return the summed loss of the rows present, and the latents of all."""
     indices, present = chunk
     losses, latents = objective(indices)
+    require_one_loss_each(losses, indices)
+    return torch.where(present, losses, torch.zeros_like(losses)).sum(), latents
+
+
+def require_one_loss_each(losses: Tensor, indices: Tensor) -> None:
+    """Raise ValueError for anything but one loss per index."""
     if losses.shape != indices.shape:
         # Without numbers: how many rows a batch has is private.
         raise ValueError(
             "An objective must return one loss per row, of shape (n,) for n indices, "
             "and latents or None: no mean or sum over the batch."
         )
-    return torch.where(present, losses, torch.zeros_like(losses)).sum(), latents
 
 
 def _whole_term(
@@ -553,8 +560,8 @@ def estimate_norm(
     counts = np.zeros(len(edges) + 1, dtype=int)
     for chunk in chunks:
         with full_precision(model):
-            calls, loss, _ = _recorded(model, objective, chunk)
-            layers = layer_gradients(model, calls, loss)
+            calls, loss, _ = recorded(model, objective, chunk)
+            layers = layer_gradients(model, calls, loss, len(chunk[0]))
             usable = chunk[1] & _without_unusable(layers)
             squares = torch.stack([layer.squared_norms()[0] for layer in layers]).sum(0)
         cells = np.searchsorted(edges, squares.sqrt()[usable].cpu().numpy())

@@ -108,6 +108,10 @@ class ArrayVAERecipe(AutoencoderRecipe):
         "batch_size": lambda scale: min(1024, max(32, scale.n_rows)),
     }
 
+    @property
+    def is_custom(self) -> bool:
+        return super().is_custom or callable(self.architecture.networks)
+
     def settings(self, facts: Pixels, scale: Scale) -> dict[str, Any]:
         return {
             **super().settings(facts, scale),
@@ -444,9 +448,6 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         if public is not None:
             public = pixels.read(self._owner, public)
         domain = self._labelled(pixels) if has_classes else ArrayDomain(pixels)
-        recipe = self._recipe
-        if callable(recipe.architecture.networks):  # tried before anything is spent
-            recipe.build(pixels, Scale(1, Schema([]), None), torch.Generator())
         return Data(images, pixels, Schema([]), domain, public)
 
     def _labelled(self, pixels: Pixels) -> LabelledDomain:

@@ -29,12 +29,14 @@ from dpgenerative._validation import (
     option,
     refuse,
 )
+from dpgenerative.encoding.pixels import Images
 from dpgenerative.exceptions import HopelessBudgetWarning
 from dpgenerative.fitting.domain import Domain
 from dpgenerative.fitting.fit import FitParameters, Fitted, PrivateFit, finite
 from dpgenerative.fitting.loop import tensors_of
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Options, Sparsified
 from dpgenerative.fitting.recipe import ModelRecipe
+from dpgenerative.fitting.trial import check_recipe, is_custom
 from dpgenerative.persistence.checkpoint import Checkpoint, settings_of
 from dpgenerative.persistence.manifest import write
 from dpgenerative.persistence.rebuild import fill
@@ -447,10 +449,14 @@ class Synthesizer(FitParameters, NoisyEstimator):
     def _prepare(
         self, X: Any, y: Any, public: Any = None, allow_empty: bool = False
     ) -> Data:
-        """Check parameters and rows; return what was read."""
+        """Check parameters, rows and users' models; return what was read."""
         self._check_parameters()
         with np.errstate(all="ignore"):  # else numpy may be set to tell of a number
-            return self._read(X, y, public, allow_empty)
+            data = self._read(X, y, public, allow_empty)
+            if is_custom(self._recipe):
+                facts = data.domain, _blank(data.rows), finite(self.epsilon)
+                check_recipe(self._owner, self._recipe, *facts)
+        return data
 
     def _keep(self, fitted: Fitted, data: Data, seed: int | None) -> None:
         """Set the fitted attributes."""
@@ -581,6 +587,13 @@ class Synthesizer(FitParameters, NoisyEstimator):
             sequence = np.random.SeedSequence(as_seed(random_state))
         cells, places = sequence.spawn(2)
         return torch_generator(cells), np.random.default_rng(places)
+
+
+def _blank(rows: Any) -> Any:
+    """Return the columns and dtypes of rows, or one array of zeros."""
+    if isinstance(rows, Images):
+        return rows.blank()
+    return rows.head if isinstance(rows, Rows) else rows.iloc[:0]
 
 
 def _public_parts(data: Data) -> list[Any]:

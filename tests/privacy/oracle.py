@@ -67,7 +67,7 @@ def layers_of(model: nn.Module, x: Tensor) -> list:
     """Return what closed forms know of the gradients of all rows."""
     with record(model) as calls:
         losses, _ = model(x)
-    return layer_gradients(model, calls, losses.sum())
+    return layer_gradients(model, calls, losses.sum(), len(x))
 
 
 def per_example_gradients(model: nn.Module, x: Tensor) -> list[dict]:

@@ -385,7 +385,7 @@ def test_the_draws_of_a_record_are_one_unit(n_draws):
         oracle.append(dict(zip(params, grads, strict=True)))
     with record(model) as calls:
         losses, _ = objective(torch.arange(6))
-    layers = layer_gradients(model, calls, losses.sum())
+    layers = layer_gradients(model, calls, losses.sum(), 6)
     for layer in layers:
         for p, g in zip(layer.parameters, layer.per_example(), strict=True):
             expected = torch.stack([row[p] for row in oracle])

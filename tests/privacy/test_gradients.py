@@ -37,7 +37,7 @@ TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
 def layers_of(model, x):
     with record(model) as calls:
         losses, _ = model(x)
-    return layer_gradients(model, calls, losses.sum())
+    return layer_gradients(model, calls, losses.sum(), len(x))
 
 
 def case(uses, dtype, n=7):
@@ -130,7 +130,7 @@ def test_many_outputs_that_see_no_input(n_inputs, n_blind):
     x = torch.randn(70, n_inputs)
     with record(nn.ModuleList([layer])) as calls:
         loss = (layer(x) + 1).square().sum()
-    (found,) = layer_gradients(nn.ModuleList([layer]), calls, loss)
+    (found,) = layer_gradients(nn.ModuleList([layer]), calls, loss, 70)
     factors = torch.rand(70, dtype=torch.float64)
     e = factors[:, None] * found.e[:, 0].double()
     sums = found.weighted_sum(factors)
@@ -222,7 +222,7 @@ def test_the_log_determinant_takes_part():
         x = torch.randn(5, 3)
         with record(model) as calls:
             _, log_det = layer(x)
-        (site,) = layer_gradients(model, calls, -log_det.sum())
+        (site,) = layer_gradients(model, calls, -log_det.sum(), 5)
         matrix = layer.matrix()
         expected = torch.autograd.grad(
             -torch.linalg.slogdet(matrix)[1], layer.parameters()
@@ -288,7 +288,7 @@ def test_a_parameter_outside_every_called_layer_is_refused():
     with record(model) as calls:
         losses = model(torch.ones(3, 2))
     with pytest.raises(ValueError, match="stray"):
-        layer_gradients(model, calls, losses.sum())
+        layer_gradients(model, calls, losses.sum(), 3)
 
 
 def test_the_generic_path_agrees_with_the_closed_form(monkeypatch):
@@ -464,7 +464,7 @@ def test_other_convolutions_go_the_general_way(layer):
     model, x = nn.ModuleList([layer]), torch.randn(4, 2, 5, 5)
     with record(model) as calls:
         loss = layer(x).square().sum()
-    (site,) = layer_gradients(model, calls, loss)
+    (site,) = layer_gradients(model, calls, loss, 4)
     assert type(site) is GenericGradients
     for i, row in enumerate(x):
         loss = layer(row[None]).square().sum()
@@ -487,7 +487,7 @@ def test_layers_that_share_tensors_and_products_of_halves(broken):
         scale[broken] = math.inf
     with record(model) as calls:
         loss = (model(codes) * scale).sum()
-    layers = layer_gradients(model, calls, loss)
+    layers = layer_gradients(model, calls, loss, 150)
     usable = torch.stack([layer.finite() for layer in layers]).all(0)
     assert usable.sum() == 150 - (broken is not None)
     for layer in layers:
@@ -535,7 +535,7 @@ def test_rows_that_add_up_what_cells_bring_have_the_same_gradients(hidden_units)
         found = model(codes)
     torch.testing.assert_close(found, plain)
     sums = {}
-    for layer in layer_gradients(model, calls, found.sum()):
+    for layer in layer_gradients(model, calls, found.sum(), 64):
         sums |= layer.weighted_sum(torch.ones(64, dtype=torch.float64))
     used = free_coordinates(model)
     for p, gradient in zip(model.parameters(), expected, strict=True):
@@ -590,7 +590,7 @@ def test_encoders_that_add_up_what_cells_bring_have_the_same_gradients():
         found, _ = model(codes, noise)
     torch.testing.assert_close(found, plain)
     sums = {}
-    for layer in layer_gradients(model, calls, found.sum()):
+    for layer in layer_gradients(model, calls, found.sum(), 64):
         sums |= layer.weighted_sum(torch.ones(64, dtype=torch.float64))
     for p, gradient in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(sums[p], gradient)

@@ -161,7 +161,7 @@ def test_a_row_at_its_place_is_the_same_in_any_company(case):
     def gradients(rows):
         with record(model) as calls:
             total = losses(rows).sum()
-        layers = layer_gradients(model, calls, total)
+        layers = layer_gradients(model, calls, total, len(rows))
         return [g for layer in layers for g in layer.per_example()]
 
     batch, others = data[:64].clone(), data[64:128].clone()

@@ -38,7 +38,7 @@ def clipped(clipper, model, x, present=None):
     with record(model) as calls:
         losses, _ = model(x)
     losses = torch.where(present, losses, torch.zeros_like(losses))
-    layers = layer_gradients(model, calls, losses.sum())
+    layers = layer_gradients(model, calls, losses.sum(), len(x))
     generator = torch.Generator().manual_seed(3)
     return clipper.clipped_sums(layers, present, generator)
 
@@ -255,7 +255,7 @@ def test_groups_of_huge_gradients_stay_within_their_bound():
     x = torch.full((1, 64), 1e19)
     with record(nn.ModuleList([layer])) as calls:
         loss = (layer(x) * 3e19).sum()
-    layers = layer_gradients(nn.ModuleList([layer]), calls, loss)
+    layers = layer_gradients(nn.ModuleList([layer]), calls, loss, 1)
     clipper = Clipper("flat", 1.0, group_bound=5e-5)
     sums = clipper.group_sums(layers, torch.zeros(1, dtype=torch.long), [1])
     assert norm(sums) <= 5e-5
@@ -275,7 +275,7 @@ def test_wide_layers_swallow_nothing(strategy, n_groups):
     model = nn.ModuleList([layer])
     with record(model) as calls:
         loss = (layer(x) * 100).sum()
-    layers = layer_gradients(model, calls, loss)
+    layers = layer_gradients(model, calls, loss, 1)
     one = torch.ones(1, dtype=torch.bool)
     sums = Clipper(strategy, BOUND).clipped_sums(layers, one, torch.Generator())
     assert 0.99 * BOUND < norm(sums) <= BOUND * (1 + 1e-6)
@@ -285,7 +285,7 @@ def test_units_of_zeros_stay_zero_within_a_bound_that_float32_cannot_hold():
     layer = MaskedLinear.dense(1, 1)
     with record(nn.ModuleList([layer])) as calls:
         loss = 0 * layer(torch.zeros(1, 1)).sum()
-    layers = layer_gradients(nn.ModuleList([layer]), calls, loss)
+    layers = layer_gradients(nn.ModuleList([layer]), calls, loss, 1)
     one = torch.ones(1, dtype=torch.bool)
     sums = Clipper("per-unit", 1e-46).clipped_sums(layers, one, torch.Generator())
     assert norm(sums) == 0
@@ -316,7 +316,7 @@ def test_rules_made_of_the_linear_one_clip_by_their_own_norms(strategy, monkeypa
     model = nn.ModuleList([Twice.dense(5, 3)])
     with record(model) as calls:
         loss = (100 * model[0](torch.ones(1, 5))).sum()
-    layers = layer_gradients(model, calls, loss)
+    layers = layer_gradients(model, calls, loss, 1)
     one = torch.ones(1, dtype=torch.bool)
     sums = Clipper(strategy, BOUND).clipped_sums(layers, one, torch.Generator())
     assert 0.99 * BOUND < norm(sums) <= BOUND

@@ -35,12 +35,12 @@ class Output:
 
     def __init__(self, x: Tensor) -> None:
         self.edge = get_gradient_edge(x)
-        self._like = x.shape, x.dtype, x.device
+        self.shape, self._like = x.shape, (x.dtype, x.device)
 
     def zeros(self) -> Tensor:
         """Return a gradient of zeros."""
-        shape, dtype, device = self._like
-        return torch.zeros(shape, dtype=dtype, device=device)
+        dtype, device = self._like
+        return torch.zeros(self.shape, dtype=dtype, device=device)
 
 
 Call = tuple[Tensors, tuple[Output, ...]]
@@ -193,7 +193,13 @@ class LayerGradients:
         ----------
         factors : Tensor of shape (n,), or list of tensors of shape (n, rows)
             One factor per example, or those of `unit_factors`.
+
+        Raises
+        ------
+        ValueError
+            For other numbers of factors than of examples.
         """
+        require_one_each(factors, self.inputs[0][0])
         sums = {p: torch.zeros_like(p, dtype=torch.float64) for p in self.parameters}
         for rows in self.chunks():
             grads = self.per_example(rows)
@@ -329,6 +335,7 @@ def layer_gradients(
     model: nn.Module,
     calls: dict[nn.Module, list[Call]],
     loss: Tensor,
+    n: int,
     retain_graph: bool = False,
 ) -> list[LayerGradients]:
     """Run the one backward pass and return the gradients of every layer.
@@ -342,15 +349,19 @@ def layer_gradients(
     loss : Tensor of shape ()
         Sum of one loss per example, each of which depends on its own row alone (or, for
         `LayerGradients.grouped`, of one loss per group).
+    n : int
+        Number of examples.
     retain_graph : bool, default=False
         Whether a second loss of the same forward pass will follow.
 
     Raises
     ------
     ValueError
-        When a parameter belongs to no recorded layer: its gradient would escape
-        clipping.
+        When a parameter belongs to no recorded layer, or a layer's first axis is not
+        the batch: gradients would escape clipping.
     """
+    for module, layer in calls.items():
+        _require_batch_first(module, layer, n)
     outputs = [out for layer in calls.values() for call in layer for out in call[1]]
     edges = [out.edge for out in outputs]
     grads = torch.autograd.grad(
@@ -367,6 +378,23 @@ def layer_gradients(
         found[-1].shared = shared
     _refuse_uncovered(model, found)
     return found
+
+
+def _require_batch_first(module: nn.Module, layer: Sequence[Call], n: int) -> None:
+    """Require a first axis of n examples of all that a layer takes and returns."""
+    sizes = [
+        tuple(x.shape[:1]) if isinstance(x, (Tensor, Output)) else ()
+        for inputs, outputs in layer
+        for x in (*inputs, *outputs)
+    ]
+    if not all(inputs for inputs, _ in layer) or {*sizes} != {(n,)}:
+        # Without numbers: how many rows a batch has is private.
+        raise ValueError(
+            f"{type(module).__name__}, a layer with parameters, must be called with "
+            "tensors, and return tensors, whose first axis is the batch: it runs over "
+            "the examples, in their order. Rows that share an entry of it would be "
+            "clipped as one. Move that axis to the front."
+        )
 
 
 def _refuse_uncovered(model: nn.Module, found: Sequence[LayerGradients]) -> None:
@@ -396,6 +424,13 @@ def parts(n: int, size: int) -> Iterator[slice]:
 def added(terms: Iterable[Sequence[Tensor]]) -> list[Tensor]:
     """Add up lists of tensors, entry by entry."""
     return [reduce(torch.add, each) for each in zip(*terms, strict=True)]
+
+
+def require_one_each(factors: Tensor | Sequence[Tensor], examples: Tensor) -> None:
+    """Require as many factors as examples: one of several would be repeated."""
+    each = [factors] if isinstance(factors, Tensor) else factors
+    if any(len(s) != len(examples) for s in each):
+        raise ValueError("A sum of gradients takes one factor per example.")
 
 
 def scaled(gradients: Tensor, factors: Tensor) -> Tensor:

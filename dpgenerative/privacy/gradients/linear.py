@@ -24,6 +24,7 @@ from dpgenerative.privacy.gradients.core import (
     margin,
     parts,
     register_rule,
+    require_one_each,
     with_share,
 )
 
@@ -186,6 +187,7 @@ class LinearGradients(LayerGradients):
 
     def weighted_sum(self, factors: Tensor | list[Tensor]) -> Sums:
         layer = self.module
+        require_one_each(factors, self.e)
         s = factors.view(-1, 1) if isinstance(factors, Tensor) else factors[0]
         if self.single and s.device.type == "cpu":
             e, bias = self._once(_weighted, self.e[:, 0], s)
