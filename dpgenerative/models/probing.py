@@ -3,6 +3,7 @@
 Priors, divergences and architectures can be the user's own. The guarantee needs more of
 them than a type can state: that they keep nothing of the rows they are given, and that
 priors and architectures treat rows independently, as gradients are clipped row by row.
+What clipping makes of their gradients is tried by `privacy.trial`.
 """
 
 from collections import deque

@@ -34,6 +34,7 @@ from dpgenerative.encoding import marginals
 from dpgenerative.encoding.marginals import MarginalRelease
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting import fit, loop, workload
+from dpgenerative.fitting import trial as fitting_trial
 from dpgenerative.fitting.fit import PrivateFit
 from dpgenerative.local import tables as local_tables
 from dpgenerative.local.latents import FINENESS
@@ -48,16 +49,23 @@ from dpgenerative.privacy import (
     plan,
     steps,
     tables,
+    trial,
 )
 from dpgenerative.privacy.accounting import GaussianRelease
-from dpgenerative.privacy.gradients import LinearGradients, core
+from dpgenerative.privacy.gradients import LinearGradients, core, linear
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.ranks import ALONE, Ranks
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from dpgenerative.synthesizers import base, flow
 from dpgenerative.synthesizers import latents as autoencoders
 from dpgenerative.tables.schema import Schema
-from tests import test_probing, test_search, test_series, test_transform
+from tests import (
+    test_probing,
+    test_search,
+    test_series,
+    test_transform,
+    test_trial,
+)
 from tests.privacy import (
     adversary,
     test_accounting,
@@ -655,6 +663,52 @@ def warning_about_values(patch):
     patch.setattr(TableTransformer, "encode", talkative)
 
 
+def another_axis_first(patch):
+    patch.setattr(core, "_require_batch_first", lambda *args: None)
+
+
+def one_factor_for_many_rows(patch):
+    for module in (core, linear):
+        patch.setattr(module, "require_one_each", lambda *args: None)
+
+
+def models_untried(patch):
+    patch.setattr(base, "is_custom", lambda recipe: False)
+
+
+def models_tried_in_one_company(patch):
+    patch.setattr(trial._Tried, "beside_others", lambda self, i: self.rows)
+
+
+def engine_untried(patch):
+    require_close = trial._require_close
+
+    def only_autograd(*args):
+        if args[-1] == trial.COUPLED:
+            require_close(*args)
+
+    patch.setattr(trial, "_require_close", only_autograd)
+    patch.setattr(trial, "_check_sums", lambda *args: None)
+
+
+def sums_by_group_untried(patch):
+    def of_each(layers, n):
+        pairs = [(layer.parameters, layer.per_example()) for layer in layers]
+        return {
+            p: g for params, sums in pairs for p, g in zip(params, sums, strict=True)
+        }
+
+    patch.setattr(trial, "_sum_by_row", of_each)
+
+
+def latents_untried(patch):
+    patch.setattr(trial, "_latents", trial._losses)
+
+
+def models_that_remember(patch):
+    patch.setattr(fitting_trial, "check_memory", lambda *args: None)
+
+
 def priors_untried(patch):
     patch.setattr(
         autoencoders,
@@ -1171,6 +1225,13 @@ ONE_SCORE = test_tables.test_one_row_moves_every_score_by_its_weight_at_most
 CHOSEN = test_tables.test_one_row_moves_what_is_counted_of_chosen_tables_by_one
 EXPECTED = test_tables.test_what_is_compared_depends_on_released_numbers_alone
 
+REFUSED = {
+    getattr(recipe, "way", type(recipe)).__name__: partial(
+        test_trial.test_recipes_that_the_engine_cannot_bound_are_refused, recipe, words
+    )
+    for recipe, words in test_trial.RECIPES
+}
+
 MUTANTS = (
     Mutant("no clipping", no_clipping, partial(ONE_RECORD, "flat", "huge", 1)),
     Mutant(
@@ -1426,6 +1487,38 @@ MUTANTS = (
             test_probing.test_priors_that_couple_points_are_refused,
             test_probing.Batch,
         ),
+    ),
+    Mutant(
+        "a layer that sees all rows as one",
+        another_axis_first,
+        test_trial.test_the_engine_refuses_layers_that_put_another_axis_first,
+    ),
+    Mutant(
+        "one factor for many gradients",
+        one_factor_for_many_rows,
+        partial(test_trial.test_sums_take_one_factor_per_example, torch.nn.Linear),
+    ),
+    Mutant("models of one's own untried", models_untried, REFUSED["Sorted"]),
+    Mutant(
+        "models of one's own tried beside the same rows",
+        models_tried_in_one_company,
+        REFUSED["Drawing"],
+    ),
+    Mutant(
+        "models of one's own tried without the engine",
+        engine_untried,
+        REFUSED["Sorted"],
+    ),
+    Mutant(
+        "sums by partition of one's own untried",
+        sums_by_group_untried,
+        test_trial.test_sums_by_group_are_tried,
+    ),
+    Mutant("latents of one's own untried", latents_untried, REFUSED["WithLatents"]),
+    Mutant(
+        "models of one's own that remember",
+        models_that_remember,
+        REFUSED["Remembering"],
     ),
     Mutant(
         "a divergence of one's own that remembers",

@@ -21,8 +21,9 @@ Formal guarantees
 Rows whose factor is zero contribute exactly zero whatever they hold, inf and NaN
 included. A row with an entry that counts beyond `LARGEST`, or not finite, is not
 `finite`; callers give it the factor zero. Norms never fall short of the true norm by
-more than their margin and the relative margin of `clipping`. Of a layer with a rule of
-a user's own all of this holds as far as the rule is right.
+more than their margin and the relative margin of `clipping`. Layers whose first axis is
+not the batch are refused, and so are sums without one factor per row. Of a layer with a
+rule of a user's own all of this holds as far as the rule is right (`privacy.trial`).
 
 Sums over rows are taken in float64, but for linear layers that are used once and for
 thinned gradients, on a CPU.
