@@ -228,8 +228,8 @@ def register_rule(*layers: type[nn.Module]) -> Callable[[Rule], Rule]:
     """Register a `LayerGradients` for layers of a class, as a decorator.
 
     Subclasses are not served: their forward pass may be another. A rule registered
-    later replaces an earlier one. Clipping relies on what a rule returns, so a wrong one
-    voids the guarantee. Synthesizers therefore compare the models they fit with
+    later replaces an earlier one. Clipping relies on what a rule returns, so that a
+    wrong one voids the guarantee. Before a fit, synthesizers compare models with
     autograd on made-up rows (`privacy.trial`); in tests, compare your rule with
     `GenericGradients`, which takes the same arguments, in float64.
 
