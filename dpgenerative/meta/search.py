@@ -26,7 +26,7 @@ from dpgenerative.meta.scores import (
     row_scores,
     rows,
 )
-from dpgenerative.meta.seclusion import secluded
+from dpgenerative.meta.seclusion import emptied_caches, secluded
 from dpgenerative.privacy.budget import Trial, charge
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import count_epsilon, refuse_difference
@@ -223,9 +223,10 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
             )
         run = partial(self._trial, candidates, budget, X, y, rng, mechanisms, public)
         n_trials = trials.draw(rng)
-        best = best_of(secluded()(run), lambda trial: trial.score, n_trials)
-        with secluded():
-            self._state_cost(best, pure + budget.bound, pure)
+        with emptied_caches():
+            best = best_of(secluded()(run), lambda trial: trial.score, n_trials)
+            with secluded():
+                self._state_cost(best, pure + budget.bound, pure)
         budget.check(mechanisms.ledger, pure, n_trials)
         self._keep(best, candidates[best.index], budget)
         return self
