@@ -14,7 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._random import RandomSource, SecureGenerator
-from dpgenerative._validation import check_number, count, refuse
+from dpgenerative._validation import check_delta, check_number, count, refuse
 from dpgenerative.exceptions import InfeasibleBudgetError, LedgerError, SamplingError
 from dpgenerative.fitting.domain import Domain
 from dpgenerative.meta.calibration import Calibration, TrialBudget
@@ -193,6 +193,11 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
             If learning or sampling failed in the best trial, and so in all.
         LedgerError
             If what was released is not what was planned.
+
+        Warns
+        -----
+        PrivacyWarning
+            If delta is below 1e-15.
         """
         self._check_parameters()
         if Ranks.present().size > 1:
@@ -284,7 +289,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
             rule = "must be a table's synthesizer or a predictor made of one"
             refuse(owner, "estimator", rule, self.estimator)
         check_number(owner, "epsilon", self.epsilon, low=0, high=100, closed="right")
-        check_number(owner, "delta", self.delta, low=0, high=1)
+        check_delta(owner, self.delta, stacklevel=4)
         check_number(owner, "mean_trials", self.mean_trials, low=1)
         check_number(owner, "holdout", self.holdout, low=0, high=1)
         count()(owner, "n_candidates", self.n_candidates)

@@ -29,8 +29,8 @@ EXPECT = {
     "good": "Single columns and relations between them can be learned.",
     "marginals only": "Single columns can be learned, and little of how they go "
     "together.",
-    "hopeless": "Even single columns would be mostly noise. More rows, fewer columns "
-    "or a larger epsilon would help.",
+    "hopeless": "Even single columns would be mostly noise. Rows of more people, fewer "
+    "columns or a larger epsilon would help.",
 }
 
 
