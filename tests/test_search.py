@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import io
 import logging
 import math
 import os
@@ -12,6 +13,7 @@ import random
 import sys
 import warnings
 from collections.abc import MutableMapping, MutableSequence, MutableSet
+from contextlib import nullcontext
 from dataclasses import replace
 from decimal import Decimal
 
@@ -684,6 +686,50 @@ MODELS = {
 def first_budget(monkeypatch):
     """Let trials have the first budget that is within the search's."""
     monkeypatch.setattr(Calibration, "largest", lambda self: self.budget(1.0))
+
+
+class Terminal(io.StringIO):
+    """Looks like a terminal, and shows what it is left with."""
+
+    def isatty(self):
+        return True
+
+    def left(self):
+        return self.getvalue().rpartition("\r")[2].strip()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_trials_are_counted_in_a_terminal_that_forgets_them(
+    fails, monkeypatch, first_budget
+):
+    def scores(estimator, X, y):
+        shown.append(screen.getvalue())
+        if fails and len(shown) == 3:
+            raise KeyboardInterrupt
+        return np.ones(len(X))
+
+    monkeypatch.setattr(sys, "stderr", screen := Terminal())
+    monkeypatch.setattr(TrialDistribution, "draw", lambda *_: 3)
+    shown = []
+    search = PrivateSearch(flow(), {"n_steps": [3]}, scoring=scores, verbose=1)
+    with pytest.raises(KeyboardInterrupt) if fails else nullcontext():
+        search.fit(X)
+    assert len(shown) == 3
+    assert "trials (8 expected): 0 trials" in shown[0]
+    assert "2 trials [" in shown[2]
+    assert "/3" not in screen.getvalue()  # a total would be the secret itself
+    assert screen.left() == ""
+
+
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_files_get_no_count_of_trials_nor_terminals_that_want_none(
+    verbose, capfd, monkeypatch, first_budget
+):
+    search = PrivateSearch(flow(), {"n_steps": [3]}, mean_trials=2, verbose=verbose)
+    if not verbose:
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    search.fit(X)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_the_state_of_the_package_has_what_it_should():

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, Self
@@ -13,6 +14,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from dpgenerative._progress import terminal_counter
 from dpgenerative._random import RandomSource, SecureGenerator
 from dpgenerative._validation import check_delta, check_number, count, refuse
 from dpgenerative.exceptions import InfeasibleBudgetError, LedgerError, SamplingError
@@ -91,6 +93,10 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
     random_state : int, RandomState or Generator instance or None, default=None
         Seeds the draw of candidates. All that must be secret, including the choice of
         candidates in trials and of held-out rows, comes from the operating system.
+    verbose : int, default=0
+        Count finished trials in a terminal. The number is as secret as the time that
+        the search takes: it is erased at the end, and shown neither in notebooks nor in
+        files.
 
     Attributes
     ----------
@@ -161,6 +167,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
     scoring: Callable[..., Any] | None = None
     n_candidates: int = 20
     random_state: Any = None
+    verbose: int = 0
 
     # Public methods -------------------------------------------------------------
 
@@ -229,7 +236,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         run = partial(self._trial, candidates, budget, X, y, rng, mechanisms, public)
         n_trials = trials.draw(rng)
         with emptied_caches():
-            best = best_of(secluded()(run), lambda trial: trial.score, n_trials)
+            best = self._best_of(secluded()(run), n_trials)
             with secluded():
                 self._state_cost(best, pure + budget.bound, pure)
         budget.check(mechanisms.ledger, pure, n_trials)
@@ -347,6 +354,19 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         if not isinstance(synthesizer, TableSynthesizer):
             synthesizer, X, y, public = synthesizer._inputs(X, y, public)
         return synthesizer, synthesizer._prepare(X, y, public).domain
+
+    def _best_of(self, run: Callable[[], "_Trial"], n_trials: int) -> "_Trial":
+        """Return the best of so many trials, counted in a terminal if `verbose`."""
+        title = f"trials ({self.mean_trials:g} expected)"
+        bar = terminal_counter(title, " trials", bool(self.verbose))
+
+        def counted() -> _Trial:
+            next(bar)
+            return run()
+
+        with closing(bar):
+            best: _Trial = best_of(counted, lambda trial: trial.score, n_trials)
+        return best
 
     def _trial(
         self,
