@@ -2,12 +2,15 @@
 
 import math
 import numbers
+import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
+
+from dpgenerative.exceptions import PrivacyWarning
 
 _MOST_SHOWN, _LONGEST_SHOWN = 8, 60
 
@@ -72,6 +75,23 @@ def check_number(
     others = "".join(f" or {option!r}" for option in also)
     rule = f"must be {what} in {left}{low:g}, {high:g}{right}{others}"
     refuse(owner, name, rule, value)
+
+
+LEAST_DELTA = 1e-15
+"""Below it the tails of normals in floating point are not exact."""
+
+
+def check_delta(owner: str, delta: object, stacklevel: int = 3) -> None:
+    """Require a delta of one row in (0, 1), and warn of one that noise cannot keep."""
+    check_number(owner, "delta", delta, low=0, high=1)
+    if float(delta) < LEAST_DELTA:  # type: ignore[arg-type]
+        warnings.warn(
+            f"{owner}: a delta of {delta:g} for one row is below {LEAST_DELTA:g}, "
+            "where the tails of noise in floating point are not exact, so that the "
+            "guarantee need not hold. State a larger delta.",
+            PrivacyWarning,
+            stacklevel=stacklevel,
+        )
 
 
 def check_instance(owner: str, name: str, value: object, kind: type) -> None:

@@ -226,6 +226,8 @@ def test_weights_are_refused_with_the_reason_and_by_routing():
     flow = DPHFlowSynthesizer(n_steps=5)
     with pytest.raises(ValueError, match="how far one row can move the model"):
         flow.fit(X, sample_weight=weights)
+    with pytest.raises(ValueError, match=r"rows with replacement.*max_rows_per_unit"):
+        flow.fit(X, sample_weight=weights)
     with pytest.raises(TypeError, match="unknown arguments: \\['weights'\\]"):
         flow.fit(X, weights=weights)
     flow.fit(X, sample_weight=None)

@@ -573,7 +573,7 @@ def test_cautions_of_arrays_speak_of_no_columns(monkeypatch):
         return n
 
     monkeypatch.setattr(Mechanisms, "count", exact)
-    with pytest.warns(HopelessBudgetWarning, match="Use more rows or a larger epsilon"):
+    with pytest.warns(HopelessBudgetWarning, match="Use rows of more people or"):
         fit = DPArrayVAESynthesizer(0.01, n_steps=2).fit(halves()[:40])
     assert "column" not in " ".join(fit.privacy_.notes)
 

@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
 
 from dpgenerative import (
     Column,
@@ -15,10 +17,13 @@ from dpgenerative import (
     DPHFlowSynthesizer,
     Impossible,
     PrivacyBudget,
+    PrivateSearch,
     Schema,
     SyntheticClassifier,
+    SyntheticRegressor,
     forecast,
     load,
+    search_privacy,
 )
 from dpgenerative._validation import refuse
 from dpgenerative._version import __version__
@@ -28,8 +33,10 @@ from dpgenerative.exceptions import (
     BudgetExceededError,
     FileFormatError,
     InfeasibleBudgetError,
+    PrivacyWarning,
     SamplingError,
 )
+from dpgenerative.local import VAEPerturber
 from dpgenerative.metrics import report
 from dpgenerative.privacy.accounting import GaussianRelease, calibrate
 from dpgenerative.privacy.report import cautions
@@ -322,3 +329,63 @@ def test_an_ideal_adversary_stays_within_the_claim():
 def test_the_command_says_its_version(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == __version__
+
+
+# Deltas below what noise keeps --------------------------------------------------------
+
+SMALL = 9e-16
+FLOW = DPHFlowSynthesizer(delta=SMALL, n_steps=0, schema=FACTS)
+AGES = ROWS[["age"]]
+IMAGES = np.zeros((40, 4, 4), np.uint8)
+
+
+def perturber(delta):
+    """Return a local randomizer of fitted latents."""
+    vae = DPArrayVAESynthesizer(epsilon=None, n_steps=2).fit(IMAGES)
+    return VAEPerturber(vae, epsilon=8.0, delta=delta, public=True)
+
+
+TAKES_DELTA = {
+    "synthesizer": lambda delta: clone(FLOW).set_params(delta=delta).fit(AGES),
+    "arrays": lambda delta: DPArrayVAESynthesizer(delta=delta, n_steps=2).fit(IMAGES),
+    "multiplier": lambda delta: (
+        clone(FLOW).set_params(delta=delta, n_steps=2, noise_multiplier=2.0).fit(AGES)
+    ),
+    "predictor": lambda delta: SyntheticRegressor(
+        clone(FLOW).set_params(delta=delta)
+    ).fit(AGES, AGES["age"]),
+    "search": lambda delta: PrivateSearch(
+        FLOW, {"n_steps": [0]}, delta=delta, mean_trials=1.1
+    ).fit(AGES),
+    "budget": lambda delta: PrivacyBudget(1.0, delta),
+    "forecast": lambda delta: forecast(FACTS, 1000, delta=delta),
+    "cost": lambda delta: search_privacy(
+        GridSearchCV(clone(FLOW).set_params(delta=1e-6), {"n_steps": [0]}, cv=2).fit(
+            AGES
+        ),
+        delta,
+    ),
+    "perturber": lambda delta: perturber(delta).fit(IMAGES),
+}
+
+
+@pytest.mark.parametrize("name", TAKES_DELTA)
+@pytest.mark.filterwarnings("ignore::dpgenerative.exceptions.HopelessBudgetWarning")
+def test_a_delta_that_noise_does_not_keep_is_warned_of(name):
+    with pytest.warns(
+        PrivacyWarning, match=r"a delta of 9e-16.* larger delta"
+    ) as found:
+        TAKES_DELTA[name](SMALL)
+    assert sum(issubclass(each.category, PrivacyWarning) for each in found) == 1
+    TAKES_DELTA[name](1e-15)
+
+
+def test_of_a_person_s_delta_one_row_s_part_counts():
+    rows = clone(FLOW).set_params(epsilon=30.0, max_rows_per_unit=3)
+    with pytest.warns(PrivacyWarning, match="a delta of 2.06106e-18 for one row"):
+        rows.set_params(delta=1e-9).fit(AGES)
+    rows.set_params(delta=1e-6).fit(AGES)
+
+
+def test_without_privacy_no_delta_is_warned_of():
+    clone(FLOW).set_params(epsilon=None, n_steps=2).fit(AGES)

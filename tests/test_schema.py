@@ -6,6 +6,7 @@ import json
 import math
 import re
 from dataclasses import FrozenInstanceError, replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,10 +15,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpgenerative import Determines, FixedCombinations, Impossible, LessEqual
+from dpgenerative import (
+    Determines,
+    DPHFlowSynthesizer,
+    FixedCombinations,
+    Impossible,
+    LessEqual,
+    forecast,
+)
 from dpgenerative.exceptions import UnsupportedColumnError
+from dpgenerative.local import LaplaceRandomizer
 from dpgenerative.tables.column import KINDS, Column
+from dpgenerative.tables.drafts import unmarked_schema
 from dpgenerative.tables.dtypes import can_hold_missing, is_real_dtype
+from dpgenerative.tables.foreign import kind_hint
 from dpgenerative.tables.schema import Schema
 
 AGE = Column("age", "integer", lower=0, upper=120)
@@ -590,3 +601,119 @@ def test_bounds_found_of_integers_are_shown_as_integers():
     found = Column("a", "integer").bounded(-1.0, 7.0)
     assert repr(found) == "Column('a', 'integer', lower=-1, upper=7)"
     assert repr(Column("a", "continuous").bounded(-1.0, 7.0)).endswith("upper=7.0)")
+
+
+# Words of other tools -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [
+        ("numerical", '"continuous", or "integer" for whole numbers'),
+        ("float", '"continuous"'),
+        (np.float32, '"continuous"'),
+        ("double[pyarrow]", '"continuous"'),
+        ("decimal128(5, 2)", '"continuous"'),
+        ("int", '"integer"'),
+        (int, '"integer"'),
+        (pd.Int64Dtype(), '"integer"'),
+        ("Integer", '"integer"'),
+        ("uint8", '"integer"'),
+        ("category", '"categorical"'),
+        (str, '"categorical"'),
+        ("ordinal", '"categorical" with levels and ordered=True'),
+        ("postcode", '"categorical"'),
+        ("bool", '"boolean"'),
+        ("datetime64", '"datetime"'),
+        ("datetime64[ns, UTC]", '"datetime"'),
+        ("date", '"datetime"'),
+        ("timestamp[us][pyarrow]", '"datetime"'),
+        (np.dtype("m8[s]"), '"timedelta"'),
+        ("id", '"categorical" (or "integer") with role="id"'),
+        ("unknown", "none: leave the column out"),
+        ("pii", "none: leave the column out"),
+        ("email", "none: leave the column out"),
+        ("ipv4_address", "none: leave the column out"),
+    ],
+)
+def test_kinds_of_other_tools_get_the_word_of_this_one(kind, hint):
+    with pytest.raises(ValueError, match=re.escape(f"(here {hint}")):
+        Column("a", kind)
+    with pytest.raises(ValueError, match=re.escape(f"(here {hint}")):
+        Schema.from_dict({"columns": [{"name": "a", "kind": kind}]})
+
+
+@pytest.mark.parametrize("kind", ["nonsense", None, 3, ["int"], len])
+def test_other_kinds_get_no_hint(kind):
+    with pytest.raises(ValueError, match="timedelta'\\); got"):
+        Column("a", kind)
+
+
+HOTEL = {
+    "columns": {
+        "guest": {"sdtype": "id", "regex_format": "G[0-9]{4}"},
+        "rate": {"sdtype": "numerical"},
+        "nights": {"sdtype": "numerical", "computer_representation": "Int64"},
+        "member": {"sdtype": "boolean"},
+        "arrival": {"sdtype": "datetime", "datetime_format": "%Y-%m-%d"},
+        "room": {"sdtype": "categorical"},
+        "mail": {"sdtype": "email", "pii": True},
+        "job": {"sdtype": "job_of_faker", "pii": True},
+        "booking": {"sdtype": "numerical"},
+    },
+    "primary_key": "booking",
+    "METADATA_SPEC_VERSION": "SINGLE_TABLE_V1",
+}
+KINDS_OF_HOTEL = (
+    '"categorical" (or "integer") with role="id" for guest, booking; "continuous", or '
+    '"integer" for whole numbers for rate; "integer" for nights; "boolean" for member; '
+    '"datetime" for arrival; "categorical" for room; none: leave the column out, or '
+    'state "categorical" (or "integer") with role="id" for mail, job.'
+)
+FRAME = pd.DataFrame({"rate": [1.0, 2.0]})
+
+
+class Metadata:
+    """Looks like SDV's."""
+
+    __module__ = "sdv.metadata.metadata"
+
+    def to_dict(self):
+        return {"tables": {"hotel": HOTEL}, "relationships": []}
+
+
+@pytest.mark.parametrize("metadata", [HOTEL, {"tables": {"h": HOTEL}}, Metadata()])
+@pytest.mark.parametrize(
+    ("take", "who"),
+    [
+        (Schema, "'columns' of Schema"),
+        (Schema.from_dict, "Schema.from_dict"),
+        (lambda it: DPHFlowSynthesizer(schema=it).fit(FRAME), "'schema' of DPHFlow"),
+        (lambda it: LaplaceRandomizer(schema=it).fit(FRAME), "'schema' of Laplace"),
+        (lambda it: forecast(it, 100), "'schema' of forecast"),
+        (lambda it: unmarked_schema(it, "facts.json"), "facts.json"),
+    ],
+)
+def test_metadata_of_sdv_are_refused_with_the_kinds_to_state(take, who, metadata):
+    with pytest.raises(ValueError, match=re.escape(KINDS_OF_HOTEL)) as error:
+        take(metadata)
+    assert who in str(error.value)
+
+
+def test_of_several_tables_one_is_learned():
+    hotels = {"columns": {"stars": {"sdtype": "numerical"}}}
+    with pytest.raises(ValueError, match=r"of one table.* for guests.rate") as error:
+        Schema.from_dict({"tables": {"guests": HOTEL, "hotels": hotels}})
+    assert "hotels.stars" in str(error.value)
+
+
+def test_the_page_has_the_same_words():
+    page = (Path(__file__).parents[1] / "doc" / "data.rst").read_text(encoding="utf-8")
+    start = page.index("sdtype of SDV")
+    lines = page[start : page.index("\n\n", start)].splitlines()[2:-1]
+    rows = [re.split(r"\s{2,}", line, maxsplit=1) for line in lines]
+    assert len(rows) > 6
+    for words, stated in rows:
+        for word in re.findall("``(.*?)``", words):
+            hints = re.findall('"([a-z]+)"', kind_hint(word))
+            assert re.findall('"([a-z]+)"', stated) == hints

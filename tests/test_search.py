@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import gc
+import io
 import logging
 import math
 import os
 import random
 import sys
 import warnings
+from collections.abc import MutableMapping, MutableSequence, MutableSet
+from contextlib import nullcontext
 from dataclasses import replace
 from decimal import Decimal
 
@@ -19,6 +24,7 @@ import pyarrow as pa
 import pytest
 import torch
 from scipy.stats import randint
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier
 
@@ -36,10 +42,13 @@ from dpgenerative._random import SecureGenerator
 from dpgenerative.exceptions import InfeasibleBudgetError
 from dpgenerative.fitting.fit import PrivateFit
 from dpgenerative.meta import seclusion
+from dpgenerative.meta.calibration import Calibration
 from dpgenerative.meta.scores import _cells, hits, pairs_deviation, row_scores
 from dpgenerative.meta.search import _containers
+from dpgenerative.privacy import accounting, noise
 from dpgenerative.privacy.budget import Trial
 from dpgenerative.privacy.ledger import Ledger
+from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.selection import TrialDistribution
 
 RNG = np.random.default_rng(0)
@@ -643,3 +652,136 @@ def test_a_service_without_outputs_searches_too(monkeypatch):
     monkeypatch.setattr(seclusion.os, "dup", closed)
     monkeypatch.setattr(sys, "__stdout__", None)
     PrivateSearch(flow(), {"n_steps": [3]}, epsilon=5.0).fit(X)
+
+
+CONTAINERS = MutableMapping, MutableSequence, MutableSet
+
+
+def package_state():
+    """Return the counts of caches, and sizes of containers, of modules and classes."""
+    gc.collect()  # weak containers
+    state = {}
+    modules = [m for name, m in sys.modules.items() if name.startswith("dpgenerative")]
+    classes = [x for m in modules for x in vars(m).values() if isinstance(x, type)]
+    for space in (*modules, *classes):
+        for name, value in vars(space).items():
+            value = getattr(value, "__func__", value)
+            if isinstance(value, functools._lru_cache_wrapper):
+                state[space.__name__, name] = value.cache_info()
+            elif isinstance(value, CONTAINERS) and not name.startswith("__"):
+                state[space.__name__, name] = len(value)
+            elif isinstance(value, (int, float)):
+                state[space.__name__, name] = value
+    return state
+
+
+INNER = flow(batch_size=16)
+MODELS = {
+    "flow": (INNER, {"architecture__n_bins": [8]}, None),
+    "classifier": (SyntheticClassifier(INNER), {"n_samples": [50]}, Y),
+}
+
+
+@pytest.fixture
+def first_budget(monkeypatch):
+    """Let trials have the first budget that is within the search's."""
+    monkeypatch.setattr(Calibration, "largest", lambda self: self.budget(1.0))
+
+
+class Terminal(io.StringIO):
+    """Looks like a terminal, and shows what it is left with."""
+
+    def isatty(self):
+        return True
+
+    def left(self):
+        return self.getvalue().rpartition("\r")[2].strip()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_trials_are_counted_in_a_terminal_that_forgets_them(
+    fails, monkeypatch, first_budget
+):
+    def scores(estimator, X, y):
+        shown.append(screen.getvalue())
+        if fails and len(shown) == 3:
+            raise KeyboardInterrupt
+        return np.ones(len(X))
+
+    monkeypatch.setattr(sys, "stderr", screen := Terminal())
+    monkeypatch.setattr(TrialDistribution, "draw", lambda *_: 3)
+    shown = []
+    search = PrivateSearch(flow(), {"n_steps": [3]}, scoring=scores, verbose=1)
+    with pytest.raises(KeyboardInterrupt) if fails else nullcontext():
+        search.fit(X)
+    assert len(shown) == 3
+    assert "trials (8 expected): 0 trials" in shown[0]
+    assert "2 trials [" in shown[2]
+    assert "/3" not in screen.getvalue()  # a total would be the secret itself
+    assert screen.left() == ""
+
+
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_files_get_no_count_of_trials_nor_terminals_that_want_none(
+    verbose, capfd, monkeypatch, first_budget
+):
+    search = PrivateSearch(flow(), {"n_steps": [3]}, mean_trials=2, verbose=verbose)
+    if not verbose:
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    search.fit(X)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_state_of_the_package_has_what_it_should():
+    accounting._prv_epsilon.cache_clear()
+    before = package_state()
+    flow(batch_size=16).fit(X)
+    where = "dpgenerative.privacy.accounting", "_prv_epsilon"
+    assert before[where].misses == 0 < package_state()[where].misses
+    assert ("dpgenerative.privacy.gradients.core", "PLACES") in before
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_caches_do_not_tell_how_many_trials_there_were(name, monkeypatch, first_budget):
+    estimator, grid, y = MODELS[name]
+    states = []
+    for n_trials in (1, 3):
+        monkeypatch.setattr(TrialDistribution, "draw", lambda *_, n=n_trials: n)
+        search = PrivateSearch(estimator, grid, epsilon=5.0).fit(X, y)
+        assert search.best_estimator_.privacy_.plan.sampling_rate < 1  # else no cache
+        states.append(package_state())
+    assert states[0] == states[1]
+
+
+def test_nor_how_many_there_were_before_an_interruption(monkeypatch, first_budget):
+    states, original = [], PrivateSearch._trial
+    for n_trials in (1, 3):
+        left = iter(range(n_trials))
+
+        def trial(self, *arguments, left=left):
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            return original(self, *arguments)
+
+        monkeypatch.setattr(TrialDistribution, "draw", lambda *_: 9)
+        monkeypatch.setattr(PrivateSearch, "_trial", trial)
+        with pytest.raises(KeyboardInterrupt):
+            PrivateSearch(INNER, MODELS["flow"][1], epsilon=5.0).fit(X)
+        states.append(package_state())
+    assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_caches_do_not_tell_how_many_rows_there_were(name, monkeypatch):
+    original = Mechanisms.count
+    monkeypatch.setattr(noise, "discrete_laplace", lambda *_: 0)
+    monkeypatch.setattr(Mechanisms, "count", lambda self, n, e: original(self, 200, e))
+    estimator, _, y = MODELS[name]
+    states = []
+    for n_rows in (60, 240):
+        with seclusion.emptied_caches():
+            pass
+        fitted = clone(estimator).fit(X[:n_rows], None if y is None else y[:n_rows])
+        assert fitted.privacy_.plan.n_rows == 200
+        states.append(package_state())
+    assert states[0] == states[1]

@@ -12,7 +12,7 @@ import pandas as pd
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from dpgenerative._validation import Check, number, option, refuse
+from dpgenerative._validation import Check, check_delta, number, option, refuse
 from dpgenerative.exceptions import PrivacyWarning
 from dpgenerative.local.base import PUBLIC, LocalRandomizer
 from dpgenerative.local.report import Feature, LocalReport, usual_notes
@@ -83,7 +83,7 @@ class VAEPerturber(LocalRandomizer):
     -----
     PrivacyWarning
         If the autoencoder was fitted without privacy and its rows are not declared
-        public.
+        public, or delta is below 1e-15.
 
     Notes
     -----
@@ -124,7 +124,6 @@ class VAEPerturber(LocalRandomizer):
         **LocalRandomizer._checks,
         "epsilon": number(low=0, also=[None]),
         "sigma": number(low=0, also=[None]),
-        "delta": number(low=0, high=1),
         "bound": number(low=1e-6, high=1e6),
         "public": option(True, False),
         "output": option("records", "latents"),
@@ -145,6 +144,7 @@ class VAEPerturber(LocalRandomizer):
         self
         """
         self._begin()
+        check_delta(self._owner, self.delta)
         if (self.epsilon is None) == (self.sigma is None):
             rule = "must be given where sigma is not, and not beside it"
             refuse(self._owner, "epsilon", rule, self.epsilon)

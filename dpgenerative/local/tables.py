@@ -10,7 +10,7 @@ from sklearn.base import OneToOneFeatureMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._random import RandomSource
-from dpgenerative._validation import Check, check_instance, check_number, option, refuse
+from dpgenerative._validation import Check, check_number, option, refuse
 from dpgenerative.encoding.grid import ends_of, from_steps, in_steps
 from dpgenerative.encoding.values import dtype_with_levels, level_codes, restored_levels
 from dpgenerative.local.base import PUBLIC, LocalRandomizer
@@ -27,7 +27,7 @@ from dpgenerative.tables import containers
 from dpgenerative.tables.arrow import is_foreign
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.dtypes import can_hold_missing
-from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.schema import Schema, check_schema
 from dpgenerative.tables.times import in_zones
 
 MISSING_SHARE = 0.25
@@ -239,7 +239,7 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
             If a dtype is not supported.
         """
         self._begin()
-        check_instance(self._owner, "schema", self.schema, Schema)
+        check_schema(self._owner, "schema", self.schema)
         frame, layout = self._table(X)
         stated = Schema([]) if self.schema is None else self.schema
         resolved = stated.resolve(frame)

@@ -231,7 +231,7 @@ class _SyntheticPredictor(BaseEstimator):
             raise ValueError(
                 f"{self._owner}: no synthetic row has a target. Hardly a row has one, "
                 "or the budget was too small to find the values that are there: state "
-                "classes, or bounds in a Schema."
+                "public classes, or bounds in a Schema."
             )
         return rows[known], self._restored(targets[known])
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, Self
@@ -13,8 +14,9 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from dpgenerative._progress import terminal_counter
 from dpgenerative._random import RandomSource, SecureGenerator
-from dpgenerative._validation import check_number, count, refuse
+from dpgenerative._validation import check_delta, check_number, count, refuse
 from dpgenerative.exceptions import InfeasibleBudgetError, LedgerError, SamplingError
 from dpgenerative.fitting.domain import Domain
 from dpgenerative.meta.calibration import Calibration, TrialBudget
@@ -26,7 +28,7 @@ from dpgenerative.meta.scores import (
     row_scores,
     rows,
 )
-from dpgenerative.meta.seclusion import secluded
+from dpgenerative.meta.seclusion import emptied_caches, secluded
 from dpgenerative.privacy.budget import Trial, charge
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import count_epsilon, refuse_difference
@@ -91,6 +93,10 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
     random_state : int, RandomState or Generator instance or None, default=None
         Seeds the draw of candidates. All that must be secret, including the choice of
         candidates in trials and of held-out rows, comes from the operating system.
+    verbose : int, default=0
+        Count finished trials in a terminal. The number is as secret as the time that
+        the search takes: it is erased at the end, and shown neither in notebooks nor in
+        files.
 
     Attributes
     ----------
@@ -161,6 +167,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
     scoring: Callable[..., Any] | None = None
     n_candidates: int = 20
     random_state: Any = None
+    verbose: int = 0
 
     # Public methods -------------------------------------------------------------
 
@@ -193,6 +200,11 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
             If learning or sampling failed in the best trial, and so in all.
         LedgerError
             If what was released is not what was planned.
+
+        Warns
+        -----
+        PrivacyWarning
+            If delta is below 1e-15.
         """
         self._check_parameters()
         if Ranks.present().size > 1:
@@ -223,9 +235,10 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
             )
         run = partial(self._trial, candidates, budget, X, y, rng, mechanisms, public)
         n_trials = trials.draw(rng)
-        best = best_of(secluded()(run), lambda trial: trial.score, n_trials)
-        with secluded():
-            self._state_cost(best, pure + budget.bound, pure)
+        with emptied_caches():
+            best = self._best_of(secluded()(run), n_trials)
+            with secluded():
+                self._state_cost(best, pure + budget.bound, pure)
         budget.check(mechanisms.ledger, pure, n_trials)
         self._keep(best, candidates[best.index], budget)
         return self
@@ -283,7 +296,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
             rule = "must be a table's synthesizer or a predictor made of one"
             refuse(owner, "estimator", rule, self.estimator)
         check_number(owner, "epsilon", self.epsilon, low=0, high=100, closed="right")
-        check_number(owner, "delta", self.delta, low=0, high=1)
+        check_delta(owner, self.delta, stacklevel=4)
         check_number(owner, "mean_trials", self.mean_trials, low=1)
         check_number(owner, "holdout", self.holdout, low=0, high=1)
         count()(owner, "n_candidates", self.n_candidates)
@@ -341,6 +354,19 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         if not isinstance(synthesizer, TableSynthesizer):
             synthesizer, X, y, public = synthesizer._inputs(X, y, public)
         return synthesizer, synthesizer._prepare(X, y, public).domain
+
+    def _best_of(self, run: Callable[[], "_Trial"], n_trials: int) -> "_Trial":
+        """Return the best of so many trials, counted in a terminal if `verbose`."""
+        title = f"trials ({self.mean_trials:g} expected)"
+        bar = terminal_counter(title, " trials", bool(self.verbose))
+
+        def counted() -> _Trial:
+            next(bar)
+            return run()
+
+        with closing(bar):
+            best: _Trial = best_of(counted, lambda trial: trial.score, n_trials)
+        return best
 
     def _trial(
         self,

@@ -13,7 +13,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from dpgenerative._validation import check_number, number
+from dpgenerative._validation import check_delta, number
 from dpgenerative.local.base import LocalRandomizer
 from dpgenerative.meta.pipeline import learns, parts
 from dpgenerative.meta.predictors import SyntheticClassifier, SyntheticRegressor
@@ -135,7 +135,8 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
     if isinstance(search, PrivateSearch):
         raise TypeError("A PrivateSearch says itself what it costs: read its privacy_.")
     check_is_fitted(search, "cv_results_")
-    check_number("search_privacy", "delta", delta, low=0, high=1, also=[None])
+    if delta is not None:
+        check_delta("search_privacy", delta)
     candidates = search.cv_results_["params"]
     cv = folds.check_cv(search.cv, classifier=is_classifier(search.estimator))
     n_folds, refitted = int(search.n_splits_), hasattr(search, "best_estimator_")
@@ -194,7 +195,8 @@ def _cost(estimator: Any) -> list[tuple[float, float]]:
     if costs and not isinstance(estimator, _FIT_ONCE):
         raise TypeError(
             f"search_privacy: {type(estimator).__name__} may fit a synthesizer several "
-            "times in one fit. Search inside an open PrivacyBudget, which counts fits."
+            "times in one fit. Search inside an open PrivacyBudget, which counts fits, "
+            "and draw no rows with replacement (bootstrap=False of a bagging ensemble)."
         )
     return costs
 

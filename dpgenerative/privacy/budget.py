@@ -16,9 +16,11 @@ import math
 import os
 import threading
 from dataclasses import dataclass
-from typing import Self
+from pickle import PicklingError
+from types import TracebackType
+from typing import NoReturn, Self
 
-from dpgenerative._validation import check_number
+from dpgenerative._validation import check_delta, check_number
 from dpgenerative.exceptions import BudgetExceededError
 from dpgenerative.privacy.ledger import Ledger
 
@@ -76,11 +78,14 @@ class PrivacyBudget:
     -----
     The budget holds in all threads of one process. Worker processes cannot share it,
     so that inside the block no synthesizer is sent to one, or pickled or copied
-    otherwise: searches run with ``n_jobs=1`` or with joblib's threading backend. A
-    search turns the refusal of a candidate into a score of NaN unless
-    ``error_score="raise"``.
+    otherwise: searches run with ``n_jobs=1`` or with joblib's threading backend. What
+    a worker makes and fits itself is not counted, unless the process was forked: open
+    a budget in every worker, for its part of the total. A search turns the refusal of a
+    candidate into a score of NaN unless ``error_score="raise"``.
 
-    Scores of private rows and other statistics that take no budget are not seen.
+    Scores of private rows and other statistics that take no budget are not counted, nor
+    is how often a fit is given a person: draws with replacement, as by a bagging
+    ensemble unless ``bootstrap=False``, make several rows of one.
 
     Examples
     --------
@@ -93,20 +98,37 @@ class PrivacyBudget:
 
     def __init__(self, epsilon: float, delta: float) -> None:
         check_number("PrivacyBudget", "epsilon", epsilon, low=0)
-        check_number("PrivacyBudget", "delta", delta, low=0, high=1)
+        check_delta("PrivacyBudget", delta)
         self.epsilon = float(epsilon)
         self.delta = float(delta)
         self.fits: list[tuple[str, float, float]] = []
         self._process = os.getpid()
+        self._refused: str | None = None
 
     def __enter__(self) -> Self:
         with _lock:
             _open.append(self)
+        self._refused = None
         return self
 
-    def __exit__(self, *details: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         with _lock:
             _open.remove(self)
+        # joblib raises this one instead, of which the text says nothing.
+        if isinstance(error, PicklingError) and self._refused:
+            raise BudgetExceededError(self._refused) from error
+
+    def __getstate__(self) -> NoReturn:
+        _refuse(
+            "A PrivacyBudget cannot be pickled or copied: two would count apart. Use "
+            "threads, or open PrivacyBudget(*budget.remaining) in the other process "
+            "and no longer this one."
+        )
 
     def __repr__(self) -> str:
         (epsilon, delta), n = self.spent, len(self.fits)
@@ -186,8 +208,16 @@ def finished(fit: str) -> None:
 def refuse_workers(owner: str) -> None:
     """Raise if a budget is open: a copy fitted elsewhere would not be counted."""
     if _open:
-        raise BudgetExceededError(
+        _refuse(
             f"{owner} cannot be pickled or copied inside a PrivacyBudget, which counts "
-            "no fits of other processes. Use n_jobs=1 or the threading backend; pickle "
-            "what is fitted after the block."
+            "no fits of other processes. Use n_jobs=1 or joblib's threading backend, "
+            "or open a budget in every process for its part; clone instead of copying, "
+            "and pickle what is fitted after the block."
         )
+
+
+def _refuse(text: str) -> NoReturn:
+    """Raise, and let open budgets say so again if joblib hides it."""
+    for budget in list(_open):
+        budget._refused = text
+    raise BudgetExceededError(text)

@@ -213,7 +213,7 @@ def weak_outlook(plan: PrivacyPlan, n_columns: int) -> list[str]:
     rows = f"{plan.n_rows} row{'s' * (plan.n_rows != 1)} (released, with {noise})"
     if not n_columns:  # arrays
         numbers = f"{rows} and epsilon {plan.epsilon:.3g}"
-        advice = "Use more rows or a larger epsilon."
+        advice = "Use rows of more people or a larger epsilon."
         few = f"Little but noise can be learned from {numbers}. {advice}"
         return [few] if found == "hopeless" else []
     columns = f"{n_columns} column{'s' * (n_columns != 1)}"
@@ -223,8 +223,8 @@ def weak_outlook(plan: PrivacyPlan, n_columns: int) -> list[str]:
         singles = "not even single columns are counted; expect little."
     words = {
         "hopeless": f"Little but noise can be learned from {numbers}: even single "
-        "columns are mostly noise. Use more rows, fewer columns or a larger epsilon; "
-        "dpgenerative.forecast says beforehand what to expect.",
+        "columns are mostly noise. Use rows of more people, fewer columns or a larger "
+        "epsilon; dpgenerative.forecast says beforehand what to expect.",
         "marginals only": f"Few relations between columns can be learned from "
         f"{numbers}: {singles}",
     }

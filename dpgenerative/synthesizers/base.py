@@ -21,6 +21,7 @@ from dpgenerative._files import locked
 from dpgenerative._random import NOISES, Streams, torch_generator
 from dpgenerative._validation import (
     Check,
+    check_delta,
     check_instance,
     check_option,
     check_parameters,
@@ -225,12 +226,16 @@ class Synthesizer(FitParameters, NoisyEstimator):
             If the released row count and epsilon leave little but noise.
         LostColumnWarning
             If little or nothing of a table's column could be released.
+        PrivacyWarning
+            If delta, or one row's part of it, is below 1e-15.
         """
         if unsupported.get("sample_weight") is not None:
             raise ValueError(
                 f"{self._owner}.fit does not support sample_weight: a weight changes "
                 "how far one row can move the model, which the noise would have to "
-                "cover. Resample or drop rows before the fit instead."
+                "cover. Nor resample rows with replacement, which gives a person "
+                "several. Fit at most one row per person, or state max_rows_per_unit; "
+                "weights can be one more column."
             )
         if unknown := sorted(set(unsupported) - {"sample_weight"}):
             raise TypeError(f"{self._owner}.fit got unknown arguments: {unknown}.")
@@ -538,7 +543,8 @@ class Synthesizer(FitParameters, NoisyEstimator):
     def _check_parameters(self) -> None:
         check_parameters(self._owner, self, self._checks)
         if (epsilon := finite(self.epsilon)) is not None:
-            row_budget(epsilon, self.delta, self.max_rows_per_unit)
+            row = row_budget(epsilon, self.delta, self.max_rows_per_unit)
+            check_delta(self._owner, row[1], stacklevel=6)
         if self.noise_multiplier is not None:
             for name, only in {"epsilon": 1.0, "max_rows_per_unit": 1}.items():
                 if getattr(self, name) != only:

@@ -17,7 +17,7 @@ from dpgenerative.privacy.report import cautions, outlook, weak_outlook
 from dpgenerative.synthesizers.flow import DPHFlowSynthesizer
 from dpgenerative.synthesizers.tables import TableSynthesizer
 from dpgenerative.synthesizers.vae import DPVAESynthesizer
-from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.schema import Schema, check_schema
 
 MODELS: Mapping[str, type[TableSynthesizer]] = {
     "flow": DPHFlowSynthesizer,
@@ -29,8 +29,8 @@ EXPECT = {
     "good": "Single columns and relations between them can be learned.",
     "marginals only": "Single columns can be learned, and little of how they go "
     "together.",
-    "hopeless": "Even single columns would be mostly noise. More rows, fewer columns "
-    "or a larger epsilon would help.",
+    "hopeless": "Even single columns would be mostly noise. Rows of more people, fewer "
+    "columns or a larger epsilon would help.",
 }
 
 
@@ -127,6 +127,7 @@ def forecast(
     check_option("forecast", "model", model, list(MODELS))
     count(high=MOST_ROWS, closed="both")("forecast", "n_rows", n_rows)
     check_number("forecast", "epsilon", epsilon, low=0, high=math.inf)
+    check_schema("forecast", "schema", schema)
     if not isinstance(schema, Schema) or not schema.modelled.columns:
         refuse("forecast", "schema", "must be a Schema with columns", schema)
     synthesizer = MODELS[model](epsilon=epsilon, delta=delta, schema=schema)

@@ -29,15 +29,15 @@ LOST = (
     "no more.",
     "Most values in {} are missing, or neither dates nor texts in ISO 8601.",
     "Nearly all values in {} are missing, or not of the kind or levels stated: leave "
-    "such columns out, or correct what is stated by schema.check(df), which lists the "
-    "cells that do not fit.",
+    "such columns out, or correct what is stated by its public source. To the owner of "
+    "the rows alone, schema.check(df) lists the cells that do not fit.",
     "Nothing but 0 was found in {}, or numbers too close to 0 to tell: other values "
     "are too rare at this epsilon, unless their bounds are stated in a Schema.",
 )
 LOST_ADVICE = (
-    'State levels or a kind in a Schema ("datetime" reads Python\'s dates), declare '
-    'identifiers (role="id"), derive levels or numbers from texts, lists and times of '
-    "day, or leave such columns out."
+    'State public levels or a kind in a Schema ("datetime" reads Python\'s dates), '
+    'declare identifiers (role="id"), derive levels or numbers from texts, lists and '
+    "times of day, or leave such columns out."
 )
 NOISE_STATED = (
     "The noise multiplier was stated. Epsilon follows from it and from the released "
@@ -118,8 +118,8 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
         yield (
             f"Bounds of {listed(names)} were found privately, from noisy counts: "
             "values beyond those of schema_ were moved to them, and some that are "
-            "sampled may lie beyond all rows (counts below 0). State bounds in a "
-            "Schema: no tail is cut then, and nothing is spent on finding them."
+            "sampled may lie beyond all rows (counts below 0). State public "
+            "bounds in a Schema: no tail is cut then, and no finding is paid for."
         )
     if names := [c.column.name for c in codecs if _lies_at_a_bound(schema, c)]:
         yield (
@@ -132,7 +132,7 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
         yield (
             f"Values that were not found or stated as levels: {listed(shares)}. These "
             "dtypes hold no missing values, so samples have other levels there, as "
-            "often as these occur. State levels or `other` in a Schema."
+            "often as these occur. State public levels, or `other`, in a Schema."
         )
     none = [c for c in codecs if can_hold_missing(c.dtype) and not c.column.nullable]
     if names := [c.column.name for c in none if schema[c.column.name].nullable]:

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -17,7 +16,6 @@ from dpgenerative._files import atomic_write
 from dpgenerative._progress import watched
 from dpgenerative._validation import (
     Check,
-    check_instance,
     check_option,
     count,
     number,
@@ -44,7 +42,7 @@ from dpgenerative.tables.containers import (
 )
 from dpgenerative.tables.files import is_csv, stream_table, suffix_of, write_table
 from dpgenerative.tables.rows import Rows, streamed
-from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.schema import Schema, check_schema
 from dpgenerative.tables.times import in_zones
 
 SAMPLE_CHUNK = 2**16
@@ -95,7 +93,7 @@ class TableSynthesizer(Synthesizer):
     _domain_class: ClassVar[type[Domain]] = TableDomain
     _checks: ClassVar[Mapping[str, Check]] = {
         **Synthesizer._checks,
-        "schema": partial(check_instance, kind=Schema),
+        "schema": check_schema,
         "marginal_budget": number(low=0, high=1, also=["auto"]),
     }
 

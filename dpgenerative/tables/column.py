@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dpgenerative._validation import shown
+from dpgenerative.tables.foreign import KINDS, kind_hint
 from dpgenerative.tables.times import PER_DAY, count_of, spelled
 from dpgenerative.tables.values import as_python, is_missing
 
-KINDS = ("continuous", "integer", "categorical", "boolean", "datetime", "timedelta")
 TEMPORAL = ("datetime", "timedelta")
 EXAMPLES = {"datetime": "2020-01-31", "timedelta": "36h"}
 OTHER = "other"
@@ -91,7 +91,9 @@ class Column:
             rule = "must not be text, which no model here can learn: drop the column, "
             self._refuse("kind", rule + "or derive levels or numbers", self.kind)
         if self.kind not in KINDS:
-            self._refuse("kind", f"must be one of {KINDS}", self.kind)
+            hint = kind_hint(self.kind)
+            here = f" (here {hint})" if hint else ""
+            self._refuse("kind", f"must be one of {KINDS}{here}", self.kind)
         for field in set(self.__dataclass_fields__) - {"levels"}:
             self._set(field, as_python(getattr(self, field)))
         if self.nullable not in (None, True, False):

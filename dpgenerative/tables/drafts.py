@@ -9,6 +9,7 @@ import pandas as pd
 
 from dpgenerative._files import AnyPath, require_file
 from dpgenerative.tables import files
+from dpgenerative.tables.foreign import refuse_metadata
 from dpgenerative.tables.schema import Schema
 
 MARK = "from data, replace before use"
@@ -243,6 +244,7 @@ def unmarked_schema(facts: Any, source: str) -> Schema:
     ValueError
         If marks or the note of a draft are left, or the facts are no schema.
     """
+    refuse_metadata(source, facts)
     columns = facts.get("columns") if isinstance(facts, dict) else None
     if not isinstance(columns, list) or not all(isinstance(c, dict) for c in columns):
         raise ValueError(

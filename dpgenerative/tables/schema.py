@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpgenerative._validation import shown
+from dpgenerative._validation import check_instance, shown
 from dpgenerative.tables.arrow import in_pandas
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives
@@ -23,6 +23,7 @@ from dpgenerative.tables.constraints import (
     constraint_from_dict,
 )
 from dpgenerative.tables.dtypes import column_from_dtype, reconcile
+from dpgenerative.tables.foreign import refuse_metadata
 from dpgenerative.tables.times import to_units
 from dpgenerative.tables.values import is_missing
 
@@ -54,6 +55,7 @@ class Schema:
     def __init__(
         self, columns: Iterable[Column], constraints: Iterable[Constraint] = ()
     ) -> None:
+        refuse_metadata("The 'columns' of Schema", columns)
         columns = _checked("columns", columns, Column)
         constraints = _checked("constraints", constraints, Constraint)
         object.__setattr__(self, "columns", columns)
@@ -114,6 +116,7 @@ class Schema:
         ValueError
             If a column's facts are unknown or contradict each other.
         """
+        refuse_metadata("What Schema.from_dict is given", facts)
         known = isinstance(facts, Mapping) and "columns" in facts
         known = known and set(facts) <= {"columns", "constraints"}
         if not (known and all(map(_are_mappings, facts.values()))):
@@ -242,6 +245,12 @@ class Schema:
                 label, problem = frame.index[row], f"breaks {constraint!r}"
                 found.append((constraint.columns, label, values, problem))
         return pd.DataFrame(found, columns=["column", "row", "value", "problem"])
+
+
+def check_schema(owner: str, name: str, value: object) -> None:
+    """Require a Schema or None; say how to state what SDV's metadata say."""
+    refuse_metadata(f"The parameter {name!r} of {owner}", value)
+    check_instance(owner, name, value, Schema)
 
 
 def _are_mappings(each: Any) -> bool:

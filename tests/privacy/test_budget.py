@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
-import warnings
 from pickle import PicklingError
 
 import numpy as np
 import pytest
-from joblib import parallel_config
-from sklearn.model_selection import GridSearchCV
+from joblib import Parallel, delayed, parallel_config
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 
@@ -170,18 +169,45 @@ def test_searches_are_counted_fit_by_fit_and_workers_refused():
         search.fit(X)
         assert budget.spent[0] == 5.0
     with PrivacyBudget(5.0, 1e-3) as budget:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with pytest.raises(Exception, match=r"[Pp]ickle"):
-                GridSearchCV(
-                    flow(), {"architecture__n_bins": [8, 16]}, cv=2, n_jobs=2
-                ).fit(X)
-        assert budget.fits == []
         with parallel_config("threading"):
             GridSearchCV(flow(), {"architecture__n_bins": [8, 16]}, cv=2, n_jobs=2).fit(
                 X
             )
         assert len(budget.fits) == 5
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda budget: GridSearchCV(flow(), {"n_steps": [3]}, cv=2, n_jobs=2).fit(X),
+        lambda budget: cross_val_score(make_pipeline(flow()), X, cv=2, n_jobs=2),
+        lambda budget: Parallel(2)(delayed(flow().fit)(X) for _ in range(2)),
+        lambda budget: Parallel(2)(delayed(repr)(budget) for _ in range(2)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_workers_are_refused_with_what_to_do(run):
+    budget = PrivacyBudget(5.0, 1e-3)
+    says = "threads|n_jobs=1 or joblib's threading"
+    with pytest.raises(BudgetExceededError, match=says), budget:
+        run(budget)
+    assert budget.fits == []
+
+
+def test_a_budget_leaves_other_errors_of_pickling_as_they_are():
+    budget = PrivacyBudget(5.0, 1e-3)
+    with budget, pytest.raises(BudgetExceededError):
+        pickle.dumps(flow())
+    with pytest.raises(PicklingError, match="a lambda"), budget:
+        raise PicklingError("a lambda")
+
+
+@pytest.mark.parametrize("send", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_budget_is_not_doubled(send):
+    budget = PrivacyBudget(5.0, 1e-3)
+    with pytest.raises(BudgetExceededError, match=r"PrivacyBudget\(\*budget.remaining"):
+        send(budget)
+    assert PrivacyBudget(*budget.remaining).epsilon == 5.0
 
 
 def test_a_search_that_would_exceed_it_stops_in_time():
