@@ -178,7 +178,7 @@ def schema(options: argparse.Namespace) -> None:
     from dpgenerative.tables.drafts import draft_schema
 
     _check_output(options)
-    draft = draft_schema(options.data, _csv_format(options))
+    draft = draft_schema(options.data, _csv_format(options), not options.quiet)
     with atomic_write(options.output) as file:
         text = json.dumps(draft, indent=2, ensure_ascii=False)
         file.write_text(text + "\n", encoding="utf-8")
@@ -406,6 +406,7 @@ COMMANDS: dict[Callable[[argparse.Namespace], None], tuple[Option, ...]] = {
         *_output("the JSON file to write"),
         _option("data", help="rows, .csv (also .gz, .bz2, .xz) or .parquet"),
         *_CSV,
+        _QUIET,
     ),
     forecast: (
         _option("schema", help="JSON file of public facts; see schema"),

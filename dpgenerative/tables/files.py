@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpgenerative._files import AnyPath, emptied, require_file
+from dpgenerative._progress import watched
 from dpgenerative.tables import arrow
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.dtypes import decimal_scale, is_real_dtype
@@ -40,6 +41,8 @@ COMMA_NUMBER = (
     r"\s*[-+]?(?=,?\d)(?:\d{1,3}(?:\.\d{3})+|\d*)(?:,\d*)?(?:[eE][-+]?\d+)?\s*"
 )
 """Numbers with a decimal comma, and points between groups of three digits."""
+BAR_AFTER = 5
+"""Seconds after which reading, and drafting, show a progress bar."""
 CERTAIN = 2.0**53
 """Up to here every integer is a float64."""
 _CSV = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz")
@@ -248,11 +251,17 @@ def read_as_written(path: AnyPath, schema: Schema, form: CsvFormat) -> pd.DataFr
     return frame[list(schema.names)]
 
 
-def read_text(path: AnyPath, form: CsvFormat = PLAIN) -> pd.DataFrame:
+def read_text(
+    path: AnyPath, form: CsvFormat = PLAIN, verbose: bool = False
+) -> pd.DataFrame:
     """Read a CSV file as text, with empty entries missing."""
     names = _names_in(path, form)
-    with _told(path, form, names):
-        return _opened(path, form, names)
+    with (
+        _told(path, form, names),
+        _opened(path, form, names, chunksize=CHUNK) as parts,
+    ):
+        read = watched(parts, "parts read", verbose, delay=BAR_AFTER)
+        return pd.concat(read, ignore_index=True)
 
 
 def _names_in(path: AnyPath, form: CsvFormat) -> list[str]:
