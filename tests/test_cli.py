@@ -417,6 +417,34 @@ def test_the_unexpected_says_no_values(folder, capsys, monkeypatch):
         main(["--debug", *arguments])
 
 
+# Checks -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_check_counts_what_a_schema_would_change(suffix, folder, capsys):
+    frame = patients().astype({"age": str})
+    frame.loc[:9, "age"], frame.loc[5:7, "ward"] = "n/a", "Z"
+    frame.loc[10:13, "age"], frame["income"] = "130", 0.123
+    write = frame.to_csv if suffix == "csv" else frame.to_parquet
+    write(f"odd.{suffix}", index=False)
+    facts = [*SCHEMA.columns, Column("income", "continuous", resolution=0.1)]
+    rounded = Schema({c.name: c for c in facts}.values()).to_dict()
+    Path("schema.json").write_text(json.dumps(rounded), encoding="utf-8")
+    arguments = ["check", f"odd.{suffix}", "--schema", "schema.json", "-o", "all.csv"]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "age: no integer, so missing in 10 rows (8.3 %), such as 'n/a'",
+        "ward: not among the levels, so missing in 3 rows (2.5 %), such as 'Z'",
+        "age: above the upper bound in 4 rows (3.3 %), such as 130",
+        "These are values of the rows: not for release.",
+    ]
+    cells = pd.read_csv("all.csv")
+    assert cells["row"].tolist() == [*range(10), 5, 6, 7, *range(10, 14)]
+    assert main(["check", "data.csv", "--schema", "schema.json"]) == 0
+    assert capsys.readouterr().out == "All fits.\n"
+    assert "--force replaces" in refused(capsys, arguments)
+
+
 # Drafts -------------------------------------------------------------------------------
 
 

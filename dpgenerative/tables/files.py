@@ -32,7 +32,7 @@ from dpgenerative.tables import arrow
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.dtypes import decimal_scale, is_real_dtype
 from dpgenerative.tables.rows import CHUNK, Rows, of_dataset, parquet
-from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.schema import OFF_STEP, Misfits, Schema, misfits
 from dpgenerative.tables.times import temporal_kind
 
 TRUTHS = dict.fromkeys(("true", "t", "yes", "y", "1"), True)
@@ -249,6 +249,31 @@ def read_as_written(path: AnyPath, schema: Schema, form: CsvFormat) -> pd.DataFr
         if unread.any():
             frame[name] = frame[name].astype(object).where(~unread, written[name])
     return frame[list(schema.names)]
+
+
+def misfits_of(
+    path: AnyPath, schema: Schema, form: CsvFormat = PLAIN
+) -> tuple[list[Misfits], int]:
+    """Return the problems that a schema has with a file, and the number of its rows.
+
+    Unlike `Schema.check` of the rows that are read, it knows entries that count as
+    missing because they cannot be read. Rounding is no problem.
+    """
+    frame = stream_table(path, schema, form).whole()
+    as_text = Schema(Column(name, "categorical") for name in frame.columns)
+    written = stream_table(path, as_text, form).whole()
+    found = []
+    for column in schema.columns:
+        if column.role == "id" or column.name not in frame:
+            continue
+        texts = written[column.name]
+        unread = texts[frame[column.name].isna() & texts.notna()]
+        if len(unread):
+            is_level = column.levels is not None and column.kind != "boolean"
+            unfit = "not among the levels" if is_level else f"no {column.kind}"
+            found.append((column.name, f"{unfit}, so missing", unread))
+    found += [each for each in misfits(schema, frame) if each[1] != OFF_STEP]
+    return found, len(frame)
 
 
 def read_text(
