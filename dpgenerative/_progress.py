@@ -21,7 +21,7 @@ def watched(
     description : str
     verbose : bool
     **counts
-        ``total`` and ``initial``, as in tqdm.
+        ``total``, ``initial`` and ``delay``, as in tqdm.
     """
     # With None, tqdm shows a bar in terminals and notebooks only.
     yield from tqdm(items, description, disable=None if verbose else True, **counts)

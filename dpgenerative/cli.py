@@ -1,4 +1,4 @@
-"""The command ``dpgenerative``: fit, sample, report, schema, forecast, on files."""
+"""The command ``dpgenerative``: fit, sample, report, schema, check, forecast."""
 
 from __future__ import annotations
 
@@ -178,11 +178,31 @@ def schema(options: argparse.Namespace) -> None:
     from dpgenerative.tables.drafts import draft_schema
 
     _check_output(options)
-    draft = draft_schema(options.data, _csv_format(options))
+    draft = draft_schema(options.data, _csv_format(options), not options.quiet)
     with atomic_write(options.output) as file:
         text = json.dumps(draft, indent=2, ensure_ascii=False)
         file.write_text(text + "\n", encoding="utf-8")
     _say(draft["read me"])
+
+
+def check(options: argparse.Namespace) -> None:
+    """Count the entries that a schema would change; for the owner of the rows only."""
+    from dpgenerative.tables.drafts import read_schema
+    from dpgenerative.tables.files import misfits_of
+    from dpgenerative.tables.schema import tabulated
+
+    if options.output is not None:
+        _check_output(options)
+    facts, form = read_schema(options.schema), _csv_format(options)
+    found, n_rows = misfits_of(options.data, facts, form)
+    for each in tabulated(found, n_rows).itertuples():
+        examples = ", ".join(map(repr, each.examples))
+        share = f"{each.count:,} rows ({100 * each.share:.2g} %)"
+        _say(f"{each.column}: {each.problem} in {share}, such as {examples}")
+    _say("These are values of the rows: not for release." if found else "All fits.")
+    if options.output is not None:
+        with atomic_write(options.output) as file:
+            tabulated(found, None).to_csv(file, index=False)
 
 
 def forecast(options: argparse.Namespace) -> None:
@@ -406,6 +426,13 @@ COMMANDS: dict[Callable[[argparse.Namespace], None], tuple[Option, ...]] = {
         *_output("the JSON file to write"),
         _option("data", help="rows, .csv (also .gz, .bz2, .xz) or .parquet"),
         *_CSV,
+        _QUIET,
+    ),
+    check: (
+        *_output("a CSV file for all these entries", required=False),
+        _option("data", help="rows, .csv (also .gz, .bz2, .xz) or .parquet"),
+        *_CSV,
+        _option("--schema", required=True, help="JSON file of public facts"),
     ),
     forecast: (
         _option("schema", help="JSON file of public facts; see schema"),

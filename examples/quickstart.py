@@ -20,7 +20,7 @@ the private rows too and are **not** for release, any more than the tables print
 # that is a number. None of this was read off the rows.
 #
 # For a table of your own, write the schema from what a stranger to the rows could know.
-# ``schema.check(df)`` lists the cells that it would change, for the owner's eyes only.
+# ``schema.check(df)`` counts the cells that it would change, for the owner's eyes only.
 # Columns that a schema leaves out, or a fit without one, are read by dtype:
 # ``category`` has public levels, strings and numbers have levels and bounds that are
 # found privately.

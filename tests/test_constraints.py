@@ -331,7 +331,7 @@ def test_constraints_that_do_not_fit_the_table_are_refused(constraint, message):
 @pytest.mark.parametrize(("interval", "end"), [((None, 0), 0), ((20, None), 20)])
 def test_an_interval_may_share_one_number_with_the_bounds(interval, end):
     frame = table(5).assign(low=[5, 5, end, 5, 5])
-    found = Schema(COLUMNS, [Impossible({"low": interval})]).check(frame)
+    found = Schema(COLUMNS, [Impossible({"low": interval})]).check(frame, cells=True)
     assert found["row"][found["column"] == ("low",)].tolist() == [2]
 
 
@@ -447,7 +447,7 @@ def test_other_constraints_do_not_change_the_fit():
 def test_check_lists_the_rows_that_break_a_constraint():
     frame = table(50)
     frame.loc[7, "low"], frame.loc[7, "high"] = 15, 9
-    found = Schema(COLUMNS, RULES[:1]).check(frame)
+    found = Schema(COLUMNS, RULES[:1]).check(frame, cells=True)
     expected = ~RULES[0].holds(frame)
     assert found["row"].tolist() == np.flatnonzero(expected).tolist()
     assert 7 in found["row"].tolist()

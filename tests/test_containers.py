@@ -214,7 +214,7 @@ def test_days_are_the_resolution_of_dates():
 def test_schemas_take_polars():
     frame = polars_frame()
     schema = Schema([Column("count", "integer", lower=0, upper=5)])
-    found = schema.check(frame)
+    found = schema.check(frame, cells=True)
     assert len(found) == (frame["count"] > 5).sum()
     assert schema.resolve(frame).names == tuple(frame.columns)
     assert Schema.from_dtypes(frame)["fee"].resolution == 0.01
@@ -313,6 +313,6 @@ def test_every_instant_among_objects_is_read_on_its_own_clock():
 
 def test_a_schema_finds_what_is_no_date():
     mixed = objects([dt.date(2020, 1, 1), "2020-02-30", "2020-02-01", None, 3])
-    found = BORN.check(mixed)
+    found = BORN.check(mixed, cells=True)
     assert found["row"].tolist() == [1, 4]
     assert set(found["problem"]) == {"neither a time nor text in ISO 8601"}

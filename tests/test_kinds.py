@@ -351,7 +351,7 @@ def test_instants_are_never_nominal():
 def test_check_lists_times_outside_their_bounds():
     frame = pd.DataFrame({"when": pd.to_datetime(["2018", "2019", "2022"])})
     column = Column("when", "datetime", lower="2019-01-01", upper="2020-01-01")
-    found = Schema([column]).check(frame)
+    found = Schema([column]).check(frame, cells=True)
     assert found["row"].tolist() == [0, 2]
     assert found["problem"].tolist() == [
         "before the lower bound",

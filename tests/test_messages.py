@@ -272,6 +272,7 @@ def test_one_row_is_no_rows():
         ({"age": range(3)}, "numbers only; give one, (low, high)"),
         (ROWS[["age"]].iloc[:0], "needs at least one row"),
         (pd.DataFrame({"age": [31, np.nan]}), "a missing value given does not fit"),
+        (pd.DataFrame({"age": [30.5]}), "column 'age': not a multiple of the"),
         (pd.DataFrame({"ward": ["Moe"]}), "the value 'Moe' given does not fit"),
     ],
 )

@@ -354,7 +354,7 @@ def test_identifiers_are_not_judged(quick, public):
 
 def test_wrong_column_is_named(quick):
     real = table(400, 0)
-    result = report(real, real.assign(kind="low"))
+    result = report(real, real.assign(kind=real["kind"].replace("mid", "low")))
     assert grades(result)["worst column"] == "weak"
     text = words(result.to_html())
     assert "The column furthest beyond chance is kind" in text
@@ -396,6 +396,32 @@ def test_columns_that_lost_values_come_first(quick):
     assert "is missing in 25.0" in text
     drawn = re.findall(r"<h3>(\w+)</h3><img", result.to_html())
     assert drawn[:4] == result.lost["column"].tolist()
+
+
+@pytest.mark.parametrize("place", [0, 2])
+def test_a_column_that_was_not_released_is_named_once(quick, place):
+    """A zip column made the verdict "Do not cross-tabulate this table"."""
+    real, fake = table(600, 0), table(500, 1)
+    without = report(real, fake)
+    real.insert(place, "zip", [f"z{i % 200}" for i in range(600)])
+    fake.insert(place, "zip", ["z1", *["other"] * 499])
+    result = report(real, fake)
+    lost, *rest = result.findings
+    assert (lost.topic, lost.grade, lost.about) == ("lost", "weak", ("zip",))
+    assert "enters no grade of columns, pairs or associations" in lost.text
+    assert rest == list(without.findings)
+    assert "zip" not in result.associations.real
+    assert len(result.columns) == 5
+    assert "drawn at random" not in words(result.to_html())
+
+
+def test_a_table_that_lost_every_column_is_graded(quick):
+    real = table(200, 0)[["kind", "sick"]]
+    result = report(real, real.assign(kind="other", sick="other"))
+    assert result.summary()["grade"].tolist().count("weak") >= 3
+    assert len(result.pairs) == 1
+    one = report(real[["kind"]], real[["kind"]].assign(kind="other"))
+    assert grades(one)["worst column"] == "weak"
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -546,17 +546,19 @@ def test_levels_that_the_dtype_cannot_hold_are_refused(levels):
 # Check ------------------------------------------------------------------------
 
 
+UNFIT = pd.DataFrame(
+    {
+        "age": [-1, 0, 121, 120],
+        "share": [0.25, 0.255, np.nan, 1.01],
+        "grade": ["low", "best", None, "high"],
+        "flag": pd.array([True, None, False, True], dtype="boolean"),
+    },
+    index=["p", "q", "r", "s"],
+)
+
+
 def test_check_lists_every_cell_that_does_not_fit():
-    frame = pd.DataFrame(
-        {
-            "age": [-1, 0, 121, 120],
-            "share": [0.25, 0.255, np.nan, 1.01],
-            "grade": ["low", "best", None, "high"],
-            "flag": pd.array([True, None, False, True], dtype="boolean"),
-        },
-        index=["p", "q", "r", "s"],
-    )
-    found = ALL.check(frame)
+    found = ALL.check(UNFIT, cells=True)
     assert found.columns.tolist() == ["column", "row", "value", "problem"]
     problems = {
         (column, row): problem
@@ -565,7 +567,6 @@ def test_check_lists_every_cell_that_does_not_fit():
     assert problems == {
         ("age", "p"): "below the lower bound",
         ("age", "r"): "above the upper bound",
-        ("share", "q"): "not a multiple of the resolution",
         ("share", "s"): "above the upper bound",
         ("grade", "q"): "not among the levels",
         ("flag", "q"): "missing in a column that is not nullable",
@@ -573,8 +574,35 @@ def test_check_lists_every_cell_that_does_not_fit():
     assert found["value"].tolist()[:2] == [-1, 121]
 
 
+def test_check_counts_by_column_and_problem():
+    rows = pd.concat([UNFIT] * 50).assign(age=[*range(-50, 50), *range(100, 200)])
+    rule = LessEqual("share", "age")
+    found = Schema(ALL.columns, [rule]).check(rows)
+    names = ["column", "problem", "count", "share", "examples"]
+    assert found.columns.tolist() == names
+    assert len(found) == 6
+    counts = {row.problem: list(row)[3:] for row in found.itertuples()}
+    assert counts["below the lower bound"] == [50, 0.25, [-50, -49, -48]]
+    assert counts["not among the levels"] == [50, 0.25, ["best"]]
+    assert counts[f"breaks {rule!r}"][0] == (~rule.holds(rows)).sum()
+    assert found["column"].iloc[-1] == ("share", "age")
+    assert found["count"].sum() == len(
+        Schema(ALL.columns, [rule]).check(rows, cells=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "column", [SHARE, Column("share", "integer"), Column("share", "continuous")]
+)
+def test_rounding_to_the_resolution_is_no_problem(column):
+    """Of flights, 24,571 lines said that they would be rounded."""
+    frame = pd.DataFrame({"share": [0.123, 0.1234, 0.5]})
+    assert Schema([column]).check(frame).empty
+
+
 def test_check_finds_nothing_where_all_fits():
-    found = ALL.check(ROWS)
+    assert ALL.check(ROWS).empty
+    found = ALL.check(ROWS, cells=True)
     assert len(found) == 0
     assert found.columns.tolist() == ["column", "row", "value", "problem"]
 
@@ -582,14 +610,15 @@ def test_check_finds_nothing_where_all_fits():
 def test_check_finds_infinite_numbers():
     frame = pd.DataFrame({"age": [1.0, np.inf, -np.inf], "share": [0.1, np.inf, 0.2]})
     found = Schema([AGE, SHARE]).check(frame)
-    assert found["column"].tolist() == ["age", "age", "share"]
+    assert found["column"].tolist() == ["age", "share"]
+    assert found["count"].tolist() == [2, 1]
     assert set(found["problem"]) == {"not finite"}
 
 
 def test_check_reads_categories():
     frame = pd.DataFrame({"grade": pd.Categorical(["low", "odd", None])})
     found = Schema([GRADE]).check(frame)
-    assert found["value"].tolist() == ["odd"]
+    assert found["examples"].tolist() == [["odd"]]
 
 
 def test_check_refuses_what_resolve_refuses():

@@ -40,7 +40,7 @@ from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.dtypes import can_hold_missing
-from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.schema import Schema, misfits
 
 DELTA = 1e-5
 TOP = 1 - 2.0**-24
@@ -1368,8 +1368,9 @@ def test_check_lists_the_cells_that_change(values, column):
     if before.dtype.kind == "f":
         same |= np.isclose(before, after, rtol=0, atol=1e-9)
     frame = table.frame.reset_index(drop=True)
-    listed = Schema([renamed(column, 0)]).check(frame)["row"]
-    assert set(listed) == set(np.flatnonzero(~same))
+    found = misfits(Schema([renamed(column, 0)]), frame)
+    listed = {row for _, _, values in found for row in values.index}
+    assert listed == set(np.flatnonzero(~same))
 
 
 # The ledger -------------------------------------------------------------------

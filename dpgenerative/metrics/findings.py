@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from dpgenerative.metrics.dependence import AssociationDistance
-from dpgenerative.metrics.measuring import CHANCE, Measured, mean_change
+from dpgenerative.metrics.measuring import CHANCE, GONE, Measured, mean_change, retained
 from dpgenerative.metrics.membership import AttackResult
 from dpgenerative.metrics.plots import SCORES, model_name
 from dpgenerative.metrics.utility import main_score, mean_scores
@@ -36,6 +36,11 @@ LIMITS = {
 GRADES = ("good", "fair", "weak")
 TAIL = 0.01
 """False positive rate at which the attack is read."""
+
+MOSTLY_LOST = (
+    "A column that lost most of its values enters no grade of columns, pairs or "
+    "associations."
+)
 
 _TAIL_LIMITS = (2.0, 10.0)
 _LOST = 0.8  # of the way to the baseline from which dependence counts as lost
@@ -131,9 +136,11 @@ def judge(measured: Measured, target: Hashable | None) -> Iterator[Finding]:
     if measured.ranges is not None and len(measured.ranges):
         what = "rows beyond the other's range"
         yield _judge_listed("range", what, RANGES, measured.ranges)
-    if measured.columns is not None:
-        yield _judge_columns(measured.columns)
-        yield _judge_worst(measured.columns, "column")
+    if measured.columns is not None and measured.lost is not None:
+        singles = measured.columns["columns"].str[0]
+        kept = singles.isin(retained(measured.lost, singles))
+        yield _judge_columns(measured.columns[kept])
+        yield _judge_worst(measured.columns[kept], "column")
     if measured.pairs is not None:
         yield _judge_pairs(measured.pairs)
         yield _judge_worst(measured.pairs, "pair")
@@ -148,10 +155,12 @@ def judge(measured: Measured, target: Hashable | None) -> Iterator[Finding]:
 
 
 def _judge_listed(topic: str, what: str, title: str, found: pd.DataFrame) -> Finding:
-    value = float(found["share"].iloc[0])
+    value, text = float(found["share"].iloc[0]), f"{title}: {'; '.join(losses(found))}."
+    if topic == "lost" and value > GONE:
+        text += f" {MOSTLY_LOST}"
     return Finding(
-        topic, what, value, 0.0, math.nan, severity(value, LIMITS[topic]),
-        f"{title}: {'; '.join(losses(found))}.", about=tuple(found["column"]),
+        topic, what, value, 0.0, math.nan, severity(value, LIMITS[topic]), text,
+        about=tuple(found["column"]),
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """What a report measures: distances, associations, models and an attack."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,6 +24,8 @@ UTILITY_ROWS = 10_000
 """Most rows that each model is trained on."""
 MOST_ASSOCIATED = 64
 """Most columns of which all pairs are compared; of more, so many are drawn."""
+GONE = 0.5
+"""Share of a column's rows beyond which lost values leave nothing to compare."""
 CHANCE = 1.5
 """Distances up to this many floors pass as chance; fresh samples are 1.41 apart."""
 
@@ -62,10 +64,16 @@ class Measured:
 def measure(tables: Tables, privacy: PrivacyReport | None, verbose: bool) -> Measured:
     """Measure what the given tables allow; without real rows, next to nothing."""
     real, synthetic, seed = tables.real, tables.synthetic, tables.seed
-    some = _some_columns(synthetic, seed)
     if real is None:
-        own = dependence.association_matrix(synthetic[some])
+        own = dependence.association_matrix(synthetic[_some_columns(synthetic, seed)])
         return Measured(synthetic_associations=own)
+    found: dict[str, Any] = {}
+
+    def together(compare: Callable[..., Any]) -> Any:
+        """Compare columns of which most values are there, once it is known which."""
+        names = retained(found["lost"], real.columns)
+        return compare(real[names], synthetic[names], seed)
+
     stages: dict[str, Callable[[], Any]] = {}
     # First what may refuse its rows.
     holdout, target = tables.holdout, tables.target
@@ -79,16 +87,27 @@ def measure(tables: Tables, privacy: PrivacyReport | None, verbose: bool) -> Mea
     stages |= {
         "lost": partial(lost_values, real, synthetic),
         "ranges": partial(changed_ranges, real, synthetic),
-        "columns": partial(_distances, real, synthetic, 1, seed),
-        "associations": partial(
-            dependence.association_distance, real[some], synthetic[some]
-        ),
+        "columns": partial(_distances, real, synthetic, seed, 1),
+        "associations": partial(together, _associations),
+        "pairs": partial(together, _distances),
+        "reference_changes": partial(together, _reference_changes),
     }
-    if real.shape[1] > 1:
-        stages["pairs"] = partial(_distances, real, synthetic, 2, seed)
-        stages["reference_changes"] = partial(_reference_changes, real[some], seed)
-    found = {name: take() for name, take in watched(stages.items(), "report", verbose)}
+    for name, take in watched(stages.items(), "report", verbose):
+        found[name] = take()
     return Measured(synthetic_associations=found["associations"].synthetic, **found)
+
+
+def retained(lost: pd.DataFrame, names: Iterable[Hashable]) -> list[Hashable]:
+    """Return the columns that did not lose most of their values; all, if none is left.
+
+    Parameters
+    ----------
+    lost : DataFrame
+        As `lost_values` returns it.
+    names : iterable of hashable
+    """
+    every, gone = list(names), set(lost["column"][lost["share"] > GONE])
+    return [name for name in every if name not in gone] or every
 
 
 def _some_columns(frame: pd.DataFrame, seed: int) -> list[Hashable]:
@@ -104,10 +123,19 @@ def mean_change(distance: dependence.AssociationDistance) -> float:
     return distance.mae * n / (n - 1)
 
 
+def _associations(
+    real: pd.DataFrame, synthetic: pd.DataFrame, seed: int
+) -> dependence.AssociationDistance:
+    some = _some_columns(real, seed)
+    return dependence.association_distance(real[some], synthetic[some])
+
+
 def _distances(
-    real: pd.DataFrame, synthetic: pd.DataFrame, k: int, seed: int
-) -> pd.DataFrame:
+    real: pd.DataFrame, synthetic: pd.DataFrame, seed: int, k: int = 2
+) -> pd.DataFrame | None:
     """Return the distances of k-way marginals, the furthest beyond chance first."""
+    if real.shape[1] < k:
+        return None
     shared: Any = {"k": k, "random_state": seed}
     found = fidelity.marginal_distance(real, synthetic, references=False, **shared)
     off = pd.DataFrame({"columns": list(found.sets), "distance": found.values})
@@ -117,11 +145,16 @@ def _distances(
     return off.iloc[np.argsort(-excess, kind="stable")].reset_index(drop=True)
 
 
-def _reference_changes(real: pd.DataFrame, seed: int) -> tuple[float, float, float]:
+def _reference_changes(
+    real: pd.DataFrame, _: pd.DataFrame, seed: int
+) -> tuple[float, float, float] | None:
     """Return the mean change of association in a bootstrap, and in permuted columns.
 
     And the largest one in the bootstrap.
     """
+    if real.shape[1] < 2:
+        return None
+    real = real[_some_columns(real, seed)]
     rng = np.random.default_rng(seed)
     floor = dependence.association_distance(real, fidelity.resampled(real, rng))
     baseline = dependence.association_distance(real, fidelity.permuted(real, rng))

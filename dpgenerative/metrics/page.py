@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 from dpgenerative.metrics import plots, words
 from dpgenerative.metrics.findings import LIMITS, Finding, best_guess, strength
-from dpgenerative.metrics.measuring import UTILITY_ROWS, Measured, Tables
+from dpgenerative.metrics.measuring import UTILITY_ROWS, Measured, Tables, retained
 from dpgenerative.metrics.membership import FALSE_POSITIVE_RATES
 from dpgenerative.metrics.utility import mean_scores
 from dpgenerative.privacy.report import NO_PRIVACY, PrivacyReport
@@ -43,6 +43,7 @@ def write_page(
     kept = [each for each in ranked if each.topic != "lost"]
     n_weakest = max(_N_WEAKEST, sum(each.grade != "good" for each in kept))
     attack, utility = measured.attack, measured.utility
+    names, lost = tables.synthetic.columns, measured.lost
     return _template().render(
         tables=tables,
         measured=measured,
@@ -54,6 +55,7 @@ def write_page(
         limits=LIMITS,
         no_privacy=NO_PRIVACY,
         columns=_draw_columns(tables, measured),
+        n_compared=len(names if lost is None else retained(lost, names)),
         maps=_draw_associations(measured),
         scores={} if utility is None else _draw_scores(utility),
         means=None if utility is None else _means(utility),

@@ -41,7 +41,7 @@ from dpgenerative.encoding.values import floats
 from dpgenerative.exceptions import SamplingError
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives, check_condition, satisfies
-from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.schema import Schema, misfits
 from dpgenerative.tables.times import from_units, temporal_kind, time_zone, to_units
 from dpgenerative.tables.values import as_python, is_missing
 
@@ -438,15 +438,14 @@ class Known:
 def _require_fit(owner: str, column: Column, values: pd.Series, is_open: bool) -> None:
     """Raise an error for values that no row has; bounds and open levels are soft."""
     column = replace(column, lower=None, upper=None)
-    found = Schema([column]).check(values.to_frame(column.name))
     soft = ["not finite", "not among the levels"] if is_open else ["not finite"]
-    unfit = found[~found["problem"].isin(soft)].reset_index(drop=True)
-    if len(unfit):
-        value = as_python(unfit["value"][0])
+    for _, problem, unfit in misfits(Schema([column]), values.to_frame(column.name)):
+        if problem in soft:
+            continue
+        value = as_python(unfit.iloc[0])
         what = "a missing value" if is_missing(value) else f"the value {value!r}"
         raise ValueError(
-            f"{owner}: {what} given does not fit the column {column.name!r}: "
-            f"{unfit['problem'][0]}."
+            f"{owner}: {what} given does not fit the column {column.name!r}: {problem}."
         )
 
 

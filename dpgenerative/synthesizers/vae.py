@@ -25,7 +25,7 @@ from dpgenerative.synthesizers.latents import (
     LatentOptions,
 )
 from dpgenerative.synthesizers.tables import TableSynthesizer
-from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.schema import Schema, misfits
 
 SOME = 400
 """Rows times epsilon per column up to which marginals get more than a small share."""
@@ -323,10 +323,9 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
             raise ValueError(f"{rule}; got {shown(labels)}.")
         series = pd.Series(np.asarray(labels), name=self.conditional)
         column = self._transformer.codecs[self._model.condition].column
-        unfit = Schema([column]).check(series.to_frame())
-        if len(unfit):
+        for _, problem, values in misfits(Schema([column]), series.to_frame()):
             raise ValueError(
-                f"{self._owner}: the label {unfit['value'][0]!r} does not fit the "
-                f"column {self.conditional!r}: {unfit['problem'][0]}."
+                f"{self._owner}: the label {values.iloc[0]!r} does not fit the "
+                f"column {self.conditional!r}: {problem}."
             )
         return series

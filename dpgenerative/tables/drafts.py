@@ -1,13 +1,16 @@
 """Drafts of a schema, read off the rows for a person to edit."""
 
 import json
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dpgenerative._files import AnyPath, require_file
+from dpgenerative._progress import watched
 from dpgenerative.tables import files
 from dpgenerative.tables.foreign import refuse_metadata
 from dpgenerative.tables.schema import Schema
@@ -47,10 +50,37 @@ _QUESTIONS = {
 _UNIT = r"^\s*[-+]?\d[\d,.' ]*(%|°?[^\W\d]+(?:/[^\W\d]+)?)\s*$"
 """A number and its unit: 45%, 180 cm, 50 km/h."""
 MOSTLY = 0.5
-"""Share of numbers or dates among texts from which a draft asks about the others."""
+"""Share of numbers or dates among texts from which a draft asks about the others, and
+of different texts among all from which it asks whether they are free text."""
+MARKERS = frozenset(
+    ("-", "--", ".", "?", "n/a", "#n/a", "na", "<na>", "n.a.", "nan", "none", "null")
+) | {"missing", "unknown", "not available"}
+"""Texts, in lower case, that often mean missing."""
+ENOUGH = 20
+"""Different values from which a pattern that all of them follow is no coincidence."""
+SCREENED = 1_000
+"""Rows, or values, on which a pattern is tried before all of them are read."""
 _MIXED = (
     "{}, except for entries such as {}? The kind {} counts those as missing; as "
     "levels, all come back as text."
+)
+_MARKED = (
+    "Does {} mean missing? In a CSV file --na states so, for the draft and the fit; "
+    "else it is a level."
+)
+_UNIQUE = (
+    'Hardly a value repeats. Identifiers take "role": "id": they are not read, and '
+    "samples have new ones. Free text and names cannot be learned: leave the column "
+    "out of the table. A quantity takes no role."
+)
+_CLOCK = (
+    "Times of a clock, such as 1345 for 13:45? Write them as minutes since midnight "
+    "(825): between 1359 and 1400 lie numbers that are no times."
+)
+_NESTED = (
+    "Every entry begins with that of {0}, as codes of a nested list do: codes take the "
+    'kind "categorical", also where all are digits. Leave {0} out and derive it from '
+    "samples, or state by Determines how it follows."
 )
 _DATE_FORMATS = (
     "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d",
@@ -62,11 +92,13 @@ MOST_LEVELS = 50
 """Text with more different values is drafted without levels."""
 
 
-Guess = tuple[dict[str, Any], str | None]
+Guess = tuple[dict[str, Any], Sequence[str | None]]
 """Facts read off a column, and what is to be asked of it."""
 
 
-def draft_schema(path: AnyPath, form: files.CsvFormat = files.PLAIN) -> dict[str, Any]:
+def draft_schema(
+    path: AnyPath, form: files.CsvFormat = files.PLAIN, verbose: bool = False
+) -> dict[str, Any]:
     """Draft a schema from the rows themselves, every such fact marked.
 
     Parameters
@@ -75,89 +107,101 @@ def draft_schema(path: AnyPath, form: files.CsvFormat = files.PLAIN) -> dict[str
         A CSV or Parquet file.
     form : CsvFormat, optional
         How a CSV file is written.
+    verbose : bool, default=False
+        Show a progress bar after five seconds.
 
     Returns
     -------
     dict
         As `Schema.to_dict`, with marks that `unmarked_schema` refuses.
     """
+    kinds: dict[Any, str] = {}
     if files.suffix_of(path, compressed=True) == ".csv":
-        frame = files.read_text(path, form)
-        columns = [
-            _drafted({"name": name}, *_guessed(frame[name], form))
-            for name in frame.columns
-        ]
-        if asked := files.asked_of_one(list(frame.columns)):
-            columns[0][ASK] = asked
+        frame = files.read_text(path, form, verbose)
     else:
         frame = files.stream_table(path, Schema([])).whole()
-        columns = [
-            _drafted({"name": c.name, "kind": c.kind}, _range(c.kind, frame[c.name]))
-            for c in Schema.from_dtypes(frame).columns
-        ]
+        kinds = {c.name: c.kind for c in Schema.from_dtypes(frame).columns}
+    names = watched(frame.columns, "draft", verbose, delay=files.BAR_AFTER)
+    columns = [_drafted(frame[name], kinds.get(name), form) for name in names]
+    for column, prefix in _nested(frame, columns):
+        _ask(column, _NESTED.format(_quoted(prefix)))
+    if not kinds and (asked := files.asked_of_one(list(frame.columns))):
+        columns[0][ASK] = asked
     return {NOTE: ADVICE, "columns": columns}
 
 
 def _drafted(
-    public: dict[str, Any], read: dict[str, Any], question: str | None = None
+    series: pd.Series, kind: str | None, form: files.CsvFormat
 ) -> dict[str, Any]:
-    """Return the entry of a column, what was read off its values marked."""
-    marks = {MARK: list(read)} if read else {}
-    asked = {} if question is None else {ASK: question}
-    return {**public, **read, **marks, **asked}
+    """Return the entry of a column, what was read off its values marked.
+
+    Every different value is read once, however many rows have it.
+    """
+    counts = series.value_counts()
+    if kind is None:
+        read, asked = _guessed(counts, series.is_unique, form)
+        column: dict[str, Any] = {"name": series.name, **read}
+    else:
+        read, asked = _range(kind, counts), _asked_by_kind(kind, counts)
+        column = {"name": series.name, "kind": kind, **read}
+    if read:
+        column[MARK] = list(read)
+    for question in filter(None, asked):
+        _ask(column, question)
+    return column
 
 
-def _guessed(texts: pd.Series, form: files.CsvFormat) -> Guess:
+def _ask(column: dict[str, Any], question: str) -> None:
+    column[ASK] = f"{column[ASK]} {question}" if ASK in column else question
+
+
+def _quoted(text: Any) -> str:
+    return json.dumps(str(text), ensure_ascii=False)
+
+
+def _guessed(counts: pd.Series, is_unique: bool, form: files.CsvFormat) -> Guess:
     """Return what a column of text seems to be, and what to ask of it."""
-    present = texts.dropna()
-    if present.empty:
-        return {"kind": "categorical"}, None
+    if counts.empty:
+        return {"kind": "categorical"}, ()
+    present, is_key = pd.Series(counts.index), is_unique and len(counts) > MOST_LEVELS
     plain = present if form.decimal == "." else files.with_point(present, form.decimal)
     numbers = pd.to_numeric(plain, errors="coerce").to_numpy(float)
     is_code = present.str.match(r"\s*0\d").any()  # as a number it loses its zeros
     if np.isfinite(numbers).all() and not is_code:
-        return _guessed_number(plain, numbers, _is_key(texts))
-    words = {str(text).strip().lower() for text in present.unique()}
+        return _guessed_number(plain, numbers, is_key)
+    words = {str(text).strip().lower() for text in present}
     if words <= {"true", "false"}:
-        return {"kind": "boolean"}, None
+        return {"kind": "boolean"}, ()
     instants = files.instants_of(present, form.date_format)
     if instants.notna().all():
         unit = "D" if (instants == instants.dt.normalize()).all() else "s"
-        return {"kind": "datetime", "resolution": unit}, None
-    question = (
-        _asked_of_most(present, instants.notna(), "Dates", '"datetime"')
-        or _asked_of_text(present, words)
-        or _asked_of_most(
-            present, np.isfinite(numbers), "Numbers", '"continuous" or "integer"'
-        )
-    )
-    if question and is_code and np.isfinite(numbers).mean() > MOSTLY:
-        question = _CODES
-    if question is None and _is_key(texts):
-        return {"kind": "categorical", "role": "id"}, None
-    return {"kind": "categorical", **_range("categorical", texts)}, question
-
-
-def _is_key(texts: pd.Series) -> bool:
-    return len(texts) > MOST_LEVELS and texts.is_unique
+        return {"kind": "datetime", "resolution": unit}, ()
+    asked = _asked_of_text(counts, numbers, instants.notna().to_numpy(), is_code)
+    is_id = is_key and asked is None
+    facts = {"role": "id"} if is_id else _range("categorical", counts)
+    clock = asked and _asked_of_clocks(numbers[np.isfinite(numbers)])
+    unique = None if asked else _asked_of_unique(counts)
+    questions = asked, _asked_of_markers(counts), unique, clock
+    return {"kind": "categorical", **facts}, questions
 
 
 def _guessed_number(texts: pd.Series, numbers: np.ndarray, is_key: bool) -> Guess:
     is_whole = bool((numbers == np.round(numbers)).all())
     if is_whole and is_key:
-        return {"kind": "integer", "role": "id"}, None
+        return {"kind": "integer", "role": "id"}, (_UNIQUE, _asked_of_clocks(numbers))
     kind = "integer" if is_whole else "continuous"
-    facts = {"kind": kind, **_range(kind, pd.Series(numbers))}
+    facts = {"kind": kind, **_bounds(kind, numbers)}
     if is_whole:
         with_decimals = texts.str.contains(".", regex=False).any()
         question = "Whole numbers written with decimals: are they integers?"
-        return facts, question if with_decimals else None
+        asked = question if with_decimals else None
+        return facts, (asked, _asked_of_clocks(numbers))
     digits = max(map(_n_digits, texts))
     if digits <= MOST_DIGITS:
-        return {**facts, "resolution": float(f"1e-{digits}")}, None
+        return {**facts, "resolution": float(f"1e-{digits}")}, ()
     return facts, (
         f"Numbers of more than {MOST_DIGITS} decimals: to which resolution are "
-        "they known? Without one, synthetic numbers have all digits of a float."
+        "they known? Without one, synthetic numbers have all digits of a float.",
     )
 
 
@@ -166,24 +210,73 @@ def _n_digits(text: str) -> int:
     return -int(Decimal(text.strip()).normalize().as_tuple().exponent)
 
 
-def _asked_of_most(present: pd.Series, known: Any, what: str, kinds: str) -> str | None:
-    """Return what to ask of texts if most of them, but not all, are known."""
-    if not 1 > known.mean() > MOSTLY:
-        return None
-    odd = json.dumps(present[~known].mode()[0], ensure_ascii=False)
-    return _MIXED.format(what, odd, kinds)
+def _range(kind: str, counts: pd.Series) -> dict[str, Any]:
+    """Return bounds of numbers, or levels of text, as far as there are some."""
+    if kind in ("integer", "continuous"):
+        return _bounds(kind, files.numbers_of(counts.index.to_series()))
+    if kind != "categorical":
+        return {}
+    levels = sorted(set(counts.index.astype(str)))
+    return {"levels": levels} if 0 < len(levels) <= MOST_LEVELS else {}
 
 
-def _asked_of_text(present: pd.Series, words: set[str]) -> str | None:
+def _bounds(kind: str, values: np.ndarray) -> dict[str, Any]:
+    values = values[~np.isnan(values)]
+    if not len(values):
+        return {}
+    number = int if kind == "integer" else float
+    return {"lower": number(values.min()), "upper": number(values.max())}
+
+
+# Questions ----------------------------------------------------------------------------
+
+
+def _asked_by_kind(kind: str, counts: pd.Series) -> Sequence[str | None]:
+    """Return what to ask of a column whose kind its dtype states."""
+    if kind == "categorical":
+        return _asked_of_markers(counts), _asked_of_unique(counts)
+    if kind in ("integer", "continuous"):
+        return (_asked_of_clocks(files.numbers_of(counts.index.to_series())),)
+    return ()
+
+
+def _asked_of_text(
+    counts: pd.Series, numbers: np.ndarray, dated: np.ndarray, is_code: bool
+) -> str | None:
     """Return what to ask where texts look like something that can be learned."""
-    if words <= files.TRUTHS.keys():
+    known, rest = np.isfinite(numbers), ~_are_markers(counts)
+    pattern = None
+    if is_code or not known[rest].all():
+        pattern = _asked_of_pattern(counts[rest])
+    question = (
+        _asked_of_most(counts, dated, "Dates", '"datetime"')
+        or pattern
+        or _asked_of_most(counts, known, "Numbers", '"continuous" or "integer"')
+    )
+    if question and is_code and np.average(known, weights=counts) > MOSTLY:
+        return _CODES
+    return question
+
+
+def _asked_of_most(
+    counts: pd.Series, known: np.ndarray, what: str, kinds: str
+) -> str | None:
+    """Return what to ask of texts if most of them, but not all, are known."""
+    if not 1 > np.average(known, weights=counts) > MOSTLY:
+        return None
+    odd = counts[~known]
+    return _MIXED.format(what, _quoted(odd.index[odd == odd.max()].min()), kinds)
+
+
+def _asked_of_pattern(counts: pd.Series) -> str | None:
+    """Return what to ask of texts that all are written alike."""
+    present = pd.Series(counts.index, dtype=object)
+    if {text.strip().lower() for text in present} <= files.TRUTHS.keys():
         return (
             'Yes or no? The kind "boolean" takes these words and gives True and False; '
             "as levels they come back as they are written."
         )
-    shares = {f: files.instants_of(present, f).notna().mean() for f in _DATE_FORMATS}
-    most = max(shares.values())
-    if forms := [form for form in shares if shares[form] == most > MOSTLY]:
+    if forms := _date_formats(present, counts):
         which = " or ".join(f'"{form}"' for form in forms)
         return (
             f"Dates? Then draft again, and fit, with --date-format {which}, if all "
@@ -199,19 +292,70 @@ def _asked_of_text(present: pd.Series, words: set[str]) -> str | None:
     return next(asked, None)
 
 
-def _range(kind: str, series: pd.Series) -> dict[str, Any]:
-    """Return bounds of numbers, or levels of text, as far as there are some."""
-    if kind in ("integer", "continuous"):
-        values = files.numbers_of(series)
-        values = values[~np.isnan(values)]
-        if not len(values):
-            return {}
-        number = int if kind == "integer" else float
-        return {"lower": number(values.min()), "upper": number(values.max())}
-    if kind != "categorical":
-        return {}
-    levels = sorted(series.dropna().astype(str).unique())
-    return {"levels": levels} if 0 < len(levels) <= MOST_LEVELS else {}
+def _date_formats(present: pd.Series, counts: pd.Series) -> list[str]:
+    """Return the forms in which more texts are dates than in any other, and most."""
+    some = present[:: 1 + len(present) // SCREENED]
+    tried = [f for f in _DATE_FORMATS if files.instants_of(some, f).notna().any()]
+    shares = {
+        form: np.average(files.instants_of(present, form).notna(), weights=counts)
+        for form in tried
+    }
+    return [f for f in tried if shares[f] == max(shares.values()) > MOSTLY]
+
+
+def _are_markers(counts: pd.Series) -> np.ndarray:
+    """Return which texts often mean missing."""
+    return np.array([str(t).strip().lower() in MARKERS for t in counts.index], bool)
+
+
+def _asked_of_markers(counts: pd.Series) -> str | None:
+    found = counts.index[_are_markers(counts)]
+    return _MARKED.format(" or ".join(map(_quoted, found))) if len(found) else None
+
+
+def _asked_of_unique(counts: pd.Series) -> str | None:
+    n_different = len(counts)
+    is_unique = n_different > max(MOST_LEVELS, MOSTLY * counts.sum())
+    return _UNIQUE if is_unique else None
+
+
+def _asked_of_clocks(numbers: np.ndarray) -> str | None:
+    """Return what to ask of different numbers that all are times written as HHMM."""
+    hours, minutes = np.divmod(numbers, 100)
+    if len(numbers) < ENOUGH or numbers.min() < 0 or numbers.max() > 2400:
+        return None
+    is_clock = np.isin(minutes, np.arange(60)).all() and len(set(hours)) > 4
+    # Multiples of 50 are amounts rather than times.
+    return _CLOCK if is_clock and (minutes % 50).any() else None
+
+
+def _nested(
+    frame: pd.DataFrame, columns: Sequence[dict[str, Any]]
+) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Yield columns of codes that begin with those of another, and the other's name."""
+    codes = {c["name"]: c for c in columns if c["kind"] in ("integer", "categorical")}
+    heads = {name: _texts_of(frame[name].head(SCREENED)) for name in codes}
+    for name, prefix in permutations(codes, 2):
+        if _begin(heads[name], heads[prefix]):
+            pairs = frame[[name, prefix]].dropna().drop_duplicates()
+            codes_in, prefixes = _texts_of(pairs[name]), _texts_of(pairs[prefix])
+            is_varied = len(set(codes_in)) >= ENOUGH and len(set(prefixes)) > 1
+            if is_varied and _begin(codes_in, prefixes):
+                yield codes[name], prefix
+
+
+def _texts_of(series: pd.Series) -> list[str | None]:
+    """Return the entries of a column as text, None where missing."""
+    entries = series.astype(object)
+    return [None if pd.isna(entry) else str(entry) for entry in entries]
+
+
+def _begin(texts: Sequence[str | None], prefixes: Sequence[str | None]) -> bool:
+    """Return whether every text is its prefix and more, where both are known."""
+    return all(
+        text is None or prefix is None or (text != prefix and text.startswith(prefix))
+        for text, prefix in zip(texts, prefixes, strict=True)
+    )
 
 
 def read_schema(path: str) -> Schema:

@@ -27,11 +27,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpgenerative._files import AnyPath, emptied, require_file
+from dpgenerative._progress import watched
 from dpgenerative.tables import arrow
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.dtypes import decimal_scale, is_real_dtype
 from dpgenerative.tables.rows import CHUNK, Rows, of_dataset, parquet
-from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.schema import OFF_STEP, Misfits, Schema, misfits
 from dpgenerative.tables.times import temporal_kind
 
 TRUTHS = dict.fromkeys(("true", "t", "yes", "y", "1"), True)
@@ -40,6 +41,8 @@ COMMA_NUMBER = (
     r"\s*[-+]?(?=,?\d)(?:\d{1,3}(?:\.\d{3})+|\d*)(?:,\d*)?(?:[eE][-+]?\d+)?\s*"
 )
 """Numbers with a decimal comma, and points between groups of three digits."""
+BAR_AFTER = 5
+"""Seconds after which reading, and drafting, show a progress bar."""
 CERTAIN = 2.0**53
 """Up to here every integer is a float64."""
 _CSV = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz")
@@ -248,11 +251,42 @@ def read_as_written(path: AnyPath, schema: Schema, form: CsvFormat) -> pd.DataFr
     return frame[list(schema.names)]
 
 
-def read_text(path: AnyPath, form: CsvFormat = PLAIN) -> pd.DataFrame:
+def misfits_of(
+    path: AnyPath, schema: Schema, form: CsvFormat = PLAIN
+) -> tuple[list[Misfits], int]:
+    """Return the problems that a schema has with a file, and the number of its rows.
+
+    Unlike `Schema.check` of the rows that are read, it knows entries that count as
+    missing because they cannot be read. Rounding is no problem.
+    """
+    frame = stream_table(path, schema, form).whole()
+    as_text = Schema(Column(name, "categorical") for name in frame.columns)
+    written = stream_table(path, as_text, form).whole()
+    found = []
+    for column in schema.columns:
+        if column.role == "id" or column.name not in frame:
+            continue
+        texts = written[column.name]
+        unread = texts[frame[column.name].isna() & texts.notna()]
+        if len(unread):
+            is_level = column.levels is not None and column.kind != "boolean"
+            unfit = "not among the levels" if is_level else f"no {column.kind}"
+            found.append((column.name, f"{unfit}, so missing", unread))
+    found += [each for each in misfits(schema, frame) if each[1] != OFF_STEP]
+    return found, len(frame)
+
+
+def read_text(
+    path: AnyPath, form: CsvFormat = PLAIN, verbose: bool = False
+) -> pd.DataFrame:
     """Read a CSV file as text, with empty entries missing."""
     names = _names_in(path, form)
-    with _told(path, form, names):
-        return _opened(path, form, names)
+    with (
+        _told(path, form, names),
+        _opened(path, form, names, chunksize=CHUNK) as parts,
+    ):
+        read = watched(parts, "parts read", verbose, delay=BAR_AFTER)
+        return pd.concat(read, ignore_index=True)
 
 
 def _names_in(path: AnyPath, form: CsvFormat) -> list[str]:

@@ -27,6 +27,10 @@ from dpgenerative.tables.foreign import refuse_metadata
 from dpgenerative.tables.times import to_units
 from dpgenerative.tables.values import is_missing
 
+OFF_STEP = "not a multiple of the resolution"
+Misfits = tuple[Any, str, pd.Series]
+"""A column or a constraint's columns, a problem, and the values that have it by row."""
+
 
 @dataclass(frozen=True)
 class Schema:
@@ -210,41 +214,68 @@ class Schema:
         merged = [found.get(column.name, column) for column in self.columns]
         return Schema(merged, self.constraints)
 
-    def check(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """List the cells that this schema will change and the rows that it rules out.
+    def check(self, frame: pd.DataFrame, cells: bool = False) -> pd.DataFrame:
+        """Count the cells that this schema will change and the rows that it rules out.
 
-        For the data owner only: the result describes the rows themselves and is not
-        covered by the privacy guarantee. Do not release it.
+        A local tool for the data owner: the result describes the private rows
+        themselves and is not covered by the privacy guarantee. Do not release it.
+        Values that are merely rounded to the column's resolution are not counted.
 
         Parameters
         ----------
         frame : DataFrame, of pandas or one that speaks Arrow
             The table that is to be fitted.
+        cells : bool, default=False
+            Return every offending cell instead of the counts.
 
         Returns
         -------
         DataFrame
-            One row per offending cell, with columns ``column``, ``row`` (the label of
-            the index), ``value`` and ``problem``; for a constraint that a row breaks,
-            ``column`` and ``value`` are tuples.
+            One row per column and problem: ``column``, ``problem``, ``count`` and
+            ``share`` of the rows, and ``examples``, at most three different values.
+            With `cells`, one row per cell: ``column``, ``row`` (the label of the
+            index), ``value`` and ``problem``. For a constraint that rows break,
+            ``column`` and every value are tuples.
         """
         frame = in_pandas("Schema", frame)
         if not isinstance(frame, pd.DataFrame):
             kind = type(frame).__name__
             raise TypeError(f"Schema.check takes a DataFrame; got a {kind}.")
-        found = []
-        for column in self.resolve(frame).columns:
-            series = frame[column.name]
-            for problem, mask in _problems(column, series):
-                for row in np.flatnonzero(mask):
-                    value = series.iloc[row]
-                    found.append((column.name, series.index[row], value, problem))
-        for constraint in self.constraints:
-            for row in np.flatnonzero(~constraint.holds(frame)):
-                values = tuple(frame[name].iloc[row] for name in constraint.columns)
-                label, problem = frame.index[row], f"breaks {constraint!r}"
-                found.append((constraint.columns, label, values, problem))
-        return pd.DataFrame(found, columns=["column", "row", "value", "problem"])
+        found = [each for each in misfits(self, frame) if each[1] != OFF_STEP]
+        return tabulated(found, None if cells else len(frame))
+
+
+def misfits(schema: Schema, frame: pd.DataFrame) -> Iterator[Misfits]:
+    """Yield every problem that a schema has with a table, also that of rounding."""
+    for column in schema.resolve(frame).columns:
+        series = frame[column.name]
+        for problem, mask in _problems(column, series):
+            if mask.any():
+                yield column.name, problem, series[mask]
+    for constraint in schema.constraints:
+        broken = frame.loc[~constraint.holds(frame), list(constraint.columns)]
+        rows = list(broken.itertuples(index=False, name=None))
+        if rows:
+            values = pd.Series(rows, broken.index, dtype=object)
+            yield constraint.columns, f"breaks {constraint!r}", values
+
+
+def tabulated(found: Iterable[Misfits], n_rows: int | None) -> pd.DataFrame:
+    """Return counts and examples of problems in `n_rows` rows; None: every cell."""
+    if n_rows is None:
+        cells = [(n, row, v, p) for n, p, values in found for row, v in values.items()]
+        return pd.DataFrame(cells, columns=["column", "row", "value", "problem"])
+    counts = [
+        (name, problem, len(values), len(values) / n_rows, _examples(values))
+        for name, problem, values in found
+    ]
+    names = ["column", "problem", "count", "share", "examples"]
+    return pd.DataFrame(counts, columns=names)
+
+
+def _examples(values: pd.Series) -> list[Any]:
+    """Return the first three different values."""
+    return values[~values.astype(str).duplicated()].head(3).tolist()
 
 
 def check_schema(owner: str, name: str, value: object) -> None:
@@ -292,6 +323,6 @@ def _problems(column: Column, series: pd.Series) -> Iterator[tuple[str, np.ndarr
             yield "below the lower bound", finite & (values < column.lower)
             yield "above the upper bound", finite & (values > column.upper)
         off = column.misses_step(np.where(finite, values, 0))
-        yield "not a multiple of the resolution", finite & off
+        yield OFF_STEP, finite & off
     elif column.levels is not None and column.other is None:
         yield "not among the levels", ~missing & ~series.isin(column.levels).to_numpy()
