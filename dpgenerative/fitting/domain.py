@@ -19,6 +19,7 @@ from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan, count_std
+from dpgenerative.tables.private import Private
 from dpgenerative.tables.schema import Schema
 
 
@@ -54,7 +55,11 @@ class TableDomain:
         return any(has_open_keys(column, anchored) for column in columns)
 
     def release(
-        self, rows: Any, plan: PrivacyPlan, mechanisms: Mechanisms, **cells: Any
+        self,
+        rows: Private[Any],
+        plan: PrivacyPlan,
+        mechanisms: Mechanisms,
+        **cells: Any,
     ) -> TableTransformer:
         """Release the marginals; return the way from rows to codes and back.
 
@@ -99,7 +104,11 @@ class ArrayDomain:
         return False
 
     def release(
-        self, rows: Any, plan: PrivacyPlan, mechanisms: Mechanisms, **cells: Any
+        self,
+        rows: Private[Any],
+        plan: PrivacyPlan,
+        mechanisms: Mechanisms,
+        **cells: Any,
     ) -> Pixels:
         """Return the way to [0, 1] and back, which is public."""
         return self.pixels
@@ -125,11 +134,15 @@ class LabelledDomain(ArrayDomain):
     latent_dim: int | None
 
     def release(
-        self, rows: Any, plan: PrivacyPlan, mechanisms: Mechanisms, **cells: Any
+        self,
+        rows: Private[Any],
+        plan: PrivacyPlan,
+        mechanisms: Mechanisms,
+        **cells: Any,
     ) -> classes.LabelledPixels:
         """Release the moments of every class; return the encoding, which holds them."""
         found = classes.release_gaussians(
-            rows, self.n_classes, self.latent_dim, plan, mechanisms
+            rows, self.pixels.shape, self.n_classes, self.latent_dim, plan, mechanisms
         )
         return classes.LabelledPixels(**vars(self.pixels), gaussians=found)
 

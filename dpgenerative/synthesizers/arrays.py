@@ -36,6 +36,7 @@ from dpgenerative.synthesizers.latents import (
     LatentMethods,
     LatentOptions,
 )
+from dpgenerative.tables.private import Private
 from dpgenerative.tables.schema import Schema
 
 MOMENT_SHARE = 0.5
@@ -447,7 +448,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         recipe = self._recipe
         if callable(recipe.architecture.networks):  # tried before anything is spent
             recipe.build(pixels, Scale(1, Schema([]), None), torch.Generator())
-        return Data(images, pixels, Schema([]), domain, public)
+        return Data(Private(images), pixels, Schema([]), domain, public)
 
     def _labelled(self, pixels: Pixels) -> LabelledDomain:
         """Return the domain of arrays and their classes, if it can have the latents."""

@@ -7,7 +7,7 @@ import math
 import os
 import secrets
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -46,7 +46,8 @@ from dpgenerative.privacy.ranks import Ranks
 from dpgenerative.privacy.report import PrivacyReport, cautions, outlook
 from dpgenerative.synthesizers.notes import NOISE_STATED, unit_notes
 from dpgenerative.tables.containers import set_feature_names
-from dpgenerative.tables.rows import Rows
+from dpgenerative.tables.private import Private
+from dpgenerative.tables.rows import require_order
 from dpgenerative.tables.schema import Schema
 
 
@@ -56,8 +57,7 @@ class Data:
 
     Attributes
     ----------
-    rows : DataFrame or Images
-        Private.
+    rows : Private of DataFrame or Images
     layout : TableFormat or Pixels
         How the rows came, so that samples come back in it.
     schema : Schema
@@ -66,13 +66,16 @@ class Data:
         What the fit learns.
     public : DataFrame or Images, optional
         Rows that need no protection.
+    dtypes : sequence
+        Of the columns that the fit learns; none of arrays.
     """
 
-    rows: Any
+    rows: Private[Any]
     layout: Any
     schema: Schema
     domain: Domain
     public: Any = None
+    dtypes: Sequence[Any] = ()
 
 
 class NoisyEstimator(BaseEstimator):
@@ -423,7 +426,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
             fit.mechanisms.ranks = ranks
             # By no seed that is known, unless all of the noise follows it.
             parts = start if streams.is_seeded else int(name, 16)
-            rows = ranks.share(data.rows, parts)
+            rows = data.rows.map(lambda rows: ranks.share(rows, parts))
             n_rows = None if trial is None else trial.n_rows
             with torch.autocast(torch.device(device).type, enabled=False):
                 fitted = fit.run(rows, data.public, kept, n_rows)
@@ -513,8 +516,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
         facts = [*_public_parts(data), data.domain.schema, *given]
         parameters = self._stated_parameters()
         ranks.refuse_difference(settings_of(self._owner, parameters, facts))
-        if isinstance(data.rows, Rows):
-            data.rows.require_order()
+        data.rows.map(require_order)
         coupled = self._group("divergence").aggregation != "term-wise"
         if coupled or self._recipe.has_batch_term:
             rule = "needs whole batches, which one process has: fit in one"
@@ -585,7 +587,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
 
 def _public_parts(data: Data) -> list[Any]:
     """Return what is public of a table."""
-    return [data.layout, data.schema, *getattr(data.rows, "dtypes", ())]
+    return [data.layout, data.schema, *data.dtypes]
 
 
 def as_seed(random_state: Any) -> int | None:
