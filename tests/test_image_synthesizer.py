@@ -203,7 +203,7 @@ def recorded(x, **params):
 
 def test_pixels_pay_for_no_marginals():
     synthesizer, tape = recorded(halves(), architecture__prior_budget=0)
-    assert [name for name, _ in tape] == ["count"] + ["gradient"] * 5
+    assert [name for name, *_ in tape] == ["count"] + ["gradient"] * 5
     plan = synthesizer.privacy_.plan
     assert plan.marginal_multiplier == plan.prior_multiplier == math.inf
     assert 0.99 < synthesizer.epsilon_ <= 1
@@ -212,7 +212,7 @@ def test_pixels_pay_for_no_marginals():
     assert "marginals" not in text
     assert "shape, dtype and range of the pixels (0 to 1)" in text
     with_law, tape = recorded(halves())
-    assert [name for name, _ in tape] == ["count"] + ["gradient"] * 5 + ["gaussian"]
+    assert [name for name, *_ in tape] == ["count"] + ["gradient"] * 5 + ["gaussian"]
     assert with_law.noise_multiplier_ > synthesizer.noise_multiplier_
     assert "marginals" not in str(fitted(epsilon=None).privacy_)
 

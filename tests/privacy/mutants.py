@@ -46,6 +46,7 @@ from dpgenerative.privacy import (
     latents,
     moments,
     plan,
+    sampling,
     steps,
     tables,
 )
@@ -56,6 +57,7 @@ from dpgenerative.privacy.ranks import ALONE, Ranks
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from dpgenerative.synthesizers import base, flow
 from dpgenerative.synthesizers import latents as autoencoders
+from dpgenerative.tables.private import Private, opened
 from dpgenerative.tables.schema import Schema
 from tests import test_probing, test_search, test_series, test_transform
 from tests.privacy import (
@@ -144,7 +146,7 @@ def every_process_adds_a_share_of_the_noise(patch):
 def histograms_with_the_noise_of_every_process(patch):
     def gaussian(self, values, std, *, release, sensitivity):
         self.ledger.gaussian(release, std, sensitivity)
-        parts = self.ranks.gathered(self._noisy(values, std))
+        parts = self.ranks.gathered(self._noisy(opened(values), std))
         return self.ranks.same(sum(parts))
 
     patch.setattr(Mechanisms, "gaussian", gaussian)
@@ -166,8 +168,9 @@ def one_stream_of_batches_for_all_processes(patch):
 def scores_of_parts_added_up(patch):
     def release_scores(codes, candidates, expected, plan, mechanisms):
         pairs = zip(candidates, expected, strict=True)
+        cells = opened(codes)
         exact = np.array(
-            [np.abs(tables.all_counts([t], codes)[0] - w).sum() for t, w in pairs]
+            [np.abs(tables.all_counts([t], cells)[0] - w).sum() for t, w in pairs]
         )
         std = tables.multipliers(plan, True)[0]
         return mechanisms.gaussian(exact, std, release="tables", sensitivity=1.0)
@@ -338,9 +341,10 @@ def divisor_of_the_batch(patch):
 def divisor_of_the_table(patch):
     whole = PrivateFit.gradient
 
-    def divided(self, model, objective, plan, n, *rest):
-        gradient = whole(self, model, objective, plan, n, *rest)
-        return dataclasses.replace(gradient, batch_size=plan.sampling_rate * n)
+    def divided(self, model, objective, plan, rows, *rest):
+        gradient = whole(self, model, objective, plan, rows, *rest)
+        size = plan.sampling_rate * len(opened(rows))
+        return dataclasses.replace(gradient, batch_size=size)
 
     patch.setattr(PrivateFit, "gradient", divided)
 
@@ -463,12 +467,12 @@ def noise_that_follows_the_seed(patch):
 
 
 def exact_count(patch):
-    patch.setattr(Mechanisms, "count", lambda self, n, epsilon: n)
+    patch.setattr(Mechanisms, "count", lambda self, rows, epsilon: len(opened(rows)))
 
 
 def keys_without_threshold(patch):
     patch.setattr(
-        Mechanisms, "thresholded", lambda self, counts, *_, **__: dict(counts)
+        Mechanisms, "thresholded", lambda self, counts, *_, **__: dict(opened(counts))
     )
 
 
@@ -477,7 +481,7 @@ def moments_without_noise(patch):
 
     def exact(mechanisms, values, *rest):
         whole(mechanisms, values, *rest)
-        return values
+        return opened(values)
 
     patch.setattr(latents, "_released", exact)
 
@@ -488,7 +492,8 @@ def moments_without_noise(patch):
 def shuffled_batches(patch):
     orders = {}
 
-    def epoch(n, q, rng, ledger):
+    def epoch(rows, q, rng, ledger):
+        n = len(opened(rows))
         left = orders.get(id(rng), np.empty(0, dtype=np.int64))
         size = max(1, round(n * q))
         if len(left) < size:
@@ -503,17 +508,19 @@ def fixed_size_batches(patch):
     patch.setattr(
         loop,
         "poisson_indices",
-        lambda n, q, rng, ledger: rng.choice(n, max(1, round(n * q)), replace=False),
+        lambda rows, q, rng, ledger: rng.choice(
+            len(opened(rows)), max(1, round(len(opened(rows)) * q)), replace=False
+        ),
     )
 
 
 def empty_batches_redrawn(patch):
     whole = loop.poisson_indices
 
-    def some(n, q, rng, ledger):
-        rows = whole(n, q, rng, ledger)
+    def some(*args):
+        rows = whole(*args)
         while not len(rows):
-            rows = whole(n, q, rng, ledger)
+            rows = whole(*args)
         return rows
 
     patch.setattr(loop, "poisson_indices", some)
@@ -547,7 +554,7 @@ def _facts_from_rows(patch, change):
     whole = TableTransformer.fit.__func__
 
     def leaky(cls, frame, schema, *args, **kwargs):
-        columns = [change(c, frame[c.name]) for c in schema.columns]
+        columns = [change(c, opened(frame)[c.name]) for c in schema.columns]
         return whole(cls, frame, Schema(columns), *args, **kwargs)
 
     patch.setattr(TableTransformer, "fit", classmethod(leaky))
@@ -563,12 +570,17 @@ def bounds_from_rows(patch):
     _facts_from_rows(patch, bounded)
 
 
+def parts_of(chunks):
+    """Return what chunks hold, as a determined mistake would."""
+    return opened(chunks.read)()
+
+
 def increments_from_rows(patch):
     whole = MarginalRelease.fit
 
     def bounded(self, entries):
         if self.column.name == "income":
-            ends = [float(f(map(f, entries))) for f in (min, max)]
+            ends = [float(f(map(f, parts_of(entries)))) for f in (min, max)]
             column = dataclasses.replace(self.column, lower=ends[0], upper=ends[1])
             self = dataclasses.replace(self, column=column)
         return whole(self, entries)
@@ -598,7 +610,7 @@ def missing_cells_from_rows(patch):
     whole = TableTransformer.fit.__func__
 
     def leaky(cls, frame, schema, *args, with_missing=(), **kwargs):
-        seen = frame.columns[frame.isna().any()]
+        seen = opened(frame).columns[opened(frame).isna().any()]
         return whole(cls, frame, schema, *args, with_missing=seen, **kwargs)
 
     patch.setattr(TableTransformer, "fit", classmethod(leaky))
@@ -608,7 +620,7 @@ def ends_from_rows(patch):
     whole = MarginalRelease._split
 
     def leaky(self, fine, steps):
-        ends = self.is_found and sum(map(len, steps)) % 2 == 0
+        ends = self.is_found and sum(map(len, parts_of(steps))) % 2 == 0
         return whole(dataclasses.replace(self, is_found=ends), fine, steps)
 
     patch.setattr(MarginalRelease, "_split", leaky)
@@ -624,7 +636,7 @@ def _sizes_of_fits(patch):
     sizes, whole = [], PrivateFit.release
 
     def watched(self, rows, *rest):
-        sizes.append(len(rows))
+        sizes.append(len(opened(rows)))
         return whole(self, rows, *rest)
 
     patch.setattr(PrivateFit, "release", watched)
@@ -636,7 +648,7 @@ def rows_in_the_pickle(patch):
 
     def kept(self, fitted, data, seed):
         whole(self, fitted, data, seed)
-        self._frame = data.rows
+        self._frame = opened(data.rows)
 
     patch.setattr(base.Synthesizer, "_keep", kept)
 
@@ -740,7 +752,7 @@ def norms_in_order(patch):
         for part in torch.from_numpy(rows).split(size):
             yield part, torch.ones_like(part, dtype=torch.bool)
 
-    patch.setattr(fit, "padded_chunks", in_order)
+    patch.setattr(sampling, "padded_chunks", in_order)
 
 
 def norm_past_the_door(patch):
@@ -761,7 +773,8 @@ def row_in_all_cells(patch):
             self.inner = inner
 
         def gaussian(self, values, std, **stated):
-            return self.inner.gaussian(np.cumsum(values[::-1])[::-1], std, **stated)
+            below = np.cumsum(opened(values)[::-1])[::-1]
+            return self.inner.gaussian(below, std, **stated)
 
     patch.setattr(
         steps,
@@ -794,7 +807,7 @@ def labels_outside_in_the_last_class(patch):
         moments,
         "release_means",
         lambda chunks, shape, *rest: whole(
-            [(q, labels % shape[0]) for q, labels in chunks], shape, *rest
+            chunks.map(lambda chunk: (chunk[0], chunk[1] % shape[0])), shape, *rest
         ),
     )
 
@@ -803,7 +816,6 @@ def means_beside_exact_ones(patch, chosen):
     whole = moments.release_means
 
     def released(chunks, shape, radius, plan, mechanisms):
-        chunks = list(chunks)
         noisy = whole(chunks, shape, radius, plan, mechanisms)
         free = Mechanisms(SecureGenerator(), None)
         free_plan = dataclasses.replace(plan, moment_multiplier=0.0)
@@ -849,7 +861,7 @@ def weights_of_scores_unpaid(patch):
             self.inner, self.ranks = inner, inner.ranks
 
         def gaussian(self, values, std, *, release, sensitivity):
-            light = math.sqrt(len(values))
+            light = math.sqrt(len(opened(values)))
             std = std * light / sensitivity
             return self.inner.gaussian(values, std, release=release, sensitivity=light)
 
@@ -877,13 +889,14 @@ def counts_with_the_noise_of_one_table(patch):
 def tables_of_rows_chosen_after_looking(patch):
     whole = workload.release_counts
 
-    def chosen(codes, chosen, *rest):
+    def chosen(private, chosen, *rest):
+        codes = opened(private)
         sizes = sum(
             tables.all_counts([table], codes)[0][cells(table, codes)]
             for table in chosen
         )
         crowded = np.argsort(-sizes, kind="stable")[: len(codes) // 2]
-        return whole(codes[crowded], chosen, *rest)
+        return whole(Private(codes[crowded]), chosen, *rest)
 
     def cells(table, codes):
         pairs = zip(table.columns, table.groups, strict=True)
@@ -897,7 +910,8 @@ def tables_without_noise(patch):
 
     def exact(codes, chosen, *rest):
         whole(codes, chosen, *rest)
-        return [tables.all_counts([table], codes)[0].astype(float) for table in chosen]
+        exact = (tables.all_counts([table], opened(codes))[0] for table in chosen)
+        return [counts.astype(float) for counts in exact]
 
     patch.setattr(workload, "release_counts", exact)
 
@@ -908,7 +922,7 @@ def expected_by_exact_counts(patch):
         workload.Measurement,
         "_selected",
         lambda self, tables, pool, n: whole(
-            self, tables, np.concatenate([pool, self.codes]), n
+            self, tables, np.concatenate([pool, opened(self.codes)]), n
         ),
     )
 
@@ -917,7 +931,7 @@ def tables_over_the_true_count(patch):
     whole = workload.Measurement.correct
 
     def exact(self, *rest):
-        true = dataclasses.replace(self.plan, n_rows=max(1, len(self.codes)))
+        true = dataclasses.replace(self.plan, n_rows=max(1, len(opened(self.codes))))
         return whole(dataclasses.replace(self, plan=true), *rest)
 
     patch.setattr(workload.Measurement, "correct", exact)
@@ -973,8 +987,8 @@ def held_out_of_exact_size(patch):
     patch.setattr(
         PrivateSearch,
         "_trial",
-        lambda self, candidates, budget, X, y, rng, *rest: whole(
-            self, candidates, budget, X, y, Ranks(rng), *rest
+        lambda self, candidates, budget, private, rng, *rest: whole(
+            self, candidates, budget, private, Ranks(rng), *rest
         ),
     )
 
@@ -1068,7 +1082,7 @@ def _with_private_rows(patch, use):
     frames = []
 
     def watched(self, rows, *rest):
-        frames.append(rows)
+        frames.append(opened(rows))
         return run(self, rows, *rest)
 
     def pretrained(self, model, transformer, public):
@@ -1096,10 +1110,10 @@ def private_rows_kept_by_pretraining(patch):
 def rate_of_the_true_count(patch):
     whole = loop.batches
 
-    def exact(plan, n, *rest, **named):
-        rate = min(1.0, plan.batch_size / n)
+    def exact(plan, rows, *rest, **named):
+        rate = min(1.0, plan.batch_size / len(opened(rows)))
         wrong = dataclasses.replace(plan, sampling_rate=rate)
-        return whole(wrong, n, *rest, **named)
+        return whole(wrong, rows, *rest, **named)
 
     patch.setattr(loop, "batches", exact)
 
@@ -1118,7 +1132,7 @@ def heavy_by_exact_counts(patch):
 
     def exact(self, fine, steps):
         parts = whole(self, fine, steps)
-        numbers = np.concatenate(list(steps))
+        numbers = np.concatenate(list(parts_of(steps)))
         found, _ = np.histogram(numbers[~np.isnan(numbers)], fine[parts.places])
         heavy = (np.diff(parts.places) == 1) & (found > len(numbers) / self.n_bins)
         return dataclasses.replace(parts, heavy=heavy)
@@ -1131,7 +1145,7 @@ def shared_by_exact_counts(patch):
 
     def exact(self, fine, steps, parts):
         keys, _ = whole(self, fine, steps, parts)
-        numbers = np.concatenate(list(steps))
+        numbers = np.concatenate(list(parts_of(steps)))
         found, _ = np.histogram(numbers[~np.isnan(numbers)], fine)
         return keys, np.where(found > len(numbers) / 100, found, 0)
 

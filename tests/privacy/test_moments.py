@@ -197,7 +197,7 @@ def test_a_row_leaves_no_trace_but_in_what_is_released(how, params):
     b = fitted(*others, lambda s: replayer, **params)
     assert next(replayer.tape, None) is None
     n_gradients = params.get("n_steps", 0)
-    names = [name for name, _ in tape]
+    names = [name for name, *_ in tape]
     assert names == ["count", "gaussian", "gaussian", *["gradient"] * n_gradients]
     assert str(a.privacy_) == str(b.privacy_)
     for one, other in zip(*(s.sample(30, random_state=1) for s in (a, b)), strict=True):

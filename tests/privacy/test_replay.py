@@ -21,10 +21,11 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from dpgenerative import (
     Column,
+    DPArrayVAESynthesizer,
     DPHFlowSynthesizer,
     DPVAESynthesizer,
     Impossible,
@@ -37,9 +38,12 @@ from dpgenerative import (
 )
 from dpgenerative._random import Streams
 from dpgenerative.exceptions import InfeasibleBudgetError
+from dpgenerative.fitting import workload
 from dpgenerative.meta import search
 from dpgenerative.persistence import checkpoint
 from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.steps import PrivateGradient, trainable
+from dpgenerative.synthesizers import flow, latents
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.tables import rows
 from dpgenerative.tables.private import opened
@@ -168,6 +172,8 @@ def with_outlier(frame):
 def fit(
     frame, door, estimator=DPHFlowSynthesizer, public=None, checkpoint=None, **params
 ):
+    """Fit a table, or a pair of arrays and labels; return warnings and log, too."""
+    pair = frame if isinstance(frame, tuple) else (frame,)
     fast = {"n_steps": 5, "batch_size": 64, "random_state": 0, "noise": "reproducible"}
     synthesizer = estimator().set_params(**{**fast, **params})
     synthesizer._mechanisms = door
@@ -177,7 +183,7 @@ def fit(
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            synthesizer.fit(frame, public=public, checkpoint=checkpoint)
+            synthesizer.fit(*pair, public=public, checkpoint=checkpoint)
     finally:
         logging.getLogger().removeHandler(handler)
     del synthesizer._mechanisms
@@ -199,20 +205,20 @@ def dumped(synthesizer):
     return buffer.getvalue()
 
 
-def recorded(frame, **params):
+def recorded(frame, door=Mechanisms, **params):
     """Return a fit with its warnings and log, what it released, and its ledger."""
     tape, ledgers = [], []
 
-    def door(streams):
-        made = Recorder(Mechanisms(streams.counts, streams.gradients), tape)
+    def recorder(streams):
+        made = Recorder(door(streams.counts, streams.gradients), tape)
         ledgers.append(made.ledger)
         return made
 
-    return fit(frame, door, **params), tape, ledgers[-1]
+    return fit(frame, recorder, **params), tape, ledgers[-1]
 
 
-def replayed(first, second, is_neighbour=False, **params):
-    a, tape, ledger = recorded(first, **params)
+def replayed(first, second, is_neighbour=False, door=Mechanisms, **params):
+    a, tape, ledger = recorded(first, door, **params)
     replayer = Replayer(tape, is_neighbour)
     b = fit(second, lambda streams: replayer, **params)
     assert next(replayer.tape, None) is None, "fewer releases were asked for"
@@ -384,9 +390,10 @@ def compare(first, second, is_neighbour=False, **params):
     assert a.privacy_.to_dict() == b.privacy_.to_dict()
     assert a.schema_ == b.schema_
     assert repr(a) == repr(b)
-    pd.testing.assert_frame_equal(
-        a.sample(200, random_state=1), b.sample(200, random_state=1)
-    )
+    one, other = (each.sample(200, random_state=1) for each in (a, b))
+    if isinstance(one, pd.DataFrame):
+        pd.testing.assert_frame_equal(one, other)
+    assert dumped(one) == dumped(other)
     for key, value in a._model.state_dict().items():
         assert torch.equal(value, b._model.state_dict()[key]), key
     for name in a._recipe.learned:
@@ -531,21 +538,157 @@ def numbers(frame, target):
     ],
 )  # fmt: skip
 def test_an_outlier_leaves_no_trace_beyond_a_fit(name, target):
+    compare_beyond(DOORS[name], target, table(), with_outlier(table()), True)
+
+
+def compare_beyond(
+    estimator, target, first, second, is_neighbour=False, door=Mechanisms
+):
+    """Fail where two predictors or searches of the same releases differ."""
+
     def fitted(frame, door):
         with behind(door):
-            return clone(DOORS[name]).fit(*numbers(frame, target))
+            return clone(estimator).fit(*numbers(frame, target))
 
     tape = []
-    a = fitted(table(), lambda s: Recorder(Mechanisms(s.counts, s.gradients), tape))
+    a = fitted(first, lambda s: Recorder(door(s.counts, s.gradients), tape))
     rest = iter(tape)
-    b = fitted(with_outlier(table()), lambda s: Replayer(rest, True))
+    b = fitted(second, lambda s: Replayer(rest, is_neighbour))
     assert next(rest, None) is None
     assert dumped(a) == dumped(b)
-    if "search" in name:
+    if isinstance(a, PrivateSearch):
         assert a.best_score_ == b.best_score_
     if target is not None:
         rows = numbers(table(50, seed=3), target)[0]
         assert np.array_equal(a.predict(rows), b.predict(rows))
+
+
+# Rules, which see what is released alone ----------------------------------------------
+
+RELEASED = 500
+
+
+class Fixed(Mechanisms):
+    """Releases one number of rows, however many there are."""
+
+    def count(self, rows, epsilon):
+        self.ledger.count(RELEASED, epsilon)
+        return RELEASED
+
+
+FEW, MANY = 37, 12_000
+AUTO = {"n_steps": "auto", "batch_size": "auto", "epsilon": 3.0}
+
+
+def tables_of_sizes():
+    columns = ["city", "income", "age", "member"]
+    return unrelated()[columns], table(MANY, seed=3)[columns]
+
+
+def arrays_of_sizes(has_labels=False):
+    few = np.repeat(np.eye(3, dtype=np.float32)[None], FEW, 0)
+    many = np.random.default_rng(0).random((MANY, 3, 3), dtype=np.float32)
+    if not has_labels:
+        return few, many
+    return (few, ["b"] * FEW), (many, np.resize(["a", "b", "c"], MANY))
+
+
+def series_of_sizes():
+    many = np.random.default_rng(0).random((MANY, 2, 1))
+    return [np.ones((5, 1))] * FEW, list(many)
+
+
+SIZES = {
+    "flow": (tables_of_sizes, {}),
+    "flow, norm": (tables_of_sizes, {"max_grad_norm": "median"}),
+    "flow, divergence": (
+        tables_of_sizes,
+        {"divergence": "mmd", "architecture__n_blocks": 2},
+    ),
+    "vae": (tables_of_sizes, {"estimator": DPVAESynthesizer}),
+    "arrays": (arrays_of_sizes, {"estimator": DPArrayVAESynthesizer}),
+    "labelled arrays": (
+        lambda: arrays_of_sizes(True),
+        {"estimator": DPArrayVAESynthesizer, "classes": ["a", "b"]},
+    ),
+    "series": (
+        series_of_sizes,
+        {"estimator": DPArrayVAESynthesizer, "image_shape": (3, 1)},
+    ),
+    **{
+        aggregation: (
+            tables_of_sizes,
+            {
+                "estimator": DPVAESynthesizer,
+                "divergence": "mmd",
+                "divergence__aggregation": aggregation,
+            },
+        )
+        for aggregation in ("term-wise", "micro", "batch")
+    },
+}
+
+
+@contextmanager
+def quickly():
+    """Sum no gradients, whose releases are frozen, and draw few rows from models."""
+
+    def zeros(self, model, *_):
+        return {p: torch.zeros_like(p, dtype=torch.float64) for p in trainable(model)}
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_total", "_coupled_total"):
+            patch.setattr(PrivateGradient, name, zeros)
+        for module, name in (
+            (workload, "POOL"), (workload, "RAKED"), (flow, "RAKING_ROWS"),
+            (latents, "RAKING_ROWS"),
+        ):  # fmt: skip
+            patch.setattr(module, name, 2**10)
+        yield
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("name", SIZES)
+def test_no_rule_sees_how_many_rows_there_are(name, turned):
+    tables, params = SIZES[name]
+    first, second = tables()[:: -1 if turned else 1]
+    with quickly():
+        compare(first, second, door=Fixed, **{**AUTO, **params})
+
+
+BY_RULES = {
+    "classifier": SyntheticClassifier(
+        DPHFlowSynthesizer(3.0, random_state=0), LogisticRegression(), random_state=0
+    ),
+    "regressor": SyntheticRegressor(
+        DPVAESynthesizer(3.0, random_state=0), LinearRegression(), random_state=0
+    ),
+    "search": PrivateSearch(
+        DPHFlowSynthesizer(), {"max_grad_norm": ["auto", "median"]}, 3.0,
+        mean_trials=2.0,
+    ),
+    "search of a classifier": PrivateSearch(
+        SyntheticClassifier(
+            DPVAESynthesizer(), LogisticRegression(), random_state=0
+        ),
+        {"synthesizer__architecture__n_bins": ["auto", 8]}, 3.0,
+        mean_trials=2.0,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("classifier", "member"), ("regressor", "income"), ("search", None),
+        ("search of a classifier", "member"),
+    ],
+)  # fmt: skip
+def test_no_rule_beyond_a_fit_sees_how_many_rows_there_are(name, target, turned):
+    first, second = (unrelated(), table(MANY, seed=3))[:: -1 if turned else 1]
+    with quickly():
+        compare_beyond(BY_RULES[name], target, first, second, door=Fixed)
 
 
 # Any neighbours -----------------------------------------------------------------------
