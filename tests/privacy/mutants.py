@@ -38,7 +38,9 @@ from dpgenerative.fitting.fit import PrivateFit
 from dpgenerative.local import tables as local_tables
 from dpgenerative.local.latents import FINENESS
 from dpgenerative.meta import search
+from dpgenerative.meta.predictors import LEAST_ROWS, _SyntheticPredictor
 from dpgenerative.models.cells import LARGEST_OFFSET, Cells
+from dpgenerative.models.hflow import HFlow
 from dpgenerative.models.vae import ImageVAE
 from dpgenerative.privacy import (
     accounting,
@@ -58,6 +60,7 @@ from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from dpgenerative.synthesizers import base, flow
 from dpgenerative.synthesizers import latents as autoencoders
 from dpgenerative.tables.private import Private, opened
+from dpgenerative.tables.rows import Chunks
 from dpgenerative.tables.schema import Schema
 from tests import test_probing, test_search, test_series, test_transform
 from tests.privacy import (
@@ -1127,6 +1130,114 @@ def size_of_the_model_from_the_rows(patch):
     patch.setattr(flow.FlowRecipe, "build", built)
 
 
+# Rules fed the true number of rows ------------------------------------------------
+
+
+def _marginals_by_the_true_count(patch, name):
+    """Let a step of the release of marginals see how many rows there are."""
+    whole = getattr(MarginalRelease, name)
+
+    def exact(self, *args):
+        (steps,) = (x for x in args if isinstance(x, Chunks))
+        n_rows = sum(map(len, parts_of(steps)))
+        return whole(dataclasses.replace(self, n_rows=n_rows), *args)
+
+    patch.setattr(MarginalRelease, name, exact)
+
+
+def threshold_of_spikes_by_the_true_count(patch):
+    _marginals_by_the_true_count(patch, "_shared")
+
+
+def keys_by_the_true_count(patch):
+    _marginals_by_the_true_count(patch, "_shared_keys")
+
+
+def learning_rate_of_the_true_count(patch):
+    sizes, whole = _sizes_of_fits(patch), PrivateFit._optimizer
+
+    def scaled(self, *args):
+        optimizer = whole(self, *args)
+        rate = optimizer.learning_rate * min(1.0, sizes[-1] / 1000)
+        return dataclasses.replace(optimizer, learning_rate=rate)
+
+    patch.setattr(PrivateFit, "_optimizer", scaled)
+
+
+def _gradient_of_the_true_count(patch, change):
+    whole = PrivateFit.gradient
+
+    def changed(self, model, objective, plan, rows, *rest):
+        gradient = whole(self, model, objective, plan, rows, *rest)
+        found = change(plan.sampling_rate * len(opened(rows)))
+        return dataclasses.replace(gradient, **found)
+
+    patch.setattr(PrivateFit, "gradient", changed)
+
+
+def cap_of_the_true_count(patch):
+    _gradient_of_the_true_count(
+        patch, lambda size: {"batch_cap": sampling.capacity(size)}
+    )
+
+
+def partitions_of_the_true_count(patch):
+    _gradient_of_the_true_count(
+        patch, lambda size: {"n_partitions": max(1, min(16, int(size) // 8))}
+    )
+
+
+def synthetic_rows_of_the_true_count(patch):
+    fit, synthetic = _SyntheticPredictor._fit, _SyntheticPredictor._synthetic
+    sizes = []
+
+    def watched(self, X, *rest, **named):
+        sizes.append(len(X))
+        return fit(self, X, *rest, **named)
+
+    def as_many(self, *args):
+        self.n_samples = max(LEAST_ROWS, sizes[-1])
+        found = synthetic(self, *args)
+        self.n_samples = None
+        return found
+
+    patch.setattr(_SyntheticPredictor, "_fit", watched)
+    patch.setattr(_SyntheticPredictor, "_synthetic", as_many)
+
+
+def cells_of_tables_by_the_true_count(patch):
+    whole = workload.Measurement._sizes
+
+    def exact(self, *args):
+        true = dataclasses.replace(self.plan, n_rows=max(1, len(opened(self.codes))))
+        return whole(dataclasses.replace(self, plan=true), *args)
+
+    patch.setattr(workload.Measurement, "_sizes", exact)
+
+
+def raking_on_as_many_rows(patch):
+    sizes, whole = _sizes_of_fits(patch), HFlow.rake
+    patch.setattr(
+        HFlow, "rake", lambda self, n, generator: whole(self, sizes[-1], generator)
+    )
+
+
+def search_planned_by_the_true_count(patch):
+    fit, whole = PrivateSearch.fit, search.Calibration
+    sizes = []
+
+    def watched(self, X, *rest, **named):
+        sizes.append(len(X))
+        return fit(self, X, *rest, **named)
+
+    patch.setattr(PrivateSearch, "fit", watched)
+    patch.setattr(
+        search,
+        "Calibration",
+        lambda fits, trials, n_rows, *rest: whole(fits, trials, sizes[-1], *rest),
+    )
+
+
 def heavy_by_exact_counts(patch):
     whole = MarginalRelease._split
 
@@ -1171,6 +1282,8 @@ def trials_draw_from_shared_generators(patch):
 
 ONE_RECORD = test_sensitivity.test_one_record_moves_the_sum_by_at_most_the_bound
 REPLAY = test_replay.test_an_outlier_leaves_no_trace
+SIZES = test_replay.test_no_rule_sees_how_many_rows_there_are
+SIZES_BEYOND = test_replay.test_no_rule_beyond_a_fit_sees_how_many_rows_there_are
 POISSON = test_training.test_the_batches_of_a_training_are_poisson
 PAID_FOR = test_noise_multiplier.test_other_releases_are_paid_for_in_their_share
 ADDS_UP = test_accounting.test_the_plan_adds_up
@@ -1643,6 +1756,51 @@ MUTANTS = (
         "size of the model from the rows",
         size_of_the_model_from_the_rows,
         partial(test_replay.test_unrelated_rows_leave_no_trace, "large model"),
+    ),
+    Mutant(
+        "threshold of shared values by the true count",
+        threshold_of_spikes_by_the_true_count,
+        test_replay.test_spikes_are_those_of_the_released_count,
+    ),
+    Mutant(
+        "a switch to fewer keys by the true count",
+        keys_by_the_true_count,
+        test_replay.test_keys_are_chosen_by_the_released_count,
+    ),
+    Mutant(
+        "learning rate by the true count",
+        learning_rate_of_the_true_count,
+        partial(SIZES, "flow", False),
+    ),
+    Mutant(
+        "largest micro-batch by the true count",
+        cap_of_the_true_count,
+        partial(SIZES, "micro", False),
+    ),
+    Mutant(
+        "number of partitions by the true count",
+        partitions_of_the_true_count,
+        partial(SIZES, "term-wise", False),
+    ),
+    Mutant(
+        "a predictor's synthetic rows: as many as there are",
+        synthetic_rows_of_the_true_count,
+        partial(SIZES_BEYOND, "classifier", "member", False),
+    ),
+    Mutant(
+        "cells of a counted table by the true count",
+        cells_of_tables_by_the_true_count,
+        partial(SIZES, "flow, tables", False),
+    ),
+    Mutant(
+        "raking on as many rows as there are",
+        raking_on_as_many_rows,
+        partial(SIZES, "flow", False),
+    ),
+    Mutant(
+        "a search planned by the true count",
+        search_planned_by_the_true_count,
+        partial(SIZES_BEYOND, "search", None, False),
     ),
     Mutant(
         "heavy cells by exact counts",

@@ -20,6 +20,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
@@ -37,6 +38,7 @@ from dpgenerative import (
     SyntheticRegressor,
 )
 from dpgenerative._random import Streams
+from dpgenerative.encoding import marginals
 from dpgenerative.exceptions import InfeasibleBudgetError
 from dpgenerative.fitting import workload
 from dpgenerative.meta import search
@@ -601,6 +603,10 @@ def series_of_sizes():
 SIZES = {
     "flow": (tables_of_sizes, {}),
     "flow, norm": (tables_of_sizes, {"max_grad_norm": "median"}),
+    "flow, tables": (
+        tables_of_sizes,
+        {"workload": [("city", "income")], "architecture__table_budget": 0.5},
+    ),
     "flow, divergence": (
         tables_of_sizes,
         {"divergence": "mmd", "architecture__n_blocks": 2},
@@ -654,6 +660,27 @@ def test_no_rule_sees_how_many_rows_there_are(name, turned):
     first, second = tables()[:: -1 if turned else 1]
     with quickly():
         compare(first, second, door=Fixed, **{**AUTO, **params})
+
+
+class Spiked(Fixed):
+    """Releases one value that many rows share: of a continuum, more than noise is."""
+
+    def thresholded(self, counts, std, threshold, *, release):
+        self.ledger.keys(release, std, threshold)
+        # As many as noise makes of one in 37 values, or of 500, but not of 12,000.
+        return {("float", 3.25): float(std * norm.isf(marginals.FALSE_SPIKES / 2000))}
+
+
+def test_spikes_are_those_of_the_released_count():
+    few, many = (each[["income", "age"]] for each in tables_of_sizes())
+    with quickly():
+        compare(few, many, door=Spiked, **AUTO)
+
+
+def test_keys_are_chosen_by_the_released_count():
+    with quickly(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(marginals, "MOST_KEYS", FEW)
+        compare(table(FEW), with_outlier(table(FEW)), True, door=Fixed, **AUTO)
 
 
 BY_RULES = {
