@@ -218,10 +218,8 @@ def _chunks(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for i in range(0, max(1, len(images)), CHUNK):
         part = images.values[i : i + CHUNK].astype(np.float64) - 0.5
-        yield (
-            basis.of(part.reshape(len(part), math.prod(basis.shape))),
-            images.labels[i : i + CHUNK],
-        )
+        flat = part.reshape(len(part), math.prod(basis.shape))
+        yield basis.of(flat), images.labels[i : i + CHUNK]
 
 
 def shrunk(values: np.ndarray, noise: np.ndarray, shares: np.ndarray) -> np.ndarray:

@@ -468,8 +468,8 @@ class MarginalRelease:
         root = estimates.Interval(0, len(fine) - 1, self._n_told)
         missing = estimates.Interval(0, 0, 0.0)
         if nullable:
-            exact = below.map(lambda counts: counts[-2:])
-            noisy = self._counted(exact, self.std * math.sqrt(rough))
+            std = self.std * math.sqrt(rough)
+            noisy = self._counted(below.map(lambda counts: counts[-2:]), std)
             supposed = estimates.project_to_simplex(noisy, self._n_told)
             root.supposed = supposed[0]
             root.add(noisy[0], rough)
@@ -480,9 +480,7 @@ class MarginalRelease:
         leaves = root.leaves()
         places = np.array([leaf.start for leaf in leaves] + [root.stop])
         cells = [*leaves, missing] if nullable else leaves
-        exact = below.map(
-            lambda counts: np.append(np.diff(counts[places]), counts[-1])[: len(cells)]
-        )
+        exact = below.map(lambda x: np.append(np.diff(x[places]), x[-1])[: len(cells)])
         fair = 1 / (1 - STRUCTURE_SHARE)
         noisy = self._counted(exact, self.std * math.sqrt(fair))
         for cell, count in zip(cells, noisy, strict=True):
@@ -497,11 +495,7 @@ class MarginalRelease:
         return max(SPLIT_SIZE * plain / self.n_bins, SPLIT_NOISE * noise)
 
     def _grow(
-        self,
-        root: estimates.Interval,
-        depth: int,
-        below: Private[np.ndarray],
-        variance: float,
+        self, root: estimates.Interval, depth: int, below: Private, variance: float
     ) -> None:
         """Halve all intervals of many rows up to `depth` times.
 

@@ -55,11 +55,7 @@ class TableDomain:
         return any(has_open_keys(column, anchored) for column in columns)
 
     def release(
-        self,
-        rows: Private[Any],
-        plan: PrivacyPlan,
-        mechanisms: Mechanisms,
-        **cells: Any,
+        self, rows: Private, plan: PrivacyPlan, mechanisms: Mechanisms, **cells: Any
     ) -> TableTransformer:
         """Release the marginals; return the way from rows to codes and back.
 
@@ -104,11 +100,7 @@ class ArrayDomain:
         return False
 
     def release(
-        self,
-        rows: Private[Any],
-        plan: PrivacyPlan,
-        mechanisms: Mechanisms,
-        **cells: Any,
+        self, rows: Private, plan: PrivacyPlan, mechanisms: Mechanisms, **cells: Any
     ) -> Pixels:
         """Return the way to [0, 1] and back, which is public."""
         return self.pixels
@@ -134,11 +126,7 @@ class LabelledDomain(ArrayDomain):
     latent_dim: int | None
 
     def release(
-        self,
-        rows: Private[Any],
-        plan: PrivacyPlan,
-        mechanisms: Mechanisms,
-        **cells: Any,
+        self, rows: Private, plan: PrivacyPlan, mechanisms: Mechanisms, **cells: Any
     ) -> classes.LabelledPixels:
         """Release the moments of every class; return the encoding, which holds them."""
         found = classes.release_gaussians(

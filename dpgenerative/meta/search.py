@@ -367,12 +367,9 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
             return _FAILED
         plan = _fitted(estimator).privacy_.plan
         refuse_difference({"a trial": plan == budget.plans[index]})
+        deviation = partial(self._deviation, estimator, n_test=budget.n_test)
         try:
-            value = scored.map(
-                lambda pair: np.array(
-                    [self._deviation(estimator, *pair, budget.n_test)]
-                )
-            )
+            value = scored.map(lambda pair: np.array([deviation(*pair)]))
         except SamplingError:
             return _FAILED
         std = SCORE_SENSITIVITY * budget.score_multiplier
