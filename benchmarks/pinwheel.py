@@ -46,6 +46,7 @@ from dpgenerative.privacy.accounting import GaussianRelease, epsilon_of
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
+from dpgenerative.tables.private import Private
 
 RESULTS = Path(__file__).parent / "results"
 N_POINTS, BATCH, EPOCHS, N_DRAWS, HIDDEN, DELTA = 400, 20, 100, 20, 100, 1e-3
@@ -115,7 +116,7 @@ def fit(x: Tensor, seed: int, std: float, with_divergence: bool) -> Autoencoder:
     plan = make_plan()
     clipper = Clipper("flat", 0.05, group_bound=0.0005)
     train(
-        model, objective, len(x), plan,
+        model, objective, Private(x), plan,
         PrivateGradient(clipper, plan.noise_multiplier, BATCH, 1, reach="encoder"),
         Optimizer("adam", 0.01, 0.0),
         Mechanisms(streams.counts, streams.gradients), streams, "cpu",

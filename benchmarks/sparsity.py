@@ -71,6 +71,7 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.sampling import capacity, draw_partitions
 from dpgenerative.privacy.steps import Clipper, PrivateGradient, plain_gradient
+from dpgenerative.tables.private import Private
 
 RESULTS = Path(__file__).parent / "results"
 SHAPE, LATENTS, BATCH, PARTITIONS, DELTA = (1, 32, 32), 50, 256, 16, 1e-5
@@ -243,7 +244,7 @@ def fit(run: Run, x: Tensor) -> Autoencoder:
     term = divergence if run.has_divergence else None
     mechanisms = Mechanisms(streams.counts, streams.gradients)
     ledger = mechanisms.ledger
-    for chunks in batches(plan, len(x), streams.batches, "cpu", True, ledger):
+    for chunks in batches(plan, Private(x), streams.batches, "cpu", True, ledger):
         if plan.private:
             grads = gradient(
                 model, objective, chunks, mechanisms, streams.draws, term, partition

@@ -25,6 +25,7 @@ from dpgenerative.exceptions import HopelessBudgetWarning
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import make_plan
 from dpgenerative.privacy.report import cautions
+from dpgenerative.tables.private import opened
 
 SCHEMA = Schema(
     [
@@ -69,9 +70,9 @@ def stds(monkeypatch):
         seen.append(std)
         return gaussian(self, values, std, **facts)
 
-    def exact(self, n, epsilon):
-        self.ledger.count(n, epsilon)
-        return n
+    def exact(self, rows, epsilon):
+        self.ledger.count(len(opened(rows)), epsilon)
+        return len(opened(rows))
 
     monkeypatch.setattr(Mechanisms, "gaussian", recorded)
     monkeypatch.setattr(Mechanisms, "count", exact)

@@ -251,7 +251,7 @@ def test_few_partitions_are_paid_for_with_noise():
             epsilon=1.0, delta=1e-5, n_rows=100, sampling_rate=0.5, n_steps=3,
             marginal_budget=0.3, has_open_keys=False,
         )  # fmt: skip
-        gradient = fit.gradient(layer, None, plan, 100, 2.0)
+        gradient = fit.gradient(layer, None, plan, None, 2.0)
         stds = gradient.stds(layer, fit.recipe.has_batch_term).values()
         (std,) = set(stds)
         return std / (plan.noise_multiplier * 2.0 / 50)

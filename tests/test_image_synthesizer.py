@@ -33,6 +33,7 @@ from dpgenerative.models.vae import ImageVAE
 from dpgenerative.privacy.gradients import GenericGradients
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
+from dpgenerative.tables.private import opened
 from tests.privacy.oracle import (
     FixedNoise,
     Silent,
@@ -202,7 +203,7 @@ def recorded(x, **params):
 
 def test_pixels_pay_for_no_marginals():
     synthesizer, tape = recorded(halves(), architecture__prior_budget=0)
-    assert [name for name, _ in tape] == ["count"] + ["gradient"] * 5
+    assert [name for name, *_ in tape] == ["count"] + ["gradient"] * 5
     plan = synthesizer.privacy_.plan
     assert plan.marginal_multiplier == plan.prior_multiplier == math.inf
     assert 0.99 < synthesizer.epsilon_ <= 1
@@ -211,7 +212,7 @@ def test_pixels_pay_for_no_marginals():
     assert "marginals" not in text
     assert "shape, dtype and range of the pixels (0 to 1)" in text
     with_law, tape = recorded(halves())
-    assert [name for name, _ in tape] == ["count"] + ["gradient"] * 5 + ["gaussian"]
+    assert [name for name, *_ in tape] == ["count"] + ["gradient"] * 5 + ["gaussian"]
     assert with_law.noise_multiplier_ > synthesizer.noise_multiplier_
     assert "marginals" not in str(fitted(epsilon=None).privacy_)
 
@@ -568,9 +569,9 @@ def test_lists_are_refused_whatever_they_hold(n):
 
 
 def test_cautions_of_arrays_speak_of_no_columns(monkeypatch):
-    def exact(self, n, epsilon):
-        self.ledger.count(n, epsilon)
-        return n
+    def exact(self, rows, epsilon):
+        self.ledger.count(len(opened(rows)), epsilon)
+        return len(opened(rows))
 
     monkeypatch.setattr(Mechanisms, "count", exact)
     with pytest.warns(HopelessBudgetWarning, match="Use rows of more people or"):

@@ -185,3 +185,41 @@ def test_the_rule_finds_what_it_should(importer, statement, imported):
 )
 def test_the_rule_allows_what_it_should(importer, imported):
     assert is_allowed(importer, imported)
+
+
+OPENERS = {
+    "privacy.noise": "the door",
+    "privacy.sampling": "the sampler",
+    "tables.rows": "the reader of chunks",
+    "encoding.transformer": "the encoder, of which dtypes are public",
+    "persistence.checkpoint": "compares the rows of a fit that goes on by digests",
+    "audit.training": "audits know the rows that they train on",
+}
+"""Modules that may read what is private, and why."""
+
+
+def opens(source):
+    """Return whether a source reads the value of a `Private`."""
+    nodes = list(ast.walk(ast.parse(source)))
+    imported = any(isinstance(n, ast.alias) and n.name == "opened" for n in nodes)
+    read = (n.attr for n in nodes if isinstance(n, ast.Attribute))
+    return imported or not {"opened", "_value"}.isdisjoint(read)
+
+
+def test_private_rows_are_read_by_few_modules():
+    found = {m for m, path in MODULES.items() if opens(path.read_text("utf-8"))}
+    assert found == {"tables.private", *OPENERS}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from dpgenerative.tables.private import opened",
+        "from dpgenerative.tables.private import opened as read",
+        "from dpgenerative.tables import private\nn = len(private.opened(rows))",
+        "n = len(rows._value)",
+    ],
+)
+def test_reading_private_rows_is_noticed(source):
+    assert opens(source)
+    assert not opens("def opened():\n    return 1\n\nopened()")

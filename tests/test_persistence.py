@@ -41,6 +41,7 @@ from dpgenerative.tables.constraints import (
     Impossible,
     LessEqual,
 )
+from dpgenerative.tables.private import opened
 
 FIXTURES = Path(__file__).parent / "fixtures"
 FAST = {"n_steps": 5, "batch_size": 64, "device": "cpu"}
@@ -376,15 +377,20 @@ class Replay(Mechanisms):
     def __init__(self, streams):
         super().__init__(streams.counts, streams.gradients)
 
-    def count(self, n, epsilon):
-        return super().count(200, epsilon)
+    def count(self, rows, epsilon):
+        return super().count(range(200), epsilon)
 
     def gaussian(self, values, std, **stated):
-        return super().gaussian(np.zeros_like(values, float), std, **stated)
+        zeros = np.zeros_like(opened(values), float)
+        return super().gaussian(zeros, std, **stated)
 
     def thresholded(self, counts, std, threshold, *, release):
         self.ledger.keys(release, std, threshold)
-        return {("str", "Oslo"): 90.0} if any(k[0] == "str" for k in counts) else {}
+        return (
+            {("str", "Oslo"): 90.0}
+            if any(k[0] == "str" for k in opened(counts))
+            else {}
+        )
 
     def gradient(self, sums, stds, **stated):
         return super().gradient([torch.zeros_like(s) for s in sums], stds, **stated)

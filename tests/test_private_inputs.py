@@ -1,8 +1,10 @@
 """Nothing about inputs shows in an error, a warning or a dtype but public facts."""
 
+import copy
 import datetime as dt
 import math
 import pickle
+import sys
 import warnings
 from decimal import Decimal
 
@@ -12,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -53,7 +56,8 @@ from dpgenerative.tables.files import (
     instants_of,
     stream_table,
 )
-from dpgenerative.tables.rows import streamed
+from dpgenerative.tables.private import Private, opened
+from dpgenerative.tables.rows import Chunks, streamed
 from dpgenerative.tables.times import to_units
 
 
@@ -672,3 +676,65 @@ def test_an_interrupted_end_leaves_the_fit_before_it(monkeypatch):
     after = vars(synthesizer)
     assert after.keys() == before.keys()
     assert all(after[name] is before[name] for name in before if name != "epsilon")
+
+
+# The type of private rows -------------------------------------------------------------
+
+
+USES = {
+    "length": len,
+    "iteration": list,
+    "search": lambda rows: 1 in rows,
+    "truth": bool,
+    "equality": lambda rows: rows == 3,
+    "order": lambda rows: rows < 3,
+    "sum": lambda rows: rows + 1,
+    "number": float,
+    "range": range,
+    "array": np.asarray,
+    "shape": np.shape,
+    "tensor": torch.tensor,
+    "numpy's tensor": torch.from_numpy,
+    "frame": pd.DataFrame,
+    "pickle": pickle.dumps,
+    "copy": copy.copy,
+    "hash": hash,
+    "attributes": vars,
+    "slice": lambda rows: rows[:2],
+    "mask": lambda rows: rows[np.array([True, False, True])],
+    "one row": lambda rows: rows[0],
+    "last row": lambda rows: rows[-1],
+}
+
+
+@pytest.mark.parametrize("held", [np.arange(3), torch.arange(3), [1, 2, 3], 3])
+@pytest.mark.parametrize("use", USES)
+def test_private_rows_have_neither_length_nor_values(use, held):
+    with pytest.raises(TypeError) as error:
+        USES[use](Private(held))
+    assert not any(letter.isdigit() for letter in str(error.value))
+
+
+def test_what_is_made_of_private_rows_is_private():
+    rows = Private(np.arange(40.0))
+    for made in (rows, rows.map(len), rows.map(np.mean), rows.to("cpu")):
+        assert type(made) is Private
+        assert repr(made) == str(made) == "Private(...)"
+        assert sys.getsizeof(made) == sys.getsizeof(Private(None))
+    assert opened(rows.map(len)) == 40
+    drawn = torch.tensor([3, 0])
+    assert rows[drawn.numpy()].tolist() == rows.to("cpu")[drawn].tolist() == [3, 0]
+    with pytest.raises(IndexError) as error:
+        rows[np.array([40])]
+    assert not any(letter.isdigit() for letter in str(error.value))
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_chunks_of_private_rows_show_sums_to_the_door_alone(in_memory):
+    parts = Chunks(Private(lambda: [np.arange(3), np.arange(2)]), in_memory)
+    for use in (len, list, np.concatenate, lambda parts: parts.read()):
+        with pytest.raises(TypeError):
+            use(parts)
+    total = parts.map(lambda part: part + 1).total(np.sum)
+    assert type(total) is Private
+    assert opened(total) == 9

@@ -30,6 +30,7 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.synthesizers import tables
 from dpgenerative.tables import files, rows
 from dpgenerative.tables.arrow import in_pandas
+from dpgenerative.tables.private import opened
 
 N_ROWS = 300
 SCHEMA = Schema(
@@ -157,11 +158,11 @@ class Counts(Mechanisms):
         self.exact = []
 
     def gaussian(self, values, std, **facts):
-        self.exact.append(values.tolist())
+        self.exact.append(opened(values).tolist())
         return super().gaussian(values, std, **facts)
 
     def thresholded(self, counts, std, threshold, **facts):
-        self.exact.append(dict(counts))
+        self.exact.append(dict(opened(counts)))
         return super().thresholded(counts, std, threshold, **facts)
 
 

@@ -553,7 +553,7 @@ def test_a_search_asks_the_operating_system_alone(secure, monkeypatch):
         search.fit(X)
 
 
-def drawn_alone(self, candidates, budget, X, y, rng, mechanisms, *_):
+def drawn_alone(self, candidates, budget, private, rng, mechanisms, *_):
     assert isinstance(rng, SecureGenerator)
     TrialDistribution(2.0).draw(rng)
     raise InterruptedError  # of nobody else

@@ -268,7 +268,7 @@ def test_nothing_but_what_is_released_depends_on_the_lengths():
         return synthesizer
 
     first = one(x, lambda s: Recorder(Mechanisms(s.counts, s.gradients), tape))
-    assert {name for name, _ in tape} == {"count", "gradient", "gaussian"}
+    assert {name for name, *_ in tape} == {"count", "gradient", "gaussian"}
     # A neighbour with the longest series there is.
     second = one([*x, np.ones((99, C))], lambda s: Replayer(tape))
     assert rest[0] == rest[1]

@@ -40,6 +40,7 @@ from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.dtypes import can_hold_missing
+from dpgenerative.tables.private import opened
 from dpgenerative.tables.schema import Schema, misfits
 
 DELTA = 1e-5
@@ -339,11 +340,11 @@ class Recorder(Mechanisms):
         self.answers = []
 
     def gaussian(self, values, std, **stated):
-        self.releases.append(Release(np.array(values, float), std))
+        self.releases.append(Release(np.array(opened(values), float), std))
         return self._answer(self._plain.gaussian(values, std, **stated))
 
     def thresholded(self, counts, std, threshold, **stated):
-        self.releases.append(Release(dict(counts), std, threshold))
+        self.releases.append(Release(dict(opened(counts)), std, threshold))
         return self._answer(self._plain.thresholded(counts, std, threshold, **stated))
 
     def _answer(self, answer):

@@ -47,6 +47,7 @@ from dpgenerative.privacy.latents import (
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import make_plan
 from dpgenerative.tables.column import Column
+from dpgenerative.tables.private import Private, opened
 from dpgenerative.tables.schema import Schema
 
 FAST = {"n_steps": 20, "batch_size": 64, "random_state": 0}
@@ -436,8 +437,10 @@ def test_latents_are_drawn_in_arrays_of_one_public_shape(n):
         return codes.float()
 
     mechanisms = Mechanisms(rng, rng)
-    mechanisms.gaussian = lambda values, *_, **__: found.append(values) or values
-    codes = torch.arange(2 * n).reshape(n, 2) + 1
+    mechanisms.gaussian = lambda values, *_, **__: (
+        found.append(opened(values)) or found[-1]
+    )
+    codes = Private(torch.arange(2 * n).reshape(n, 2) + 1)
     refinement = Refinement(lambda _: LatentCells.of_gaussian(PLANE), lambda *_: None)
     release_distribution(
         draw, codes, 2, plan, mechanisms, lambda _: None, rng, refinement
@@ -666,7 +669,7 @@ def test_a_mixture_is_paid_for_by_two_releases(monkeypatch):
 
     class Door(Mechanisms):
         def gaussian(self, values, std, **stated):
-            if values.shape in ((43,), (16, 7)):
+            if opened(values).shape in ((43,), (16, 7)):
                 stds.append(std)
             return super().gaussian(values, std, **stated)
 
@@ -717,7 +720,7 @@ def test_aggregations_run_and_say_so(aggregation, epsilon):
 def gradient_of(fit):
     """Return how the fit of a synthesizer bounds gradients."""
     private = fit._planned_fit(TableDomain(fit.schema_))
-    return private.gradient(fit._model, None, fit.privacy_.plan, 1)
+    return private.gradient(fit._model, None, fit.privacy_.plan, None)
 
 
 def test_a_divergence_of_ones_own_reaches_everything():

@@ -25,6 +25,7 @@ from dpgenerative.models.hflow import HFlow
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import make_plan
 from dpgenerative.synthesizers.flow import MOST_FUNCTIONS
+from dpgenerative.tables.private import Private
 
 D = 150
 
@@ -138,7 +139,7 @@ def measurement(n_columns, mechanisms=None):
         table_budget=0.1,
     )  # fmt: skip
     codes = np.zeros((1, n_columns), int)
-    return Measurement([facts()] * n_columns, codes, plan, mechanisms)
+    return Measurement([facts()] * n_columns, Private(codes), plan, mechanisms)
 
 
 def test_tables_that_matter_are_not_drowned_by_others(monkeypatch):

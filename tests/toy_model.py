@@ -30,10 +30,10 @@ class PairRecipe(ModelRecipe):
         return Pair(facts)
 
     def objective(self, model, transformer, rows, streams, device):
-        codes = torch.from_numpy(transformer.encode(rows)).long().to(device)
+        codes = rows.map(transformer.encode).to(device)
 
         def losses(indices):
-            batch = codes[indices]
+            batch = codes[indices].long()
             last = model.last_given(batch[:, 0]).gather(1, batch[:, -1:])
             return -last[:, 0], None  # of a row alone; no batch-wise term
 

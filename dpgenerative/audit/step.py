@@ -20,6 +20,7 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.steps import Divergence
 from dpgenerative.synthesizers.base import Synthesizer
+from dpgenerative.tables.private import Private
 
 _BLOCKS = 50
 """Number of times that the gradient is recomputed among the trials."""
@@ -170,7 +171,8 @@ class _Worlds:
             self.model = nn.ModuleDict({name: self.model})
         self.streams = fit.streams
         self.has_term = fit.recipe.has_batch_term
-        self.gradient = fit.gradient(self.model, self._objective, plan, 1)
+        one = Private(range(1))
+        self.gradient = fit.gradient(self.model, self._objective, plan, one)
         coupled = self.gradient.aggregation == "micro"
         self.n_others = self.gradient.batch_cap - 1 if coupled else 3
         stds = self.gradient.stds(self.model, self.has_term)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from dpgenerative.privacy.accounting import gaussian_epsilon, gaussian_multiplie
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import Objective, trainable
 from dpgenerative.synthesizers.base import Synthesizer
+from dpgenerative.tables.private import Private, opened
 
 
 def audit_training(
@@ -95,9 +97,10 @@ def audit_training(
     coins = np.random.default_rng(random_state)
     data = estimator._prepare(X, y)
     fit = estimator._private_fit(data.domain, streams, device)
-    plan = fit.plan(len(data.rows) + math.ceil(n_canaries / 2))
+    rows = opened(data.rows)
+    plan = fit.plan(len(rows) + math.ceil(n_canaries / 2))
     result.check_steps(owner, estimator, plan)
-    runs = _Trainings(fit, data.rows, n_canaries)
+    runs = _Trainings(fit, rows, n_canaries)
     included = coins.random((n_runs, n_canaries)) < 0.5
     scores = np.stack([runs.scores(row) for row in included])
     plan = runs.released.plan
@@ -160,8 +163,8 @@ _UNCHANGED = (
 class _CanaryRecipe(ModelRecipe):
     """A recipe with one more layer, whose weights no row but a canary touches."""
 
-    def __init__(self, recipe: ModelRecipe, n_canaries: int) -> None:
-        self.inner, self.n_canaries = recipe, n_canaries
+    def __init__(self, recipe: ModelRecipe, n_canaries: int, n_own: int) -> None:
+        self.inner, self.n_canaries, self.n_own = recipe, n_canaries, n_own
         for name in _UNCHANGED:
             setattr(self, name, getattr(recipe, name))
 
@@ -171,11 +174,17 @@ class _CanaryRecipe(ModelRecipe):
         return model
 
     def objective(
-        self, model: Any, transformer: Any, rows: _Rows, streams: Streams, device: str
+        self,
+        model: Any,
+        transformer: Any,
+        rows: Private[_Rows],
+        streams: Streams,
+        device: str,
     ) -> Objective:
         """Return the losses of rows, and of the canaries that follow them."""
-        own = self.inner.objective(model, transformer, rows.own, streams, device)
-        n, places = len(rows.own), torch.from_numpy(rows.canaries).to(device)
+        table, n = rows.map(attrgetter("own")), self.n_own
+        own = self.inner.objective(model, transformer, table, streams, device)
+        places = rows.map(attrgetter("canaries")).to(device)
 
         def objective(rows: Tensor) -> tuple[Tensor, Tensor | None]:
             late = rows >= n
@@ -195,12 +204,12 @@ class _Trainings:
     """
 
     def __init__(self, fit: PrivateFit, rows: Any, n_canaries: int) -> None:
-        fit = replace(fit, recipe=_CanaryRecipe(fit.recipe, n_canaries))
-        released = fit.release(rows, len(rows) + math.ceil(n_canaries / 2))
-        one = _Rows(rows, np.zeros(1, dtype=np.int64))
+        fit = replace(fit, recipe=_CanaryRecipe(fit.recipe, n_canaries, len(rows)))
+        released = fit.release(Private(rows), len(rows) + math.ceil(n_canaries / 2))
+        one = Private(_Rows(rows, np.zeros(1, dtype=np.int64)))
         model = fit.build(released)
         objective = fit.objective(model, released.transformer, one)
-        gradient = fit.gradient(model, objective, released.plan, len(one))
+        gradient = fit.gradient(model, objective, released.plan, one)
         row = torch.tensor([len(rows)], device=fit.device)
         chunk = (row, torch.ones(1, dtype=torch.bool, device=fit.device))
         quiet = replace(gradient, noise_multiplier=0.0)
@@ -217,7 +226,8 @@ class _Trainings:
         place = next(k for k, p in trained if p is model.canaries.weight)
         witness = _Witness(self.fit.streams, place)
         fit = replace(self.fit, mechanisms=witness)
-        fit.train(model, self.released, _Rows(self.rows, np.flatnonzero(included)))
+        rows = Private(_Rows(self.rows, np.flatnonzero(included)))
+        fit.train(model, self.released, rows)
         seen = np.stack(witness.seen)
         log_ratio = (seen - self.size / 2) * self.size / witness.std**2
         return _sampled(log_ratio, self.released.plan.sampling_rate).sum(0)

@@ -7,6 +7,7 @@ is public. What is computed of the releases of `privacy.moments` is processing.
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.tables.arrow import in_pandas, legible_series
 from dpgenerative.tables.containers import plain
+from dpgenerative.tables.private import Private
+from dpgenerative.tables.rows import Chunks
 
 FREQUENCIES = 256
 """Most coefficients of which products are released."""
@@ -52,7 +55,7 @@ class Frequencies:
     def of(self, arrays: np.ndarray) -> np.ndarray:
         """Return the coefficients (n, D) of arrays (n, D)."""
         waves = dctn(arrays.reshape(-1, *self.shape), axes=(2, 3), norm="ortho")
-        return waves.reshape(len(arrays), -1)[:, self.order]
+        return waves.reshape(arrays.shape)[:, self.order]
 
     def back(self, coefficients: np.ndarray) -> np.ndarray:
         """Return arrays (n, D) of coefficients (n, D)."""
@@ -159,7 +162,8 @@ def _kind(y: Any) -> str:
 
 
 def release_gaussians(
-    images: LabelledImages,
+    images: Private[LabelledImages],
+    shape: tuple[int, int, int],
     n_classes: int,
     latent_dim: int | None,
     plan: PrivacyPlan,
@@ -169,8 +173,9 @@ def release_gaussians(
 
     Parameters
     ----------
-    images : LabelledImages
-        Private.
+    images : Private of LabelledImages
+    shape : tuple of int
+        Channels, height and width.
     n_classes : int
     latent_dim : int, optional
         Number of components, `FREQUENCIES` at most; None keeps those whose variance
@@ -178,11 +183,12 @@ def release_gaussians(
     plan : PrivacyPlan
     mechanisms : Mechanisms
     """
-    basis = Frequencies(images.values.shape[1:])
+    basis = Frequencies(shape)
+    chunks = Chunks(images.map(lambda images: partial(_chunks, images, basis)))
     width = math.prod(basis.shape)
     radius = math.sqrt(width) / 2
     sums, squares, std = moments.release_means(
-        _chunks(images, basis), (n_classes, width), radius, plan, mechanisms
+        chunks, (n_classes, width), radius, plan, mechanisms
     )
     counts = np.maximum(sums[:, 0], max(1.0, std))
     shares = counts / counts.sum()
@@ -195,7 +201,7 @@ def release_gaussians(
     scale = math.sqrt(min(max(spread, 1e-4 * radius**2), radius**2))
     d = min(width, FREQUENCIES)
     products, squares_left, std = moments.release_seconds(
-        _chunks(images, basis), centres, scale, d, plan, mechanisms
+        chunks, centres, scale, d, plan, mechanisms
     )
     unit = scale**2 / counts
     components, roots, left = _factored(
@@ -210,9 +216,10 @@ def release_gaussians(
 def _chunks(
     images: LabelledImages, basis: Frequencies
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    for i in range(0, len(images), CHUNK):
+    for i in range(0, max(1, len(images)), CHUNK):
         part = images.values[i : i + CHUNK].astype(np.float64) - 0.5
-        yield basis.of(part.reshape(len(part), -1)), images.labels[i : i + CHUNK]
+        flat = part.reshape(len(part), math.prod(basis.shape))
+        yield basis.of(flat), images.labels[i : i + CHUNK]
 
 
 def shrunk(values: np.ndarray, noise: np.ndarray, shares: np.ndarray) -> np.ndarray:

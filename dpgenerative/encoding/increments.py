@@ -149,6 +149,11 @@ class Increment:
         high = self.whole.column
         return scale(self.low, high) == 1 and self.low.step == high.step
 
+    @property
+    def dtype(self) -> Any:
+        """Dtype of the increments."""
+        return np.dtype("m8[us]" if self.whole.column.temporal else float)
+
     def completed(self, increments: Column) -> "Increment":
         """Return the rule with what follows from the increments that were released."""
         dtype = self.whole.dtype
@@ -183,7 +188,7 @@ class Increment:
             return pd.Series(added)
         missing = np.isnan(added)
         counts = np.where(missing, 0.0, added)
-        return from_units(counts, missing, column.unit, np.dtype("m8[us]"))
+        return from_units(counts, missing, column.unit, self.dtype)
 
     def joined(self, low: pd.Series, added: pd.Series) -> tuple[pd.Series, np.ndarray]:
         """Return the column, and which of its values lie within its bounds."""

@@ -36,6 +36,7 @@ from dpgenerative.encoding.smoothing import smoothed
 from dpgenerative.privacy.noise import Key, Mechanisms, sum_of_counts, threshold_for
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.dtypes import is_real_dtype
+from dpgenerative.tables.private import Private
 from dpgenerative.tables.rows import Chunks
 from dpgenerative.tables.schema import Schema
 
@@ -239,18 +240,18 @@ class MarginalRelease:
         """Return the column with bounds or levels that are found privately."""
         if self.column.numeric:
             return self.column.bounded(*self._bounds(entries))
-        present = sum_of_counts(entries.map(values.key_counts))
+        present = entries.total(values.key_counts, sum_of_counts)
         levels = tuple(key[1] for key in self._keys(present))
         if not levels and self.column.other is None:
             is_real = is_real_dtype(self.dtype)
             levels = values.NO_NUMBERS if is_real else values.NO_LEVELS
         return replace(self.column, levels=levels)
 
-    def _counted(self, exact: np.ndarray, std: float) -> np.ndarray:
+    def _counted(self, exact: Private[np.ndarray], std: float) -> np.ndarray:
         """Release counts of cells, of which a row is in one."""
         return self.mechanisms.gaussian(exact, std, release=RELEASE, sensitivity=1.0)
 
-    def _keys(self, counts: dict[Key, int]) -> dict[Key, float]:
+    def _keys(self, counts: Private[dict[Key, int]]) -> dict[Key, float]:
         """Release the keys that many rows have, and their counts."""
         threshold = threshold_for(self.std, self.delta, self.n_open) if self.std else 0
         return self.mechanisms.thresholded(counts, self.std, threshold, release=RELEASE)
@@ -442,7 +443,7 @@ class MarginalRelease:
             pairs = zip(*(each.tolist() for each in found), strict=True)
             return {("float", step): n for step, n in pairs}
 
-        found = self._keys(sum_of_counts(steps.map(count)))
+        found = self._keys(steps.total(count, sum_of_counts))
         return np.array([[step for _, step in found], [*found.values()]], float)
 
     def _split(
@@ -457,7 +458,6 @@ class MarginalRelease:
             return np.append(below, len(numbers) - len(rows))
 
         below = steps.total(counted)
-        exact, below = below[-2:], below[:-1]
         n_levels = (len(fine) - 2).bit_length()
         nullable = bool(self.column.nullable)
         # Every look counts each row once, and so does the one at how many are missing:
@@ -468,7 +468,8 @@ class MarginalRelease:
         root = estimates.Interval(0, len(fine) - 1, self._n_told)
         missing = estimates.Interval(0, 0, 0.0)
         if nullable:
-            noisy = self._counted(exact, self.std * math.sqrt(rough))
+            std = self.std * math.sqrt(rough)
+            noisy = self._counted(below.map(lambda counts: counts[-2:]), std)
             supposed = estimates.project_to_simplex(noisy, self._n_told)
             root.supposed = supposed[0]
             root.add(noisy[0], rough)
@@ -479,7 +480,7 @@ class MarginalRelease:
         leaves = root.leaves()
         places = np.array([leaf.start for leaf in leaves] + [root.stop])
         cells = [*leaves, missing] if nullable else leaves
-        exact = np.append(np.diff(below[places]), exact[1])[: len(cells)]
+        exact = below.map(lambda x: np.append(np.diff(x[places]), x[-1])[: len(cells)])
         fair = 1 / (1 - STRUCTURE_SHARE)
         noisy = self._counted(exact, self.std * math.sqrt(fair))
         for cell, count in zip(cells, noisy, strict=True):
@@ -494,7 +495,7 @@ class MarginalRelease:
         return max(SPLIT_SIZE * plain / self.n_bins, SPLIT_NOISE * noise)
 
     def _grow(
-        self, root: estimates.Interval, depth: int, below: np.ndarray, variance: float
+        self, root: estimates.Interval, depth: int, below: Private, variance: float
     ) -> None:
         """Halve all intervals of many rows up to `depth` times.
 
@@ -510,7 +511,8 @@ class MarginalRelease:
             return
         starts, stops = np.array([(part.start, part.stop) for part in parts]).T
         std = self.std * math.sqrt(variance)
-        noisy = self._counted(below[stops] - below[starts], std)
+        exact = below.map(lambda counts: counts[stops] - counts[starts])
+        noisy = self._counted(exact, std)
         for part, count in zip(parts, noisy, strict=True):
             part.add(count, variance)
         for interval in chosen:

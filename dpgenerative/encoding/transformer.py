@@ -28,7 +28,8 @@ from dpgenerative.encoding.values import dtype_with_levels
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import labels
-from dpgenerative.tables.rows import Chunks, Rows, chunks, room_for
+from dpgenerative.tables.private import Private, opened
+from dpgenerative.tables.rows import Chunks, Rows, chunks, parts, room_for
 from dpgenerative.tables.schema import Schema
 
 Given = Mapping[Hashable, pd.Series]
@@ -60,7 +61,7 @@ class TableTransformer:
     @classmethod
     def fit(
         cls,
-        rows: pd.DataFrame | Rows,
+        rows: Private[pd.DataFrame | Rows],
         schema: Schema,
         mechanisms: Mechanisms,
         *,
@@ -77,8 +78,7 @@ class TableTransformer:
 
         Parameters
         ----------
-        rows : DataFrame or Rows
-            Private.
+        rows : Private of DataFrame or Rows
         schema : Schema
             One column per column of `rows` (`Schema.resolve`), and constraints, of
             which those of order decide what is learned as an increment.
@@ -122,7 +122,7 @@ class TableTransformer:
             ).fit(entries)  # fmt: skip
             return codecs[name].column
 
-        rules, dtypes = increments_of(schema), dict(rows.dtypes.items())
+        rules, dtypes = increments_of(schema), dict(opened(rows).dtypes.items())
         columns = {}
         for name in [name for name in learned if name not in rules]:
             dtype = dtype_with_levels(schema[name], dtypes[name])
@@ -133,8 +133,7 @@ class TableTransformer:
             low, dtype = columns[rule.low], dtypes[name]
             increment = Increment.fitted(low, schema[name], dtype, rule.strict)
             added = chunks(rows, [rule.low, name]).map(increment.of)
-            dtype = next(iter(added)).dtype
-            increment = increment.completed(release(name, dtype, added))
+            increment = increment.completed(release(name, increment.dtype, added))
             columns[name] = increment.whole.column
             increments.append(increment)
         return cls(tuple(codecs[name] for name in learned), tuple(increments))
@@ -190,7 +189,7 @@ class TableTransformer:
         dtype = small if most <= 2**15 else np.int32
         codes = room_for(rows, len(self.codecs), dtype)
         start = 0
-        for part in chunks(rows):
+        for part in parts(rows):
             for j, series in enumerate(self.learned(part)):
                 codes[start : start + len(part), j] = self.codecs[j].encode(series)
             start += len(part)
@@ -201,7 +200,7 @@ class TableTransformer:
         positions = room_for(rows, len(self.codecs), np.float32)
         for j, (names, read) in enumerate(self._readers()):
             start = 0
-            for series in chunks(rows, names).map(read):
+            for series in map(read, parts(rows, names)):
                 stop = start + len(series)
                 positions[start:stop, j] = self.codecs[j].positions(series, rng)
                 start = stop
@@ -209,7 +208,7 @@ class TableTransformer:
 
     def arrays(self, rows: pd.DataFrame | Rows) -> Iterator[np.ndarray]:
         """Yield all that models may see of a table, chunk by chunk: private."""
-        for part in chunks(rows):
+        for part in parts(rows):
             yield self.encode(part)
             yield self.positions(part, np.random.default_rng(0))
 

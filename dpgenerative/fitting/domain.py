@@ -5,7 +5,7 @@ Formal guarantee: `TableDomain.release` is the only part that reads rows, by
 and `LabelledDomain.release` reads rows by `privacy.moments` alone.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -21,6 +21,7 @@ from dpgenerative.models.cells import CellFacts
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan, count_std
 from dpgenerative.tables.dtypes import is_real_dtype
+from dpgenerative.tables.private import Private
 from dpgenerative.tables.schema import Schema
 
 
@@ -56,7 +57,7 @@ class TableDomain:
         return any(has_open_keys(column, anchored) for column in columns)
 
     def release(
-        self, rows: Any, plan: PrivacyPlan, mechanisms: Mechanisms, **cells: Any
+        self, rows: Private, plan: PrivacyPlan, mechanisms: Mechanisms, **cells: Any
     ) -> TableTransformer:
         """Release the marginals; return the way from rows to codes and back.
 
@@ -69,13 +70,13 @@ class TableDomain:
             with_missing=self.with_missing, target=self.target, **cells,
         )  # fmt: skip
 
-    def made_up(self, blank: Any) -> Self:
+    def made_up(self, dtypes: Mapping[Hashable, Any]) -> Self:
         """Return a domain in which columns of text of unknown levels have some."""
         columns = [
             replace(column, levels=("a", "b", "c"))
             if not column.numeric
             and column.levels is None
-            and not is_real_dtype(blank.dtypes[column.name])
+            and not is_real_dtype(dtypes[column.name])
             else column
             for column in self.schema.columns
         ]
@@ -120,12 +121,12 @@ class ArrayDomain:
         return False
 
     def release(
-        self, rows: Any, plan: PrivacyPlan, mechanisms: Mechanisms, **cells: Any
+        self, rows: Private, plan: PrivacyPlan, mechanisms: Mechanisms, **cells: Any
     ) -> Pixels:
         """Return the way to [0, 1] and back, which is public."""
         return self.pixels
 
-    def made_up(self, blank: Any) -> Self:
+    def made_up(self, dtypes: Mapping[Hashable, Any]) -> Self:
         """Return the domain, of which nothing is unknown."""
         return self
 
@@ -155,11 +156,11 @@ class LabelledDomain(ArrayDomain):
     latent_dim: int | None
 
     def release(
-        self, rows: Any, plan: PrivacyPlan, mechanisms: Mechanisms, **cells: Any
+        self, rows: Private, plan: PrivacyPlan, mechanisms: Mechanisms, **cells: Any
     ) -> classes.LabelledPixels:
         """Release the moments of every class; return the encoding, which holds them."""
         found = classes.release_gaussians(
-            rows, self.n_classes, self.latent_dim, plan, mechanisms
+            rows, self.pixels.shape, self.n_classes, self.latent_dim, plan, mechanisms
         )
         return classes.LabelledPixels(**vars(self.pixels), gaussians=found)
 

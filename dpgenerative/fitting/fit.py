@@ -16,9 +16,9 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from dpgenerative._random import Streams
@@ -35,15 +35,17 @@ from dpgenerative.privacy.plan import (
     epsilon_of_noise,
     make_plan,
 )
-from dpgenerative.privacy.sampling import capacity, padded_chunks
+from dpgenerative.privacy.sampling import capacity, whole_pass
 from dpgenerative.privacy.steps import (
     LARGEST_CHUNK,
+    Chunk,
     Clipper,
     Divergence,
     Objective,
     PrivateGradient,
     estimate_norm,
 )
+from dpgenerative.tables.private import Private
 
 LEAST_STEPS = 50
 """Gradients where their noise is stated, and a rule would take none."""
@@ -144,7 +146,7 @@ class PrivateFit:
 
     def run(
         self,
-        rows: Any,
+        rows: Private[Any],
         public: Any = None,
         keeper: Keeper | None = None,
         n_rows: int | None = None,
@@ -153,8 +155,7 @@ class PrivateFit:
 
         Parameters
         ----------
-        rows : DataFrame or Images
-            Private.
+        rows : Private of DataFrame or Images
         public : DataFrame or Images, optional
             Rows that nobody has to protect; they train the model first.
         keeper : Keeper, optional
@@ -193,11 +194,11 @@ class PrivateFit:
 
     # Steps, in their order ------------------------------------------------------
 
-    def release(self, rows: Any, n_rows: int | None = None) -> Released:
+    def release(self, rows: Private[Any], n_rows: int | None = None) -> Released:
         """Release the row count, unless it is known, and the marginals."""
         if n_rows is None:
             k, z = self.parameters.max_rows_per_unit, self.parameters.noise_multiplier
-            n_rows = self.mechanisms.count(len(rows), count_epsilon(self.epsilon, k, z))
+            n_rows = self.mechanisms.count(rows, count_epsilon(self.epsilon, k, z))
         else:
             self.mechanisms.ledger.count(n_rows, 0.0)  # the search has paid
         plan = self.plan(n_rows)
@@ -218,7 +219,7 @@ class PrivateFit:
         self,
         model: Any,
         released: Released,
-        rows: Any,
+        rows: Private[Any],
         public: Any = None,
         keeper: Keeper | None = None,
     ) -> PrivateGradient:
@@ -226,17 +227,17 @@ class PrivateFit:
         plan, transformer = released.plan, released.transformer
         if keeper:
             keeper.restore(model, self.streams)
-        objective = self.objective(model, transformer, _padded(rows))
-        gradient = self.gradient(model, objective, plan, len(rows), released.bound)
+        objective = self.objective(model, transformer, rows.map(_padded))
+        gradient = self.gradient(model, objective, plan, rows, released.bound)
         if keeper:
             noted = replace(released, bound=gradient.clipper.bound)
-            tables = [rows] if public is None else [rows, public]
-            arrays = (x for table in tables for x in transformer.arrays(table))
+            others = () if public is None else transformer.arrays(public)
+            arrays = rows.map(lambda rows: chain(transformer.arrays(rows), others))
             keeper.prepare(arrays, self.mechanisms.ledger, vars(noted))
         optimizer = self._optimizer(plan.n_rows, public is not None)
         is_seen = bool(self.parameters.verbose) and self.mechanisms.ranks.is_first
         train(
-            model, objective, len(rows), plan, gradient, optimizer, self.mechanisms,
+            model, objective, rows, plan, gradient, optimizer, self.mechanisms,
             self.streams, self.device, self._batch_term(model), keeper, is_seen,
         )  # fmt: skip
         return gradient
@@ -305,7 +306,7 @@ class PrivateFit:
             moment_budget=recipe.moment_share(scale),
         )
 
-    def objective(self, model: Any, transformer: Any, rows: Any) -> Objective:
+    def objective(self, model: Any, transformer: Any, rows: Private[Any]) -> Objective:
         """Return the recipe's losses of given rows."""
         return self.recipe.objective(
             model, transformer, rows, self.streams, self.device
@@ -316,16 +317,14 @@ class PrivateFit:
         model: Any,
         objective: Objective,
         plan: PrivacyPlan,
-        n: int,
+        rows: Private[Any],
         bound: float | None = None,
     ) -> PrivateGradient:
         """Return how gradients are bounded; release their norm if it is not known."""
         norm = self.parameters.max_grad_norm
         if bound is None and norm == "median":
-            # As in a batch: one row more must not move the others in their arrays.
             size = min(capacity(plan.n_rows), LARGEST_CHUNK)
-            parts = padded_chunks(np.arange(n), size, self.streams.batches)
-            chunks = ((i.to(self.device), seen.to(self.device)) for i, seen in parts)
+            chunks = whole_pass(rows, size, self.streams.batches).map(self._sent)
             bound = estimate_norm(
                 model, objective, chunks, self.mechanisms, plan.norm_multiplier
             )
@@ -342,6 +341,9 @@ class PrivateFit:
             capacity(plan.batch_size),
             self.recipe.reach,
         )
+
+    def _sent(self, chunk: Chunk) -> Chunk:
+        return chunk[0].to(self.device), chunk[1].to(self.device)
 
     def _batch_term(self, model: Any) -> Divergence | None:
         recipe = self.recipe
@@ -370,7 +372,7 @@ class PrivateFit:
 
     def _pretrain(self, model: Any, transformer: Any, public: Any) -> None:
         """Train the model on public rows, without noise; nothing private is read."""
-        n = len(public)
+        n, rows = len(public), Private(public)
         rules, scale = self.recipe.rules, self.scale(n)
         rate = min(1.0, resolved(self.parameters, "batch_size", rules, scale) / n)
         plan = make_plan(
@@ -380,7 +382,7 @@ class PrivateFit:
         )  # fmt: skip
         optimizer = Optimizer.of(self.parameters.optimizer)
         train(
-            model, self.objective(model, transformer, public), n, plan,
+            model, self.objective(model, transformer, rows), rows, plan,
             PrivateGradient(Clipper("flat", 1.0), 0.0, plan.batch_size),
             replace(optimizer, learning_rate=PRETRAINING_RATE),
             Mechanisms(self.streams.counts, self.streams.gradients), self.streams,

@@ -30,6 +30,7 @@ from dpgenerative.privacy.steps import (
     plain_gradient,
     trainable,
 )
+from dpgenerative.tables.private import Private
 
 LEAST_PLACES = 128
 """Places of a chunk where every batch holds all rows: their released count may be 1."""
@@ -130,7 +131,7 @@ class Keeper(Protocol):
         """Take a new model and generators to where training had come or begins."""
 
     def prepare(
-        self, rows: Iterable[np.ndarray], ledger: Ledger, released: Mapping[str, Any]
+        self, rows: Private[Any], ledger: Ledger, released: Mapping[str, Any]
     ) -> None:
         """Compare the rows with those of the beginning; note what was released."""
 
@@ -143,7 +144,7 @@ class Keeper(Protocol):
 
 def batches(
     plan: PrivacyPlan,
-    n: int,
+    private: Private[Any],
     rng: RandomSource,
     device: str,
     whole: bool,
@@ -152,14 +153,14 @@ def batches(
 ) -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
     """Yield one Poisson batch per step, in padded chunks (one chunk if `whole`).
 
-    The n rows are one of `n_parts` parts of a table, each of which has its batches.
+    The rows are one of `n_parts` parts of a table, each of which has its batches.
     """
     most = capacity(plan.batch_size / n_parts)
     if plan.sampling_rate == 1:
         most = max(most, LEAST_PLACES)
     size = math.ceil(most / math.ceil(most / LARGEST_CHUNK))  # nearly all are filled
     for _ in range(plan.n_steps):
-        rows = poisson_indices(n, plan.sampling_rate, rng, ledger)
+        rows = poisson_indices(private, plan.sampling_rate, rng, ledger)
         shape = max(most, len(rows)) if whole else size
         chunks = padded_chunks(rows, shape, rng)
         # A host waits for every copy to a device: there is one, -1 stands for padding.
@@ -180,7 +181,7 @@ def keep_freed_memory() -> None:
 def train(
     model: nn.Module,
     objective: Objective,
-    n: int,
+    rows: Private[Any],
     plan: PrivacyPlan,
     gradient: PrivateGradient,
     options: Optimizer,
@@ -193,7 +194,7 @@ def train(
 ) -> None:
     """Train a model in place; what is kept of the rows is in its parameters alone.
 
-    Only the sampler sees the number n of private rows; `plan.private` decides whether
+    Only the sampler sees how many rows there are; `plan.private` decides whether
     `gradient` is used; the learning rate of `options` is a number; `divergence` is the
     batch-wise term; a `keeper` keeps what the loop needs to go on when interrupted.
     """
@@ -210,7 +211,7 @@ def train(
     whole = divergence is not None or gradient.aggregation != "term-wise"
     ranks = mechanisms.ranks
     stream = batches(
-        plan, n, streams.batches, device, whole, mechanisms.ledger, ranks.size
+        plan, rows, streams.batches, device, whole, mechanisms.ledger, ranks.size
     )
     loop = LoopState(model, optimizer, schedule, averaged)
     first = 0 if keeper is None else keeper.begin(loop)

@@ -16,6 +16,7 @@ from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.steps import Divergence, Objective
+from dpgenerative.tables.private import Private
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.values import as_python
 
@@ -191,7 +192,12 @@ class ModelRecipe(BaseEstimator, ABC):
 
     @abstractmethod
     def objective(
-        self, model: Any, transformer: Any, rows: Any, streams: Streams, device: str
+        self,
+        model: Any,
+        transformer: Any,
+        rows: Private[Any],
+        streams: Streams,
+        device: str,
     ) -> Objective:
         """Return the loss of given rows, over codes that live on the device.
 
@@ -199,10 +205,11 @@ class ModelRecipe(BaseEstimator, ABC):
         ----------
         model : Module
         transformer : TableTransformer or Pixels
-            Encodes the rows: ``transformer.encode(rows)`` holds, for each row, the cell
-            of every column, (n, n_columns).
-        rows : DataFrame or Images
-            Private.
+            Encodes rows: its `encode` returns, for each row, the cell of every column,
+            (n, n_columns).
+        rows : Private of DataFrame or Images
+            Without length or values. ``codes = rows.map(transformer.encode)`` are their
+            cells, ``codes.to(device)`` a tensor, and ``codes[indices]`` sampled rows.
         streams : Streams
             A random loss draws from ``streams.draws``, a torch generator.
         device : str
@@ -222,7 +229,7 @@ class ModelRecipe(BaseEstimator, ABC):
         self,
         model: Any,
         transformer: Any,
-        rows: Any,
+        rows: Private[Any],
         plan: PrivacyPlan,
         mechanisms: Mechanisms,
         streams: Streams,

@@ -3,7 +3,7 @@
 Rows are drawn from a made-up release: the domain's own, of no rows, with random counts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from typing import Any
@@ -20,6 +20,7 @@ from dpgenerative.privacy.gradients.core import RULES
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import make_plan
 from dpgenerative.privacy.trial import check_model
+from dpgenerative.tables.private import Private
 
 SIZES = {5: 1_000, 24: 100_000}
 """Rows of a batch, and rows that rules are told of."""
@@ -44,7 +45,12 @@ def _is_ours(module: str) -> bool:
 
 
 def check_recipe(
-    owner: str, recipe: ModelRecipe, domain: Domain, blank: Any, epsilon: float | None
+    owner: str,
+    recipe: ModelRecipe,
+    domain: Domain,
+    dtypes: Mapping[Hashable, Any],
+    blank: Private[Any],
+    epsilon: float | None,
 ) -> None:
     """Require a model whose gradients are bounded row by row, and that keeps no row.
 
@@ -54,8 +60,10 @@ def check_recipe(
         Whose error it is.
     recipe : ModelRecipe
     domain : Domain
-    blank : DataFrame or Images
-        The rows' columns and dtypes, without a row of them.
+    dtypes : mapping
+        By column; none of arrays.
+    blank : Private of DataFrame or Images
+        A table of these columns without a row, or an array of zeros.
     epsilon : float or None
 
     Raises
@@ -70,7 +78,7 @@ def check_recipe(
             marginal_budget=0.4, has_open_keys=False, moment_budget=0.4,
         )  # fmt: skip
         scale = Scale(n_rows, domain.schema, epsilon, domain.has_public)
-        transformer = domain.made_up(blank).release(
+        transformer = domain.made_up(dtypes).release(
             blank, plan, _MadeUp(rng, rng), anchored=recipe.anchored,
             n_bins=recipe.n_bins(scale),
         )  # fmt: skip
@@ -90,7 +98,7 @@ def _check(
     rows = domain.drawn(transformer, 2 * n, np.random.default_rng(n))
 
     def objective(of: nn.Module, rows: Any) -> Callable[..., Any]:
-        return recipe.objective(of, transformer, rows, streams, "cpu")
+        return recipe.objective(of, transformer, Private(rows), streams, "cpu")
 
     check_memory(
         owner, "recipe", (recipe, model),

@@ -28,6 +28,7 @@ from dpgenerative.privacy.tables import (
     release_scores,
     score_noise,
 )
+from dpgenerative.tables.private import Private
 
 SCORED_GROUPS = {2: 20, 3: 4, 4: 2, 5: 2}
 """Groups per column in which tables of so many columns are compared."""
@@ -71,14 +72,14 @@ class Measurement:
     Attributes
     ----------
     facts : sequence of CellFacts
-    codes : ndarray of shape (n, d)
-        Cells of all rows; private.
+    codes : Private of ndarray of shape (n, d)
+        Cells of all rows.
     plan : PrivacyPlan
     mechanisms : Mechanisms
     """
 
     facts: Sequence[CellFacts]
-    codes: np.ndarray
+    codes: Private[np.ndarray]
     plan: PrivacyPlan
     mechanisms: Mechanisms
 

@@ -3,17 +3,20 @@
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from dpgenerative._random import RandomSource
 from dpgenerative.encoding.values import level_codes, level_indices
 from dpgenerative.metrics.fidelity import number_cells
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import on_line
 from dpgenerative.tables.containers import as_series, plain
+from dpgenerative.tables.private import Private
 
 SCORE_SENSITIVITY = 0.5
 """Sensitivity of the sum of (score - 1/2) over rows, and of `pairs_deviation`."""
@@ -52,6 +55,19 @@ def row_scores(
 def rows(data: Any, chosen: np.ndarray) -> Any:
     """Return chosen rows of a table or column with its dtypes, or None of None."""
     return None if data is None else data[chosen]
+
+
+def split(
+    private: Private[tuple[Any, Any]], holdout: float, rng: RandomSource
+) -> tuple[Private[Any], Private[Any]]:
+    """Return X and y of rows to fit and of those held out; each row is drawn alone."""
+
+    def parts(pair: tuple[Any, Any]) -> list[Any]:
+        held_out = rng.random(len(pair[0])) < holdout
+        return [[rows(x, chosen) for x in pair] for chosen in (~held_out, held_out)]
+
+    both = private.map(parts)
+    return both.map(itemgetter(0)), both.map(itemgetter(1))
 
 
 def hits(estimator: Any, X: Any, y: Any) -> list[float]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
+from operator import itemgetter
 from typing import Any, Self
 
 import numpy as np
@@ -26,7 +27,7 @@ from dpgenerative.meta.scores import (
     hits,
     pairs_deviation,
     row_scores,
-    rows,
+    split,
 )
 from dpgenerative.meta.seclusion import emptied_caches, secluded
 from dpgenerative.privacy.budget import Trial, charge
@@ -40,6 +41,7 @@ from dpgenerative.synthesizers.base import as_seed
 from dpgenerative.synthesizers.tables import TableSynthesizer
 from dpgenerative.tables.arrow import in_pandas, refuse_unread
 from dpgenerative.tables.containers import set_feature_names
+from dpgenerative.tables.private import Private
 
 _SEARCHED = (
     "Chosen by a private search. Its parameters and its score are covered; how "
@@ -222,7 +224,8 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         rng = SecureGenerator()
         mechanisms = Mechanisms(rng, rng)
         pure = count_epsilon(self.epsilon)
-        n_rows = mechanisms.count(len(X), pure)
+        private = Private((X, y))
+        n_rows = mechanisms.count(private.map(itemgetter(0)), pure)
         trials = TrialDistribution(self.mean_trials)
         budget = Calibration(
             fits, trials, n_rows, self.holdout, self.epsilon - pure, self.delta
@@ -233,7 +236,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
                 f"{self.mean_trials:g} within epsilon={self.epsilon:g}, "
                 f"delta={self.delta:g}. Raise epsilon or delta, or lower mean_trials."
             )
-        run = partial(self._trial, candidates, budget, X, y, rng, mechanisms, public)
+        run = partial(self._trial, candidates, budget, private, rng, mechanisms, public)
         n_trials = trials.draw(rng)
         with emptied_caches():
             best = self._best_of(secluded()(run), n_trials)
@@ -372,8 +375,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         self,
         candidates: Sequence[Mapping[str, Any]],
         budget: TrialBudget,
-        X: Any,
-        y: Any,
+        private: Private[Any],
         rng: RandomSource,
         mechanisms: Mechanisms,
         public: Any,
@@ -381,22 +383,22 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         """Fit a random candidate and score it; -inf where it fails."""
         index = int(rng.integers(len(candidates)))
         estimator = self._clone(candidates[index], budget.epsilon, budget.delta)
-        held_out = rng.random(len(X)) < self.holdout
         paid = Trial(budget.n_train, mechanisms.ledger)
+        fitted, scored = split(private, self.holdout, rng)
         try:
-            estimator._fit(rows(X, ~held_out), rows(y, ~held_out), public, trial=paid)
+            fitted.map(lambda pair: estimator._fit(*pair, public, trial=paid))
         except LedgerError:
             raise
         except Exception:
             return _FAILED
         plan = _fitted(estimator).privacy_.plan
         refuse_difference({"a trial": plan == budget.plans[index]})
-        parts = rows(X, held_out), rows(y, held_out)
+        deviation = partial(self._deviation, estimator, n_test=budget.n_test)
         try:
-            score = self._deviation(estimator, *parts, budget.n_test)
+            value = scored.map(lambda pair: np.array([deviation(*pair)]))
         except SamplingError:
             return _FAILED
-        std, value = SCORE_SENSITIVITY * budget.score_multiplier, np.array([score])
+        std = SCORE_SENSITIVITY * budget.score_multiplier
         noisy = mechanisms.gaussian(
             value, std, release="score", sensitivity=SCORE_SENSITIVITY
         )

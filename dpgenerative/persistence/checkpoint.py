@@ -37,6 +37,7 @@ from dpgenerative.persistence import manifest
 from dpgenerative.persistence.rebuild import fill
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.ranks import ALONE, Ranks
+from dpgenerative.tables.private import Private, opened
 
 EVERY = 10.0
 """Seconds of training between two states of one checkpoint."""
@@ -127,12 +128,12 @@ class Checkpoint:
         self._streams, self._before = streams, streams.state()
 
     def prepare(
-        self, rows: Iterable[np.ndarray], ledger: Ledger, released: Mapping[str, Any]
+        self, rows: Private[Any], ledger: Ledger, released: Mapping[str, Any]
     ) -> None:
         """Compare the rows with those of the beginning; note what was released."""
         parts = (
             part
-            for array in rows
+            for array in opened(rows)
             for part in (repr(array.shape).encode(), np.ascontiguousarray(array))
         )
         digests = self.ranks.gathered(_digest(self._fit["salt"], parts))

@@ -22,7 +22,8 @@ from dpgenerative._random import RandomSource
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.precision import added_at
-from dpgenerative.privacy.sampling import capacity, padded_chunks
+from dpgenerative.privacy.sampling import capacity, whole_pass
+from dpgenerative.tables.private import Private
 
 MOMENT_SENSITIVITY = math.sqrt(3)
 CELL_SENSITIVITY = math.sqrt(2)
@@ -84,7 +85,7 @@ class Refinement:
 
 def release_distribution(
     draw: Callable[[Tensor], Tensor],
-    codes: Tensor,
+    codes: Private[Tensor],
     latent_dim: int,
     plan: PrivacyPlan,
     mechanisms: Mechanisms,
@@ -99,7 +100,7 @@ def release_distribution(
     draw : callable
         From some rows of `codes` to one draw of the latents of each, (n, latent_dim).
         A row's draw must not depend on other rows.
-    codes : Tensor of shape (n, ...)
+    codes : Private of Tensor of shape (n, ...)
         All rows.
     latent_dim : int
     plan : PrivacyPlan
@@ -113,19 +114,18 @@ def release_distribution(
     """
     radius = math.sqrt(latent_dim) + 2
     multiplier = plan.prior_multiplier * math.sqrt(1 if refinement is None else 2)
-    n, size = len(codes), min(capacity(plan.n_rows), CHUNK)
-    if not n:  # arrays are padded with the first
-        codes = codes.new_zeros(1, *codes.shape[1:])
+    chunks = whole_pass(codes, min(capacity(plan.n_rows), CHUNK), rng)
+    padded = codes.map(_padded)
 
     @torch.no_grad()
     def release(
         sums: Callable[[Tensor, float, Tensor], np.ndarray], sensitivity: float
     ) -> ReleasedMoments:
-        # As in a batch: one row more must not move the others across edges of cells.
-        chunks = padded_chunks(np.arange(n), size, rng)
-        parts = [sums(draw(codes[i]), radius, present) for i, present in chunks]
+        def count(chunk: tuple[Tensor, Tensor]) -> np.ndarray:
+            return sums(draw(padded[chunk[0]]), radius, chunk[1])
+
         std = multiplier * sensitivity
-        noisy = _released(mechanisms, np.sum(parts, axis=0), std, sensitivity)
+        noisy = _released(mechanisms, chunks.total(count), std, sensitivity)
         return ReleasedMoments(noisy, radius, std, plan.n_rows)
 
     fitted = fit(release(moments, MOMENT_SENSITIVITY))
@@ -133,6 +133,11 @@ def release_distribution(
         return fitted
     by_cell = partial(cell_moments, cells=refinement.cells(fitted))
     return refinement.fit(fitted, release(by_cell, CELL_SENSITIVITY))
+
+
+def _padded(codes: Tensor) -> Tensor:
+    """Return the codes, or one row of zeros: arrays are padded with the first."""
+    return codes if len(codes) else codes.new_zeros(1, *codes.shape[1:])
 
 
 def moments(z: Tensor, radius: float, present: Tensor) -> np.ndarray:
@@ -179,6 +184,6 @@ def _inside(z: Tensor, radius: float) -> Tensor:
 
 
 def _released(
-    mechanisms: Mechanisms, exact: np.ndarray, std: float, sensitivity: float
+    mechanisms: Mechanisms, exact: Private[np.ndarray], std: float, sensitivity: float
 ) -> np.ndarray:
     return mechanisms.gaussian(exact, std, release="latents", sensitivity=sensitivity)

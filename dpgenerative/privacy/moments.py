@@ -14,18 +14,18 @@ before it, so that they compose as Gaussian mechanisms of adaptively chosen sums
 """
 
 import math
-from collections.abc import Iterable
 
 import numpy as np
 
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.tables.rows import Chunks
 
 MEAN_SHARE = 0.15
 """Share of the moments' budget that counts and means get."""
 MEAN_SENSITIVITY = math.sqrt(3)
 
-Chunks = Iterable[tuple[np.ndarray, np.ndarray]]
+Chunk = tuple[np.ndarray, np.ndarray]
 """Coefficients (n, D) of some rows, and their classes (n,), -1 for none."""
 
 
@@ -36,7 +36,7 @@ def multipliers(plan: PrivacyPlan) -> tuple[float, float]:
 
 
 def release_means(
-    chunks: Chunks,
+    chunks: Chunks[Chunk],
     shape: tuple[int, int],
     radius: float,
     plan: PrivacyPlan,
@@ -46,8 +46,8 @@ def release_means(
 
     Parameters
     ----------
-    chunks : iterable
-        All rows; private.
+    chunks : Chunks
+        All rows.
     shape : tuple of int
         Number of classes, and of coefficients.
     radius : float
@@ -65,23 +65,22 @@ def release_means(
         Standard deviation of the noise of each of them.
     """
     n_classes, width = shape
-    sums, squares = np.zeros((n_classes, 1 + width)), 0.0
-    for q, labels in chunks:
-        q = _cut(q / radius)
-        member = (labels[:, None] == np.arange(n_classes)).astype(float)
-        sums[:, 0] += member.sum(0)
-        sums[:, 1:] += member.T @ q
-        squares += float(np.square(q).sum(1) @ member.sum(1))
+
+    def sums(chunk: Chunk) -> np.ndarray:
+        q = _cut(chunk[0] / radius)
+        member = (chunk[1][:, None] == np.arange(n_classes)).astype(float)
+        parts = np.column_stack([member.sum(0), member.T @ q])
+        return np.append(parts, np.square(q).sum(1) @ member.sum(1))
+
     std = multipliers(plan)[0] * MEAN_SENSITIVITY
-    values = np.append(sums, squares)
     noisy = mechanisms.gaussian(
-        values, std, release="moments", sensitivity=MEAN_SENSITIVITY
+        chunks.total(sums), std, release="moments", sensitivity=MEAN_SENSITIVITY
     )
-    return noisy[:-1].reshape(sums.shape), float(noisy[-1]), std
+    return noisy[:-1].reshape(n_classes, 1 + width), float(noisy[-1]), std
 
 
 def release_seconds(
-    chunks: Chunks,
+    chunks: Chunks[Chunk],
     centres: np.ndarray,
     scale: float,
     d: int,
@@ -92,8 +91,8 @@ def release_seconds(
 
     Parameters
     ----------
-    chunks : iterable
-        All rows; private.
+    chunks : Chunks
+        All rows.
     centres : ndarray of shape (n_classes, n_coefficients)
     scale : float
         Distance from the centre to which rows are cut.
@@ -112,18 +111,22 @@ def release_seconds(
         Standard deviation of the noise of a square; of a product, that over sqrt(2).
     """
     n_classes, width = centres.shape
-    products = np.zeros((n_classes, d, d))
-    squares = np.zeros((n_classes, width - d))
-    for q, labels in chunks:
-        for k, centre in enumerate(centres):
-            r = _cut((q[labels == k] - centre) / scale)
-            products[k] += r[:, :d].T @ r[:, :d]
-            squares[k] += np.square(r[:, d:]).sum(0)
     i, j = np.tril_indices(d)
     weights = np.where(i == j, 1.0, math.sqrt(2))
+    factors = np.append(weights, np.ones(width - d))
+
+    def sums(chunk: Chunk) -> np.ndarray:
+        parts = []
+        for k, centre in enumerate(centres):
+            r = _cut((chunk[0][chunk[1] == k] - centre) / scale)
+            products = r[:, :d].T @ r[:, :d]
+            parts.append(np.append(products[i, j], np.square(r[:, d:]).sum(0)))
+        return np.stack(parts)
+
     std = multipliers(plan)[1]
-    values = np.concatenate([products[:, i, j] * weights, squares], 1)
+    values = chunks.total(sums).map(lambda sums: sums * factors)
     noisy = mechanisms.gaussian(values, std, release="moments", sensitivity=1.0)
+    products = np.empty((n_classes, d, d))
     products[:, i, j] = products[:, j, i] = noisy[:, : len(i)] / weights
     return products, noisy[:, len(i) :], std
 

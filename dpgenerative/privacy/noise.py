@@ -23,6 +23,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +33,7 @@ from torch import Tensor
 from dpgenerative._random import RandomSource
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.ranks import ALONE, Ranks
+from dpgenerative.tables.private import Private, opened
 
 Key = tuple[str, str | bool | int | float]
 """Type name and value of a string or number found in a column."""
@@ -65,9 +67,9 @@ class Mechanisms:
         self._gradients = gradients
         self.ledger = Ledger()
 
-    def count(self, n: int, epsilon: float) -> int:
-        """Release a row count by the two-sided geometric mechanism; at least 1."""
-        parts = self.ranks.gathered(n)
+    def count(self, rows: Private[Any], epsilon: float) -> int:
+        """Release how many rows there are, at least 1, by the geometric mechanism."""
+        parts = self.ranks.gathered(len(opened(rows)))
 
         def release() -> int:
             noise = 0 if math.isinf(epsilon) else discrete_laplace(epsilon, self._rng)
@@ -78,7 +80,12 @@ class Mechanisms:
         return released
 
     def gaussian(
-        self, values: np.ndarray, std: float, *, release: str, sensitivity: float
+        self,
+        values: Private[np.ndarray] | np.ndarray,
+        std: float,
+        *,
+        release: str,
+        sensitivity: float,
     ) -> np.ndarray:
         """Release an array with independent Gaussian noise on every entry.
 
@@ -86,7 +93,7 @@ class Mechanisms:
 
         Parameters
         ----------
-        values : ndarray
+        values : Private of ndarray
         std : float
         release : str
             What the plan calls it: "marginals", "norm", "latents", "tables",
@@ -95,18 +102,23 @@ class Mechanisms:
             How far one row can move the values, in the Euclidean norm.
         """
         self.ledger.gaussian(release, std, sensitivity)
-        parts = self.ranks.gathered(values)
+        parts = self.ranks.gathered(opened(values))
         return self.ranks.once(lambda: self._noisy(reduce(np.add, parts), std))
 
     def thresholded(
-        self, counts: Mapping[Key, int], std: float, threshold: float, *, release: str
+        self,
+        counts: Private[dict[Key, int]] | Mapping[Key, int],
+        std: float,
+        threshold: float,
+        *,
+        release: str,
     ) -> dict[Key, float]:
         """Release the keys whose noisy count exceeds a threshold, in sorted order.
 
         A row has one key at most: the counts have sensitivity 1.
         """
         self.ledger.keys(release, std, threshold)
-        parts = self.ranks.gathered(counts)
+        parts = self.ranks.gathered(opened(counts))
 
         def found() -> dict[Key, float]:
             total = sum_of_counts(parts)

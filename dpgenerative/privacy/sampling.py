@@ -14,6 +14,7 @@ Edge cases: q = 1 takes every row; an empty batch is one chunk of padding alone.
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,15 +22,20 @@ from torch import Tensor
 
 from dpgenerative._random import RandomSource
 from dpgenerative.privacy.ledger import Ledger
+from dpgenerative.tables.private import Private, opened
+from dpgenerative.tables.rows import Chunks
 
 
-def poisson_indices(n: int, q: float, rng: RandomSource, ledger: Ledger) -> np.ndarray:
-    """Draw the rows of one batch: each of n rows with probability q, independently.
+def poisson_indices(
+    private: Private[Any], q: float, rng: RandomSource, ledger: Ledger
+) -> np.ndarray:
+    """Draw the rows of one batch: every row with probability q, independently.
 
     The rate is noted in the ledger.
     The gaps between successes of independent trials are geometric, so that the cost is
     that of the batch and not of the table.
     """
+    n = len(opened(private))
     ledger.sample(q)
     if q >= 1:
         return np.arange(n)
@@ -60,6 +66,20 @@ def padded_chunks(
         padded, present = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=bool)
         padded[places], present[places] = part, True
         yield torch.from_numpy(padded), torch.from_numpy(present)
+
+
+def whole_pass(
+    rows: Private[Any], size: int, rng: RandomSource
+) -> Chunks[tuple[Tensor, Tensor]]:
+    """Return all rows in chunks as of batches, at other random places in every pass.
+
+    One row more must not move the others in their arrays.
+    """
+
+    def read() -> Iterator[tuple[Tensor, Tensor]]:
+        return padded_chunks(np.arange(len(opened(rows))), size, rng)
+
+    return Chunks(Private(read))
 
 
 def draw_partitions(n: int, n_partitions: int, rng: RandomSource) -> np.ndarray:

@@ -49,6 +49,7 @@ from dpgenerative.privacy.gradients.core import (
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.precision import full_precision
 from dpgenerative.privacy.ranks import ALONE, Ranks
+from dpgenerative.tables.rows import Chunks
 
 Objective = Callable[[Tensor], tuple[Tensor, Tensor | None]]
 """From row indices to losses of shape (n,) and latents of shape (n, ...), if needed: of
@@ -536,7 +537,7 @@ def plain_gradient(
 def estimate_norm(
     model: nn.Module,
     objective: Objective,
-    chunks: Iterable[Chunk],
+    chunks: Chunks[Chunk],
     mechanisms: Mechanisms,
     noise_multiplier: float,
 ) -> float:
@@ -547,8 +548,8 @@ def estimate_norm(
 
     Parameters
     ----------
-    chunks : iterable of (indices, present)
-        All private rows.
+    chunks : Chunks of (indices, present)
+        All private rows (`sampling.whole_pass`).
     noise_multiplier : float
 
     Returns
@@ -557,17 +558,18 @@ def estimate_norm(
         The upper end of a grid cell.
     """
     edges = np.geomspace(1e-4, 1e4, 81)
-    counts = np.zeros(len(edges) + 1, dtype=int)
-    for chunk in chunks:
+
+    def count(chunk: Chunk) -> np.ndarray:
         with full_precision(model):
             calls, loss, _ = recorded(model, objective, chunk)
             layers = layer_gradients(model, calls, loss, len(chunk[0]))
             usable = chunk[1] & _without_unusable(layers)
             squares = torch.stack([layer.squared_norms()[0] for layer in layers]).sum(0)
         cells = np.searchsorted(edges, squares.sqrt()[usable].cpu().numpy())
-        counts += np.bincount(cells, minlength=len(counts))
+        return np.bincount(cells, minlength=len(edges) + 1)
+
     released = mechanisms.gaussian(
-        counts, noise_multiplier, release="norm", sensitivity=1.0
+        chunks.total(count), noise_multiplier, release="norm", sensitivity=1.0
     )
     noisy = np.maximum(released, 0)
     shares = np.cumsum(noisy) / max(noisy.sum(), 1e-12)

@@ -15,12 +15,13 @@ composition of Gaussian mechanisms).
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.tables.private import Private
 
 SCORE_SHARE = 0.1
 """Share of the tables' budget that scores get, where tables are chosen by scores."""
@@ -145,7 +146,7 @@ def score_noise(plan: PrivacyPlan, tables: Sequence[tuple[int, ...]]) -> np.ndar
 
 
 def release_scores(
-    codes: np.ndarray,
+    codes: Private[np.ndarray],
     tables: Sequence[Table],
     expected: Sequence[np.ndarray],
     plan: PrivacyPlan,
@@ -155,8 +156,8 @@ def release_scores(
 
     Parameters
     ----------
-    codes : ndarray of shape (n, d)
-        Cells of all rows; private.
+    codes : Private of ndarray of shape (n, d)
+        Cells of all rows.
     tables : sequence of Table
         At least one.
     expected : sequence of ndarray
@@ -169,21 +170,24 @@ def release_scores(
     ndarray of shape (n_tables,)
         In rows, with the noise of `score_noise`.
     """
-    ranks = mechanisms.ranks
-    parts = ranks.gathered(all_counts(tables, codes))
-    pairs = zip(zip(*parts, strict=True), expected, strict=True)
-    exact = [np.abs(sum(counts) - wanted).sum() for counts, wanted in pairs]
-    factors = weights([table.columns for table in tables])
+    ranks, factors = mechanisms.ranks, weights([table.columns for table in tables])
+
+    def scores(counts: list[np.ndarray]) -> np.ndarray:
+        pairs = zip(zip(*ranks.gathered(counts), strict=True), expected, strict=True)
+        exact = [np.abs(sum(parts) - wanted).sum() for parts, wanted in pairs]
+        # No sum over rows: the first process has all counts, and all scores.
+        values: np.ndarray = np.array(exact, dtype=np.int64) * factors
+        return values if ranks.is_first else values * 0
+
+    values = codes.map(partial(all_counts, tables)).map(scores)
     sensitivity = float(np.linalg.norm(factors))
     std = multipliers(plan, True)[0] * sensitivity
-    # A score is no sum over rows: the first process has all counts, and all scores.
-    values = np.array(exact, dtype=np.int64) * factors * ranks.is_first
     noisy = mechanisms.gaussian(values, std, release="tables", sensitivity=sensitivity)
     return np.asarray(noisy / factors)
 
 
 def release_counts(
-    codes: np.ndarray,
+    codes: Private[np.ndarray],
     tables: Sequence[Table],
     has_scores: bool,
     plan: PrivacyPlan,
@@ -193,15 +197,16 @@ def release_counts(
 
     Parameters
     ----------
-    codes : ndarray of shape (n, d)
-        Cells of all rows; private.
+    codes : Private of ndarray of shape (n, d)
+        Cells of all rows.
     tables : sequence of Table
     has_scores : bool
         Whether they were chosen by `release_scores`.
     plan : PrivacyPlan
     mechanisms : Mechanisms
     """
-    exact = np.concatenate([counts.ravel() for counts in all_counts(tables, codes)])
+    counts = codes.map(partial(all_counts, tables))
+    exact = counts.map(lambda parts: np.concatenate([x.ravel() for x in parts]))
     sensitivity = math.sqrt(len(tables))
     std = multipliers(plan, has_scores)[1] * sensitivity
     noisy = mechanisms.gaussian(exact, std, release="tables", sensitivity=sensitivity)

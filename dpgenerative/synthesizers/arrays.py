@@ -36,6 +36,7 @@ from dpgenerative.synthesizers.latents import (
     LatentMethods,
     LatentOptions,
 )
+from dpgenerative.tables.private import Private
 from dpgenerative.tables.schema import Schema
 
 MOMENT_SHARE = 0.5
@@ -448,7 +449,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         if public is not None:
             public = pixels.read(self._owner, public)
         domain = self._labelled(pixels) if has_classes else ArrayDomain(pixels)
-        return Data(images, pixels, Schema([]), domain, public)
+        return Data(Private(images), pixels, Schema([]), domain, public)
 
     def _labelled(self, pixels: Pixels) -> LabelledDomain:
         """Return the domain of arrays and their classes, if it can have the latents."""

@@ -7,7 +7,7 @@ import math
 import os
 import secrets
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -49,7 +49,8 @@ from dpgenerative.privacy.ranks import Ranks
 from dpgenerative.privacy.report import PrivacyReport, cautions, outlook
 from dpgenerative.synthesizers.notes import NOISE_STATED, unit_notes
 from dpgenerative.tables.containers import set_feature_names
-from dpgenerative.tables.rows import Rows
+from dpgenerative.tables.private import Private
+from dpgenerative.tables.rows import Rows, require_order
 from dpgenerative.tables.schema import Schema
 
 
@@ -59,8 +60,7 @@ class Data:
 
     Attributes
     ----------
-    rows : DataFrame or Images
-        Private.
+    rows : Private of DataFrame or Images
     layout : TableFormat or Pixels
         How the rows came, so that samples come back in it.
     schema : Schema
@@ -69,13 +69,16 @@ class Data:
         What the fit learns.
     public : DataFrame or Images, optional
         Rows that need no protection.
+    dtypes : sequence
+        Of the columns that the fit learns; none of arrays.
     """
 
-    rows: Any
+    rows: Private[Any]
     layout: Any
     schema: Schema
     domain: Domain
     public: Any = None
+    dtypes: Sequence[Any] = ()
 
 
 class NoisyEstimator(BaseEstimator):
@@ -430,7 +433,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
             fit.mechanisms.ranks = ranks
             # By no seed that is known, unless all of the noise follows it.
             parts = start if streams.is_seeded else int(name, 16)
-            rows = ranks.share(data.rows, parts)
+            rows = data.rows.map(lambda rows: ranks.share(rows, parts))
             n_rows = None if trial is None else trial.n_rows
             with torch.autocast(torch.device(device).type, enabled=False):
                 fitted = fit.run(rows, data.public, kept, n_rows)
@@ -459,9 +462,16 @@ class Synthesizer(FitParameters, NoisyEstimator):
         with np.errstate(all="ignore"):  # else numpy may be set to tell of a number
             data = self._read(X, y, public, allow_empty)
             if is_custom(self._recipe):
-                facts = data.domain, _blank(data.rows), finite(self.epsilon)
-                check_recipe(self._owner, self._recipe, *facts)
+                self._try_model(data)
         return data
+
+    def _try_model(self, data: Data) -> None:
+        """Require of a model that users wrote what the noise relies on."""
+        dtypes = dict(zip(data.schema.modelled.names, data.dtypes, strict=True))
+        check_recipe(
+            self._owner, self._recipe, data.domain, dtypes, data.rows.map(_blank),
+            finite(self.epsilon),
+        )  # fmt: skip
 
     def _keep(self, fitted: Fitted, data: Data, seed: int | None) -> None:
         """Set the fitted attributes."""
@@ -524,8 +534,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
         facts = [*_public_parts(data), data.domain.schema, *given]
         parameters = self._stated_parameters()
         ranks.refuse_difference(settings_of(self._owner, parameters, facts))
-        if isinstance(data.rows, Rows):
-            data.rows.require_order()
+        data.rows.map(require_order)
         coupled = self._group("divergence").aggregation != "term-wise"
         if coupled or self._recipe.has_batch_term:
             rule = "needs whole batches, which one process has: fit in one"
@@ -604,7 +613,7 @@ def _blank(rows: Any) -> Any:
 
 def _public_parts(data: Data) -> list[Any]:
     """Return what is public of a table."""
-    return [data.layout, data.schema, *getattr(data.rows, "dtypes", ())]
+    return [data.layout, data.schema, *data.dtypes]
 
 
 def as_seed(random_state: Any) -> int | None:

@@ -30,6 +30,7 @@ from dpgenerative.privacy.steps import Divergence, Objective
 from dpgenerative.synthesizers.architecture import FlowArchitecture
 from dpgenerative.synthesizers.notes import ORDERED_ONLY
 from dpgenerative.synthesizers.tables import TableSynthesizer
+from dpgenerative.tables.private import Private
 from dpgenerative.tables.schema import Schema
 
 BOUND_DRAWS = 16
@@ -313,20 +314,20 @@ class FlowRecipe(GroupedRecipe):
         self,
         model: HFlow,
         transformer: TableTransformer,
-        rows: Any,
+        rows: Private[Any],
         streams: Streams,
         device: str,
     ) -> Objective:
-        codes = torch.from_numpy(transformer.encode(rows)).to(device)
+        codes = rows.map(transformer.encode).to(device)
         if self.reads_once:
             return lambda rows: (-model(codes[rows].long())[0], None)
-        positions = transformer.positions(rows, streams.batches)
-        inside = torch.from_numpy(positions).to(device)
+        positions = rows.map(lambda rows: transformer.positions(rows, streams.batches))
+        inside = positions.to(device)
 
         def objective(rows: Tensor) -> tuple[Tensor, Tensor | None]:
-            shape = (len(rows), codes.shape[1])
-            draws = torch.rand(shape, generator=streams.draws, device=device)
-            log_likelihood, latents = model(codes[rows].long(), inside[rows], draws)
+            cells = codes[rows].long()
+            draws = torch.rand(cells.shape, generator=streams.draws, device=device)
+            log_likelihood, latents = model(cells, inside[rows], draws)
             return -log_likelihood, latents
 
         return objective
@@ -339,7 +340,7 @@ class FlowRecipe(GroupedRecipe):
         self,
         model: Any,
         transformer: TableTransformer,
-        rows: Any,
+        rows: Private[Any],
         plan: PrivacyPlan,
         mechanisms: Mechanisms,
         streams: Streams,
@@ -349,7 +350,7 @@ class FlowRecipe(GroupedRecipe):
                 model.first.shrink()
             model.rake(RAKING_ROWS, streams.rows)
         if plan.private and math.isfinite(plan.table_multiplier):
-            codes = transformer.encode(rows)
+            codes = rows.map(transformer.encode)
             facts = TableDomain.facts(transformer)
             measurement = Measurement(facts, codes, plan, mechanisms)
             wanted = [

@@ -32,6 +32,7 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.steps import Divergence, Objective
 from dpgenerative.synthesizers.base import Synthesizer, as_seed
+from dpgenerative.tables.private import Private
 
 PRIORS: dict[str, Callable[[int], priors.Prior]] = {
     "normal": priors.NormalPrior,
@@ -187,11 +188,11 @@ class AutoencoderRecipe(GroupedRecipe):
         self,
         model: Autoencoder,
         transformer: Any,
-        rows: Any,
+        rows: Private[Any],
         streams: Streams,
         device: str,
     ) -> Objective:
-        codes = torch.from_numpy(transformer.encode(rows)).to(device)
+        codes = rows.map(transformer.encode).to(device)
         k, n_draws = model.latent_dim, self.architecture.n_draws
         n_draws = self.default_draws if n_draws == "auto" else int(n_draws)
 
@@ -220,7 +221,7 @@ class AutoencoderRecipe(GroupedRecipe):
         self,
         model: Any,
         transformer: Any,
-        rows: Any,
+        rows: Private[Any],
         plan: PrivacyPlan,
         mechanisms: Mechanisms,
         streams: Streams,
@@ -232,7 +233,7 @@ class AutoencoderRecipe(GroupedRecipe):
             return model.latents(codes.to(noise.device), noise).draws[:, 0]
 
         if math.isfinite(plan.prior_multiplier):
-            codes = torch.from_numpy(transformer.encode(rows))
+            codes = rows.map(transformer.encode).to("cpu")
             cells, refined = priors.LatentCells.of_gaussian, priors.mixture_of_moments
             is_mixture = self.architecture.latent_distribution == "mixture"
             model.latent_distribution = release_distribution(

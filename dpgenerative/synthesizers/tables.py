@@ -41,6 +41,7 @@ from dpgenerative.tables.containers import (
     table_tags,
 )
 from dpgenerative.tables.files import is_csv, stream_table, suffix_of, write_table
+from dpgenerative.tables.private import Private
 from dpgenerative.tables.rows import Rows, streamed
 from dpgenerative.tables.schema import Schema, check_schema
 from dpgenerative.tables.times import in_zones
@@ -278,7 +279,8 @@ class TableSynthesizer(Synthesizer):
             schema = domain_of(schema, public)
         domain = self._domain(schema.modelled)
         domain = replace(domain, has_public=public is not None)
-        return Data(select_columns(frame, names), layout, schema, domain, public)
+        rows = select_columns(frame, names)
+        return Data(Private(rows), layout, schema, domain, public, tuple(rows.dtypes))
 
     def _domain(self, schema: Schema) -> TableDomain:
         """Return what the fit learns of these columns, in the model's order."""

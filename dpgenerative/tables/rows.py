@@ -27,6 +27,7 @@ import pyarrow as pa
 from dpgenerative._files import emptied
 from dpgenerative.tables import arrow
 from dpgenerative.tables.arrow import Written
+from dpgenerative.tables.private import Private, opened
 
 CHUNK = 2**17
 """Approximate number of rows that are read at a time."""
@@ -108,14 +109,6 @@ class Rows:
         rows, n_own = self.deal(rank, size) if self.deal else (self, 0)
         return replace(self, n=rows.n, tables=rows.tables, deal=None), n_own
 
-    def require_order(self) -> None:
-        """Require that every pass has the rows in one order."""
-        if not self.is_ordered:
-            raise TypeError(
-                "Queries have no order of rows by which several processes could share "
-                "them. Write the rows to Parquet files first."
-            )
-
     def __getitem__(self, kept: np.ndarray) -> "pd.DataFrame | Rows":
         """Return the rows that a mask of all of them keeps.
 
@@ -124,7 +117,7 @@ class Rows:
         TypeError
             For a query, which may give its rows in another order each time.
         """
-        self.require_order()
+        require_order(self)
 
         def tables(names: Sequence[str]) -> Iterator[pa.Table]:
             start = 0
@@ -164,43 +157,66 @@ class Rows:
             yield part
 
 
+def require_order(rows: Any) -> None:
+    """Require rows that every pass has in one order."""
+    if isinstance(rows, Rows) and not rows.is_ordered:
+        raise TypeError(
+            "Queries have no order of rows by which several processes could share "
+            "them. Write the rows to Parquet files first."
+        )
+
+
+def added(parts: Iterable[Any]) -> Any:
+    """Return the sum of arrays, in their order."""
+    return reduce(np.add, parts)
+
+
 @dataclass(frozen=True, eq=False)
 class Chunks(Generic[T]):
-    """Values made of rows, chunk by chunk, as often as they are asked for.
+    """Private values made of rows, chunk by chunk, as often as they are summed.
 
     Attributes
     ----------
-    read : callable
+    read : Private of callable
         Begins a pass.
-    held : bool
-        Whether it is in memory.
+    in_memory : bool
     """
 
-    read: Callable[[], Iterable[T]]
-    held: bool
-
-    def __iter__(self) -> Iterator[T]:
-        return iter(self.read())
+    read: Private[Callable[[], Iterable[T]]]
+    in_memory: bool = False
 
     def map(self, function: Callable[[T], S]) -> "Chunks[S]":
         """Return what a function makes of every chunk."""
-        if self.held:
-            values = list(map(function, self))
-            return Chunks(lambda: values, True)
-        return Chunks(lambda: map(function, self), False)
 
-    def total(self, count: Callable[[T], np.ndarray]) -> np.ndarray:
+        def change(read: Callable[[], Iterable[T]]) -> Callable[[], Iterable[S]]:
+            if not self.in_memory:
+                return lambda: map(function, read())
+            values = list(map(function, read()))
+            return lambda: values
+
+        return Chunks(self.read.map(change), self.in_memory)
+
+    def total(
+        self, count: Callable[[T], S], add: Callable[[Iterable[S]], Any] = added
+    ) -> Private[Any]:
         """Return the sum of counts over all chunks: one pass."""
-        return reduce(np.add, map(count, self))
+        return self.read.map(lambda read: add(map(count, read())))
+
+
+def parts(
+    rows: pd.DataFrame | Rows, names: Sequence[Hashable] | None = None
+) -> Iterable[pd.DataFrame]:
+    """Return rows, or some columns of them, by chunks: one where they are in memory."""
+    return rows.parts(names) if isinstance(rows, Rows) else [rows]
 
 
 def chunks(
-    rows: pd.DataFrame | Rows, names: Sequence[Hashable] | None = None
+    rows: Private[pd.DataFrame | Rows], names: Sequence[Hashable] | None = None
 ) -> Chunks[pd.DataFrame]:
-    """Return rows, or some columns of them, in chunks: one where they are in memory."""
-    if isinstance(rows, Rows):
-        return Chunks(lambda: rows.parts(names), False)
-    return Chunks(lambda: [rows], True)
+    """Return private rows, or some columns of them, by chunks."""
+    table = opened(rows)
+    in_memory = not isinstance(table, Rows)
+    return Chunks(Private(lambda: parts(table, names)), in_memory)
 
 
 def room_for(rows: Any, n_columns: int, dtype: Any) -> np.ndarray:

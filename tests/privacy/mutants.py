@@ -39,7 +39,9 @@ from dpgenerative.fitting.fit import PrivateFit
 from dpgenerative.local import tables as local_tables
 from dpgenerative.local.latents import FINENESS
 from dpgenerative.meta import search
+from dpgenerative.meta.predictors import LEAST_ROWS, _SyntheticPredictor
 from dpgenerative.models.cells import LARGEST_OFFSET, Cells
+from dpgenerative.models.hflow import HFlow
 from dpgenerative.models.vae import ImageVAE
 from dpgenerative.privacy import (
     accounting,
@@ -47,6 +49,7 @@ from dpgenerative.privacy import (
     latents,
     moments,
     plan,
+    sampling,
     steps,
     tables,
     trial,
@@ -58,6 +61,8 @@ from dpgenerative.privacy.ranks import ALONE, Ranks
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from dpgenerative.synthesizers import base, flow
 from dpgenerative.synthesizers import latents as autoencoders
+from dpgenerative.tables.private import Private, opened
+from dpgenerative.tables.rows import Chunks
 from dpgenerative.tables.schema import Schema
 from tests import (
     test_probing,
@@ -152,7 +157,7 @@ def every_process_adds_a_share_of_the_noise(patch):
 def histograms_with_the_noise_of_every_process(patch):
     def gaussian(self, values, std, *, release, sensitivity):
         self.ledger.gaussian(release, std, sensitivity)
-        parts = self.ranks.gathered(self._noisy(values, std))
+        parts = self.ranks.gathered(self._noisy(opened(values), std))
         return self.ranks.same(sum(parts))
 
     patch.setattr(Mechanisms, "gaussian", gaussian)
@@ -174,8 +179,9 @@ def one_stream_of_batches_for_all_processes(patch):
 def scores_of_parts_added_up(patch):
     def release_scores(codes, candidates, expected, plan, mechanisms):
         pairs = zip(candidates, expected, strict=True)
+        cells = opened(codes)
         exact = np.array(
-            [np.abs(tables.all_counts([t], codes)[0] - w).sum() for t, w in pairs]
+            [np.abs(tables.all_counts([t], cells)[0] - w).sum() for t, w in pairs]
         )
         std = tables.multipliers(plan, True)[0]
         return mechanisms.gaussian(exact, std, release="tables", sensitivity=1.0)
@@ -346,9 +352,10 @@ def divisor_of_the_batch(patch):
 def divisor_of_the_table(patch):
     whole = PrivateFit.gradient
 
-    def divided(self, model, objective, plan, n, *rest):
-        gradient = whole(self, model, objective, plan, n, *rest)
-        return dataclasses.replace(gradient, batch_size=plan.sampling_rate * n)
+    def divided(self, model, objective, plan, rows, *rest):
+        gradient = whole(self, model, objective, plan, rows, *rest)
+        size = plan.sampling_rate * len(opened(rows))
+        return dataclasses.replace(gradient, batch_size=size)
 
     patch.setattr(PrivateFit, "gradient", divided)
 
@@ -471,12 +478,12 @@ def noise_that_follows_the_seed(patch):
 
 
 def exact_count(patch):
-    patch.setattr(Mechanisms, "count", lambda self, n, epsilon: n)
+    patch.setattr(Mechanisms, "count", lambda self, rows, epsilon: len(opened(rows)))
 
 
 def keys_without_threshold(patch):
     patch.setattr(
-        Mechanisms, "thresholded", lambda self, counts, *_, **__: dict(counts)
+        Mechanisms, "thresholded", lambda self, counts, *_, **__: dict(opened(counts))
     )
 
 
@@ -485,7 +492,7 @@ def moments_without_noise(patch):
 
     def exact(mechanisms, values, *rest):
         whole(mechanisms, values, *rest)
-        return values
+        return opened(values)
 
     patch.setattr(latents, "_released", exact)
 
@@ -496,7 +503,8 @@ def moments_without_noise(patch):
 def shuffled_batches(patch):
     orders = {}
 
-    def epoch(n, q, rng, ledger):
+    def epoch(rows, q, rng, ledger):
+        n = len(opened(rows))
         left = orders.get(id(rng), np.empty(0, dtype=np.int64))
         size = max(1, round(n * q))
         if len(left) < size:
@@ -511,17 +519,19 @@ def fixed_size_batches(patch):
     patch.setattr(
         loop,
         "poisson_indices",
-        lambda n, q, rng, ledger: rng.choice(n, max(1, round(n * q)), replace=False),
+        lambda rows, q, rng, ledger: rng.choice(
+            len(opened(rows)), max(1, round(len(opened(rows)) * q)), replace=False
+        ),
     )
 
 
 def empty_batches_redrawn(patch):
     whole = loop.poisson_indices
 
-    def some(n, q, rng, ledger):
-        rows = whole(n, q, rng, ledger)
+    def some(*args):
+        rows = whole(*args)
         while not len(rows):
-            rows = whole(n, q, rng, ledger)
+            rows = whole(*args)
         return rows
 
     patch.setattr(loop, "poisson_indices", some)
@@ -555,7 +565,7 @@ def _facts_from_rows(patch, change):
     whole = TableTransformer.fit.__func__
 
     def leaky(cls, frame, schema, *args, **kwargs):
-        columns = [change(c, frame[c.name]) for c in schema.columns]
+        columns = [change(c, opened(frame)[c.name]) for c in schema.columns]
         return whole(cls, frame, Schema(columns), *args, **kwargs)
 
     patch.setattr(TableTransformer, "fit", classmethod(leaky))
@@ -571,12 +581,17 @@ def bounds_from_rows(patch):
     _facts_from_rows(patch, bounded)
 
 
+def parts_of(chunks):
+    """Return what chunks hold, as a determined mistake would."""
+    return opened(chunks.read)()
+
+
 def increments_from_rows(patch):
     whole = MarginalRelease.fit
 
     def bounded(self, entries):
         if self.column.name == "income":
-            ends = [float(f(map(f, entries))) for f in (min, max)]
+            ends = [float(f(map(f, parts_of(entries)))) for f in (min, max)]
             column = dataclasses.replace(self.column, lower=ends[0], upper=ends[1])
             self = dataclasses.replace(self, column=column)
         return whole(self, entries)
@@ -606,7 +621,7 @@ def missing_cells_from_rows(patch):
     whole = TableTransformer.fit.__func__
 
     def leaky(cls, frame, schema, *args, with_missing=(), **kwargs):
-        seen = frame.columns[frame.isna().any()]
+        seen = opened(frame).columns[opened(frame).isna().any()]
         return whole(cls, frame, schema, *args, with_missing=seen, **kwargs)
 
     patch.setattr(TableTransformer, "fit", classmethod(leaky))
@@ -616,7 +631,7 @@ def ends_from_rows(patch):
     whole = MarginalRelease._split
 
     def leaky(self, fine, steps):
-        ends = self.is_found and sum(map(len, steps)) % 2 == 0
+        ends = self.is_found and sum(map(len, parts_of(steps))) % 2 == 0
         return whole(dataclasses.replace(self, is_found=ends), fine, steps)
 
     patch.setattr(MarginalRelease, "_split", leaky)
@@ -632,7 +647,7 @@ def _sizes_of_fits(patch):
     sizes, whole = [], PrivateFit.release
 
     def watched(self, rows, *rest):
-        sizes.append(len(rows))
+        sizes.append(len(opened(rows)))
         return whole(self, rows, *rest)
 
     patch.setattr(PrivateFit, "release", watched)
@@ -644,7 +659,7 @@ def rows_in_the_pickle(patch):
 
     def kept(self, fitted, data, seed):
         whole(self, fitted, data, seed)
-        self._frame = data.rows
+        self._frame = opened(data.rows)
 
     patch.setattr(base.Synthesizer, "_keep", kept)
 
@@ -794,7 +809,7 @@ def norms_in_order(patch):
         for part in torch.from_numpy(rows).split(size):
             yield part, torch.ones_like(part, dtype=torch.bool)
 
-    patch.setattr(fit, "padded_chunks", in_order)
+    patch.setattr(sampling, "padded_chunks", in_order)
 
 
 def norm_past_the_door(patch):
@@ -815,7 +830,8 @@ def row_in_all_cells(patch):
             self.inner = inner
 
         def gaussian(self, values, std, **stated):
-            return self.inner.gaussian(np.cumsum(values[::-1])[::-1], std, **stated)
+            below = np.cumsum(opened(values)[::-1])[::-1]
+            return self.inner.gaussian(below, std, **stated)
 
     patch.setattr(
         steps,
@@ -848,7 +864,7 @@ def labels_outside_in_the_last_class(patch):
         moments,
         "release_means",
         lambda chunks, shape, *rest: whole(
-            [(q, labels % shape[0]) for q, labels in chunks], shape, *rest
+            chunks.map(lambda chunk: (chunk[0], chunk[1] % shape[0])), shape, *rest
         ),
     )
 
@@ -857,7 +873,6 @@ def means_beside_exact_ones(patch, chosen):
     whole = moments.release_means
 
     def released(chunks, shape, radius, plan, mechanisms):
-        chunks = list(chunks)
         noisy = whole(chunks, shape, radius, plan, mechanisms)
         free = Mechanisms(SecureGenerator(), None)
         free_plan = dataclasses.replace(plan, moment_multiplier=0.0)
@@ -903,7 +918,7 @@ def weights_of_scores_unpaid(patch):
             self.inner, self.ranks = inner, inner.ranks
 
         def gaussian(self, values, std, *, release, sensitivity):
-            light = math.sqrt(len(values))
+            light = math.sqrt(len(opened(values)))
             std = std * light / sensitivity
             return self.inner.gaussian(values, std, release=release, sensitivity=light)
 
@@ -931,13 +946,14 @@ def counts_with_the_noise_of_one_table(patch):
 def tables_of_rows_chosen_after_looking(patch):
     whole = workload.release_counts
 
-    def chosen(codes, chosen, *rest):
+    def chosen(private, chosen, *rest):
+        codes = opened(private)
         sizes = sum(
             tables.all_counts([table], codes)[0][cells(table, codes)]
             for table in chosen
         )
         crowded = np.argsort(-sizes, kind="stable")[: len(codes) // 2]
-        return whole(codes[crowded], chosen, *rest)
+        return whole(Private(codes[crowded]), chosen, *rest)
 
     def cells(table, codes):
         pairs = zip(table.columns, table.groups, strict=True)
@@ -951,7 +967,8 @@ def tables_without_noise(patch):
 
     def exact(codes, chosen, *rest):
         whole(codes, chosen, *rest)
-        return [tables.all_counts([table], codes)[0].astype(float) for table in chosen]
+        exact = (tables.all_counts([table], opened(codes))[0] for table in chosen)
+        return [counts.astype(float) for counts in exact]
 
     patch.setattr(workload, "release_counts", exact)
 
@@ -962,7 +979,7 @@ def expected_by_exact_counts(patch):
         workload.Measurement,
         "_selected",
         lambda self, tables, pool, n: whole(
-            self, tables, np.concatenate([pool, self.codes]), n
+            self, tables, np.concatenate([pool, opened(self.codes)]), n
         ),
     )
 
@@ -971,7 +988,7 @@ def tables_over_the_true_count(patch):
     whole = workload.Measurement.correct
 
     def exact(self, *rest):
-        true = dataclasses.replace(self.plan, n_rows=max(1, len(self.codes)))
+        true = dataclasses.replace(self.plan, n_rows=max(1, len(opened(self.codes))))
         return whole(dataclasses.replace(self, plan=true), *rest)
 
     patch.setattr(workload.Measurement, "correct", exact)
@@ -1027,8 +1044,8 @@ def held_out_of_exact_size(patch):
     patch.setattr(
         PrivateSearch,
         "_trial",
-        lambda self, candidates, budget, X, y, rng, *rest: whole(
-            self, candidates, budget, X, y, Ranks(rng), *rest
+        lambda self, candidates, budget, private, rng, *rest: whole(
+            self, candidates, budget, private, Ranks(rng), *rest
         ),
     )
 
@@ -1122,7 +1139,7 @@ def _with_private_rows(patch, use):
     frames = []
 
     def watched(self, rows, *rest):
-        frames.append(rows)
+        frames.append(opened(rows))
         return run(self, rows, *rest)
 
     def pretrained(self, model, transformer, public):
@@ -1150,10 +1167,10 @@ def private_rows_kept_by_pretraining(patch):
 def rate_of_the_true_count(patch):
     whole = loop.batches
 
-    def exact(plan, n, *rest, **named):
-        rate = min(1.0, plan.batch_size / n)
+    def exact(plan, rows, *rest, **named):
+        rate = min(1.0, plan.batch_size / len(opened(rows)))
         wrong = dataclasses.replace(plan, sampling_rate=rate)
-        return whole(wrong, n, *rest, **named)
+        return whole(wrong, rows, *rest, **named)
 
     patch.setattr(loop, "batches", exact)
 
@@ -1167,12 +1184,120 @@ def size_of_the_model_from_the_rows(patch):
     patch.setattr(flow.FlowRecipe, "build", built)
 
 
+# Rules fed the true number of rows ------------------------------------------------
+
+
+def _marginals_by_the_true_count(patch, name):
+    """Let a step of the release of marginals see how many rows there are."""
+    whole = getattr(MarginalRelease, name)
+
+    def exact(self, *args):
+        (steps,) = (x for x in args if isinstance(x, Chunks))
+        n_rows = sum(map(len, parts_of(steps)))
+        return whole(dataclasses.replace(self, n_rows=n_rows), *args)
+
+    patch.setattr(MarginalRelease, name, exact)
+
+
+def threshold_of_spikes_by_the_true_count(patch):
+    _marginals_by_the_true_count(patch, "_shared")
+
+
+def keys_by_the_true_count(patch):
+    _marginals_by_the_true_count(patch, "_shared_keys")
+
+
+def learning_rate_of_the_true_count(patch):
+    sizes, whole = _sizes_of_fits(patch), PrivateFit._optimizer
+
+    def scaled(self, *args):
+        optimizer = whole(self, *args)
+        rate = optimizer.learning_rate * min(1.0, sizes[-1] / 1000)
+        return dataclasses.replace(optimizer, learning_rate=rate)
+
+    patch.setattr(PrivateFit, "_optimizer", scaled)
+
+
+def _gradient_of_the_true_count(patch, change):
+    whole = PrivateFit.gradient
+
+    def changed(self, model, objective, plan, rows, *rest):
+        gradient = whole(self, model, objective, plan, rows, *rest)
+        found = change(plan.sampling_rate * len(opened(rows)))
+        return dataclasses.replace(gradient, **found)
+
+    patch.setattr(PrivateFit, "gradient", changed)
+
+
+def cap_of_the_true_count(patch):
+    _gradient_of_the_true_count(
+        patch, lambda size: {"batch_cap": sampling.capacity(size)}
+    )
+
+
+def partitions_of_the_true_count(patch):
+    _gradient_of_the_true_count(
+        patch, lambda size: {"n_partitions": max(1, min(16, int(size) // 8))}
+    )
+
+
+def synthetic_rows_of_the_true_count(patch):
+    fit, synthetic = _SyntheticPredictor._fit, _SyntheticPredictor._synthetic
+    sizes = []
+
+    def watched(self, X, *rest, **named):
+        sizes.append(len(X))
+        return fit(self, X, *rest, **named)
+
+    def as_many(self, *args):
+        self.n_samples = max(LEAST_ROWS, sizes[-1])
+        found = synthetic(self, *args)
+        self.n_samples = None
+        return found
+
+    patch.setattr(_SyntheticPredictor, "_fit", watched)
+    patch.setattr(_SyntheticPredictor, "_synthetic", as_many)
+
+
+def cells_of_tables_by_the_true_count(patch):
+    whole = workload.Measurement._sizes
+
+    def exact(self, *args):
+        true = dataclasses.replace(self.plan, n_rows=max(1, len(opened(self.codes))))
+        return whole(dataclasses.replace(self, plan=true), *args)
+
+    patch.setattr(workload.Measurement, "_sizes", exact)
+
+
+def raking_on_as_many_rows(patch):
+    sizes, whole = _sizes_of_fits(patch), HFlow.rake
+    patch.setattr(
+        HFlow, "rake", lambda self, n, generator: whole(self, sizes[-1], generator)
+    )
+
+
+def search_planned_by_the_true_count(patch):
+    fit, whole = PrivateSearch.fit, search.Calibration
+    sizes = []
+
+    def watched(self, X, *rest, **named):
+        sizes.append(len(X))
+        return fit(self, X, *rest, **named)
+
+    patch.setattr(PrivateSearch, "fit", watched)
+    patch.setattr(
+        search,
+        "Calibration",
+        lambda fits, trials, n_rows, *rest: whole(fits, trials, sizes[-1], *rest),
+    )
+
+
 def heavy_by_exact_counts(patch):
     whole = MarginalRelease._split
 
     def exact(self, fine, steps):
         parts = whole(self, fine, steps)
-        numbers = np.concatenate(list(steps))
+        numbers = np.concatenate(list(parts_of(steps)))
         found, _ = np.histogram(numbers[~np.isnan(numbers)], fine[parts.places])
         heavy = (np.diff(parts.places) == 1) & (found > len(numbers) / self.n_bins)
         return dataclasses.replace(parts, heavy=heavy)
@@ -1185,7 +1310,7 @@ def shared_by_exact_counts(patch):
 
     def exact(self, fine, steps, parts):
         keys, _ = whole(self, fine, steps, parts)
-        numbers = np.concatenate(list(steps))
+        numbers = np.concatenate(list(parts_of(steps)))
         found, _ = np.histogram(numbers[~np.isnan(numbers)], fine)
         return keys, np.where(found > len(numbers) / 100, found, 0)
 
@@ -1211,6 +1336,8 @@ def trials_draw_from_shared_generators(patch):
 
 ONE_RECORD = test_sensitivity.test_one_record_moves_the_sum_by_at_most_the_bound
 REPLAY = test_replay.test_an_outlier_leaves_no_trace
+SIZES = test_replay.test_no_rule_sees_how_many_rows_there_are
+SIZES_BEYOND = test_replay.test_no_rule_beyond_a_fit_sees_how_many_rows_there_are
 POISSON = test_training.test_the_batches_of_a_training_are_poisson
 PAID_FOR = test_noise_multiplier.test_other_releases_are_paid_for_in_their_share
 ADDS_UP = test_accounting.test_the_plan_adds_up
@@ -1722,6 +1849,51 @@ MUTANTS = (
         "size of the model from the rows",
         size_of_the_model_from_the_rows,
         partial(test_replay.test_unrelated_rows_leave_no_trace, "large model"),
+    ),
+    Mutant(
+        "threshold of shared values by the true count",
+        threshold_of_spikes_by_the_true_count,
+        test_replay.test_spikes_are_those_of_the_released_count,
+    ),
+    Mutant(
+        "a switch to fewer keys by the true count",
+        keys_by_the_true_count,
+        test_replay.test_keys_are_chosen_by_the_released_count,
+    ),
+    Mutant(
+        "learning rate by the true count",
+        learning_rate_of_the_true_count,
+        partial(SIZES, "flow", False),
+    ),
+    Mutant(
+        "largest micro-batch by the true count",
+        cap_of_the_true_count,
+        partial(SIZES, "micro", False),
+    ),
+    Mutant(
+        "number of partitions by the true count",
+        partitions_of_the_true_count,
+        partial(SIZES, "term-wise", False),
+    ),
+    Mutant(
+        "a predictor's synthetic rows: as many as there are",
+        synthetic_rows_of_the_true_count,
+        partial(SIZES_BEYOND, "classifier", "member", False),
+    ),
+    Mutant(
+        "cells of a counted table by the true count",
+        cells_of_tables_by_the_true_count,
+        partial(SIZES, "flow, tables", False),
+    ),
+    Mutant(
+        "raking on as many rows as there are",
+        raking_on_as_many_rows,
+        partial(SIZES, "flow", False),
+    ),
+    Mutant(
+        "a search planned by the true count",
+        search_planned_by_the_true_count,
+        partial(SIZES_BEYOND, "search", None, False),
     ),
     Mutant(
         "heavy cells by exact counts",

@@ -50,6 +50,7 @@ from dpgenerative.privacy.accounting import gaussian_epsilon, gaussian_multiplie
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import row_budget
 from dpgenerative.synthesizers import flow, latents
+from dpgenerative.tables.private import opened
 from tests.privacy import mutants
 from tests.privacy import test_tables as tables
 from tests.toy_model import PairRecipe, pair_synthesizer
@@ -413,7 +414,7 @@ class Seen(Mechanisms):
         self.exact, self.noisy, self.stds = [], [], []
 
     def gaussian(self, values, std, **stated):
-        self.exact.append(np.array(values, float))
+        self.exact.append(np.array(opened(values), float))
         self.noisy.append(super().gaussian(values, std, **stated))
         self.stds.append(std)
         return self.noisy[-1]

@@ -155,7 +155,7 @@ def test_halvings_and_tables_that_were_not_made_may_be_missing(name):
 
 def test_a_batch_knows_the_rate_at_which_it_was_drawn():
     ledger = Ledger()
-    poisson_indices(10, 0.25, np.random.default_rng(0), ledger)
+    poisson_indices(range(10), 0.25, np.random.default_rng(0), ledger)
     for _ in range(2):
         ledger.gradient([3.0, 1.0], [1.0, 0.5], 8.0)
     assert ledger.steps == {(0.25, 2.0, 8.0): 1, (None, 2.0, 8.0): 1}

@@ -23,6 +23,8 @@ from dpgenerative.privacy.accounting import gaussian_epsilon
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import make_plan
+from dpgenerative.tables.private import Private, opened
+from dpgenerative.tables.rows import Chunks
 from tests.privacy.test_replay import Recorder, Replayer, dumped
 
 N_CLASSES, WIDTH, D, RADIUS = 3, 6, 4, 1.5
@@ -49,8 +51,12 @@ class Door(Mechanisms):
         self.asked = []
 
     def gaussian(self, values, std, **stated):
-        self.asked.append((np.array(values), std, stated))
+        self.asked.append((opened(values), std, stated))
         return super().gaussian(values, std, **stated)
+
+
+def chunks(*parts):
+    return Chunks(Private(lambda: parts))
 
 
 def handed_in(release, rows, scale=0.7):
@@ -58,9 +64,9 @@ def handed_in(release, rows, scale=0.7):
     door = Door()
     if release == "means":
         size = N_CLASSES, WIDTH
-        moments.release_means([rows], size, RADIUS, PLAN, door)
+        moments.release_means(chunks(rows), size, RADIUS, PLAN, door)
     else:
-        moments.release_seconds([rows], CENTRES, scale, D, PLAN, door)
+        moments.release_seconds(chunks(rows), CENTRES, scale, D, PLAN, door)
     return door.asked[0]
 
 
@@ -118,10 +124,11 @@ def test_products_are_those_of_the_rows():
     q, labels = rng.normal(0, 0.3, (50, WIDTH)), rng.integers(-1, N_CLASSES, 50)
     free = plan_of(epsilon=None)
     products, squares, std = moments.release_seconds(
-        [(q[:20], labels[:20]), (q[20:], labels[20:])], CENTRES, 9.0, D, free, Door()
-    )
+        chunks((q[:20], labels[:20]), (q[20:], labels[20:])), CENTRES, 9.0, D, free,
+        Door(),
+    )  # fmt: skip
     sums, total, _ = moments.release_means(
-        [(q, labels)], (N_CLASSES, WIDTH), 9.0, free, Door()
+        chunks((q, labels)), (N_CLASSES, WIDTH), 9.0, free, Door()
     )
     assert std == 0
     for k in range(N_CLASSES):
@@ -190,7 +197,7 @@ def test_a_row_leaves_no_trace_but_in_what_is_released(how, params):
     b = fitted(*others, lambda s: replayer, **params)
     assert next(replayer.tape, None) is None
     n_gradients = params.get("n_steps", 0)
-    names = [name for name, _ in tape]
+    names = [name for name, *_ in tape]
     assert names == ["count", "gaussian", "gaussian", *["gradient"] * n_gradients]
     assert str(a.privacy_) == str(b.privacy_)
     for one, other in zip(*(s.sample(30, random_state=1) for s in (a, b)), strict=True):
@@ -254,7 +261,7 @@ def test_every_array_of_a_fit_moves_them_no_further(monkeypatch):
             self.asked = []
 
         def gaussian(self, values, std, **stated):
-            self.asked.append((np.array(values), stated["sensitivity"]))
+            self.asked.append((opened(values), stated["sensitivity"]))
             return super().gaussian(values, std, **stated)
 
     def asked(x, y):
@@ -283,12 +290,14 @@ def told_of_a_row(is_with, plan, rng):
     class Noisy(Mechanisms):
         def gaussian(self, values, std, **stated):
             noisy = super().gaussian(values, std, **stated)
-            self.seen = np.array(values), noisy, std
+            self.seen = opened(values), noisy, std
             return noisy
 
     for release in (
-        lambda r, d: moments.release_means([r], (N_CLASSES, WIDTH), RADIUS, plan, d),
-        lambda r, d: moments.release_seconds([r], CENTRES, 0.7, D, plan, d),
+        lambda r, d: moments.release_means(
+            chunks(r), (N_CLASSES, WIDTH), RADIUS, plan, d
+        ),
+        lambda r, d: moments.release_seconds(chunks(r), CENTRES, 0.7, D, plan, d),
     ):
         door = Noisy(rng, rng)
         release(rows if is_with else nobody, door)
@@ -330,7 +339,7 @@ def test_noise_is_that_of_the_plan():
     empty = np.zeros((0, WIDTH)), np.zeros(0, int)
     for _ in range(60):
         products, squares, std = moments.release_seconds(
-            [empty], CENTRES, 1.0, D, plan, door
+            chunks(empty), CENTRES, 1.0, D, plan, door
         )
         assert np.array_equal(products, products.transpose(0, 2, 1))
         tape.append(

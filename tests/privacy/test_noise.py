@@ -125,14 +125,16 @@ def test_noise_does_not_depend_on_the_values():
 
 def test_the_count_is_geometric():
     door, epsilon = mechanisms(), 0.5
-    draws = np.array([door.count(10_000, epsilon) for _ in range(20_000)]) - 10_000
+    draws = (
+        np.array([door.count(range(10_000), epsilon) for _ in range(20_000)]) - 10_000
+    )
     decay = math.exp(-epsilon)
     support = np.arange(-6, 7)
     expected = (1 - decay) / (1 + decay) * decay ** np.abs(support)
     observed = np.array([(draws == k).mean() for k in support])
     assert np.abs(observed - expected).max() < 4.5 * 0.5 / math.sqrt(len(draws))
-    assert door.count(1, 1e-3) >= 1
-    assert door.count(7, math.inf) == 7
+    assert door.count(range(1), 1e-3) >= 1
+    assert door.count(range(7), math.inf) == 7
 
 
 class Restart(Exception):

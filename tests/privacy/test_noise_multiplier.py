@@ -25,6 +25,7 @@ from dpgenerative.exceptions import BudgetExceededError
 from dpgenerative.privacy.accounting import GaussianRelease
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import count_epsilon, epsilon_of_noise, make_plan
+from dpgenerative.tables.private import opened
 from dpgenerative.tables.schema import Column, Schema
 from tests.privacy.test_accounting import DELTA, oracle
 
@@ -46,9 +47,9 @@ def rows(model, n=60):
 
 @pytest.fixture
 def exact_count(monkeypatch):
-    def exact(self, n, epsilon):
-        self.ledger.count(n, epsilon)
-        return n
+    def exact(self, rows, epsilon):
+        self.ledger.count(len(opened(rows)), epsilon)
+        return len(opened(rows))
 
     monkeypatch.setattr(Mechanisms, "count", exact)
 

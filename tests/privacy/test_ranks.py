@@ -44,6 +44,7 @@ from dpgenerative.privacy.ranks import Ranks
 from dpgenerative.privacy.steps import Clipper, PrivateGradient, estimate_norm
 from dpgenerative.privacy.tables import all_counts
 from dpgenerative.tables import rows as chunked
+from dpgenerative.tables.private import Private
 from tests.privacy.processes import fits_in_threads, in_processes, in_threads
 from tests.test_docs import ROOT, blocks
 
@@ -109,14 +110,14 @@ def doors(ranks):
 
 
 def test_counts_are_added_up():
-    found = in_threads(lambda r: doors(r).count(100 + r.rank, float("inf")), 3)
+    found = in_threads(lambda r: doors(r).count(range(100 + r.rank), float("inf")), 3)
     assert found == [303] * 3
 
 
 def test_row_counts_have_the_noise_of_one():
     def released(ranks):
         door = doors(ranks)
-        return [door.count(500, 1.0) for _ in range(3000)]
+        return [door.count(range(500), 1.0) for _ in range(3000)]
 
     one, other = in_threads(released)
     assert one == other
@@ -205,7 +206,7 @@ def test_scores_are_of_all_rows_and_no_sums_of_scores(size):
 
     def released(ranks):
         plan = SimpleNamespace(table_multiplier=1e-3)
-        mine = codes[ranks.rank :: ranks.size]
+        mine = Private(codes[ranks.rank :: ranks.size])
         found = tables.release_scores(mine, [counted], [expected], plan, doors(ranks))
         return found.item()
 
@@ -217,7 +218,8 @@ def test_the_median_norm_is_that_of_all_rows():
         losses = Losses()
         mine = torch.arange(90)[ranks.rank :: ranks.size]
         chunk = mine, torch.ones(len(mine), dtype=torch.bool)
-        return estimate_norm(losses.layer, losses, [chunk], doors(ranks), 1e-6)
+        chunks = chunked.Chunks(Private(lambda: [chunk]))
+        return estimate_norm(losses.layer, losses, chunks, doors(ranks), 1e-6)
 
     assert in_threads(released, 2) == in_threads(released, 1) * 2
 
@@ -275,7 +277,7 @@ def test_all_batches_together_are_one_poisson_batch():
         mine = ranks.share(np.arange(n), 0)
         rng, ledger = np.random.default_rng(), Ledger()
         found = np.zeros((n_steps, n), bool)
-        stream = batches(plan, len(mine), rng, "cpu", False, ledger, ranks.size)
+        stream = batches(plan, mine, rng, "cpu", False, ledger, ranks.size)
         for row, chunks in zip(found, stream, strict=True):
             for indices, present in chunks:
                 row[mine[indices[present].numpy()]] = True

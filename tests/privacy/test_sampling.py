@@ -20,7 +20,7 @@ N, Q, STEPS = 50, 0.1, 20_000
 
 def poisson(rng):
     for _ in range(STEPS):
-        yield poisson_indices(N, Q, rng, Ledger())
+        yield poisson_indices(range(N), Q, rng, Ledger())
 
 
 def shuffled(rng):
@@ -76,9 +76,9 @@ def test_poisson_and_not_shuffled(check):
 
 def test_edges():
     rng = np.random.default_rng(0)
-    assert np.array_equal(poisson_indices(5, 1.0, rng, Ledger()), np.arange(5))
-    assert len(poisson_indices(5, 1e-12, rng, Ledger())) == 0
-    assert len(poisson_indices(0, 0.5, rng, Ledger())) == 0
+    assert np.array_equal(poisson_indices(range(5), 1.0, rng, Ledger()), np.arange(5))
+    assert len(poisson_indices(range(5), 1e-12, rng, Ledger())) == 0
+    assert len(poisson_indices(range(0), 0.5, rng, Ledger())) == 0
 
 
 def test_padding_keeps_every_row_once():

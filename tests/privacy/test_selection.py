@@ -249,7 +249,7 @@ def test_every_row_is_held_out_for_itself():
     rng, rows = np.random.default_rng(), np.arange(float(n))[:, None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DPHFlowSynthesizer, "_fit", fit)
-        patch.setattr(PrivateSearch, "_deviation", lambda *_: 0.0)
+        patch.setattr(PrivateSearch, "_deviation", lambda *_, **__: 0.0)
         for _ in range(n_trials):
             search._trial([{}], budget, rows, None, rng, Mechanisms(rng, rng), None)
     held_out = 1.0 - np.array(trained)

@@ -20,7 +20,7 @@ from dpgenerative.privacy.gradients import LinearGradients, layer_gradients, rec
 from dpgenerative.privacy.gradients.core import RULES
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.precision import full_precision
-from dpgenerative.privacy.sampling import capacity, padded_chunks
+from dpgenerative.privacy.sampling import capacity, padded_chunks, whole_pass
 from dpgenerative.privacy.steps import (
     LARGEST_CHUNK,
     Clipper,
@@ -28,6 +28,8 @@ from dpgenerative.privacy.steps import (
     estimate_norm,
     plain_gradient,
 )
+from dpgenerative.tables.private import Private, opened
+from dpgenerative.tables.rows import Chunks
 from tests.privacy.oracle import Net, norm, per_example_gradients, sum_of_clipped
 
 BOUND = 0.7
@@ -519,14 +521,14 @@ def test_one_row_moves_the_histogram_of_norms_by_one(kind):
     class Door(Mechanisms):
         def gaussian(self, values, std, *, release, sensitivity):
             assert (release, std, sensitivity) == ("norm", 5.0, 1.0)
-            counts.append(np.array(values))
+            counts.append(opened(values))
             return super().gaussian(
                 values, std, release=release, sensitivity=sensitivity
             )
 
     for n in range(len(x) + 1):
         door = Door(np.random.default_rng(0), None)
-        chunks = padded_chunks(np.arange(n), 4, np.random.default_rng(n))
+        chunks = whole_pass(range(n), 4, np.random.default_rng(n))
         found = steps.estimate_norm(model, lambda i: model(x[i]), chunks, door, 5.0)
         assert 1e-4 <= found <= 1e4
     moved = [np.linalg.norm(b - a) for a, b in pairwise(counts)]
@@ -539,10 +541,11 @@ def test_norms_are_of_rows_at_random_places(n):
     seen, whole = [], fit.estimate_norm
 
     def watched(model, objective, chunks, *rest):
-        seen.extend(chunks)
-        return whole(model, objective, seen, *rest)
+        seen.extend(opened(chunks.read)())
+        kept = Chunks(Private(lambda: seen))
+        return whole(model, objective, kept, *rest)
 
-    def known(door, n, epsilon):
+    def known(door, rows, epsilon):
         door.ledger.count(40, epsilon)
         return 40
 
@@ -572,7 +575,8 @@ def test_ambient_matrix_precision_does_not_touch_the_clip(mixed):
         run(gradient, model, objective, [0, 1, 2])
         chunk = (torch.arange(3), torch.ones(3, dtype=torch.bool))
         mechanisms = Mechanisms(np.random.default_rng(0), np.random.default_rng(0))
-        estimate_norm(model, objective, [chunk], mechanisms, 1.0)
+        chunks = Chunks(Private(lambda: [chunk]))
+        estimate_norm(model, objective, chunks, mechanisms, 1.0)
         assert seen == ["highest", "highest"]
         if not mixed:
             assert torch.get_float32_matmul_precision() == "medium"

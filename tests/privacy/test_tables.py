@@ -25,6 +25,7 @@ from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import make_plan
 from dpgenerative.privacy.tables import Table, all_counts, multipliers
+from dpgenerative.tables.private import Private, opened
 from tests.privacy import test_replay as replay
 
 D, CELLS, N = 4, 5, 60
@@ -65,20 +66,20 @@ class Door(Mechanisms):
         self.asked = []
 
     def gaussian(self, values, std, **stated):
-        self.asked.append((values, std, stated))
+        self.asked.append((opened(values), std, stated))
         return super().gaussian(values, std, **stated)
 
 
 def exact_scores(codes, expected):
     """Return what goes into the release of scores, and how it is released."""
     door = Door()
-    privacy.release_scores(codes, tables(), expected, PLAN, door)
+    privacy.release_scores(Private(codes), tables(), expected, PLAN, door)
     return door.asked[0]
 
 
 def exact_counts(codes, chosen=None):
     door = Door()
-    privacy.release_counts(codes, chosen or tables(), True, PLAN, door)
+    privacy.release_counts(Private(codes), chosen or tables(), True, PLAN, door)
     return door.asked[0]
 
 
@@ -127,9 +128,9 @@ def test_scores_come_back_in_rows_with_the_noise_that_is_stated():
 
     class Shift(Door):
         def gaussian(self, values, std, **stated):
-            return values + std
+            return opened(values) + std
 
-    found = privacy.release_scores(codes, tables(), expected, PLAN, Shift())
+    found = privacy.release_scores(Private(codes), tables(), expected, PLAN, Shift())
     assert found == pytest.approx(N + privacy.score_noise(PLAN, columns))
 
 
@@ -187,7 +188,7 @@ class Uniform:
 def measured(codes, wanted=(), plan=PLAN, door=None):
     """Run all of it on a model of its own; return what was counted, and the door."""
     model, door = Uniform(codes.shape[1]), door or Door()
-    measurement = Measurement([facts()] * codes.shape[1], codes, plan, door)
+    measurement = Measurement([facts()] * codes.shape[1], Private(codes), plan, door)
     measurement.correct(model, torch.Generator().manual_seed(0), list(wanted))
     return model.given, door
 
@@ -272,7 +273,7 @@ def test_a_pair_of_many_levels_of_like_size_is_found():
         torch.randint(k, (n, 4), generator=generator),
         None,
     )
-    measurement = Measurement([facts(k)] * 4, codes, plan_of(n), Door())
+    measurement = Measurement([facts(k)] * 4, Private(codes), plan_of(n), Door())
     measurement.correct(model, torch.Generator().manual_seed(0), [])
     assert [table.columns for table in model.given] == [(0, 1)]
 

@@ -14,6 +14,7 @@ from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan, make_plan
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
+from dpgenerative.tables.private import opened
 from tests.privacy import test_replay as replay
 from tests.privacy import test_sampling as sampling
 
@@ -28,7 +29,7 @@ def drawn(n, q, steps):
     """Return the rows of every batch of a training."""
     rng = np.random.default_rng()
     stream = loop.batches(
-        plan_of(n, q, steps), n, rng, "cpu", whole=False, ledger=Ledger()
+        plan_of(n, q, steps), range(n), rng, "cpu", whole=False, ledger=Ledger()
     )
     for chunks in stream:
         parts = [indices[present].numpy() for indices, present in chunks]
@@ -58,7 +59,7 @@ def test_the_rate_is_that_of_the_released_count(n):
     trials = 1000
     plan, ledger = plan_of(100, 0.2, trials), Ledger()
     rng = np.random.default_rng()
-    stream = loop.batches(plan, n, rng, "cpu", whole=True, ledger=ledger)
+    stream = loop.batches(plan, range(n), rng, "cpu", whole=True, ledger=ledger)
     sizes = []
     for ((_, present),) in stream:
         ledger.gradient([1.0], [1.0], plan.batch_size)
@@ -78,7 +79,7 @@ def test_no_row_of_a_large_batch_is_lost():
 def test_arrays_of_a_large_batch_are_public_and_nearly_full():
     n, q = 100_000, 0.05  # 5,000 rows, in arrays of at most 4,096
     stream = loop.batches(
-        plan_of(n, q, 20), n, np.random.default_rng(), "cpu", False, Ledger()
+        plan_of(n, q, 20), range(n), np.random.default_rng(), "cpu", False, Ledger()
     )
     shapes = {tuple(len(indices) for indices, _ in chunks) for chunks in stream}
     assert shapes == {(2642, 2642)}
@@ -87,7 +88,7 @@ def test_arrays_of_a_large_batch_are_public_and_nearly_full():
 def test_a_count_of_nobody_does_not_cut_batches_of_all_rows_to_pieces():
     # 1 row was released, 227 are there.
     stream = loop.batches(
-        plan_of(1, 1.0, 3), 227, np.random.default_rng(), "cpu", False, Ledger()
+        plan_of(1, 1.0, 3), range(227), np.random.default_rng(), "cpu", False, Ledger()
     )
     shapes = {tuple(len(indices) for indices, _ in chunks) for chunks in stream}
     assert shapes == {(128, 128)}
@@ -111,7 +112,7 @@ def test_partitions_are_drawn_not_cut():
     )
     streams = Streams.create(None, "fresh", "cpu")
     loop.train(
-        model, objective, 512, plan_of(512, 1.0, 200), gradient,
+        model, objective, range(512), plan_of(512, 1.0, 200), gradient,
         Optimizer("sgd", 0.01, 0.0),
         Mechanisms(streams.counts, streams.gradients), streams, "cpu", divergence,
     )  # fmt: skip
@@ -141,7 +142,8 @@ def test_descent_can_be_plain(given, moved):
     )  # fmt: skip
     loop.train(
         torch.nn.ModuleList([layer]),
-        lambda rows: (layer(torch.ones(len(rows), 1))[:, 0], None), 16, plan,
+        lambda rows: (layer(torch.ones(len(rows), 1))[:, 0], None),
+        range(16), plan,
         PrivateGradient(Clipper("flat", 1.0), 0.0, 16.0),
         Optimizer("sgd", 1.0, 0.0, **given),
         Mechanisms(streams.counts, streams.gradients), streams, "cpu",
@@ -156,12 +158,12 @@ class Asked(replay.Recorder):
         super().__init__(inner, tape)
         self.asked = asked
 
-    def count(self, n, epsilon):
+    def count(self, rows, epsilon):
         self.asked.append(epsilon)
-        return super().count(n, epsilon)
+        return super().count(rows, epsilon)
 
     def gaussian(self, values, std, **stated):
-        self.asked.append((np.shape(values), std))
+        self.asked.append((opened(values).shape, std))
         return super().gaussian(values, std, **stated)
 
     def thresholded(self, counts, std, threshold, **stated):
