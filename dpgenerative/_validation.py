@@ -35,6 +35,19 @@ def refuse(owner: str, name: str, rule: str, value: object) -> NoReturn:
     raise ValueError(f"The parameter {name!r} of {owner} {rule}; got {shown(value)}.")
 
 
+def refuse_arguments(call: str, unsupported: Mapping[str, Any]) -> None:
+    """Refuse keyword arguments that `fit` lacks; weights of None are none."""
+    if unsupported.get("sample_weight") is not None:
+        raise ValueError(
+            f"{call} does not support sample_weight: a weight changes how far one row "
+            "can move the model, which the noise would have to cover. Nor resample "
+            "rows with replacement, which gives a person several. Fit at most one row "
+            "per person, or state max_rows_per_unit; weights can be one more column."
+        )
+    if unknown := sorted(set(unsupported) - {"sample_weight"}):
+        raise TypeError(f"{call} got unknown arguments: {unknown}.")
+
+
 def check_option(
     owner: str, name: str, value: object, options: Sequence[Any], other: str = ""
 ) -> None:

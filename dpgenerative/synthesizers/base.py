@@ -29,6 +29,7 @@ from dpgenerative._validation import (
     number,
     option,
     refuse,
+    refuse_arguments,
 )
 from dpgenerative.encoding.pixels import Images
 from dpgenerative.exceptions import HopelessBudgetWarning
@@ -232,16 +233,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
         PrivacyWarning
             If delta, or one row's part of it, is below 1e-15.
         """
-        if unsupported.get("sample_weight") is not None:
-            raise ValueError(
-                f"{self._owner}.fit does not support sample_weight: a weight changes "
-                "how far one row can move the model, which the noise would have to "
-                "cover. Nor resample rows with replacement, which gives a person "
-                "several. Fit at most one row per person, or state max_rows_per_unit; "
-                "weights can be one more column."
-            )
-        if unknown := sorted(set(unsupported) - {"sample_weight"}):
-            raise TypeError(f"{self._owner}.fit got unknown arguments: {unknown}.")
+        refuse_arguments(f"{self._owner}.fit", unsupported)
         return self._fit(X, y, public, checkpoint)
 
     def score_samples(self, X: Any, y: Any = None) -> np.ndarray:
