@@ -247,7 +247,8 @@ def _asked_of_text(
     known, rest = np.isfinite(numbers), ~_are_markers(counts)
     pattern = None
     if is_code or not known[rest].all():
-        pattern = _asked_of_pattern(counts[rest])
+        texts = counts[rest]
+        pattern = _asked_of_pattern(_some(texts)) and _asked_of_pattern(texts)
     question = (
         _asked_of_most(counts, dated, "Dates", '"datetime"')
         or pattern
@@ -276,7 +277,7 @@ def _asked_of_pattern(counts: pd.Series) -> str | None:
             'Yes or no? The kind "boolean" takes these words and gives True and False; '
             "as levels they come back as they are written."
         )
-    if forms := _date_formats(present, counts):
+    if forms := _date_formats(_some(counts)):
         which = " or ".join(f'"{form}"' for form in forms)
         return (
             f"Dates? Then draft again, and fit, with --date-format {which}, if all "
@@ -292,15 +293,19 @@ def _asked_of_pattern(counts: pd.Series) -> str | None:
     return next(asked, None)
 
 
-def _date_formats(present: pd.Series, counts: pd.Series) -> list[str]:
+def _date_formats(counts: pd.Series) -> list[str]:
     """Return the forms in which more texts are dates than in any other, and most."""
-    some = present[:: 1 + len(present) // SCREENED]
-    tried = [f for f in _DATE_FORMATS if files.instants_of(some, f).notna().any()]
+    texts = pd.Series(counts.index)
     shares = {
-        form: np.average(files.instants_of(present, form).notna(), weights=counts)
-        for form in tried
+        form: np.average(files.instants_of(texts, form).notna(), weights=counts)
+        for form in _DATE_FORMATS
     }
-    return [f for f in tried if shares[f] == max(shares.values()) > MOSTLY]
+    return [f for f in shares if shares[f] == max(shares.values()) > MOSTLY]
+
+
+def _some(counts: pd.Series) -> pd.Series:
+    """Return evenly spaced ones of many different texts."""
+    return counts.iloc[:: 1 + (len(counts) - 1) // SCREENED]
 
 
 def _are_markers(counts: pd.Series) -> np.ndarray:
