@@ -346,6 +346,70 @@ def test_the_report_says_what_the_domain_leaves_out():
     assert not any("age" in n for n in notes[:3])
 
 
+# One value ----------------------------------------------------------------------------
+
+CONSTANTS = {
+    "three": 3, "negative": -7, "zero": 0, "large": 99_999, "half": 2.5, "tiny": 0.01,
+    "below": -1e6, "day": pd.Timestamp("2020-02-03"), "hours": pd.Timedelta("36h"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_a_column_that_counts_show_to_be_one_value_is_that_value(name):
+    frame = pd.DataFrame({"x": [CONSTANTS[name]] * 2000})
+    decoded = [drawn(frame, seed) for seed in range(10)]
+    assert sum((each == CONSTANTS[name]).all() for each in decoded) >= 9
+    frame.loc[::4, "x"] = None
+    codec = released(frame, std=5.0)
+    assert codec.column.nullable
+    assert codec.n_cells == 2
+    assert codec.masses[1] == pytest.approx(0.25, abs=0.03)
+
+
+def drawn(frame, seed, schema=None):
+    """Return what every cell of a released column decodes to, at 50 places."""
+    codec = released(frame, std=len(frame) / 400, seed=seed, schema=schema)
+    cells = np.repeat(np.arange(codec.n_cells - bool(codec.column.nullable)), 50)
+    return codec.decode(cells, np.random.default_rng(0).random(len(cells)))
+
+
+def test_stated_bounds_of_a_constant_stay():
+    frame = pd.DataFrame({"x": [3] * 8000})
+    schema = Schema([Column("x", "integer", lower=-1000, upper=100_000)])
+    codec = released(frame, std=8.0, schema=schema)
+    assert (codec.column.lower, codec.column.upper) == (-1000, 100_000)
+    assert (drawn(frame, 0, schema) == 3).all()
+    assert codec.log_within(frame["x"])[0] == pytest.approx(0, abs=1e-9)
+    # Noise hides more than 2 % of the rows elsewhere.
+    assert released(frame, std=120.0, schema=schema).n_cells > 3
+
+
+@pytest.mark.parametrize("values", [[3] * 9 + [2], [0] * 9 + [1], [2.5] * 9 + [4.0]])
+def test_a_second_value_beyond_the_noise_stays(values):
+    frame = pd.DataFrame({"x": values * 200})
+    assert all(drawn(frame, seed).nunique() > 1 for seed in range(10))
+
+
+def test_of_two_values_that_are_stated_both_can_occur():
+    frame = pd.DataFrame({"x": [0] * 2000})
+    schema = Schema([Column("x", "integer", lower=0, upper=1)])
+    assert set(drawn(frame, 0, schema)) == {0, 1}
+
+
+@both
+def test_a_constant_column_is_sampled_as_such(estimator, tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.integers(18, 90, 2000), "c": 3})
+    fitted = estimator(1.0, **FAST).fit(frame)
+    fitted.save(tmp_path / "model.dpg")
+    for each in (fitted, dpgenerative.load(tmp_path / "model.dpg")):
+        assert set(each.sample(2000)["c"]) == {3}
+        assert set(each.sample(9, given={"c": 3})["c"]) == {3}
+        assert (each.schema_["c"].lower, each.schema_["c"].upper) == (3, 3)
+    assert np.isfinite(fitted.score_samples(frame)).all()
+    assert any("c (3)" in note for note in fitted.privacy_.notes)
+
+
 # Other --------------------------------------------------------------------------------
 
 

@@ -35,6 +35,9 @@ SPIKE = 0.25
 """Share of a column's rows from which an interval is no part of a smooth density."""
 SHARP = 2.0
 """A grid cell sticks out with this many times the rows of others in its interval."""
+OTHERS = (0.02, 0.25)
+"""A column may be one value where noise hides no more than this share of its rows in
+others: within stated bounds, and within bounds that noisy counts put around it."""
 UNSEEN = 1e-3
 """Rows of what counts as absent, since no value is impossible."""
 
@@ -266,6 +269,42 @@ class Interval(Estimate):
             self.add(sum(counts), sum(half.variance for half in self.halves))
         return self.count
 
+    def sole(self, std: float, rows: Estimate, most: float) -> int:
+        """Return where the grid cell begins that has all rows, as far as noise shows.
+
+        Parameters
+        ----------
+        std : float
+            Standard deviation of the noise of variance 1.
+        rows : Estimate
+            Their number by other counts.
+        most : float
+            Share of them that noise may hide elsewhere.
+
+        Returns
+        -------
+        int
+            -1 where rows may lie elsewhere, or noise may hide more.
+        """
+        leaf = max(self.leaves(), key=lambda leaf: leaf.count)
+        count, variance = self._beside(leaf.start)
+        rest = Estimate(count=count, variance=variance * std**2)
+        rest.add(rows.count - leaf.count, rows.variance + leaf.variance * std**2)
+        noise = SEEN_NOISE * math.sqrt(rest.variance)
+        # Sums of exact counts are rounded.
+        is_alone = rest.count <= noise + 0.5
+        is_clear = leaf.width == 1 and noise <= most * leaf.count
+        return leaf.start if is_alone and is_clear else -1
+
+    def _beside(self, place: int) -> tuple[float, float]:
+        """Return the rows of all but the leaf at a place, and their variance."""
+        if not self.halves:
+            return 0.0, 0.0
+        first, second = self.halves
+        half, other = (first, second) if place < first.stop else (second, first)
+        count, variance = half._beside(place)
+        return count + other.count, variance + other.variance
+
     def spread(self, total: float) -> None:
         """Set the count to `total` and bring those below into line, none negative."""
         if self.halves:
@@ -294,6 +333,9 @@ class Partition:
         Intervals that would have been halved, had they more than one grid cell.
     missing : ndarray of shape (1,) or (0,)
         Rows without a value; none where there is no cell for them.
+    sole : int, default=-1
+        Edge at which the grid cell begins that has all rows, as far as noise shows; -1
+        for none.
     """
 
     places: np.ndarray
@@ -301,6 +343,7 @@ class Partition:
     variances: np.ndarray
     heavy: np.ndarray
     missing: np.ndarray
+    sole: int = -1
 
     @np.errstate(over="ignore", invalid="ignore")  # of the largest floats
     def with_tails(self, ends: np.ndarray, noisy: np.ndarray) -> "Partition":

@@ -121,6 +121,15 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
             "sampled may lie beyond all rows (counts below 0). State bounds in a "
             "Schema: no tail is cut then, and nothing is spent on finding them."
         )
+    if constant := [
+        f"{b.name} ({b.lower})"
+        for a, b in pairs
+        if a.numeric and a.lower is None and b.lower == b.upper
+    ]:
+        yield (
+            f"A single value stands for {listed(constant)}: other values, if there are "
+            "any, are too few to tell from the noise. A Schema with bounds keeps them."
+        )
     if names := [c.column.name for c in codecs if _lies_at_a_bound(schema, c)]:
         yield (
             f"Nearly all values of {listed(names)} lie at a stated bound, or beyond: "
