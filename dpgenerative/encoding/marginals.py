@@ -34,7 +34,7 @@ from dpgenerative.encoding.codecs import Codec, IntervalCodec, LevelCodec
 from dpgenerative.encoding.increments import learned_columns
 from dpgenerative.encoding.smoothing import smoothed
 from dpgenerative.privacy.noise import Key, Mechanisms, sum_of_counts, threshold_for
-from dpgenerative.tables.column import Column
+from dpgenerative.tables.column import OTHER, Column
 from dpgenerative.tables.dtypes import is_real_dtype
 from dpgenerative.tables.rows import Chunks
 from dpgenerative.tables.schema import Schema
@@ -244,7 +244,11 @@ class MarginalRelease:
         if not levels and self.column.other is None:
             is_real = is_real_dtype(self.dtype)
             levels = values.NO_NUMBERS if is_real else values.NO_LEVELS
-        return replace(self.column, levels=levels)
+        other = self.column.other
+        # A level of that name that many rows have is none of the rare ones.
+        while other in levels and str(other).strip("()") == OTHER:
+            other = f"({other})"
+        return replace(self.column, levels=levels, other=other)
 
     def _counted(self, exact: np.ndarray, std: float) -> np.ndarray:
         """Release counts of cells, of which a row is in one."""
@@ -362,8 +366,10 @@ class MarginalRelease:
         if parts.places[-1] - parts.places[0] < len(fine) - 1:
             fine = fine[parts.places[0] : parts.places[-1] + 1]
             parts = replace(parts, places=parts.places - parts.places[0])
-            outermost = math.ceil(fine[0]), math.floor(fine[-1])
-            column = column.bounded(*(grid.in_units(column, n) for n in outermost))
+            low, high = map(float, fine[[0, -1]])
+            if not is_continuum:
+                low, high = math.ceil(low), math.floor(high)
+            column = column.bounded(*(grid.in_units(column, n) for n in (low, high)))
         size = max(parts.counts.sum(), 1.0) / self.n_bins
         keys = np.empty((2, 0))
         if share:
@@ -557,7 +563,7 @@ class MarginalRelease:
             std = self.std * math.sqrt(missing.variance)
             if missing.count <= EMPTY_NOISE * std:
                 whole = np.array([self._n_told])
-        leaves = self._occupied(root.leaves())
+        leaves = self._near(self._occupied(root.leaves()), fine)
         noisy = np.array([leaf.count for leaf in leaves])
         root.spread(whole[0])
         places = np.array([leaf.start for leaf in leaves] + [leaves[-1].stop])
@@ -592,6 +598,25 @@ class MarginalRelease:
         first = estimates.n_beyond(counts[::-1], stds[::-1], widths[::-1])
         n_last = estimates.n_beyond(counts[first:], stds[first:], widths[first:])
         return leaves[first : len(leaves) - n_last]
+
+    def _near(
+        self, leaves: list[estimates.Interval], fine: np.ndarray
+    ) -> list[estimates.Interval]:
+        """Return the intervals without ends, found by noise, far beyond all rows."""
+        if not self.is_found or self.column.kind == "datetime":
+            return leaves
+        first, last = estimates.near_ends(
+            np.array([leaf.count for leaf in leaves]),
+            self.std**2 * np.array([leaf.variance for leaf in leaves]),
+            np.array([leaf.start for leaf in leaves] + [leaves[-1].stop]),
+            fine,
+        )
+        rest = [leaf for leaf in leaves if leaf.stop > first and leaf.start < last]
+        rest[0].start, rest[-1].stop = (
+            max(rest[0].start, first),
+            min(rest[-1].stop, last),
+        )
+        return rest
 
 
 def _cells(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
