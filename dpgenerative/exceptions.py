@@ -26,7 +26,10 @@ class PrivacyWarning(UserWarning):
 
 
 class LostColumnWarning(UserWarning):
-    """A fit released little or nothing of some columns; the text says what to do."""
+    """Little of some columns was released, or bounds far beyond their rows.
+
+    The text names the columns and says what to do.
+    """
 
 
 class HopelessBudgetWarning(UserWarning):

@@ -474,6 +474,14 @@ def test_copies_are_found_however_they_are_stored(dtypes):
         monte_carlo_attack(other, one, one.astype(dtypes))
 
 
+@pytest.mark.parametrize("word", ["None", "nan", "", "<NA>"])
+def test_a_word_for_missing_is_no_copy_of_a_missing_value(word):
+    rows = pd.DataFrame({"x": [word] * 50, "y": range(50)})
+    other = rows.assign(x=None).astype({"x": object})
+    assert closest_record(other, rows, rows.assign(y=-1)).copies == 0
+    assert closest_record(rows, rows.copy(), other).copies == 1
+
+
 def test_the_closest_record_shows_copies():
     members, others, _, fake = leaky(0.1)
     statistic = closest_record(fake, members, others)

@@ -15,8 +15,8 @@ from dpgenerative import (
     DPVAESynthesizer,
     Schema,
 )
-from dpgenerative.encoding.estimates import NEXT_NOISE, n_beyond, outermost
-from dpgenerative.encoding.marginals import EMPTY_NOISE
+from dpgenerative.encoding.estimates import NEXT_NOISE, n_beyond, near_ends, outermost
+from dpgenerative.encoding.marginals import EMPTY_NOISE, MarginalRelease
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.exceptions import SamplingError
 from dpgenerative.fitting.fit import PrivateFit
@@ -226,6 +226,35 @@ def test_bounds_found_on_a_grid_are_numbers_as_people_write_them():
     assert (column.lower, column.upper) == (0.3, 1.1)
 
 
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ([0, 3, 500, 480, 3, -2], (0.0, 16.0)),  # the other sign, and two magnitudes
+        ([0, 3, 500, 480, 3, 40], (-256.0, 256.0)),  # five standard deviations
+        ([40, 3, 500, 480, 3, -2], (-256.0, 256.0)),
+        ([9, 9, 18, 9, 9, 9], (-256.0, 256.0)),  # hardly anything stands out
+    ],
+)
+def test_ends_far_beyond_the_rows_move_to_the_next_magnitude(counts, expected):
+    ends = np.concatenate([[-256.0, -128], np.arange(-64, 65), [128, 256.0]])
+    places = np.searchsorted(ends, [-256, -64, 0, 4, 9, 64, 256])
+    noisy = np.array(counts, dtype=float)
+    first, last = near_ends(noisy, np.full(6, 64.0), places, ends)
+    assert (ends[first], ends[last]) == expected
+
+
+@pytest.mark.parametrize("dtype", [float, int])
+def test_bounds_found_by_noise_do_not_stay(dtype, monkeypatch):
+    """The search for bounds may go too far; the counts after it say so."""
+    wide = {float: [-16.0, 1024.0], int: [-512.0, 511.0]}[dtype]
+    monkeypatch.setattr(MarginalRelease, "_bounds", lambda self, entries: wide)
+    values = np.random.default_rng(0).normal(5, 1, 4000).clip(2, 9).astype(dtype)
+    codec = released(pd.DataFrame({"x": values}), std=10.0)
+    assert 0 <= codec.column.lower <= 2
+    assert 7 <= codec.column.upper <= 16
+    assert codec.decode(codec.encode(pd.Series([1000])), np.full(1, 0.9))[0] <= 16
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_tails_that_fade_are_not_cut(seed):
     rng = np.random.default_rng(seed)
@@ -346,6 +375,70 @@ def test_the_report_says_what_the_domain_leaves_out():
     assert not any("age" in n for n in notes[:3])
 
 
+# One value ----------------------------------------------------------------------------
+
+CONSTANTS = {
+    "three": 3, "negative": -7, "zero": 0, "large": 99_999, "half": 2.5, "tiny": 0.01,
+    "below": -1e6, "day": pd.Timestamp("2020-02-03"), "hours": pd.Timedelta("36h"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_a_column_that_counts_show_to_be_one_value_is_that_value(name):
+    frame = pd.DataFrame({"x": [CONSTANTS[name]] * 2000})
+    decoded = [drawn(frame, seed) for seed in range(10)]
+    assert sum((each == CONSTANTS[name]).all() for each in decoded) >= 9
+    frame.loc[::4, "x"] = None
+    codec = released(frame, std=5.0)
+    assert codec.column.nullable
+    assert codec.n_cells == 2
+    assert codec.masses[1] == pytest.approx(0.25, abs=0.03)
+
+
+def drawn(frame, seed, schema=None):
+    """Return what every cell of a released column decodes to, at 50 places."""
+    codec = released(frame, std=len(frame) / 400, seed=seed, schema=schema)
+    cells = np.repeat(np.arange(codec.n_cells - bool(codec.column.nullable)), 50)
+    return codec.decode(cells, np.random.default_rng(0).random(len(cells)))
+
+
+def test_stated_bounds_of_a_constant_stay():
+    frame = pd.DataFrame({"x": [3] * 8000})
+    schema = Schema([Column("x", "integer", lower=-1000, upper=100_000)])
+    codec = released(frame, std=8.0, schema=schema)
+    assert (codec.column.lower, codec.column.upper) == (-1000, 100_000)
+    assert (drawn(frame, 0, schema) == 3).all()
+    assert codec.log_within(frame["x"])[0] == pytest.approx(0, abs=1e-9)
+    # Noise hides more than 2 % of the rows elsewhere.
+    assert released(frame, std=120.0, schema=schema).n_cells > 3
+
+
+@pytest.mark.parametrize("values", [[3] * 9 + [2], [0] * 9 + [1], [2.5] * 9 + [4.0]])
+def test_a_second_value_beyond_the_noise_stays(values):
+    frame = pd.DataFrame({"x": values * 200})
+    assert all(drawn(frame, seed).nunique() > 1 for seed in range(10))
+
+
+def test_of_two_values_that_are_stated_both_can_occur():
+    frame = pd.DataFrame({"x": [0] * 2000})
+    schema = Schema([Column("x", "integer", lower=0, upper=1)])
+    assert set(drawn(frame, 0, schema)) == {0, 1}
+
+
+@both
+def test_a_constant_column_is_sampled_as_such(estimator, tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.integers(18, 90, 2000), "c": 3})
+    fitted = estimator(1.0, **FAST).fit(frame)
+    fitted.save(tmp_path / "model.dpg")
+    for each in (fitted, dpgenerative.load(tmp_path / "model.dpg")):
+        assert set(each.sample(2000)["c"]) == {3}
+        assert set(each.sample(9, given={"c": 3})["c"]) == {3}
+        assert (each.schema_["c"].lower, each.schema_["c"].upper) == (3, 3)
+    assert np.isfinite(fitted.score_samples(frame)).all()
+    assert any("c (3)" in note for note in fitted.privacy_.notes)
+
+
 # Other --------------------------------------------------------------------------------
 
 
@@ -380,6 +473,44 @@ def test_rare_text_shares_a_level(dtype, tmp_path):
     first, second = fitted.score_samples(scored.astype(frame.dtypes))
     assert first == second
     assert Schema.from_dict(fitted.schema_.to_dict()) == fitted.schema_
+
+
+def test_a_level_called_other_is_not_the_rare_ones(tmp_path):
+    frame = zips().replace({"zip": {"10115": "other", "20095": "(other)"}})
+    fitted = DPHFlowSynthesizer(3.0).set_params(**FAST).fit(frame)
+    column = fitted.schema_["zip"]
+    assert (column.other, column.levels[-1]) == ("((other))", "((other))")
+    fitted.save(tmp_path / "model.dpg")
+    for each in (fitted, dpgenerative.load(tmp_path / "model.dpg")):
+        shares = each.sample(2000)["zip"].value_counts(normalize=True)
+        for level, share in (("other", 0.7 / 3), ("((other))", 0.3)):
+            assert shares[level] == pytest.approx(share, abs=0.05)
+            assert set(each.sample(9, given={"zip": level})["zip"]) == {level}
+    rows = frame.iloc[:2].assign(zip=["9?", "other"], x=1)
+    assert len(set(fitted.score_samples(rows))) == 2
+    assert Schema.from_dict(fitted.schema_.to_dict()) == fitted.schema_
+    note = next(n for n in fitted.privacy_.notes if n.startswith("Levels of"))
+    assert "'((other))'" in note
+
+
+WORDS = ["other", "missing", "nan", "None", "", "NA", "null", "<NA>", "NaN"]
+
+
+@pytest.mark.parametrize("levels", [WORDS, None])
+def test_no_level_is_a_reserved_word(levels):
+    frame = pd.DataFrame({"x": [*WORDS, None] * 400})
+    schema = Schema([Column("x", "categorical", levels=levels)])
+    codec = released(frame, std=5.0, schema=schema)
+    cells = codec.encode(frame["x"].iloc[: len(WORDS) + 1])
+    assert codec.masses[cells] == pytest.approx(np.full(len(cells), 0.1), abs=0.02)
+    assert codec.decode(cells, np.full(len(cells), 0.5)).tolist() == [*WORDS, None]
+
+
+def test_other_alone_or_zero_alone_is_a_level_that_was_released():
+    frame = pd.DataFrame({"x": ["other"] * 500, "y": [0] * 500})
+    params = {**FAST, "categorical_features": ["y"]}
+    fitted = DPHFlowSynthesizer(5.0).set_params(**params).fit(frame)  # no warning
+    assert set(fitted.sample(500)["x"]) == {"other"}
 
 
 def test_other_is_absent_where_all_text_is_found():

@@ -502,9 +502,12 @@ def test_arrow_tables_are_read_by_their_types():
     repeated = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
     with pytest.raises(ValueError, match="distinct column names"):
         DPHFlowSynthesizer().fit(repeated)
-    filtered = pd.DataFrame({"a": [1, 2, 3]}).iloc[[0, 2, 1]]
-    with pytest.raises(ValueError, match="row labels as a column, '__index_level_0__'"):
-        DPHFlowSynthesizer().fit(pa.Table.from_pandas(filtered))
+    filtered = pa.Table.from_pandas(pd.DataFrame({"a": [1, 2, 3]}).iloc[[0, 2, 1]])
+    assert as_table("T", filtered)[0].columns.tolist() == ["a"]
+    for notes in (None, {b"pandas": b"of another tool"}):
+        bare = filtered.replace_schema_metadata(notes)
+        with pytest.raises(ValueError, match="as a column, '__index_level_0__'"):
+            DPHFlowSynthesizer().fit(bare)
 
 
 def test_whatever_speaks_arrow():

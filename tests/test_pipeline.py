@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -23,8 +25,8 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
-from dpgenerative import DPHFlowSynthesizer, sample_from
-from dpgenerative.exceptions import PrivacyWarning
+from dpgenerative import Column, DPHFlowSynthesizer, Schema, sample_from
+from dpgenerative.exceptions import LostColumnWarning, PrivacyWarning
 from dpgenerative.meta.pipeline import learns
 
 
@@ -80,6 +82,32 @@ def test_arrays_stay_arrays(dtype):
     sample = sample_from(pipeline, 500)
     assert isinstance(sample, np.ndarray)
     assert np.nanmedian(sample[:, 0]) == pytest.approx(np.median(X[:, 0]), rel=0.2)
+
+
+class Found(DPHFlowSynthesizer):
+    """Stands for a fit that found the upper bounds `upper` privately."""
+
+    def fit(self, X, y=None):
+        super().fit(X, y)
+        wide = [replace(c, lower=-16, upper=16) for c in self.schema_.columns]
+        self.schema_ = Schema(wide)
+        return self
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, np.asarray])
+def test_bounds_that_explode_when_undone_are_named(kind):
+    frame = np.log1p(table()[["income", "age"]])
+    params = {"epsilon": None, "n_steps": 2, "random_state": 0}
+    pipeline = make_pipeline(log(), Found(**params)).fit(kind(frame))
+    names = ["income", "age"] if kind is pd.DataFrame else [0, 1]
+    with pytest.warns(LostColumnWarning, match=re.escape(f"Bounds of {names} were")):
+        sample_from(pipeline, 500)
+    bounds = [Column(n, "continuous", lower=0, upper=16) for n in frame.columns]
+    linear = FunctionTransformer(np.negative, np.negative, check_inverse=False)
+    sample_from(make_pipeline(linear, Found(**params)).fit(frame), 500)  # no warning
+    if kind is pd.DataFrame:
+        stated = Found(schema=Schema(bounds), **params)
+        sample_from(make_pipeline(log(), stated).fit(frame), 500)
 
 
 def test_a_frozen_step_learned_elsewhere():

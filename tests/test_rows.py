@@ -98,6 +98,45 @@ def assert_same(one, other):
     pd.testing.assert_frame_equal(sample, expected)
 
 
+INDEXES = {
+    "range": lambda x: x,
+    "filtered": lambda x: x[x["first"] > 100],
+    "two levels": lambda x: x.set_index([x["age"].to_numpy(), x["age"].to_numpy()]),
+    "one name": lambda x: x.set_index([x["age"].to_numpy(), x["first"].rename("k")]),
+}
+
+
+@pytest.mark.parametrize("name", INDEXES)
+def test_the_index_of_pandas_is_no_column(name, tmp_path):
+    frame = INDEXES[name](table().to_pandas()[["age", "first"]])
+    path, names = tmp_path / "rows.parquet", ["age", "first"]
+    names += ["k"] if name == "one name" else []
+    frame.to_parquet(path)
+    for read in (path, pq.read_table(path), ds.dataset(path)):
+        fitted = DPHFlowSynthesizer(epsilon=None, n_steps=1).fit(read)
+        assert fitted.feature_names_in_.tolist() == names
+    assert len(files.stream_table(path, Schema([])).whole()) == len(frame)
+    assert files.stream_table(path, Schema([])).columns.tolist() == names
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_files_with_and_without_row_labels_are_read_together(order, tmp_path):
+    frame = table().to_pandas()[["age", "first"]]
+    parts = [frame[:100], frame[100:][frame["first"][100:] > 99]]
+    for i, part in enumerate(parts[::order]):
+        part.to_parquet(tmp_path / f"{i}.parquet")
+    read = rows.streamed("T", str(tmp_path))
+    assert read.whole()["first"].tolist() == pd.concat(parts[::order])["first"].tolist()
+
+
+def test_row_labels_without_a_note_of_pandas_are_refused(tmp_path):
+    path = tmp_path / "rows.parquet"
+    pq.write_table(table().append_column("__index_level_0__", [range(N_ROWS)]), path)
+    for read in (partial(rows.streamed, "T"), lambda p: files.stream_table(p, SCHEMA)):
+        with pytest.raises(ValueError, match="no note of pandas"):
+            read(str(path))
+
+
 @pytest.mark.parametrize("kind", [DPHFlowSynthesizer, DPVAESynthesizer])
 @pytest.mark.parametrize("schema", [None, SCHEMA])
 def test_chunks_change_nothing(kind, schema, folder, monkeypatch):

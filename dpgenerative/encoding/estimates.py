@@ -31,10 +31,15 @@ TAIL_NOISE = 2.5
 the end together, has more rows than this many standard deviations."""
 FAR = 2.0
 """It is far too long where it is this many times as long as all between the ends."""
+NEARLY_ALL = 0.95
+"""An end lies far beyond the rows where this share of them is surely elsewhere."""
 SPIKE = 0.25
 """Share of a column's rows from which an interval is no part of a smooth density."""
 SHARP = 2.0
 """A grid cell sticks out with this many times the rows of others in its interval."""
+OTHERS = (0.02, 0.25)
+"""A column may be one value where noise hides no more than this share of its rows in
+others: within stated bounds, and within bounds that noisy counts put around it."""
 UNSEEN = 1e-3
 """Rows of what counts as absent, since no value is impossible."""
 
@@ -266,6 +271,42 @@ class Interval(Estimate):
             self.add(sum(counts), sum(half.variance for half in self.halves))
         return self.count
 
+    def sole(self, std: float, rows: Estimate, most: float) -> int:
+        """Return where the grid cell begins that has all rows, as far as noise shows.
+
+        Parameters
+        ----------
+        std : float
+            Standard deviation of the noise of variance 1.
+        rows : Estimate
+            Their number by other counts.
+        most : float
+            Share of them that noise may hide elsewhere.
+
+        Returns
+        -------
+        int
+            -1 where rows may lie elsewhere, or noise may hide more.
+        """
+        leaf = max(self.leaves(), key=lambda leaf: leaf.count)
+        count, variance = self._beside(leaf.start)
+        rest = Estimate(count=count, variance=variance * std**2)
+        rest.add(rows.count - leaf.count, rows.variance + leaf.variance * std**2)
+        noise = SEEN_NOISE * math.sqrt(rest.variance)
+        # Sums of exact counts are rounded.
+        is_alone = rest.count <= noise + 0.5
+        is_clear = leaf.width == 1 and noise <= most * leaf.count
+        return leaf.start if is_alone and is_clear else -1
+
+    def _beside(self, place: int) -> tuple[float, float]:
+        """Return the rows of all but the leaf at a place, and their variance."""
+        if not self.halves:
+            return 0.0, 0.0
+        first, second = self.halves
+        half, other = (first, second) if place < first.stop else (second, first)
+        count, variance = half._beside(place)
+        return count + other.count, variance + other.variance
+
     def spread(self, total: float) -> None:
         """Set the count to `total` and bring those below into line, none negative."""
         if self.halves:
@@ -294,6 +335,9 @@ class Partition:
         Intervals that would have been halved, had they more than one grid cell.
     missing : ndarray of shape (1,) or (0,)
         Rows without a value; none where there is no cell for them.
+    sole : int, default=-1
+        Edge at which the grid cell begins that has all rows, as far as noise shows; -1
+        for none.
     """
 
     places: np.ndarray
@@ -301,6 +345,7 @@ class Partition:
     variances: np.ndarray
     heavy: np.ndarray
     missing: np.ndarray
+    sole: int = -1
 
     @np.errstate(over="ignore", invalid="ignore")  # of the largest floats
     def with_tails(self, ends: np.ndarray, noisy: np.ndarray) -> "Partition":
@@ -422,6 +467,45 @@ def _n_at_end(noisy: np.ndarray, variances: np.ndarray) -> int:
     seen = sums > TAIL_NOISE * np.sqrt(summed)
     seen |= noisy > TAIL_NOISE * np.sqrt(variances)
     return int(len(noisy) - 1 - np.flatnonzero(seen).max(initial=-1))
+
+
+def near_ends(
+    noisy: np.ndarray, variances: np.ndarray, places: np.ndarray, ends: np.ndarray
+) -> tuple[int, int]:
+    """Return the places of a grid between which rows lie.
+
+    An end far beyond nearly all rows, between which and the rows noise alone was
+    counted, moves to the next power of two, or to 0 if it has the other sign.
+
+    Parameters
+    ----------
+    noisy, variances : ndarray of shape (n,)
+        Rows per interval, and of their noise.
+    places : ndarray of int of shape (n + 1,)
+        Edges of the grid at which the intervals end.
+    ends : ndarray
+        Edges of the grid.
+    """
+    n_low, n_high = _n_at_end(noisy[::-1], variances[::-1]), _n_at_end(noisy, variances)
+    first, last = int(places[0]), int(places[-1])
+    inside = noisy[n_low : len(noisy) - n_high].sum()
+    if inside < NEARLY_ALL * noisy.sum():
+        return first, last
+    low, high = ends[places[n_low]], ends[places[-1 - n_high]]
+    far = FAR * (high - low)
+    if n_high and ends[last] - high > far:
+        last = min(last, _next_magnitude(ends, high))
+    if n_low and low - ends[first] > far:
+        first = max(first, len(ends) - 1 - _next_magnitude(-ends[::-1], -low))
+    return first, last
+
+
+def _next_magnitude(ends: np.ndarray, last: float) -> int:
+    """Return the edge at the power of two above a positive number, or above 0."""
+    if last <= 0:
+        return int(np.searchsorted(ends, 0.0))
+    limit = 2.0 ** math.ceil(math.log2(last))
+    return int(np.searchsorted(ends, limit, side="right")) - 1
 
 
 def _even_cuts(ends: np.ndarray, start: int, stop: int, n_pieces: int) -> np.ndarray:

@@ -34,7 +34,7 @@ from dpgenerative.encoding.codecs import Codec, IntervalCodec, LevelCodec
 from dpgenerative.encoding.increments import learned_columns
 from dpgenerative.encoding.smoothing import smoothed
 from dpgenerative.privacy.noise import Key, Mechanisms, sum_of_counts, threshold_for
-from dpgenerative.tables.column import Column
+from dpgenerative.tables.column import OTHER, Column
 from dpgenerative.tables.dtypes import is_real_dtype
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.rows import Chunks
@@ -245,7 +245,11 @@ class MarginalRelease:
         if not levels and self.column.other is None:
             is_real = is_real_dtype(self.dtype)
             levels = values.NO_NUMBERS if is_real else values.NO_LEVELS
-        return replace(self.column, levels=levels)
+        other = self.column.other
+        # A level of that name that many rows have is none of the rare ones.
+        while other in levels and str(other).strip("()") == OTHER:
+            other = f"({other})"
+        return replace(self.column, levels=levels, other=other)
 
     def _counted(self, exact: Private[np.ndarray], std: float) -> np.ndarray:
         """Release counts of cells, of which a row is in one."""
@@ -359,11 +363,14 @@ class MarginalRelease:
         share = spike_share(column, self.n_bins, self.n_rows, self.std)
         parts = self._with(1 - share)._split(fine, steps)
         column = replace(column, nullable=len(parts.missing) > 0)
+        sole = fine[parts.sole] if parts.sole >= 0 else math.nan
         if parts.places[-1] - parts.places[0] < len(fine) - 1:
             fine = fine[parts.places[0] : parts.places[-1] + 1]
             parts = replace(parts, places=parts.places - parts.places[0])
-            outermost = math.ceil(fine[0]), math.floor(fine[-1])
-            column = column.bounded(*(grid.in_units(column, n) for n in outermost))
+            low, high = map(float, fine[[0, -1]])
+            if not is_continuum:
+                low, high = math.ceil(low), math.floor(high)
+            column = column.bounded(*(grid.in_units(column, n) for n in (low, high)))
         size = max(parts.counts.sum(), 1.0) / self.n_bins
         keys = np.empty((2, 0))
         if share:
@@ -374,15 +381,40 @@ class MarginalRelease:
         line = grid.Line.of(column).to(fine)
         parts = self._smooth(parts, parts.cut_evenly(line, SPLIT_SIZE * size), line)
         edges = fine[parts.places]
-        if is_continuum:
-            shared, n = keys
-            cells = _cells(shared, edges)
-            holds = parts.heavy[cells] & (n > parts.counts[cells] / 2)
-            single = np.full(len(parts.counts), np.nan)
-            single[cells[holds]] = shared[holds]
-        else:
-            single = grid.single_values(column, edges, parts.heavy)
+        single = self._single_values(column, parts, edges, keys)
+        if np.isfinite(value := single[edges[:-1] == sole]).any():
+            return self._constant(column, value[0], edges, sole, parts)
         masses = _masses(column, np.append(parts.counts, parts.missing))
+        return IntervalCodec(column, self.dtype, masses, edges, single)
+
+    def _single_values(
+        self, column: Column, parts: estimates.Partition, edges: np.ndarray,
+        keys: np.ndarray,
+    ) -> np.ndarray:  # fmt: skip
+        """Return the one number that every interval stands for, NaN if it has more."""
+        if column.step is not None:
+            return grid.single_values(column, edges, parts.heavy)
+        shared, n = keys
+        cells = _cells(shared, edges)
+        holds = parts.heavy[cells] & (n > parts.counts[cells] / 2)
+        single = np.full(len(parts.counts), np.nan)
+        single[cells[holds]] = shared[holds]
+        return single
+
+    def _constant(
+        self, column: Column, value: float, edges: np.ndarray, start: float,
+        parts: estimates.Partition,
+    ) -> Codec:  # fmt: skip
+        """Return the codec of a column of one value, in the cell from `start` on."""
+        if self.is_found:
+            column = column.bounded(*[grid.in_units(column, value)] * 2)
+            start, *_, stop = edges = grid.edges_of(column)
+        else:
+            stop = edges[edges > start][0]
+        edges = np.unique([edges[0], start, stop, edges[-1]])
+        rows = np.where(edges[:-1] == start, parts.counts.sum(), 0.0)
+        masses = _masses(column, np.append(rows, parts.missing))
+        single = np.full(len(rows), value)
         return IntervalCodec(column, self.dtype, masses, edges, single)
 
     def _smooth(
@@ -525,22 +557,34 @@ class MarginalRelease:
         """Join all counts of a tree; leave out what holds no rows."""
         nullable = bool(self.column.nullable)
         both = np.array([root.gather(), missing.count])[: 1 + nullable]
-        variance = root.variance + (missing.variance if nullable else 0.0)
-        self.total.add(both.sum(), variance * self.std**2)
+        lost = (missing.variance if nullable else 0.0) * self.std**2
+        sole = self._sole(root, both[1:].sum(), lost)
+        self.total.add(both.sum(), root.variance * self.std**2 + lost)
         whole = estimates.project_to_simplex(both, self._n_told)
         if nullable and self.may_lose_missing:
             std = self.std * math.sqrt(missing.variance)
             if missing.count <= EMPTY_NOISE * std:
                 whole = np.array([self._n_told])
-        leaves = self._occupied(root.leaves())
+        leaves = self._near(self._occupied(root.leaves()), fine)
         noisy = np.array([leaf.count for leaf in leaves])
         root.spread(whole[0])
         places = np.array([leaf.start for leaf in leaves] + [leaves[-1].stop])
         counts = np.array([leaf.count for leaf in leaves])
         heavy = (np.diff(places) == 1) & (counts > least)
         variances = self.std**2 * np.array([leaf.variance for leaf in leaves])
-        parts = estimates.Partition(places, counts, variances, heavy, whole[1:])
+        parts = estimates.Partition(places, counts, variances, heavy, whole[1:], sole)
         return parts.with_tails(fine, noisy) if self.std else parts
+
+    def _sole(self, root: estimates.Interval, n_missing: float, variance: float) -> int:
+        """Return the edge at which the one value of all rows begins, -1 without one."""
+        rows = estimates.Estimate(
+            count=self.total.count - n_missing,
+            variance=self.total.variance + variance,
+        )
+        # Of two values that are stated, both can occur.
+        if root.width == 2 and not self.is_found:
+            return -1
+        return root.sole(self.std, rows, estimates.OTHERS[self.is_found])
 
     def _occupied(self, leaves: list[estimates.Interval]) -> list[estimates.Interval]:
         """Return the intervals between the ends of the rows, where bounds were found.
@@ -556,6 +600,25 @@ class MarginalRelease:
         first = estimates.n_beyond(counts[::-1], stds[::-1], widths[::-1])
         n_last = estimates.n_beyond(counts[first:], stds[first:], widths[first:])
         return leaves[first : len(leaves) - n_last]
+
+    def _near(
+        self, leaves: list[estimates.Interval], fine: np.ndarray
+    ) -> list[estimates.Interval]:
+        """Return the intervals without ends, found by noise, far beyond all rows."""
+        if not self.is_found or self.column.kind == "datetime":
+            return leaves
+        first, last = estimates.near_ends(
+            np.array([leaf.count for leaf in leaves]),
+            self.std**2 * np.array([leaf.variance for leaf in leaves]),
+            np.array([leaf.start for leaf in leaves] + [leaves[-1].stop]),
+            fine,
+        )
+        rest = [leaf for leaf in leaves if leaf.stop > first and leaf.start < last]
+        rest[0].start, rest[-1].stop = (
+            max(rest[0].start, first),
+            min(rest[-1].stop, last),
+        )
+        return rest
 
 
 def _cells(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Samples of a pipeline whose last step is a synthesizer, in the original columns."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,11 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import get_tags
 
-from dpgenerative.exceptions import PrivacyWarning
+from dpgenerative.exceptions import LostColumnWarning, PrivacyWarning
 from dpgenerative.tables.arrow import in_pandas
+
+FAR = 100.0
+"""Bounds explode that undoing moves so many times as far from 99 % of the rows."""
 
 
 def sample_from(
@@ -30,6 +34,10 @@ def sample_from(
     the steps that learn by their types and tags. Fit such steps to
     public rows and freeze them (`FrozenEstimator`), or leave them out: a synthesizer
     needs neither scaling nor encoding.
+
+    Bounds that the synthesizer finds privately are powers of two in the units that it
+    reads; a step that is undone by an exponential makes orders of magnitude of the
+    last one. A `LostColumnWarning` names the columns where this happens. State bounds.
 
     Parameters
     ----------
@@ -59,12 +67,14 @@ def sample_from(
     >>> import pandas as pd
     >>> from sklearn.pipeline import make_pipeline
     >>> from sklearn.preprocessing import FunctionTransformer
-    >>> from dpgenerative import DPHFlowSynthesizer, sample_from
+    >>> from dpgenerative import Column, DPHFlowSynthesizer, Schema, sample_from
     >>> frame = pd.DataFrame({"income": np.random.default_rng(0).lognormal(size=500)})
     >>> logarithm = FunctionTransformer(
     ...     np.log1p, inverse_func=np.expm1, check_inverse=False
     ... )
-    >>> pipeline = make_pipeline(logarithm, DPHFlowSynthesizer()).fit(frame)
+    >>> bounds = Column("income", "continuous", lower=0, upper=np.log1p(1e4))
+    >>> flow = DPHFlowSynthesizer(schema=Schema([bounds]))
+    >>> pipeline = make_pipeline(logarithm, flow).fit(frame)
     >>> sample_from(pipeline, 3).columns.tolist()
     ['income']
     """
@@ -86,9 +96,68 @@ def sample_from(
         )
     sample = last.sample(n_samples, random_state=random_state)
     rows, *target = sample if isinstance(sample, tuple) else (sample,)
+    rows = in_pandas("sample_from", rows)
+    whole = _all_undone(steps, rows)
+    if steps and (names := _exploding(last, steps, rows, whole)):
+        warnings.warn(
+            f"Bounds of {names} were found privately, in the units that the "
+            f"synthesizer reads. Undone, they lie more than {FAR:g} times as far "
+            "beyond the rows, and a few sampled values there can dominate a mean. "
+            "State bounds in the synthesizer's schema, in its units: np.log1p(upper) "
+            "after np.log1p.",
+            LostColumnWarning,
+            stacklevel=2,
+        )
+    return (whole, *target) if target else whole
+
+
+def _all_undone(steps: Sequence[tuple[str, Any]], rows: Any) -> Any:
     for name, step in reversed(steps):
         rows = _undone(name, step, rows)
-    return (rows, *target) if target else rows
+    return rows
+
+
+def _exploding(synthesizer: Any, steps: Any, rows: Any, whole: Any) -> list[Any]:
+    """Return the columns in which undoing steps moves bounds, found privately, far.
+
+    How far are those of the synthesizer and the undone ones from 99 % of the sample?
+    """
+    found, frame = _found_bounds(synthesizer), pd.DataFrame(rows)
+    if isinstance(rows, np.ndarray):
+        frame.columns = synthesizer.schema_.names[: frame.shape[1]]
+    found = found[found.columns.intersection(frame.columns)]
+    if found.empty:
+        return []
+    ends = pd.concat([frame.iloc[:1]] * 2, ignore_index=True)
+    ends[found.columns] = found
+    with np.errstate(all="ignore"):
+        is_array = isinstance(rows, np.ndarray)
+        undone = _all_undone(steps, ends.to_numpy() if is_array else ends)
+    before = _reach(found, frame)
+    after = _reach(pd.DataFrame(undone), pd.DataFrame(whole))
+    return after.index[after > FAR * max(before.max(), 1.0)].tolist()
+
+
+def _found_bounds(synthesizer: Any) -> pd.DataFrame:
+    """Return the bounds of the columns of numbers for which none were stated."""
+    stated, fitted = (
+        getattr(synthesizer, each, None) for each in ("schema", "schema_")
+    )
+    known = {column.name for column in stated or () if column.lower is not None}
+    return pd.DataFrame(
+        {
+            column.name: [column.lower, column.upper]
+            for column in fitted or ()
+            if column.numeric and not column.temporal and column.name not in known
+        }
+    )
+
+
+def _reach(ends: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
+    """Return how many times as large as nearly all rows the numbers of ends are."""
+    numbers = ends.select_dtypes("number").astype(float).abs()
+    usual = rows[numbers.columns].astype(float).abs().quantile(0.99)
+    return (numbers.max() / usual).fillna(1.0)
 
 
 def learns(step: Any) -> bool:

@@ -70,8 +70,11 @@ def row_keys(rows: Rows) -> np.ndarray:
 def _plain(column: pd.Series) -> Any:
     if pd.api.types.is_bool_dtype(column):
         return column.to_numpy(dtype=np.float64, na_value=np.nan)
-    # Plus zero, which makes zeros of either sign one.
-    return as_floats(column) + 0.0 if is_number(column) else objects(column).astype(str)
+    if is_number(column):
+        return as_floats(column) + 0.0  # which makes zeros of either sign one
+    # After a sign, since "nan" and "None" may be levels, too.
+    texts = np.char.add("=", objects(column).astype(str))
+    return np.where(column.notna(), texts, "")
 
 
 def _refuse_overlap(keys: dict[str, np.ndarray], one: str, other: str) -> None:

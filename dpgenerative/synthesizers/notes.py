@@ -81,12 +81,10 @@ def lost_columns(schema: Schema, codecs: Sequence[Codec], private: bool) -> str:
     for codec in codecs:
         column = schema[codec.column.name]
         found = codec.column
-        mostly_missing = codec.unnamed_mass > MOSTLY_MISSING
+        mostly_missing = codec.unnamed_mass >= MOSTLY_MISSING
         nothing = NO_NUMBERS if column.other is None else (column.other,)
-        if column.levels is None and found.levels == nothing:
-            empty.append(column.name)
-        elif column.kind == "categorical" and column.levels is None and mostly_missing:
-            rare.append(column.name)
+        if column.kind == "categorical" and column.levels is None and mostly_missing:
+            (empty if found.levels == nothing else rare).append(column.name)
         elif pd.api.types.is_object_dtype(codec.dtype) and column.temporal:
             undated += [column.name] if mostly_missing else []
         elif codec.unnamed_mass > NEARLY_MISSING:
@@ -108,11 +106,12 @@ def listed(names: Sequence[Hashable]) -> str:
 def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
     """Yield what the domain that was found leaves out, and how to state it."""
     pairs = [(schema[codec.column.name], codec.column) for codec in codecs]
-    if others := [a.name for a, b in pairs if a.levels is None and b.other is not None]:
+    open_levels = [b for a, b in pairs if a.levels is None and b.other is not None]
+    if others := [f"{column.name} ({column.other!r})" for column in open_levels]:
         yield (
-            f"Levels of {listed(others)} were found privately; all values that are "
-            "too rare to be found share one level, `other` of the column. Where the "
-            "list of levels is public, state it in a Schema: none is lost then."
+            f"Levels of {listed(others)} were found privately. All rarer values of "
+            "such a column share the level in brackets. Where the list of levels is "
+            "public, state it in a Schema: none is lost then."
         )
     if names := [a.name for a, b in pairs if a.numeric and a.lower is None]:
         yield (
@@ -120,6 +119,15 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
             "values beyond those of schema_ were moved to them, and some that are "
             "sampled may lie beyond all rows (counts below 0). State public "
             "bounds in a Schema: no tail is cut then, and no finding is paid for."
+        )
+    if constant := [
+        f"{b.name} ({b.lower})"
+        for a, b in pairs
+        if a.numeric and a.lower is None and b.lower == b.upper
+    ]:
+        yield (
+            f"A single value stands for {listed(constant)}: other values, if there are "
+            "any, are too few to tell from the noise. A Schema with bounds keeps them."
         )
     if names := [c.column.name for c in codecs if _lies_at_a_bound(schema, c)]:
         yield (

@@ -83,7 +83,9 @@ def received(owner: str, data: Any) -> tuple[Any, str, Written]:
     is_typed = hasattr(data, "dtype") or hasattr(data, "type")
     is_column = is_typed and not hasattr(data, "columns")
     table = _table(data, is_column)
-    require_distinct(owner, table.column_names)
+    names = names_without_labels(table.schema)
+    require_distinct(owner, names)
+    table = table.select(names)
     frame, text = as_frame(table, _levels(data, is_column)), written(table.schema)
     if not is_column:
         return frame, container_of(data, "frame"), text
@@ -97,7 +99,8 @@ def require_distinct(owner: str, names: Iterable[Hashable]) -> None:
     if labels := [name for name in names if are_row_labels(name)]:
         raise ValueError(
             f"{owner} found row labels as a column, {labels[0]!r}, as pandas writes "
-            "them to files. Drop it, or write the file with index=False."
+            "them to files, but no note of pandas that they are its index. Drop the "
+            "column; if it holds data, rename it."
         )
     if repeated := [name for name, n in Counter(names).items() if n > 1]:
         raise ValueError(f"{owner} needs distinct column names; repeated: {repeated}.")
@@ -106,6 +109,19 @@ def require_distinct(owner: str, names: Iterable[Hashable]) -> None:
 def are_row_labels(name: Hashable) -> bool:
     """Whether pandas names so what it writes of row labels without a name."""
     return _ROW_LABELS.fullmatch(str(name)) is not None
+
+
+def names_without_labels(schema: pa.Schema) -> list[str]:
+    """Return the names of columns but for row labels that pandas notes as its index.
+
+    An index with a name stays a column.
+    """
+    index: Any = ()
+    with suppress(ValueError, AttributeError):  # notes that pandas did not write
+        index = (schema.pandas_metadata or {}).get("index_columns", ())
+    return [
+        name for name in schema.names if name not in index or not are_row_labels(name)
+    ]
 
 
 def container_of(data: Any, kind: str) -> str:

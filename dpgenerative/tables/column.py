@@ -59,7 +59,7 @@ class Column:
     other : str, int, float or bool, optional
         Level of a nominal column that stands for every value that is no level; one
         that `levels` lacks is added to them. None: ``"other"`` for text whose levels
-        are found privately, else nothing.
+        are found privately (``"(other)"`` where "other" is one), else nothing.
 
     Raises
     ------

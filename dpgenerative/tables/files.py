@@ -168,8 +168,10 @@ def _of_parquet(path: AnyPath, schema: Schema) -> Rows:
         )
         return _in_dtypes(held, schema, PLAIN)
 
-    rows = of_dataset(str(path), parquet(path), frame)
-    return rows.select([n for n in rows.columns if not arrow.are_row_labels(n)])
+    dataset = parquet(path)
+    names = arrow.names_without_labels(dataset.schema)
+    arrow.require_distinct(str(path), names)
+    return of_dataset(str(path), dataset, frame).select(names)
 
 
 def _dtype_of(held: pa.DataType) -> Any:

@@ -317,8 +317,7 @@ def _scanned(dataset: Any, frame: Callable[[pa.Table], pd.DataFrame]) -> Rows:
         batches = dataset.to_batches(
             columns=names, batch_size=CHUNK, batch_readahead=1, fragment_readahead=1
         )
-        fields = [dataset.schema.field(name) for name in names]
-        return _gathered(batches, pa.schema(fields, dataset.schema.metadata))
+        return _gathered(batches, _chosen(dataset.schema, names))
 
     with _unquoted():  # count_rows takes a row group for its whole file
         n = sum(len(batch) for batch in dataset.to_batches(columns=[]))
@@ -326,9 +325,15 @@ def _scanned(dataset: Any, frame: Callable[[pa.Table], pd.DataFrame]) -> Rows:
 
 
 def _of_dataset(owner: str, dataset: Any, container: str) -> Rows:
-    arrow.require_distinct(owner, dataset.schema.names)
-    rows = of_dataset(owner, dataset, arrow.as_frame)
-    return replace(rows, container=container, written=arrow.written(dataset.schema))
+    names = arrow.names_without_labels(dataset.schema)
+    arrow.require_distinct(owner, names)
+    rows = of_dataset(owner, dataset, arrow.as_frame).select(names)
+    written = arrow.written(_chosen(dataset.schema, names))
+    return replace(rows, container=container, written=written)
+
+
+def _chosen(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    return pa.schema([schema.field(name) for name in names], schema.metadata)
 
 
 def _of_query(query: Any) -> Rows:
@@ -398,7 +403,10 @@ def _fragments(owner: str, dataset: Any) -> list[Any]:
         return []
     for fragment in fragments:
         with _unquoted():
-            held, wanted = fragment.physical_schema, dataset.schema
+            held, wanted = (
+                _chosen(schema, arrow.names_without_labels(schema))
+                for schema in (fragment.physical_schema, dataset.schema)
+            )
         if not held.equals(wanted):
             unlike = sorted({f.name for f in {*held} ^ {*wanted}})
             raise ValueError(
