@@ -44,10 +44,8 @@ def refuse_metadata(what: str, value: Any) -> None:
     ValueError
         For metadata of one or several tables, as dictionaries or as SDV's objects.
     """
-    is_own = type(value).__module__.partition(".")[0] == "sdv"
-    facts = value.to_dict() if is_own else value
-    tables = facts.get("tables", {"": facts}) if isinstance(facts, Mapping) else None
-    if not isinstance(tables, Mapping) or not all(map(_is_table, tables.values())):
+    tables = _tables(value)
+    if not tables:
         return
     names: dict[str, list[str]] = {}
     for table, each in tables.items():
@@ -63,10 +61,21 @@ def refuse_metadata(what: str, value: Any) -> None:
     )
 
 
+def _tables(value: Any) -> dict[str, Any]:
+    """Return the tables of SDV's metadata by name; none of anything else."""
+    is_own = type(value).__module__.partition(".")[0] == "sdv"
+    facts = value.to_dict() if is_own else value
+    tables = facts.get("tables", {"": facts}) if isinstance(facts, Mapping) else None
+    if not isinstance(tables, Mapping) or not all(map(_is_table, tables.values())):
+        return {}
+    return dict(tables)
+
+
 def _is_table(facts: Any) -> bool:
     columns = facts.get("columns") if isinstance(facts, Mapping) else None
     described = columns.values() if isinstance(columns, Mapping) else [None]
-    return all(isinstance(each, Mapping) and "sdtype" in each for each in described)
+    has_types = (isinstance(each, Mapping) and "sdtype" in each for each in described)
+    return bool(described) and all(has_types)
 
 
 def _column_hint(name: Any, facts: Mapping[str, Any], key: Any) -> str:
