@@ -32,6 +32,7 @@ from dpgenerative.privacy.selection import (
     selected_curve,
     selection_epsilon,
 )
+from dpgenerative.tables.private import Private
 
 Z = 1.5  # noise multiplier of the toy trial: N(0, Z^2) without the row, N(1, Z^2) with
 DELTA = 1e-3
@@ -251,7 +252,8 @@ def test_every_row_is_held_out_for_itself():
         patch.setattr(DPHFlowSynthesizer, "_fit", fit)
         patch.setattr(PrivateSearch, "_deviation", lambda *_, **__: 0.0)
         for _ in range(n_trials):
-            search._trial([{}], budget, rows, None, rng, Mechanisms(rng, rng), None)
+            private, door = Private((rows, None)), Mechanisms(rng, rng)
+            search._trial([{}], budget, private, rng, door, None)
     held_out = 1.0 - np.array(trained)
     error = math.sqrt(share * (1 - share) / n_trials)
     assert abs(held_out.mean(0) - share).max() < 5 * error
