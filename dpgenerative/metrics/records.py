@@ -19,7 +19,7 @@ from dpgenerative.metrics.columns import (
     warn_if_few,
 )
 from dpgenerative.metrics.distances import Embedding, Points, nearest
-from dpgenerative.tables.arrow import in_pandas
+from dpgenerative.tables.arrow import in_pandas, refuse_unread
 
 _OVERLAP_CONFIDENCE = 1 - 1e-6
 
@@ -29,6 +29,8 @@ Rows = Any  # DataFrame or ndarray of shape (n, p)
 def disjoint(**tables: Rows) -> list[Rows]:
     """Align real tables and refuse those that share more rows than chance explains."""
     first, *others = tables
+    for rows in tables.values():
+        refuse_unread(rows)
     for name in others:
         tables[name] = _alike(tables[first], tables[name], (first, name))
     warn_if_few({name: len(rows) for name, rows in tables.items()}, stacklevel=5)
