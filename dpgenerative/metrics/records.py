@@ -15,6 +15,7 @@ from dpgenerative.metrics.columns import (
     as_floats,
     is_number,
     objects,
+    rounded_off,
     takes_tables,
     warn_if_few,
 )
@@ -71,9 +72,13 @@ def row_keys(rows: Rows) -> np.ndarray:
 
 def _plain(column: pd.Series) -> Any:
     if pd.api.types.is_bool_dtype(column):
-        return column.to_numpy(dtype=np.float64, na_value=np.nan)
-    # Plus zero, which makes zeros of either sign one.
-    return as_floats(column) + 0.0 if is_number(column) else objects(column).astype(str)
+        return pd.util.hash_array(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    if not is_number(column):
+        return objects(column).astype(str)
+    values = as_floats(column) + 0.0  # which makes zeros of either sign one
+    rest = rounded_off(column, values)
+    keys = pd.util.hash_array(values)
+    return np.where(rest == 0, keys, keys ^ pd.util.hash_array(rest))
 
 
 def _refuse_overlap(keys: dict[str, np.ndarray], one: str, other: str) -> None:

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from dpgenerative._files import AnyPath, emptied, require_file
 from dpgenerative.tables import arrow
 from dpgenerative.tables.column import Column
-from dpgenerative.tables.dtypes import decimal_scale, is_real_dtype
+from dpgenerative.tables.dtypes import CERTAIN, decimal_scale, is_real_dtype
 from dpgenerative.tables.rows import CHUNK, Rows, of_dataset, parquet
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.times import temporal_kind
@@ -40,8 +40,6 @@ COMMA_NUMBER = (
     r"\s*[-+]?(?=,?\d)(?:\d{1,3}(?:\.\d{3})+|\d*)(?:,\d*)?(?:[eE][-+]?\d+)?\s*"
 )
 """Numbers with a decimal comma, and points between groups of three digits."""
-CERTAIN = 2.0**53
-"""Up to here every integer is a float64."""
 _CSV = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz")
 _DAMAGED = (ValueError, EOFError, OSError, lzma.LZMAError, pd.errors.ParserWarning)
 """Errors of reading a file that is no table, or not of the form stated."""
