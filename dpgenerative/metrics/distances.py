@@ -84,7 +84,8 @@ class Embedding:
         self._levels: dict[Any, pd.Index] = {}
         for name in known[0].columns:
             first, *rest = (frame[name] for frame in known)
-            column = pd.concat([first, *rest])
+            # Not as categories, whose hash pandas takes: lone surrogates have none.
+            column = pd.concat(map(_uncategorised, (first, *rest)))
             if is_number(column):
                 self._origins[name] = origin_of(column)
                 values = as_floats(column, self._origins[name])
@@ -120,6 +121,11 @@ class Embedding:
         codes = level_codes(pd.Series(levels, dtype=object), column)[0][1]
         # Unknown levels share one code; missing is a level of its own.
         return np.minimum(codes, len(levels)).astype(np.int32)
+
+
+def _uncategorised(column: pd.Series) -> pd.Series:
+    is_category = isinstance(column.dtype, pd.CategoricalDtype)
+    return column.astype(object) if is_category else column
 
 
 def nearest(points: Points, others: Points, k: int = 1) -> np.ndarray:

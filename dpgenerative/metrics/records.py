@@ -74,11 +74,15 @@ def _plain(column: pd.Series) -> Any:
     if pd.api.types.is_bool_dtype(column):
         return pd.util.hash_array(column.to_numpy(dtype=np.float64, na_value=np.nan))
     if not is_number(column):
-        return objects(column).astype(str)
+        return [_bytes(value) for value in objects(column)]
     values = as_floats(column) + 0.0  # which makes zeros of either sign one
     rest = rounded_off(column, values)
     keys = pd.util.hash_array(values)
     return np.where(rest == 0, keys, keys ^ pd.util.hash_array(rest))
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else str(value).encode("utf-8", "surrogatepass")
 
 
 def _refuse_overlap(keys: dict[str, np.ndarray], one: str, other: str) -> None:
