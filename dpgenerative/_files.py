@@ -38,6 +38,11 @@ def require_place(path: AnyPath) -> Path:
     return target
 
 
+def encodable(text: object) -> str:
+    """Return text as UTF-8 can hold it, with a question mark for lone surrogates."""
+    return str(text).encode("utf-8", "replace").decode("utf-8")
+
+
 def emptied(error: BaseException) -> None:
     """Take what an error says of rows out of it: tools find it behind another error."""
     error.args, error.__context__, error.__cause__ = (), None, None

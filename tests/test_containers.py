@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from dpgenerative.metrics import (
     association_matrix,
     closest_record,
     kendall_tau_distance,
+    likelihood_attack,
     make_synthesis_scorer,
     marginal_distance,
     tstr,
@@ -127,9 +129,21 @@ def test_completions_of_polars_rows(fitted):
     assert rows.select("ward", "count").equals(part)
 
 
-def test_a_lazy_frame_is_refused_where_rows_must_be_in_memory(fitted):
-    with pytest.raises(TypeError, match=r"LazyFrame is no table yet.*collect\(\)"):
-        fitted.score(polars_frame().lazy())
+@pytest.mark.parametrize(
+    "rows", ["rows.csv", Path("rows.parquet"), polars_frame().lazy()]
+)
+def test_what_is_not_read_is_refused_where_rows_must_be_in_memory(fitted, rows):
+    def given(rows):
+        return fitted.sample(given=rows)
+
+    def attacked(rows):
+        return likelihood_attack(fitted.score_samples, rows, rows)
+
+    why = rf"{type(rows).__name__} is no table yet.*collect\(\)"
+    scores = fitted.score, fitted.score_samples, given, attacked
+    for use in (*scores, Schema.from_dtypes, Schema([]).resolve, Schema([]).check):
+        with pytest.raises(TypeError, match=why):
+            use(rows)
 
 
 ARROW = pa.table(

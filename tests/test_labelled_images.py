@@ -98,8 +98,11 @@ def test_labels_can_be_asked_for():
         synthesizer.sample(y=["bar", "circle"])
     with pytest.raises(ValueError, match="n_samples=3, but y has 1 labels"):
         synthesizer.sample(3, y=["bar"])
-    with pytest.raises(ValueError, match="one label for every array"):
-        synthesizer.sample(y=wanted.reshape(2, -1))
+    # No label is no sample, a text would be read as letters, and a set has no order.
+    nothing = [], (), np.array([]), pd.Series([], dtype=object)
+    for wrong in (*nothing, wanted.reshape(2, -1), "bar", b"bar", {"bar"}, {"bar": 1}):
+        with pytest.raises(ValueError, match="one label for every array, of one or"):
+            synthesizer.sample(y=wrong)
 
 
 def test_latents_are_there_and_back():

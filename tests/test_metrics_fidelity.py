@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
+from decimal import Decimal
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -14,6 +16,7 @@ import pytest
 from scipy import stats
 from scipy.optimize import linprog
 from scipy.spatial.distance import jensenshannon
+from sklearn.linear_model import LinearRegression
 from sklearn.neighbors import KernelDensity
 
 from dpgenerative.metrics import columns, fidelity
@@ -23,6 +26,7 @@ from dpgenerative.metrics.dependence import (
     association_distance,
     association_matrix,
     kendall_tau_distance,
+    kendall_tau_matrix,
 )
 from dpgenerative.metrics.external import sdmetrics_diagnostic, sdmetrics_quality
 from dpgenerative.metrics.fidelity import (
@@ -32,7 +36,8 @@ from dpgenerative.metrics.fidelity import (
     marginal_distance,
     sampling_floor,
 )
-from dpgenerative.metrics.records import closest_record
+from dpgenerative.metrics.records import closest_record, row_keys
+from dpgenerative.metrics.utility import tstr
 from tests.test_metrics import mixed_table, slow_cell
 
 CASES = [(m, k) for m in DISTANCES for k in (1, 2, 3) if m != "wasserstein" or k == 1]
@@ -751,3 +756,73 @@ def test_a_constant_that_changes_is_another_cell(value):
     assert marginal_distance(real, real, references=False).mean == 0
     half = real.assign(a=np.repeat([1.0, value], 25))
     assert marginal_distance(real, half, references=False).mean == 0.5
+
+
+def figures(compared) -> np.ndarray:
+    return compared.to_frame().select_dtypes("number").to_numpy()
+
+
+def around(start, values, dtype) -> pd.Series:
+    held = [None if pd.isna(value) else start + int(value) for value in values]
+    if isinstance(dtype, pd.ArrowDtype):
+        held = [None if value is None else Decimal(value) for value in held]
+    return pd.Series(held, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("start", "dtype"),
+    [
+        (2**62, "int64"),
+        (-(2**62), "int64"),
+        (2**64 - 60, "uint64"),
+        (2**62, "Int64"),
+        (2**62, pd.ArrowDtype(pa.int64())),
+        (10**25, pd.ArrowDtype(pa.decimal128(30, 2))),
+    ],
+)
+def test_whole_numbers_beyond_the_floats_are_told_apart(start, dtype):
+    rng = np.random.default_rng(0)
+    size = rng.integers(0, 50, 300).astype(float)
+    size[:9] = 0 if dtype in ("int64", "uint64") else np.nan
+    rest = {"b": size[::-1], "c": np.where(rng.random(300) * 50 < size, "x", "y")}
+    fake = size.copy()
+    fake[100:] = rng.integers(0, 30, 200)
+
+    def table(start, values, dtype):
+        return pd.DataFrame({"a": around(start, values, dtype), **rest})
+
+    large = [table(start, values, dtype) for values in (size, fake)]
+    small = [table(0, values, "Int64") for values in (size, fake)]
+    wasserstein = partial(marginal_distance, metric="wasserstein")
+    matrices = kendall_tau_distance, association_distance
+    for compare in (marginal_distance, wasserstein, *matrices, sdmetrics_quality):
+        found = figures(compare(*large))
+        np.testing.assert_allclose(found, figures(compare(*small)), atol=1e-12)
+    found, wanted = (
+        closest_record(made, real[:150], real[150:]) for real, made in (large, small)
+    )
+    assert found == wanted
+    model = {"classifiers": {"line": LinearRegression()}, "task": "regression"}
+    scores = [tstr(None, real, made, "a", **model) for real, made in (large, small)]
+    pd.testing.assert_frame_equal(*scores)
+    scores = [tstr(None, real, made, "b", **model) for real, made in (large, small)]
+    pd.testing.assert_frame_equal(*scores)
+
+
+def test_few_large_whole_numbers_leave_small_ones_apart():
+    # Counted from the large ones, small ones would be one number.
+    values = np.array([*range(60), 2**62, 2**62 + 1, 2**62 + 2])
+    frame = pd.DataFrame({"a": values, "b": range(63)})
+    assert kendall_tau_matrix(frame).loc["a", "b"] == pytest.approx(1)
+    other = frame.assign(a=[*range(59, -1, -1), 0, 0, 0])
+    assert marginal_distance(frame, other, references=False).values[0] < 0.1
+    assert len(np.unique(row_keys(frame[["a"]]))) == 63
+
+
+def test_equal_numbers_are_equal_rows_whatever_their_dtype():
+    held = [2**53, 2**62, 2**62 + 1024, 3]
+    dtypes = "int64", "uint64", "Int64", "float64", pd.ArrowDtype(pa.int64())
+    keys = [row_keys(pd.DataFrame({"a": held}, dtype=dtype)) for dtype in dtypes]
+    assert all((each == keys[0]).all() for each in keys)
+    beside = row_keys(pd.DataFrame({"a": [2**53 + 1, 2**62 + 1, 2**62 + 1023, 4]}))
+    assert not np.isin(beside, keys[0]).any()

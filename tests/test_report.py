@@ -14,7 +14,7 @@ import pytest
 from sklearn.linear_model import Ridge
 from sklearn.naive_bayes import GaussianNB
 
-from dpgenerative import Column, Schema
+from dpgenerative import Column, DPHFlowSynthesizer, Schema, forecast
 from dpgenerative.metrics import findings, measuring
 from dpgenerative.metrics import page as page_module
 from dpgenerative.metrics.fidelity import permuted
@@ -626,3 +626,36 @@ def test_one_relation_lost_among_many_unrelated_columns_is_seen(strength, expect
     assert (worst.grade, set(worst.about)) == (expected, {"0", "1"})
     again = report(real, real.sample(1200, replace=True, random_state=1))
     assert grades(again)["worst association"] == "good"
+
+
+def test_lone_surrogates_are_question_marks_on_the_page_and_in_files(tmp_path):
+    levels = ["a\ud800b", "\udfff", "c"]
+
+    def rows(n, seed):
+        text, name, codes = np.random.default_rng(seed).integers(3, size=(3, n))
+        words = np.array(levels, object)
+        level = pd.Categorical.from_codes(codes, levels)
+        frame = pd.DataFrame({"text": words[text], "\ud801": words[name]})
+        return frame.assign(level=level)
+
+    real, holdout = rows(200, 0), rows(100, 1)
+    stated = [Column(name, "categorical", levels=levels) for name in real]
+    model = DPHFlowSynthesizer(epsilon=None, n_steps=0, schema=Schema(stated))
+    sample = model.fit(real).sample(200)
+    found = report(real, sample, holdout=holdout, synthesizer=model)
+    found.save(tmp_path / "page.html")
+    for text in (found, model.privacy_, forecast(model.schema, 100), repr(found)):
+        str(text).encode()
+    assert "a?b" in base64_texts(found.html)
+    for suffix, read in (("csv", pd.read_csv), ("parquet", pd.read_parquet)):
+        model.sample_to(tmp_path / f"sample.{suffix}", 50)
+        written = read(tmp_path / f"sample.{suffix}")
+        assert list(written) == ["text", "?", "level"]
+        for name in written:
+            assert set(written[name]) == {"a?b", "?", "c"}
+
+
+def base64_texts(page):
+    """Return the pictures of a page."""
+    pictures = re.findall(r"data:image/svg\+xml;base64,([^\"]+)", page)
+    return "".join(base64.b64decode(each).decode() for each in pictures)

@@ -5,7 +5,7 @@ is public. What is computed of the releases of `privacy.moments` is processing.
 """
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -133,8 +133,12 @@ def codes(owner: str, y: Any, classes: Sequence[Hashable], n: int | None) -> np.
     """
     y = in_pandas(owner, y)
     is_list = hasattr(y, "__len__") and getattr(y, "ndim", 1) == 1
-    if not is_list or n not in (None, len(y)):
-        raise ValueError(f"{owner} takes one label for every array: y, (n_samples,).")
+    # A text would be read as letters, and a set in any order.
+    is_list &= not isinstance(y, (str, bytes, Set, Mapping))
+    if not is_list or not len(y) or n not in (None, len(y)):
+        raise ValueError(
+            f"{owner} takes one label for every array, of one or more: y, (n_samples,)."
+        )
     kind = _kind(y)
     is_text = isinstance(classes[0], str)
     if kind in ("biufcmMN" if is_text else "SUmMN"):

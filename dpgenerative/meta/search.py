@@ -39,7 +39,7 @@ from dpgenerative.privacy.selection import TrialDistribution, best_of
 from dpgenerative.synthesizers import DPHFlowSynthesizer
 from dpgenerative.synthesizers.base import as_seed
 from dpgenerative.synthesizers.tables import TableSynthesizer
-from dpgenerative.tables.arrow import in_pandas, refuse_unread
+from dpgenerative.tables.arrow import in_pandas, refuse_unread, table_in_pandas
 from dpgenerative.tables.containers import set_feature_names
 from dpgenerative.tables.private import Private
 
@@ -216,7 +216,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
             )
         X, y = _containers(self.estimator, X, y)
         pair = public if isinstance(public, tuple) else (public,)
-        pair = tuple(in_pandas("PrivateSearch", part) for part in pair)
+        pair = tuple(table_in_pandas("PrivateSearch", part) for part in pair)
         public = pair if isinstance(public, tuple) else pair[0]
         candidates = self._candidates()
         fits = [self._planned(params, X, y, public) for params in candidates]

@@ -7,9 +7,15 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype
+from pandas.api.types import (
+    infer_dtype,
+    is_bool_dtype,
+    is_float_dtype,
+    is_numeric_dtype,
+)
 
 from dpgenerative.tables.arrow import in_pandas
+from dpgenerative.tables.dtypes import CERTAIN
 from dpgenerative.tables.times import dates_among, in_zones, temporal_kind, to_units
 
 MIN_ROWS = 50  # tables with fewer rows get a warning: the figures are mostly chance
@@ -104,10 +110,11 @@ def is_number(series: pd.Series) -> bool:
     return is_numeric or temporal_kind(series.dtype) is not None
 
 
-def as_floats(series: pd.Series) -> np.ndarray:
+def as_floats(series: pd.Series, origin: float = 0.0) -> np.ndarray:
     """Return a numeric column as float64, missing values as NaN; times in seconds.
 
     A column in which every value is missing passes as numeric whatever its dtype.
+    Numbers are counted from `origin`, of `origin_of`.
 
     Raises
     ------
@@ -124,7 +131,38 @@ def as_floats(series: pd.Series) -> np.ndarray:
         )
     if temporal_kind(series.dtype) is not None:
         return to_units(series, "us") / 1e6
-    return series.to_numpy(dtype=np.float64, na_value=np.nan)
+    values = series.to_numpy(dtype=np.float64, na_value=np.nan)
+    return (values - origin) + rounded_off(series, values) if origin else values
+
+
+def rounded_off(series: pd.Series, values: np.ndarray) -> np.ndarray:
+    """Return what a numeric column exceeds float64 values of it by: 0 below 2^53.
+
+    Only whole numbers and decimals can.
+    """
+    rest = np.zeros(len(values))
+    large = np.abs(values) >= CERTAIN
+    if large.any() and _is_exact(series):
+        pairs = zip(series[large], values[large], strict=True)
+        rest[large] = [float(value - int(near)) for value, near in pairs]
+    return rest
+
+
+def origin_of(series: pd.Series) -> float:
+    """Return where to count the numbers of a column from, so that float64 has them.
+
+    It is their median if that is beyond 2^53, where whole numbers are not all float64.
+    """
+    if not _is_exact(series) or series.isna().all():
+        return 0.0
+    middle = float(np.nanmedian(as_floats(series)))
+    return middle if abs(middle) >= CERTAIN else 0.0
+
+
+def _is_exact(series: pd.Series) -> bool:
+    """Whether a column holds whole numbers or decimals by its dtype."""
+    is_float = is_float_dtype(series) or temporal_kind(series.dtype) is not None
+    return is_number(series) and not is_float
 
 
 def objects(series: pd.Series) -> pd.Series:
@@ -199,7 +237,8 @@ def comparable(
     Returns
     -------
     values : list of two ndarrays
-        As of `as_floats` where `levels` is None, else as of `comparable_codes`.
+        As of `as_floats`, from one origin, where `levels` is None, else as of
+        `comparable_codes`.
     levels : Index or None
         Levels of a nominal column.
 
@@ -210,5 +249,6 @@ def comparable(
         the other none.
     """
     if is_number(real):
-        return [as_floats(real), as_floats(synthetic)], None
+        origin = origin_of(real)
+        return [as_floats(real, origin), as_floats(synthetic, origin)], None
     return comparable_codes(real, synthetic)

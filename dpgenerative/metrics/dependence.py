@@ -130,7 +130,7 @@ def kendall_tau_matrix(frame: pd.DataFrame) -> pd.DataFrame:
     names = [name for name in frame.columns if is_number(frame[name])]
     if not names:
         raise ValueError("Kendall's tau needs a numeric column; the table has none.")
-    ranks = [_dense_ranks(as_floats(frame[name])) for name in names]
+    ranks = [_dense_ranks(frame[name]) for name in names]
     return _symmetric(names, ranks, _tau)
 
 
@@ -170,9 +170,11 @@ def kendall_tau_distance(
     """
     synthetic = aligned(real, synthetic)
     real_matrix = kendall_tau_matrix(real)
-    values = {name: as_floats(synthetic[name]) for name in real_matrix}
+    for name in real_matrix:
+        as_floats(synthetic[name])  # refuses what is no number
     warn_if_few({"real": len(real), "synthetic": len(synthetic)})
-    return KendallDistance(kendall_tau_matrix(pd.DataFrame(values)) - real_matrix)
+    ranks = [_dense_ranks(synthetic[name]) for name in real_matrix]
+    return KendallDistance(_symmetric(list(real_matrix), ranks, _tau) - real_matrix)
 
 
 @takes_tables
@@ -295,7 +297,8 @@ def _read(real: pd.Series, synthetic: pd.Series) -> list[_Column]:
     """Read a column of two tables: as numbers if the real ones are, or by level."""
     pair, levels = comparable(real, synthetic)
     if levels is None:
-        return [_Column(_dense_ranks(values), values) for values in pair]
+        series = zip((real, synthetic), pair, strict=True)
+        return [_Column(_dense_ranks(each), values) for each, values in series]
     return [_Column(codes) for codes in pair]
 
 
@@ -352,9 +355,9 @@ def _symmetric(
     return pd.DataFrame(matrix, index=names, columns=names)
 
 
-def _dense_ranks(values: np.ndarray) -> np.ndarray:
+def _dense_ranks(series: pd.Series) -> np.ndarray:
     """Return each value's rank among the distinct values, from 0; -1 where missing."""
-    return np.where(np.isnan(values), -1, np.unique(values, return_inverse=True)[1])
+    return pd.factorize(series, sort=True)[0]
 
 
 def _tau(first: np.ndarray, second: np.ndarray) -> float:

@@ -15,6 +15,7 @@ from dpgenerative.metrics.columns import (
     comparable_codes,
     is_number,
     level_codes,
+    origin_of,
 )
 
 WINDOW = 7
@@ -78,13 +79,16 @@ class Embedding:
     def __init__(
         self, known: Sequence[pd.DataFrame], others: Sequence[pd.DataFrame] = ()
     ) -> None:
+        self._origins: dict[Any, float] = {}
         self._sorted: dict[Any, np.ndarray] = {}
         self._levels: dict[Any, pd.Index] = {}
         for name in known[0].columns:
             first, *rest = (frame[name] for frame in known)
-            column = pd.concat([first, *rest])
+            # Not as categories, whose hash pandas takes: lone surrogates have none.
+            column = pd.concat(map(_uncategorised, (first, *rest)))
             if is_number(column):
-                values = as_floats(column)
+                self._origins[name] = origin_of(column)
+                values = as_floats(column, self._origins[name])
                 self._sorted[name] = np.sort(values[~np.isnan(values)])
             else:
                 for each in rest:
@@ -104,7 +108,8 @@ class Embedding:
         )
 
     def _ranks(self, column: pd.Series) -> np.ndarray:
-        values, known = as_floats(column), self._sorted[column.name]
+        values = as_floats(column, self._origins[column.name])
+        known = self._sorted[column.name]
         missing = np.isnan(values)
         below = np.searchsorted(known, values, side="left")
         upto = np.searchsorted(known, values, side="right")
@@ -116,6 +121,11 @@ class Embedding:
         codes = level_codes(pd.Series(levels, dtype=object), column)[0][1]
         # Unknown levels share one code; missing is a level of its own.
         return np.minimum(codes, len(levels)).astype(np.int32)
+
+
+def _uncategorised(column: pd.Series) -> pd.Series:
+    is_category = isinstance(column.dtype, pd.CategoricalDtype)
+    return column.astype(object) if is_category else column
 
 
 def nearest(points: Points, others: Points, k: int = 1) -> np.ndarray:

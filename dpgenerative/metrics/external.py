@@ -14,6 +14,7 @@ from dpgenerative.metrics.columns import (
     comparable,
     is_number,
     objects,
+    origin_of,
     takes_tables,
     warn_if_few,
 )
@@ -185,7 +186,9 @@ def _score(
         _check_metadata(metadata, real)
     names = _string_names(list(real.columns))
     columns = {new: metadata["columns"][old] for new, old in names.items()}
-    tables = [_plain(each).set_axis(list(names), axis=1) for each in (real, synthetic)]
+    origins = {name: origin_of(real[name]) for name in real}
+    plain = [_plain(each, origins) for each in (real, synthetic)]
+    tables = [each.set_axis(list(names), axis=1) for each in plain]
     # SDMetrics turns exceptions into missing scores, including warnings that a filter
     # raises as errors: its scores would depend on the caller's warning filters.
     with warnings.catch_warnings(action="ignore"):
@@ -233,20 +236,22 @@ def _string_names(names: list[Hashable]) -> dict[str, Hashable]:
     return {f"column {j}": name for j, name in enumerate(names)}
 
 
-def _plain(table: pd.DataFrame) -> pd.DataFrame:
+def _plain(table: pd.DataFrame, origins: Mapping[Hashable, float]) -> pd.DataFrame:
     """Return times, numbers and other values in one dtype each."""
-    return pd.DataFrame({name: _stored(table[name]) for name in table}, table.index)
+    values = {name: _stored(table[name], origins[name]) for name in table}
+    return pd.DataFrame(values, table.index)
 
 
-def _stored(column: pd.Series) -> Any:
+def _stored(column: pd.Series, origin: float) -> Any:
     if temporal_kind(column.dtype) == "datetime":
         counts = to_units(column, "us")
         missing = float(np.iinfo(np.int64).min)
         known = np.where(np.isnan(counts), missing, counts)
         return known.astype(np.int64).view("datetime64[us]")
-    if pd.api.types.is_integer_dtype(column) and not column.isna().any():
+    is_integer = pd.api.types.is_integer_dtype(column)
+    if is_integer and not origin and not column.isna().any():
         return column.to_numpy(np.int64)
-    return as_floats(column) if is_number(column) else objects(column)
+    return as_floats(column, origin) if is_number(column) else objects(column)
 
 
 def _renamed(detail: pd.DataFrame, names: Mapping[str, Hashable]) -> pd.DataFrame:

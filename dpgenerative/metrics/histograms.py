@@ -16,6 +16,7 @@ from matplotlib.dates import AutoDateLocator, num2date
 from matplotlib.ticker import AsinhLocator, MaxNLocator, PercentFormatter
 from matplotlib.transforms import IdentityTransform, Transform
 
+from dpgenerative._files import encodable
 from dpgenerative.metrics.columns import as_floats, is_number, level_codes
 from dpgenerative.tables.times import temporal_kind
 
@@ -83,7 +84,8 @@ def _levels(real: pd.Series, made: pd.Series) -> tuple[list[str], list[np.ndarra
 
 
 def shortened(label: str, most: int = _MAX_LABEL) -> str:
-    """Return a name short enough for an axis."""
+    """Return a name short enough for an axis, of what fonts can be asked for."""
+    label = encodable(label)
     return label if len(label) <= most else label[: most - 1] + "\u2026"
 
 

@@ -19,6 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dpgenerative._files import encodable
 from dpgenerative.metrics import plots, words
 from dpgenerative.metrics.findings import LIMITS, Finding, best_guess, strength
 from dpgenerative.metrics.measuring import UTILITY_ROWS, Measured, Tables, retained
@@ -44,7 +45,7 @@ def write_page(
     n_weakest = max(_N_WEAKEST, sum(each.grade != "good" for each in kept))
     attack, utility = measured.attack, measured.utility
     names, lost = tables.synthetic.columns, measured.lost
-    return _template().render(
+    page = _template().render(
         tables=tables,
         measured=measured,
         privacy=privacy,
@@ -64,6 +65,7 @@ def write_page(
         false_positive_rates=FALSE_POSITIVE_RATES,
         words=words,
     )
+    return encodable(page)
 
 
 @cache

@@ -15,11 +15,12 @@ from dpgenerative.metrics.columns import (
     as_floats,
     is_number,
     objects,
+    rounded_off,
     takes_tables,
     warn_if_few,
 )
 from dpgenerative.metrics.distances import Embedding, Points, nearest
-from dpgenerative.tables.arrow import in_pandas
+from dpgenerative.tables.arrow import in_pandas, refuse_unread
 
 _OVERLAP_CONFIDENCE = 1 - 1e-6
 
@@ -29,6 +30,8 @@ Rows = Any  # DataFrame or ndarray of shape (n, p)
 def disjoint(**tables: Rows) -> list[Rows]:
     """Align real tables and refuse those that share more rows than chance explains."""
     first, *others = tables
+    for rows in tables.values():
+        refuse_unread(rows)
     for name in others:
         tables[name] = _alike(tables[first], tables[name], (first, name))
     warn_if_few({name: len(rows) for name, rows in tables.items()}, stacklevel=5)
@@ -69,12 +72,17 @@ def row_keys(rows: Rows) -> np.ndarray:
 
 def _plain(column: pd.Series) -> Any:
     if pd.api.types.is_bool_dtype(column):
-        return column.to_numpy(dtype=np.float64, na_value=np.nan)
-    if is_number(column):
-        return as_floats(column) + 0.0  # which makes zeros of either sign one
-    # After a sign, since "nan" and "None" may be levels, too.
-    texts = np.char.add("=", objects(column).astype(str))
-    return np.where(column.notna(), texts, "")
+        return pd.util.hash_array(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    if not is_number(column):
+        return [_bytes(value) for value in objects(column)]
+    values = as_floats(column) + 0.0  # which makes zeros of either sign one
+    rest = rounded_off(column, values)
+    keys = pd.util.hash_array(values)
+    return np.where(rest == 0, keys, keys ^ pd.util.hash_array(rest))
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else str(value).encode("utf-8", "surrogatepass")
 
 
 def _refuse_overlap(keys: dict[str, np.ndarray], one: str, other: str) -> None:

@@ -27,6 +27,7 @@ from dpgenerative.metrics.columns import (
     comparable,
     comparable_codes,
     is_number,
+    origin_of,
     takes_tables,
     warn_if_few,
 )
@@ -332,7 +333,8 @@ class _Regression:
         return np.isfinite(as_floats(column))
 
     def read(self, test: pd.Series, train: pd.Series) -> tuple[np.ndarray, ...]:
-        return as_floats(test), as_floats(train), np.ones(len(train), dtype=bool)
+        origin, known = origin_of(test), np.ones(len(train), dtype=bool)
+        return as_floats(test, origin), as_floats(train, origin), known
 
     def score(self, fitted: Any, x: np.ndarray, y: np.ndarray) -> dict[str, float]:
         predicted = fitted.predict(x)

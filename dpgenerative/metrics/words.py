@@ -4,6 +4,8 @@ from collections.abc import Hashable, Iterable
 
 import pandas as pd
 
+from dpgenerative._files import encodable
+
 LOST = "Columns that lost values"
 RANGES = "Columns whose range differs from the real one"
 MOST_NAMED = 12
@@ -24,7 +26,7 @@ def exact(share: float) -> str:
 
 def joined(names: Iterable[Hashable]) -> str:
     """Enumerate columns, the first few of many."""
-    several = [str(name) for name in names]
+    several = [encodable(name) for name in names]
     if len(several) > MOST_NAMED:
         several[MOST_NAMED - 1 :] = [f"{len(several) - MOST_NAMED + 1} others"]
     return " and ".join(filter(None, [", ".join(several[:-1]), *several[-1:]]))
@@ -32,6 +34,6 @@ def joined(names: Iterable[Hashable]) -> str:
 
 def losses(found: pd.DataFrame) -> list[str]:
     """Write a line on each of the first columns in a table of losses."""
-    lines = [f"{each.column} {each.loss}" for each in found.itertuples()]
+    lines = [encodable(f"{each.column} {each.loss}") for each in found.itertuples()]
     rest = len(lines) - MOST_NAMED
     return lines if rest <= 0 else [*lines[:MOST_NAMED], f"and {rest} more"]

@@ -42,10 +42,16 @@ _LEAST_DELTA = 1e-10
 """Below this the rounding of the convolutions shows."""
 _LARGEST_GRID = 2**23
 """Beyond this many grid points (0.5 GiB and more), Renyi accounting takes over."""
+_RARE = 1e-5
+"""Sampling rates up to here take grids by the variance of losses."""
 _ROUNDING = 2.0**-52
 """Of a composed probability, per step: several times what was seen in 300,000."""
 _DELTA_ERROR = 1e-3
 """Part of delta by which numerical composition may err."""
+_LEAST_RARE = 0.1
+"""Least noise multiplier where rows are rarely sampled: delta may cover all of it."""
+_CLOSED = 1e-3
+"""Width of the logarithm's bracket in which no bound is near the target."""
 _LONGEST_STEP = 0.5
 """Of the search for a noise multiplier's logarithm."""
 _LOSS_CELLS = 100_000
@@ -225,7 +231,9 @@ def _prv_epsilon(
 ) -> float:
     curve = renyi_curve(releases)
     renyi = epsilon_of_curve(curve, delta)
+    is_rare = min(r.sampling_rate for r in releases) <= _RARE
     eps_error, delta_error = slack_of(target), delta * _DELTA_ERROR
+    eps_error *= 5 if is_rare else 1  # there, the noise hardly depends on epsilon
     mesh = _mesh(releases, delta_error, eps_error)
     reach = loss_bound(curve, sum(r.steps for r in releases), delta_error) + eps_error
     if delta < _LEAST_DELTA or 2 * reach / mesh > _LARGEST_GRID:
@@ -267,15 +275,20 @@ def mean_losses(q: float, z: float) -> tuple[float, float]:
     """
     if q >= 1:
         return 0.5 / (z * z), 0.5 / (z * z)
+    mass, u = _quadrature(q, z)
+    log = np.log1p(u)
+    removed, added = (1 + u) * log - u, u - log
+    return float((mass * removed).sum()), float((mass * added).sum())
+
+
+def _quadrature(q: float, z: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return points of N(0, z^2) as their masses and their u (`mean_losses`)."""
     nodes, weights = np.polynomial.legendre.leggauss(20)
     ends = np.linspace(-12 * z, 12 * z + 1, 2001)
     half = np.diff(ends)[:, None] / 2
     x = ends[:-1, None] + half * (1 + nodes)
     mass = half * weights * np.exp(-0.5 * (x / z) ** 2) / (z * math.sqrt(2 * math.pi))
-    u = q * np.expm1((2 * x - 1) / (2 * z * z))
-    log = np.log1p(u)
-    removed, added = (1 + u) * log - u, u - log
-    return float((mass * removed).sum()), float((mass * added).sum())
+    return mass, q * np.expm1((2 * x - 1) / (2 * z * z))
 
 
 def directed_bounds(
@@ -329,9 +342,43 @@ def loss_bound(curve: np.ndarray, steps: int, delta_error: float) -> float:
 def _mesh(
     releases: Sequence[GaussianRelease], delta_error: float, eps_error: float
 ) -> float:
-    """Return the width of a grid on which losses err by eps_error (their Theorem)."""
-    steps = sum(r.steps for r in releases)
-    return eps_error / math.sqrt(steps * math.log(12 / delta_error) / 2)
+    """Return the width of a grid on which losses err by eps_error.
+
+    By their Theorem: errors of one step are bounded by the width (Hoeffding). Where
+    rows are rarely sampled, nearly all losses are nearly 0, which is on the grid, and
+    so are the errors: their variance allows for a far wider grid (Bennett).
+    """
+    steps, tail = sum(r.steps for r in releases), math.log(12 / delta_error)
+    mesh = eps_error / math.sqrt(steps * tail / 2)
+    if min(r.sampling_rate for r in releases) > _RARE:
+        return mesh
+
+    rare = [r for r in releases if r.sampling_rate <= _RARE]
+    others = steps - sum(r.steps for r in rare)
+    with np.errstate(all="ignore"):  # what breaks down shows as NaN
+        while _log_tail(rare, 2 * mesh, eps_error - 2 * mesh * others) > tail:
+            mesh *= 2
+    return mesh
+
+
+def _log_tail(rare: Sequence[GaussianRelease], width: float, error: float) -> float:
+    """Return minus the logarithm of how probably rounding losses errs by more.
+
+    Rounding changes a loss by at most half the width, and by at most the loss itself:
+    that bounds its variance. The mean, which is put right, moves by no more than the
+    standard deviation.
+    """
+    if error <= 0:
+        return 0.0
+    total, largest = np.float64(0.0), 0.0
+    for r in rare:
+        mass, u = _quadrature(r.sampling_rate, r.noise_multiplier)
+        squares = mass * np.minimum(np.log1p(u) ** 2, width * width / 4)
+        variance = float(max(squares.sum(), (squares * (1 + u)).sum()))
+        total += r.steps * variance
+        largest = max(largest, width / 2 + math.sqrt(variance))
+    x = largest * error / total
+    return float(total / largest**2 * ((1 + x) * np.log1p(x) - x))
 
 
 def calibrate(
@@ -374,16 +421,19 @@ def calibrate(
     slack = 0.0 if sampling_rate >= 1 else slack_of(epsilon)
     aim, most = 0.9975 * epsilon, math.log(1e7)
     low, high, least = -math.inf, most, epsilon_of(fixed, delta, epsilon)
+    floor = math.log(_LEAST_RARE) if sampling_rate <= _RARE else -math.inf
     guess = _first_guess(fixed, sampling_rate, steps, delta, aim - slack)
     known: list[tuple[float, float]] = []
     for _ in range(60):
-        guess = _inside(guess, low, high)
+        guess = max(_inside(guess, low, high), floor)
         value = bound(guess)
-        if 0.995 * epsilon < value <= epsilon:
+        if 0.995 * epsilon < value <= epsilon or guess == floor and value <= epsilon:
             return math.exp(guess)
         if value > epsilon and low > -math.inf and least + slack > epsilon:
             break
         low, high = (guess, high) if value > epsilon else (low, guess)
+        if high - low < _CLOSED:
+            break  # where the grid ends, and Renyi accounting takes over
         known.append((guess, math.log(max(value, 1e-12) / aim)))
         if len(known) == 1:
             # Where the limit errs, it errs by about the same factor nearby.

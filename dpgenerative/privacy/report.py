@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import Any
 
+from dpgenerative._files import encodable
 from dpgenerative.privacy.plan import PrivacyPlan, count_std
 
 HOPELESS = 20.0
@@ -40,7 +41,7 @@ class Report:
         lines = [self._headline(), ""]
         for title, items in self._lists().items():
             lines += [f"{title}:", *(f"  - {item}" for item in items)] if items else []
-        return "\n".join(lines)
+        return encodable("\n".join(lines))
 
     __repr__ = __str__
 
@@ -50,7 +51,8 @@ class Report:
             for title, items in self._lists().items()
             if items
         )
-        return f"<p><strong>{escape(self._headline())}</strong></p>{lists}"
+        page = f"<p><strong>{escape(self._headline())}</strong></p>{lists}"
+        return encodable(page)
 
 
 @dataclass(frozen=True, repr=False)

@@ -30,7 +30,7 @@ from dpgenerative.metrics.distances import WINDOW, structural_similarity
 from dpgenerative.metrics.utility import encode_features
 from dpgenerative.study import generators
 from dpgenerative.study.generators import Generator, Labelled, Rows, take
-from dpgenerative.tables.arrow import in_pandas
+from dpgenerative.tables.arrow import table_in_pandas
 
 OWNER = "privacy_utility_tradeoff"
 REAL, PLAIN, CENTRAL = "real rows", "no privacy", "central"
@@ -327,7 +327,7 @@ def privacy_utility_tradeoff(
 
 def _read(X: Any, y: Any) -> tuple[Rows, np.ndarray, tuple[str, ...], str]:
     """Return rows, the class indices of their labels, the classes, the label's name."""
-    X = in_pandas(OWNER, X)
+    X = table_in_pandas(OWNER, X)
     if not isinstance(X, pd.DataFrame):
         X = np.asarray(X)
         X = pd.DataFrame(X).rename(columns=str) if X.ndim < 3 else X

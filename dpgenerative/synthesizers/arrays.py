@@ -334,7 +334,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         random_state : int, RandomState or Generator instance or None, default=None
             None gives new arrays at every call; an int gives the same arrays.
         y : array-like of shape (n_samples,), optional
-            Labels, if `classes` were fitted: one array is drawn for each.
+            Labels, one or more, if `classes` were fitted: one array is drawn for each.
 
         Returns
         -------

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dpgenerative._files import encodable
 from dpgenerative._validation import check_number, check_option, count, refuse
 from dpgenerative.encoding.increments import learned_columns
 from dpgenerative.encoding.marginals import POOL_NOISE, column_stds, expected_cells
@@ -63,6 +64,7 @@ class Forecast:
         plan, n_columns = self.plan, len(self.columns)
         said = len(weak_outlook(plan, n_columns))
         table = self.columns.to_string(index=False, float_format="{:.3g}".format)
+        table = encodable(table)
         return "\n".join(
             [
                 f"Outlook: {self.outlook}. {EXPECT[self.outlook]}",

@@ -50,7 +50,8 @@ def refuse_unread(data: Any) -> None:
     if is_path(kind) or is_dataset(kind) or is_query(kind):
         raise TypeError(
             f"A {kind.__name__} is no table yet; fit alone reads one by chunks, as X. "
-            "Read the rows first: collect(), to_table(), pandas.read_parquet."
+            "Read the rows first: collect(), to_table(), pandas.read_parquet or "
+            "read_csv."
         )
 
 
@@ -72,6 +73,12 @@ def is_query(kind: type) -> bool:
 def in_pandas(owner: str, data: Any) -> Any:
     """Convert a table or column of another library to pandas; return others as is."""
     return received(owner, data)[0] if is_foreign(data) else data
+
+
+def table_in_pandas(owner: str, data: Any) -> Any:
+    """Convert a table that is in memory to pandas; raise TypeError for a path."""
+    refuse_unread(data)
+    return in_pandas(owner, data)
 
 
 def received(owner: str, data: Any) -> tuple[Any, str, Written]:

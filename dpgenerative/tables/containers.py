@@ -176,6 +176,7 @@ def as_table(
     ValueError
         For anything but two dimensions, no rows, no columns, or repeated names.
     """
+    arrow.refuse_unread(X)
     if sparse.issparse(X):
         raise TypeError(f"{owner} takes no sparse tables; call X.toarray() first.")
     kind, written = "frame" if isinstance(X, pd.DataFrame) else "array", Written()

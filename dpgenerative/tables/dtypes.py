@@ -18,6 +18,9 @@ from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.tables.column import OTHER, TEMPORAL, Column
 from dpgenerative.tables.times import temporal_kind
 
+CERTAIN = 2.0**53
+"""Up to here every integer is a float64."""
+
 
 def decimal_scale(dtype: Any) -> int | None:
     """Return the number of decimals of an Arrow decimal, None for other dtypes."""

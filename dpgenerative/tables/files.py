@@ -26,11 +26,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpgenerative._files import AnyPath, emptied, require_file
+from dpgenerative._files import AnyPath, emptied, encodable, require_file
 from dpgenerative._progress import watched
 from dpgenerative.tables import arrow
 from dpgenerative.tables.column import Column
-from dpgenerative.tables.dtypes import decimal_scale, is_real_dtype
+from dpgenerative.tables.dtypes import CERTAIN, decimal_scale, is_real_dtype
 from dpgenerative.tables.rows import CHUNK, Rows, of_dataset, parquet
 from dpgenerative.tables.schema import OFF_STEP, Misfits, Schema, misfits
 from dpgenerative.tables.times import temporal_kind
@@ -43,8 +43,6 @@ COMMA_NUMBER = (
 """Numbers with a decimal comma, and points between groups of three digits."""
 BAR_AFTER = 5
 """Seconds after which reading, and drafting, show a progress bar."""
-CERTAIN = 2.0**53
-"""Up to here every integer is a float64."""
 _CSV = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz")
 _DAMAGED = (ValueError, EOFError, OSError, lzma.LZMAError, pd.errors.ParserWarning)
 """Errors of reading a file that is no table, or not of the form stated."""
@@ -486,6 +484,8 @@ def _durations(series: pd.Series) -> pd.Series:
 def write_table(parts: Iterable[pd.DataFrame], path: AnyPath, suffix: str) -> None:
     """Write frames of the same columns one after the other, holding one at a time.
 
+    Lone surrogates in texts, which UTF-8 cannot hold, become question marks.
+
     Parameters
     ----------
     parts : iterable of DataFrame
@@ -496,14 +496,36 @@ def write_table(parts: Iterable[pd.DataFrame], path: AnyPath, suffix: str) -> No
     """
     if suffix == ".csv":
         for i, part in enumerate(parts):
-            part.to_csv(path, index=False, header=i == 0, mode="a" if i else "w")
+            mode = "a" if i else "w"
+            part.to_csv(path, index=False, header=i == 0, mode=mode, errors="replace")
         return
-    named = (p.set_axis([str(name) for name in p.columns], axis=1) for p in parts)
+    named = map(_encodable, parts)
     first = next(named)
     schema = _arrow_schema(first)
     with pq.ParquetWriter(path, schema) as writer:
         for part in chain([first], named):
             writer.write_table(pa.Table.from_pandas(part, schema, preserve_index=False))
+
+
+def _encodable(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with names and texts that UTF-8 can hold."""
+    frame = frame.set_axis([encodable(name) for name in frame.columns], axis=1)
+    for j, dtype in enumerate(frame.dtypes):
+        column = frame.iloc[:, j]
+        levels = getattr(dtype, "categories", None)
+        with suppress(pa.ArrowException):
+            try:
+                pa.array(column if levels is None else levels)
+            except UnicodeEncodeError:
+                if levels is not None:
+                    dtype = pd.CategoricalDtype(dict.fromkeys(map(_plain, levels)))
+                texts = column.astype(object).map(_plain, na_action="ignore")
+                frame.isetitem(j, texts.astype(dtype))
+    return frame
+
+
+def _plain(value: Any) -> Any:
+    return encodable(value) if isinstance(value, str) else value
 
 
 def _arrow_schema(frame: pd.DataFrame) -> pa.Schema:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from dpgenerative._validation import check_instance, shown
-from dpgenerative.tables.arrow import in_pandas
+from dpgenerative.tables.arrow import table_in_pandas
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives
 from dpgenerative.tables.constraints import (
@@ -161,7 +161,7 @@ class Schema:
             For a dtype that is not boolean, integer, float, string, object, category,
             datetime or timedelta.
         """
-        nominal, frame = set(nominal), in_pandas("Schema", frame)
+        nominal, frame = set(nominal), table_in_pandas("Schema", frame)
         return cls(
             column_from_dtype(name, dtype, name in nominal)
             for name, dtype in zip(frame.columns, frame.dtypes, strict=True)
@@ -178,7 +178,7 @@ class Schema:
             If the schema names a column that the table lacks or states a kind that
             the dtype cannot hold.
         """
-        frame = in_pandas("Schema", frame)
+        frame = table_in_pandas("Schema", frame)
         named = [*self.names, *(n for c in self.constraints for n in c.columns)]
         absent = [name for name in dict.fromkeys(named) if name not in frame.columns]
         if absent:
@@ -237,7 +237,7 @@ class Schema:
             index), ``value`` and ``problem``. For a constraint that rows break,
             ``column`` and every value are tuples.
         """
-        frame = in_pandas("Schema", frame)
+        frame = table_in_pandas("Schema", frame)
         if not isinstance(frame, pd.DataFrame):
             kind = type(frame).__name__
             raise TypeError(f"Schema.check takes a DataFrame; got a {kind}.")

@@ -407,3 +407,58 @@ def test_what_is_imported_of_opacus_is_opacus_own(part, monkeypatch):
     assert alone is not whole
     assert alone.__file__ == whole.__file__
     assert "opacus" not in sys.modules
+
+
+RARE = [
+    [GaussianRelease(0.27, 1e-6, 1000)],
+    [GaussianRelease(0.31, 1e-7, 1_000_000)],
+    [GaussianRelease(0.26, 1e-6, 300), GaussianRelease(8.0)],
+]
+
+
+@pytest.mark.parametrize("releases", RARE)
+def test_rare_rows_cost_no_less_than_the_oracle_and_not_much_more(releases):
+    exact = oracle(releases, interval=1e-3)
+    ours = epsilon_of(releases, DELTA, exact)
+    # The oracle errs upwards, by its own discretization.
+    assert exact * (1 - 1e-3) <= ours <= exact + 6 * accounting.slack_of(exact)
+
+
+@pytest.mark.parametrize("releases", [RARE[0], RARE[2]])
+def test_where_rows_are_rare_a_wide_grid_is_as_good(releases, monkeypatch):
+    reach = reach_of(releases)
+    wide = directed_bounds(releases, DELTA, 0.05, reach)
+    monkeypatch.setattr(accounting, "_RARE", 0.0)
+    fine = directed_bounds(releases, DELTA, 0.05, reach)
+    assert wide == pytest.approx(fine, abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("rate", "steps", "epsilon", "spends"),
+    [
+        (1e-6, 1000, 1.0, True),
+        (1e-7, 1_000_000, 1.0, True),
+        (1e-6, 1_000_000, 10.0, True),
+        (1e-9, 1000, 1.0, False),  # delta covers that the row is sampled at all
+    ],
+)
+def test_few_points_calibrate_where_rows_are_rare(rate, steps, epsilon, spends, grids):
+    fixed = [GaussianRelease(3 * gaussian_multiplier(epsilon, DELTA))]
+    z = calibrate(fixed, rate, steps, epsilon, DELTA)
+    assert sum(grids) <= 4e6
+    spent = epsilon_of([*fixed, GaussianRelease(z, rate, steps)], DELTA, epsilon)
+    assert spent <= epsilon
+    assert (spent > 0.99 * epsilon) == spends
+
+
+def test_a_search_ends_where_no_bound_is_near_the_target(monkeypatch):
+    # As where a grid becomes too large, and another bound takes over.
+    asked = []
+
+    def jumps(releases, *_):
+        asked.append(releases[-1].noise_multiplier if releases else math.inf)
+        return 0.5 if asked[-1] > 2.0 else 3.0
+
+    monkeypatch.setattr(accounting, "epsilon_of", jumps)
+    assert 2 < calibrate([], 0.1, 10, 1.0, DELTA) < 2.01
+    assert len(asked) < 25
