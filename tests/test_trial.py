@@ -171,8 +171,13 @@ class Drawing(PairRecipe):
 class WithLatents(PairRecipe):
     """Latents, which a divergence would take, centred over the batch or not."""
 
+    has_batch_term = True
+
     def __init__(self, is_centred=True):
         self.is_centred = is_centred
+
+    def batch_term(self, model, streams):
+        return lambda latents: latents.square().mean()
 
     def objective(self, model, transformer, rows, streams, device):
         codes = rows.map(transformer.encode).to(device)
@@ -184,6 +189,63 @@ class WithLatents(PairRecipe):
             return -log_masses.gather(1, batch[:, -1:])[:, 0], log_masses - centre
 
         return losses
+
+
+def standardised(x):
+    return (x - x.mean(0)) / (1 + x.std(0))
+
+
+class OfTheTable(PairRecipe):
+    """Weights of the losses follow from the whole table, before any batch."""
+
+    def objective(self, model, transformer, rows, streams, device):
+        losses = super().objective(model, transformer, rows, streams, device)
+        codes = rows.map(transformer.encode)
+        weights = codes.map(lambda x: standardised(x[:, 0].astype(float))).to(device)
+        return lambda i: (losses(i)[0] * weights[i].float().exp(), None)
+
+
+class LargeBatches(nn.Module):
+    def forward(self, layer, x):
+        return layer(standardised(x) if len(x) > 32 else x)
+
+
+class Halves(nn.Module):
+    """A layer meets a large batch in parts."""
+
+    def forward(self, layer, x):
+        return torch.cat([layer(part) for part in x.split(64)])
+
+
+class FirstBatch(nn.Module):
+    """Remembers the mean of the rows that it meets first."""
+
+    def forward(self, layer, x):
+        if not hasattr(self, "mean"):
+            self.mean = x.detach().mean(0)
+        return layer(x - self.mean)
+
+
+class Sometimes(PairRecipe):
+    """Batch statistics in one step of two."""
+
+    def objective(self, model, transformer, rows, streams, device):
+        losses = super().objective(model, transformer, rows, streams, device)
+
+        def drawn(indices):
+            values = losses(indices)[0]
+            is_whole = torch.rand((), generator=streams.draws) < 0.5
+            return values * values.mean() if is_whole else values, None
+
+        return drawn
+
+
+class Undefined(PairRecipe):
+    """NaN for whatever is made up, and so nothing to compare."""
+
+    def objective(self, *arguments):
+        losses = super().objective(*arguments)
+        return lambda indices: (losses(indices)[0] * torch.nan, None)
 
 
 class Remembering(PairRecipe):
@@ -207,6 +269,12 @@ RECIPES = [
     (Drawing(shares=True), "other rows of its batch"),
     (WithLatents(), "other rows of its batch"),
     (Remembering(), "'recipe' must not remember"),
+    (WayRecipe(FirstBatch), "'recipe' must not remember"),
+    (OfTheTable(), "other rows of its batch or table"),
+    (WayRecipe(LargeBatches), "other rows of its batch"),
+    (WayRecipe(Halves), "first axis is the batch"),
+    (Sometimes(), "other rows of its batch"),
+    (Undefined(), "is a finite number"),
     (FromElsewhere(), "from call to call"),
 ]
 
@@ -231,6 +299,74 @@ def test_recipes_that_keep_rows_apart_are_taken(recipe):
     assert len(model.sample(3)) == 3
 
 
+class Frozen(WayRecipe):
+    """Some weights are not trained, and some calls have no part in gradients."""
+
+    def build(self, facts, scale, generator):
+        model = super().build(facts, scale, generator)
+        model.offsets.layer.bias.requires_grad_(False)
+        return model
+
+    def objective(self, model, *arguments):
+        losses = super().objective(model, *arguments)
+
+        def apart(indices):
+            with torch.no_grad():
+                losses(indices)
+            return losses(indices)
+
+        return apart
+
+
+def test_frozen_weights_and_calls_without_gradients_are_taken():
+    assert len(TableSynthesizer(Frozen(), **FAST).fit(table(60)).sample(3)) == 3
+
+
+def test_a_trial_leaves_modules_and_generators_as_they_were():
+    encoder, decoder = networks(Apart, nn.Linear)((1, 2, 3), 2, None)
+    before = [p.detach().clone() for p in encoder.parameters()]
+
+    def ready(shape, k, generator):
+        nn.Linear(2, 2)  # draws from torch's own generator
+        return encoder, decoder
+
+    model = DPArrayVAESynthesizer(
+        architecture=ArrayArchitecture(networks=ready, latent_dim=2), **FAST
+    )
+    state = torch.get_rng_state()
+    model._prepare(images(), None)
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(map(torch.equal, before, encoder.parameters()))
+
+
+def test_models_that_fail_on_made_up_rows_are_named():
+    class Failing(PairRecipe):
+        def objective(self, model, transformer, rows, streams, device):
+            raise KeyError("price")
+
+    words = "model of Failing fails on made-up rows. KeyError: 'price'"
+    with pytest.raises(ValueError, match=words):
+        TableSynthesizer(Failing(), **FAST).fit(table(60))
+
+
+def test_priors_with_parameters_are_refused_before_all():
+    class Trained(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mean = nn.Parameter(torch.zeros(2))
+
+        def log_prob(self, z):
+            return -0.5 * (z - self.mean).square().sum(-1)
+
+        def sample(self, n, generator=None):
+            return self.mean.detach() + torch.randn(n, 2, generator=generator)
+
+    with PrivacyBudget(9.0, 0.1) as budget:
+        with pytest.raises(ValueError, match="no parameters to train"):
+            DPVAESynthesizer(prior=Trained(), **FAST).fit(table(60))
+        assert budget.fits == []
+
+
 # Rules of one's own -------------------------------------------------------------------
 
 
@@ -251,6 +387,16 @@ class OfOthers(LinearGradients):
         )
 
 
+class Unheeding(LinearGradients):
+    """Rows that cannot be used stay in the sums."""
+
+    def keep(self, rows):
+        pass
+
+    def finite(self):
+        return torch.ones(len(self.e), dtype=torch.bool)
+
+
 class InGroups(LinearGradients):
     """Sums by group count everything twice."""
 
@@ -268,7 +414,7 @@ def registered(rule):
         RULES[MaskedLinear] = before
 
 
-@pytest.mark.parametrize("rule", [Halved, OfOthers, InGroups])
+@pytest.mark.parametrize("rule", [Halved, OfOthers, Unheeding, InGroups])
 @pytest.mark.parametrize("synthesizer", [DPHFlowSynthesizer, DPVAESynthesizer])
 def test_rules_that_are_wrong_are_refused(synthesizer, rule):
     frame, words = (

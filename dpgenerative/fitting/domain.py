@@ -71,15 +71,15 @@ class TableDomain:
         )  # fmt: skip
 
     def made_up(self, dtypes: Mapping[Hashable, Any]) -> Self:
-        """Return a domain in which columns of text of unknown levels have some."""
-        columns = [
-            replace(column, levels=("a", "b", "c"))
-            if not column.numeric
-            and column.levels is None
-            and not is_real_dtype(dtypes[column.name])
-            else column
-            for column in self.schema.columns
-        ]
+        """Return a domain in which what is open of levels and bounds is made up."""
+        columns = []
+        for column in self.schema.columns:
+            if not column.numeric and column.levels is None:
+                is_real = is_real_dtype(dtypes[column.name])
+                column = replace(column, levels=(0, 1, 2) if is_real else tuple("abc"))
+            elif has_open_domain(column) and not column.temporal:
+                column = column.bounded(0, 100)
+            columns.append(column)
         return replace(self, schema=Schema(columns, self.schema.constraints))
 
     @staticmethod

@@ -3,28 +3,40 @@
 Rows are drawn from a made-up release: the domain's own, of no rows, with random counts.
 """
 
-from collections.abc import Callable, Hashable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dpgenerative._random import Streams
+from dpgenerative.encoding.pixels import Images
 from dpgenerative.fitting.domain import Domain
 from dpgenerative.fitting.recipe import ModelRecipe, Scale
-from dpgenerative.models.probing import check_memory
+from dpgenerative.models.probing import (
+    check_divergence,
+    check_memory,
+    refuse_memory,
+    snapshot,
+)
 from dpgenerative.privacy.gradients.core import RULES
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import make_plan
-from dpgenerative.privacy.trial import check_model
+from dpgenerative.privacy.trial import Losses, check_model
 from dpgenerative.tables.private import Private
 
-SIZES = {5: 1_000, 24: 100_000}
-"""Rows of a batch, and rows that rules are told of."""
+SIZES = {5: 1_000, 80: 100_000}
+"""Rows of a batch, and number of rows by which rules choose."""
 ROWS = 1_000.0
+"""Most rows that are made up for a cell."""
+REFUSED = (
+    "must treat every row apart, or the noise does not cover what one row can change. "
+    "Tried on made-up rows:"
+)
 
 
 class _MadeUp(Mechanisms):
@@ -89,31 +101,146 @@ def _check(
     owner: str, recipe: ModelRecipe, domain: Domain, transformer: Any, scale: Scale,
     n: int,
 ) -> None:  # fmt: skip
-    streams = Streams.create(0, "reproducible", "cpu")
-    model = recipe.build(domain.facts(transformer), scale, streams.weights)
-    recipe.require_parameters(model)
-    with torch.no_grad():
-        for p in model.parameters():  # weights of zero hide what comes before them
-            p.add_(0.1 * torch.randn(p.shape, generator=streams.weights))
     rows = domain.drawn(transformer, 2 * n, np.random.default_rng(n))
-
-    def objective(of: nn.Module, rows: Any) -> Callable[..., Any]:
-        return recipe.objective(of, transformer, Private(rows), streams, "cpu")
-
-    check_memory(
-        owner, "recipe", (recipe, model),
-        lambda k: objective(model, rows[:k])(torch.arange(k)),
-    )  # fmt: skip
-    exact = model
-    with suppress(RuntimeError, TypeError):  # a model may insist on its dtype
-        double = deepcopy(model).double()
-        objective(double, rows)(torch.arange(n))
-        exact = double
+    made = _Made(recipe, domain.facts(transformer), transformer, scale, rows)
+    name = f"{owner}: the model of {type(recipe).__name__}"
     try:
-        check_model(exact, objective(exact, rows), n, streams.draws)
+        # What is tried must not move torch's own generator.
+        with torch.random.fork_rng(devices=[]):
+            _check_first_use(owner, made, n)
+            model = made.model()
+            with _moved(model):
+                made.check_term(owner, model)
+                exact = _in_double(model, lambda each: made.losses(each, rows[:n]))
+                check_model(exact, made.of(exact), n, recipe.has_batch_term)
     except ValueError as error:
-        raise ValueError(
-            f"{owner}: the model of {type(recipe).__name__} must treat every row "
-            "apart, or the noise does not cover what one row can change. Tried on "
-            f"made-up rows: {str(error).rstrip('.')}."
-        ) from None
+        if str(error).startswith(owner):
+            raise
+        raise ValueError(f"{name} {REFUSED} {str(error).rstrip('.')}.") from None
+    except Exception as error:  # of code that met made-up rows alone
+        text = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{name} fails on made-up rows. {text}") from error
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What a fit of made-up rows would do."""
+
+    recipe: ModelRecipe
+    facts: Any
+    transformer: Any
+    scale: Scale
+    rows: Any
+
+    def model(self) -> nn.Module:
+        """Return the untrained model, the same in every call."""
+        streams = _streams(0)
+        model: nn.Module = self.recipe.build(self.facts, self.scale, streams.weights)
+        self.recipe.require_parameters(model)
+        return model
+
+    def losses(self, model: nn.Module, rows: Any, seed: int = 0) -> Any:
+        """Return losses and latents of a table, whose rows the model meets at once."""
+        streams, table = _streams(seed), Private(rows)
+        losses = self.recipe.objective(model, self.transformer, table, streams, "cpu")
+        return losses(torch.arange(len(rows)))
+
+    def of(self, model: nn.Module) -> Losses:
+        """Return the losses of any of the rows, each time in a table of their own.
+
+        What is computed of a whole table would change with it. Indices are in another
+        order than rows, as in a batch.
+        """
+
+        def losses(rows: Tensor, seed: int) -> tuple[Tensor, Tensor | None]:
+            streams, table = _streams(seed), Private(_taken(self.rows, rows.flip(0)))
+            objective = self.recipe.objective(
+                model, self.transformer, table, streams, "cpu"
+            )
+            found: tuple[Tensor, Tensor | None] = objective(
+                torch.arange(len(rows)).flip(0)
+            )
+            return found
+
+        return losses
+
+    def check_term(self, owner: str, model: nn.Module) -> None:
+        """Require a batch-wise term that remembers nothing, of a part there is."""
+        if not self.recipe.has_batch_term:
+            return
+        model.get_submodule(self.recipe.reach)
+        streams = _streams(0)
+        term = self.recipe.batch_term(model, streams)
+        latents = self.losses(model, self.rows)[1].detach()
+
+        def use(n: int) -> Tensor:
+            streams.draws.manual_seed(0)  # the fit's own, which may move
+            draws = torch.randn(n, *latents.shape[1:], generator=streams.draws)
+            value = term(draws.to(latents).requires_grad_())
+            streams.draws.manual_seed(0)
+            return value
+
+        check_divergence(owner, term, use)
+
+
+def _streams(seed: int) -> Streams:
+    """Open the streams of a seed; torch's own generator follows it, too."""
+    torch.default_generator.manual_seed(seed)
+    return Streams.create(seed, "reproducible", "cpu")
+
+
+def _taken(rows: Any, places: Tensor) -> Any:
+    if isinstance(rows, Images):
+        return rows[places.numpy()]
+    return rows.iloc[places.tolist()].reset_index(drop=True)
+
+
+def _check_first_use(owner: str, made: _Made, n: int) -> None:
+    """Require models that remember neither the first rows they meet nor later ones."""
+    states = []
+    for first in (made.rows[:n], made.rows[n:]):
+        recipe, model = deepcopy(made.recipe), made.model()
+        replace(made, recipe=recipe).losses(model, first)
+        states.append(snapshot((recipe, model)))
+    if states[0] != states[1]:
+        refuse_memory(owner, "recipe")
+    model = made.model()
+    value = made.recipe, model
+    check_memory(owner, "recipe", value, lambda k: made.losses(model, made.rows[:k]))
+
+
+@contextmanager
+def _moved(model: nn.Module) -> Iterator[None]:
+    """Move weights for a while: those of zero hide what comes before them."""
+    generator = torch.Generator().manual_seed(0)
+    params = list(model.parameters())
+    before = [p.detach().clone() for p in params]
+    with torch.no_grad():
+        for p in params:
+            noise = torch.randn(p.shape, generator=generator, dtype=torch.float64)
+            p.add_((0.1 * noise).to(p))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for p, value in zip(params, before, strict=True):
+                p.copy_(value)
+
+
+def _in_double(model: nn.Module, works: Callable[[nn.Module], Any]) -> nn.Module:
+    """Return the model in double precision, or as it is where it insists on another."""
+    with suppress(Exception):
+        exact = deepcopy(model).double()
+        for module in exact.modules():
+            module.register_forward_pre_hook(_cast)
+        works(exact)
+        return exact
+    return model
+
+
+def _cast(module: nn.Module, args: Any) -> Any:
+    """Return inputs of a layer in double precision."""
+    return tuple(
+        x.double() if isinstance(x, Tensor) and x.is_floating_point() else x
+        for x in args
+    )

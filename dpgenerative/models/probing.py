@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from types import FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -50,11 +50,16 @@ def check_memory(owner: str, name: str, value: Any, use: Callable[[int], Any]) -
     use(3)
     use(8)
     if snapshot(value) != before:
-        raise ValueError(
-            f"{owner}: {name!r} must not remember what it saw: an attribute, a list or "
-            "a generator of its own that changes from call to call would release rows "
-            f"without noise; got {value!r}."
-        )
+        refuse_memory(owner, name)
+
+
+def refuse_memory(owner: str, name: str) -> NoReturn:
+    """Raise ValueError for code that keeps something of rows."""
+    raise ValueError(
+        f"{owner}: {name!r} must not remember what it saw: an attribute, a list, a "
+        "buffer or a generator of its own that changes with the rows it is given would "
+        "release them without noise."
+    )
 
 
 def check_divergence(owner: str, value: Any, use: Callable[[int], Any]) -> None:
@@ -94,6 +99,12 @@ def check_prior(owner: str, prior: Prior) -> int:
             f"{np.shape(drawn)} for n=3."
         )
     width = int(drawn.shape[1])
+
+    if any(p.requires_grad for p in getattr(prior, "parameters", list)()):
+        raise ValueError(
+            f"{owner}: 'prior' must have no parameters to train, as their gradients "
+            "would not be clipped: freeze them by requires_grad_(False)."
+        )
 
     def points(n: int) -> Tensor:
         sizes = 10 ** (3 * torch.rand(n, 1, 1, generator=generator) - 1)

@@ -692,7 +692,7 @@ def models_untried(patch):
 
 
 def models_tried_in_one_company(patch):
-    patch.setattr(trial._Tried, "beside_others", lambda self, i: self.rows)
+    patch.setattr(trial._Tried, "beside_others", lambda self, mine: self.rows)
 
 
 def engine_untried(patch):
@@ -704,6 +704,21 @@ def engine_untried(patch):
 
     patch.setattr(trial, "_require_close", only_autograd)
     patch.setattr(trial, "_check_sums", lambda *args: None)
+
+
+def tried_in_one_table(patch):
+    def of(self, model):
+        streams = fitting_trial._streams(0)
+        losses = self.recipe.objective(
+            model, self.transformer, Private(self.rows), streams, "cpu"
+        )
+        return lambda rows, seed: losses(rows)
+
+    patch.setattr(fitting_trial._Made, "of", of)
+
+
+def small_batches_tried(patch):
+    patch.setattr(fitting_trial, "SIZES", {5: 1_000})
 
 
 def sums_by_group_untried(patch):
@@ -721,7 +736,7 @@ def latents_untried(patch):
 
 
 def models_that_remember(patch):
-    patch.setattr(fitting_trial, "check_memory", lambda *args: None)
+    patch.setattr(fitting_trial, "_check_first_use", lambda *args: None)
 
 
 def priors_untried(patch):
@@ -1635,6 +1650,16 @@ MUTANTS = (
         "models of one's own tried without the engine",
         engine_untried,
         REFUSED["Sorted"],
+    ),
+    Mutant(
+        "models of one's own tried in one table",
+        tried_in_one_table,
+        REFUSED["OfTheTable"],
+    ),
+    Mutant(
+        "models of one's own tried in small batches alone",
+        small_batches_tried,
+        REFUSED["LargeBatches"],
     ),
     Mutant(
         "sums by partition of one's own untried",

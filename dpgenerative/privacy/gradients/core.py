@@ -43,7 +43,8 @@ class Output:
         return torch.zeros(self.shape, dtype=dtype, device=device)
 
 
-Call = tuple[Tensors, tuple[Output, ...]]
+Call = tuple[Tensors, tuple[Any, ...]]
+"""Inputs of a layer, and its outputs: each an `Output`, if gradients flow there."""
 
 
 class LayerGradients:
@@ -313,7 +314,12 @@ def record(model: nn.Module) -> Iterator[dict[nn.Module, list[Call]]]:
     calls: dict[nn.Module, list[Call]] = {}
 
     def keep(module: nn.Module, args: Any, output: Any) -> None:
-        outputs = tuple(Output(x) for x in as_tuple(output))
+        if not torch.is_grad_enabled():  # nothing flows back through this call
+            return
+        outputs = tuple(
+            Output(x) if isinstance(x, Tensor) and x.requires_grad else x
+            for x in as_tuple(output)
+        )
         calls.setdefault(module, []).append((as_tuple(args), outputs))
 
     owners = [
