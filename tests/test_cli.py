@@ -256,7 +256,7 @@ def test_a_warning_is_one_line(folder):
     )  # fmt: skip
     lines = done.stderr.splitlines()
     assert all(line.startswith("dpgenerative: warning: ") for line in lines)
-    assert any("to be found in notes" in line for line in lines)
+    assert any("to be released in notes" in line for line in lines)
 
 
 def test_a_model_is_saved_where_its_warnings_are_errors(folder):

@@ -112,8 +112,9 @@ def test_the_outlook_follows_rows_and_epsilon():
     assert forecast(one, 1000, 1.0).outlook == "good"
     assert "Outlook: hopeless" in str(forecast(one, 100, 1.0))
     assert "Little but noise" not in str(forecast(one, 100, 1.0))  # said already
-    assert "delta 0.001 is above one over" in str(forecast(one, 2000, 1.0, 1e-3))
-    assert "No gradients were taken" in str(forecast(one, 2000, 1.0, n_steps=0))
+    large = str(forecast(one, 2000, 1.0, 1e-3))
+    assert "delta 0.001 should be below 1/n (about 5e-04 here" in large
+    assert "No gradient steps were taken" in str(forecast(one, 2000, 1.0, n_steps=0))
 
 
 def test_a_column_that_may_have_missing_values_has_a_cell_for_them():
@@ -143,7 +144,7 @@ def test_others_are_not(stds):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"delta": 1e-3}, "delta 0.001 is above one over"),
+        ({"delta": 1e-3}, "delta 0.001 should be below 1/n"),
         ({"epsilon": 20.0}, "next to"),
     ],
 )

@@ -40,8 +40,9 @@ def test_lost_columns_are_named_at_fit(estimator):
         synthesizer = estimator(n_steps=2, epsilon=20).fit(lossy(2000))
     (warning,) = caught
     text = str(warning.message)
-    assert "be found in key, born, woke, tags: what is sampled there means" in text
-    assert "Most values in note are missing or too rare" in text
+    assert "be released in key, born, woke, tags: the values sampled" in text
+    assert "Most values in note were missing or too rare to release" in text
+    assert "State the levels in a Schema, or drop the column" in text
     assert 'role="id"' in text
     assert text in synthesizer.privacy_.notes
     assert warning.filename == __file__
@@ -56,7 +57,7 @@ def test_what_is_stated_is_not_lost():
         ]
     )
     rows = fitted(lossy()[["fine", "key", "born"]], epsilon=4, schema=schema)
-    assert not any("found in" in note for note in rows.privacy_.notes)
+    assert not any("released in" in note for note in rows.privacy_.notes)
 
 
 def test_values_that_are_not_of_their_column_are_said():
@@ -78,7 +79,7 @@ def test_trials_of_a_search_do_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         synthesizer._fit(lossy(), trial=Trial(300, Ledger()))
-    assert "found in key" in synthesizer.privacy_.notes[0]
+    assert "released in key" in synthesizer.privacy_.notes[0]
 
 
 def codes(n=2000):
@@ -93,7 +94,7 @@ def codes(n=2000):
 def test_rare_codes_are_no_further_rows_of_one_level(estimator, tmp_path):
     """They were all read as the first level, and nothing said so."""
     model = estimator(5.0, n_steps=2, categorical_features=["b"], random_state=0)
-    with pytest.warns(LostColumnWarning, match="Most values in b are missing or too"):
+    with pytest.warns(LostColumnWarning, match="Most values in b were missing or too"):
         model.fit(codes())
     model.save(tmp_path / "m.dpg")
     found = load(tmp_path / "m.dpg").sample(4000, random_state=0)
@@ -138,9 +139,11 @@ def test_codes_that_all_are_levels_stay_as_they_were():
 
 def test_numbers_of_which_nothing_but_0_was_found_are_named():
     frame = pd.DataFrame({"a": np.arange(2000), "gain": [7000] * 20 + [0] * 1980})
-    with pytest.warns(LostColumnWarning, match="Nothing but 0 was found in gain"):
+    with pytest.warns(
+        LostColumnWarning, match="Only 0, or numbers .* released in gain"
+    ):
         model = DPHFlowSynthesizer(0.5, n_steps=2, random_state=0).fit(frame)
-    assert any("Nothing but 0 was found in gain" in n for n in model.privacy_.notes)
+    assert any("to be released in gain" in n for n in model.privacy_.notes)
     with warnings.catch_warnings(action="error"):
         DPHFlowSynthesizer(None, n_steps=2).fit(frame.assign(gain=0))
 

@@ -173,8 +173,8 @@ def test_where_no_table_is_counted_the_report_says_so():
     flow = DPHFlowSynthesizer(schema=Schema(columns), n_steps=2, random_state=0)
     text = str(flow.fit(frame).privacy_)
     assert flow.tables_ == []
-    assert "how far tables of a few columns are from the model" in text
-    assert "No table of a few columns was worth counting." in text
+    assert "distances of contingency tables from the model" in text
+    assert "No contingency table was released: none was worth its noise." in text
 
 
 def test_levels_in_another_spelling_lead_to_the_check_of_the_schema():

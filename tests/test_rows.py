@@ -406,7 +406,7 @@ def test_fit_takes_a_csv_file(tmp_path, monkeypatch):
     assert_same(fitted(str(path), schema=SCHEMA), expected)
     monkeypatch.setattr(files, "CHUNK", 70)
     assert_same(fitted(path, schema=SCHEMA), expected)
-    with pytest.raises(ValueError, match="says nothing of the columns"):
+    with pytest.raises(ValueError, match="lacks the columns"):
         fitted(path)
 
 

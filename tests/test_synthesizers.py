@@ -828,7 +828,7 @@ def test_no_gradients_leave_the_product_of_the_marginals(tmp_path, given):
     assert flow.epsilon_ <= flow.epsilon
     assert len(plan.releases) == 1
     text = str(flow.privacy_)
-    assert "No gradients were taken" in text
+    assert "No gradient steps were taken" in text
     assert "gradient steps" not in text
     drawn = flow.sample(4000)
     assert abs(drawn["x"].corr(drawn["y"])) < 0.1
@@ -847,14 +847,14 @@ def test_few_rows_tell_how_ordered_columns_go_together(tmp_path):
     columns += [Column("half", "categorical", levels=["high", "low"], nullable=False)]
     seeds = {"random_state": 0, "noise": "reproducible"}
     flow = DPHFlowSynthesizer(epsilon=0.5, schema=Schema(columns), **seeds).fit(frame)
-    assert "how ordered columns go together" in str(flow.privacy_)
+    assert "dependence between ordered columns only" in str(flow.privacy_)
     drawn = flow.sample(4000, random_state=0)
     found = drawn.drop(columns="half").corr(method="spearman").to_numpy()
     assert found[np.triu_indices(6, 1)].mean() > 0.2
     halves = drawn.groupby("half")["a"].mean()
     assert abs(halves["high"] - halves["low"]) < 0.05
     untrained = clone(flow).set_params(n_steps=0).fit(frame)
-    assert "how ordered columns go together" not in str(untrained.privacy_)
+    assert "dependence between ordered columns only" not in str(untrained.privacy_)
     # What is drawn and what is scored are one model.
     scores = flow.score_samples(drawn)
     shuffled = drawn.assign(b=drawn["b"].to_numpy()[::-1])
@@ -920,7 +920,9 @@ def test_the_report_names_columns_without_a_level(estimator):
     notes = [f"note {i}" for i in range(200)]
     frame = pd.DataFrame({"kind": ["a", "b"] * 100, "notes": notes}, dtype=object)
     fitted = estimator(epsilon=5.0, n_steps=2).fit(frame)
-    assert "No value was frequent enough to be found in notes:" in str(fitted.privacy_)
+    assert "No value was frequent enough to be released in notes:" in str(
+        fitted.privacy_
+    )
     stated = Schema([Column("notes", "categorical", levels=notes)])
     frame["kind"] = pd.Series([False] * 200, dtype=object)  # equal to 0
     fitted = estimator(epsilon=5.0, n_steps=2, schema=stated).fit(frame)

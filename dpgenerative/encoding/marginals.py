@@ -363,14 +363,12 @@ class MarginalRelease:
         share = spike_share(column, self.n_bins, self.n_rows, self.std)
         parts = self._with(1 - share)._split(fine, steps)
         column = replace(column, nullable=len(parts.missing) > 0)
-        sole = fine[parts.sole] if parts.sole >= 0 else math.nan
-        if parts.places[-1] - parts.places[0] < len(fine) - 1:
-            fine = fine[parts.places[0] : parts.places[-1] + 1]
-            parts = replace(parts, places=parts.places - parts.places[0])
-            low, high = map(float, fine[[0, -1]])
-            if not is_continuum:
-                low, high = math.ceil(low), math.floor(high)
-            column = column.bounded(*(grid.in_units(column, n) for n in (low, high)))
+        first, last = parts.places[[0, -1]]
+        if last - first < len(fine) - 1:
+            fine, bounds = grid.part_of(column, fine, first, last)
+            parts = replace(parts, places=parts.places - first)
+            column = column.bounded(*(grid.in_units(column, end) for end in bounds))
+        sole = fine[parts.sole - first] if parts.sole >= 0 else math.nan
         size = max(parts.counts.sum(), 1.0) / self.n_bins
         keys = np.empty((2, 0))
         if share:

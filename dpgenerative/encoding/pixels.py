@@ -161,8 +161,8 @@ def require_alike(owner: str, given: np.dtype[Any], fitted: np.dtype[Any]) -> No
     """Require whole numbers where there were such: their range may be another one."""
     if (given.kind == "f") != (fitted.kind == "f"):
         raise ValueError(
-            f"{owner} was told of arrays of {fitted}, and takes none of {given}: "
-            "convert them, and their range."
+            f"{owner} was fitted to arrays of {fitted}; got {given}. Convert the "
+            "arrays, and their range."
         )
 
 

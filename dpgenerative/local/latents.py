@@ -27,9 +27,9 @@ from dpgenerative.synthesizers.latents import LatentMethods
 FINENESS = 2**20
 """Steps from 0 to the bound of a latent, in which means are rounded and noise drawn."""
 LEAK = (
-    "The autoencoder was fitted without privacy, and public=True does not say that "
-    "its rows are nobody's: its weights may hold them, and so may every record that "
-    "it decodes. Fit it to public rows, or with an epsilon."
+    "The autoencoder was fitted without privacy: its weights, and every record that "
+    "it decodes, may reveal the rows it was fitted to. Fit it to public rows and state "
+    "public=True, or fit it with an epsilon."
 )
 
 
@@ -225,7 +225,7 @@ class VAEPerturber(LocalRandomizer):
         words = (
             f"Gaussian noise of standard deviation {self.sigma_:.6g} on {self._width} "
             f"means in [-{self._bound:g}, {self._bound:g}] (the classical formula, "
-            f"right below 1 alone, says {usual:.6g})"
+            f"valid below 1 only, gives {usual:.6g})"
         )
         known = "dtypes and shape of the records; constructor parameters"
         facts, notes = [PUBLIC, known], list(usual_notes(self.noise, epsilon))
@@ -233,8 +233,8 @@ class VAEPerturber(LocalRandomizer):
         if plan.private:
             pair = "({:g}, {:g})".format(*plan.guarantee)
             notes.append(
-                f"The autoencoder learned under {pair}-differential privacy: records "
-                "that it learned from pay for both."
+                f"The autoencoder learned under {pair}-differential privacy: for "
+                "records that it was fitted to, both guarantees add up."
             )
         elif self.public:
             facts.append("the rows that the autoencoder learned from")

@@ -312,8 +312,8 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         if (column.lower if column.numeric else column.levels) is None:
             fact = "bounds" if column.numeric else "levels"
             raise ValueError(
-                f"{self._owner} needs public {fact} of column {column.name!r}, for "
-                "which the rows must not be asked: state them in a Schema."
+                f"{self._owner} needs public {fact} of column {column.name!r}, which "
+                "must not come from the rows: state them in a Schema."
             )
         return column
 

@@ -215,7 +215,7 @@ def _notes(cv: Any, open_parts: list[str]) -> tuple[str, ...]:
     notes = [
         "The scores are computed on private rows without noise, and so is what was "
         "chosen by them: no total covers them. Do not release cv_results_.",
-        "A search over epsilon mostly prefers a large one: it buys better scores.",
+        "Scores improve with epsilon: a search over it mostly selects a large one.",
     ]
     if open_parts:
         notes.append(

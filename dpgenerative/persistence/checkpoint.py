@@ -209,8 +209,8 @@ def _require_own(path: Path, facts: os.stat_result) -> None:
         if facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
             raise PermissionError(
                 f"{path} may have been written or read by others, who then know the "
-                "noise of the fit that it would continue. A checkpoint belongs to whom "
-                "it serves alone (chmod 600); delete the file to begin anew."
+                "noise of the fit that it would continue. Only its owner may "
+                "have access to a checkpoint (chmod 600). Delete it to begin anew."
             )
 
 

@@ -22,9 +22,9 @@ NO_PRIVACY = 1000.0
 """Epsilon above which a guarantee is none in words, either."""
 
 UNTRAINED = (
-    "No gradients were taken: all that the model knows of the rows is what was "
-    "counted, one-way marginals above all, which got the budget of gradients. Columns "
-    "are independent where neither counted tables nor public rows said otherwise."
+    "No gradient steps were taken: the whole budget went to noisy counts, above all "
+    "to one-way marginals. Columns are independent unless a contingency table or "
+    "public rows relate them."
 )
 
 
@@ -161,8 +161,8 @@ class PrivacyReport(Report):
             )
         lines += _gaussian("moments of clipped latents", plan.prior_multiplier)
         lines += _gaussian(
-            "how far tables of a few columns are from the model, and counts of tables "
-            "chosen by that or asked for (listed below, if any)",
+            "distances of contingency tables from the model, and counts of the tables "
+            "selected by them or requested (listed below, if any)",
             plan.table_multiplier,
         )
         return lines
@@ -237,8 +237,9 @@ def weak_outlook(plan: PrivacyPlan, n_columns: int) -> list[str]:
 def _weak_guarantee(plan: PrivacyPlan) -> list[str]:
     epsilon, delta = plan.guarantee
     large = (
-        f"delta {delta:g} is above one over the released row count: rows shown as they "
-        "are, one of so many, would satisfy it. Choose a smaller one."
+        f"delta {delta:g} should be below 1/n (about {1 / max(plan.n_rows, 1):.0e} here, by "
+        "the released row count): publishing one random row unchanged would satisfy "
+        "it. Choose a smaller one."
     )
     return [*[large] * (delta * plan.n_rows > 1), *weak_epsilon(epsilon)]
 
@@ -247,12 +248,13 @@ def weak_epsilon(epsilon: float) -> list[str]:
     """Return what there is to say of a large epsilon."""
     if epsilon > NO_PRIVACY:
         return [
-            f"epsilon {epsilon:.3g} is no privacy: such a guarantee allows that every "
-            "row is told from what was released. Protect it as the rows themselves."
+            f"epsilon {epsilon:.3g} is no privacy: it allows an attacker to identify "
+            "every row from what was released. Protect it like the rows themselves."
         ]
     if epsilon > 10:
         return [
-            f"epsilon {epsilon:g} promises next to nothing by itself: an attacker "
-            "can be all but certain. Below 10 is usual, about 1 is strong."
+            f"epsilon {epsilon:g} promises next to nothing by itself: an attacker can "
+            "be almost certain whether a row took part. Below 10 is usual, about 1 is "
+            "strong."
         ]
     return []

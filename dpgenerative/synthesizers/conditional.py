@@ -273,8 +273,9 @@ class Candidates:
         if poor := int((effective < POOR).sum()):
             warnings.warn(
                 f"{self.owner}: for {poor} of the {n} rows given, the {self.max_tries} "
-                f"candidates are worth fewer than {POOR}: what is given there is "
-                "improbable, the completion rough. Give less, or raise max_tries.",
+                f"candidates are worth fewer than {POOR} draws: the values given are "
+                "improbable, so the completion is rough. Give fewer values, or raise "
+                "max_tries.",
                 stacklevel=4,
             )
         table, *_ = known.rows(codes, positions, rows)

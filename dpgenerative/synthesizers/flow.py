@@ -577,6 +577,6 @@ class DPHFlowSynthesizer(TableSynthesizer):
         if fitted.settings["ordered_only"] and fitted.plan.n_steps:
             said.append(ORDERED_ONLY)
         if math.isfinite(fitted.plan.table_multiplier):
-            none = "No table of a few columns was worth counting."
+            none = "No contingency table was released: none was worth its noise."
             said.append(f"Tables counted: {tables}." if tables else none)
         return tuple(said)

@@ -17,22 +17,23 @@ NEARLY_MISSING = 0.95
 AT_A_BOUND = 0.995
 """Released share of the known values in the first or the last cell."""
 ORDERED_ONLY = (
-    "Of so few rows, gradients learned how ordered columns go together and nothing "
-    "else: nominal columns are independent where no counted table said otherwise."
+    "With so few rows, gradients learned the dependence between ordered columns only: "
+    "nominal columns are independent unless a contingency table of them was released."
 )
 MOST_LISTED = 50
 """Names of columns that a sentence lists."""
 LOST = (
-    "No value was frequent enough to be found in {}: what is sampled there means "
-    "nothing.",
-    "Most values in {} are missing or too rare to be found: most that are sampled say "
-    "no more.",
+    "No value was frequent enough to be released in {}: the values sampled there are "
+    "meaningless.",
+    "Most values in {} were missing or too rare to release: rare text appears as the "
+    "level 'other' of the column, rare numbers appear as missing or as other levels. "
+    "State the levels in a Schema, or drop the column.",
     "Most values in {} are missing, or neither dates nor texts in ISO 8601.",
     "Nearly all values in {} are missing, or not of the kind or levels stated: leave "
     "such columns out, or correct what is stated by its public source. To the owner of "
-    "the rows alone, schema.check(df) lists the cells that do not fit.",
-    "Nothing but 0 was found in {}, or numbers too close to 0 to tell: other values "
-    "are too rare at this epsilon, unless their bounds are stated in a Schema.",
+    "the rows alone, schema.check(df) counts the cells that do not fit.",
+    "Only 0, or numbers very close to it, were frequent enough to be released in {}. "
+    "State public bounds in a Schema to keep rarer values, or raise epsilon.",
 )
 LOST_ADVICE = (
     'State public levels or a kind in a Schema ("datetime" reads Python\'s dates), '
@@ -40,9 +41,9 @@ LOST_ADVICE = (
     "times of day, or leave such columns out."
 )
 NOISE_STATED = (
-    "The noise multiplier was stated. Epsilon follows from it and from the released "
-    "row count, by which rows enter batches: the guarantee is one of the outcomes that "
-    "have this count, and was not known before the fit."
+    "The noise multiplier was stated. Epsilon was computed from it and from the "
+    "released row count, which sets the sampling rate: it was not known before the "
+    "fit, and holds for outcomes with this count."
 )
 
 
@@ -115,10 +116,11 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
         )
     if names := [a.name for a, b in pairs if a.numeric and a.lower is None]:
         yield (
-            f"Bounds of {listed(names)} were found privately, from noisy counts: "
-            "values beyond those of schema_ were moved to them, and some that are "
-            "sampled may lie beyond all rows (counts below 0). State public "
-            "bounds in a Schema: no tail is cut then, and no finding is paid for."
+            f"Bounds of {listed(names)} were found privately, from noisy counts. "
+            "Values outside the bounds in schema_ were moved to the nearest bound, and "
+            "samples may hold values that no row can have, such as negative counts. "
+            "State public bounds in a Schema: the fit then spends nothing on finding "
+            "them."
         )
     if constant := [
         f"{b.name} ({b.lower})"
@@ -127,7 +129,7 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
     ]:
         yield (
             f"A single value stands for {listed(constant)}: other values, if there are "
-            "any, are too few to tell from the noise. A Schema with bounds keeps them."
+            "any, are too few to distinguish from noise. State bounds to keep them."
         )
     if names := [c.column.name for c in codecs if _lies_at_a_bound(schema, c)]:
         yield (
@@ -145,9 +147,10 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
     none = [c for c in codecs if can_hold_missing(c.dtype) and not c.column.nullable]
     if names := [c.column.name for c in none if schema[c.column.name].nullable]:
         yield (
-            f"Missing values of {listed(names)}, if there are any, are too few to be "
-            "told from noise: none is sampled. State nullable=True in a Schema to have "
-            "them as they were counted, or nullable=False to spend nothing on them."
+            f"Missing values of {listed(names)}, if there are any, are too few to "
+            "distinguish from noise: samples have none. State nullable=True in a "
+            "Schema to keep their noisy share, or nullable=False to spend nothing on "
+            "them."
         )
 
 
@@ -168,14 +171,14 @@ def unit_notes(noise: str, rows_per_unit: int) -> tuple[str, ...]:
     )
     if rows_per_unit > 1:
         unit = (
-            f"The privacy unit is a person with at most {rows_per_unit} rows. Nothing "
-            "here counts them: whoever prepared the table answers for it."
+            f"The privacy unit is a person with at most {rows_per_unit} rows. The "
+            "fit does not check this: whoever prepares the table must ensure it."
         )
     notes = [
         unit,
         "Each call of fit on the same rows spends this much again.",
-        "Not covered: what a fitted model says of private rows (score_samples, encode "
-        "and the like), timing, memory.",
+        "Not covered: what a fitted model returns for private rows (score_samples, "
+        "encode and the like), timing, memory.",
     ]
     if noise == "secure":
         notes.append(

@@ -351,8 +351,8 @@ def _require_named(names: Sequence[str], schema: Schema) -> None:
         raise ValueError(asked)
     if unnamed:
         raise ValueError(
-            f"The schema says nothing of the columns {unnamed}, and a CSV file has no "
-            "dtypes: guessing kinds from values would give the values away. Add an "
+            f"The schema lacks the columns {unnamed}. A CSV file has no dtypes, and "
+            "inferring kinds from the values would reveal some of them. Add an "
             'entry such as {"name": ..., "kind": "categorical"} for each, or remove it '
             "from the file. The command `dpgenerative schema` drafts all entries."
         )

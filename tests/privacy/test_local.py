@@ -509,7 +509,7 @@ def test_rows_of_the_autoencoder_are_public_or_paid_for():
     assert "(2, 1e-05)-differential privacy" in str(private.privacy_)
     # One that is not fitted learns from the rows, at its own price.
     unfitted = VAEPerturber(clone(model).set_params(epsilon=2.0), epsilon=1.0)
-    assert "pay for both" in str(unfitted.fit(rows).privacy_)
+    assert "both guarantees add up" in str(unfitted.fit(rows).privacy_)
     frozen = clone(VAEPerturber(FrozenEstimator(model), epsilon=1.0, public=True))
     assert frozen.fit(rows).transform(rows[:2]).shape == (2, 4, 4)
     with pytest.raises(ValueError, match="DPVAESynthesizer"):
