@@ -835,6 +835,8 @@ def test_truth_has_several_words(tmp_path):
         (b"a,a\n1,2\n", r"names columns twice: \['a'\]"),
         (b"a,b\n1,2,3\n", "as many entries as the first, which names 2 columns"),
         (b"a,b\n1,2\n1,2,3\n", "as many entries as the first, which names 2 columns"),
+        (b"a,b\n1,2\n1\n3,4\n", "as many entries as the first, which names 2 columns"),
+        (b"a,b\n1,\nx\n", "as many entries as the first, which names 2 columns"),
         (b"\xff\xfe\x00", "not a CSV table in UTF-8"),
         (b"a,b\n\xff,1\n", "not a CSV table in UTF-8"),
     ],

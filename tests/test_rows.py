@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import os
 import stat
 from functools import partial
@@ -377,6 +379,25 @@ def test_what_a_csv_file_holds_is_not_told(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="as many entries as the first") as error:
         files.stream_table(path, schema)
     assert "271828" not in str(error.value)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz"])
+@pytest.mark.parametrize(("last", "is_whole"), [('"x\ny";', True), ("x\ny;", False)])
+def test_a_line_that_a_break_cuts_is_refused_whatever_the_packing(
+    suffix, last, is_whole, tmp_path
+):
+    path = tmp_path / f"rows.csv{suffix}"
+    opened = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}.get(suffix, open)
+    with opened(path, "wt") as file:
+        file.write(f"a;b\n1;2\n \n\n3;\n{last}\n")
+    schema = Schema([Column("a", "categorical"), Column("b", "integer")])
+    form = files.CsvFormat(sep=";")
+    for read in (files.read_text, partial(files.stream_table, schema=schema)):
+        if is_whole:
+            assert len(read(path, form=form)) == 3
+            continue
+        with pytest.raises(ValueError, match="as many entries as the first"):
+            read(path, form=form)
 
 
 def test_the_text_of_a_csv_file_is_on_disk_under_no_name(tmp_path, monkeypatch):
