@@ -853,5 +853,5 @@ def test_files_that_are_no_csv_table(content, said, tmp_path):
 
 def test_a_file_that_is_no_parquet(tmp_path):
     (tmp_path / "data.parquet").write_bytes(b"PAR1 no more")
-    with pytest.raises(ValueError, match="is no Parquet file"):
+    with pytest.raises(ValueError, match="is not a Parquet file"):
         stream_table(tmp_path / "data.parquet", SCHEMA).whole()

@@ -552,7 +552,7 @@ def test_what_is_no_file_is_said_to_be_none(path, why, tmp_path):
 
 def test_what_is_no_parquet_is_said_to_be_none(tmp_path):
     (tmp_path / "a.parquet").write_text("secret")
-    with pytest.raises(ValueError, match="no Parquet file, is damaged, or") as error:
+    with pytest.raises(ValueError, match="not a Parquet file, or is damaged") as error:
         fitted(tmp_path / "a.parquet")
     assert "secret" not in str(error.value)
 
@@ -575,6 +575,17 @@ def test_what_reads_no_chunks_says_so(folder):
         PrivateSearch(DPHFlowSynthesizer(), {"n_steps": [3]}).fit(path)
     with pytest.raises(TypeError, match="fit alone"):
         SyntheticClassifier().fit(path, np.zeros(N_ROWS, dtype=int))
+
+
+def test_a_parquet_file_that_repeats_a_name_is_no_damage(tmp_path):
+    pq.write_table(
+        pa.table([[1], [2], [3]], names=["a", "b", "a"]), tmp_path / "a.parquet"
+    )
+    for path in (tmp_path / "a.parquet", tmp_path):
+        with pytest.raises(
+            ValueError, match=r"distinct column names; repeated: \['a'\]"
+        ):
+            fitted(path)
 
 
 def test_what_parquet_has_no_type_for_is_written_as_csv(tmp_path):
