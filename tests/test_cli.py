@@ -963,6 +963,8 @@ def test_truth_has_several_words(tmp_path):
         (b"a,a\n1,2\n", r"names columns twice: \['a'\]"),
         (b"a,b\n1,2,3\n", "as many entries as the first, which names 2 columns"),
         (b"a,b\n1,2\n1,2,3\n", "as many entries as the first, which names 2 columns"),
+        (b"a,b\n1,2\n1\n3,4\n", "as many entries as the first, which names 2 columns"),
+        (b"a,b\n1,\nx\n", "as many entries as the first, which names 2 columns"),
         (b"\xff\xfe\x00", "not a CSV table in UTF-8"),
         (b"a,b\n\xff,1\n", "not a CSV table in UTF-8"),
     ],
@@ -979,5 +981,5 @@ def test_files_that_are_no_csv_table(content, said, tmp_path):
 
 def test_a_file_that_is_no_parquet(tmp_path):
     (tmp_path / "data.parquet").write_bytes(b"PAR1 no more")
-    with pytest.raises(ValueError, match="is no Parquet file"):
+    with pytest.raises(ValueError, match="is not a Parquet file"):
         stream_table(tmp_path / "data.parquet", SCHEMA).whole()

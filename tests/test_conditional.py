@@ -15,6 +15,7 @@ from dpgenerative import (
     DPHFlowSynthesizer,
     DPVAESynthesizer,
     FlowArchitecture,
+    Impossible,
     Schema,
 )
 from dpgenerative.encoding.transformer import TableTransformer
@@ -542,3 +543,21 @@ def test_intervals_that_overlap_count_once(models):
     np.testing.assert_allclose(
         parts.shares(income.n_cells), whole.shares(income.n_cells), atol=1e-12
     )
+
+
+def test_few_rows_of_few_candidates_are_returned_with_a_warning():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.random(2000), "b": rng.random(2000)})
+    bounded = [Column(name, "continuous", lower=0, upper=1) for name in frame]
+    never = Impossible({"a": (0.1, None)})
+    schema = Schema(bounded, [never])
+    synthesizer = DPHFlowSynthesizer(epsilon=None, n_steps=0, schema=schema).fit(frame)
+    asked = {"given": {"a": (0.0, 0.3)}, "max_tries": 2, "random_state": 0}
+    with pytest.warns(UserWarning, match=r"only \d+ satisfy .* 500 are needed") as seen:
+        rows = synthesizer.sample(20, **asked)
+    assert seen[0].filename == __file__
+    assert len(rows) == 20
+    assert not rows.duplicated().any()
+    assert rows["a"].max() < 0.1
+    with pytest.raises(SamplingError, match="; 480 are needed"):
+        synthesizer.sample(480, **asked)

@@ -6,13 +6,20 @@ import json
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
+from itertools import product
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 
-from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema
+from dpgenerative import (
+    Column,
+    DPHFlowSynthesizer,
+    DPVAESynthesizer,
+    PrivacyBudget,
+    Schema,
+)
 from dpgenerative.exceptions import SamplingError
 from dpgenerative.synthesizers.flow import FlowRecipe
 from dpgenerative.tables.conditions import satisfies
@@ -24,6 +31,7 @@ from dpgenerative.tables.constraints import (
     LessEqual,
     constraint_from_dict,
 )
+from dpgenerative.tables.contradictions import check_possible
 
 ALL = (
     LessEqual("low", "high"),
@@ -482,3 +490,103 @@ def test_impossible_combinations_are_pairs(wrong):
 def test_what_cannot_be_compared(low, high, said):
     with pytest.raises(ValueError, match=said):
         Schema(COLUMNS, [LessEqual(low, high)]).check(table(5))
+
+
+NEVER = [
+    [FixedCombinations(["city"], [["Oslo"]]), Impossible({"city": "Oslo"})],
+    [
+        FixedCombinations(["city", "land"], [["Oslo", "NO"]]),
+        FixedCombinations(["land", "kind"], [["IT", 2], ["IT", 3]]),
+    ],
+    [
+        Determines(["city"], "land", {"Oslo": "NO", "Rome": "IT"}),
+        Determines(["land"], "city", {"NO": "Rome", "IT": "Oslo"}),
+    ],
+    [Impossible({"low": (None, 10)}), Impossible({"low": (11, None)})],
+    [
+        Impossible({"low": (None, 14)}),
+        LessEqual("low", "high"),
+        Impossible({"high": (15, None)}),
+    ],
+    [
+        Impossible({"start": (None, "2020-01-20")}),
+        LessEqual("start", "end"),
+        Impossible({"end": ("2020-01-10", None)}),
+    ],
+]
+
+
+@pytest.mark.parametrize("rules", NEVER)
+def test_constraints_that_no_row_satisfies_are_refused_before_a_fit(rules):
+    columns = [replace(c, nullable=False) if c.role is None else c for c in COLUMNS]
+    frame = table(20)
+    with PrivacyBudget(1.0, 1e-5) as budget:
+        with pytest.raises(ValueError, match="No row satisfies all of"):
+            DPHFlowSynthesizer(schema=Schema(columns, rules)).fit(frame)
+        for i in range(len(rules)):
+            some = rules[:i] + rules[i + 1 :]
+            Schema(columns, some).resolve(frame)
+    assert budget.spent == (0.0, 0.0)
+
+
+def test_missing_values_and_what_is_not_stated_may_satisfy_constraints():
+    columns = [Column("a", "integer"), Column("b", "categorical")]
+    frame = pd.DataFrame({"a": [1, 2], "b": ["x", "y"]})
+    ends = [Impossible({"a": (None, 10)}), Impossible({"a": (12, None)})]
+    levels = [Impossible({"b": ["x", "y"]}), Impossible({"b": [None]})]
+    Schema(columns, [*ends, *levels]).resolve(frame)
+    Schema(columns, [*ends, Impossible({"a": 11})]).resolve(
+        frame.astype({"a": "Int64"})
+    )
+    with pytest.raises(ValueError, match="No row satisfies all of"):
+        Schema(columns, [*ends, Impossible({"a": 11})]).resolve(frame)
+    # Whole numbers that are one number in floating point are not compared.
+    large = [FixedCombinations(["a"], [[2**62 + 1]]), Impossible({"a": 2**62})]
+    Schema(columns, large).resolve(frame)
+
+
+def drawn_rules(rng, values):
+    """Draw a few constraints over two numbers and two columns of levels."""
+
+    def value(name):
+        return values[name][rng.integers(len(values[name]))]
+
+    def rule(kind, one, two):
+        if kind == 0:
+            return LessEqual(
+                *rng.permutation(["a", "b"]).tolist(), bool(rng.integers(2))
+            )
+        if kind == 1:
+            pairs = [[value(one), value(two)] for _ in range(rng.integers(1, 3))]
+            return FixedCombinations([one, two], pairs)
+        if kind == 2:
+            end = [(None, value("a")), (value("a"), None)][rng.integers(2)]
+            return Impossible([("a", end), (two, value(two))][: rng.integers(1, 3)])
+        return Determines([one], two, {value(one): value(two) for _ in range(3)})
+
+    pairs = [rng.permutation(list(values))[:2].tolist() for _ in range(4)]
+    return [rule(rng.integers(4), *pair) for pair in pairs]
+
+
+def test_what_is_refused_is_what_no_row_satisfies():
+    rng, n_refused, n_possible, n_never = np.random.default_rng(0), 0, 0, 0
+    values = {"a": [0, 1, 2, 3], "b": [2, 3, 4], "u": ["x", "y"], "v": ["x", "y", "z"]}
+    facts = {
+        name: Column(name, "integer", lower=held[0], upper=held[-1], nullable=False)
+        if name in "ab"
+        else Column(name, "categorical", levels=held, nullable=False)
+        for name, held in values.items()
+    }
+    rows = pd.DataFrame(list(product(*values.values())), columns=list(values))
+    for _ in range(150):
+        rules = drawn_rules(rng, values)
+        is_possible = np.all([each.holds(rows) for each in rules], axis=0).any()
+        n_possible += is_possible
+        n_never += not is_possible
+        try:
+            check_possible(rules, facts)
+        except ValueError:
+            assert not is_possible, rules
+            n_refused += 1
+    assert min(n_possible, n_never) > 20
+    assert n_refused >= 0.9 * n_never

@@ -133,14 +133,11 @@ def test_completions_of_polars_rows(fitted):
     "rows", ["rows.csv", Path("rows.parquet"), polars_frame().lazy()]
 )
 def test_what_is_not_read_is_refused_where_rows_must_be_in_memory(fitted, rows):
-    def given(rows):
-        return fitted.sample(given=rows)
-
     def attacked(rows):
         return likelihood_attack(fitted.score_samples, rows, rows)
 
     why = rf"{type(rows).__name__} is no table yet.*collect\(\)"
-    scores = fitted.score, fitted.score_samples, given, attacked
+    scores = fitted.score, fitted.score_samples, attacked
     for use in (*scores, Schema.from_dtypes, Schema([]).resolve, Schema([]).check):
         with pytest.raises(TypeError, match=why):
             use(rows)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import os
 import stat
 from functools import partial
@@ -419,6 +421,25 @@ def test_what_a_csv_file_holds_is_not_told(tmp_path, monkeypatch):
     assert "271828" not in str(error.value)
 
 
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz"])
+@pytest.mark.parametrize(("last", "is_whole"), [('"x\ny";', True), ("x\ny;", False)])
+def test_a_line_that_a_break_cuts_is_refused_whatever_the_packing(
+    suffix, last, is_whole, tmp_path
+):
+    path = tmp_path / f"rows.csv{suffix}"
+    opened = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}.get(suffix, open)
+    with opened(path, "wt") as file:
+        file.write(f"a;b\n1;2\n \n\n3;\n{last}\n")
+    schema = Schema([Column("a", "categorical"), Column("b", "integer")])
+    form = files.CsvFormat(sep=";")
+    for read in (files.read_text, partial(files.stream_table, schema=schema)):
+        if is_whole:
+            assert len(read(path, form=form)) == 3
+            continue
+        with pytest.raises(ValueError, match="as many entries as the first"):
+            read(path, form=form)
+
+
 def test_the_text_of_a_csv_file_is_on_disk_under_no_name(tmp_path, monkeypatch):
     path, folder, seen = tmp_path / "rows.csv", tmp_path / "temporary", []
     path.write_text("n\n1\n2\n3\n")
@@ -571,7 +592,7 @@ def test_what_is_no_file_is_said_to_be_none(path, why, tmp_path):
 
 def test_what_is_no_parquet_is_said_to_be_none(tmp_path):
     (tmp_path / "a.parquet").write_text("secret")
-    with pytest.raises(ValueError, match="no Parquet file, is damaged, or") as error:
+    with pytest.raises(ValueError, match="not a Parquet file, or is damaged") as error:
         fitted(tmp_path / "a.parquet")
     assert "secret" not in str(error.value)
 
@@ -594,6 +615,17 @@ def test_what_reads_no_chunks_says_so(folder):
         PrivateSearch(DPHFlowSynthesizer(), {"n_steps": [3]}).fit(path)
     with pytest.raises(TypeError, match="fit alone"):
         SyntheticClassifier().fit(path, np.zeros(N_ROWS, dtype=int))
+
+
+def test_a_parquet_file_that_repeats_a_name_is_no_damage(tmp_path):
+    pq.write_table(
+        pa.table([[1], [2], [3]], names=["a", "b", "a"]), tmp_path / "a.parquet"
+    )
+    for path in (tmp_path / "a.parquet", tmp_path):
+        with pytest.raises(
+            ValueError, match=r"distinct column names; repeated: \['a'\]"
+        ):
+            fitted(path)
 
 
 def test_what_parquet_has_no_type_for_is_written_as_csv(tmp_path):

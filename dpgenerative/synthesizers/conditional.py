@@ -129,26 +129,38 @@ class Candidates:
             found.append(frame[holds])
             scores = np.append(scores, score[hopeful][holds])
             n_kept = int((scores > bound).sum())
-            if n_kept >= needed:
+            if n_kept >= needed or self._must_end(n, needed, n_kept, tried):
                 table = pd.concat(found, ignore_index=True)
                 return table[scores > bound].iloc[:n].reset_index(drop=True)
-            self._give_up(n, needed, n_kept, tried)
 
     def _size(self, needed: int, n_kept: int, tried: int) -> int:
         rate = max(n_kept / tried, 1 / self.max_tries) if tried else 1.0
         return int(np.clip(1.2 * (needed - n_kept) / rate, 1024, CHUNK))
 
-    def _give_up(self, n: int, needed: int, n_kept: int, tried: int) -> None:
-        """Raise an error once the bound is reached, or surely will be."""
+    def _must_end(self, n: int, needed: int, n_kept: int, tried: int) -> bool:
+        """Whether the limit is reached or surely will be: with enough rows, or error.
+
+        Fewer than `needed` are a rough sample, which is warned of.
+        """
         least = self.max_tries * LEAST_ROWS
         limit = self.max_tries * max(n, LEAST_ROWS)
-        if tried >= limit or tried >= least and n_kept / tried * limit < needed / 2:
+        is_hopeless = tried >= least and n_kept / tried * limit < needed / 2
+        if tried < limit and not is_hopeless:
+            return False
+        if n_kept < n:
             raise SamplingError(
                 f"{self.owner}: of {tried} candidates {n_kept} satisfy what is given "
-                f"and all constraints (acceptance rate {n_kept / tried:.2g}); {needed} "
+                f"and all constraints (acceptance rate {n_kept / tried:.2g}); {n} "
                 "are needed. See whether the constraints can hold together, ask for "
                 f"less, or raise max_tries={self.max_tries}."
             )
+        warnings.warn(
+            f"{self.owner}: of {tried} candidates only {n_kept} satisfy what is given "
+            f"and all constraints, and {needed} are needed for rows that follow the "
+            f"model closely. Ask for less, or raise max_tries={self.max_tries}.",
+            stacklevel=4,
+        )
+        return True
 
     def _clamped(
         self, given: Mapping[Hashable, Any]

@@ -30,7 +30,7 @@ from dpgenerative.fitting.recipe import ModelRecipe
 from dpgenerative.synthesizers import notes
 from dpgenerative.synthesizers.base import Data, Synthesizer
 from dpgenerative.synthesizers.conditional import Candidates
-from dpgenerative.tables.arrow import is_path, table_in_pandas
+from dpgenerative.tables.arrow import in_pandas, is_path
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import (
     TableFormat,
@@ -150,7 +150,7 @@ class TableSynthesizer(Synthesizer):
         explains how rows are selected from candidates, and when this is exact.
         """
         check_is_fitted(self)
-        given = table_in_pandas(f"{self._owner}.sample", given)
+        given = in_pandas(f"{self._owner}.sample", given)
         self._check_given(given, impute, max_tries)
         n_samples = self._n_wanted(n_samples, given)
         generator, rng = self._sampling_streams(random_state)

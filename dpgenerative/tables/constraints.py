@@ -163,8 +163,8 @@ class LessEqual(Constraint):
         return missing | (low < high if self.strict else low <= high)
 
 
-def check_orders(constraints: Iterable[Constraint], facts: Facts) -> None:
-    """Require that orders of columns, of which others follow, can hold together.
+def check_orders(constraints: Iterable[Constraint], facts: Facts) -> list["LessEqual"]:
+    """Return orders of columns and those that follow, if they can hold together.
 
     Raises
     ------
@@ -183,7 +183,10 @@ def check_orders(constraints: Iterable[Constraint], facts: Facts) -> None:
             raise ValueError(
                 f"No row satisfies all of {stated}: {low!r} would be less than itself."
             )
-        LessEqual(low, high, strict).check_bounds(facts)
+    orders = [LessEqual(low, high, strict) for (low, high), strict in implied.items()]
+    for each in orders:
+        each.check_bounds(facts)
+    return orders
 
 
 @dataclass(frozen=True)

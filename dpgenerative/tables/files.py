@@ -7,7 +7,10 @@ file are taken in the form that can hold missing values, whether there are any o
 What cannot be read as the schema says counts as missing. Values raise no error.
 """
 
+import bz2
+import csv
 import datetime as dt
+import gzip
 import lzma
 import math
 import mmap
@@ -188,7 +191,7 @@ def _of_text(path: AnyPath, schema: Schema, form: CsvFormat, others: bool) -> Ro
     if others:
         _require_named(names, schema)
     texts = pa.schema([(name, pa.string()) for name in names])
-    n = 0
+    n, may_lack = 0, False
     # Every pass reads some columns: parsing all lines anew would take most of the time.
     with tempfile.TemporaryFile() as file:
         with (
@@ -199,6 +202,9 @@ def _of_text(path: AnyPath, schema: Schema, form: CsvFormat, others: bool) -> Ro
             for part in parts:
                 written.write(pa.Table.from_pandas(part, texts, preserve_index=False))
                 n += len(part)
+                may_lack |= bool(part.iloc[:, -1].isna().any())
+            if may_lack:
+                _require_whole_lines(path, form, len(names))
         file.flush()
         held = pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
@@ -286,7 +292,26 @@ def read_text(
         _opened(path, form, names, chunksize=CHUNK) as parts,
     ):
         read = watched(parts, "parts read", verbose, delay=BAR_AFTER)
-        return pd.concat(read, ignore_index=True)
+        frame = pd.concat(read, ignore_index=True)
+        _require_whole_lines(path, form, len(names))
+        return frame
+
+
+def _require_whole_lines(path: AnyPath, form: CsvFormat, n: int) -> None:
+    """Refuse lines of fewer than n entries, which pandas fills with missing ones.
+
+    They are damage: a line that a break cuts in two would be two rows of one person.
+    """
+    opened = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+    opener: Any = opened.get(Path(path).suffix.lower(), open)
+    with (
+        opener(path, "rt", encoding=form.encoding, newline="") as file,
+        suppress(csv.Error),  # entries longer than the module reads
+    ):
+        for line in csv.reader(file, delimiter=form.sep):
+            is_blank = len(line) < 2 and not "".join(line).strip()
+            if len(line) < n and not is_blank:
+                raise ValueError
 
 
 def _names_in(path: AnyPath, form: CsvFormat) -> list[str]:

@@ -14,7 +14,7 @@ import glob
 import os
 import tempfile
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from pyarrow.parquet import read_schema as parquet_schema
 
 from dpgenerative._files import emptied
 from dpgenerative.tables import arrow
@@ -284,8 +285,9 @@ def parquet(path: str | os.PathLike[str]) -> Any:
     try:
         return dataset.dataset(files, format="parquet", partitioning=None)
     except pa.ArrowInvalid:
-        why = "is no Parquet file, is damaged, or names a column twice."
-        raise ValueError(f"{text} {why}") from None
+        with suppress(pa.ArrowInvalid):  # which also refuses repeated names
+            arrow.require_distinct(text, parquet_schema(files[0]).names)
+        raise ValueError(f"{text} is not a Parquet file, or is damaged.") from None
 
 
 def _is_hidden(file: Path) -> bool:

@@ -19,9 +19,9 @@ from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives
 from dpgenerative.tables.constraints import (
     Constraint,
-    check_orders,
     constraint_from_dict,
 )
+from dpgenerative.tables.contradictions import check_possible
 from dpgenerative.tables.dtypes import column_from_dtype, reconcile
 from dpgenerative.tables.foreign import refuse_metadata
 from dpgenerative.tables.times import to_units
@@ -191,7 +191,7 @@ class Schema:
         }
         for constraint in self.constraints:
             constraint.check(facts, dtypes)
-        check_orders(self.constraints, facts)
+        check_possible(self.constraints, facts)
         return Schema(facts.values(), self.constraints)
 
     @property
