@@ -707,11 +707,11 @@ USES = {
 }
 
 
-@pytest.mark.parametrize("held", [np.arange(3), torch.arange(3), [1, 2, 3], 3])
+@pytest.mark.parametrize("value", [np.arange(3), torch.arange(3), [1, 2, 3], 3])
 @pytest.mark.parametrize("use", USES)
-def test_private_rows_have_neither_length_nor_values(use, held):
+def test_private_rows_have_neither_length_nor_values(use, value):
     with pytest.raises(TypeError) as error:
-        USES[use](Private(held))
+        USES[use](Private(value))
     assert not any(letter.isdigit() for letter in str(error.value))
 
 

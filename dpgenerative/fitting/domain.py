@@ -39,12 +39,15 @@ class TableDomain:
         The last column as given, which is often the one to predict.
     has_public : bool
         Whether public rows train the model first.
+    dtypes : sequence
+        Of the columns as they came.
     """
 
     schema: Schema
     with_missing: frozenset[Hashable] = frozenset()
     target: Hashable = None
     has_public: bool = False
+    dtypes: Sequence[Any] = ()
 
     def is_counted(self, anchored: bool) -> bool:
         """Return whether the model or an open end of a column needs marginals."""
@@ -111,6 +114,7 @@ class ArrayDomain:
 
     schema: ClassVar[Schema] = Schema([])
     has_public: ClassVar[bool] = False
+    dtypes: ClassVar[Sequence[Any]] = ()
 
     def is_counted(self, anchored: bool) -> bool:
         """Return whether marginals are released: there are none."""

@@ -7,7 +7,7 @@ import math
 import os
 import secrets
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -70,8 +70,6 @@ class Data:
         What the fit learns.
     public : DataFrame or Images, optional
         Rows that need no protection.
-    dtypes : sequence
-        Of the columns that the fit learns; none of arrays.
     """
 
     rows: Private[Any]
@@ -79,7 +77,6 @@ class Data:
     schema: Schema
     domain: Domain
     public: Any = None
-    dtypes: Sequence[Any] = ()
 
 
 class NoisyEstimator(BaseEstimator):
@@ -605,7 +602,7 @@ def _blank(rows: Any) -> Any:
 
 def _public_parts(data: Data) -> list[Any]:
     """Return what is public of a table."""
-    return [data.layout, data.schema, *data.dtypes]
+    return [data.layout, data.schema, *data.domain.dtypes]
 
 
 def as_seed(random_state: Any) -> int | None:

@@ -277,10 +277,10 @@ class TableSynthesizer(Synthesizer):
             public = public_table(self._owner, public, frame, layout)
             public = select_columns(public, names)
             schema = domain_of(schema, public)
+        rows, has_public = select_columns(frame, names), public is not None
         domain = self._domain(schema.modelled)
-        domain = replace(domain, has_public=public is not None)
-        rows = select_columns(frame, names)
-        return Data(Private(rows), layout, schema, domain, public, tuple(rows.dtypes))
+        domain = replace(domain, has_public=has_public, dtypes=tuple(rows.dtypes))
+        return Data(Private(rows), layout, schema, domain, public)
 
     def _domain(self, schema: Schema) -> TableDomain:
         """Return what the fit learns of these columns, in the model's order."""

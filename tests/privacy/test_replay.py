@@ -607,6 +607,7 @@ SIZES = {
         tables_of_sizes,
         {"workload": [("city", "income")], "architecture__table_budget": 0.5},
     ),
+    "flow, noise": (tables_of_sizes, {"noise_multiplier": 1.5, "epsilon": 1.0}),
     "flow, divergence": (
         tables_of_sizes,
         {"divergence": "mmd", "architecture__n_blocks": 2},
@@ -616,6 +617,10 @@ SIZES = {
     "labelled arrays": (
         lambda: arrays_of_sizes(True),
         {"estimator": DPArrayVAESynthesizer, "classes": ["a", "b"]},
+    ),
+    "labelled arrays, gradients": (
+        lambda: arrays_of_sizes(True),
+        {"estimator": DPArrayVAESynthesizer, "classes": ["a", "b"], "n_steps": 3},
     ),
     "series": (
         series_of_sizes,
