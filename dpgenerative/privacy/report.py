@@ -238,8 +238,8 @@ def _weak_guarantee(plan: PrivacyPlan) -> list[str]:
     epsilon, delta = plan.guarantee
     large = (
         f"delta {delta:g} should be below 1/n (about {1 / max(plan.n_rows, 1):.0e} "
-        "here, by the released row count): publishing one random row unchanged would satisfy "
-        "it. Choose a smaller one."
+        "here, by the released row count): publishing one random row unchanged would "
+        "satisfy it. Choose a smaller one."
     )
     return [*[large] * (delta * plan.n_rows > 1), *weak_epsilon(epsilon)]
 
