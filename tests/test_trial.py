@@ -19,7 +19,7 @@ from dpgenerative import (
     PrivacyBudget,
     TableSynthesizer,
 )
-from dpgenerative.fitting.trial import is_custom
+from dpgenerative.fitting.trial import check_recipe, is_custom
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy.gradients import (
     LinearGradients,
@@ -443,7 +443,8 @@ def test_rules_that_are_right_are_taken():
 def tried(synthesizer, X, y=None):
     data = synthesizer._prepare(X, y)
     assert not is_custom(synthesizer._recipe)
-    synthesizer._try_model(data)
+    facts = data.schema.modelled.names, data.rows, 1.0
+    check_recipe("Owner", synthesizer._recipe, data.domain, *facts)
 
 
 @pytest.mark.parametrize(

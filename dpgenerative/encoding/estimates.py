@@ -31,8 +31,6 @@ TAIL_NOISE = 2.5
 the end together, has more rows than this many standard deviations."""
 FAR = 2.0
 """It is far too long where it is this many times as long as all between the ends."""
-NEARLY_ALL = 0.95
-"""An end lies far beyond the rows where this share of them is surely elsewhere."""
 SPIKE = 0.25
 """Share of a column's rows from which an interval is no part of a smooth density."""
 SHARP = 2.0
@@ -469,47 +467,17 @@ def _n_at_end(noisy: np.ndarray, variances: np.ndarray) -> int:
     return int(len(noisy) - 1 - np.flatnonzero(seen).max(initial=-1))
 
 
-def near_ends(
-    noisy: np.ndarray, variances: np.ndarray, places: np.ndarray, ends: np.ndarray
-) -> tuple[int, int]:
-    """Return the places of a grid between which rows lie.
-
-    An end far beyond nearly all rows, between which and the rows noise alone was
-    counted, moves to the next power of two, or to 0 if it has the other sign.
-
-    Parameters
-    ----------
-    noisy, variances : ndarray of shape (n,)
-        Rows per interval, and of their noise.
-    places : ndarray of int of shape (n + 1,)
-        Edges of the grid at which the intervals end.
-    ends : ndarray
-        Edges of the grid.
-    """
-    n_low, n_high = _n_at_end(noisy[::-1], variances[::-1]), _n_at_end(noisy, variances)
-    first, last = int(places[0]), int(places[-1])
-    inside = noisy[n_low : len(noisy) - n_high].sum()
-    if inside < NEARLY_ALL * noisy.sum():
-        return first, last
-    low, high = ends[places[n_low]], ends[places[-1 - n_high]]
-    far = FAR * (high - low)
-    if n_high and ends[last] - high > far:
-        last = min(last, _next_magnitude(ends, high))
-    if n_low and low - ends[first] > far:
-        first = max(first, len(ends) - 1 - _next_magnitude(-ends[::-1], -low))
-    return first, last
-
-
-def _next_magnitude(ends: np.ndarray, last: float) -> int:
-    """Return the edge at the power of two above a positive number, or above 0."""
-    if last <= 0:
-        return int(np.searchsorted(ends, 0.0))
-    limit = 2.0 ** math.ceil(math.log2(last))
-    return int(np.searchsorted(ends, limit, side="right")) - 1
-
-
 def _even_cuts(ends: np.ndarray, start: int, stop: int, n_pieces: int) -> np.ndarray:
     """Return the edges of a grid nearest above those of even pieces, without `stop`."""
     even = np.linspace(ends[start], ends[stop], max(n_pieces, 1) + 1)[:-1]
     found = start + np.unique(np.searchsorted(ends[start:stop], even))
     return found[found < stop]
+
+
+def masses(counts: np.ndarray, nullable: bool | None) -> np.ndarray:
+    """Return probabilities of cells: none is 0, and 'missing' may be the rarest."""
+    least = np.full(len(counts), 0.1)
+    if nullable:
+        least[-1] = UNSEEN
+    floored = np.maximum(counts, least)
+    return floored / floored.sum()

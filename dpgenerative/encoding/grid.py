@@ -287,3 +287,8 @@ def _first_step(ends: Any, step: float) -> Any:
     """Return the first steps whose multiples are not below the numbers given."""
     steps = ends / step
     return np.ceil(steps - 1e-9 * np.abs(steps))
+
+
+def cells_between(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Return the cells between edges in which numbers lie, without those missing."""
+    return np.searchsorted(edges[1:-1], numbers[~np.isnan(numbers)], side="right")

@@ -31,6 +31,7 @@ from scipy.stats import norm
 
 from dpgenerative.encoding import estimates, grid, values
 from dpgenerative.encoding.codecs import Codec, IntervalCodec, LevelCodec
+from dpgenerative.encoding.estimates import Interval, Partition
 from dpgenerative.encoding.increments import learned_columns
 from dpgenerative.encoding.smoothing import smoothed
 from dpgenerative.privacy.noise import Key, Mechanisms, sum_of_counts, threshold_for
@@ -292,7 +293,13 @@ class MarginalRelease:
         # A shared cell keeps the rows of its absent levels; so do levels in an order.
         if not column.ordered:
             totals[cells[absent & ~shared]] = 0.0
-        return LevelCodec(column, self.dtype, _masses(column, totals), cells, shares)
+        return LevelCodec(
+            column,
+            self.dtype,
+            estimates.masses(totals, bool(column.nullable)),
+            cells,
+            shares,
+        )
 
     def _without_empty(self, noisy: np.ndarray) -> tuple[Column, np.ndarray]:
         """Return the column without 'missing' and `other` where none were counted."""
@@ -382,27 +389,26 @@ class MarginalRelease:
         single = self._single_values(column, parts, edges, keys)
         if np.isfinite(value := single[edges[:-1] == sole]).any():
             return self._constant(column, value[0], edges, sole, parts)
-        masses = _masses(column, np.append(parts.counts, parts.missing))
+        counts = np.append(parts.counts, parts.missing)
+        masses = estimates.masses(counts, column.nullable)
         return IntervalCodec(column, self.dtype, masses, edges, single)
 
     def _single_values(
-        self, column: Column, parts: estimates.Partition, edges: np.ndarray,
-        keys: np.ndarray,
-    ) -> np.ndarray:  # fmt: skip
+        self, column: Column, parts: Partition, edges: np.ndarray, keys: np.ndarray
+    ) -> np.ndarray:
         """Return the one number that every interval stands for, NaN if it has more."""
         if column.step is not None:
             return grid.single_values(column, edges, parts.heavy)
         shared, n = keys
-        cells = _cells(shared, edges)
+        cells = grid.cells_between(shared, edges)
         holds = parts.heavy[cells] & (n > parts.counts[cells] / 2)
         single = np.full(len(parts.counts), np.nan)
         single[cells[holds]] = shared[holds]
         return single
 
     def _constant(
-        self, column: Column, value: float, edges: np.ndarray, start: float,
-        parts: estimates.Partition,
-    ) -> Codec:  # fmt: skip
+        self, column: Column, value: float, edges: Any, start: float, parts: Partition
+    ) -> Codec:
         """Return the codec of a column of one value, in the cell from `start` on."""
         if self.is_found:
             column = column.bounded(*[grid.in_units(column, value)] * 2)
@@ -411,13 +417,13 @@ class MarginalRelease:
             stop = edges[edges > start][0]
         edges = np.unique([edges[0], start, stop, edges[-1]])
         rows = np.where(edges[:-1] == start, parts.counts.sum(), 0.0)
-        masses = _masses(column, np.append(rows, parts.missing))
+        masses = estimates.masses(np.append(rows, parts.missing), column.nullable)
         single = np.full(len(rows), value)
         return IntervalCodec(column, self.dtype, masses, edges, single)
 
     def _smooth(
-        self, parts: estimates.Partition, pieces: estimates.Partition, line: np.ndarray
-    ) -> estimates.Partition:
+        self, parts: Partition, pieces: Partition, line: np.ndarray
+    ) -> Partition:
         """Return the pieces of intervals with smooth counts, where noise is large."""
         if self.n_rows > FEW_HALVINGS * self.std:
             return pieces
@@ -436,7 +442,7 @@ class MarginalRelease:
         return replace(pieces, counts=counts)
 
     def _shared(
-        self, fine: np.ndarray, steps: Chunks[np.ndarray], parts: estimates.Partition
+        self, fine: np.ndarray, steps: Chunks[np.ndarray], parts: Partition
     ) -> tuple[np.ndarray, np.ndarray]:
         """Release the values that many rows share.
 
@@ -450,11 +456,11 @@ class MarginalRelease:
         n_cells, keys = len(fine) - 1, np.empty((2, 0))
         if self.column.step is None:
             keys = self._shared_keys(steps, fine[parts.places], parts.heavy)
-            rows = np.bincount(_cells(keys[0], fine), keys[1], n_cells)
+            rows = np.bincount(grid.cells_between(keys[0], fine), keys[1], n_cells)
             n_empty = self.n_rows
         else:
             exact = steps.total(
-                lambda x: np.bincount(_cells(x, fine), minlength=n_cells)
+                lambda x: np.bincount(grid.cells_between(x, fine), minlength=n_cells)
             )
             rows, n_empty = self._counted(exact, self.std), n_cells
         least = self.std * norm.isf(FALSE_SPIKES / n_empty)
@@ -468,7 +474,7 @@ class MarginalRelease:
         def count(numbers: np.ndarray) -> dict[Key, int]:
             numbers = numbers[~np.isnan(numbers)] + 0.0  # one zero
             if self.n_rows > MOST_KEYS:
-                numbers = numbers[crowded[_cells(numbers, edges)]]
+                numbers = numbers[crowded[grid.cells_between(numbers, edges)]]
             found = np.unique(numbers, return_counts=True)
             pairs = zip(*(each.tolist() for each in found), strict=True)
             return {("float", step): n for step, n in pairs}
@@ -476,9 +482,7 @@ class MarginalRelease:
         found = self._keys(steps.total(count, sum_of_counts))
         return np.array([[step for _, step in found], [*found.values()]], float)
 
-    def _split(
-        self, fine: np.ndarray, steps: Chunks[np.ndarray]
-    ) -> estimates.Partition:
+    def _split(self, fine: np.ndarray, steps: Chunks[np.ndarray]) -> Partition:
         """Halve a grid where noisy counts say so, then count what came of it."""
 
         def counted(numbers: np.ndarray) -> np.ndarray:
@@ -495,8 +499,8 @@ class MarginalRelease:
         # them share STRUCTURE_SHARE.
         n_looks, depth = looks(n_levels, self.n_rows, self.std)
         rough = max(n_looks + nullable, 1) / STRUCTURE_SHARE
-        root = estimates.Interval(0, len(fine) - 1, self._n_told)
-        missing = estimates.Interval(0, 0, 0.0)
+        root = Interval(0, len(fine) - 1, self._n_told)
+        missing = Interval(0, 0, 0.0)
         if nullable:
             std = self.std * math.sqrt(rough)
             noisy = self._counted(below.map(lambda counts: counts[-2:]), std)
@@ -517,7 +521,7 @@ class MarginalRelease:
             cell.add(count, fair)
         return self._joined(root, missing, self._least(root, rough), fine)
 
-    def _least(self, root: estimates.Interval, variance: float) -> float:
+    def _least(self, root: Interval, variance: float) -> float:
         """Return the number of rows up to which intervals are not halved."""
         rows = np.array([leaf.supposed for leaf in root.leaves()])
         plain = rows[rows <= estimates.SPIKE * root.supposed].sum()
@@ -525,7 +529,7 @@ class MarginalRelease:
         return max(SPLIT_SIZE * plain / self.n_bins, SPLIT_NOISE * noise)
 
     def _grow(
-        self, root: estimates.Interval, depth: int, below: Private, variance: float
+        self, root: Interval, depth: int, below: Private, variance: float
     ) -> None:
         """Halve all intervals of many rows up to `depth` times.
 
@@ -549,9 +553,8 @@ class MarginalRelease:
             interval.prune(least)
 
     def _joined(
-        self, root: estimates.Interval, missing: estimates.Interval, least: float,
-        fine: np.ndarray,
-    ) -> estimates.Partition:  # fmt: skip
+        self, root: Interval, missing: Interval, least: float, fine: np.ndarray
+    ) -> Partition:
         """Join all counts of a tree; leave out what holds no rows."""
         nullable = bool(self.column.nullable)
         both = np.array([root.gather(), missing.count])[: 1 + nullable]
@@ -563,28 +566,26 @@ class MarginalRelease:
             std = self.std * math.sqrt(missing.variance)
             if missing.count <= EMPTY_NOISE * std:
                 whole = np.array([self._n_told])
-        leaves = self._near(self._occupied(root.leaves()), fine)
+        leaves = self._occupied(root.leaves())
         noisy = np.array([leaf.count for leaf in leaves])
         root.spread(whole[0])
         places = np.array([leaf.start for leaf in leaves] + [leaves[-1].stop])
         counts = np.array([leaf.count for leaf in leaves])
         heavy = (np.diff(places) == 1) & (counts > least)
         variances = self.std**2 * np.array([leaf.variance for leaf in leaves])
-        parts = estimates.Partition(places, counts, variances, heavy, whole[1:], sole)
+        parts = Partition(places, counts, variances, heavy, whole[1:], sole)
         return parts.with_tails(fine, noisy) if self.std else parts
 
-    def _sole(self, root: estimates.Interval, n_missing: float, variance: float) -> int:
+    def _sole(self, root: Interval, n_missing: float, variance: float) -> int:
         """Return the edge at which the one value of all rows begins, -1 without one."""
-        rows = estimates.Estimate(
-            count=self.total.count - n_missing,
-            variance=self.total.variance + variance,
-        )
+        n, variance = self.total.count - n_missing, self.total.variance + variance
+        rows = estimates.Estimate(count=n, variance=variance)
         # Of two values that are stated, both can occur.
         if root.width == 2 and not self.is_found:
             return -1
         return root.sole(self.std, rows, estimates.OTHERS[self.is_found])
 
-    def _occupied(self, leaves: list[estimates.Interval]) -> list[estimates.Interval]:
+    def _occupied(self, leaves: list[Interval]) -> list[Interval]:
         """Return the intervals between the ends of the rows, where bounds were found.
 
         Magnitudes reach beyond the last row; years and continua are left alone.
@@ -598,36 +599,3 @@ class MarginalRelease:
         first = estimates.n_beyond(counts[::-1], stds[::-1], widths[::-1])
         n_last = estimates.n_beyond(counts[first:], stds[first:], widths[first:])
         return leaves[first : len(leaves) - n_last]
-
-    def _near(
-        self, leaves: list[estimates.Interval], fine: np.ndarray
-    ) -> list[estimates.Interval]:
-        """Return the intervals without ends, found by noise, far beyond all rows."""
-        if not self.is_found or self.column.kind == "datetime":
-            return leaves
-        first, last = estimates.near_ends(
-            np.array([leaf.count for leaf in leaves]),
-            self.std**2 * np.array([leaf.variance for leaf in leaves]),
-            np.array([leaf.start for leaf in leaves] + [leaves[-1].stop]),
-            fine,
-        )
-        rest = [leaf for leaf in leaves if leaf.stop > first and leaf.start < last]
-        rest[0].start, rest[-1].stop = (
-            max(rest[0].start, first),
-            min(rest[-1].stop, last),
-        )
-        return rest
-
-
-def _cells(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return the cells between edges in which numbers lie, without those missing."""
-    return np.searchsorted(edges[1:-1], numbers[~np.isnan(numbers)], side="right")
-
-
-def _masses(column: Column, counts: np.ndarray) -> np.ndarray:
-    """Return probabilities of cells: none is 0, and 'missing' may be the rarest."""
-    least = np.full(len(counts), 0.1)
-    if column.nullable:
-        least[-1] = estimates.UNSEEN
-    floored = np.maximum(counts, least)
-    return floored / floored.sum()

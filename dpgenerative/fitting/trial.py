@@ -3,7 +3,7 @@
 Rows are drawn from a made-up release: the domain's own, of no rows, with random counts.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -28,6 +28,7 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import make_plan
 from dpgenerative.privacy.trial import Losses, check_model
 from dpgenerative.tables.private import Private
+from dpgenerative.tables.rows import Rows
 
 SIZES = {5: 1_000, 80: 100_000}
 """Rows of a batch, and number of rows by which rules choose."""
@@ -60,8 +61,8 @@ def check_recipe(
     owner: str,
     recipe: ModelRecipe,
     domain: Domain,
-    dtypes: Mapping[Hashable, Any],
-    blank: Private[Any],
+    names: Iterable[Hashable],
+    rows: Private[Any],
     epsilon: float | None,
 ) -> None:
     """Require a model whose gradients are bounded row by row, and that keeps no row.
@@ -72,10 +73,10 @@ def check_recipe(
         Whose error it is.
     recipe : ModelRecipe
     domain : Domain
-    dtypes : mapping
-        By column; none of arrays.
-    blank : Private of DataFrame or Images
-        A table of these columns without a row, or an array of zeros.
+    names : iterable of hashable
+        Names of the rows' columns, in their order; none of arrays.
+    rows : Private of DataFrame or Images
+        Nothing but their columns and dtypes is read.
     epsilon : float or None
 
     Raises
@@ -83,6 +84,7 @@ def check_recipe(
     ValueError
         One sentence that says what failed.
     """
+    blank, dtypes = rows.map(_blank), dict(zip(names, domain.dtypes, strict=True))
     for n, n_rows in SIZES.items():
         rng = np.random.default_rng(0)
         plan = make_plan(
@@ -187,6 +189,13 @@ def _streams(seed: int) -> Streams:
     """Open the streams of a seed; torch's own generator follows it, too."""
     torch.default_generator.manual_seed(seed)
     return Streams.create(seed, "reproducible", "cpu")
+
+
+def _blank(rows: Any) -> Any:
+    """Return the columns and dtypes of rows, or one array of zeros."""
+    if isinstance(rows, Images):
+        return rows.blank()
+    return rows.head if isinstance(rows, Rows) else rows.iloc[:0]
 
 
 def _taken(rows: Any, places: Tensor) -> Any:

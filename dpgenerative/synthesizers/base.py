@@ -1,7 +1,4 @@
-"""What all synthesizers share: parameters, one private fit, files, the report.
-
-A subclass states its container (`tables.TableSynthesizer`, `arrays`) and its recipe.
-"""
+"""What all synthesizers share: parameters, one private fit, files, the report."""
 
 import math
 import os
@@ -31,7 +28,6 @@ from dpgenerative._validation import (
     refuse,
     refuse_arguments,
 )
-from dpgenerative.encoding.pixels import Images
 from dpgenerative.exceptions import HopelessBudgetWarning
 from dpgenerative.fitting.domain import Domain
 from dpgenerative.fitting.fit import FitParameters, Fitted, PrivateFit, finite
@@ -51,7 +47,7 @@ from dpgenerative.privacy.report import PrivacyReport, cautions, outlook
 from dpgenerative.synthesizers.notes import NOISE_STATED, unit_notes
 from dpgenerative.tables.containers import set_feature_names
 from dpgenerative.tables.private import Private
-from dpgenerative.tables.rows import Rows, require_order
+from dpgenerative.tables.rows import require_order
 from dpgenerative.tables.schema import Schema
 
 
@@ -451,16 +447,9 @@ class Synthesizer(FitParameters, NoisyEstimator):
         with np.errstate(all="ignore"):  # else numpy may be set to tell of a number
             data = self._read(X, y, public, allow_empty)
             if is_custom(self._recipe):
-                self._try_model(data)
+                facts = data.schema.modelled.names, data.rows, finite(self.epsilon)
+                check_recipe(self._owner, self._recipe, data.domain, *facts)
         return data
-
-    def _try_model(self, data: Data) -> None:
-        """Require of a model that users wrote what the noise relies on."""
-        dtypes = dict(zip(data.schema.modelled.names, data.dtypes, strict=True))
-        check_recipe(
-            self._owner, self._recipe, data.domain, dtypes, data.rows.map(_blank),
-            finite(self.epsilon),
-        )  # fmt: skip
 
     def _keep(self, fitted: Fitted, data: Data, seed: int | None) -> None:
         """Set the fitted attributes."""
@@ -591,13 +580,6 @@ class Synthesizer(FitParameters, NoisyEstimator):
             sequence = np.random.SeedSequence(as_seed(random_state))
         cells, places = sequence.spawn(2)
         return torch_generator(cells), np.random.default_rng(places)
-
-
-def _blank(rows: Any) -> Any:
-    """Return the columns and dtypes of rows, or one array of zeros."""
-    if isinstance(rows, Images):
-        return rows.blank()
-    return rows.head if isinstance(rows, Rows) else rows.iloc[:0]
 
 
 def _public_parts(data: Data) -> list[Any]:

@@ -114,7 +114,8 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
             "such a column share the level in brackets. Where the list of levels is "
             "public, state it in a Schema: none is lost then."
         )
-    if names := [a.name for a, b in pairs if a.numeric and a.lower is None]:
+    found = [b for a, b in pairs if a.numeric and a.lower is None]
+    if names := [column.name for column in found]:
         yield (
             f"Bounds of {listed(names)} were found privately, from noisy counts. "
             "Values outside the bounds in schema_ were moved to the nearest bound, and "
@@ -122,11 +123,7 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
             "State public bounds in a Schema: the fit then spends nothing on finding "
             "them."
         )
-    if constant := [
-        f"{b.name} ({b.lower})"
-        for a, b in pairs
-        if a.numeric and a.lower is None and b.lower == b.upper
-    ]:
+    if constant := [f"{b.name} ({b.lower})" for b in found if b.lower == b.upper]:
         yield (
             f"A single value stands for {listed(constant)}: other values, if there are "
             "any, are too few to distinguish from noise. State bounds to keep them."
@@ -134,7 +131,7 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
     if names := [c.column.name for c in codecs if _lies_at_a_bound(schema, c)]:
         yield (
             f"Nearly all values of {listed(names)} lie at a stated bound, or beyond: "
-            "schema.check(df) lists those beyond."
+            "schema.check(df) counts those beyond."
         )
     codes = [c for c in codecs if not can_hold_missing(c.dtype) and c.column.nullable]
     if codes:
