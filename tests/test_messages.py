@@ -15,7 +15,6 @@ from dpgenerative import (
     Column,
     DPArrayVAESynthesizer,
     DPHFlowSynthesizer,
-    Impossible,
     PrivacyBudget,
     PrivateSearch,
     Schema,
@@ -40,6 +39,7 @@ from dpgenerative.local import VAEPerturber
 from dpgenerative.metrics import report
 from dpgenerative.privacy.accounting import GaussianRelease, calibrate
 from dpgenerative.privacy.report import cautions
+from dpgenerative.tables.constraints import Constraint
 from dpgenerative.tables.drafts import read_schema
 from dpgenerative.tables.files import PLAIN, read_as_written
 
@@ -284,7 +284,13 @@ def test_conditions_that_do_not_fit_say_what_would(given, said, plain):
 
 
 def test_constraints_that_no_row_satisfies_are_named_where_nothing_was_asked_for():
-    never = Schema(FACTS.columns, [Impossible({"age": (17, 90)})])
+    class Never(Constraint):
+        columns = ("age",)
+
+        def holds(self, frame):
+            return np.zeros(len(frame), dtype=bool)
+
+    never = Schema(FACTS.columns, [Never()])
     flow = DPHFlowSynthesizer(epsilon=None, schema=never, n_steps=2)
     flow.fit(ROWS[["age"]])
     with pytest.raises(SamplingError, match="whether the constraints can hold"):
