@@ -144,6 +144,8 @@ def report(options: argparse.Namespace) -> None:
         raise ValueError(f"--{needs[0]} needs --real.")
     if options.real is not None and options.output is None:
         raise ValueError("--real needs --output, the page to write.")
+    if options.target is not None and options.holdout is None:
+        raise ValueError("--target needs --holdout, rows to test the models on.")
     from dpgenerative.synthesizers import load
 
     synthesizer = load(options.model)
@@ -197,7 +199,7 @@ def check(options: argparse.Namespace) -> None:
     found, n_rows = misfits_of(options.data, facts, form)
     for each in tabulated(found, n_rows).itertuples():
         examples = ", ".join(map(repr, each.examples))
-        share = f"{each.count:,} rows ({100 * each.share:.2g} %)"
+        share = f"{each.count:,} rows ({100 * each.share:.3g} %)"
         _say(f"{each.column}: {each.problem} in {share}, such as {examples}")
     _say("These are values of the rows: not for release." if found else "All fits.")
     if options.output is not None:
@@ -263,11 +265,18 @@ def _settings(
 
 
 def _value(text: str) -> Any:
-    """Return what a text says as a literal of Python, or else the text."""
+    """Return what a text says as a literal of Python, or else the text.
+
+    Words and dates in a list or an interval need no quotes: [A, B].
+    """
     try:
         return ast.literal_eval(text)
     except (SyntaxError, ValueError):
+        pass
+    if text[:1] + text[-1:] not in ("[]", "()"):
         return text
+    items = [_value(item.strip()) for item in text[1:-1].split(",")]
+    return items if text[0] == "[" else tuple(items)
 
 
 def _given(schema: Schema, settings: Sequence[str]) -> dict[Any, Any] | None:

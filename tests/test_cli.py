@@ -306,6 +306,7 @@ def test_formats_of_warnings_are_put_back(capsys):
         ("schema data.csv -o schema.json", "--force replaces it"),
         ("report data.csv --target age", "--target needs --real"),
         ("report data.csv --real data.csv", "--real needs --output"),
+        ("report m --real data.csv -o p --target age", "--target needs --holdout"),
     ],
 )
 def test_wrong_usage_is_refused_in_one_line(command, said, folder, capsys):
@@ -320,7 +321,8 @@ def test_refusals_that_need_a_model(folder, model_file, capsys):
     patients().drop(columns="age").to_parquet("narrow.parquet")
     report = ["report", model_file, "--real", "narrow.parquet", "-o", "page.html"]
     assert "lacks columns that were fitted: ['age']" in refused(capsys, report)
-    target = ["report", model_file, "--real", "data.csv", "--target", "x", "-o", "p"]
+    rows = ["--real", "data.csv", "--holdout", "data.csv", "-o", "p"]
+    target = ["report", model_file, *rows, "--target", "x"]
     assert "'x'" in refused(capsys, [*target, "--quiet"])
     assert not Path("p").exists()
 
@@ -433,9 +435,9 @@ def test_check_counts_what_a_schema_would_change(suffix, folder, capsys):
     arguments = ["check", f"odd.{suffix}", "--schema", "schema.json", "-o", "all.csv"]
     assert main(arguments) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "age: no integer, so missing in 10 rows (8.3 %), such as 'n/a'",
+        "age: no integer, so missing in 10 rows (8.33 %), such as 'n/a'",
         "ward: not among the levels, so missing in 3 rows (2.5 %), such as 'Z'",
-        "age: above the upper bound in 4 rows (3.3 %), such as 130",
+        "age: above the upper bound in 4 rows (3.33 %), such as 130",
         "These are values of the rows: not for release.",
     ]
     cells = pd.read_csv("all.csv")
@@ -443,6 +445,13 @@ def test_check_counts_what_a_schema_would_change(suffix, folder, capsys):
     assert main(["check", "data.csv", "--schema", "schema.json"]) == 0
     assert capsys.readouterr().out == "All fits.\n"
     assert "--force replaces" in refused(capsys, arguments)
+
+
+def test_a_share_of_all_rows_is_100_percent(folder, capsys):
+    patients().assign(age="n/a").to_csv("odd.csv", index=False)
+    Path("schema.json").write_text(json.dumps(SCHEMA.to_dict()), encoding="utf-8")
+    assert main(["check", "odd.csv", "--schema", "schema.json"]) == 0
+    assert "missing in 120 rows (100 %)," in capsys.readouterr().out
 
 
 # Drafts -------------------------------------------------------------------------------
@@ -539,6 +548,10 @@ def test_a_draft_asks_nothing_of_plain_text(values, tmp_path):
         (["484200,00", "1.200,5", "7"], "categorical", "with --decimal ,"),
         (["09.12.2014", "31.01.2015"], "categorical", 'form[a-z]* "%d.%m.%Y"'),
         (["09/12/2014", "01/11/2015"], "categorical", '"%d/%m/%Y" or "%m/%d/%Y"'),
+        (["9/30/1990 0:00:00"], "categorical", '-format "%m/%d/%Y %H:%M:%S"'),
+        (["30/09/90 23:05"], "categorical", '-format "%d/%m/%y %H:%M"'),
+        (["9/30/1990 8:05 PM"], "categorical", '-format "%m/%d/%Y %I:%M %p"'),
+        (["Sep 30, 1990 8:05:00 pm"], "categorical", '"%b %d, %Y %I:%M:%S %p"'),
         (["2001.0", "", "1955.0"], "integer", "are they integers"),
         (["52.370216123456789", "1.5"], "continuous", "to which resolution"),
         (["0127", "9971", "0127"], "categorical", "keep their leading zeros"),
@@ -817,6 +830,9 @@ def test_sample_given(model_file, tmp_path, capsys):
     ):
         assert main([*sample, "--given", f"member={word}"]) == 0
         assert (pd.read_csv(out)["member"] == truth).all()
+    assert main([*sample, "--given", "ward=[01, 'B']"]) == 0
+    assert set(pd.read_csv(out, dtype=str)["ward"]) == {"01", "B"}
+    assert "'Z'" in refused(capsys, [*sample, "--given", "ward=[A, Z]"])
     assert main([*sample, "--given", "member=[True, False]"]) == 0
     assert "has no missing values" in refused(
         capsys, [*sample, "--given", "member=None"]
@@ -827,6 +843,17 @@ def test_sample_given(model_file, tmp_path, capsys):
     assert "none of its levels" in refused(capsys, [*sample, "--given", "ward=Z"])
     said = refused(capsys, [*sample, *given, "--given", "ward=02"])
     assert "takes every name once; got 'ward' again" in said
+
+
+def test_dates_of_an_interval_need_no_quotes(tmp_path):
+    frame = pd.DataFrame({"on": pd.date_range("2020-01-01", periods=80)})
+    schema = Schema([Column("on", "datetime", resolution="D")])
+    synth = DPHFlowSynthesizer(epsilon=None, n_steps=0, schema=schema).fit(frame)
+    synth.save(tmp_path / "m.dpg")
+    out = tmp_path / "out.csv"
+    sample = ["sample", str(tmp_path / "m.dpg"), "-n", "50", "-o", str(out)]
+    assert main([*sample, "--given", "on=(2020-02-01, None)"]) == 0
+    assert (pd.read_csv(out)["on"] >= "2020-02-01").all()
 
 
 def test_levels_that_are_one_number_are_told_apart_by_their_text(tmp_path):

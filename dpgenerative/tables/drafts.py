@@ -84,10 +84,10 @@ _NESTED = (
 )
 _DATE_FORMATS = (
     "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d",
-    "%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d %b %Y", "%b %d, %Y", "%d.%m.%Y %H:%M",
-    "%Y-%m-%d",
+    "%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d %b %Y", "%b %d, %Y", "%Y-%m-%d",
 )  # fmt: skip
-"""Forms of dates that a draft tries."""
+"""Forms of dates that a draft tries, each followed by a form of the time if texts have
+one."""
 MOST_LEVELS = 50
 """Text with more different values is drafted without levels."""
 
@@ -296,11 +296,19 @@ def _asked_of_pattern(counts: pd.Series) -> str | None:
 def _date_formats(counts: pd.Series) -> list[str]:
     """Return the forms in which more texts are dates than in any other, and most."""
     texts = pd.Series(counts.index)
+    forms = [form + _clock_format(texts[0]) for form in _DATE_FORMATS]
     shares = {
         form: np.average(files.instants_of(texts, form).notna(), weights=counts)
-        for form in _DATE_FORMATS
+        for form in forms
     }
     return [f for f in shares if shares[f] == max(shares.values()) > MOSTLY]
+
+
+def _clock_format(text: str) -> str:
+    """Return the form of the time that follows a date, empty if there is none."""
+    form = ("", " %H:%M", " %H:%M:%S")[min(text.count(":"), 2)]
+    is_half_a_day = form and text.strip()[-1] in "mM"
+    return f"{form.replace('%H', '%I')} %p" if is_half_a_day else form
 
 
 def _some(counts: pd.Series) -> pd.Series:
