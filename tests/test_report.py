@@ -352,6 +352,25 @@ def test_identifiers_are_not_judged(quick, public):
     )
 
 
+def test_numbers_that_the_schema_calls_codes_are_judged_as_levels(quick):
+    real, holdout = table(400, 0), table(100, 1)
+    for rows in (real, holdout):
+        rows["kind"] = rows["kind"].map({"low": 101, "mid": 7, "high": 53})
+        rows["sick"] = (rows["sick"] == "yes").astype(int)
+    fake = real[real["kind"] < 101].assign(x=real["x"].round(1))
+    synthesizer = fitted()
+    codes = Column("kind", "categorical", levels=[7, 53, 101])
+    sick = Column("sick", "categorical", levels=[0, 1])
+    synthesizer.schema_ = Schema([codes, sick])
+    told = {"holdout": holdout, "target": "sick", "synthesizer": synthesizer}
+    result = report(real, fake, **told)
+    assert "kind" not in set(result.ranges["column"])
+    assert "lacks 1 of 3 levels" in result.lost.loc[0, "loss"]
+    texts = [rows.astype({"kind": str, "sick": str}) for rows in (real, fake, holdout)]
+    told |= {"holdout": texts[2], "synthesizer": fitted()}
+    assert grades(result) == grades(report(*texts[:2], **told))
+
+
 def test_wrong_column_is_named(quick):
     real = table(400, 0)
     result = report(real, real.assign(kind=real["kind"].replace("mid", "low")))

@@ -134,9 +134,10 @@ def report(
     target : hashable, optional
         Column that the models predict. None: no models are trained.
     synthesizer : object, optional
-        The fitted synthesizer. Its `privacy_` is read, and which columns are
-        identifiers from its `schema_`: these are generated, and are left out. That the
-        table was sampled from it is taken on trust.
+        The fitted synthesizer. Its `privacy_` is read, and from its `schema_` which
+        columns are identifiers (these are generated, and are left out) and which
+        numbers are codes without an order. That the table was sampled from it is taken
+        on trust.
     public : bool, default=False
         Leave out everything that needs real rows. `real`, `holdout` and `target` are
         then ignored.
@@ -203,10 +204,14 @@ def report(
 
 
 def _judged(synthesizer: Any, table: Any) -> Any:
-    """Return a table without identifiers."""
+    """Return a table without identifiers, numbers that are codes as levels."""
     schema = getattr(synthesizer, "schema_", None)
     if schema is None or not isinstance(table, pd.DataFrame):
         return table
     # They were made anew: numbers from 1 on are far from any real keys.
     keys = [column.name for column in schema.columns if column.role == "id"]
-    return table.drop(columns=keys, errors="ignore")
+    nominal = {c.name for c in schema.columns if c.kind == "categorical"}
+    nominal -= {c.name for c in schema.columns if c.ordered}
+    codes = [name for name in table.select_dtypes("number") if name in nominal]
+    levels = table.astype(dict.fromkeys(codes, "category"))
+    return levels.drop(columns=keys, errors="ignore")
