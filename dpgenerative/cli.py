@@ -144,6 +144,8 @@ def report(options: argparse.Namespace) -> None:
         raise ValueError(f"--{needs[0]} needs --real.")
     if options.real is not None and options.output is None:
         raise ValueError("--real needs --output, the page to write.")
+    if options.target is not None and options.holdout is None:
+        raise ValueError("--target needs --holdout, rows to test the models on.")
     from dpgenerative.synthesizers import load
 
     synthesizer = load(options.model)

@@ -306,6 +306,7 @@ def test_formats_of_warnings_are_put_back(capsys):
         ("schema data.csv -o schema.json", "--force replaces it"),
         ("report data.csv --target age", "--target needs --real"),
         ("report data.csv --real data.csv", "--real needs --output"),
+        ("report m --real data.csv -o p --target age", "--target needs --holdout"),
     ],
 )
 def test_wrong_usage_is_refused_in_one_line(command, said, folder, capsys):
@@ -320,7 +321,8 @@ def test_refusals_that_need_a_model(folder, model_file, capsys):
     patients().drop(columns="age").to_parquet("narrow.parquet")
     report = ["report", model_file, "--real", "narrow.parquet", "-o", "page.html"]
     assert "lacks columns that were fitted: ['age']" in refused(capsys, report)
-    target = ["report", model_file, "--real", "data.csv", "--target", "x", "-o", "p"]
+    rows = ["--real", "data.csv", "--holdout", "data.csv", "-o", "p"]
+    target = ["report", model_file, *rows, "--target", "x"]
     assert "'x'" in refused(capsys, [*target, "--quiet"])
     assert not Path("p").exists()
 
