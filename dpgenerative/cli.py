@@ -8,6 +8,7 @@ import codecs
 import inspect
 import json
 import os
+import re
 import secrets
 import sys
 import warnings
@@ -21,6 +22,7 @@ from dpgenerative._version import __version__
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dpgenerative.tables.column import Column
     from dpgenerative.tables.files import CsvFormat
     from dpgenerative.tables.schema import Schema
 
@@ -280,23 +282,29 @@ def _value(text: str) -> Any:
 
 
 def _given(schema: Schema, settings: Sequence[str]) -> dict[Any, Any] | None:
-    """Return conditions by column; a level may be written as its text.
+    """Return conditions by column."""
+    names = {str(name): name for name in schema.names}
+    given = _settings("--given", settings, names)
+    return {names[n]: _condition(schema[names[n]], given[n]) for n in given} or None
+
+
+def _condition(column: Column, text: str) -> Any:
+    """Return what a text asks of a column; a level may be written as its text.
 
     Booleans may be written as in a CSV file.
     """
     from dpgenerative.tables.files import TRUTHS
 
-    names = {str(name): name for name in schema.names}
-    given = {}
-    for name, text in _settings("--given", settings, names).items():
-        column, value = schema[names[name]], _value(text)
-        levels = {str(level): level for level in column.levels or ()}
-        if column.kind == "boolean":
-            levels, text = TRUTHS, text.lower().strip("'\"")
-        # As it is written: the number 1.10 is also that of the level 1.1.
-        quoted = levels.get(value, value) if isinstance(value, str) else value
-        given[names[name]] = levels.get(text, quoted)
-    return given or None
+    levels, word = {str(level): level for level in column.levels or ()}, text
+    if column.kind == "boolean":
+        levels, word = TRUTHS, text.lower().strip("'\"")
+    # As it is written: the number 1.10 is also that of the level 1.1.
+    if word in levels:
+        return levels[word]
+    if re.fullmatch(r"\[[^][()'\"]+\]", text):
+        return [_condition(column, item.strip()) for item in text[1:-1].split(",")]
+    value = _value(text)
+    return levels.get(value, value) if isinstance(value, str) else value
 
 
 def _csv_format(options: argparse.Namespace) -> CsvFormat:

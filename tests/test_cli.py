@@ -833,6 +833,8 @@ def test_sample_given(model_file, tmp_path, capsys):
     assert main([*sample, "--given", "ward=[01, 'B']"]) == 0
     assert set(pd.read_csv(out, dtype=str)["ward"]) == {"01", "B"}
     assert "'Z'" in refused(capsys, [*sample, "--given", "ward=[A, Z]"])
+    assert main([*sample, "--given", "member=[yes]"]) == 0
+    assert pd.read_csv(out)["member"].all()
     assert main([*sample, "--given", "member=[True, False]"]) == 0
     assert "has no missing values" in refused(
         capsys, [*sample, "--given", "member=None"]
@@ -863,7 +865,7 @@ def test_levels_that_are_one_number_are_told_apart_by_their_text(tmp_path):
     out = tmp_path / "out.csv"
     sample = ["sample", str(tmp_path / "m.dpg"), "-n", "5", "-o", str(out), "--force"]
     for code in codes:
-        for written in (code, repr(code), f"[{code!r}]"):
+        for written in (code, repr(code), f"[{code!r}]", f"[{code}]"):
             assert main([*sample, "--given", f"code={written}"]) == 0
             assert set(pd.read_csv(out, dtype=str)["code"]) == {code}
 
