@@ -474,7 +474,7 @@ def _even_cuts(ends: np.ndarray, start: int, stop: int, n_pieces: int) -> np.nda
     return found[found < stop]
 
 
-def masses(counts: np.ndarray, nullable: bool | None) -> np.ndarray:
+def masses(counts: Sequence[float] | np.ndarray, nullable: bool | None) -> np.ndarray:
     """Return probabilities of cells: none is 0, and 'missing' may be the rarest."""
     least = np.full(len(counts), 0.1)
     if nullable:

@@ -389,8 +389,7 @@ class MarginalRelease:
         single = self._single_values(column, parts, edges, keys)
         if np.isfinite(value := single[edges[:-1] == sole]).any():
             return self._constant(column, value[0], edges, sole, parts)
-        counts = np.append(parts.counts, parts.missing)
-        masses = estimates.masses(counts, column.nullable)
+        masses = estimates.masses([*parts.counts, *parts.missing], column.nullable)
         return IntervalCodec(column, self.dtype, masses, edges, single)
 
     def _single_values(
@@ -581,9 +580,9 @@ class MarginalRelease:
         n, variance = self.total.count - n_missing, self.total.variance + variance
         rows = estimates.Estimate(count=n, variance=variance)
         # Of two values that are stated, both can occur.
-        if root.width == 2 and not self.is_found:
-            return -1
-        return root.sole(self.std, rows, estimates.OTHERS[self.is_found])
+        may_be_two = root.width == 2 and not self.is_found
+        most = estimates.OTHERS[self.is_found]
+        return -1 if may_be_two else root.sole(self.std, rows, most)
 
     def _occupied(self, leaves: list[Interval]) -> list[Interval]:
         """Return the intervals between the ends of the rows, where bounds were found.
