@@ -231,9 +231,7 @@ def _prv_epsilon(
 ) -> float:
     curve = renyi_curve(releases)
     renyi = epsilon_of_curve(curve, delta)
-    is_rare = min(r.sampling_rate for r in releases) <= _RARE
     eps_error, delta_error = slack_of(target), delta * _DELTA_ERROR
-    eps_error *= 5 if is_rare else 1  # there, the noise hardly depends on epsilon
     mesh = _mesh(releases, delta_error, eps_error)
     reach = loss_bound(curve, sum(r.steps for r in releases), delta_error) + eps_error
     if delta < _LEAST_DELTA or 2 * reach / mesh > _LARGEST_GRID:

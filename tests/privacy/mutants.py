@@ -692,7 +692,7 @@ def models_untried(patch):
 
 
 def models_tried_in_one_company(patch):
-    patch.setattr(trial._Tried, "beside_others", lambda self, mine: self.rows)
+    patch.setattr(trial, "_check_companies", lambda *args: None)
 
 
 def engine_untried(patch):
@@ -732,7 +732,7 @@ def sums_by_group_untried(patch):
 
 
 def latents_untried(patch):
-    patch.setattr(trial, "_latents", trial._losses)
+    patch.setattr(trial, "_latents", lambda losses: losses)
 
 
 def models_that_remember(patch):
