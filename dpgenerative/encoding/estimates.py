@@ -35,7 +35,7 @@ SPIKE = 0.25
 """Share of a column's rows from which an interval is no part of a smooth density."""
 SHARP = 2.0
 """A grid cell sticks out with this many times the rows of others in its interval."""
-OTHERS = (0.02, 0.25)
+OTHERS = (5e-3, 0.25)
 """A column may be one value where noise hides no more than this share of its rows in
 others: within stated bounds, and within bounds that noisy counts put around it."""
 UNSEEN = 1e-3

@@ -22,7 +22,7 @@ NO_PRIVACY = 1000.0
 """Epsilon above which a guarantee is none in words, either."""
 
 UNTRAINED = (
-    "No gradient steps were taken: the whole budget went to noisy counts, above all "
+    "No gradients were taken: the whole budget went to noisy counts, above all "
     "to one-way marginals. Columns are independent unless a contingency table or "
     "public rows relate them."
 )

@@ -107,12 +107,13 @@ def listed(names: Sequence[Hashable]) -> str:
 def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
     """Yield what the domain that was found leaves out, and how to state it."""
     pairs = [(schema[codec.column.name], codec.column) for codec in codecs]
-    open_levels = [b for a, b in pairs if a.levels is None and b.other is not None]
-    if others := [f"{column.name} ({column.other!r})" for column in open_levels]:
+    shared = {a.name: b.other for a, b in pairs if a.levels is None}
+    if others := [name for name, other in shared.items() if other is not None]:
+        named = listed([repr(level) for level in {shared[name]: 0 for name in others}])
         yield (
-            f"Levels of {listed(others)} were found privately. All rarer values of "
-            "such a column share the level in brackets. Where the list of levels is "
-            "public, state it in a Schema: none is lost then."
+            f"Levels of {listed(others)} were found privately. Rarer values share one "
+            f"level of their column: {named}. Where the list of levels is public, "
+            "state it in a Schema: none is lost then."
         )
     found = [b for a, b in pairs if a.numeric and a.lower is None]
     if names := [column.name for column in found]:

@@ -421,7 +421,7 @@ def test_rare_rows_cost_no_less_than_the_oracle_and_not_much_more(releases):
     exact = oracle(releases, interval=1e-3)
     ours = epsilon_of(releases, DELTA, exact)
     # The oracle errs upwards, by its own discretization.
-    assert exact * (1 - 1e-3) <= ours <= exact + 6 * accounting.slack_of(exact)
+    assert exact * (1 - 1e-3) <= ours <= exact + 2 * accounting.slack_of(exact)
 
 
 @pytest.mark.parametrize("releases", [RARE[0], RARE[2]])
@@ -445,7 +445,7 @@ def test_where_rows_are_rare_a_wide_grid_is_as_good(releases, monkeypatch):
 def test_few_points_calibrate_where_rows_are_rare(rate, steps, epsilon, spends, grids):
     fixed = [GaussianRelease(3 * gaussian_multiplier(epsilon, DELTA))]
     z = calibrate(fixed, rate, steps, epsilon, DELTA)
-    assert sum(grids) <= 4e6
+    assert sum(grids) <= 1e7
     spent = epsilon_of([*fixed, GaussianRelease(z, rate, steps)], DELTA, epsilon)
     assert spent <= epsilon
     assert (spent > 0.99 * epsilon) == spends
