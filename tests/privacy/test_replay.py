@@ -395,7 +395,8 @@ def compare(first, second, is_neighbour=False, **params):
     one, other = (each.sample(200, random_state=1) for each in (a, b))
     if isinstance(one, pd.DataFrame):
         pd.testing.assert_frame_equal(one, other)
-    assert dumped(one) == dumped(other)
+    else:
+        assert dumped(one) == dumped(other)
     for key, value in a._model.state_dict().items():
         assert torch.equal(value, b._model.state_dict()[key]), key
     for name in a._recipe.learned:
