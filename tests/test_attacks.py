@@ -58,6 +58,7 @@ from dpgenerative.privacy.plan import make_plan
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
 
 # Figures and caps ---------------------------------------------------------------------
+from dpgenerative.tables.private import Private
 
 
 def shifted(n, shift, seed=0):
@@ -553,7 +554,7 @@ def fitted_vae(rows, epsilon, seed, n_steps):
     train(
         model,
         lambda indices: (model.losses(data[indices], generator), None),
-        n,
+        Private(rows),
         plan,
         PrivateGradient(Clipper("flat", 1.0), plan.noise_multiplier, plan.batch_size),
         Optimizer("adam", 2e-3, 0.0),

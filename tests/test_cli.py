@@ -321,7 +321,9 @@ def test_refusals_that_need_a_model(folder, model_file, capsys):
     patients().drop(columns="age").to_parquet("narrow.parquet")
     report = ["report", model_file, "--real", "narrow.parquet", "-o", "page.html"]
     assert "lacks columns that were fitted: ['age']" in refused(capsys, report)
-    rows = ["--real", "data.csv", "--holdout", "data.csv", "-o", "p"]
+    for name, part in (("real.csv", patients()[:60]), ("holdout.csv", patients()[60:])):
+        part.to_csv(name, index=False)
+    rows = ["--real", "real.csv", "--holdout", "holdout.csv", "-o", "p"]
     target = ["report", model_file, *rows, "--target", "x"]
     assert "'x'" in refused(capsys, [*target, "--quiet"])
     assert not Path("p").exists()

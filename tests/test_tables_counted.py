@@ -58,7 +58,7 @@ def test_what_gradients_do_not_see_is_found_and_said():
     assert obeyed(synthesizer.sample(4000, random_state=0)) > 0.9
     without = fitted(architecture__table_budget=0.0, architecture__hidden_units=0)
     assert without.tables_ == []
-    assert "counts of tables" not in str(without.privacy_)
+    assert "counts of the tables" not in str(without.privacy_)
     assert obeyed(without.sample(4000, random_state=0)) < 0.6
 
 

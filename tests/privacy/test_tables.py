@@ -344,7 +344,7 @@ def test_a_fit_spends_all_that_is_planned_for_tables(name):
     assert len(synthesizer.tables_) >= 1
     assert ledger.total("tables") == pytest.approx(plan.table_multiplier**-2)
     assert len(ledger.losses["tables"]) == 2
-    assert "counts of tables" in str(synthesizer.privacy_)
+    assert "counts of the tables" in str(synthesizer.privacy_)
     assert " x ".join(synthesizer.tables_[0]) in str(synthesizer.privacy_)
 
 
