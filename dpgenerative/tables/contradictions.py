@@ -24,7 +24,6 @@ from dpgenerative.tables.constraints import (
     LessEqual,
     check_orders,
 )
-from dpgenerative.tables.containers import labels
 from dpgenerative.tables.dtypes import CERTAIN
 from dpgenerative.tables.times import count_of
 from dpgenerative.tables.values import is_missing
@@ -74,6 +73,8 @@ def _is_possible(constraints: Sequence[Constraint], facts: Facts) -> bool:
         return True
     places = dict(zip(names, np.indices(shape).reshape(len(shape), -1), strict=True))
     columns = {name: of[name].values.iloc[places[name]].array for name in names}
+    from dpgenerative.tables.containers import labels  # loads scipy
+
     rows = pd.DataFrame(columns).set_axis(labels(names), axis=1)
     holds = np.ones(len(rows), dtype=bool)
     for each in constraints:
