@@ -94,10 +94,10 @@ LEAST_DELTA = 1e-15
 """Below it the tails of normals in floating point are not exact."""
 
 
-def check_delta(owner: str, delta: object, stacklevel: int = 3) -> None:
+def check_delta(owner: str, delta: Any, stacklevel: int = 3) -> None:
     """Require a delta of one row in (0, 1), and warn of one that noise cannot keep."""
     check_number(owner, "delta", delta, low=0, high=1)
-    if float(delta) < LEAST_DELTA:  # type: ignore[arg-type]
+    if float(delta) < LEAST_DELTA:
         warnings.warn(
             f"{owner}: a delta of {delta:g} for one row is below {LEAST_DELTA:g}, "
             "where the tails of noise in floating point are not exact, so that the "

@@ -293,13 +293,8 @@ class MarginalRelease:
         # A shared cell keeps the rows of its absent levels; so do levels in an order.
         if not column.ordered:
             totals[cells[absent & ~shared]] = 0.0
-        return LevelCodec(
-            column,
-            self.dtype,
-            estimates.masses(totals, bool(column.nullable)),
-            cells,
-            shares,
-        )
+        masses = estimates.masses(totals, column.nullable)
+        return LevelCodec(column, self.dtype, masses, cells, shares)
 
     def _without_empty(self, noisy: np.ndarray) -> tuple[Column, np.ndarray]:
         """Return the column without 'missing' and `other` where none were counted."""
