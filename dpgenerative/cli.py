@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import codecs
 import inspect
 import json
 import os
@@ -13,6 +12,7 @@ import secrets
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dpgenerative._files import atomic_write, require_place
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dpgenerative.tables.column import Column
-    from dpgenerative.tables.files import CsvFormat
+    from dpgenerative.tables.drafts import SchemaFile
     from dpgenerative.tables.schema import Schema
 
 OWN_OPTIONS = ("epsilon", "noise_multiplier", "delta", "schema", "verbose")
@@ -92,26 +92,23 @@ def _one_line(message: str) -> str:
 
 def fit(options: argparse.Namespace) -> None:
     """Fit a synthesizer to a table and save it."""
-    from dpgenerative.tables.drafts import read_schema
     from dpgenerative.tables.files import stream_table
-    from dpgenerative.tables.schema import Schema
 
     _check_output(options)
     kept = options.checkpoint
     if kept and os.path.realpath(kept) == os.path.realpath(options.output):
         raise ValueError("--checkpoint and --output must name two files.")
     model, parameters = _model(options)
-    schema = Schema([]) if options.schema is None else read_schema(options.schema)
-    form = _csv_format(options)
-    rows = stream_table(options.data, schema, form)
-    public = None
+    facts = _facts(options)
+    how = facts.schema, facts.csv, facts.without
+    rows, public = stream_table(options.data, *how), None
     if options.public is not None:
-        public = stream_table(options.public, schema, form)
+        public = stream_table(options.public, *how)
     synthesizer = model(
         epsilon=options.epsilon,
         noise_multiplier=options.noise_multiplier,
         delta=options.delta,
-        schema=schema,
+        schema=facts.schema,
         verbose=not options.quiet,
     ).set_params(**parameters)
     try:
@@ -159,7 +156,7 @@ def report(options: argparse.Namespace) -> None:
     from dpgenerative.metrics import report as evaluate
     from dpgenerative.tables.files import read_as_written
 
-    facts, form = synthesizer.schema_, _csv_format(options)
+    facts, form = synthesizer.schema_, _facts(options).csv
     real, holdout = read_as_written(options.real, facts, form), None
     if options.holdout is not None:
         holdout = read_as_written(options.holdout, facts, form)
@@ -182,7 +179,7 @@ def schema(options: argparse.Namespace) -> None:
     from dpgenerative.tables.drafts import draft_schema
 
     _check_output(options)
-    draft = draft_schema(options.data, _csv_format(options), not options.quiet)
+    draft = draft_schema(options.data, _facts(options).csv, not options.quiet)
     with atomic_write(options.output) as file:
         text = json.dumps(draft, indent=2, ensure_ascii=False)
         file.write_text(text + "\n", encoding="utf-8")
@@ -191,14 +188,13 @@ def schema(options: argparse.Namespace) -> None:
 
 def check(options: argparse.Namespace) -> None:
     """Count the entries that a schema would change; for the owner of the rows only."""
-    from dpgenerative.tables.drafts import read_schema
     from dpgenerative.tables.files import misfits_of
     from dpgenerative.tables.schema import tabulated
 
     if options.output is not None:
         _check_output(options)
-    facts, form = read_schema(options.schema), _csv_format(options)
-    found, n_rows = misfits_of(options.data, facts, form)
+    facts = _facts(options)
+    found, n_rows = misfits_of(options.data, facts.schema, facts.csv, facts.without)
     for each in tabulated(found, n_rows).itertuples():
         examples = ", ".join(map(repr, each.examples))
         share = f"{each.count:,} rows ({100 * each.share:.3g} %)"
@@ -214,7 +210,7 @@ def forecast(options: argparse.Namespace) -> None:
     from dpgenerative.synthesizers.forecast import forecast as look_ahead
     from dpgenerative.tables.drafts import read_schema
 
-    facts, (_, parameters) = read_schema(options.schema), _model(options)
+    facts, (_, parameters) = read_schema(options.schema).schema, _model(options)
     parameters["noise_multiplier"] = options.noise_multiplier
     budget = (options.epsilon, options.delta)
     _say(look_ahead(facts, options.rows, *budget, model=options.model, **parameters))
@@ -307,11 +303,16 @@ def _condition(column: Column, text: str) -> Any:
     return levels.get(value, value) if isinstance(value, str) else value
 
 
-def _csv_format(options: argparse.Namespace) -> CsvFormat:
-    from dpgenerative.tables.files import CsvFormat
+def _facts(options: argparse.Namespace) -> SchemaFile:
+    """Return what the file of a schema states, changed by the options of CSV files."""
+    from dpgenerative.tables.drafts import SchemaFile, read_schema
+    from dpgenerative.tables.schema import Schema
 
-    names = CsvFormat.__dataclass_fields__
-    return CsvFormat(**{name: getattr(options, name) for name in names})
+    path = getattr(options, "schema", None)
+    facts = SchemaFile(Schema([])) if path is None else read_schema(path)
+    stated = {name: getattr(options, name) for name in facts.csv.__dataclass_fields__}
+    stated = {name: value for name, value in stated.items() if value is not None}
+    return replace(facts, csv=replace(facts.csv, **stated))
 
 
 def _joined(fitted: Any, n: int, random_state: int) -> pd.DataFrame:
@@ -333,23 +334,6 @@ def _say(what: object) -> None:
 def number(text: str) -> float | None:
     """Read a budget."""
     return None if text.lower() == "none" else float(text)
-
-
-def separator(text: str) -> str:
-    """Read the one character between entries."""
-    found = {"tab": "\t", "\\t": "\t"}.get(text, text)
-    if len(found) != 1:
-        raise ValueError
-    return found
-
-
-def encoding(text: str) -> str:
-    """Read the name of an encoding that Python has."""
-    try:
-        "".encode(text)  # what Python calls an encoding need not be one of text
-        return "utf-8-sig" if codecs.lookup(text).name == "utf-8" else text
-    except LookupError:
-        raise ValueError from None
 
 
 def seed(text: str) -> int:
@@ -376,11 +360,11 @@ def _output(what: str, required: bool = True) -> tuple[Option, Option]:
 
 
 _CSV = (
-    _option("--sep", type=separator, default=",", help="default a comma; tab for tabs"),
-    _option("--encoding", type=encoding, default="utf-8-sig", help="default utf-8"),
-    _option("--decimal", choices=[".", ","], default=".", help="default a point"),
-    _option("--na", action="append", default=[], help="an entry that means missing"),
-    _option("--date-format", help='such as "%%d.%%m.%%Y"; default ISO 8601'),
+    _option("--sep", help="default that of the schema's file, or comma; tab for tabs"),
+    _option("--encoding", help="default that of the schema's file, or utf-8"),
+    _option("--decimal", choices=[".", ","], help="default likewise, or a point"),
+    _option("--na", action="append", help="an entry that means missing; repeatable"),
+    _option("--date-format", help='default likewise, or ISO 8601; "%%d.%%m.%%Y"'),
 )
 _BUDGET = ("--epsilon", "--noise-multiplier")
 """Options of which one has to be there."""
@@ -433,6 +417,7 @@ COMMANDS: dict[Callable[[argparse.Namespace], None], tuple[Option, ...]] = {
         *_output("the page to write, with --real", required=False),
         _MODEL_FILE,
         _option("--real", help="the rows that were fitted"),
+        _option("--schema", help="its file, which says how CSV files are written"),
         *_CSV,
         _option("--holdout", help="real rows that were not fitted"),
         _option("--target", help="column that models are to predict"),

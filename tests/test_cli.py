@@ -300,9 +300,9 @@ def test_formats_of_warnings_are_put_back(capsys):
         ("sample m -n x -o o.csv", "invalid int value: 'x'"),
         ("sample m -n 5 -o o.csv.gz", "must end in .csv or"),
         ("sample m -n 5 -o o.csv --random-state -1", "invalid seed value: '-1'"),
-        ("schema data.csv -o o --sep ::", "invalid separator value"),
-        ("schema data.csv -o o --encoding x", "invalid encoding value"),
-        ("schema data.csv -o o --encoding base64", "invalid encoding value"),
+        ("schema data.csv -o o --sep ::", "must be one character or"),
+        ("schema data.csv -o o --encoding x", "must be one of text that"),
+        ("schema data.csv -o o --encoding base64", "must be one of text that"),
         ("schema data.csv -o schema.json", "--force replaces it"),
         ("report data.csv --target age", "--target needs --real"),
         ("report data.csv --real data.csv", "--real needs --output"),
@@ -773,6 +773,55 @@ def test_fit_and_report_take_the_form_of_a_file(folder, capsys):
     assert main([*fit, "-o", "m.dpg", *FAST]) == 0
     real = ["report", "m.dpg", "--real", "data.tsv.csv", "-o", "page.html", *form]
     assert main([*real, "--quiet"]) == 0
+
+
+def test_a_drafted_file_says_how_rows_are_written(folder, capsys):
+    table = patients().assign(notes="x")
+    table["on"] = "09.12.2014"
+    table.loc[:9, "on"] = "24.12.2014"
+    table.to_csv("t.csv", sep=";", decimal=",", index=False, na_rep="k. A.")
+    form = ["--sep", ";", "--decimal", ",", "--date-format", "%d.%m.%Y"]
+    assert main(["schema", "t.csv", "-o", "s.json", "--na", "k. A.", *form]) == 0
+    draft = json.loads(Path("s.json").read_text(encoding="utf-8"))
+    stated = {"sep": ";", "decimal": ",", "na": ["k. A."], "date_format": "%d.%m.%Y"}
+    assert draft["csv"] == stated
+    assert draft["without"] == []
+    columns = [*SCHEMA.to_dict()["columns"], {"name": "on", "kind": "datetime"}]
+    columns[-1] |= {"lower": "2014-01-01", "upper": "2014-12-31", "resolution": "D"}
+    facts = {"csv": stated, "columns": columns, "without": ["notes"]}
+    Path("s.json").write_text(json.dumps(facts), encoding="utf-8")
+    capsys.readouterr()
+    assert main(["check", "t.csv", "--schema", "s.json"]) == 0
+    assert capsys.readouterr().out == "All fits.\n"
+    fit = ["fit", "t.csv", "--schema", "s.json", "--epsilon", "none", "-o", "m.dpg"]
+    assert main([*fit, *FAST]) == 0
+    drawn = load("m.dpg").sample(20, random_state=0)
+    assert drawn["on"].notna().all()
+    assert "notes" not in drawn
+    real = ["report", "m.dpg", "--real", "t.csv", "-o", "page.html", "--quiet"]
+    assert main([*real, "--schema", "s.json"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"csv": {"seperator": ";"}}, "'csv' .* must be a dictionary of"),
+        ({"csv": ";"}, "'csv' .* must be a dictionary of"),
+        ({"csv": {"sep": ";;"}}, "'sep' .* must be one character"),
+        ({"csv": {"na": "NA"}}, "'na' .* must be a list"),
+        ({"csv": {"decimal": ";"}}, "'decimal' .* must be a point or comma"),
+        ({"csv": {"date_format": "d"}}, "must be one of datetime.strptime"),
+        ({"without": "age"}, "'without' .* must be a list of names"),
+        ({"without": ["age"]}, "leaves out columns that it states: .'age'"),
+        ({"without": ["ages"]}, "lacks columns that are to be left out: .'ages'"),
+    ],
+)
+def test_wrong_entries_of_a_schema_file_spend_nothing(entry, said, folder, capsys):
+    facts = {**SCHEMA.to_dict(), **entry}
+    Path("s.json").write_text(json.dumps(facts), encoding="utf-8")
+    fit = ["fit", "data.csv", "--schema", "s.json", "--epsilon", "1", "-o", "m.dpg"]
+    assert re.search(said, refused(capsys, fit))
+    assert not Path("m.dpg").exists()
 
 
 def test_types_of_parquet_that_pandas_has_not(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import permutations
 from typing import Any
@@ -11,6 +12,7 @@ import pandas as pd
 
 from dpgenerative._files import AnyPath, require_file
 from dpgenerative._progress import watched
+from dpgenerative._validation import refuse
 from dpgenerative.tables import files
 from dpgenerative.tables.foreign import refuse_metadata
 from dpgenerative.tables.schema import Schema
@@ -27,7 +29,8 @@ ADVICE = (
     "delete it (but not the kind): bounds and levels are then found privately, and a "
     f'column without "role": "id" is learned. Answer what stands under \'{ASK}\'. Then '
     "delete the mark and the question, and at last this note. Files with any of them "
-    "are refused. Free text cannot be learned: leave it out of the table."
+    "are refused. Free text cannot be learned: to leave a column out, delete its entry "
+    "and list its name under 'without'."
 )
 MOST_DIGITS = 6
 """Numbers of more decimals are drafted without a resolution."""
@@ -43,7 +46,7 @@ _QUESTIONS = {
         "plain numbers (538000), or they are levels that come back as text."
     ),
     files.COMMA_NUMBER: (
-        "Numbers with a decimal comma? Then draft again, and fit, with --decimal ,"
+        "Numbers with a decimal comma? Then draft again with --decimal ,"
     ),
 }
 """Questions about text that all matches a pattern; the first that matches counts."""
@@ -65,13 +68,13 @@ _MIXED = (
     "levels, all come back as text."
 )
 _MARKED = (
-    "Does {} mean missing? In a CSV file --na states so, for the draft and the fit; "
-    "else it is a level."
+    "Does {} mean missing? Of a CSV file draft again with --na, or list it under "
+    "'na' in 'csv'; else it is a level."
 )
 _UNIQUE = (
     'Hardly a value repeats. Identifiers take "role": "id": they are not read, and '
-    "samples have new ones. Free text and names cannot be learned: leave the column "
-    "out of the table. A quantity takes no role."
+    "samples have new ones. Free text and names cannot be learned: delete the entry, "
+    "and list its name under 'without'. A quantity takes no role."
 )
 _CLOCK = (
     "Times of a clock, such as 1345 for 13:45? Write them as minutes since midnight "
@@ -113,7 +116,7 @@ def draft_schema(
     Returns
     -------
     dict
-        As `Schema.to_dict`, with marks that `unmarked_schema` refuses.
+        As `read_schema` takes it, with marks that it refuses.
     """
     kinds: dict[Any, str] = {}
     if files.suffix_of(path, compressed=True) == ".csv":
@@ -127,7 +130,8 @@ def draft_schema(
         _ask(column, _NESTED.format(_quoted(prefix)))
     if not kinds and (asked := files.asked_of_one(list(frame.columns))):
         columns[0][ASK] = asked
-    return {NOTE: ADVICE, "columns": columns}
+    written = {"csv": form.stated()} if form != files.PLAIN else {}
+    return {NOTE: ADVICE, **written, "columns": columns, "without": []}
 
 
 def _drafted(
@@ -280,7 +284,7 @@ def _asked_of_pattern(counts: pd.Series) -> str | None:
     if forms := _date_formats(_some(counts)):
         which = " or ".join(f'"{form}"' for form in forms)
         return (
-            f"Dates? Then draft again, and fit, with --date-format {which}, if all "
+            f"Dates? Then draft again with --date-format {which}, if all "
             "dates of the file are written so; else rewrite them as 2024-12-31."
         )
     asked = (q for p, q in _QUESTIONS.items() if present.str.fullmatch(p).all())
@@ -371,19 +375,48 @@ def _begin(texts: Sequence[str | None], prefixes: Sequence[str | None]) -> bool:
     )
 
 
-def read_schema(path: str) -> Schema:
+@dataclass(frozen=True)
+class SchemaFile:
+    """A file of public facts, for the commands that read rows.
+
+    Attributes
+    ----------
+    schema : Schema
+    csv : CsvFormat
+        How CSV files of these rows are written.
+    without : sequence of str
+        Columns that are left out.
+    """
+
+    schema: Schema
+    csv: files.CsvFormat = files.PLAIN
+    without: Sequence[str] = ()
+
+
+def read_schema(path: str) -> SchemaFile:
     """Read a schema from a JSON file, a draft only once a person has edited it.
 
     Raises
     ------
     ValueError
-        As `unmarked_schema`, and for what is no JSON.
+        As `unmarked_schema`, and for what is no JSON or no format of CSV files.
     """
     try:
         facts = json.loads(require_file(path).read_text(encoding="utf-8-sig"))
     except ValueError as error:
         raise ValueError(f"{path} is not a JSON file: {error}.") from None
-    return unmarked_schema(facts, path)
+    is_dict = isinstance(facts, dict)
+    form = facts.pop("csv", {}) if is_dict else {}
+    without = facts.pop("without", []) if is_dict else []
+    schema = unmarked_schema(facts, path)
+    known = list(files.CsvFormat.__dataclass_fields__)
+    if not isinstance(form, dict) or not set(form) <= set(known):
+        refuse(path, "csv", f"must be a dictionary of {known}", form)
+    if not (isinstance(without, list) and all(isinstance(n, str) for n in without)):
+        refuse(path, "without", "must be a list of names", without)
+    if stated := [name for name in without if name in schema]:
+        raise ValueError(f"{path} leaves out columns that it states: {stated}.")
+    return SchemaFile(schema, files.CsvFormat(**form), without)
 
 
 def unmarked_schema(facts: Any, source: str) -> Schema:

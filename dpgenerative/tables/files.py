@@ -8,6 +8,7 @@ What cannot be read as the schema says counts as missing. Values raise no error.
 """
 
 import bz2
+import codecs
 import csv
 import datetime as dt
 import gzip
@@ -19,7 +20,7 @@ import tempfile
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ import pyarrow.parquet as pq
 
 from dpgenerative._files import AnyPath, emptied, encodable, require_file
 from dpgenerative._progress import watched
+from dpgenerative._validation import refuse
 from dpgenerative.tables import arrow
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.dtypes import CERTAIN, decimal_scale, is_real_dtype
@@ -46,6 +48,7 @@ COMMA_NUMBER = (
 """Numbers with a decimal comma, and points between groups of three digits."""
 BAR_AFTER = 5
 """Seconds after which reading, and drafting, show a progress bar."""
+_OWNER = "CSV files"
 _CSV = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz")
 _DAMAGED = (ValueError, EOFError, OSError, lzma.LZMAError, pd.errors.ParserWarning)
 """Errors of reading a file that is no table, or not of the form stated."""
@@ -72,8 +75,9 @@ class CsvFormat:
     Attributes
     ----------
     sep : str, default=","
+        One character, or "tab".
     encoding : str, default="utf-8-sig"
-        UTF-8, with a byte order mark or without.
+        UTF-8, with a byte order mark or without, as is "utf-8".
     decimal : str, default="."
         Where it is a comma, points are taken for thousands.
     na : tuple of str
@@ -85,10 +89,20 @@ class CsvFormat:
     sep: str = ","
     encoding: str = "utf-8-sig"
     decimal: str = "."
-    na: tuple[str, ...] = ()
+    na: Sequence[str] = ()
     date_format: str | None = None
 
     def __post_init__(self) -> None:
+        sep = {"tab": "\t", "\\t": "\t"}.get(self.sep, self.sep)
+        if not (isinstance(sep, str) and len(sep) == 1):
+            refuse(_OWNER, "sep", 'must be one character or "tab"', sep)
+        if self.decimal not in (".", ","):
+            refuse(_OWNER, "decimal", "must be a point or comma", self.decimal)
+        if isinstance(self.na, str) or not all(isinstance(e, str) for e in self.na):
+            refuse(_OWNER, "na", "must be a list of entries", self.na)
+        object.__setattr__(self, "sep", sep)
+        object.__setattr__(self, "encoding", _encoding(self.encoding))
+        object.__setattr__(self, "na", tuple(self.na))
         form, some_day = self.date_format, dt.datetime(2001, 12, 31, tzinfo=dt.UTC)
         if form is not None and not (
             "%" in form and _instant_of(some_day.strftime(form), form)
@@ -96,6 +110,20 @@ class CsvFormat:
             raise ValueError(
                 f"The format of dates must be one of datetime.strptime; got {form!r}."
             )
+
+    def stated(self) -> dict[str, Any]:
+        """Return the facts that differ from the defaults, as JSON has them."""
+        facts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: f for name, f in facts.items() if f != getattr(PLAIN, name)}
+
+
+def _encoding(name: Any) -> str:
+    """Return the name of an encoding of text, that of UTF-8 with a byte order mark."""
+    try:
+        "".encode(name)  # what Python calls an encoding need not be one of text
+        return "utf-8-sig" if codecs.lookup(name).name == "utf-8" else str(name)
+    except (LookupError, TypeError):
+        refuse(_OWNER, "encoding", "must be one of text that Python has", name)
 
 
 PLAIN = CsvFormat()
@@ -123,7 +151,10 @@ def suffix_of(path: AnyPath, compressed: bool = False) -> str:
 
 
 def stream_table(
-    path: AnyPath, schema: Schema, form: CsvFormat = PLAIN, others: bool = True
+    path: AnyPath,
+    schema: Schema,
+    form: CsvFormat = PLAIN,
+    without: Sequence[str] | None = (),
 ) -> Rows:
     """Read a table in dtypes that depend on the schema and on a file's own types alone.
 
@@ -136,9 +167,8 @@ def stream_table(
         Must name every column of a CSV file.
     form : CsvFormat, optional
         How a CSV file is written.
-    others : bool, default=True
-        Whether columns that the schema does not name are read, or refused in a CSV
-        file; False leaves them out.
+    without : sequence of str, optional
+        Columns of the file that are left out; None: all that the schema lacks.
 
     Returns
     -------
@@ -149,13 +179,19 @@ def stream_table(
     Raises
     ------
     ValueError
-        For a file that is no table, or columns that the schema lacks.
+        For a file that is no table, columns that the schema lacks, or columns to leave
+        out that the file lacks.
     """
-    if os.path.isdir(path) or suffix_of(path, compressed=True) != ".csv":
-        rows = _of_parquet(path, schema)
-    else:
-        rows = _of_text(path, schema, form, others)
-    return rows if others else rows.select([n for n in rows.columns if n in schema])
+    is_text = not os.path.isdir(path) and suffix_of(path, compressed=True) == ".csv"
+    rows = _of_text(path, schema, form) if is_text else _of_parquet(path, schema)
+    if without is None:
+        return rows.select([name for name in rows.columns if name in schema])
+    if absent := [name for name in without if name not in rows.columns]:
+        raise ValueError(f"{path} lacks columns that are to be left out: {absent}.")
+    names = [name for name in rows.columns if name not in without]
+    if is_text:
+        _require_named(names, schema)
+    return rows.select(names)
 
 
 def _of_parquet(path: AnyPath, schema: Schema) -> Rows:
@@ -185,11 +221,9 @@ def _dtype_of(held: pa.DataType) -> Any:
     return pd.ArrowDtype(held) if is_arrows else _NULLABLE.get(held)
 
 
-def _of_text(path: AnyPath, schema: Schema, form: CsvFormat, others: bool) -> Rows:
+def _of_text(path: AnyPath, schema: Schema, form: CsvFormat) -> Rows:
     """Return the rows of a CSV file, of which a temporary file keeps the text."""
     names = _names_in(path, form)
-    if others:
-        _require_named(names, schema)
     texts = pa.schema([(name, pa.string()) for name in names])
     n, may_lack = 0, False
     # Every pass reads some columns: parsing all lines anew would take most of the time.
@@ -241,7 +275,7 @@ def read_as_written(path: AnyPath, schema: Schema, form: CsvFormat) -> pd.DataFr
         For columns that were fitted and that the file lacks.
     """
     without_other = Schema(replace(column, other=None) for column in schema.columns)
-    rows = stream_table(path, without_other, form, False)
+    rows = stream_table(path, without_other, form, without=None)
     if absent := [name for name in schema.names if name not in rows.columns]:
         raise ValueError(f"{path} lacks columns that were fitted: {absent}.")
     frame = rows.whole()
@@ -249,7 +283,7 @@ def read_as_written(path: AnyPath, schema: Schema, form: CsvFormat) -> pd.DataFr
     if not levelled:
         return frame[list(schema.names)]
     as_text = Schema(Column(name, "categorical") for name in levelled)
-    written = stream_table(path, as_text, form, False).whole()
+    written = stream_table(path, as_text, form, without=None).whole()
     for name in levelled:
         unread = frame[name].isna() & written[name].notna()
         if unread.any():
@@ -258,16 +292,19 @@ def read_as_written(path: AnyPath, schema: Schema, form: CsvFormat) -> pd.DataFr
 
 
 def misfits_of(
-    path: AnyPath, schema: Schema, form: CsvFormat = PLAIN
+    path: AnyPath,
+    schema: Schema,
+    form: CsvFormat = PLAIN,
+    without: Sequence[str] = (),
 ) -> tuple[list[Misfits], int]:
     """Return the problems that a schema has with a file, and the number of its rows.
 
     Unlike `Schema.check` of the rows that are read, it knows entries that count as
     missing because they cannot be read. Rounding is no problem.
     """
-    frame = stream_table(path, schema, form).whole()
+    frame = stream_table(path, schema, form, without).whole()
     as_text = Schema(Column(name, "categorical") for name in frame.columns)
-    written = stream_table(path, as_text, form).whole()
+    written = stream_table(path, as_text, form, without).whole()
     found = []
     for column in schema.columns:
         if column.role == "id" or column.name not in frame:
