@@ -94,7 +94,7 @@ def test_what_is_forecast_is_what_a_fit_does(stds, model, schema):
     )
     told = 3000 / (5 * counted["noise_rows"])
     expected = np.minimum(counted["cells"], np.floor(told))
-    assert counted["cells_told"].tolist() == expected.tolist()
+    assert counted["cells_above_noise"].tolist() == expected.tolist()
     assert counted.loc["ward", "cells"] == 3
     if schema is ORDERED:  # the bounds of increments of times are found
         came, went = counted.loc[["came", "went"], "noise_rows"]

@@ -371,14 +371,25 @@ def test_numbers_that_the_schema_calls_codes_are_judged_as_levels(quick):
     assert grades(result) == grades(report(*texts[:2], **told))
 
 
+@pytest.mark.parametrize(("share", "is_graded"), [(0.15, True), (0.3, False)])
+def test_columns_that_lost_over_a_fifth_enter_no_pairs(share, is_graded, quick):
+    real = table(400, 0)
+    result = report(real, real.assign(x=real["x"].mask(np.arange(400) < 400 * share)))
+    assert result.lost.loc[0, "share"] == pytest.approx(share)
+    assert ("x" in {*result.pairs["columns"].explode()}) is is_graded
+    (lost,) = (each for each in result.findings if each.topic == "lost")
+    assert ("over a fifth of its values" in lost.text) is not is_graded
+
+
 def test_wrong_column_is_named(quick):
     real = table(400, 0)
-    result = report(real, real.assign(kind=real["kind"].replace("mid", "low")))
+    most = (real["kind"] == "mid") & (np.arange(len(real)) > 40)
+    result = report(real, real.assign(kind=real["kind"].mask(most, "low")))
     assert grades(result)["worst column"] == "weak"
     text = words(result.to_html())
     assert "The column furthest beyond chance is kind" in text
     assert "Do not rely on kind." in text
-    assert "weakest: lost (kind)" in repr(result)
+    assert "weakest: worst column (kind)" in repr(result)
 
 
 def test_rows_that_cannot_be_used_are_refused_at_once(monkeypatch):

@@ -105,7 +105,10 @@ def _check(
 ) -> None:  # fmt: skip
     rows = domain.drawn(transformer, 2 * n, np.random.default_rng(n))
     made = _Made(recipe, domain.facts(transformer), transformer, scale, rows)
-    name = f"{owner}: the model of {type(recipe).__name__}"
+    kind = type(recipe)  # a built-in one runs networks, or rules of layers, of users
+    name = (
+        "the network" if _is_ours(kind.__module__) else f"the model of {kind.__name__}"
+    )
     try:
         # What is tried must not move torch's own generator.
         with torch.random.fork_rng(devices=[]):
@@ -118,10 +121,12 @@ def _check(
     except ValueError as error:
         if str(error).startswith(owner):
             raise
-        raise ValueError(f"{name} {REFUSED} {str(error).rstrip('.')}.") from None
+        raise ValueError(
+            f"{owner}: {name} {REFUSED} {str(error).rstrip('.')}."
+        ) from None
     except Exception as error:  # of code that met made-up rows alone
         text = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{name} fails on made-up rows. {text}") from error
+        raise ValueError(f"{owner}: {name} fails on made-up rows. {text}") from error
 
 
 @dataclass(frozen=True)

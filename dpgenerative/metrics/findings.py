@@ -20,7 +20,7 @@ from dpgenerative.metrics.utility import main_score, mean_scores
 from dpgenerative.metrics.words import LOST, RANGES, exact, joined, losses, percent
 
 LIMITS = {
-    "lost": (0.05, 0.20),
+    "lost": (0.05, GONE),
     "range": (0.001, 0.01),
     "columns": (0.02, 0.10),
     "worst column": (0.05, 0.20),
@@ -38,8 +38,8 @@ TAIL = 0.01
 """False positive rate at which the attack is read."""
 
 MOSTLY_LOST = (
-    "A column that lost most of its values enters no grade of columns, pairs or "
-    "associations."
+    "A column that lost over a fifth of its values enters no grade of columns, pairs "
+    "or associations."
 )
 
 _TAIL_LIMITS = (2.0, 10.0)

@@ -24,8 +24,8 @@ UTILITY_ROWS = 10_000
 """Most rows that each model is trained on."""
 MOST_ASSOCIATED = 64
 """Most columns of which all pairs are compared; of more, so many are drawn."""
-GONE = 0.5
-"""Share of a column's rows beyond which lost values leave nothing to compare."""
+GONE = 0.2
+"""Share of a column's rows beyond which lost values are weak, and enter no pairs."""
 CHANCE = 1.5
 """Distances up to this many floors pass as chance; fresh samples are 1.41 apart."""
 
@@ -70,7 +70,7 @@ def measure(tables: Tables, privacy: PrivacyReport | None, verbose: bool) -> Mea
     found: dict[str, Any] = {}
 
     def together(compare: Callable[..., Any]) -> Any:
-        """Compare columns of which most values are there, once it is known which."""
+        """Compare the columns that kept their values, once it is known which."""
         names = retained(found["lost"], real.columns)
         return compare(real[names], synthetic[names], seed)
 
@@ -98,7 +98,7 @@ def measure(tables: Tables, privacy: PrivacyReport | None, verbose: bool) -> Mea
 
 
 def retained(lost: pd.DataFrame, names: Iterable[Hashable]) -> list[Hashable]:
-    """Return the columns that did not lose most of their values; all, if none is left.
+    """Return the columns that kept most of their values; all, if none is left.
 
     Parameters
     ----------

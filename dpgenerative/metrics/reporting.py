@@ -47,7 +47,7 @@ class Report(Measured):
     columns, pairs : DataFrame or None
         Total variation distance of one- and two-way marginals: columns ``columns``,
         ``distance``, ``floor`` and ``baseline``, the furthest beyond chance first.
-        Pairs and associations leave out columns that lost more than half of their
+        Pairs and associations leave out columns that lost over a fifth of their
         values, and so do the grades of single columns.
     synthetic_associations : DataFrame
         Associations in the synthetic table; of more than 64 columns, of 64 drawn at

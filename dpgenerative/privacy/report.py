@@ -79,6 +79,16 @@ class PrivacyReport(Report):
     public: tuple[str, ...]
     notes: tuple[str, ...] = field(default=())
 
+    @property
+    def epsilon(self) -> float:
+        """Epsilon of the guarantee; inf without privacy."""
+        return self.plan.guarantee[0]
+
+    @property
+    def delta(self) -> float:
+        """Delta of the guarantee."""
+        return self.plan.guarantee[1]
+
     def curve(self) -> tuple[tuple[float, float], ...]:
         """Return the guaranteed (epsilon, delta), then pairs of the released count.
 
@@ -96,7 +106,7 @@ class PrivacyReport(Report):
         """
         adjacency = f"adding or removing {self._unit()}"
         words = {"adjacency": adjacency, "releases": self._releases()}
-        pair = self.plan.guarantee if self.plan.private else (None, self.plan.delta)
+        pair = (self.epsilon, self.delta) if self.plan.private else (None, self.delta)
         return {"guarantee": pair, **words, **asdict(self, dict_factory=_strict)}
 
     def _lists(self) -> dict[str, Sequence[str]]:
@@ -161,8 +171,8 @@ class PrivacyReport(Report):
             )
         lines += _gaussian("moments of clipped latents", plan.prior_multiplier)
         lines += _gaussian(
-            "distances of contingency tables from the model, and counts of the tables "
-            "selected by them or requested (listed below, if any)",
+            "contingency tables (listed below, if any): their counts, and the scores "
+            "by which they were selected",
             plan.table_multiplier,
         )
         return lines

@@ -51,8 +51,8 @@ class Forecast:
         A row per column: its name and `kind`; `cells`, how many it may have (levels
         or intervals, as far as they are public); `noise_rows`, the standard deviation
         of the count of a cell, and `noise_share`, that over the number of rows;
-        `cells_told`, how many cells of one size would stand out from the noise, by
-        five standard deviations each.
+        `cells_above_noise`, how many cells of one size would stand out from the
+        noise, by five standard deviations each.
     """
 
     plan: PrivacyPlan
@@ -168,5 +168,5 @@ def _columns(schema: Schema, plan: PrivacyPlan, n_bins: int) -> pd.DataFrame:
     ]
     table["noise_share"] = table["noise_rows"] / plan.n_rows
     told = plan.n_rows / (POOL_NOISE * table["noise_rows"])
-    table["cells_told"] = np.minimum(table["cells"], told.astype(int))
+    table["cells_above_noise"] = np.minimum(table["cells"], told.astype(int))
     return table
