@@ -19,7 +19,6 @@ standard deviation 1.
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from itertools import product
 from pathlib import Path
@@ -91,9 +90,7 @@ def make_plan() -> PrivacyPlan:
         delta=DELTA,
         count_epsilon=0.0,
         n_rows=N_POINTS,
-        marginal_multiplier=math.inf,
         threshold_delta=0.0,
-        norm_multiplier=math.inf,
         noise_multiplier=steps.noise_multiplier,
         sampling_rate=steps.sampling_rate,
         n_steps=steps.steps,

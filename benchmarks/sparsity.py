@@ -161,9 +161,8 @@ def make_plan(run: Run) -> PrivacyPlan:
         multiplier = calibrate([], q, steps, run.epsilon, DELTA)
     return PrivacyPlan(
         epsilon=math.inf if run.epsilon is None else run.epsilon, delta=DELTA,
-        count_epsilon=0.0, n_rows=run.n_images, marginal_multiplier=math.inf,
-        threshold_delta=0.0, norm_multiplier=math.inf, noise_multiplier=multiplier,
-        sampling_rate=q, n_steps=steps,
+        count_epsilon=0.0, n_rows=run.n_images, threshold_delta=0.0,
+        noise_multiplier=multiplier, sampling_rate=q, n_steps=steps,
     )  # fmt: skip
 
 

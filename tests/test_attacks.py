@@ -54,11 +54,11 @@ from dpgenerative.metrics.records import (
 from dpgenerative.metrics.sparsity import hoyer_sparsity
 from dpgenerative.metrics.tradeoff import bounded_phi, phi
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import make_plan
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
 
 # Figures and caps ---------------------------------------------------------------------
 from dpgenerative.tables.private import Private
+from tests.plans import make_plan
 
 
 def shifted(n, shift, seed=0):

@@ -23,9 +23,9 @@ from dpgenerative.cli import main
 from dpgenerative.encoding.marginals import DOMAIN_SHARE
 from dpgenerative.exceptions import HopelessBudgetWarning
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import make_plan
 from dpgenerative.privacy.report import cautions
 from dpgenerative.tables.private import opened
+from tests.plans import make_plan
 
 SCHEMA = Schema(
     [

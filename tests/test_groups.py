@@ -27,8 +27,8 @@ from dpgenerative import (
     VAEArchitecture,
 )
 from dpgenerative._random import SecureGenerator, Streams
-from dpgenerative.privacy.plan import make_plan
 from dpgenerative.synthesizers.flow import FlowRecipe
+from tests.plans import make_plan
 
 GROUPS = [
     ArrayArchitecture, BatchTerm, FlowArchitecture, Optimizer, Sparsified,

@@ -19,6 +19,7 @@ from dpgenerative import (
     DPVAESynthesizer,
     PrivacyBudget,
 )
+from dpgenerative.encoding.marginals import MARGINALS
 from dpgenerative.encoding.pixels import Pixels
 from dpgenerative.exceptions import HopelessBudgetWarning, UnsupportedColumnError
 from dpgenerative.models.divergences import mmd
@@ -31,6 +32,7 @@ from dpgenerative.models.networks import (
 from dpgenerative.models.priors import NormalPrior
 from dpgenerative.models.vae import ImageVAE
 from dpgenerative.privacy.gradients import GenericGradients
+from dpgenerative.privacy.latents import LATENTS
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from dpgenerative.tables.private import opened
@@ -205,7 +207,7 @@ def test_pixels_pay_for_no_marginals():
     synthesizer, tape = recorded(halves(), architecture__prior_budget=0)
     assert [name for name, *_ in tape] == ["count"] + ["gradient"] * 5
     plan = synthesizer.privacy_.plan
-    assert plan.marginal_multiplier == plan.prior_multiplier == math.inf
+    assert plan.multiplier(MARGINALS) == plan.multiplier(LATENTS) == math.inf
     assert 0.99 < synthesizer.epsilon_ <= 1
     text = str(synthesizer.privacy_)
     assert "row count" in text

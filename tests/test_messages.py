@@ -162,7 +162,8 @@ def test_a_report_is_strict_json(epsilon):
     assert facts["guarantee"] == [epsilon, 1e-5]
     assert facts["adjacency"] == "adding or removing one row"
     assert facts["releases"] == report._releases()
-    assert facts["plan"]["moment_multiplier"] is None
+    names = [each["name"] for each in facts["plan"]["releases"]]
+    assert names == ["marginals"]
     assert facts["public"] == list(report.public)
 
 

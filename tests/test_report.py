@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from sklearn.linear_model import Ridge
 from sklearn.naive_bayes import GaussianNB
 
 from dpgenerative import Column, DPHFlowSynthesizer, Schema, forecast
+from dpgenerative.encoding.marginals import MARGINALS
 from dpgenerative.metrics import findings, measuring
 from dpgenerative.metrics import page as page_module
 from dpgenerative.metrics.fidelity import permuted
@@ -24,6 +26,7 @@ from dpgenerative.metrics.reporting import report
 from dpgenerative.metrics.utility import tstr
 from dpgenerative.privacy.plan import PrivacyPlan, row_budget
 from dpgenerative.privacy.report import PrivacyReport
+from dpgenerative.privacy.steps import NORM
 
 BANNER = "Contains private statistics: not for release"
 SENTINEL = "onlyreal"
@@ -54,9 +57,9 @@ def fitted(epsilon=1.0, public=("column names",), k=1):
     """Stand in for a fitted synthesizer: `report` reads `privacy_` alone."""
     row = (np.inf, 1e-5) if epsilon is None else row_budget(epsilon, 1e-5, k)
     plan = PrivacyPlan(
-        *row, count_epsilon=0.01, n_rows=400, marginal_multiplier=4.0,
-        threshold_delta=0.0, norm_multiplier=9.0, noise_multiplier=2.0,
-        sampling_rate=0.1, n_steps=10, rows_per_unit=k,
+        *row, count_epsilon=0.01, n_rows=400, threshold_delta=0.0,
+        noise_multiplier=2.0, sampling_rate=0.1, n_steps=10, rows_per_unit=k,
+        releases=(replace(MARGINALS, multiplier=4.0), replace(NORM, multiplier=9.0)),
     )  # fmt: skip
     notes = ("The privacy unit is one row.",)
     spent = plan.guarantee[0]

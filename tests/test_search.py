@@ -39,6 +39,7 @@ from dpgenerative import (
     SyntheticRegressor,
 )
 from dpgenerative._random import SecureGenerator
+from dpgenerative.encoding.marginals import MARGINALS
 from dpgenerative.exceptions import InfeasibleBudgetError
 from dpgenerative.fitting.fit import PrivateFit
 from dpgenerative.meta import seclusion
@@ -102,7 +103,7 @@ def test_the_budget_against_an_independent_accountant():
     plan = search.best_estimator_.privacy_.plan
     event = accounting.ComposedDpEvent(
         [
-            accounting.GaussianDpEvent(plan.marginal_multiplier),
+            accounting.GaussianDpEvent(plan.multiplier(MARGINALS)),
             accounting.SelfComposedDpEvent(
                 accounting.PoissonSampledDpEvent(
                     plan.sampling_rate,

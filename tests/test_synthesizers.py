@@ -30,6 +30,7 @@ from dpgenerative import (
     load,
 )
 from dpgenerative.audit import audit_mechanism, audit_training
+from dpgenerative.encoding.marginals import MARGINALS
 from dpgenerative.exceptions import (
     HopelessBudgetWarning,
     InfeasibleBudgetError,
@@ -40,9 +41,11 @@ from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.fitting.recipe import Scale
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy.accounting import gaussian_multiplier
-from dpgenerative.privacy.plan import make_plan
+from dpgenerative.privacy.steps import NORM
+from dpgenerative.privacy.tables import TABLES
 from dpgenerative.synthesizers.flow import FlowArchitecture, FlowRecipe
 from dpgenerative.tables.containers import as_table
+from tests.plans import make_plan
 
 FAST = {"n_steps": 20, "batch_size": 64, "random_state": 0}
 both = pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
@@ -789,7 +792,7 @@ def test_few_rows_spend_more_on_marginals_and_learn_less():
         whole = gaussian_multiplier(
             plan.epsilon - plan.count_epsilon, plan.delta - plan.threshold_delta
         )
-        return (whole / plan.marginal_multiplier) ** 2
+        return (whole / plan.multiplier(MARGINALS)) ** 2
 
     assert share(few) == pytest.approx(0.9, abs=1e-3)
     # Of four columns, counted tables get a quarter.
@@ -822,11 +825,11 @@ def test_no_gradients_leave_the_product_of_the_marginals(tmp_path, given):
     flow.fit(frame, checkpoint=tmp_path / "unfinished.dpg")
     plan = flow.privacy_.plan
     assert (flow.n_steps_, flow.noise_multiplier_) == (0, math.inf)
-    assert plan.norm_multiplier == math.inf
+    assert plan.multiplier(NORM) == math.inf
     # All of the budget went to marginals, which are the only release of its kind.
     assert flow.epsilon_ == pytest.approx(flow.epsilon, rel=1e-4)
     assert flow.epsilon_ <= flow.epsilon
-    assert len(plan.releases) == 1
+    assert len(plan.gaussians) == 1
     text = str(flow.privacy_)
     assert "No gradients were taken" in text
     assert "gradient steps" not in text
@@ -880,7 +883,7 @@ def test_marginals_get_a_share_of_what_stated_tables_leave():
     stated = {"architecture__table_budget": 0.6, "n_steps": 2}
     for n_rows, share in ((60, 0.9), (5000, 0.4 + 0.5 / (1 + (5000 / 300) ** 2))):
         plan = forecast(schema, n_rows, **stated).plan
-        ratio = (plan.table_multiplier / plan.marginal_multiplier) ** 2
+        ratio = (plan.multiplier(TABLES) / plan.multiplier(MARGINALS)) ** 2
         assert ratio == pytest.approx(0.4 * share / 0.6)
     architecture = FlowArchitecture(table_budget=0.6)
     again = pickle.loads(pickle.dumps(FlowRecipe(architecture, BatchTerm())))
@@ -888,7 +891,7 @@ def test_marginals_get_a_share_of_what_stated_tables_leave():
     assert rule(Scale(600, schema, 1.0)) == pytest.approx(0.4 * 0.5)
     # One column has no tables to pay for.
     alone = forecast(Schema(schema.columns[:1]), 5000, **stated).plan
-    assert math.isinf(alone.table_multiplier)
+    assert math.isinf(alone.multiplier(TABLES))
 
 
 def test_no_gradients_by_rule_and_never_without_marginals():

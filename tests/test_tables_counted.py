@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from dpgenerative import Column, DPHFlowSynthesizer, Schema, load
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.factors import CountedTable, grouping, scales_of
+from dpgenerative.privacy.tables import TABLES
 from tests.test_flow import (
     all_codes,
     cell_probabilities,
@@ -106,7 +107,7 @@ def test_tables_asked_for_are_counted_in_any_case():
     # Even where nothing is compared, for want of rows.
     few = DPHFlowSynthesizer(workload=[["y", "a"]], n_steps=2).fit(xor(60))
     assert few.tables_[0] == ("y", "a")
-    assert np.isfinite(few.privacy_.plan.table_multiplier)
+    assert np.isfinite(few.privacy_.plan.multiplier(TABLES))
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from dpgenerative.models.priors import (
 from dpgenerative.models.vae import VAE
 from dpgenerative.privacy.accounting import joint_multiplier
 from dpgenerative.privacy.latents import (
+    LATENTS,
     Refinement,
     ReleasedMoments,
     cell_moments,
@@ -45,10 +46,10 @@ from dpgenerative.privacy.latents import (
     release_distribution,
 )
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import make_plan
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.private import Private, opened
 from dpgenerative.tables.schema import Schema
+from tests.plans import make_plan
 
 FAST = {"n_steps": 20, "batch_size": 64, "random_state": 0}
 
@@ -655,9 +656,8 @@ def test_the_moments_of_the_latents_are_reported_and_used():
     words = "moments of clipped latents"
     assert words in str(with_moments.privacy_)
     assert words not in str(without.privacy_)
-    plan = with_moments.privacy_.to_dict()["plan"]
-    assert math.isfinite(plan["prior_multiplier"])
-    assert without.privacy_.to_dict()["plan"]["prior_multiplier"] is None
+    assert math.isfinite(with_moments.privacy_.plan.multiplier(LATENTS))
+    assert math.isinf(without.privacy_.plan.multiplier(LATENTS))
     assert isinstance(with_moments._model.latent_distribution, GaussianPrior)
     assert isinstance(without._model.latent_distribution, NormalPrior)
     assert 0.99 < with_moments.epsilon_ <= 1
@@ -680,11 +680,11 @@ def test_a_mixture_is_paid_for_by_two_releases(monkeypatch):
     assert isinstance(fit._model.latent_distribution, GaussianMixture)
     multipliers = [stds[0] / math.sqrt(3), stds[1] / math.sqrt(2)]
     plan = fit.privacy_.plan
-    assert joint_multiplier(multipliers) == pytest.approx(plan.prior_multiplier)
+    assert joint_multiplier(multipliers) == pytest.approx(plan.multiplier(LATENTS))
     assert np.isfinite(fit.score(table(50)))
     stds.clear()
     fitted()
-    assert stds[0] / math.sqrt(3) == pytest.approx(plan.prior_multiplier)
+    assert stds[0] / math.sqrt(3) == pytest.approx(plan.multiplier(LATENTS))
     fitted(architecture__latent_distribution="mixture", architecture__prior_budget=0)
     assert len(stds) == 1
 

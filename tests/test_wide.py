@@ -23,9 +23,9 @@ from dpgenerative.models import flow, hflow
 from dpgenerative.models.cells import CellFacts, Cells
 from dpgenerative.models.hflow import HFlow
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import make_plan
 from dpgenerative.synthesizers.flow import MOST_FUNCTIONS
 from dpgenerative.tables.private import Private
+from tests.plans import make_plan
 
 D = 150
 

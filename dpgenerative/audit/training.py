@@ -154,8 +154,8 @@ class _Rows:
 
 
 _UNCHANGED = (
-    "rules", "anchored", "reach", "has_batch_term", "n_bins", "latent_share",
-    "table_share", "moment_share", "clipping_norm", "batch_term",
+    "rules", "anchored", "reach", "has_batch_term", "n_bins", "releases",
+    "clipping_norm", "batch_term",
 )  # fmt: skip
 """Attributes that are copied from the recipe that is wrapped."""
 

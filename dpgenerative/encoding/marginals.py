@@ -35,14 +35,17 @@ from dpgenerative.encoding.estimates import Interval, Partition
 from dpgenerative.encoding.increments import learned_columns
 from dpgenerative.encoding.smoothing import smoothed
 from dpgenerative.privacy.noise import Key, Mechanisms, sum_of_counts, threshold_for
+from dpgenerative.privacy.plan import Release
 from dpgenerative.tables.column import OTHER, Column
 from dpgenerative.tables.dtypes import is_real_dtype
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.rows import Chunks
 from dpgenerative.tables.schema import Schema
 
-RELEASE = "marginals"
-"""Name in the plan of everything that is released here."""
+MARGINALS = Release(
+    "marginals", "one-way marginals, domains included ({noise})", "rows", "some"
+)
+"""Everything that is released here."""
 DOMAIN_SHARE = 0.25
 """Part of a column's budget that finds its bounds or levels, where they are unknown."""
 SPLIT_SIZE = 1.3
@@ -254,12 +257,16 @@ class MarginalRelease:
 
     def _counted(self, exact: Private[np.ndarray], std: float) -> np.ndarray:
         """Release counts of cells, of which a row is in one."""
-        return self.mechanisms.gaussian(exact, std, release=RELEASE, sensitivity=1.0)
+        return self.mechanisms.gaussian(
+            exact, std, release=MARGINALS.name, sensitivity=1.0
+        )
 
     def _keys(self, counts: Private[dict[Key, int]]) -> dict[Key, float]:
         """Release the keys that many rows have, and their counts."""
         threshold = threshold_for(self.std, self.delta, self.n_open) if self.std else 0
-        return self.mechanisms.thresholded(counts, self.std, threshold, release=RELEASE)
+        return self.mechanisms.thresholded(
+            counts, self.std, threshold, release=MARGINALS.name
+        )
 
     # Levels ---------------------------------------------------------------------
 

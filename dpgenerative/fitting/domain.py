@@ -14,15 +14,19 @@ import torch
 
 from dpgenerative.encoding import classes
 from dpgenerative.encoding.increments import learned_columns
-from dpgenerative.encoding.marginals import has_open_domain, has_open_keys
+from dpgenerative.encoding.marginals import MARGINALS, has_open_domain, has_open_keys
 from dpgenerative.encoding.pixels import Pixels
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.models.cells import CellFacts
+from dpgenerative.privacy.moments import MOMENTS
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import PrivacyPlan, count_std
+from dpgenerative.privacy.plan import PrivacyPlan, Release, count_std
 from dpgenerative.tables.dtypes import is_real_dtype
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.schema import Schema
+
+MOMENT_SHARE = 0.5
+"""Share of the budget of the moments of classes, where gradients are taken too."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +53,14 @@ class TableDomain:
     has_public: bool = False
     dtypes: Sequence[Any] = ()
 
-    def is_counted(self, anchored: bool) -> bool:
-        """Return whether the model or an open end of a column needs marginals."""
+    def releases(self, anchored: bool, share: float) -> Mapping[Release, float]:
+        """Return what `release` releases, and its share: the one given, or nothing.
+
+        Marginals are where the model or an open end of a column needs them.
+        """
         columns = learned_columns(self.schema).values()
-        return anchored or any(map(has_open_domain, columns))
+        is_counted = anchored or any(map(has_open_domain, columns))
+        return {MARGINALS: share} if is_counted else {}
 
     def has_open_keys(self, anchored: bool) -> bool:
         """Return whether any column's levels or spikes are open."""
@@ -69,7 +77,7 @@ class TableDomain:
         return TableTransformer.fit(
             rows, self.schema, mechanisms, n_rows=plan.n_rows,
             n_std=count_std(plan.count_epsilon),
-            multiplier=plan.marginal_multiplier, delta=plan.threshold_delta,
+            multiplier=plan.multiplier(MARGINALS), delta=plan.threshold_delta,
             with_missing=self.with_missing, target=self.target, **cells,
         )  # fmt: skip
 
@@ -116,9 +124,9 @@ class ArrayDomain:
     has_public: ClassVar[bool] = False
     dtypes: ClassVar[Sequence[Any]] = ()
 
-    def is_counted(self, anchored: bool) -> bool:
-        """Return whether marginals are released: there are none."""
-        return False
+    def releases(self, anchored: bool, share: float) -> Mapping[Release, float]:
+        """Return what `release` releases: nothing."""
+        return {}
 
     def has_open_keys(self, anchored: bool) -> bool:
         """Return whether levels or values are released as keys: there are none."""
@@ -158,6 +166,10 @@ class LabelledDomain(ArrayDomain):
 
     n_classes: int
     latent_dim: int | None
+
+    def releases(self, anchored: bool, share: float) -> Mapping[Release, float]:
+        """Return the moments of classes, and their share where gradients are taken."""
+        return {MOMENTS: MOMENT_SHARE}
 
     def release(
         self, rows: Private, plan: PrivacyPlan, mechanisms: Mechanisms, **cells: Any

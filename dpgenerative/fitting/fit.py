@@ -38,6 +38,8 @@ from dpgenerative.privacy.plan import (
 from dpgenerative.privacy.sampling import capacity, whole_pass
 from dpgenerative.privacy.steps import (
     LARGEST_CHUNK,
+    NORM,
+    NORM_SHARE,
     Chunk,
     Clipper,
     Divergence,
@@ -287,9 +289,10 @@ class PrivateFit:
         if parameters.noise_multiplier is not None:
             # No epsilon is raised until a rule takes gradients.
             n_steps = n_steps or LEAST_STEPS
-        is_counted = self.domain.is_counted(recipe.anchored)
-        marginals = value("marginal_budget") if is_counted else 0.0
-        latents = recipe.latent_share(scale)
+        before = self.domain.releases(recipe.anchored, value("marginal_budget"))
+        is_estimated = parameters.max_grad_norm == "median" and n_steps > 0
+        norm = {NORM: NORM_SHARE} if is_estimated else {}
+        shares = {**before, **norm, **recipe.releases(scale, 1 - sum(before.values()))}
         return make_plan(
             epsilon=scale.epsilon,
             noise_multiplier=parameters.noise_multiplier,
@@ -298,12 +301,8 @@ class PrivateFit:
             n_rows=n_rows,
             sampling_rate=min(1.0, batch / n_rows),
             n_steps=n_steps,
-            marginal_budget=marginals,
+            shares=shares,
             has_open_keys=self.domain.has_open_keys(recipe.anchored),
-            estimates_norm=parameters.max_grad_norm == "median" and n_steps > 0,
-            prior_budget=latents,
-            table_budget=recipe.table_share(scale, 1 - marginals - latents),
-            moment_budget=recipe.moment_share(scale),
         )
 
     def objective(self, model: Any, transformer: Any, rows: Private[Any]) -> Objective:
@@ -326,7 +325,7 @@ class PrivateFit:
             size = min(capacity(plan.n_rows), LARGEST_CHUNK)
             chunks = whole_pass(rows, size, self.streams.batches).map(self._sent)
             bound = estimate_norm(
-                model, objective, chunks, self.mechanisms, plan.norm_multiplier
+                model, objective, chunks, self.mechanisms, plan.multiplier(NORM)
             )
         elif bound is None and norm == "auto":
             bound = self.recipe.clipping_norm(model, self.scale(plan.n_rows))
@@ -377,8 +376,7 @@ class PrivateFit:
         rate = min(1.0, resolved(self.parameters, "batch_size", rules, scale) / n)
         plan = make_plan(
             epsilon=None, delta=self.parameters.delta, n_rows=n, sampling_rate=rate,
-            n_steps=PRETRAINING_EPOCHS * math.ceil(1 / rate), marginal_budget=0,
-            has_open_keys=False, estimates_norm=False,
+            n_steps=PRETRAINING_EPOCHS * math.ceil(1 / rate), shares={},
         )  # fmt: skip
         optimizer = Optimizer.of(self.parameters.optimizer)
         train(

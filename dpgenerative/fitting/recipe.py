@@ -14,7 +14,7 @@ from torch import Tensor
 from dpgenerative._random import Streams
 from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.plan import PrivacyPlan, Release
 from dpgenerative.privacy.steps import Divergence, Objective
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.schema import Schema
@@ -125,28 +125,14 @@ class ModelRecipe(BaseEstimator, ABC):
         """Return how many intervals a numeric column is to have."""
         return int(self.rules["n_bins"](scale))
 
-    def latent_share(self, scale: Scale) -> float:
-        """Return the share of the budget that `finish` spends on all rows.
+    def releases(self, scale: Scale, left: float) -> Mapping[Release, float]:
+        """Return what `finish` releases of all rows, and its share of the budget.
 
-        Where it is not 0, `finish` must release what the plan calls "latents", with its
-        noise, or the fit ends in a `LedgerError`.
+        `left` is the share that the releases before training leave. `finish` must
+        release what is declared, with the noise of `PrivacyPlan.multiplier`, or the fit
+        ends in a `LedgerError`.
         """
-        return 0.0
-
-    def table_share(self, scale: Scale, left: float) -> float:
-        """Return the share of the budget that `finish` spends on counted tables.
-
-        `left` is the share that the recipe's other releases leave. Where it is not 0,
-        `finish` may release what the plan calls "tables", with its noise.
-        """
-        return 0.0
-
-    def moment_share(self, scale: Scale) -> float:
-        """Return the share of the budget for the moments of labelled arrays.
-
-        Where it is not 0, the domain must release what the plan calls "moments".
-        """
-        return 0.0
+        return {}
 
     def build(self, facts: Any, scale: Scale, generator: torch.Generator) -> Any:
         """Return the model before training, on the CPU.

@@ -89,7 +89,7 @@ def check_recipe(
         rng = np.random.default_rng(0)
         plan = make_plan(
             epsilon=None, delta=0.5, n_rows=n_rows, sampling_rate=1.0, n_steps=1,
-            marginal_budget=0.4, has_open_keys=False, moment_budget=0.4,
+            shares=domain.releases(True, 0.4),
         )  # fmt: skip
         scale = Scale(n_rows, domain.schema, epsilon, domain.has_public)
         transformer = domain.made_up(dtypes).release(

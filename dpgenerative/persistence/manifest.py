@@ -18,7 +18,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
@@ -35,6 +35,7 @@ from dpgenerative._files import AnyPath, atomic_write, require_file
 from dpgenerative.encoding.classes import ClassGaussians, LabelledPixels
 from dpgenerative.encoding.codecs import IntervalCodec, LevelCodec
 from dpgenerative.encoding.increments import Increment
+from dpgenerative.encoding.marginals import MARGINALS
 from dpgenerative.encoding.pixels import Pixels
 from dpgenerative.encoding.series import Series
 from dpgenerative.encoding.transformer import TableTransformer
@@ -42,8 +43,12 @@ from dpgenerative.exceptions import FileFormatError
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.models import priors
 from dpgenerative.models.factors import TableFactor
-from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.latents import LATENTS
+from dpgenerative.privacy.moments import MOMENTS
+from dpgenerative.privacy.plan import PrivacyPlan, Release
 from dpgenerative.privacy.report import PrivacyReport
+from dpgenerative.privacy.steps import NORM
+from dpgenerative.privacy.tables import TABLES
 from dpgenerative.tables import constraints
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import TableFormat
@@ -52,8 +57,8 @@ from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.values import as_python
 
 _T = TypeVar("_T")
-FORMAT = 2
-"""Version of the files that are written and read."""
+FORMAT, OLDEST = 3, 2
+"""Version of the files that are written, and the oldest that are read."""
 ESTIMATORS = ("DPHFlowSynthesizer", "DPVAESynthesizer", "DPArrayVAESynthesizer")
 """Classes whose fitted objects files hold."""
 CHECKPOINT = "unfinished fit: private, do not release"
@@ -62,7 +67,7 @@ CHECKPOINT = "unfinished fit: private, do not release"
 
 _RECORDS = (
     Column, Schema, TableFormat, TableTransformer, LevelCodec, IntervalCodec, Increment,
-    PrivacyPlan, PrivacyReport, priors.NormalPrior, priors.SparsePrior,
+    PrivacyPlan, Release, PrivacyReport, priors.NormalPrior, priors.SparsePrior,
     priors.MixturePrior, priors.GaussianPrior, priors.GaussianMixture, Pixels,
     Series, *constraints.KINDS.values(), Optimizer, BatchTerm, Sparsified, TableFactor,
     ClassGaussians, LabelledPixels,
@@ -77,6 +82,11 @@ def storable(cls: type[_T]) -> type[_T]:
     return cls
 
 
+_NAMED = {
+    "marginal": MARGINALS, "moment": MOMENTS, "norm": NORM, "prior": LATENTS,
+    "table": TABLES,
+}  # fmt: skip
+"""Releases by their names in plans of format 2."""
 _STRINGS = ("dpgenerative", "manifest", "sha256")
 _ARROW = ("string", "decimal32", "decimal64", "decimal128", "decimal256")
 """Types of Arrow that are made by the function of their name."""
@@ -340,7 +350,7 @@ def _check_format(path: Path, strings: Mapping[str, str]) -> None:
     text = strings["dpgenerative"]
     if not (text.isascii() and text.isdigit() and 1 <= len(text) <= 9):
         raise damaged(path, "its version cannot be read")
-    if int(text) < FORMAT:
+    if int(text) < OLDEST:
         raise FileFormatError(
             f"{path} has format {text}: it was written by a development version before "
             "the first release. Fit again, or load it with the version that wrote it."
@@ -360,7 +370,8 @@ def _decode(code: Any, tensors: Mapping[str, Tensor]) -> Any:
         return code
     ((tag, content),) = code.items()
     if tag in RECORDS:
-        return RECORDS[tag](**_decode_items(content, tensors))
+        facts = _decode_items(content, tensors)
+        return RECORDS[tag](**(_renewed(facts) if tag == "PrivacyPlan" else facts))
     if tag in ("tensor", "array"):
         return tensors[content] if tag == "tensor" else tensors[content].numpy()
     if tag == "objects":
@@ -370,6 +381,18 @@ def _decode(code: Any, tensors: Mapping[str, Tensor]) -> Any:
             raise ValueError("text is shorter than the space it is to take")
         return np.array(values, dtype=dtype)
     return _BUILDERS[tag](_decode(content, tensors))
+
+
+def _renewed(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of a plan, which named every release in files of format 2."""
+    known = {f"{name}_multiplier": facts.get(f"{name}_multiplier") for name in _NAMED}
+    releases = tuple(
+        replace(_NAMED[name.removesuffix("_multiplier")], multiplier=z)
+        for name, z in known.items()
+        if z is not None and math.isfinite(z)
+    )
+    kept = {name: fact for name, fact in facts.items() if name not in known}
+    return {"releases": releases, **kept}
 
 
 def _decode_items(

@@ -20,11 +20,12 @@ from torch import Tensor
 
 from dpgenerative._random import RandomSource
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.plan import PrivacyPlan, Release
 from dpgenerative.privacy.precision import added_at
 from dpgenerative.privacy.sampling import capacity, whole_pass
 from dpgenerative.tables.private import Private
 
+LATENTS = Release("latents", "moments of clipped latents ({noise})")
 MOMENT_SENSITIVITY = math.sqrt(3)
 CELL_SENSITIVITY = math.sqrt(2)
 CHUNK = 4096
@@ -113,7 +114,7 @@ def release_distribution(
         A second release, of moments by cell.
     """
     radius = math.sqrt(latent_dim) + 2
-    multiplier = plan.prior_multiplier * math.sqrt(1 if refinement is None else 2)
+    multiplier = plan.multiplier(LATENTS) * math.sqrt(1 if refinement is None else 2)
     chunks = whole_pass(codes, min(capacity(plan.n_rows), CHUNK), rng)
     padded = codes.map(_padded)
 
@@ -186,4 +187,6 @@ def _inside(z: Tensor, radius: float) -> Tensor:
 def _released(
     mechanisms: Mechanisms, exact: Private[np.ndarray], std: float, sensitivity: float
 ) -> np.ndarray:
-    return mechanisms.gaussian(exact, std, release="latents", sensitivity=sensitivity)
+    return mechanisms.gaussian(
+        exact, std, release=LATENTS.name, sensitivity=sensitivity
+    )

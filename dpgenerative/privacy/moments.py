@@ -18,9 +18,12 @@ import math
 import numpy as np
 
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.plan import PrivacyPlan, Release
 from dpgenerative.tables.rows import Chunks
 
+MOMENTS = Release(
+    "moments", "counts, means and second moments of every class ({noise})", "rows"
+)
 MEAN_SHARE = 0.15
 """Share of the moments' budget that counts and means get."""
 MEAN_SENSITIVITY = math.sqrt(3)
@@ -31,7 +34,7 @@ Chunk = tuple[np.ndarray, np.ndarray]
 
 def multipliers(plan: PrivacyPlan) -> tuple[float, float]:
     """Return the noise multipliers of counts and means, and of second moments."""
-    z = plan.moment_multiplier
+    z = plan.multiplier(MOMENTS)
     return z / math.sqrt(MEAN_SHARE), z / math.sqrt(1 - MEAN_SHARE)
 
 
@@ -74,7 +77,7 @@ def release_means(
 
     std = multipliers(plan)[0] * MEAN_SENSITIVITY
     noisy = mechanisms.gaussian(
-        chunks.total(sums), std, release="moments", sensitivity=MEAN_SENSITIVITY
+        chunks.total(sums), std, release=MOMENTS.name, sensitivity=MEAN_SENSITIVITY
     )
     return noisy[:-1].reshape(n_classes, 1 + width), float(noisy[-1]), std
 
@@ -125,7 +128,7 @@ def release_seconds(
 
     std = multipliers(plan)[1]
     values = chunks.total(sums).map(lambda sums: sums * factors)
-    noisy = mechanisms.gaussian(values, std, release="moments", sensitivity=1.0)
+    noisy = mechanisms.gaussian(values, std, release=MOMENTS.name, sensitivity=1.0)
     products = np.empty((n_classes, d, d))
     products[:, i, j] = products[:, j, i] = noisy[:, : len(i)] / weights
     return products, noisy[:, len(i) :], std

@@ -96,8 +96,7 @@ class Mechanisms:
         values : Private of ndarray
         std : float
         release : str
-            What the plan calls it: "marginals", "norm", "latents", "tables",
-            "moments"; in a search, "score".
+            Name of a `plan.Release`; in a search, "score".
         sensitivity : float
             How far one row can move the values, in the Euclidean norm.
         """

@@ -12,9 +12,10 @@ are fixed by that value, are (epsilon - epsilon_c, delta)-DP together; so the wh
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from dpgenerative.exceptions import InfeasibleBudgetError, LedgerError
 from dpgenerative.privacy.accounting import (
@@ -35,8 +36,6 @@ gets its share: about what one release of such noise on all rows costs. It is 1 
 """
 THRESHOLD_SHARE = 0.1
 """Share of delta that pays for released keys: unknown levels, frequent values."""
-NORM_SHARE = 0.01
-"""Share of the budget that estimates the clipping norm, where that is asked for."""
 _LARGEST_EXPONENT = 600.0
 """Beyond it the growth of delta with the rows of a person overflows."""
 _LEAST_DELTA = 1e-250
@@ -53,6 +52,48 @@ _CURVE = tuple(10.0**-k for k in range(1, 10))
 
 
 @dataclass(frozen=True)
+class Release:
+    """A kind of Gaussian release on all rows, as whoever releases it declares it.
+
+    A container or model that declares one states its share of the budget; the plan sets
+    its multiplier, and the ledger notes under its name what it cost.
+
+    Attributes
+    ----------
+    name : str
+        The `release` of `Mechanisms.gaussian`.
+    words : str
+        What the report says was released, with ``{noise}`` for the noise.
+    stage : {"rows", "norm", "model"}
+        What is released: counts or moments of the rows, before everything else; the
+        clipping norm; what a model takes from the rows after its training.
+    spends : {"all", "some", "any"}
+        How much of its part it costs: all; or some, as where halvings of cells are not
+        needed; or any, as where nothing was worth counting.
+    multiplier : float, default=inf
+        Noise multiplier of all parts together; inf for no such release.
+    """
+
+    name: str
+    words: str
+    stage: Literal["rows", "norm", "model"] = "model"
+    spends: Literal["all", "some", "any"] = "all"
+    multiplier: float = math.inf
+
+    def __str__(self) -> str:
+        z = self.multiplier
+        noise = f"Gaussian, noise multiplier {z:.4g} for all together" if z else "exact"
+        return self.words.format(noise=noise, multiplier=f"{z:.4g}")
+
+    def agrees(self, spent: float) -> bool:
+        """Return whether the privacy loss noted is the one planned."""
+        planned = self.multiplier**-2
+        if self.spends == "all":
+            return _same(spent, planned)
+        return within(spent, planned) and (spent > 0 or self.spends == "any")
+
+
+@dataclass(frozen=True)
 class PrivacyPlan:
     """Numbers that fix the guarantee of one fit. None of them is private.
 
@@ -64,26 +105,16 @@ class PrivacyPlan:
         Pure epsilon of the released row count.
     n_rows : int
         The released row count.
-    marginal_multiplier : float
-        Noise multiplier of all one-way marginals together; inf if none is released.
     threshold_delta : float
         Cost of releasing keys by a threshold.
-    norm_multiplier : float
-        Noise multiplier of the estimated clipping norm; inf if it is given.
     noise_multiplier : float
         Noise multiplier of every gradient step; inf where there are none.
     sampling_rate : float
         Probability that a row enters a batch.
     n_steps : int
         Number of gradient steps; with 0 no gradient is taken, and nothing spent on it.
-    prior_multiplier : float, default=inf
-        Noise multiplier of the moments of the latents; inf if none are released.
-    table_multiplier : float, default=inf
-        Noise multiplier of counted tables and their scores together; inf if there are
-        none.
-    moment_multiplier : float, default=inf
-        Noise multiplier of the moments of labelled arrays together; inf if none are
-        released.
+    releases : tuple of Release
+        What else is released, on all rows, in its order.
     rows_per_unit : int, default=1
         Number k of rows that one person has at most. What holds for one row holds for
         a person by group privacy (`group_privacy`).
@@ -97,17 +128,13 @@ class PrivacyPlan:
     delta: float
     count_epsilon: float
     n_rows: int
-    marginal_multiplier: float
     threshold_delta: float
-    norm_multiplier: float
     noise_multiplier: float
     sampling_rate: float
     n_steps: int
-    prior_multiplier: float = math.inf
+    releases: tuple[Release, ...] = ()
     rows_per_unit: int = 1
     mean_trials: float = 0.0
-    table_multiplier: float = math.inf
-    moment_multiplier: float = math.inf
 
     @property
     def guarantee(self) -> tuple[float, float]:
@@ -124,18 +151,17 @@ class PrivacyPlan:
         """Expected batch size by the released row count, the gradient's divisor."""
         return self.sampling_rate * self.n_rows
 
+    def multiplier(self, release: Release) -> float:
+        """Return the noise multiplier of a release; inf if it is not planned."""
+        planned = (r.multiplier for r in self.releases if r.name == release.name)
+        return next(planned, math.inf)
+
     @property
-    def releases(self) -> tuple[GaussianRelease, ...]:
-        """Every Gaussian release of the fit."""
-        fixed = _fixed(
-            self.marginal_multiplier,
-            self.norm_multiplier,
-            self.prior_multiplier,
-            self.table_multiplier,
-            self.moment_multiplier,
-        )
+    def gaussians(self) -> tuple[GaussianRelease, ...]:
+        """Every Gaussian release of the fit, as accountants see it."""
+        fixed = _fixed(self.releases)
         if not self.n_steps:
-            return tuple(fixed)
+            return fixed
         steps = GaussianRelease(self.noise_multiplier, self.sampling_rate, self.n_steps)
         return (*fixed, steps)
 
@@ -154,7 +180,7 @@ class PrivacyPlan:
     def _cost(self, delta: float) -> float:
         """Return what all releases cost one row at a delta."""
         rest, target = delta - self.threshold_delta, self.epsilon - self.count_epsilon
-        return self.count_epsilon + epsilon_of(self.releases, rest, target)
+        return self.count_epsilon + epsilon_of(self.gaussians, rest, target)
 
     def curve(self) -> tuple[tuple[float, float], ...]:
         """Return pairs (epsilon, delta) for a person, the guaranteed first.
@@ -186,9 +212,7 @@ class PrivacyPlan:
     def check(self, ledger: Ledger) -> None:
         """Raise unless what a fit released is what was planned, release by release.
 
-        Marginals may cost less: halvings that no count asked for are not made; and so
-        may tables, where none was worth counting. Without privacy nothing was
-        guaranteed.
+        Without privacy nothing was guaranteed.
 
         Raises
         ------
@@ -197,17 +221,11 @@ class PrivacyPlan:
         """
         if not self.private:
             return
-        marginals = ledger.total("marginals")
         agrees = {
             "row count": ledger.n_rows == self.n_rows
             and within(ledger.count_epsilon, self.count_epsilon),
-            "marginals": within(marginals, self.marginal_multiplier**-2)
-            and (marginals > 0) == math.isfinite(self.marginal_multiplier),
+            **{r.name: r.agrees(ledger.total(r.name)) for r in self.releases},
             "keys": within(ledger.key_delta, self.threshold_delta),
-            "norm": _same(ledger.total("norm"), self.norm_multiplier**-2),
-            "latents": _same(ledger.total("latents"), self.prior_multiplier**-2),
-            "tables": within(ledger.total("tables"), self.table_multiplier**-2),
-            "moments": _same(ledger.total("moments"), self.moment_multiplier**-2),
             "gradients": sum(ledger.steps.values()) == self.n_steps
             and all(
                 rate == self.sampling_rate
@@ -215,8 +233,7 @@ class PrivacyPlan:
                 and divisor == self.batch_size
                 for rate, multiplier, divisor in ledger.steps
             ),
-            "others": set(ledger.losses)
-            <= {"marginals", "norm", "latents", "tables", "moments"},
+            "others": set(ledger.losses) <= {r.name for r in self.releases},
         }
         refuse_difference(agrees)
 
@@ -239,8 +256,8 @@ def refuse_difference(agrees: Mapping[str, bool]) -> None:
         )
 
 
-def _fixed(*multipliers: float) -> list[GaussianRelease]:
-    return [GaussianRelease(z) for z in multipliers if math.isfinite(z)]
+def _fixed(releases: Sequence[Release]) -> tuple[GaussianRelease, ...]:
+    return tuple(GaussianRelease(each.multiplier) for each in releases)
 
 
 def group_privacy(epsilon: float, delta: float, k: int) -> tuple[float, float]:
@@ -323,12 +340,8 @@ def make_plan(
     n_rows: int,
     sampling_rate: float,
     n_steps: int,
-    marginal_budget: float,
-    has_open_keys: bool,
-    estimates_norm: bool = False,
-    prior_budget: float = 0.0,
-    table_budget: float = 0.0,
-    moment_budget: float = 0.0,
+    shares: Mapping[Release, float],
+    has_open_keys: bool = False,
     rows_per_unit: int = 1,
     noise_multiplier: float | None = None,
 ) -> PrivacyPlan:
@@ -344,22 +357,12 @@ def make_plan(
     sampling_rate : float
         Probability that a row enters a batch.
     n_steps : int
-        0 for no gradients: one-way marginals, or moments, then get what gradients
-        would.
-    marginal_budget : float in [0, 1)
-        Share of the budget that one-way marginals get, in the units in which Gaussian
-        releases add up (squared inverse noise multipliers); 0 if none is released.
-    has_open_keys : bool
+        0 for no gradients: releases of the stage "rows" then get what gradients would.
+    shares : mapping of Release to float in [0, 1)
+        Share of the budget of every release on all rows, in the units in which Gaussian
+        releases add up (squared inverse noise multipliers); 0 for none.
+    has_open_keys : bool, default=False
         Whether levels or frequent values are released by a threshold.
-    estimates_norm : bool, default=False
-        Whether the clipping norm is estimated.
-    prior_budget : float in [0, 1), default=0
-        Share of the budget for the moments of the latents; 0 if none are released.
-    table_budget : float in [0, 1), default=0
-        Share of the budget for counted tables and their scores; 0 for none.
-    moment_budget : float in [0, 1), default=0
-        Share of the budget for the moments of labelled arrays, which have no marginals;
-        0 if none are released.
     rows_per_unit : int, default=1
         Number k of rows for which (epsilon, delta) is to hold together.
     noise_multiplier : float, optional
@@ -376,16 +379,12 @@ def make_plan(
     InfeasibleBudgetError
         If no noise fits the budget.
     """
-    shares = {
-        "marginal": marginal_budget, "norm": NORM_SHARE if estimates_norm else 0.0,
-        "prior": prior_budget, "table": table_budget, "moment": moment_budget,
-    }  # fmt: skip
     if epsilon is None:
         return PrivacyPlan(
             epsilon=math.inf, delta=delta, count_epsilon=math.inf, n_rows=n_rows,
             threshold_delta=0.0, noise_multiplier=0.0 if n_steps else math.inf,
             sampling_rate=sampling_rate, n_steps=n_steps, rows_per_unit=rows_per_unit,
-            **_multipliers_of_shares(0.0, shares),
+            releases=_planned(0.0, shares),
         )  # fmt: skip
     total = epsilon
     spent = count_epsilon(epsilon, rows_per_unit)
@@ -397,13 +396,12 @@ def make_plan(
         most = min(rest, _LARGEST_SHARED) if stated else rest
     else:
         most = rest * (1 - _SPARED) - _SPARED_LEAST
-        left = 1 - prior_budget - table_budget
-        shares |= {name: left * bool(shares[name]) for name in ("marginal", "moment")}
+        shares = _without_gradients(shares)
     whole = gaussian_multiplier(most, rest_delta)
-    multipliers = _multipliers_of_shares(whole, shares)
+    releases = _planned(whole, shares)
     noise = noise_multiplier if n_steps else math.inf
     if noise is None:
-        fixed = _fixed(*multipliers.values())
+        fixed = list(_fixed(releases))
         with _of_one_row(rows_per_unit):
             noise = calibrate(fixed, sampling_rate, n_steps, rest, rest_delta)
     if stated:
@@ -413,7 +411,7 @@ def make_plan(
         epsilon=epsilon, delta=delta, count_epsilon=spent, n_rows=n_rows,
         threshold_delta=threshold_delta, noise_multiplier=noise,
         sampling_rate=sampling_rate, n_steps=n_steps, rows_per_unit=rows_per_unit,
-        **multipliers,
+        releases=releases,
     )  # fmt: skip
     if not stated and plan.spent() > total:
         raise InfeasibleBudgetError(
@@ -449,7 +447,7 @@ def epsilon_of_noise(plan_at: Callable[[float], PrivacyPlan]) -> float:
         From an epsilon to the plan that `make_plan` makes of it and of the noise.
     """
     first = plan_at(1.0)
-    renyi = epsilon_of_curve(renyi_curve(first.releases), first.delta)
+    renyi = epsilon_of_curve(renyi_curve(first.gaussians), first.delta)
     low, high, best, digits = math.log(1e-3), math.inf, math.inf, 2
     guess = math.log(max(1.0, renyi))
     known: dict[float, tuple[float, float]] = {}
@@ -475,11 +473,20 @@ def epsilon_of_noise(plan_at: Callable[[float], PrivacyPlan]) -> float:
     return best
 
 
-def _multipliers_of_shares(
-    whole: float, shares: Mapping[str, float]
-) -> dict[str, float]:
-    """Return the multipliers of fixed releases, by attribute of a plan."""
+def _without_gradients(shares: Mapping[Release, float]) -> dict[Release, float]:
+    """Return shares in which releases of the rows have what gradients would."""
+    left = 1 - math.fsum(v for r, v in shares.items() if r.stage != "rows")
+    whole = math.fsum(v for r, v in shares.items() if r.stage == "rows")
     return {
-        f"{name}_multiplier": whole / math.sqrt(share) if share > 0 else math.inf
-        for name, share in shares.items()
+        r: left * (v / whole) if r.stage == "rows" and v else v
+        for r, v in shares.items()
     }
+
+
+def _planned(whole: float, shares: Mapping[Release, float]) -> tuple[Release, ...]:
+    """Return the releases with their multipliers, of that of all together."""
+    return tuple(
+        replace(release, multiplier=whole / math.sqrt(share))
+        for release, share in shares.items()
+        if share > 0
+    )

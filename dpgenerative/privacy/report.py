@@ -147,47 +147,24 @@ class PrivacyReport(Report):
                 f"the best by noisy score of a random number of trials (logarithmic, "
                 f"mean {plan.mean_trials:g}), each on its own part of the rows, with:"
             )
-        lines += _gaussian(
-            "one-way marginals, domains included", plan.marginal_multiplier
-        )
-        lines += _gaussian(
-            "counts, means and second moments of every class", plan.moment_multiplier
-        )
+        lines += [str(each) for each in plan.releases if each.stage == "rows"]
         if plan.threshold_delta:
             lines.append(
                 "unknown levels and frequent values (thresholded, "
                 f"{plan.threshold_delta:g} of delta)"
             )
-        if math.isfinite(plan.norm_multiplier):
-            lines.append(
-                "clipping norm (quantile of a noisy histogram, noise multiplier "
-                f"{plan.norm_multiplier:.4g})"
-            )
+        lines += [str(each) for each in plan.releases if each.stage == "norm"]
         if plan.n_steps:
             lines.append(
                 f"{plan.n_steps} gradient steps (Poisson sampling rate "
                 f"{plan.sampling_rate:.4g}, noise multiplier "
                 f"{plan.noise_multiplier:.4g}, {self.clipping})"
             )
-        lines += _gaussian("moments of clipped latents", plan.prior_multiplier)
-        lines += _gaussian(
-            "contingency tables (listed below, if any): their counts, and the scores "
-            "by which they were selected",
-            plan.table_multiplier,
-        )
-        return lines
+        return lines + [str(each) for each in plan.releases if each.stage == "model"]
 
 
 def _strict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return {name: None if value == math.inf else value for name, value in pairs}
-
-
-def _gaussian(what: str, multiplier: float) -> list[str]:
-    """Say with which noise something was released, if it was."""
-    if math.isinf(multiplier):
-        return []
-    noise = f"Gaussian, noise multiplier {multiplier:.4g} for all together"
-    return [f"{what} ({noise if multiplier else 'exact'})"]
 
 
 def outlook(plan: PrivacyPlan, n_columns: int) -> str:
@@ -231,7 +208,7 @@ def weak_outlook(plan: PrivacyPlan, n_columns: int) -> list[str]:
     columns = f"{n_columns} column{'s' * (n_columns != 1)}"
     numbers = f"{rows}, epsilon {plan.epsilon:.3g} and {columns}"
     singles = "expect single columns to be right, and little more."
-    if math.isinf(plan.marginal_multiplier):
+    if all(each.stage != "rows" for each in plan.releases):
         singles = "not even single columns are counted; expect little."
     words = {
         "hopeless": f"Little but noise can be learned from {numbers}: even single "

@@ -106,7 +106,7 @@ def selection_epsilon(
     float
         The bound; inf where released keys alone exceed delta.
     """
-    curves = [accounting.renyi_curve(plan.releases) for plan in plans]
+    curves = [accounting.renyi_curve(plan.gaussians) for plan in plans]
     score = accounting.GaussianRelease(score_multiplier)
     curves.append(accounting.renyi_curve([score]))
     keys = max(plan.threshold_delta for plan in plans)

@@ -47,6 +47,7 @@ from dpgenerative.privacy.gradients.core import (
     scaled,
 )
 from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.plan import Release
 from dpgenerative.privacy.precision import full_precision
 from dpgenerative.privacy.ranks import ALONE, Ranks
 from dpgenerative.tables.rows import Chunks
@@ -59,6 +60,13 @@ Divergence = Callable[[Tensor], Tensor]
 Chunk = tuple[Tensor, Tensor]
 """Row indices, and which of them are present: the others are padding."""
 Gradients = dict[nn.Parameter, Tensor]
+NORM = Release(
+    "norm",
+    "clipping norm (quantile of a noisy histogram, noise multiplier {multiplier})",
+    "norm",
+)
+NORM_SHARE = 0.01
+"""Share of the budget that estimates the clipping norm, where that is asked for."""
 AGGREGATIONS = ("term-wise", "micro", "batch")
 LARGEST_CHUNK = 4096
 """Rows whose losses are computed at a time."""
@@ -569,7 +577,7 @@ def estimate_norm(
         return np.bincount(cells, minlength=len(edges) + 1)
 
     released = mechanisms.gaussian(
-        chunks.total(count), noise_multiplier, release="norm", sensitivity=1.0
+        chunks.total(count), noise_multiplier, release=NORM.name, sensitivity=1.0
     )
     noisy = np.maximum(released, 0)
     shares = np.cumsum(noisy) / max(noisy.sum(), 1e-12)

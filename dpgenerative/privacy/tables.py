@@ -20,9 +20,15 @@ from functools import lru_cache, partial
 import numpy as np
 
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.plan import PrivacyPlan, Release
 from dpgenerative.tables.private import Private
 
+TABLES = Release(
+    "tables",
+    "contingency tables (listed below, if any): their counts, and the scores by which "
+    "they were selected ({noise})",
+    spends="any",
+)
 SCORE_SHARE = 0.1
 """Share of the tables' budget that scores get, where tables are chosen by scores."""
 WEIGHT_OF_PAIRS = 3
@@ -130,8 +136,8 @@ def _summed(
 def multipliers(plan: PrivacyPlan, has_scores: bool) -> tuple[float, float]:
     """Return the noise multipliers of all scores together, and of all counts."""
     share = SCORE_SHARE if has_scores else 0.0
-    scores = plan.table_multiplier / math.sqrt(share) if share else math.inf
-    return scores, plan.table_multiplier / math.sqrt(1 - share)
+    scores = plan.multiplier(TABLES) / math.sqrt(share) if share else math.inf
+    return scores, plan.multiplier(TABLES) / math.sqrt(1 - share)
 
 
 def weights(tables: Sequence[tuple[int, ...]]) -> np.ndarray:
@@ -182,7 +188,9 @@ def release_scores(
     values = codes.map(partial(all_counts, tables)).map(scores)
     sensitivity = float(np.linalg.norm(factors))
     std = multipliers(plan, True)[0] * sensitivity
-    noisy = mechanisms.gaussian(values, std, release="tables", sensitivity=sensitivity)
+    noisy = mechanisms.gaussian(
+        values, std, release=TABLES.name, sensitivity=sensitivity
+    )
     return np.asarray(noisy / factors)
 
 
@@ -209,7 +217,9 @@ def release_counts(
     exact = counts.map(lambda parts: np.concatenate([x.ravel() for x in parts]))
     sensitivity = math.sqrt(len(tables))
     std = multipliers(plan, has_scores)[1] * sensitivity
-    noisy = mechanisms.gaussian(exact, std, release="tables", sensitivity=sensitivity)
+    noisy = mechanisms.gaussian(
+        exact, std, release=TABLES.name, sensitivity=sensitivity
+    )
     ends = np.cumsum([math.prod(table.shape) for table in tables])[:-1]
     parts = np.split(noisy, ends)
     return [x.reshape(t.shape) for x, t in zip(parts, tables, strict=True)]

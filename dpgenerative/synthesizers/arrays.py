@@ -30,6 +30,7 @@ from dpgenerative.models.priors import Prior
 from dpgenerative.models.probing import check_architecture
 from dpgenerative.models.vae import HEADS, ImageVAE
 from dpgenerative.persistence.manifest import storable
+from dpgenerative.privacy.plan import Release
 from dpgenerative.synthesizers.base import Data, Synthesizer, as_seed
 from dpgenerative.synthesizers.latents import (
     AutoencoderRecipe,
@@ -39,8 +40,6 @@ from dpgenerative.synthesizers.latents import (
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.schema import Schema
 
-MOMENT_SHARE = 0.5
-"""Share of the budget of the moments of classes, where gradients are taken too."""
 NETWORKS = ("mlp", "conv", "lstm")
 
 
@@ -154,11 +153,8 @@ class ClassVAERecipe(ArrayVAERecipe):
         "n_steps": lambda scale: 0,
     }
 
-    def moment_share(self, scale: Scale) -> float:
-        return MOMENT_SHARE
-
-    def latent_share(self, scale: Scale) -> float:
-        return 0.0
+    def releases(self, scale: Scale, left: float) -> Mapping[Release, float]:
+        return {}
 
     def settings(self, facts: Any, scale: Scale) -> dict[str, Any]:
         return {

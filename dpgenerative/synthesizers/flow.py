@@ -24,9 +24,10 @@ from dpgenerative.models.hflow import HFlow
 from dpgenerative.models.probing import check_divergence
 from dpgenerative.privacy.gradients import free_coordinates
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.plan import PrivacyPlan, Release
 from dpgenerative.privacy.report import HOPELESS
 from dpgenerative.privacy.steps import Divergence, Objective
+from dpgenerative.privacy.tables import TABLES
 from dpgenerative.synthesizers.architecture import FlowArchitecture
 from dpgenerative.synthesizers.notes import ORDERED_ONLY
 from dpgenerative.synthesizers.tables import TableSynthesizer
@@ -66,7 +67,7 @@ FEW_COLUMNS, ROWS_FOR_UNITS = 4, (1000, 4000)
 many columns, and in others."""
 MOST_FUNCTIONS = 4096
 """Functions of all columns together, whose square is the number of coefficients."""
-TABLES, ROWS_FOR_TABLES, ROWS_PER_PAIR = 0.2, 530, 225
+TABLE_SHARE, ROWS_FOR_TABLES, ROWS_PER_PAIR = 0.2, 530, 225
 """Share of the budget of counted tables; least rows times epsilon for it, and for
 tables to be compared, per root of the number of pairs over the share: the noise of a
 score is then 3 % of the rows, or 7 %."""
@@ -76,7 +77,10 @@ def _table_budget(scale: Scale) -> float:
     """Return a share: small where scores are noisy, 0 where all would be noise."""
     d, rows = len(scale.schema), scale.n_rows * (scale.epsilon or 0)
     few = min(0.5, max(0.03, 2 / d**1.5))
-    for share, least in ((max(TABLES, few), ROWS_FOR_TABLES), (few, ROWS_PER_PAIR)):
+    for share, least in (
+        (max(TABLE_SHARE, few), ROWS_FOR_TABLES),
+        (few, ROWS_PER_PAIR),
+    ):
         if d > 1 and rows > least * math.sqrt(math.comb(d, 2) / share):
             return share
     return 0.0
@@ -301,14 +305,14 @@ class FlowRecipe(GroupedRecipe):
         most = LARGEST_NORM * math.sqrt(len(scale.schema))
         return float(f"{min(most, max(1.0, math.sqrt(2 * told))):.3g}")
 
-    def table_share(self, scale: Scale, left: float) -> float:
+    def releases(self, scale: Scale, left: float) -> Mapping[Release, float]:
         has_tables = scale.epsilon is not None and len(scale.schema) > 1
         if not (has_tables and self.is_exact):
-            return 0.0
+            return {}
         if self.architecture.table_budget != "auto":
-            return float(self.architecture.table_budget)
+            return {TABLES: float(self.architecture.table_budget)}
         share = self.resolved("table_budget", scale)
-        return min(max(share, 0.1 * bool(self.workload)), left / 2)
+        return {TABLES: min(max(share, 0.1 * bool(self.workload)), left / 2)}
 
     def objective(
         self,
@@ -349,7 +353,7 @@ class FlowRecipe(GroupedRecipe):
             if model.first.ordered_only:
                 model.first.shrink()
             model.rake(RAKING_ROWS, streams.rows)
-        if plan.private and math.isfinite(plan.table_multiplier):
+        if plan.private and math.isfinite(plan.multiplier(TABLES)):
             codes = rows.map(transformer.encode)
             facts = TableDomain.facts(transformer)
             measurement = Measurement(facts, codes, plan, mechanisms)
@@ -576,7 +580,7 @@ class DPHFlowSynthesizer(TableSynthesizer):
         said = list(super()._notes(schema, fitted))
         if fitted.settings["ordered_only"] and fitted.plan.n_steps:
             said.append(ORDERED_ONLY)
-        if math.isfinite(fitted.plan.table_multiplier):
+        if math.isfinite(fitted.plan.multiplier(TABLES)):
             none = "No contingency table was released: none was worth its noise."
             said.append(f"Tables counted: {tables}." if tables else none)
         return tuple(said)

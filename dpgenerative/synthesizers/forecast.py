@@ -11,7 +11,12 @@ import pandas as pd
 from dpgenerative._files import encodable
 from dpgenerative._validation import check_number, check_option, count, refuse
 from dpgenerative.encoding.increments import learned_columns
-from dpgenerative.encoding.marginals import POOL_NOISE, column_stds, expected_cells
+from dpgenerative.encoding.marginals import (
+    MARGINALS,
+    POOL_NOISE,
+    column_stds,
+    expected_cells,
+)
 from dpgenerative.encoding.marginals import count_std as cell_std
 from dpgenerative.privacy.plan import PrivacyPlan, count_std
 from dpgenerative.privacy.report import cautions, outlook, weak_outlook
@@ -157,7 +162,7 @@ def forecast(
 
 def _columns(schema: Schema, plan: PrivacyPlan, n_bins: int) -> pd.DataFrame:
     """Return what every column's counts will see."""
-    wholes = column_stds(schema, plan.marginal_multiplier, n_bins, plan.n_rows)
+    wholes = column_stds(schema, plan.multiplier(MARGINALS), n_bins, plan.n_rows)
     learned = learned_columns(schema).values()
     pairs = zip(learned, wholes, strict=True)
     facts = [(column.name, column.kind) for column in schema.columns]

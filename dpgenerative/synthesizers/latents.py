@@ -27,9 +27,9 @@ from dpgenerative.models.cells import RAKING_ROWS
 from dpgenerative.models.divergences import LATENT_DIVERGENCES, Latents
 from dpgenerative.models.probing import check_divergence, check_prior
 from dpgenerative.models.vae import Autoencoder
-from dpgenerative.privacy.latents import Refinement, release_distribution
+from dpgenerative.privacy.latents import LATENTS, Refinement, release_distribution
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.plan import PrivacyPlan, Release
 from dpgenerative.privacy.steps import Divergence, Objective
 from dpgenerative.synthesizers.base import Synthesizer, as_seed
 from dpgenerative.tables.private import Private
@@ -156,11 +156,11 @@ class AutoencoderRecipe(GroupedRecipe):
 
         check_divergence(owner, divergence, use)
 
-    def latent_share(self, scale: Scale) -> float:
+    def releases(self, scale: Scale, left: float) -> Mapping[Release, float]:
         is_auto = self.architecture.prior_budget == "auto"
         if is_auto and self.prior != "normal":
-            return 0.0
-        return float(self.resolved("prior_budget", scale))
+            return {}
+        return {LATENTS: float(self.resolved("prior_budget", scale))}
 
     @property
     def latent_dim(self) -> int | None:
@@ -232,7 +232,7 @@ class AutoencoderRecipe(GroupedRecipe):
             noise = priors.normals(streams.draws, len(codes), 1, k)
             return model.latents(codes.to(noise.device), noise).draws[:, 0]
 
-        if math.isfinite(plan.prior_multiplier):
+        if math.isfinite(plan.multiplier(LATENTS)):
             codes = rows.map(transformer.encode).to("cpu")
             cells, refined = priors.LatentCells.of_gaussian, priors.mixture_of_moments
             is_mixture = self.architecture.latent_distribution == "mixture"

@@ -56,9 +56,11 @@ from dpgenerative.privacy import (
 )
 from dpgenerative.privacy.accounting import GaussianRelease
 from dpgenerative.privacy.gradients import LinearGradients, core, linear
+from dpgenerative.privacy.moments import MOMENTS
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.ranks import ALONE, Ranks
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
+from dpgenerative.privacy.tables import TABLES
 from dpgenerative.synthesizers import base, flow
 from dpgenerative.synthesizers import latents as autoencoders
 from dpgenerative.tables.private import Private, opened
@@ -790,11 +792,11 @@ def added_rows_as_removed(patch):
 
 
 def stated_noise_pays_for_gradients_alone(patch):
-    patch.setattr(plan, "_fixed", lambda *multipliers: [])
+    patch.setattr(plan, "_fixed", lambda releases: ())
 
 
 def free_norm(patch):
-    patch.setattr(plan, "NORM_SHARE", 0.0)
+    patch.setattr(fit, "NORM_SHARE", 0.0)
 
 
 # Execution that leaves the plan ---------------------------------------------------
@@ -865,7 +867,7 @@ def moments_of_arrays_that_are_not_cut(patch):
 
 
 def second_moments_unpaid(patch):
-    patch.setattr(moments, "multipliers", lambda plan: (plan.moment_multiplier,) * 2)
+    patch.setattr(moments, "multipliers", lambda plan: (plan.multiplier(MOMENTS),) * 2)
 
 
 def products_counted_twice(patch):
@@ -890,7 +892,9 @@ def means_beside_exact_ones(patch, chosen):
     def released(chunks, shape, radius, plan, mechanisms):
         noisy = whole(chunks, shape, radius, plan, mechanisms)
         free = Mechanisms(SecureGenerator(), None)
-        free_plan = dataclasses.replace(plan, moment_multiplier=0.0)
+        free_plan = dataclasses.replace(
+            plan, releases=(dataclasses.replace(moments.MOMENTS, multiplier=0.0),)
+        )
         return chosen(noisy, whole(chunks, shape, radius, free_plan, free))
 
     patch.setattr(moments, "release_means", released)
@@ -912,7 +916,7 @@ def scores_of_tables_unpaid(patch):
     patch.setattr(
         tables,
         "multipliers",
-        lambda plan, has_scores: (whole(plan, has_scores)[0], plan.table_multiplier),
+        lambda plan, has_scores: (whole(plan, has_scores)[0], plan.multiplier(TABLES)),
     )
 
 

@@ -12,6 +12,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from opacus.accountants.analysis import prv, rdp
 from scipy.stats import norm
 
+from dpgenerative.encoding.marginals import MARGINALS
 from dpgenerative.exceptions import InfeasibleBudgetError
 from dpgenerative.privacy import accounting
 from dpgenerative.privacy.accounting import (
@@ -27,8 +28,11 @@ from dpgenerative.privacy.accounting import (
     loss_bound,
     renyi_curve,
 )
-from dpgenerative.privacy.plan import count_epsilon, make_plan
-from dpgenerative.privacy.tables import multipliers
+from dpgenerative.privacy.latents import LATENTS
+from dpgenerative.privacy.plan import count_epsilon
+from dpgenerative.privacy.steps import NORM
+from dpgenerative.privacy.tables import TABLES, multipliers
+from tests.plans import BUDGETS, make_plan
 
 DELTA = 1e-5
 
@@ -240,18 +244,18 @@ def test_the_plan_adds_up(epsilon, has_open_keys, estimates_norm, shares):
     )  # fmt: skip
     assert 0.99 * epsilon < p.spent() <= epsilon
     assert p.count_epsilon == count_epsilon(epsilon) <= 0.02 * epsilon
-    exact = oracle(p.releases, p.delta - p.threshold_delta, 1e-4 * max(1.0, epsilon))
+    exact = oracle(p.gaussians, p.delta - p.threshold_delta, 1e-4 * max(1.0, epsilon))
     assert exact + p.count_epsilon <= epsilon * (1 + 1e-4)
     assert (p.threshold_delta > 0) == has_open_keys
-    assert math.isfinite(p.norm_multiplier) == estimates_norm
-    assert math.isfinite(p.prior_multiplier) == (prior_budget > 0)
-    assert math.isfinite(p.table_multiplier) == (table_budget > 0)
-    assert len(p.releases) == 2 + estimates_norm + sum(share > 0 for share in shares)
+    assert math.isfinite(p.multiplier(NORM)) == estimates_norm
+    assert math.isfinite(p.multiplier(LATENTS)) == (prior_budget > 0)
+    assert math.isfinite(p.multiplier(TABLES)) == (table_budget > 0)
+    assert len(p.gaussians) == 2 + estimates_norm + sum(share > 0 for share in shares)
 
 
 def test_a_plan_without_marginals_pays_for_none():
     p = plan(marginal_budget=0.0)
-    assert math.isinf(p.marginal_multiplier)
+    assert math.isinf(p.multiplier(MARGINALS))
     assert p.noise_multiplier < plan().noise_multiplier
 
 
@@ -261,18 +265,18 @@ def test_moments_and_tables_cost_what_their_share_says(name, k):
     share = {f"{name}_budget": 0.2}
     p = plan(**share, rows_per_unit=k)
     whole = gaussian_multiplier(p.epsilon - p.count_epsilon, p.delta)
-    multiplier = getattr(p, f"{name}_multiplier")
+    multiplier = p.multiplier(BUDGETS[f"{name}_budget"])
     assert multiplier == pytest.approx(whole / math.sqrt(0.2))
     assert p.noise_multiplier > plan(rows_per_unit=k).noise_multiplier
-    assert getattr(plan(epsilon=None, **share), f"{name}_multiplier") == 0
+    assert plan(epsilon=None, **share).multiplier(BUDGETS[f"{name}_budget"]) == 0
 
 
 def test_scores_and_counts_of_tables_against_an_independent_accountant():
     p = plan(table_budget=0.3)
-    *_, tables, steps = p.releases
-    assert tables == GaussianRelease(p.table_multiplier)
+    *_, tables, steps = p.gaussians
+    assert tables == GaussianRelease(p.multiplier(TABLES))
     parts = [GaussianRelease(z) for z in multipliers(p, True)]
-    others = [GaussianRelease(p.marginal_multiplier), steps]
+    others = [GaussianRelease(p.multiplier(MARGINALS)), steps]
     exact = oracle([*others, *parts]) + p.count_epsilon
     assert exact <= p.epsilon * (1 + 1e-4)
     assert exact == pytest.approx(oracle([*others, tables]) + p.count_epsilon, rel=1e-3)
@@ -281,7 +285,7 @@ def test_scores_and_counts_of_tables_against_an_independent_accountant():
 def test_a_plan_without_privacy_says_so():
     p = plan(epsilon=None)
     assert not p.private
-    assert p.noise_multiplier == p.marginal_multiplier == 0
+    assert p.noise_multiplier == p.multiplier(MARGINALS) == 0
     assert p.spent() == math.inf
 
 
@@ -296,7 +300,7 @@ def test_the_curve_holds_given_the_count(has_open_keys):
     assert len(others) == (4 if has_open_keys else 8)
     for bound, at in others:
         rest = at - plan.threshold_delta
-        exact = plan.count_epsilon + max(oracle(plan.releases, rest), 0.0)
+        exact = plan.count_epsilon + max(oracle(plan.gaussians, rest), 0.0)
         assert exact * (1 - 1e-4) <= bound <= exact + 0.02
     assert [e for e, _ in sorted(others, key=lambda pair: pair[1])] == sorted(
         (e for e, _ in others), reverse=True
@@ -312,7 +316,7 @@ def test_the_guarantee_alone_holds_whatever_the_count():
     )
     assert few.curve()[0] == many.curve()[0] == (4.0, DELTA)
     bounds = [dict(map(reversed, p.curve()))[1e-3] for p in (few, many)]
-    exact = [p.count_epsilon + oracle(p.releases, 1e-3) for p in (few, many)]
+    exact = [p.count_epsilon + oracle(p.gaussians, 1e-3) for p in (few, many)]
     assert exact == pytest.approx(bounds, abs=0.05)
     assert max(exact) > 1.05 * min(bounds)
 
@@ -359,7 +363,7 @@ def test_few_points_calibrate_from_the_least_epsilon_to_the_largest(epsilon, gri
     assert sum(grids) <= 1.1e6
     assert 0.99 * epsilon < p.spent() <= epsilon
     delta, interval = p.delta - p.threshold_delta, min(1e-3, 1e-3 * epsilon)
-    exact = oracle(p.releases, delta, interval) + p.count_epsilon
+    exact = oracle(p.gaussians, delta, interval) + p.count_epsilon
     assert 0.98 * epsilon < exact <= epsilon * (1 + 1e-3)
     asked = len(grids)
     assert plan(epsilon=epsilon, has_open_keys=True, **facts) == p

@@ -49,6 +49,7 @@ from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.privacy.accounting import gaussian_epsilon, gaussian_multiplier
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import row_budget
+from dpgenerative.privacy.tables import TABLES
 from dpgenerative.synthesizers import flow, latents
 from dpgenerative.tables.private import opened
 from tests.privacy import mutants
@@ -451,7 +452,7 @@ def audited_tables(n_trials, monkeypatch):
         for _ in range(n_trials)
     )
     mu = least_mu(least_share(int(correct), 2 * n_trials, QUICK))
-    claim = gaussian_epsilon(plan.table_multiplier, plan.delta)
+    claim = gaussian_epsilon(plan.multiplier(TABLES), plan.delta)
     return gaussian_epsilon(1 / mu, plan.delta) if mu > 0 else 0.0, claim
 
 

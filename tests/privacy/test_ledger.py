@@ -16,15 +16,19 @@ from dpgenerative import (
     PrivacyBudget,
     PrivateSearch,
 )
+from dpgenerative.encoding.marginals import MARGINALS
 from dpgenerative.exceptions import LedgerError
 from dpgenerative.fitting import fit
 from dpgenerative.fitting.loop import LoopState
 from dpgenerative.meta import search as searches
 from dpgenerative.persistence import checkpoint
+from dpgenerative.privacy.latents import LATENTS
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms, threshold_for
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.sampling import poisson_indices
+from dpgenerative.privacy.steps import NORM
+from dpgenerative.privacy.tables import TABLES
 from dpgenerative.synthesizers.base import Synthesizer
 from tests.privacy import test_replay as replay
 
@@ -56,11 +60,11 @@ def test_a_fit_releases_what_was_planned(name):
     plan.check(ledger)
     assert ledger.n_rows == plan.n_rows
     assert ledger.count_epsilon == plan.count_epsilon
-    assert 0.4 < ledger.total("marginals") * plan.marginal_multiplier**2 < 1 + 1e-9
+    assert 0.4 < ledger.total("marginals") * plan.multiplier(MARGINALS) ** 2 < 1 + 1e-9
     assert ledger.key_delta == pytest.approx(plan.threshold_delta, rel=0.9)
-    assert ledger.total("norm") == pytest.approx(plan.norm_multiplier**-2)
-    assert ledger.total("latents") == pytest.approx(plan.prior_multiplier**-2)
-    assert ledger.total("tables") == pytest.approx(plan.table_multiplier**-2)
+    assert ledger.total("norm") == pytest.approx(plan.multiplier(NORM) ** -2)
+    assert ledger.total("latents") == pytest.approx(plan.multiplier(LATENTS) ** -2)
+    assert ledger.total("tables") == pytest.approx(plan.multiplier(TABLES) ** -2)
     ((key, n),) = ledger.steps.items()
     assert n == plan.n_steps
     assert key == pytest.approx(
@@ -68,9 +72,11 @@ def test_a_fit_releases_what_was_planned(name):
     )
 
 
+PLANNED = {MARGINALS: 9.0, NORM: 60.0, LATENTS: 12.0, TABLES: 15.0}
 PLAN = PrivacyPlan(
-    1.0, 1e-5, 0.015, 400, 9.0, 1e-6, 60.0, 1.5, 0.1, 20, 12.0, table_multiplier=15.0
-)
+    1.0, 1e-5, 0.015, 400, 1e-6, 1.5, 0.1, 20,
+    tuple(replace(each, multiplier=z) for each, z in PLANNED.items()),
+)  # fmt: skip
 
 
 def planned():

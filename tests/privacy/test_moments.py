@@ -20,11 +20,13 @@ from dpgenerative.encoding import classes as encoding
 from dpgenerative.exceptions import HopelessBudgetWarning, LedgerError
 from dpgenerative.privacy import moments
 from dpgenerative.privacy.accounting import gaussian_epsilon
+from dpgenerative.privacy.latents import LATENTS
 from dpgenerative.privacy.ledger import Ledger
+from dpgenerative.privacy.moments import MOMENTS
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import make_plan
 from dpgenerative.tables.private import Private, opened
 from dpgenerative.tables.rows import Chunks
+from tests.plans import make_plan
 from tests.privacy.test_replay import Recorder, Replayer, dumped
 
 N_CLASSES, WIDTH, D, RADIUS = 3, 6, 4, 1.5
@@ -141,7 +143,7 @@ def test_products_are_those_of_the_rows():
 
 def test_both_releases_cost_what_the_plan_says():
     spent = sum(z**-2 for z in moments.multipliers(PLAN))
-    assert spent == pytest.approx(PLAN.moment_multiplier**-2, rel=1e-12)
+    assert spent == pytest.approx(PLAN.multiplier(MOMENTS) ** -2, rel=1e-12)
 
 
 # Whole fits ---------------------------------------------------------------------------
@@ -217,10 +219,10 @@ def test_a_fit_spends_what_is_planned_for_moments(params):
     plan, ledger = synthesizer.privacy_.plan, doors[0].ledger
     plan.check(ledger)
     assert 0.99 * 30 < synthesizer.epsilon_ <= 30
-    assert ledger.total("moments") == pytest.approx(plan.moment_multiplier**-2)
+    assert ledger.total("moments") == pytest.approx(plan.multiplier(MOMENTS) ** -2)
     assert len(ledger.losses["moments"]) == 2
     assert "second moments of every class" in str(synthesizer.privacy_)
-    assert math.isinf(plan.prior_multiplier)
+    assert math.isinf(plan.multiplier(LATENTS))
 
 
 def door(streams):
@@ -233,7 +235,7 @@ def test_a_fit_whose_moments_cost_more_leaves_nothing(monkeypatch):
     with pytest.raises(LedgerError, match="moments"):
         fitted(*arrays(), door, n_steps=2)
     monkeypatch.setattr(
-        moments, "multipliers", lambda plan: (plan.moment_multiplier,) * 2
+        moments, "multipliers", lambda plan: (plan.multiplier(MOMENTS),) * 2
     )
     with pytest.raises(LedgerError, match="moments"):
         fitted(*arrays(), door)
@@ -241,7 +243,7 @@ def test_a_fit_whose_moments_cost_more_leaves_nothing(monkeypatch):
 
 def test_a_plan_without_moments_pays_for_none():
     plan = plan_of(moment_budget=0.0, n_steps=5)
-    assert math.isinf(plan.moment_multiplier)
+    assert math.isinf(plan.multiplier(MOMENTS))
     ledger = Ledger()
     ledger.gaussian("moments", 1e6, 1.0)
     with pytest.raises(LedgerError, match="moments"):
@@ -318,7 +320,7 @@ def audited(n_trials, seed=0):
         for _ in range(n_trials)
     )
     mu = least_mu(least_share(correct, 2 * n_trials, 0.99))
-    claim = gaussian_epsilon(plan.moment_multiplier, plan.delta)
+    claim = gaussian_epsilon(plan.multiplier(MOMENTS), plan.delta)
     return gaussian_epsilon(1 / mu, plan.delta) if mu > 0 else 0.0, claim
 
 

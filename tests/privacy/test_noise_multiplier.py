@@ -21,12 +21,15 @@ from dpgenerative import (
     load,
 )
 from dpgenerative.audit import audit_release
+from dpgenerative.encoding.marginals import MARGINALS
 from dpgenerative.exceptions import BudgetExceededError
 from dpgenerative.privacy.accounting import GaussianRelease
+from dpgenerative.privacy.latents import LATENTS
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import count_epsilon, epsilon_of_noise, make_plan
+from dpgenerative.privacy.plan import count_epsilon, epsilon_of_noise
 from dpgenerative.tables.private import opened
 from dpgenerative.tables.schema import Column, Schema
+from tests.plans import make_plan
 from tests.privacy.test_accounting import DELTA, oracle
 
 ORDERS = [1 + x / 10 for x in range(1, 100)] + list(range(12, 64))
@@ -77,7 +80,7 @@ def check_epsilon(z):
     if z < 0.05:
         assert ours == pytest.approx(renyi, rel=1e-6)
         return
-    exact = oracle(plan.releases, DELTA, 1e-4 / z)
+    exact = oracle(plan.gaussians, DELTA, 1e-4 / z)
     assert exact * (1 - 1e-4) <= ours <= min(renyi, exact + 0.02 * max(1.0, exact))
 
 
@@ -92,7 +95,8 @@ def test_other_releases_are_paid_for_in_their_share():
     plan = planned(2.0, marginal_budget=0.3, prior_budget=0.2, n_steps=100)
     steps = GaussianRelease(2.0, 0.01, 100)
     others = [
-        GaussianRelease(z) for z in (plan.marginal_multiplier, plan.prior_multiplier)
+        GaussianRelease(z)
+        for z in (plan.multiplier(MARGINALS), plan.multiplier(LATENTS))
     ]
     exact = oracle([*others, steps]) + plan.count_epsilon
     assert exact * (1 - 1e-4) <= plan.spent() <= plan.epsilon <= 1.02 * exact
@@ -107,8 +111,8 @@ def test_the_plan_of_an_epsilon_is_found_again(epsilon):
     }  # fmt: skip
     known = make_plan(epsilon=epsilon, **facts)
     found = planned(known.noise_multiplier, **{k: facts[k] for k in list(facts)[4:]})
-    assert found.marginal_multiplier == pytest.approx(
-        known.marginal_multiplier, rel=0.01
+    assert found.multiplier(MARGINALS) == pytest.approx(
+        known.multiplier(MARGINALS), rel=0.01
     )
     assert found.epsilon - found.count_epsilon == pytest.approx(
         known.epsilon - known.count_epsilon, rel=0.01

@@ -39,12 +39,12 @@ from dpgenerative.persistence.checkpoint import Checkpoint
 from dpgenerative.privacy import tables
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import make_plan
 from dpgenerative.privacy.ranks import Ranks
 from dpgenerative.privacy.steps import Clipper, PrivateGradient, estimate_norm
 from dpgenerative.privacy.tables import all_counts
 from dpgenerative.tables import rows as chunked
 from dpgenerative.tables.private import Private
+from tests.plans import make_plan
 from tests.privacy.processes import fits_in_threads, in_processes, in_threads
 from tests.test_docs import ROOT, blocks
 
@@ -205,7 +205,7 @@ def test_scores_are_of_all_rows_and_no_sums_of_scores(size):
     exact = np.abs(all_counts([counted], codes)[0] - expected).sum()
 
     def released(ranks):
-        plan = SimpleNamespace(table_multiplier=1e-3)
+        plan = SimpleNamespace(multiplier=lambda release: 1e-3)
         mine = Private(codes[ranks.rank :: ranks.size])
         found = tables.release_scores(mine, [counted], [expected], plan, doors(ranks))
         return found.item()

@@ -21,10 +21,10 @@ from dpgenerative.privacy.accounting import (
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import (
     group_privacy,
-    make_plan,
     row_budget,
 )
 from dpgenerative.privacy.report import PrivacyReport
+from tests.plans import make_plan
 
 both = pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
 
@@ -76,7 +76,7 @@ def test_the_accountant_works_at_the_budget_of_one_row(k):
     assert found.count_epsilon == pytest.approx(0.015 / k)
     assert 0.99 < found.spent() <= 1.0
     total = None
-    for r in found.releases:
+    for r in found.gaussians:
         one = pld.from_gaussian_mechanism(
             r.noise_multiplier, sampling_prob=r.sampling_rate
         )
@@ -108,7 +108,7 @@ def test_every_pair_of_the_curve_is_for_the_person():
     target = three.epsilon - three.count_epsilon
     for epsilon, delta in others:
         row, at = row_budget(epsilon, delta, 3)
-        rest = epsilon_of(three.releases, at - three.threshold_delta, target)
+        rest = epsilon_of(three.gaussians, at - three.threshold_delta, target)
         assert three.count_epsilon + rest == pytest.approx(row)
 
 

@@ -24,7 +24,6 @@ from dpgenerative.privacy.accounting import (
     renyi_curve,
 )
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import make_plan
 from dpgenerative.privacy.selection import (
     TrialDistribution,
     best_of,
@@ -33,6 +32,7 @@ from dpgenerative.privacy.selection import (
     selection_epsilon,
 )
 from dpgenerative.tables.private import Private
+from tests.plans import make_plan
 
 Z = 1.5  # noise multiplier of the toy trial: N(0, Z^2) without the row, N(1, Z^2) with
 DELTA = 1e-3
@@ -209,11 +209,11 @@ def test_released_keys_cost_their_share_of_delta():
     bare = make_plan(delta=small, has_open_keys=False, **arguments)
     z = 20.0
     assert selection_epsilon([bare], z, law, 1.0, 1e-5) == epsilon_of_curve(
-        selected_curve(renyi_curve(bare.releases), law), 1e-5
+        selected_curve(renyi_curve(bare.gaussians), law), 1e-5
     )
     rest = 1e-5 * (1 - 0.1)
     assert selection_epsilon([plan], z, law, 1.0, 1e-5) == pytest.approx(
-        epsilon_of_curve(selected_curve(renyi_curve(plan.releases), law), rest)
+        epsilon_of_curve(selected_curve(renyi_curve(plan.gaussians), law), rest)
     )
     greedy = make_plan(delta=1e-5, has_open_keys=True, **arguments)
     assert selection_epsilon([greedy], z, law, 1.0, 1e-5) == math.inf

@@ -23,9 +23,9 @@ from dpgenerative.models.factors import grouping
 from dpgenerative.privacy import tables as privacy
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import make_plan
-from dpgenerative.privacy.tables import Table, all_counts, multipliers
+from dpgenerative.privacy.tables import TABLES, Table, all_counts, multipliers
 from dpgenerative.tables.private import Private, opened
+from tests.plans import make_plan
 from tests.privacy import test_replay as replay
 
 D, CELLS, N = 4, 5, 60
@@ -168,7 +168,7 @@ def test_tables_of_the_largest_shapes_count_every_row_in_its_cell():
 def test_both_releases_cost_what_the_plan_says(has_scores):
     by_scores, by_counts = multipliers(PLAN, has_scores)
     spent = 1 / by_scores**2 + 1 / by_counts**2
-    assert spent == pytest.approx(PLAN.table_multiplier**-2, rel=1e-12)
+    assert spent == pytest.approx(PLAN.multiplier(TABLES) ** -2, rel=1e-12)
     assert math.isinf(by_scores) != has_scores
 
 
@@ -209,14 +209,14 @@ def test_no_more_is_released_than_planned(wanted, d, n):
     found, door = measured(planted(n, max(d, 3))[:, :d], wanted, plan)
     assert len(door.asked) <= 2
     spent = door.ledger.total("tables")
-    assert spent <= plan.table_multiplier**-2 * (1 + 1e-12)
+    assert spent <= plan.multiplier(TABLES) ** -2 * (1 + 1e-12)
     asked = list(dict.fromkeys(wanted))
     assert [t.columns for t in found[: len(asked)]] == asked
     assert len({t.columns for t in found}) == len(found)
     if n == 5000 and d > 2:
         assert any(t.columns == (0, 1, 2) for t in found)
     if found:
-        assert spent == pytest.approx(plan.table_multiplier**-2)
+        assert spent == pytest.approx(plan.multiplier(TABLES) ** -2)
 
 
 @pytest.mark.parametrize("released", [4000, 5000, 6500])
@@ -342,15 +342,15 @@ def test_a_fit_spends_all_that_is_planned_for_tables(name):
     plan, ledger = synthesizer.privacy_.plan, doors[0].ledger
     plan.check(ledger)
     assert len(synthesizer.tables_) >= 1
-    assert ledger.total("tables") == pytest.approx(plan.table_multiplier**-2)
+    assert ledger.total("tables") == pytest.approx(plan.multiplier(TABLES) ** -2)
     assert len(ledger.losses["tables"]) == 2
-    assert "counts of the tables" in str(synthesizer.privacy_)
+    assert "contingency tables (listed below" in str(synthesizer.privacy_)
     assert " x ".join(synthesizer.tables_[0]) in str(synthesizer.privacy_)
 
 
 def test_a_fit_whose_tables_cost_more_leaves_nothing(monkeypatch):
     monkeypatch.setattr(
-        privacy, "multipliers", lambda plan, _: (plan.table_multiplier,) * 2
+        privacy, "multipliers", lambda plan, _: (plan.multiplier(TABLES),) * 2
     )
     synthesizer = DPHFlowSynthesizer(**replay.CONFIGURATIONS["workload"], n_steps=2)
     before = dict(vars(synthesizer))
@@ -361,7 +361,7 @@ def test_a_fit_whose_tables_cost_more_leaves_nothing(monkeypatch):
 
 def test_a_plan_without_tables_pays_for_none():
     plan = plan_of(N, table_budget=0.0)
-    assert math.isinf(plan.table_multiplier)
+    assert math.isinf(plan.multiplier(TABLES))
     ledger = Ledger()
     ledger.gaussian("tables", 1e6, 1.0)
     with pytest.raises(LedgerError, match="tables"):

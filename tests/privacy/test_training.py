@@ -12,9 +12,10 @@ from dpgenerative.fitting.options import Optimizer
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import PrivacyPlan, make_plan
+from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from dpgenerative.tables.private import opened
+from tests.plans import make_plan
 from tests.privacy import test_replay as replay
 from tests.privacy import test_sampling as sampling
 
@@ -22,7 +23,7 @@ PARTITIONS = 4
 
 
 def plan_of(n, q, steps):
-    return PrivacyPlan(1.0, 1e-5, 0.01, n, 9.0, 0.0, np.inf, 1.0, q, steps)
+    return PrivacyPlan(1.0, 1e-5, 0.01, n, 0.0, 1.0, q, steps)
 
 
 def drawn(n, q, steps):
