@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from dpgenerative._validation import count
+
 NOISES = ("fresh", "reproducible", "secure")
 """Where batches and noise come from."""
 N_GAUSSIANS = 4
@@ -209,3 +211,15 @@ def _fast_normals(
         return torch_generator(seed, device)
     # The fastest of numpy's for normals: noise takes a tenth of a step.
     return np.random.Generator(np.random.SFC64(seed))
+
+
+def as_seed(random_state: Any) -> int | None:
+    """Return an integer seed of what scikit-learn accepts as `random_state`."""
+    if random_state is None:
+        return None
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(np.iinfo(np.int32).max))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31))
+    count(0)("a synthesizer", "random_state", random_state)
+    return int(random_state)

@@ -227,9 +227,9 @@ def _check_output(options: argparse.Namespace) -> None:
 
 
 def _require_tables(synthesizer: Any, options: argparse.Namespace) -> None:
-    from dpgenerative.synthesizers import TableSynthesizer
+    from dpgenerative.synthesizers.tables import BaseTableSynthesizer
 
-    if not isinstance(synthesizer, TableSynthesizer):
+    if not isinstance(synthesizer, BaseTableSynthesizer):
         raise ValueError(
             f"{options.model} holds a model of arrays, not of tables: use it in "
             "Python, by dpgenerative.load."

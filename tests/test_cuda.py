@@ -36,7 +36,7 @@ from dpgenerative.models.factors import Correct, CountedTable
 from dpgenerative.privacy import plan
 from dpgenerative.privacy.precision import added_at
 from dpgenerative.privacy.sampling import capacity
-from dpgenerative.synthesizers.base import Synthesizer
+from dpgenerative.synthesizers import session
 from dpgenerative.synthesizers.flow import FlowRecipe
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
@@ -180,7 +180,7 @@ def traced(monkeypatch):
         raise Traced(model)
 
     monkeypatch.setattr(loop, "watched", watched)
-    monkeypatch.setattr(Synthesizer, "_device", lambda self: DEVICE)
+    monkeypatch.setattr(session, "device_of", lambda estimator: DEVICE)
     monkeypatch.setattr("dpgenerative._random.torch_generator", generator_of)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
     monkeypatch.setattr(FakeTensor, "numpy", as_ones)

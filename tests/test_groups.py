@@ -27,6 +27,7 @@ from dpgenerative import (
     VAEArchitecture,
 )
 from dpgenerative._random import SecureGenerator, Streams
+from dpgenerative.synthesizers import session
 from dpgenerative.synthesizers.flow import FlowRecipe
 from tests.plans import make_plan
 
@@ -246,7 +247,7 @@ def test_few_partitions_are_paid_for_with_noise():
 
     def noise(n_partitions, **params):
         flow = DPHFlowSynthesizer(n_partitions=n_partitions, batch_size=50, **params)
-        fit = flow._planned_fit(flow._assumed_domain())
+        fit = session.planned_fit(flow, flow._assumed_domain())
         plan = make_plan(
             epsilon=1.0, delta=1e-5, n_rows=100, sampling_rate=0.5, n_steps=3,
             marginal_budget=0.3, has_open_keys=False,

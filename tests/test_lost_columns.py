@@ -13,6 +13,7 @@ from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Schema, l
 from dpgenerative.exceptions import LostColumnWarning
 from dpgenerative.privacy.budget import Trial
 from dpgenerative.privacy.ledger import Ledger
+from dpgenerative.synthesizers import session
 
 DAY = dt.date(2020, 1, 1)
 
@@ -78,7 +79,7 @@ def test_trials_of_a_search_do_not_warn():
     synthesizer = DPHFlowSynthesizer(epsilon=4, n_steps=2, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        synthesizer._fit(lossy(), trial=Trial(300, Ledger()))
+        session.run(synthesizer, lossy(), trial=Trial(300, Ledger()))
     assert "released in key" in synthesizer.privacy_.notes[0]
 
 

@@ -42,6 +42,7 @@ from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.meta.predictors import _as_floats
 from dpgenerative.meta.scores import hits
 from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.synthesizers import session
 from dpgenerative.tables.containers import (
     as_container,
     as_series,
@@ -670,7 +671,7 @@ def test_an_interrupted_end_leaves_the_fit_before_it(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(DPHFlowSynthesizer, "_report", interrupted)
+    monkeypatch.setattr(session, "_report", interrupted)
     with pytest.raises(KeyboardInterrupt):
         synthesizer.fit(frame)
     after = vars(synthesizer)

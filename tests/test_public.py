@@ -10,6 +10,7 @@ from dpgenerative import Column, DPHFlowSynthesizer, DPVAESynthesizer, Optimizer
 from dpgenerative.fitting.domain import TableDomain
 from dpgenerative.fitting.public import domain_of
 from dpgenerative.metrics import association_matrix
+from dpgenerative.synthesizers import session
 
 FAST = {"n_steps": 5, "batch_size": 64, "random_state": 0, "device": "cpu"}
 both = pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
@@ -106,7 +107,9 @@ def test_few_private_rows_leave_a_model_that_public_rows_taught_whole():
     private, public = people(), people(3000, seed=1)
     synthesizer = DPHFlowSynthesizer(1.0, random_state=0)
     steps = [
-        synthesizer._planned_fit(synthesizer._prepare(private, None, rows).domain)
+        session.planned_fit(
+            synthesizer, session.prepare(synthesizer, private, None, rows).domain
+        )
         .plan(300)
         .n_steps
         for rows in (None, public)
@@ -122,7 +125,7 @@ def test_the_learning_rate_after_public_rows(estimator):
 
     def rate(learning_rate, has_public):
         synthesizer = estimator(optimizer=Optimizer(learning_rate=learning_rate))
-        fit = synthesizer._planned_fit(TableDomain(schema))
+        fit = session.planned_fit(synthesizer, TableDomain(schema))
         return fit._optimizer(1000, has_public).learning_rate
 
     assert rate("auto", True) == 0.01 < rate("auto", False)

@@ -51,6 +51,7 @@ from dpgenerative.privacy.budget import Trial
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.selection import TrialDistribution
+from dpgenerative.synthesizers import session
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(240, 2))
@@ -341,7 +342,7 @@ def test_a_fit_to_no_rows_works_inside_a_trial_only(estimator, params):
     frame = table(5)[0].iloc[:0].assign(n=np.zeros(0, int), m=pd.array([], "Int64"))
     empty = estimator(n_steps=3).set_params(**params)
     ledger = Ledger()
-    empty._fit(frame, trial=Trial(200, ledger))
+    session.run(empty, frame, trial=Trial(200, ledger))
     assert empty.privacy_.plan.n_rows == 200
     assert ledger.n_fits == 1
     assert len(empty.sample(5)) == 5
@@ -533,13 +534,13 @@ def test_a_search_asks_the_operating_system_alone(secure, monkeypatch):
     def no_other(*args):
         raise AssertionError("a statistical generator was opened by the search")
 
-    planned, default_rng = DPHFlowSynthesizer._planned_fit, np.random.default_rng
+    planned, default_rng = session.planned_fit, np.random.default_rng
 
-    def planned_unwatched(self, *args):
+    def planned_unwatched(*args):
         # A plan opens the generators of a fit, and draws nothing.
         with monkeypatch.context() as patch:
             patch.setattr(np.random, "default_rng", default_rng)
-            return planned(self, *args)
+            return planned(*args)
 
     search = PrivateSearch(
         flow(noise="secure" if secure else "fresh"),
@@ -547,7 +548,7 @@ def test_a_search_asks_the_operating_system_alone(secure, monkeypatch):
         4.0,
         mean_trials=2,
     )
-    monkeypatch.setattr(DPHFlowSynthesizer, "_planned_fit", planned_unwatched)
+    monkeypatch.setattr(session, "planned_fit", planned_unwatched)
     monkeypatch.setattr("dpgenerative.meta.search.np.random.default_rng", no_other)
     monkeypatch.setattr(PrivateSearch, "_trial", drawn_alone)
     with pytest.raises(InterruptedError):

@@ -28,6 +28,7 @@ from dpgenerative.privacy.gradients import (
     register_rule,
 )
 from dpgenerative.privacy.gradients.core import RULES
+from dpgenerative.synthesizers import session
 from tests.privacy.test_replay import CONFIGURATIONS, table
 from tests.toy_model import PairRecipe
 
@@ -334,7 +335,7 @@ def test_a_trial_leaves_modules_and_generators_as_they_were():
         architecture=ArrayArchitecture(networks=ready, latent_dim=2), **FAST
     )
     state = torch.get_rng_state()
-    model._prepare(images(), None)
+    session.prepare(model, images(), None)
     assert torch.equal(state, torch.get_rng_state())
     assert all(map(torch.equal, before, encoder.parameters()))
 
@@ -441,7 +442,7 @@ def test_rules_that_are_right_are_taken():
 
 
 def tried(synthesizer, X, y=None):
-    data = synthesizer._prepare(X, y)
+    data = session.prepare(synthesizer, X, y)
     assert not is_custom(synthesizer._recipe)
     facts = data.schema.modelled.names, data.rows, 1.0
     check_recipe("Owner", synthesizer._recipe, data.domain, *facts)

@@ -46,6 +46,7 @@ from dpgenerative.privacy.latents import (
     release_distribution,
 )
 from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.synthesizers import session
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.private import Private, opened
 from dpgenerative.tables.schema import Schema
@@ -719,7 +720,7 @@ def test_aggregations_run_and_say_so(aggregation, epsilon):
 
 def gradient_of(fit):
     """Return how the fit of a synthesizer bounds gradients."""
-    private = fit._planned_fit(TableDomain(fit.schema_))
+    private = session.planned_fit(fit, TableDomain(fit.schema_))
     return private.gradient(fit._model, None, fit.privacy_.plan, None)
 
 
@@ -921,7 +922,7 @@ def test_few_rows_buy_marginals_first():
     schema = Schema(Column(f"c{j}", "boolean") for j in range(15))
 
     def share(n_rows, epsilon=1.0):
-        fit = DPVAESynthesizer(epsilon)._planned_fit(TableDomain(schema))
+        fit = session.planned_fit(DPVAESynthesizer(epsilon), TableDomain(schema))
         rules = fit.recipe.rules
         return resolved(fit.parameters, "marginal_budget", rules, fit.scale(n_rows))
 

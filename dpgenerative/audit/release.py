@@ -13,7 +13,8 @@ from dpgenerative._validation import check_option, count, refuse
 from dpgenerative.audit.result import AuditResult, check
 from dpgenerative.encoding.values import as_numbers, limits
 from dpgenerative.privacy.plan import row_budget
-from dpgenerative.synthesizers.tables import TableSynthesizer
+from dpgenerative.synthesizers import session
+from dpgenerative.synthesizers.tables import BaseTableSynthesizer
 from dpgenerative.tables.dtypes import can_hold_missing, is_real_dtype
 
 PAIRS = ("outlier", "category", "missing")
@@ -21,7 +22,7 @@ CANARY = "\N{SNOWMAN} a string that no other row holds"
 
 
 def audit_release(
-    estimator: TableSynthesizer,
+    estimator: BaseTableSynthesizer,
     X: pd.DataFrame,
     *,
     pair: str = "outlier",
@@ -86,7 +87,7 @@ def audit_release(
     views = [_view(estimator, x, n_samples) for x in tables for _ in range(n_runs)]
     frame = pd.DataFrame(views).fillna(-math.inf)
     worlds = np.repeat([False, True], n_runs)
-    total = float(estimator._epsilon or math.inf), float(estimator.delta)
+    total = float(session.stated_epsilon(estimator) or math.inf), float(estimator.delta)
     claim = row_budget(*total, estimator.max_rows_per_unit)
     bound = _split_bound(frame, worlds, claim[1], confidence)
     half = n_runs // 2
@@ -115,12 +116,12 @@ def _neighbour(owner: str, X: pd.DataFrame, pair: str) -> pd.DataFrame:
     return pd.concat([X, pd.DataFrame(row)], ignore_index=True).astype(X.dtypes)
 
 
-def _view(estimator: TableSynthesizer, X: pd.DataFrame, n: int) -> dict[str, float]:
+def _view(estimator: BaseTableSynthesizer, X: pd.DataFrame, n: int) -> dict[str, float]:
     """Return what an adversary measures of one fit."""
     fitted: Any = clone(estimator).fit(X)
     view = {"rows": float(fitted.privacy_.plan.n_rows)}
     sample = fitted.sample(n)
-    for j, codec in enumerate(fitted._transformer.codecs):
+    for j, codec in enumerate(session.codecs_of(fitted)):
         column, drawn = codec.column, sample[codec.column.name]
         view[f"{j} missing"] = float(drawn.isna().sum())
         view[f"{j} missing mass"] = float(codec.masses[-1]) * bool(column.nullable)

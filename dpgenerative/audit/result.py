@@ -6,8 +6,9 @@ from typing import Any
 from dpgenerative._random import Streams
 from dpgenerative._validation import check_number, count
 from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.synthesizers import session
 from dpgenerative.synthesizers.base import Synthesizer
-from dpgenerative.synthesizers.tables import TableSynthesizer
+from dpgenerative.synthesizers.tables import BaseTableSynthesizer
 
 GAIN = 1e3
 """Input of a canary: its weight's gradient is this many times its bias's."""
@@ -77,8 +78,8 @@ def check(owner: str, estimator: Any, confidence: Any, random_state: Any) -> Non
             f"{owner} takes a synthesizer of this package; got "
             f"{type(estimator).__name__}."
         )
-    estimator._check_parameters()
-    if estimator._epsilon is None:
+    session.check_parameters(estimator)
+    if session.stated_epsilon(estimator) is None:
         raise ValueError(
             f"{owner}: the estimator has epsilon={estimator.epsilon!r}, which promises "
             "nothing that could be audited. Set a finite epsilon."
@@ -90,7 +91,7 @@ def check(owner: str, estimator: Any, confidence: Any, random_state: Any) -> Non
 def check_steps(owner: str, estimator: Synthesizer, plan: PrivacyPlan) -> None:
     """Require gradients, without which there is no training to audit."""
     if not plan.n_steps:
-        or_else = ", or use audit_release" * isinstance(estimator, TableSynthesizer)
+        or_else = ", or use audit_release" * isinstance(estimator, BaseTableSynthesizer)
         raise ValueError(
             f"{owner}: a fit of {plan.n_rows} rows takes no gradients. State n_steps"
             f"{or_else}."

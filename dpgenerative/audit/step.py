@@ -19,6 +19,7 @@ from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.steps import Divergence
+from dpgenerative.synthesizers import session
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.tables.private import Private
 
@@ -126,7 +127,7 @@ def _fit_and_plan(
         # leave a mark on what is to be left as it is.
         params = {**estimator.get_params(deep=False), "max_grad_norm": 1.0}
         estimator = type(estimator)(**params)
-    fit = estimator._private_fit(estimator._assumed_domain(), streams, "cpu")
+    fit = session.assumed_fit(estimator, streams)
     if hasattr(plan_of, "privacy_"):
         return fit, plan_of.privacy_.plan
     return fit, replace(fit, parameters=plan_of).plan(n_rows)

@@ -21,6 +21,7 @@ from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy.accounting import gaussian_epsilon, gaussian_multiplier
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import Objective, trainable
+from dpgenerative.synthesizers import session
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.tables.private import Private, opened
 
@@ -92,11 +93,11 @@ def audit_training(
     result.check(owner, estimator, confidence, random_state)
     count()(owner, "n_canaries", n_canaries)
     count()(owner, "n_runs", n_runs)
-    device = estimator._device()
+    device = session.device_of(estimator)
     streams = result.streams_of(estimator, random_state, device)
     coins = np.random.default_rng(random_state)
-    data = estimator._prepare(X, y)
-    fit = estimator._private_fit(data.domain, streams, device)
+    data = session.prepare(estimator, X, y)
+    fit = session.private_fit(estimator, data.domain, streams, device)
     rows = opened(data.rows)
     plan = fit.plan(len(rows) + math.ceil(n_canaries / 2))
     result.check_steps(owner, estimator, plan)

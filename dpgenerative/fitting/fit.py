@@ -13,13 +13,11 @@ release, and is compared with the ledger of what was released at the end.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any
-
-from torch import Tensor
 
 from dpgenerative._random import Streams
 from dpgenerative.encoding.pixels import Images
@@ -55,30 +53,6 @@ PRETRAINING_EPOCHS = 100
 PRETRAINING_RATE = 0.01
 """Learning rate on public rows, and at most on the private ones after them: a larger
 one forgets in its first noisy steps."""
-
-
-class _StatedElsewhere:
-    """Parameters that a fit reads and each synthesizer places or sets by itself."""
-
-    epsilon: float | None
-    delta: float
-    marginal_budget: float | str
-    verbose: int
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class FitParameters(_StatedElsewhere):
-    """Parameters of a synthesizer that a fit reads; those "auto" follow its recipe."""
-
-    noise_multiplier: float | None = None
-    max_rows_per_unit: int = 1
-    clipping: str | Sparsified = "flat"
-    max_grad_norm: float | str = "auto"
-    n_partitions: int = 16
-    divergence: str | Callable[..., Tensor] | BatchTerm | None = None
-    optimizer: str | Optimizer | None = None
-    n_steps: int | str = "auto"
-    batch_size: int | str = "auto"
 
 
 @dataclass(frozen=True)
@@ -128,8 +102,8 @@ class PrivateFit:
 
     Attributes
     ----------
-    parameters : FitParameters
-        The synthesizer, of which the parameters are read.
+    parameters : Synthesizer
+        Its parameters are read; those "auto" follow its recipe.
     recipe : ModelRecipe
     domain : Domain
     streams : Streams
@@ -138,7 +112,7 @@ class PrivateFit:
     device : str
     """
 
-    parameters: FitParameters
+    parameters: Any
     recipe: ModelRecipe
     domain: Domain
     streams: Streams

@@ -1,22 +1,22 @@
 """What all local randomizers share: parameters, noise, what a transform spends."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin
 
-from dpgenerative._random import RandomSource, SecureGenerator
+from dpgenerative._random import RandomSource, SecureGenerator, as_seed
 from dpgenerative._validation import Check, check_parameters, number, option, refuse
 from dpgenerative.local.report import LocalReport
 from dpgenerative.privacy.budget import charge
-from dpgenerative.synthesizers.base import NoisyEstimator, as_seed
+from dpgenerative.synthesizers import noisy
 
 PUBLIC = "number, order and index of the records"
 """What is public of every table or array that is perturbed."""
 
 
-class LocalRandomizer(TransformerMixin, NoisyEstimator):
+class LocalRandomizer(TransformerMixin, BaseEstimator):
     """A transformer that perturbs every record by itself.
 
     `fit` reads public facts alone, and fixes all noise: parameters of it that are set
@@ -24,11 +24,23 @@ class LocalRandomizer(TransformerMixin, NoisyEstimator):
     """
 
     epsilon: Any
+    random_state: Any
+    noise: str
     privacy_: LocalReport
     _checks: ClassVar[Mapping[str, Check]] = {
         "epsilon": number(low=0),
         "noise": option("secure", "reproducible"),
     }
+
+    @property
+    def _owner(self) -> str:
+        return type(self).__name__
+
+    def __getstate__(self) -> dict[str, Any]:
+        return noisy.state_for_workers(self, super().__getstate__())
+
+    def __sklearn_clone__(self) -> Self:
+        return noisy.noted(self, super().__sklearn_clone__())
 
     def _begin(self) -> None:
         """Check parameters; decide where noise comes from."""
@@ -38,7 +50,7 @@ class LocalRandomizer(TransformerMixin, NoisyEstimator):
         is_seeded = self.noise == "reproducible"
         if is_seeded and self.random_state is None:
             refuse(self._owner, "noise", "needs an integer random_state", self.noise)
-        self._note_noise()
+        noisy.note(self)
         self._sample_seed = as_seed(self.random_state) if is_seeded else None
         self._n_transforms = 0
 
@@ -55,6 +67,6 @@ class LocalRandomizer(TransformerMixin, NoisyEstimator):
         return hasattr(self, "privacy_")
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
+        tags = noisy.tagged(super().__sklearn_tags__())
         tags.input_tags.allow_nan = True
         return tags

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,7 +21,6 @@ CHUNK = 1024
 """Images that are perturbed at a time."""
 
 
-@dataclass(eq=False, repr=False)
 class ImagePixelizer(LocalRandomizer):
     """Perturb every image under local differential privacy: noisy averages of cells.
 
@@ -83,16 +82,28 @@ class ImagePixelizer(LocalRandomizer):
     (5, 4, 4)
     """
 
-    epsilon: float = 1.0
-    _: KW_ONLY
-    cell: int = 8
-    neighbours: int = 1
-    image_shape: Sequence[int] | None = None
-    value_range: Sequence[float] | str = "auto"
-    output: str = "pixels"
-    clamp: bool = True
-    random_state: Any = None
-    noise: str = "secure"
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        cell: int = 8,
+        neighbours: int = 1,
+        image_shape: Sequence[int] | None = None,
+        value_range: Sequence[float] | str = "auto",
+        output: str = "pixels",
+        clamp: bool = True,
+        random_state: Any = None,
+        noise: str = "secure",
+    ) -> None:
+        self.epsilon = epsilon
+        self.cell = cell
+        self.neighbours = neighbours
+        self.image_shape = image_shape
+        self.value_range = value_range
+        self.output = output
+        self.clamp = clamp
+        self.random_state = random_state
+        self.noise = noise
 
     _checks: ClassVar[Mapping[str, Check]] = {
         **LocalRandomizer._checks,

@@ -4,7 +4,6 @@ import copy
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,7 +21,9 @@ from dpgenerative.privacy.accounting import (
     gaussian_multiplier,
 )
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.synthesizers.latents import LatentMethods
+from dpgenerative.synthesizers import session
+from dpgenerative.synthesizers.arrays import DPArrayVAESynthesizer
+from dpgenerative.synthesizers.vae import DPVAESynthesizer
 
 FINENESS = 2**20
 """Steps from 0 to the bound of a latent, in which means are rounded and noise drawn."""
@@ -33,7 +34,6 @@ LEAK = (
 )
 
 
-@dataclass(eq=False, repr=False)
 class VAEPerturber(LocalRandomizer):
     """Rewrite every record under local differential privacy, by an autoencoder.
 
@@ -109,16 +109,28 @@ class VAEPerturber(LocalRandomizer):
     (3, 4, 4)
     """
 
-    autoencoder: LatentMethods
-    _: KW_ONLY
-    epsilon: float | None = None
-    sigma: float | None = None
-    delta: float = 1e-5
-    bound: float = 3.0
-    public: bool = False
-    output: str = "records"
-    random_state: Any = None
-    noise: str = "secure"
+    def __init__(
+        self,
+        autoencoder: DPArrayVAESynthesizer | DPVAESynthesizer,
+        *,
+        epsilon: float | None = None,
+        sigma: float | None = None,
+        delta: float = 1e-5,
+        bound: float = 3.0,
+        public: bool = False,
+        output: str = "records",
+        random_state: Any = None,
+        noise: str = "secure",
+    ) -> None:
+        self.autoencoder = autoencoder
+        self.epsilon = epsilon
+        self.sigma = sigma
+        self.delta = delta
+        self.bound = bound
+        self.public = public
+        self.output = output
+        self.random_state = random_state
+        self.noise = noise
 
     _checks: ClassVar[Mapping[str, Check]] = {
         **LocalRandomizer._checks,
@@ -149,7 +161,7 @@ class VAEPerturber(LocalRandomizer):
             rule = "must be given where sigma is not, and not beside it"
             refuse(self._owner, "epsilon", rule, self.epsilon)
         fitted = self._fitted(X)
-        self._width = fitted._model.latent_dim
+        self._width = session.latent_dim_of(fitted)
         self._bound, self._delta = float(self.bound), float(self.delta)
         self._sensitivity = 2 * self._bound * math.sqrt(self._width)
         self.sigma_, self.autoencoder_ = self._sigma(), fitted
@@ -181,7 +193,7 @@ class VAEPerturber(LocalRandomizer):
         if self.output == "latents":
             return noisy * step
         decoding = None if self._sample_seed is None else rng
-        records = self.autoencoder_.decode(noisy * step, random_state=decoding)
+        records: Any = self.autoencoder_.decode(noisy * step, random_state=decoding)
         is_table = isinstance(X, pd.DataFrame) and isinstance(records, pd.DataFrame)
         return records.set_axis(X.index) if is_table else records
 
@@ -198,10 +210,10 @@ class VAEPerturber(LocalRandomizer):
         inside = np.tanh(means.astype(float) / self._bound)
         return np.rint(FINENESS * np.nan_to_num(inside)).astype(np.int64)
 
-    def _fitted(self, X: Any) -> LatentMethods:
+    def _fitted(self, X: Any) -> DPArrayVAESynthesizer | DPVAESynthesizer:
         """Return a fitted copy of the autoencoder, which nobody else can fit again."""
         autoencoder = getattr(self.autoencoder, "estimator", self.autoencoder)
-        if not isinstance(autoencoder, LatentMethods):
+        if not isinstance(autoencoder, (DPArrayVAESynthesizer, DPVAESynthesizer)):
             rule = "must be a DPArrayVAESynthesizer or a DPVAESynthesizer"
             refuse(self._owner, "autoencoder", rule, autoencoder)
         named = getattr(getattr(autoencoder, "_layout", None), "y_name", None)

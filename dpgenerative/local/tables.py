@@ -1,7 +1,7 @@
 """Tables: numbers with public bounds and levels, perturbed entry by entry."""
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -137,7 +137,6 @@ class Choice:
         return restored_levels(self.column, self.dtype, drawn)
 
 
-@dataclass(eq=False, repr=False)
 class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
     """Perturb every row of a table under local differential privacy.
 
@@ -203,14 +202,24 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
     [dtype('int64'), dtype('bool')]
     """
 
-    epsilon: float = 1.0
-    _: KW_ONLY
-    schema: Schema | None = None
-    bounds: Sequence[float] | None = None
-    shares: str | Mapping[Hashable, float] = "equal"
-    clamp: bool = True
-    random_state: Any = None
-    noise: str = "secure"
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        schema: Schema | None = None,
+        bounds: Sequence[float] | None = None,
+        shares: str | Mapping[Hashable, float] = "equal",
+        clamp: bool = True,
+        random_state: Any = None,
+        noise: str = "secure",
+    ) -> None:
+        self.epsilon = epsilon
+        self.schema = schema
+        self.bounds = bounds
+        self.shares = shares
+        self.clamp = clamp
+        self.random_state = random_state
+        self.noise = noise
 
     _checks: ClassVar[Mapping[str, Check]] = {
         **LocalRandomizer._checks,

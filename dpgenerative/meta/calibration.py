@@ -10,6 +10,7 @@ from dpgenerative.privacy import selection
 from dpgenerative.privacy.accounting import gaussian_multiplier
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.plan import PrivacyPlan, refuse_difference, within
+from dpgenerative.synthesizers import session
 from dpgenerative.synthesizers.base import Synthesizer
 
 ENOUGH = 0.98
@@ -134,7 +135,9 @@ class Calibration:
         n_test = max(1.0, self.holdout * self.n_rows)
         for synthesizer, _ in self.fits:
             synthesizer.set_params(epsilon=epsilon, delta=delta)
-        plans = tuple(s._planned_fit(domain).plan(n_train) for s, domain in self.fits)
+        plans = tuple(
+            session.planned_fit(s, domain).plan(n_train) for s, domain in self.fits
+        )
         multiplier = gaussian_multiplier(epsilon, delta)
         bound = selection.selection_epsilon(
             plans, multiplier, self.trials, self.epsilon, self.delta

@@ -8,7 +8,6 @@ private as the synthesizer: (epsilon, delta)-DP for adding or removing one row.
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
@@ -33,13 +32,13 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpgenerative._validation import check_instance, count, refuse
+from dpgenerative._random import as_seed
+from dpgenerative._validation import count, refuse
 from dpgenerative.encoding.values import NO_LEVELS, floats, level_indices
 from dpgenerative.privacy.budget import Trial, refuse_workers
 from dpgenerative.privacy.report import PrivacyReport
-from dpgenerative.synthesizers import DPHFlowSynthesizer
-from dpgenerative.synthesizers.base import as_seed
-from dpgenerative.synthesizers.tables import TableSynthesizer
+from dpgenerative.synthesizers import DPHFlowSynthesizer, session
+from dpgenerative.synthesizers.tables import BaseTableSynthesizer
 from dpgenerative.tables import containers
 from dpgenerative.tables.conditions import on_line
 from dpgenerative.tables.dtypes import can_hold, column_from_dtype, is_real_dtype
@@ -64,14 +63,12 @@ def _learner_has(name: str) -> Callable[[Any], bool]:
     return check
 
 
-@dataclass(eq=False, repr=False)
 class _SyntheticPredictor(BaseEstimator):
     """Fit a synthesizer on private rows, and a learner on its sample."""
 
-    synthesizer: TableSynthesizer | None = None
-    _: KW_ONLY
-    n_samples: int | None = None
-    random_state: Any = None
+    synthesizer: BaseTableSynthesizer | None
+    n_samples: int | None
+    random_state: Any
 
     _learner_name: ClassVar[str]
     _default_class: ClassVar[type]
@@ -110,7 +107,7 @@ class _SyntheticPredictor(BaseEstimator):
         if synthesizer.noise == "reproducible":
             self._is_seeded = True  # whatever `noise` is set to later
         try:
-            synthesizer._fit(X, y, public, trial=trial)
+            session.run(synthesizer, X, y, public, trial=trial)
         finally:
             if hasattr(synthesizer, "privacy_"):  # also where its warnings are errors
                 self.synthesizer_ = synthesizer
@@ -121,7 +118,7 @@ class _SyntheticPredictor(BaseEstimator):
             error.add_note(SPENT)
             raise
         self.n_features_in_ = self.synthesizer_.n_features_in_
-        containers.set_feature_names(self, self.synthesizer_._layout)
+        containers.set_feature_names(self, session.layout_of(self.synthesizer_))
         return self
 
     @available_if(_learner_has("predict"))
@@ -145,7 +142,7 @@ class _SyntheticPredictor(BaseEstimator):
         if np.ndim(rows) == 2:  # of another shape the learner tells
             validate_data(self, rows, reset=False, skip_check_array=True)
         if isinstance(rows, pd.DataFrame):
-            rows = self.synthesizer_._in_zones(rows)
+            rows = session.in_fitted_zones(self.synthesizer_, rows)
         return getattr(self.learner_, method)(rows)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -176,13 +173,15 @@ class _SyntheticPredictor(BaseEstimator):
 
     def _inputs(
         self, X: Any, y: Any, public: Any
-    ) -> tuple[TableSynthesizer, Any, Any, Any]:
+    ) -> tuple[BaseTableSynthesizer, Any, Any, Any]:
         """Return the synthesizer to fit, what to fit it on, and its public rows."""
         if y is None:
             lacks = "requires y to be passed, but the target y is None."
             raise ValueError(f"{self._owner} {lacks}")
         count(also=[None])(self._owner, "n_samples", self.n_samples)
-        check_instance(self._owner, "synthesizer", self.synthesizer, TableSynthesizer)
+        if not isinstance(self.synthesizer, (BaseTableSynthesizer, type(None))):
+            rule = "must be a synthesizer of tables or None"
+            refuse(self._owner, "synthesizer", rule, self.synthesizer)
         learner = getattr(self, self._learner_name)
         is_learner = hasattr(learner, "fit") and hasattr(learner, "get_params")
         if learner is not None and (isinstance(learner, type) or not is_learner):
@@ -213,13 +212,13 @@ class _SyntheticPredictor(BaseEstimator):
             y = containers.as_series(self._owner, y)
         return containers.as_container(self._owner, X), y
 
-    def _new_synthesizer(self) -> TableSynthesizer:
+    def _new_synthesizer(self) -> BaseTableSynthesizer:
         if self.synthesizer is None:
             return DPHFlowSynthesizer()
         # As `clone`, which would change the parameter: its pickles lose the seed.
         return BaseEstimator.__sklearn_clone__(self.synthesizer)
 
-    def _synthetic(self, synthesizer: TableSynthesizer) -> tuple[Any, np.ndarray]:
+    def _synthetic(self, synthesizer: BaseTableSynthesizer) -> tuple[Any, np.ndarray]:
         """Return synthetic rows whose target is known, and their targets."""
         n = self.n_samples or max(LEAST_ROWS, synthesizer.privacy_.plan.n_rows)
         rows, targets = synthesizer.sample(n, random_state=as_seed(self.random_state))
@@ -268,7 +267,6 @@ class _SyntheticPredictor(BaseEstimator):
         raise NotImplementedError
 
 
-@dataclass(eq=False, repr=False)
 class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
     """A classifier trained on the sample of a private synthesizer.
 
@@ -332,9 +330,20 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
     dtype('bool')
     """
 
-    classifier: Any = None
-    _: KW_ONLY
-    classes: Any = None
+    def __init__(
+        self,
+        synthesizer: BaseTableSynthesizer | None = None,
+        classifier: Any = None,
+        *,
+        classes: Any = None,
+        n_samples: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.synthesizer = synthesizer
+        self.classifier = classifier
+        self.classes = classes
+        self.n_samples = n_samples
+        self.random_state = random_state
 
     _learner_name = "classifier"
     _default_class = ensemble.HistGradientBoostingClassifier
@@ -447,7 +456,6 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
         return values
 
 
-@dataclass(eq=False, repr=False)
 class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
     """A regressor trained on the sample of a private synthesizer.
 
@@ -500,7 +508,18 @@ class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
     (5,)
     """
 
-    regressor: Any = None
+    def __init__(
+        self,
+        synthesizer: BaseTableSynthesizer | None = None,
+        regressor: Any = None,
+        *,
+        n_samples: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.synthesizer = synthesizer
+        self.regressor = regressor
+        self.n_samples = n_samples
+        self.random_state = random_state
 
     _learner_name = "regressor"
     _default_class = ensemble.HistGradientBoostingRegressor
@@ -515,7 +534,10 @@ class SyntheticRegressor(RegressorMixin, _SyntheticPredictor):
                 "integers or floats."
             )
         target = pd.Series(floats(y), index=y.index, name=y.name)
-        if self._new_synthesizer()._epsilon is None and not np.isfinite(target).all():
+        if (
+            session.stated_epsilon(self._new_synthesizer()) is None
+            and not np.isfinite(target).all()
+        ):
             raise ValueError(
                 f"Input y of {self._owner} contains NaN or infinity, which only a "
                 "private fit reads as missing."

@@ -12,6 +12,7 @@ import pandas as pd
 from dpgenerative._random import RandomSource
 from dpgenerative.encoding.values import level_codes, level_indices
 from dpgenerative.metrics.fidelity import number_cells
+from dpgenerative.synthesizers import session
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import on_line
@@ -87,9 +88,9 @@ def pairs_deviation(synthesizer: Synthesizer, X: Any, y: Any, n_test: float) -> 
     """
     sample = synthesizer.sample(min(_SCORE_ROWS, synthesizer.privacy_.plan.n_rows))
     drawn = sample if isinstance(sample, tuple) else (sample, None)
-    synthetic = synthesizer._joined(*drawn)
-    held_out = synthesizer._joined(X, y) if len(X) else synthetic.iloc[:0]
-    stated = {c.name for c in synthesizer._stated().columns if c.levels is not None}
+    synthetic = session.read_again(synthesizer, *drawn)
+    held_out = session.read_again(synthesizer, X, y) if len(X) else synthetic.iloc[:0]
+    stated = session.with_stated_levels(synthesizer)
     cells = [
         _cells(c, synthetic[c.name], held_out[c.name], c.name in stated)
         for c in synthesizer.schema_.modelled.columns

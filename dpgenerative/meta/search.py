@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any, Self
@@ -16,7 +16,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._progress import terminal_counter
-from dpgenerative._random import RandomSource, SecureGenerator
+from dpgenerative._random import RandomSource, SecureGenerator, as_seed
 from dpgenerative._validation import check_delta, check_number, count, refuse
 from dpgenerative.exceptions import InfeasibleBudgetError, LedgerError, SamplingError
 from dpgenerative.fitting.domain import Domain
@@ -36,9 +36,8 @@ from dpgenerative.privacy.plan import count_epsilon, refuse_difference
 from dpgenerative.privacy.ranks import Ranks
 from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.privacy.selection import TrialDistribution, best_of
-from dpgenerative.synthesizers import DPHFlowSynthesizer
-from dpgenerative.synthesizers.base import as_seed
-from dpgenerative.synthesizers.tables import TableSynthesizer
+from dpgenerative.synthesizers import DPHFlowSynthesizer, session
+from dpgenerative.synthesizers.tables import BaseTableSynthesizer
 from dpgenerative.tables.arrow import in_pandas, refuse_unread, table_in_pandas
 from dpgenerative.tables.containers import set_feature_names
 from dpgenerative.tables.private import Private
@@ -53,7 +52,6 @@ def _best_has(name: str) -> Callable[[Any], bool]:
     return lambda it: hasattr(getattr(it, "best_estimator_", it.estimator), name)
 
 
-@dataclass(eq=False, repr=False)
 class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
     """Choose parameters by private scores, all within one (epsilon, delta).
 
@@ -159,17 +157,30 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
     True
     """
 
-    estimator: Any
-    param_distributions: Any
-    epsilon: float = 1.0
-    delta: float = 1e-5
-    _: KW_ONLY
-    mean_trials: float = 8.0
-    holdout: float = 0.2
-    scoring: Callable[..., Any] | None = None
-    n_candidates: int = 20
-    random_state: Any = None
-    verbose: int = 0
+    def __init__(
+        self,
+        estimator: Any,
+        param_distributions: Any,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        *,
+        mean_trials: float = 8.0,
+        holdout: float = 0.2,
+        scoring: Callable[..., Any] | None = None,
+        n_candidates: int = 20,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.param_distributions = param_distributions
+        self.epsilon = epsilon
+        self.delta = delta
+        self.mean_trials = mean_trials
+        self.holdout = holdout
+        self.scoring = scoring
+        self.n_candidates = n_candidates
+        self.random_state = random_state
+        self.verbose = verbose
 
     # Public methods -------------------------------------------------------------
 
@@ -294,7 +305,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
 
     def _check_parameters(self) -> None:
         owner = type(self).__name__
-        kinds = (TableSynthesizer, SyntheticClassifier, SyntheticRegressor)
+        kinds = (BaseTableSynthesizer, SyntheticClassifier, SyntheticRegressor)
         if not isinstance(self.estimator, kinds):
             rule = "must be a table's synthesizer or a predictor made of one"
             refuse(owner, "estimator", rule, self.estimator)
@@ -335,7 +346,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         copies = {k: base.clone(v, safe=False) for k, v in params.items()}
         estimator.set_params(**copies)
         owner, inner = type(self).__name__, getattr(estimator, "synthesizer", estimator)
-        if not isinstance(inner, TableSynthesizer):
+        if not isinstance(inner, BaseTableSynthesizer):
             rule = "must be a synthesizer of this package"
             refuse(type(estimator).__name__, "synthesizer", rule, inner)
         if inner.noise == "reproducible":
@@ -351,12 +362,12 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
 
     def _planned(
         self, params: Mapping[str, Any], X: Any, y: Any, public: Any
-    ) -> tuple[TableSynthesizer, Domain]:
+    ) -> tuple[BaseTableSynthesizer, Domain]:
         """Return a candidate's synthesizer and what is public about its table."""
         synthesizer = self._clone(params, epsilon=1.0, delta=1e-5)
-        if not isinstance(synthesizer, TableSynthesizer):
+        if not isinstance(synthesizer, BaseTableSynthesizer):
             synthesizer, X, y, public = synthesizer._inputs(X, y, public)
-        return synthesizer, synthesizer._prepare(X, y, public).domain
+        return synthesizer, session.prepare(synthesizer, X, y, public).domain
 
     def _best_of(self, run: Callable[[], "_Trial"], n_trials: int) -> "_Trial":
         """Return the best of so many trials, counted in a terminal if `verbose`."""
@@ -386,7 +397,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         paid = Trial(budget.n_train, mechanisms.ledger)
         fitted, scored = split(private, self.holdout, rng)
         try:
-            fitted.map(lambda pair: estimator._fit(*pair, public, trial=paid))
+            fitted.map(lambda pair: _fit(estimator, pair, public, paid))
         except LedgerError:
             raise
         except Exception:
@@ -442,7 +453,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         self.trial_epsilon_, self.trial_delta_ = budget.epsilon, budget.delta
         self.epsilon_, self.delta_ = inner.epsilon_, inner.delta_
         self.n_features_in_ = inner.n_features_in_
-        set_feature_names(self, inner._layout)
+        set_feature_names(self, session.layout_of(inner))
 
 
 @dataclass(frozen=True)
@@ -457,7 +468,15 @@ class _Trial:
 _FAILED = _Trial(-1, None, -math.inf)
 
 
-def _fitted(estimator: Any) -> TableSynthesizer:
+def _fit(estimator: Any, pair: tuple[Any, Any], public: Any, trial: Trial) -> None:
+    """Fit a candidate to (X, y); the search has paid."""
+    if isinstance(estimator, BaseTableSynthesizer):
+        session.run(estimator, *pair, public, trial=trial)
+    else:
+        estimator._fit(*pair, public, trial)
+
+
+def _fitted(estimator: Any) -> BaseTableSynthesizer:
     """Return the fitted synthesizer of a fitted candidate."""
     return getattr(estimator, "synthesizer_", estimator)
 
@@ -469,7 +488,7 @@ def _containers(estimator: Any, X: Any, y: Any) -> tuple[Any, Any]:
     hold for it, and one label must not change how the others are read.
     """
     refuse_unread(X)
-    if isinstance(estimator, TableSynthesizer):
+    if isinstance(estimator, BaseTableSynthesizer):
         owner = type(estimator).__name__
         return in_pandas(owner, X), in_pandas(owner, y)
     return estimator._read(X, y)

@@ -19,7 +19,7 @@ from dpgenerative.meta.pipeline import learns, parts
 from dpgenerative.meta.predictors import SyntheticClassifier, SyntheticRegressor
 from dpgenerative.meta.search import PrivateSearch
 from dpgenerative.privacy.accounting import epsilon_of_pairs
-from dpgenerative.synthesizers import DPHFlowSynthesizer
+from dpgenerative.synthesizers import DPHFlowSynthesizer, session
 from dpgenerative.synthesizers.base import Synthesizer
 
 _SPLITTERS = (
@@ -188,7 +188,7 @@ def _cost(estimator: Any) -> list[tuple[float, float]]:
     if isinstance(estimator, (SyntheticClassifier, SyntheticRegressor)):
         estimator = estimator.synthesizer or DPHFlowSynthesizer()
     if isinstance(estimator, Synthesizer):
-        return [(estimator._epsilon or math.inf, estimator.delta)]
+        return [(session.stated_epsilon(estimator) or math.inf, estimator.delta)]
     if isinstance(estimator, FrozenEstimator):
         return []
     costs = [cost for part in parts(estimator) for cost in _cost(part)]

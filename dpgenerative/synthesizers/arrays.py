@@ -1,8 +1,8 @@
 """PriVAE of arrays of one shape, such as images, as an estimator."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from dpgenerative._random import torch_generator
+from dpgenerative._random import as_seed, torch_generator
 from dpgenerative._validation import Check, check_option, count, number, option, refuse
 from dpgenerative.encoding import classes as labelled
 from dpgenerative.encoding.pixels import (
@@ -23,6 +23,7 @@ from dpgenerative.encoding.pixels import (
 )
 from dpgenerative.encoding.series import Series, is_series, series_dtype
 from dpgenerative.fitting.domain import ArrayDomain, Domain, LabelledDomain
+from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.fitting.recipe import Rule, Scale
 from dpgenerative.models import networks as nets
 from dpgenerative.models.classes import ClassVAE
@@ -31,12 +32,16 @@ from dpgenerative.models.probing import check_architecture
 from dpgenerative.models.vae import HEADS, ImageVAE
 from dpgenerative.persistence.manifest import storable
 from dpgenerative.privacy.plan import Release
-from dpgenerative.synthesizers.base import Data, Synthesizer, as_seed
+from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.synthesizers.latents import (
     AutoencoderRecipe,
-    LatentMethods,
     LatentOptions,
+    bounds,
+    encoded,
+    points,
+    posterior,
 )
+from dpgenerative.synthesizers.session import Data
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.schema import Schema
 
@@ -171,8 +176,7 @@ class ClassVAERecipe(ArrayVAERecipe):
         )  # fmt: skip
 
 
-@dataclass(eq=False, repr=False)
-class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
+class DPArrayVAESynthesizer(Synthesizer):
     """Differentially private variational autoencoder for images and series (PriVAE).
 
     Learns arrays of one shape under (epsilon, delta)-differential privacy for adding or
@@ -295,16 +299,44 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
     (2, 4, 4)
     """
 
-    epsilon: float | None = 1.0
-    delta: float = 1e-5
-    _: KW_ONLY
-    prior: str | Prior = "normal"
-    image_shape: Sequence[int] | None = None
-    value_range: Sequence[float] | str = "auto"
-    classes: Sequence[Any] | None = None
-    architecture: ArrayArchitecture | None = None
+    def __init__(
+        self,
+        epsilon: float | None = 1.0,
+        delta: float = 1e-5,
+        *,
+        noise_multiplier: float | None = None,
+        max_rows_per_unit: int = 1,
+        clipping: str | Sparsified = "flat",
+        max_grad_norm: float | str = "auto",
+        n_partitions: int = 16,
+        divergence: str | Callable[..., Tensor] | BatchTerm | None = None,
+        prior: str | Prior = "normal",
+        image_shape: Sequence[int] | None = None,
+        value_range: Sequence[float] | str = "auto",
+        classes: Sequence[Any] | None = None,
+        architecture: ArrayArchitecture | None = None,
+        optimizer: str | Optimizer | None = None,
+        n_steps: int | str = "auto",
+        batch_size: int | str = "auto",
+        device: str = "auto",
+        random_state: Any = None,
+        noise: str = "fresh",
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier,
+            max_rows_per_unit=max_rows_per_unit, clipping=clipping,
+            max_grad_norm=max_grad_norm, n_partitions=n_partitions,
+            divergence=divergence, optimizer=optimizer, n_steps=n_steps,
+            batch_size=batch_size, device=device, random_state=random_state,
+            noise=noise, verbose=verbose,
+        )  # fmt: skip
+        self.prior = prior
+        self.image_shape = image_shape
+        self.value_range = value_range
+        self.classes = classes
+        self.architecture = architecture
 
-    marginal_budget = 0.0  # no parameter here: there are no marginals
     _domain_class: ClassVar[type[Domain]] = ArrayDomain
     _groups = Synthesizer._groups | {"architecture": ArrayArchitecture}
 
@@ -371,7 +403,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         ndarray of shape (n_samples, ...)
             As `sample` returns it.
         """
-        z = self._points(Z)
+        z = points(self, Z)
         cells, _ = np.random.SeedSequence(as_seed(random_state)).spawn(2)
         if self.classes is None:
             self._refuse_target(y)
@@ -379,6 +411,42 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         else:
             drawn = self._model.decode(z, torch_generator(cells), self._told(y, len(z)))
         return self._layout.restore(drawn.numpy())
+
+    def score_samples(self, X: Any, y: Any = None, n_draws: int = 64) -> np.ndarray:
+        """Return lower bounds of log-densities; not private if the arrays are.
+
+        Densities are in units of the entries, probabilities where an entry has two
+        values. The bound is importance-weighted (Burda et
+        al. 2016): it rises with the number of draws towards the log-density.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_samples, ...)
+        y : array-like of shape (n_samples,), optional
+            Labels, required if `classes` were fitted.
+        n_draws : int, default=64
+            Draws from every array's posterior.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return bounds(self, X, y, n_draws)
+
+    def encode(self, X: Any, y: Any = None) -> np.ndarray:
+        """Return every array's posterior mean; not private if the arrays are.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_samples, ...)
+        y : array-like of shape (n_samples,), optional
+            Labels, required if `classes` were fitted.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, latent_dim)
+        """
+        return posterior(self, X, y)[0]
 
     def reconstruct(
         self, X: Any, y: Any = None, random_state: Any = None, *, sampled: bool = False
@@ -398,7 +466,7 @@ class DPArrayVAESynthesizer(LatentMethods, Synthesizer):
         -------
         ndarray of shape (n_samples, ...)
         """
-        latents = self._encoded(X, y, random_state, sampled)
+        latents = encoded(self, X, y, random_state, sampled)
         return self.decode(latents, random_state, y=y)
 
     # What is read ---------------------------------------------------------------

@@ -1,12 +1,8 @@
 """What all synthesizers share: parameters, one private fit, files, the report."""
 
-import math
 import os
-import secrets
-import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,8 +10,7 @@ import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from dpgenerative._files import locked
-from dpgenerative._random import NOISES, Streams, torch_generator
+from dpgenerative._random import NOISES, Streams, as_seed, torch_generator
 from dpgenerative._validation import (
     Check,
     check_delta,
@@ -30,109 +25,61 @@ from dpgenerative._validation import (
 )
 from dpgenerative.exceptions import HopelessBudgetWarning
 from dpgenerative.fitting.domain import Domain
-from dpgenerative.fitting.fit import FitParameters, Fitted, PrivateFit, finite
+from dpgenerative.fitting.fit import Fitted, finite
 from dpgenerative.fitting.loop import tensors_of
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Options, Sparsified
 from dpgenerative.fitting.recipe import ModelRecipe
-from dpgenerative.fitting.trial import check_recipe, is_custom
-from dpgenerative.persistence.checkpoint import Checkpoint, settings_of
 from dpgenerative.persistence.manifest import write
 from dpgenerative.persistence.rebuild import fill
-from dpgenerative.privacy.budget import Trial, charge, finished, refuse_workers
 from dpgenerative.privacy.clipping import STRATEGIES
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import row_budget
-from dpgenerative.privacy.ranks import Ranks
-from dpgenerative.privacy.report import PrivacyReport, cautions, outlook
-from dpgenerative.synthesizers.notes import NOISE_STATED, unit_notes
+from dpgenerative.privacy.report import cautions, outlook
+from dpgenerative.synthesizers import noisy, session
 from dpgenerative.tables.containers import set_feature_names
-from dpgenerative.tables.private import Private
-from dpgenerative.tables.rows import require_order
 from dpgenerative.tables.schema import Schema
 
 
-@dataclass(frozen=True)
-class Data:
-    """What a fit was given, read.
-
-    Attributes
-    ----------
-    rows : Private of DataFrame or Images
-    layout : TableFormat or Pixels
-        How the rows came, so that samples come back in it.
-    schema : Schema
-        What is public of the columns, identifiers included; none of arrays.
-    domain : Domain
-        What the fit learns.
-    public : DataFrame or Images, optional
-        Rows that need no protection.
-    """
-
-    rows: Private[Any]
-    layout: Any
-    schema: Schema
-    domain: Domain
-    public: Any = None
-
-
-class NoisyEstimator(BaseEstimator):
-    """An estimator that adds noise, of which copies must not know the seed."""
-
-    random_state: Any
-    noise: str
-    _seeded_noise_of: str
-    """Whose noise is known to follow `random_state`: its "own", or its "origin's"."""
-
-    @property
-    def _owner(self) -> str:
-        return type(self).__name__
-
-    def _note_noise(self) -> None:
-        """Remember that noise follows the seed, whatever `noise` is set to later."""
-        if self.noise == "reproducible":
-            self._seeded_noise_of = "own"
-
-    def __getstate__(self) -> dict[str, Any]:
-        refuse_workers(self._owner)
-        return self._without_seed()
-
-    def _without_seed(self) -> dict[str, Any]:
-        """Return the state, without the seed where it would tell the noise."""
-        state: dict[str, Any] = dict(super().__getstate__())
-        whose = state.get("_seeded_noise_of")
-        # A clone that will use it as its origin did may carry it, to a worker.
-        if whose == "own" or (whose == "origin's" and self.noise != "reproducible"):
-            # The seed of the noise stays with whoever fitted.
-            del state["_seeded_noise_of"]
-            state["random_state"] = state["_sample_seed"] = None
-        return state
-
-    def __sklearn_clone__(self) -> Self:
-        # Searches, predictors and their like fit clones, whose noise follows the seed,
-        # and hold on to what they cloned.
-        clone = super().__sklearn_clone__()
-        self._note_noise()
-        if hasattr(self, "_seeded_noise_of"):
-            clone._seeded_noise_of = "origin's"
-        return clone
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.non_deterministic = True
-        return tags
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class Synthesizer(FitParameters, NoisyEstimator):
+class Synthesizer(BaseEstimator):
     """Parameters that every synthesizer has, and the steps that it takes.
 
-    Parameters are fields: a subclass states its own, and those that are positional.
+    Subclasses write out their constructor, with parameters of their own.
     """
 
-    device: str = "auto"
-    random_state: Any = None
-    noise: str = "fresh"
-    verbose: int = 0
+    def __init__(
+        self,
+        *,
+        epsilon: float | None,
+        delta: float,
+        noise_multiplier: float | None,
+        max_rows_per_unit: int,
+        clipping: str | Sparsified,
+        max_grad_norm: float | str,
+        n_partitions: int,
+        divergence: Any,
+        optimizer: str | Optimizer | None,
+        n_steps: int | str,
+        batch_size: int | str,
+        device: str,
+        random_state: Any,
+        noise: str,
+        verbose: int,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.noise_multiplier = noise_multiplier
+        self.max_rows_per_unit = max_rows_per_unit
+        self.clipping = clipping
+        self.max_grad_norm = max_grad_norm
+        self.n_partitions = n_partitions
+        self.divergence = divergence
+        self.optimizer = optimizer
+        self.n_steps = n_steps
+        self.batch_size = batch_size
+        self.device = device
+        self.random_state = random_state
+        self.noise = noise
+        self.verbose = verbose
 
     _domain_class: ClassVar[type[Domain]]
     _groups: ClassVar[dict[str, type[Options]]] = {
@@ -152,6 +99,19 @@ class Synthesizer(FitParameters, NoisyEstimator):
         "device": option("auto", "cpu", "cuda"),
         "noise": option(*NOISES),
     }
+
+    @property
+    def _owner(self) -> str:
+        return type(self).__name__
+
+    def __getstate__(self) -> dict[str, Any]:
+        return noisy.state_for_workers(self, super().__getstate__())
+
+    def __sklearn_clone__(self) -> Self:
+        return noisy.noted(self, super().__sklearn_clone__())
+
+    def __sklearn_tags__(self) -> Any:
+        return noisy.tagged(super().__sklearn_tags__())
 
     # Public methods -------------------------------------------------------------
 
@@ -227,7 +187,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
             If delta, or one row's part of it, is below 1e-15.
         """
         refuse_arguments(f"{self._owner}.fit", unsupported)
-        return self._fit(X, y, public, checkpoint)
+        return session.run(self, X, y, public, checkpoint)
 
     def score_samples(self, X: Any, y: Any = None) -> np.ndarray:
         """Return the log-density of every row; not private if the rows are."""
@@ -261,7 +221,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
             If a parameter cannot be stored in a file, such as a function.
         """
         check_is_fitted(self)
-        state = self._without_seed()  # files are no workers
+        state = noisy.without_seed(self, super().__getstate__())
         names = self.get_params(deep=False)
         apart = {"_sklearn_version", "feature_names_in_", "_model", "_settings", *names}
         parts = {
@@ -341,7 +301,7 @@ class Synthesizer(FitParameters, NoisyEstimator):
         """The model, with the parameters that are its own."""
         raise NotImplementedError
 
-    def _read(self, X: Any, y: Any, public: Any, allow_empty: bool) -> Data:
+    def _read(self, X: Any, y: Any, public: Any, allow_empty: bool) -> session.Data:
         """Check and read what a fit is given."""
         raise NotImplementedError
 
@@ -369,154 +329,9 @@ class Synthesizer(FitParameters, NoisyEstimator):
 
     # One fit --------------------------------------------------------------------
 
-    @property
-    def _epsilon(self) -> float | None:
-        """Budget as far as it is known before a fit: None is no privacy."""
-        stated = self.noise_multiplier is None
-        return finite(self.epsilon) if stated else math.inf
-
     def _mechanisms(self, streams: Streams) -> Mechanisms:
         """Return what this fit's releases pass; tests put a recorder here."""
         return Mechanisms(streams.counts, streams.gradients)
-
-    def _private_fit(self, domain: Domain, streams: Streams, device: str) -> PrivateFit:
-        """Return the fit of this recipe to the rows of a domain."""
-        mechanisms = self._mechanisms(streams)
-        return PrivateFit(self, self._recipe, domain, streams, mechanisms, device)
-
-    def _planned_fit(self, domain: Domain) -> PrivateFit:
-        """Return a fit that is planned but reads no rows, on the CPU."""
-        return self._private_fit(domain, Streams.create(None, "fresh", "cpu"), "cpu")
-
-    def _fit(
-        self,
-        X: Any,
-        y: Any = None,
-        public: Any = None,
-        checkpoint: Any = None,
-        trial: Trial | None = None,
-    ) -> Self:
-        """Fit; a private search has paid for its `trial`, which may have no rows."""
-        data = self._prepare(X, y, public, allow_empty=trial is not None)
-        self._note_noise()
-        ranks = Ranks.present()
-        self._agree(ranks, data, public is not None, checkpoint is not None)
-        seed = ranks.same(as_seed(self.random_state))
-        quiet = np.errstate(all="ignore")
-        with quiet, self._checkpoint(checkpoint, data, seed, ranks) as kept:
-            if trial is None:
-                paid = kept.name if kept else None
-                charge(self._owner, self._epsilon, self.delta, paid)
-            else:
-                trial.ledger.n_fits += 1
-            seed = kept.seed if kept else seed
-            name = kept.name if kept else ranks.same(secrets.token_hex(16))
-            start = int(name, 16) if seed is None else seed
-            device = self._device()
-            streams = Streams.create(start, self.noise, device, ranks.rank)
-            fit = self._private_fit(data.domain, streams, device)
-            fit.mechanisms.ranks = ranks
-            # By no seed that is known, unless all of the noise follows it.
-            parts = start if streams.is_seeded else int(name, 16)
-            rows = data.rows.map(lambda rows: ranks.share(rows, parts))
-            n_rows = None if trial is None else trial.n_rows
-            with torch.autocast(torch.device(device).type, enabled=False):
-                fitted = fit.run(rows, data.public, kept, n_rows)
-            if kept:
-                # First: what is released must not go on from a file that is left.
-                ranks.once(kept.remove)
-                finished(kept.name)
-            before = dict(self.__dict__)
-            try:
-                self._keep(fitted, data, seed)
-            except BaseException:  # no model beside the cost of another
-                self.__dict__.clear()
-                self.__dict__.update(before)
-                raise
-        # Of a trial that a search does not choose nothing is released.
-        if trial is None and ranks.is_first:
-            for warning in self._warnings(data.schema):
-                warnings.warn(warning, stacklevel=3)
-        return self
-
-    def _prepare(
-        self, X: Any, y: Any, public: Any = None, allow_empty: bool = False
-    ) -> Data:
-        """Check parameters, rows and users' models; return what was read."""
-        self._check_parameters()
-        with np.errstate(all="ignore"):  # else numpy may be set to tell of a number
-            data = self._read(X, y, public, allow_empty)
-            if is_custom(self._recipe):
-                facts = data.schema.modelled.names, data.rows, finite(self.epsilon)
-                check_recipe(self._owner, self._recipe, data.domain, *facts)
-        return data
-
-    def _keep(self, fitted: Fitted, data: Data, seed: int | None) -> None:
-        """Set the fitted attributes."""
-        plan = fitted.plan
-        self._layout, self._sample_seed, self._n_sampled = data.layout, seed, 0
-        self._transformer, self._model = fitted.transformer, fitted.model
-        self._settings = fitted.settings
-        self.schema_ = data.schema.completed(fitted.transformer.schema.columns)
-        self.epsilon_, self.delta_ = plan.spent(), self.delta
-        self.noise_multiplier_, self.n_steps_ = plan.noise_multiplier, plan.n_steps
-        self.privacy_ = self._report(data, fitted)
-        self.n_features_in_ = len(data.layout.x_names)
-        set_feature_names(self, data.layout)
-
-    def _report(self, data: Data, fitted: Fitted) -> PrivacyReport:
-        facts = self._public_facts(data.domain.schema)
-        if data.public is not None:
-            rows = (
-                f"{len(data.public)} rows given as public: they trained the model first"
-            )
-            facts = (*facts, f"{rows}, and bounds and levels that were open are theirs")
-        general = unit_notes(self.noise, self.max_rows_per_unit)
-        notes = (
-            *self._notes(data.domain.schema, fitted),
-            *(general if fitted.plan.private else ()),
-            *([] if self.noise_multiplier is None else [NOISE_STATED]),
-        )
-        return PrivacyReport(fitted.plan, self.epsilon_, fitted.clipping, facts, notes)
-
-    @contextmanager
-    def _checkpoint(
-        self, path: Any, data: Data, seed: int | None, ranks: Ranks
-    ) -> Iterator[Checkpoint | None]:
-        """Open a checkpoint that is this fit's alone, if there is to be one."""
-        if path is None:
-            yield None
-            return
-        if not isinstance(path, (str, os.PathLike)):
-            refuse(f"{self._owner}.fit", "checkpoint", "must be a path or None", path)
-        parameters = {**self._stated_parameters(), "n_processes": ranks.size}
-        with ExitStack() as held:
-
-            def opened() -> Checkpoint:
-                held.enter_context(locked(path))
-                facts = _public_parts(data)
-                return Checkpoint(path, self._owner, parameters, facts, seed)
-
-            kept = ranks.once(opened)
-            kept.ranks = ranks
-            yield kept
-
-    def _stated_parameters(self) -> dict[str, Any]:
-        """Return the parameters, with the device that is taken."""
-        return {**self.get_params(deep=False), "device": self._device()}
-
-    def _agree(self, ranks: Ranks, data: Data, *given: bool) -> None:
-        """Require that the processes of a fit do the same, and that they can do it."""
-        if ranks.size == 1:
-            return
-        facts = [*_public_parts(data), data.domain.schema, *given]
-        parameters = self._stated_parameters()
-        ranks.refuse_difference(settings_of(self._owner, parameters, facts))
-        data.rows.map(require_order)
-        coupled = self._group("divergence").aggregation != "term-wise"
-        if coupled or self._recipe.has_batch_term:
-            rule = "needs whole batches, which one process has: fit in one"
-            refuse(self._owner, "divergence", rule, self.divergence)
 
     def _scored(self, X: Any, y: Any, **options: Any) -> np.ndarray:
         """Return what `score_samples` does, by the recipe's `log_density`."""
@@ -565,10 +380,6 @@ class Synthesizer(FitParameters, NoisyEstimator):
             refuse(self._owner, "noise", "needs an integer random_state", self.noise)
         self._recipe.check(self._owner)
 
-    def _device(self) -> str:
-        here = "cuda" if torch.cuda.is_available() else "cpu"
-        return here if self.device == "auto" else self.device
-
     def _sampling_streams(
         self, random_state: Any
     ) -> tuple[torch.Generator, np.random.Generator]:
@@ -580,20 +391,3 @@ class Synthesizer(FitParameters, NoisyEstimator):
             sequence = np.random.SeedSequence(as_seed(random_state))
         cells, places = sequence.spawn(2)
         return torch_generator(cells), np.random.default_rng(places)
-
-
-def _public_parts(data: Data) -> list[Any]:
-    """Return what is public of a table."""
-    return [data.layout, data.schema, *data.domain.dtypes]
-
-
-def as_seed(random_state: Any) -> int | None:
-    """Return an integer seed of what scikit-learn accepts as `random_state`."""
-    if random_state is None:
-        return None
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(np.iinfo(np.int32).max))
-    if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(2**31))
-    count(0)("a synthesizer", "random_state", random_state)
-    return int(random_state)

@@ -1,8 +1,8 @@
 """DP-HFlow: a private normalizing flow as an estimator."""
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,8 +15,8 @@ from dpgenerative._validation import Check, check_option, count, refuse
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting.domain import TableDomain
 from dpgenerative.fitting.fit import Fitted
-from dpgenerative.fitting.options import Optimizer, Sparsified
-from dpgenerative.fitting.recipe import RULES, GroupedRecipe, ModelRecipe, Rule, Scale
+from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
+from dpgenerative.fitting.recipe import RULES, GroupedRecipe, Rule, Scale
 from dpgenerative.fitting.workload import Measurement, check_workload
 from dpgenerative.models.cells import RAKING_ROWS, CellFacts
 from dpgenerative.models.divergences import DIVERGENCES
@@ -30,7 +30,7 @@ from dpgenerative.privacy.steps import Divergence, Objective
 from dpgenerative.privacy.tables import TABLES
 from dpgenerative.synthesizers.architecture import FlowArchitecture
 from dpgenerative.synthesizers.notes import ORDERED_ONLY
-from dpgenerative.synthesizers.tables import TableSynthesizer
+from dpgenerative.synthesizers.tables import BaseTableSynthesizer
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.schema import Schema
 
@@ -401,8 +401,7 @@ def _bound(
     return torch.logsumexp(torch.stack(bounds), 0) - math.log(BOUND_DRAWS)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class DPHFlowSynthesizer(TableSynthesizer):
+class DPHFlowSynthesizer(BaseTableSynthesizer):
     """Differentially private normalizing flow for mixed-type tables (DP-HFlow).
 
     Learns the joint distribution of a table under (epsilon, delta)-differential privacy
@@ -520,13 +519,45 @@ class DPHFlowSynthesizer(TableSynthesizer):
     ['smokes']
     """
 
-    recipe: ModelRecipe | None = field(default=None, init=False)  # no parameter here
-    workload: Sequence[Sequence[Hashable]] = ()
-    architecture: FlowArchitecture | None = None
+    def __init__(
+        self,
+        epsilon: float | None = 1.0,
+        delta: float = 1e-5,
+        *,
+        noise_multiplier: float | None = None,
+        max_rows_per_unit: int = 1,
+        clipping: str | Sparsified = "flat",
+        max_grad_norm: float | str = "auto",
+        n_partitions: int = 16,
+        divergence: str | Callable[..., Tensor] | BatchTerm | None = None,
+        schema: Schema | None = None,
+        categorical_features: Any = "from_dtype",
+        workload: Sequence[Sequence[Hashable]] = (),
+        marginal_budget: float | str = "auto",
+        architecture: FlowArchitecture | None = None,
+        optimizer: str | Optimizer | None = None,
+        n_steps: int | str = "auto",
+        batch_size: int | str = "auto",
+        device: str = "auto",
+        random_state: Any = None,
+        noise: str = "fresh",
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier,
+            max_rows_per_unit=max_rows_per_unit, clipping=clipping,
+            max_grad_norm=max_grad_norm, n_partitions=n_partitions,
+            divergence=divergence, optimizer=optimizer, n_steps=n_steps,
+            batch_size=batch_size, device=device, random_state=random_state,
+            noise=noise, verbose=verbose, schema=schema,
+            categorical_features=categorical_features, marginal_budget=marginal_budget,
+        )  # fmt: skip
+        self.workload = workload
+        self.architecture = architecture
 
-    _groups = TableSynthesizer._groups | {"architecture": FlowArchitecture}
+    _groups = BaseTableSynthesizer._groups | {"architecture": FlowArchitecture}
     _checks: ClassVar[Mapping[str, Check]] = {
-        **TableSynthesizer._checks,
+        **BaseTableSynthesizer._checks,
         "workload": check_workload,
         "n_steps": count(0, also=["auto"]),
     }

@@ -20,12 +20,12 @@ from dpgenerative.encoding.marginals import (
 from dpgenerative.encoding.marginals import count_std as cell_std
 from dpgenerative.privacy.plan import PrivacyPlan, count_std
 from dpgenerative.privacy.report import cautions, outlook, weak_outlook
+from dpgenerative.synthesizers import session
 from dpgenerative.synthesizers.flow import DPHFlowSynthesizer
-from dpgenerative.synthesizers.tables import TableSynthesizer
 from dpgenerative.synthesizers.vae import DPVAESynthesizer
 from dpgenerative.tables.schema import Schema, check_schema
 
-MODELS: Mapping[str, type[TableSynthesizer]] = {
+MODELS: Mapping[str, type[DPHFlowSynthesizer | DPVAESynthesizer]] = {
     "flow": DPHFlowSynthesizer,
     "vae": DPVAESynthesizer,
 }
@@ -153,7 +153,7 @@ def forecast(
         constraint.check(facts, dict.fromkeys(facts, np.dtype(object)))
     whole = Schema(facts.values(), known).modelled
     recipe.check_schema("forecast", whole)
-    fit = synthesizer._planned_fit(synthesizer._domain(whole))
+    fit = session.planned_fit(synthesizer, synthesizer._domain(whole))
     plan = fit.plan(int(n_rows))
     n_bins = recipe.n_bins(fit.scale(plan.n_rows))
     told, std = outlook(plan, len(whole)), count_std(plan.count_epsilon)

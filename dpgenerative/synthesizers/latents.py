@@ -10,7 +10,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from dpgenerative._random import Streams
+from dpgenerative._random import Streams, as_seed
 from dpgenerative._validation import (
     Check,
     check_option,
@@ -31,7 +31,7 @@ from dpgenerative.privacy.latents import LATENTS, Refinement, release_distributi
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan, Release
 from dpgenerative.privacy.steps import Divergence, Objective
-from dpgenerative.synthesizers.base import Synthesizer, as_seed
+from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.tables.private import Private
 
 PRIORS: dict[str, Callable[[int], priors.Prior]] = {
@@ -257,73 +257,43 @@ class AutoencoderRecipe(GroupedRecipe):
         return torch.cat(parts).double().numpy()
 
 
-class LatentMethods(Synthesizer):
-    """What a fitted autoencoder says of rows and of points of its latent space."""
+def bounds(fitted: Synthesizer, X: Any, y: Any, n_draws: int) -> np.ndarray:
+    """Return a lower bound of every row's log-density, by so many draws."""
+    count()(fitted._owner, "n_draws", n_draws)
+    return fitted._scored(X, y, n_draws=n_draws)
 
-    def score_samples(self, X: Any, y: Any = None, n_draws: int = 64) -> np.ndarray:
-        """Return a lower bound of every row's log-density; not private if the rows are.
 
-        Densities are in data units for numbers without a resolution, probabilities for
-        integers, levels and missing values. The bound is importance-weighted (Burda et
-        al. 2016): it rises with the number of draws towards the log-density.
+def posterior(fitted: Synthesizer, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return means and standard deviations of every row's latents."""
+    check_is_fitted(fitted)
+    codes = torch.from_numpy(fitted._transformer.encode(fitted._joined(X, y)))
+    with torch.no_grad():
+        mean, log_variance = fitted._model.encode(codes)
+    return mean.numpy(), (log_variance / 2).exp().numpy()
 
-        Parameters
-        ----------
-        X : DataFrame or ndarray of shape (n_samples, n_features)
-        y : Series or ndarray of shape (n_samples,), optional
-            Required if the synthesizer was fitted with y.
-        n_draws : int, default=64
-            Draws from every row's posterior.
 
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        count()(self._owner, "n_draws", n_draws)
-        return self._scored(X, y, n_draws=n_draws)
+def encoded(
+    fitted: Synthesizer, X: Any, y: Any, random_state: Any, sampled: bool
+) -> np.ndarray:
+    """Return every row's posterior mean, or a draw from its posterior."""
+    mean, std = posterior(fitted, X, y)
+    if not sampled:
+        return mean
+    # The third stream: `decode` takes the first two of the same seed.
+    stream = np.random.SeedSequence(as_seed(random_state)).spawn(3)[2]
+    noise = np.random.default_rng(stream).standard_normal(mean.shape, np.float32)
+    return np.asarray(mean + std * noise)
 
-    def encode(self, X: Any, y: Any = None) -> np.ndarray:
-        """Return the posterior mean of every row's latents; not private if rows are.
 
-        Parameters
-        ----------
-        X : DataFrame or ndarray of shape (n_samples, n_features)
-        y : Series or ndarray of shape (n_samples,), optional
-            Required if the synthesizer was fitted with y.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, latent_dim)
-        """
-        return self._posterior(X, y)[0]
-
-    def _posterior(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return means and standard deviations of every row's latents."""
-        check_is_fitted(self)
-        codes = torch.from_numpy(self._transformer.encode(self._joined(X, y)))
-        with torch.no_grad():
-            mean, log_variance = self._model.encode(codes)
-        return mean.numpy(), (log_variance / 2).exp().numpy()
-
-    def _encoded(self, X: Any, y: Any, random_state: Any, sampled: bool) -> np.ndarray:
-        """Return every row's posterior mean, or a draw from its posterior."""
-        mean, std = self._posterior(X, y)
-        if not sampled:
-            return mean
-        # The third stream: `decode` takes the first two of the same seed.
-        stream = np.random.SeedSequence(as_seed(random_state)).spawn(3)[2]
-        noise = np.random.default_rng(stream).standard_normal(mean.shape, np.float32)
-        return np.asarray(mean + std * noise)
-
-    def _points(self, Z: Any) -> Tensor:
-        """Return points of the latent space, or say what does not fit."""
-        check_is_fitted(self)
-        z, k = np.asarray(Z), self._model.latent_dim
-        if z.dtype.kind not in "iuf" or z.ndim != 2 or z.shape[1] != k or not len(z):
-            raise ValueError(
-                f"{self._owner}.decode takes numbers of shape (n_samples, {k}), one or "
-                f"more points of the latent space; got {z.dtype} of shape {z.shape}."
-            )
-        if not np.isfinite(z).all():
-            raise ValueError(f"{self._owner}.decode takes no NaN or infinity.")
-        return torch.as_tensor(z.astype(np.float32))
+def points(fitted: Synthesizer, Z: Any) -> Tensor:
+    """Return points of the latent space, or say what does not fit."""
+    check_is_fitted(fitted)
+    z, k, owner = np.asarray(Z), fitted._model.latent_dim, fitted._owner
+    if z.dtype.kind not in "iuf" or z.ndim != 2 or z.shape[1] != k or not len(z):
+        raise ValueError(
+            f"{owner}.decode takes numbers of shape (n_samples, {k}), one or more "
+            f"points of the latent space; got {z.dtype} of shape {z.shape}."
+        )
+    if not np.isfinite(z).all():
+        raise ValueError(f"{owner}.decode takes no NaN or infinity.")
+    return torch.as_tensor(z.astype(np.float32))

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -25,11 +25,17 @@ from dpgenerative.encoding.values import identifiers
 from dpgenerative.exceptions import LostColumnWarning, SamplingError
 from dpgenerative.fitting.domain import Domain, TableDomain
 from dpgenerative.fitting.fit import Fitted
+from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.fitting.public import domain_of, public_table
 from dpgenerative.fitting.recipe import ModelRecipe
 from dpgenerative.synthesizers import notes
-from dpgenerative.synthesizers.base import Data, Synthesizer
+from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.synthesizers.conditional import Candidates
+from dpgenerative.synthesizers.session import (
+    Data,
+    in_fitted_zones,
+    with_stated_levels,
+)
 from dpgenerative.tables.arrow import in_pandas, is_path
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import (
@@ -44,7 +50,6 @@ from dpgenerative.tables.files import is_csv, stream_table, suffix_of, write_tab
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.rows import Rows, streamed
 from dpgenerative.tables.schema import Schema, check_schema
-from dpgenerative.tables.times import in_zones
 
 SAMPLE_CHUNK = 2**16
 
@@ -54,42 +59,21 @@ def _sizes(n: int) -> Iterator[int]:
     return (min(SAMPLE_CHUNK, n - start) for start in range(0, n, SAMPLE_CHUNK))
 
 
-@dataclass(eq=False, repr=False)
-class TableSynthesizer(Synthesizer):
-    """Differentially private synthesizer of mixed-type tables, of any recipe.
+class BaseTableSynthesizer(Synthesizer):
+    """What synthesizers of tables share: what they read, and how rows are drawn."""
 
-    Learns the joint distribution of a table under (epsilon, delta)-differential privacy
-    for adding or removing one row, and samples new tables with the same columns and
-    dtypes. The guarantee covers everything that `fit` stores and everything that is
-    sampled from it, as long as the recipe keeps the rules of :doc:`/contributing`: the
-    loss of a row depends on this row alone, and nothing of the rows is stored. Methods
-    are those of `DPHFlowSynthesizer`; subclasses override `_recipe`.
-
-    Parameters
-    ----------
-    recipe : ModelRecipe
-        The model; its parameters are available as ``recipe__name``.
-    epsilon, delta, noise_multiplier, max_rows_per_unit, clipping, max_grad_norm, \
-            n_partitions
-        See `DPHFlowSynthesizer`.
-    divergence : BatchTerm, optional
-        Clipping norm and aggregation of the recipe's own batch-wise term
-        (`ModelRecipe.batch_term`); its divergence is the recipe's.
-    schema, categorical_features
-        See `DPHFlowSynthesizer`.
-    marginal_budget, optimizer, n_steps, batch_size
-        See `DPHFlowSynthesizer`; the recipe's rules determine what "auto" means.
-    device, random_state, noise, verbose
-        See `DPHFlowSynthesizer`.
-    """
-
-    recipe: ModelRecipe | None = None
-    epsilon: float | None = 1.0
-    delta: float = 1e-5
-    _: KW_ONLY
-    schema: Schema | None = None
-    categorical_features: Any = "from_dtype"
-    marginal_budget: float | str = "auto"
+    def __init__(
+        self,
+        *,
+        schema: Schema | None,
+        categorical_features: Any,
+        marginal_budget: float | str,
+        **parameters: Any,
+    ) -> None:
+        super().__init__(**parameters)
+        self.schema = schema
+        self.categorical_features = categorical_features
+        self.marginal_budget = marginal_budget
 
     _domain_class: ClassVar[type[Domain]] = TableDomain
     _checks: ClassVar[Mapping[str, Check]] = {
@@ -243,14 +227,6 @@ class TableSynthesizer(Synthesizer):
 
     # What is read ---------------------------------------------------------------
 
-    @property
-    def _recipe(self) -> ModelRecipe:
-        """The model; subclasses make it from their parameters."""
-        recipe = self.recipe
-        if not isinstance(recipe, ModelRecipe):
-            refuse(self._owner, "recipe", "must be a ModelRecipe", recipe)
-        return recipe
-
     def _read(self, X: Any, y: Any, public: Any, allow_empty: bool) -> Data:
         X, public = (
             stream_table(each, self._stated())
@@ -335,12 +311,7 @@ class TableSynthesizer(Synthesizer):
             joined[self._layout.y_name] = frame[layout.y_name]
         # By dtype: what fails to convert a value would name it.
         Schema(c for c in self.schema_.modelled.columns if c.numeric).resolve(joined)
-        return self._in_zones(joined)
-
-    def _in_zones(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return rows with their instants in the time zones that were fitted."""
-        dtypes = {c.column.name: c.dtype for c in self._transformer.outer}
-        return in_zones(rows, map(dtypes.get, rows.columns))
+        return in_fitted_zones(self, joined)
 
     # What the report says -------------------------------------------------------
 
@@ -428,7 +399,7 @@ class TableSynthesizer(Synthesizer):
 
     def _open_levels(self) -> list[Hashable]:
         """Return the columns whose levels nobody stated: others occur."""
-        stated = {c.name for c in self._stated().columns if c.levels is not None}
+        stated = with_stated_levels(self)
         return [
             codec.column.name
             for codec in self._transformer.codecs
@@ -462,3 +433,74 @@ class TableSynthesizer(Synthesizer):
                 "the schema has none, by what is given or by a constraint's repair."
             )
         return frame
+
+
+class TableSynthesizer(BaseTableSynthesizer):
+    """Differentially private synthesizer of mixed-type tables, of any recipe.
+
+    Learns the joint distribution of a table under (epsilon, delta)-differential privacy
+    for adding or removing one row, and samples new tables with the same columns and
+    dtypes. The guarantee covers everything that `fit` stores and everything that is
+    sampled from it, as long as the recipe keeps the rules of :doc:`/contributing`: the
+    loss of a row depends on this row alone, and nothing of the rows is stored. Methods
+    are those of `DPHFlowSynthesizer`.
+
+    Parameters
+    ----------
+    recipe : ModelRecipe
+        The model; its parameters are available as ``recipe__name``.
+    epsilon, delta, noise_multiplier, max_rows_per_unit, clipping, max_grad_norm, \
+            n_partitions
+        See `DPHFlowSynthesizer`.
+    divergence : BatchTerm, optional
+        Clipping norm and aggregation of the recipe's own batch-wise term
+        (`ModelRecipe.batch_term`); its divergence is the recipe's.
+    schema, categorical_features
+        See `DPHFlowSynthesizer`.
+    marginal_budget, optimizer, n_steps, batch_size
+        See `DPHFlowSynthesizer`; the recipe's rules determine what "auto" means.
+    device, random_state, noise, verbose
+        See `DPHFlowSynthesizer`.
+    """
+
+    def __init__(
+        self,
+        recipe: ModelRecipe | None = None,
+        epsilon: float | None = 1.0,
+        delta: float = 1e-5,
+        *,
+        noise_multiplier: float | None = None,
+        max_rows_per_unit: int = 1,
+        clipping: str | Sparsified = "flat",
+        max_grad_norm: float | str = "auto",
+        n_partitions: int = 16,
+        divergence: BatchTerm | None = None,
+        schema: Schema | None = None,
+        categorical_features: Any = "from_dtype",
+        marginal_budget: float | str = "auto",
+        optimizer: str | Optimizer | None = None,
+        n_steps: int | str = "auto",
+        batch_size: int | str = "auto",
+        device: str = "auto",
+        random_state: Any = None,
+        noise: str = "fresh",
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier,
+            max_rows_per_unit=max_rows_per_unit, clipping=clipping,
+            max_grad_norm=max_grad_norm, n_partitions=n_partitions,
+            divergence=divergence, optimizer=optimizer, n_steps=n_steps,
+            batch_size=batch_size, device=device, random_state=random_state,
+            noise=noise, verbose=verbose, schema=schema,
+            categorical_features=categorical_features, marginal_budget=marginal_budget,
+        )  # fmt: skip
+        self.recipe = recipe
+
+    @property
+    def _recipe(self) -> ModelRecipe:
+        """The model."""
+        recipe = self.recipe
+        if not isinstance(recipe, ModelRecipe):
+            refuse(self._owner, "recipe", "must be a ModelRecipe", recipe)
+        return recipe

@@ -1,7 +1,7 @@
 """PriVAE: a private variational autoencoder of tables as an estimator."""
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,22 +9,25 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgenerative._random import torch_generator
+from dpgenerative._random import as_seed, torch_generator
 from dpgenerative._validation import Check, dimension, refuse, shown
 from dpgenerative.encoding.increments import increments_of
-from dpgenerative.fitting.recipe import ModelRecipe, Rule, Scale
+from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
+from dpgenerative.fitting.recipe import Rule, Scale
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.priors import Prior
 from dpgenerative.models.vae import VAE
 from dpgenerative.persistence.manifest import storable
 from dpgenerative.privacy.report import FEW
-from dpgenerative.synthesizers.base import as_seed
 from dpgenerative.synthesizers.latents import (
     AutoencoderRecipe,
-    LatentMethods,
     LatentOptions,
+    bounds,
+    encoded,
+    points,
+    posterior,
 )
-from dpgenerative.synthesizers.tables import TableSynthesizer
+from dpgenerative.synthesizers.tables import BaseTableSynthesizer
 from dpgenerative.tables.schema import Schema, misfits
 
 SOME = 400
@@ -119,8 +122,7 @@ class VAERecipe(AutoencoderRecipe):
         return True
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class DPVAESynthesizer(LatentMethods, TableSynthesizer):
+class DPVAESynthesizer(BaseTableSynthesizer):
     """Differentially private variational autoencoder for mixed-type tables (PriVAE).
 
     Learns the joint distribution of a table under (epsilon, delta)-differential privacy
@@ -235,12 +237,45 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
     ['smokes']
     """
 
-    recipe: ModelRecipe | None = field(default=None, init=False)  # no parameter here
-    prior: str | Prior = "normal"
-    conditional: Hashable = None
-    architecture: VAEArchitecture | None = None
+    def __init__(
+        self,
+        epsilon: float | None = 1.0,
+        delta: float = 1e-5,
+        *,
+        noise_multiplier: float | None = None,
+        max_rows_per_unit: int = 1,
+        clipping: str | Sparsified = "flat",
+        max_grad_norm: float | str = "auto",
+        n_partitions: int = 16,
+        divergence: str | Callable[..., Tensor] | BatchTerm | None = None,
+        prior: str | Prior = "normal",
+        conditional: Hashable = None,
+        schema: Schema | None = None,
+        categorical_features: Any = "from_dtype",
+        marginal_budget: float | str = "auto",
+        architecture: VAEArchitecture | None = None,
+        optimizer: str | Optimizer | None = None,
+        n_steps: int | str = "auto",
+        batch_size: int | str = "auto",
+        device: str = "auto",
+        random_state: Any = None,
+        noise: str = "fresh",
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier,
+            max_rows_per_unit=max_rows_per_unit, clipping=clipping,
+            max_grad_norm=max_grad_norm, n_partitions=n_partitions,
+            divergence=divergence, optimizer=optimizer, n_steps=n_steps,
+            batch_size=batch_size, device=device, random_state=random_state,
+            noise=noise, verbose=verbose, schema=schema,
+            categorical_features=categorical_features, marginal_budget=marginal_budget,
+        )  # fmt: skip
+        self.prior = prior
+        self.conditional = conditional
+        self.architecture = architecture
 
-    _groups = TableSynthesizer._groups | {"architecture": VAEArchitecture}
+    _groups = BaseTableSynthesizer._groups | {"architecture": VAEArchitecture}
 
     @property
     def _recipe(self) -> VAERecipe:
@@ -248,6 +283,42 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
         return VAERecipe(architecture, term, self.prior, self.conditional)
 
     # Points of the latent space -------------------------------------------------
+
+    def score_samples(self, X: Any, y: Any = None, n_draws: int = 64) -> np.ndarray:
+        """Return a lower bound of every row's log-density; not private if the rows are.
+
+        Densities are in data units for numbers without a resolution, probabilities for
+        integers, levels and missing values. The bound is importance-weighted (Burda et
+        al. 2016): it rises with the number of draws towards the log-density.
+
+        Parameters
+        ----------
+        X : DataFrame or ndarray of shape (n_samples, n_features)
+        y : Series or ndarray of shape (n_samples,), optional
+            Required if the synthesizer was fitted with y.
+        n_draws : int, default=64
+            Draws from every row's posterior.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return bounds(self, X, y, n_draws)
+
+    def encode(self, X: Any, y: Any = None) -> np.ndarray:
+        """Return the posterior mean of every row's latents; not private if rows are.
+
+        Parameters
+        ----------
+        X : DataFrame or ndarray of shape (n_samples, n_features)
+        y : Series or ndarray of shape (n_samples,), optional
+            Required if the synthesizer was fitted with y.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, latent_dim)
+        """
+        return posterior(self, X, y)[0]
 
     def decode(self, Z: Any, random_state: Any = None, labels: Any = None) -> Any:
         """Draw one row for every point of the latent space, constraints aside.
@@ -264,7 +335,7 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
         X : DataFrame or ndarray of shape (n_samples, n_features)
             As `sample` returns it; ``(X, y)`` where y was fitted too.
         """
-        z = self._points(Z)
+        z = points(self, Z)
         labels = None if labels is None else self._labels(labels)
         if labels is not None and len(labels) != len(z):
             raise ValueError(
@@ -308,7 +379,7 @@ class DPVAESynthesizer(LatentMethods, TableSynthesizer):
         X : DataFrame or ndarray of shape (n_samples, n_features)
             As `sample` returns it; ``(X, y)`` where y was fitted too.
         """
-        latents = torch.from_numpy(self._encoded(X, y, random_state, sampled))
+        latents = torch.from_numpy(encoded(self, X, y, random_state, sampled))
         labels = None
         if self.conditional is not None:
             labels = self._joined(X, y)[self.conditional]

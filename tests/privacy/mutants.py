@@ -61,7 +61,7 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.ranks import ALONE, Ranks
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from dpgenerative.privacy.tables import TABLES
-from dpgenerative.synthesizers import base, flow
+from dpgenerative.synthesizers import flow, session
 from dpgenerative.synthesizers import latents as autoencoders
 from dpgenerative.tables.private import Private, opened
 from dpgenerative.tables.rows import Chunks
@@ -657,13 +657,13 @@ def _sizes_of_fits(patch):
 
 
 def rows_in_the_pickle(patch):
-    whole = base.Synthesizer._keep
+    whole = session._keep
 
-    def kept(self, fitted, data, seed):
-        whole(self, fitted, data, seed)
-        self._frame = opened(data.rows)
+    def kept(estimator, fitted, data, seed):
+        whole(estimator, fitted, data, seed)
+        estimator._frame = opened(data.rows)
 
-    patch.setattr(base.Synthesizer, "_keep", kept)
+    patch.setattr(session, "_keep", kept)
 
 
 def warning_about_values(patch):
@@ -690,7 +690,7 @@ def one_factor_for_many_rows(patch):
 
 
 def models_untried(patch):
-    patch.setattr(base, "is_custom", lambda recipe: False)
+    patch.setattr(session, "is_custom", lambda recipe: False)
 
 
 def models_tried_in_one_company(patch):

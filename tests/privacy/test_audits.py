@@ -50,7 +50,7 @@ from dpgenerative.privacy.accounting import gaussian_epsilon, gaussian_multiplie
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import row_budget
 from dpgenerative.privacy.tables import TABLES
-from dpgenerative.synthesizers import flow, latents
+from dpgenerative.synthesizers import flow, latents, session
 from dpgenerative.tables.private import opened
 from tests.privacy import mutants
 from tests.privacy import test_tables as tables
@@ -347,7 +347,7 @@ def test_repeated_trainings_stay_within_their_claim_and_a_leak_does_not(monkeypa
 def test_a_sampled_training_is_bounded_by_its_own_noise():
     # Guesses as good as they can be lead back to the epsilon of the steps.
     synthesizer = lean(2.0, n_steps=20, batch_size=10)
-    plan = synthesizer._planned_fit(TableDomain(SCHEMA)).plan(50)
+    plan = session.planned_fit(synthesizer, TableDomain(SCHEMA)).plan(50)
     rng = np.random.default_rng(0)
     q, z, n = plan.sampling_rate, plan.noise_multiplier, 100_000
     present = (rng.random((n, 20)) < q) + z * rng.standard_normal((n, 20))

@@ -1,0 +1,278 @@
+"""One fit of an estimator, from its parameters and rows to its fitted attributes.
+
+`Synthesizer.fit` is `run`; searches, audits, forecasts and local mechanisms call the
+steps that they need. Rows pass through `prepare`, which reads them, and
+`PrivateFit.run`, which releases.
+"""
+
+import math
+import os
+import secrets
+import warnings
+from collections.abc import Hashable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from dpgenerative._files import locked
+from dpgenerative._random import Streams, as_seed
+from dpgenerative._validation import refuse
+from dpgenerative.fitting.domain import Domain
+from dpgenerative.fitting.fit import Fitted, PrivateFit, finite
+from dpgenerative.fitting.options import BatchTerm
+from dpgenerative.fitting.trial import check_recipe, is_custom
+from dpgenerative.persistence.checkpoint import Checkpoint, settings_of
+from dpgenerative.privacy.budget import Trial, charge, finished
+from dpgenerative.privacy.ranks import Ranks
+from dpgenerative.privacy.report import PrivacyReport
+from dpgenerative.synthesizers import noisy
+from dpgenerative.synthesizers.notes import NOISE_STATED, unit_notes
+from dpgenerative.tables.containers import set_feature_names
+from dpgenerative.tables.private import Private
+from dpgenerative.tables.rows import require_order
+from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.times import in_zones
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a fit was given, read.
+
+    Attributes
+    ----------
+    rows : Private of DataFrame or Images
+    layout : TableFormat or Pixels
+        How the rows came, so that samples come back in it.
+    schema : Schema
+        What is public of the columns, identifiers included; none of arrays.
+    domain : Domain
+        What the fit learns.
+    public : DataFrame or Images, optional
+        Rows that need no protection.
+    """
+
+    rows: Private[Any]
+    layout: Any
+    schema: Schema
+    domain: Domain
+    public: Any = None
+
+
+def check_parameters(estimator: Any) -> None:
+    """Raise ValueError for a parameter out of its range."""
+    estimator._check_parameters()
+
+
+def stated_epsilon(estimator: Any) -> float | None:
+    """Return the budget as far as it is known before a fit; None is no privacy."""
+    stated = estimator.noise_multiplier is None
+    return finite(estimator.epsilon) if stated else math.inf
+
+
+def device_of(estimator: Any) -> str:
+    """Return the device on which a fit runs here."""
+    here = "cuda" if torch.cuda.is_available() else "cpu"
+    return here if estimator.device == "auto" else str(estimator.device)
+
+
+def prepare(
+    estimator: Any, X: Any, y: Any, public: Any = None, allow_empty: bool = False
+) -> Data:
+    """Check parameters, rows and users' models; return what was read."""
+    estimator._check_parameters()
+    with np.errstate(all="ignore"):  # else numpy may be set to tell of a number
+        data = estimator._read(X, y, public, allow_empty)
+        if is_custom(estimator._recipe):
+            facts = data.schema.modelled.names, data.rows, finite(estimator.epsilon)
+            check_recipe(estimator._owner, estimator._recipe, data.domain, *facts)
+    return data
+
+
+def private_fit(
+    estimator: Any, domain: Domain, streams: Streams, device: str
+) -> PrivateFit:
+    """Return the fit of this recipe to the rows of a domain."""
+    mechanisms = estimator._mechanisms(streams)
+    return PrivateFit(estimator, estimator._recipe, domain, streams, mechanisms, device)
+
+
+def planned_fit(estimator: Any, domain: Domain) -> PrivateFit:
+    """Return a fit that is planned but reads no rows, on the CPU."""
+    return private_fit(estimator, domain, Streams.create(None, "fresh", "cpu"), "cpu")
+
+
+def assumed_fit(estimator: Any, streams: Streams) -> PrivateFit:
+    """Return a fit of what the parameters state, where no rows were seen."""
+    return private_fit(estimator, estimator._assumed_domain(), streams, "cpu")
+
+
+def run(
+    estimator: Any,
+    X: Any,
+    y: Any = None,
+    public: Any = None,
+    checkpoint: Any = None,
+    trial: Trial | None = None,
+) -> Any:
+    """Fit; a private search has paid for its `trial`, which may have no rows."""
+    data = prepare(estimator, X, y, public, allow_empty=trial is not None)
+    noisy.note(estimator)
+    ranks = Ranks.present()
+    _agree(estimator, ranks, data, public is not None, checkpoint is not None)
+    seed = ranks.same(as_seed(estimator.random_state))
+    quiet = np.errstate(all="ignore")
+    with quiet, _checkpoint(estimator, checkpoint, data, seed, ranks) as kept:
+        if trial is None:
+            paid = kept.name if kept else None
+            charge(estimator._owner, stated_epsilon(estimator), estimator.delta, paid)
+        else:
+            trial.ledger.n_fits += 1
+        seed = kept.seed if kept else seed
+        name = kept.name if kept else ranks.same(secrets.token_hex(16))
+        start = int(name, 16) if seed is None else seed
+        device = device_of(estimator)
+        streams = Streams.create(start, estimator.noise, device, ranks.rank)
+        fit = private_fit(estimator, data.domain, streams, device)
+        fit.mechanisms.ranks = ranks
+        # By no seed that is known, unless all of the noise follows it.
+        parts = start if streams.is_seeded else int(name, 16)
+        rows = data.rows.map(lambda rows: ranks.share(rows, parts))
+        n_rows = None if trial is None else trial.n_rows
+        with torch.autocast(torch.device(device).type, enabled=False):
+            fitted = fit.run(rows, data.public, kept, n_rows)
+        if kept:
+            # First: what is released must not go on from a file that is left.
+            ranks.once(kept.remove)
+            finished(kept.name)
+        before = dict(estimator.__dict__)
+        try:
+            _keep(estimator, fitted, data, seed)
+        except BaseException:  # no model beside the cost of another
+            estimator.__dict__.clear()
+            estimator.__dict__.update(before)
+            raise
+    # Of a trial that a search does not choose nothing is released.
+    if trial is None and ranks.is_first:
+        for warning in estimator._warnings(data.schema):
+            warnings.warn(warning, stacklevel=3)
+    return estimator
+
+
+def _keep(estimator: Any, fitted: Fitted, data: Data, seed: int | None) -> None:
+    """Set the fitted attributes."""
+    plan = fitted.plan
+    estimator._layout, estimator._sample_seed, estimator._n_sampled = (
+        data.layout,
+        seed,
+        0,
+    )
+    estimator._transformer, estimator._model = fitted.transformer, fitted.model
+    estimator._settings = fitted.settings
+    estimator.schema_ = data.schema.completed(fitted.transformer.schema.columns)
+    estimator.epsilon_, estimator.delta_ = plan.spent(), estimator.delta
+    estimator.noise_multiplier_, estimator.n_steps_ = (
+        plan.noise_multiplier,
+        plan.n_steps,
+    )
+    estimator.privacy_ = _report(estimator, data, fitted)
+    estimator.n_features_in_ = len(data.layout.x_names)
+    set_feature_names(estimator, data.layout)
+
+
+def _report(estimator: Any, data: Data, fitted: Fitted) -> PrivacyReport:
+    facts = estimator._public_facts(data.domain.schema)
+    if data.public is not None:
+        rows = f"{len(data.public)} rows given as public: they trained the model first"
+        facts = (*facts, f"{rows}, and bounds and levels that were open are theirs")
+    general = unit_notes(estimator.noise, estimator.max_rows_per_unit)
+    notes = (
+        *estimator._notes(data.domain.schema, fitted),
+        *(general if fitted.plan.private else ()),
+        *([] if estimator.noise_multiplier is None else [NOISE_STATED]),
+    )
+    return PrivacyReport(fitted.plan, estimator.epsilon_, fitted.clipping, facts, notes)
+
+
+@contextmanager
+def _checkpoint(
+    estimator: Any, path: Any, data: Data, seed: int | None, ranks: Ranks
+) -> Iterator[Checkpoint | None]:
+    """Open a checkpoint that is this fit's alone, if there is to be one."""
+    if path is None:
+        yield None
+        return
+    if not isinstance(path, (str, os.PathLike)):
+        refuse(f"{estimator._owner}.fit", "checkpoint", "must be a path or None", path)
+    parameters = {**_stated_parameters(estimator), "n_processes": ranks.size}
+    with ExitStack() as held:
+
+        def opened() -> Checkpoint:
+            held.enter_context(locked(path))
+            facts = _public_parts(data)
+            return Checkpoint(path, estimator._owner, parameters, facts, seed)
+
+        kept = ranks.once(opened)
+        kept.ranks = ranks
+        yield kept
+
+
+def _stated_parameters(estimator: Any) -> dict[str, Any]:
+    """Return the parameters, with the device that is taken."""
+    return {**estimator.get_params(deep=False), "device": device_of(estimator)}
+
+
+def _agree(estimator: Any, ranks: Ranks, data: Data, *given: bool) -> None:
+    """Require that the processes of a fit do the same, and that they can do it."""
+    if ranks.size == 1:
+        return
+    facts = [*_public_parts(data), data.domain.schema, *given]
+    parameters = _stated_parameters(estimator)
+    ranks.refuse_difference(settings_of(estimator._owner, parameters, facts))
+    data.rows.map(require_order)
+    coupled = BatchTerm.of(estimator.divergence).aggregation != "term-wise"
+    if coupled or estimator._recipe.has_batch_term:
+        rule = "needs whole batches, which one process has: fit in one"
+        refuse(estimator._owner, "divergence", rule, estimator.divergence)
+
+
+def _public_parts(data: Data) -> list[Any]:
+    """Return what is public of a table."""
+    return [data.layout, data.schema, *data.domain.dtypes]
+
+
+# What a fitted estimator knows --------------------------------------------------------
+
+
+def layout_of(fitted: Any) -> Any:
+    """Return how the rows came, so that samples come back in it."""
+    return fitted._layout
+
+
+def codecs_of(fitted: Any) -> Any:
+    """Return how every column of a table is read and written."""
+    return fitted._transformer.codecs
+
+
+def latent_dim_of(fitted: Any) -> int:
+    """Return the number of latents of an autoencoder."""
+    return int(fitted._model.latent_dim)
+
+
+def read_again(fitted: Any, X: Any, y: Any) -> Any:
+    """Return rows as the fit read its own, or say what does not fit."""
+    return fitted._joined(X, y)
+
+
+def with_stated_levels(estimator: Any) -> set[Hashable]:
+    """Return the names of columns of a table whose levels the schema states."""
+    columns = estimator._stated().columns
+    return {column.name for column in columns if column.levels is not None}
+
+
+def in_fitted_zones(fitted: Any, rows: Any) -> Any:
+    """Return rows with their instants in the time zones that were fitted."""
+    dtypes = {c.column.name: c.dtype for c in fitted._transformer.outer}
+    return in_zones(rows, map(dtypes.get, rows.columns))
