@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dpgenerative._files import atomic_write, require_place
+from dpgenerative._validation import check_option
 from dpgenerative._version import __version__
 
 # Commands import what they need, so that --help is there at once.
@@ -238,9 +239,10 @@ def _require_tables(synthesizer: Any, options: argparse.Namespace) -> None:
 
 def _model(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """Return a synthesizer's class, and parameters of it from name=value."""
-    from dpgenerative.synthesizers.forecast import MODELS
+    from dpgenerative.persistence.registry import MODELS
 
-    model = MODELS[options.model]
+    check_option("fit", "--model", options.model, list(MODELS))
+    model: Any = MODELS[options.model]
     allowed = set(model().get_params()) - set(OWN_OPTIONS)
     texts = _settings("--set", options.set, allowed)
     return model, {name: _value(text) for name, text in texts.items()}
@@ -376,7 +378,7 @@ _DELTA = _option("--delta", type=float, default=1e-5, help="default 1e-5")
 _MODEL_FILE = _option("model", help="a model file")
 _QUIET = _option("--quiet", action="store_true", help="no progress bar")
 _MODEL = (
-    _option("--model", choices=["flow", "vae"], default="flow", help="default flow"),
+    _option("--model", default="flow", help="flow (default), vae or a registered one"),
     _option(
         "--set", action="append", default=[], metavar="NAME=VALUE",
         help="any other parameter of the synthesizer; may be repeated",

@@ -125,8 +125,8 @@ def _fit_and_plan(
     if isinstance(estimator.max_grad_norm, str):
         # Every norm is audited at once: noise and bound grow together. A clone would
         # leave a mark on what is to be left as it is.
-        params = {**estimator.get_params(deep=False), "max_grad_norm": 1.0}
-        estimator = type(estimator)(**params)
+        estimator = type(estimator)(**estimator.get_params(deep=False))
+        estimator.max_grad_norm = 1.0
     fit = session.assumed_fit(estimator, streams)
     if hasattr(plan_of, "privacy_"):
         return fit, plan_of.privacy_.plan

@@ -23,6 +23,7 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan, Release, count_std
 from dpgenerative.tables.dtypes import is_real_dtype
 from dpgenerative.tables.private import Private
+from dpgenerative.tables.rows import Rows
 from dpgenerative.tables.schema import Schema
 
 MOMENT_SHARE = 0.5
@@ -101,6 +102,21 @@ class TableDomain:
         return transformer.decode(codes, rng.random(codes.shape))
 
     @staticmethod
+    def padded(rows: Any) -> Any:
+        """Return the rows, or one of missing values: the first pads batches."""
+        return rows if len(rows) else rows.reset_index(drop=True).reindex(range(1))
+
+    @staticmethod
+    def blank(rows: Any) -> Any:
+        """Return columns and dtypes of rows."""
+        return rows.head if isinstance(rows, Rows) else rows.iloc[:0]
+
+    @staticmethod
+    def taken(rows: Any, places: Sequence[int]) -> Any:
+        """Return some rows."""
+        return rows.iloc[places].reset_index(drop=True)
+
+    @staticmethod
     def facts(transformer: TableTransformer) -> Sequence[CellFacts]:
         """Return what was released of every column's cells."""
         return [
@@ -146,6 +162,21 @@ class ArrayDomain:
         """Return n arrays that are drawn at random: not private."""
         values = rng.random((n, *self.pixels.shape), np.float32)
         return self.pixels.read("", self.pixels.restore(values))
+
+    @staticmethod
+    def padded(rows: Any) -> Any:
+        """Return the arrays, or one of zeros: the first pads batches."""
+        return rows if len(rows) else rows.blank()
+
+    @staticmethod
+    def blank(rows: Any) -> Any:
+        """Return one array of zeros, of the shape and dtype of these."""
+        return rows.blank()
+
+    @staticmethod
+    def taken(rows: Any, places: Sequence[int]) -> Any:
+        """Return some arrays."""
+        return rows[np.asarray(places)]
 
     @staticmethod
     def facts(transformer: Pixels) -> Pixels:

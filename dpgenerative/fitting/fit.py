@@ -20,7 +20,6 @@ from itertools import chain
 from typing import Any
 
 from dpgenerative._random import Streams
-from dpgenerative.encoding.pixels import Images
 from dpgenerative.fitting.domain import Domain
 from dpgenerative.fitting.loop import Keeper, tensors_of, train
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
@@ -203,7 +202,7 @@ class PrivateFit:
         plan, transformer = released.plan, released.transformer
         if keeper:
             keeper.restore(model, self.streams)
-        objective = self.objective(model, transformer, rows.map(_padded))
+        objective = self.objective(model, transformer, rows.map(self.domain.padded))
         gradient = self.gradient(model, objective, plan, rows, released.bound)
         if keeper:
             noted = replace(released, bound=gradient.clipper.bound)
@@ -365,12 +364,3 @@ class PrivateFit:
 def finite(epsilon: float | None) -> float | None:
     """Return a budget as a float; None where there is none."""
     return None if epsilon is None or math.isinf(epsilon) else float(epsilon)
-
-
-def _padded(rows: Any) -> Any:
-    """Return the rows, or one of missing values: batches are padded with the first."""
-    if len(rows):
-        return rows
-    if isinstance(rows, Images):
-        return rows.blank()
-    return rows.reset_index(drop=True).reindex(range(1))

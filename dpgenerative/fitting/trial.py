@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from dpgenerative._random import Streams
-from dpgenerative.encoding.pixels import Images
 from dpgenerative.fitting.domain import Domain
 from dpgenerative.fitting.recipe import ModelRecipe, Scale
 from dpgenerative.models.probing import (
@@ -28,7 +27,6 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import make_plan
 from dpgenerative.privacy.trial import Losses, check_model
 from dpgenerative.tables.private import Private
-from dpgenerative.tables.rows import Rows
 
 SIZES = {5: 1_000, 80: 100_000}
 """Rows of a batch, and number of rows by which rules choose."""
@@ -84,7 +82,7 @@ def check_recipe(
     ValueError
         One sentence that says what failed.
     """
-    blank, dtypes = rows.map(_blank), dict(zip(names, domain.dtypes, strict=True))
+    blank, dtypes = rows.map(domain.blank), dict(zip(names, domain.dtypes, strict=True))
     for n, n_rows in SIZES.items():
         rng = np.random.default_rng(0)
         plan = make_plan(
@@ -104,7 +102,7 @@ def _check(
     n: int,
 ) -> None:  # fmt: skip
     rows = domain.drawn(transformer, 2 * n, np.random.default_rng(n))
-    made = _Made(recipe, domain.facts(transformer), transformer, scale, rows)
+    made = _Made(recipe, domain, transformer, scale, rows)
     kind = type(recipe)  # a built-in one runs networks, or rules of layers, of users
     name = (
         "the network" if _is_ours(kind.__module__) else f"the model of {kind.__name__}"
@@ -134,7 +132,7 @@ class _Made:
     """What a fit of made-up rows would do."""
 
     recipe: ModelRecipe
-    facts: Any
+    domain: Domain
     transformer: Any
     scale: Scale
     rows: Any
@@ -142,7 +140,8 @@ class _Made:
     def model(self) -> nn.Module:
         """Return the untrained model, the same in every call."""
         streams = _streams(0)
-        model: nn.Module = self.recipe.build(self.facts, self.scale, streams.weights)
+        facts = self.domain.facts(self.transformer)
+        model: nn.Module = self.recipe.build(facts, self.scale, streams.weights)
         self.recipe.require_parameters(model)
         return model
 
@@ -160,7 +159,8 @@ class _Made:
         """
 
         def losses(rows: Tensor, seed: int) -> tuple[Tensor, Tensor | None]:
-            streams, table = _streams(seed), Private(_taken(self.rows, rows.flip(0)))
+            some = self.domain.taken(self.rows, rows.flip(0).tolist())
+            streams, table = _streams(seed), Private(some)
             objective = self.recipe.objective(
                 model, self.transformer, table, streams, "cpu"
             )
@@ -194,19 +194,6 @@ def _streams(seed: int) -> Streams:
     """Open the streams of a seed; torch's own generator follows it, too."""
     torch.default_generator.manual_seed(seed)
     return Streams.create(seed, "reproducible", "cpu")
-
-
-def _blank(rows: Any) -> Any:
-    """Return the columns and dtypes of rows, or one array of zeros."""
-    if isinstance(rows, Images):
-        return rows.blank()
-    return rows.head if isinstance(rows, Rows) else rows.iloc[:0]
-
-
-def _taken(rows: Any, places: Tensor) -> Any:
-    if isinstance(rows, Images):
-        return rows[places.numpy()]
-    return rows.iloc[places.tolist()].reset_index(drop=True)
 
 
 def _check_first_use(owner: str, made: _Made, n: int) -> None:

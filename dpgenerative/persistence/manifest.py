@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import IO, Any, NoReturn, TypeVar
+from typing import IO, Any, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -43,6 +43,7 @@ from dpgenerative.exceptions import FileFormatError
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.models import priors
 from dpgenerative.models.factors import TableFactor
+from dpgenerative.persistence.registry import ESTIMATORS, RECORDS, storable
 from dpgenerative.privacy.latents import LATENTS
 from dpgenerative.privacy.moments import MOMENTS
 from dpgenerative.privacy.plan import PrivacyPlan, Release
@@ -56,11 +57,8 @@ from dpgenerative.tables.dtypes import decimal_scale
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.values import as_python
 
-_T = TypeVar("_T")
 FORMAT, OLDEST = 3, 2
 """Version of the files that are written, and the oldest that are read."""
-ESTIMATORS = ("DPHFlowSynthesizer", "DPVAESynthesizer", "DPArrayVAESynthesizer")
-"""Classes whose fitted objects files hold."""
 CHECKPOINT = "unfinished fit: private, do not release"
 """What a file states that holds no fitted estimator but a checkpoint."""
 
@@ -72,16 +70,8 @@ _RECORDS = (
     Series, *constraints.KINDS.values(), Optimizer, BatchTerm, Sparsified, TableFactor,
     ClassGaussians, LabelledPixels,
 )  # fmt: skip
-RECORDS: dict[str, type] = {cls.__name__: cls for cls in _RECORDS}
-"""Dataclasses that a file may hold; `storable` adds others."""
-
-
-def storable(cls: type[_T]) -> type[_T]:
-    """Let files hold a dataclass of public facts, by its name."""
-    RECORDS[cls.__name__] = cls
-    return cls
-
-
+for _record in _RECORDS:  # of rooms below this one; others register their own
+    storable(_record)
 _NAMED = {
     "marginal": MARGINALS, "moment": MOMENTS, "norm": NORM, "prior": LATENTS,
     "table": TABLES,
@@ -121,7 +111,7 @@ def write(path: AnyPath, kind: str, state: Mapping[str, Mapping[str, Any]]) -> N
     """
     if kind not in (*ESTIMATORS, CHECKPOINT):
         raise TypeError(
-            f"save knows {ESTIMATORS}; got an estimator of type {kind!r}. "
+            f"save knows {list(ESTIMATORS)}; got an estimator of type {kind!r}. "
             "Pickle others, and load pickles only from those whom you trust."
         )
     tensors: dict[str, Tensor] = {}

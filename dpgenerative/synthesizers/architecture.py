@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from dpgenerative._validation import Check, dimension, number, option
 from dpgenerative.fitting.options import Options
-from dpgenerative.persistence.manifest import storable
+from dpgenerative.persistence.registry import storable
 
 
 @storable

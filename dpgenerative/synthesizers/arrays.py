@@ -30,7 +30,7 @@ from dpgenerative.models.classes import ClassVAE
 from dpgenerative.models.priors import Prior
 from dpgenerative.models.probing import check_architecture
 from dpgenerative.models.vae import HEADS, ImageVAE
-from dpgenerative.persistence.manifest import storable
+from dpgenerative.persistence.registry import register, storable
 from dpgenerative.privacy.plan import Release
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.synthesizers.latents import (
@@ -176,6 +176,7 @@ class ClassVAERecipe(ArrayVAERecipe):
         )  # fmt: skip
 
 
+@register()
 class DPArrayVAESynthesizer(Synthesizer):
     """Differentially private variational autoencoder for images and series (PriVAE).
 

@@ -22,6 +22,7 @@ from dpgenerative.models.cells import RAKING_ROWS, CellFacts
 from dpgenerative.models.divergences import DIVERGENCES
 from dpgenerative.models.hflow import HFlow
 from dpgenerative.models.probing import check_divergence
+from dpgenerative.persistence.registry import register
 from dpgenerative.privacy.gradients import free_coordinates
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan, Release
@@ -401,6 +402,7 @@ def _bound(
     return torch.logsumexp(torch.stack(bounds), 0) - math.log(BOUND_DRAWS)
 
 
+@register("flow")
 class DPHFlowSynthesizer(BaseTableSynthesizer):
     """Differentially private normalizing flow for mixed-type tables (DP-HFlow).
 

@@ -1,7 +1,6 @@
 """What a fit would release, and with which noise, before anything is spent."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,17 +17,12 @@ from dpgenerative.encoding.marginals import (
     expected_cells,
 )
 from dpgenerative.encoding.marginals import count_std as cell_std
+from dpgenerative.persistence.registry import MODELS
 from dpgenerative.privacy.plan import PrivacyPlan, count_std
 from dpgenerative.privacy.report import cautions, outlook, weak_outlook
 from dpgenerative.synthesizers import session
-from dpgenerative.synthesizers.flow import DPHFlowSynthesizer
-from dpgenerative.synthesizers.vae import DPVAESynthesizer
 from dpgenerative.tables.schema import Schema, check_schema
 
-MODELS: Mapping[str, type[DPHFlowSynthesizer | DPVAESynthesizer]] = {
-    "flow": DPHFlowSynthesizer,
-    "vae": DPVAESynthesizer,
-}
 MOST_ROWS = 10**9
 """The accounting of batches that are a smaller part of the rows takes minutes."""
 EXPECT = {
@@ -108,7 +102,7 @@ def forecast(
     epsilon : float, default=1.0
         Left alone where a parameter `noise_multiplier` is stated.
     delta : float, default=1e-5
-    model : {"flow", "vae"}, default="flow"
+    model : {"flow", "vae"} or another registered name, default="flow"
     **parameters
         Further parameters of the synthesizer, as its `set_params` takes them.
 
@@ -137,7 +131,7 @@ def forecast(
     check_schema("forecast", "schema", schema)
     if not isinstance(schema, Schema) or not schema.modelled.columns:
         refuse("forecast", "schema", "must be a Schema with columns", schema)
-    synthesizer = MODELS[model](epsilon=epsilon, delta=delta, schema=schema)
+    synthesizer: Any = MODELS[model](epsilon=epsilon, delta=delta, schema=schema)
     synthesizer.set_params(**parameters)
     synthesizer._check_parameters()
     recipe = synthesizer._recipe

@@ -1,18 +1,13 @@
 """Saved synthesizers, read back."""
 
+from typing import Any
+
 from dpgenerative._files import AnyPath
 from dpgenerative.exceptions import FileFormatError
 from dpgenerative.persistence.manifest import CHECKPOINT, CONTENT_ERRORS, damaged, read
 from dpgenerative.persistence.rebuild import Bounded
-from dpgenerative.synthesizers.arrays import DPArrayVAESynthesizer
+from dpgenerative.persistence.registry import ESTIMATORS
 from dpgenerative.synthesizers.base import Synthesizer
-from dpgenerative.synthesizers.flow import DPHFlowSynthesizer
-from dpgenerative.synthesizers.vae import DPVAESynthesizer
-
-_CLASSES: dict[str, type[Synthesizer]] = {
-    cls.__name__: cls
-    for cls in (DPHFlowSynthesizer, DPVAESynthesizer, DPArrayVAESynthesizer)
-}
 
 
 def load(path: AnyPath) -> Synthesizer:
@@ -27,9 +22,10 @@ def load(path: AnyPath) -> Synthesizer:
 
     Returns
     -------
-    DPHFlowSynthesizer, DPVAESynthesizer or DPArrayVAESynthesizer
-        Fitted: it samples the same rows for the same `random_state` and gives the same
-        scores as the estimator saved. On a CPU, wherever it was fitted.
+    Synthesizer
+        A `DPHFlowSynthesizer`, `DPVAESynthesizer`, `DPArrayVAESynthesizer` or a class
+        that was registered. It samples the same rows for the same `random_state` and
+        gives the same scores as the estimator saved; on a CPU, wherever it was fitted.
 
     Raises
     ------
@@ -59,14 +55,15 @@ def load(path: AnyPath) -> Synthesizer:
             f"{path} is the checkpoint of an unfinished fit. It is as private as the "
             "rows: give it to fit(..., checkpoint=) with the same rows, and to nobody."
         )
-    if kind not in _CLASSES:
+    if kind not in ESTIMATORS:
         raise FileFormatError(
             f"{path} holds a {kind!r}, which this version of dpgenerative does not "
-            f"know; it knows {list(_CLASSES)}."
+            f"know; it knows {list(ESTIMATORS)}."
         )
+    cls: Any = ESTIMATORS[kind]
     try:
         with Bounded(state["tensors"].values()):
-            synthesizer = _CLASSES[kind]._restored_from(state)
+            synthesizer: Synthesizer = cls._restored_from(state)
             for learned in state["learned"].values():
                 if hasattr(learned, "sample"):
                     learned.sample(1)

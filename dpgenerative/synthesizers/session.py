@@ -164,11 +164,8 @@ def run(
 def _keep(estimator: Any, fitted: Fitted, data: Data, seed: int | None) -> None:
     """Set the fitted attributes."""
     plan = fitted.plan
-    estimator._layout, estimator._sample_seed, estimator._n_sampled = (
-        data.layout,
-        seed,
-        0,
-    )
+    estimator._layout = data.layout
+    estimator._sample_seed, estimator._n_sampled = seed, 0
     estimator._transformer, estimator._model = fitted.transformer, fitted.model
     estimator._settings = fitted.settings
     estimator.schema_ = data.schema.completed(fitted.transformer.schema.columns)

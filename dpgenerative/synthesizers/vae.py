@@ -17,7 +17,7 @@ from dpgenerative.fitting.recipe import Rule, Scale
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.priors import Prior
 from dpgenerative.models.vae import VAE
-from dpgenerative.persistence.manifest import storable
+from dpgenerative.persistence.registry import register, storable
 from dpgenerative.privacy.report import FEW
 from dpgenerative.synthesizers.latents import (
     AutoencoderRecipe,
@@ -122,6 +122,7 @@ class VAERecipe(AutoencoderRecipe):
         return True
 
 
+@register("vae")
 class DPVAESynthesizer(BaseTableSynthesizer):
     """Differentially private variational autoencoder for mixed-type tables (PriVAE).
 
