@@ -204,7 +204,8 @@ def read(name, **facts):
 
 
 def rows_of_pages():
-    for table, model in zip(score_tables("README.rst"), ("flow", "vae"), strict=True):
+    tables = [*score_tables("README.rst"), *score_tables("doc/evidence.rst")]
+    for table, model in zip(tables, ("flow", "flow", "vae"), strict=True):
         for row in table:
             name, _, mode = row["Table"].rstrip("*").partition(", ")
             yield name, model, mode, row
