@@ -147,6 +147,7 @@ def test_the_table_beyond_the_papers_is_that_of_the_records():
     path = BENCHMARKS / "results" / "reproduce_beyond.csv"
     with path.open(encoding="utf-8") as file:
         assert list(csv.reader(file))[1:] == list(map(list, papers.beyond()))
+    assert "0 of 0" not in path.read_text(encoding="utf-8")
 
 
 SCORES = {
