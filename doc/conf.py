@@ -83,7 +83,7 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
     "show_toc_level": 2,
 }
-html_sidebars = {"changelog": [], "index": [], "quickstart": []}
+html_sidebars = {page: [] for page in ("changelog", "evidence", "index", "quickstart")}
 html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["page.css"]

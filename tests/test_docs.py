@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import doctest
+import io
 import json
 import re
 import shlex
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from dpgenerative import Impossible, LessEqual
@@ -79,5 +81,42 @@ def listed(name):
 
 
 def test_every_page_is_reached():
-    reached = set().union(*(listed(name) for name in ("index", "guide", "depth")))
+    reached = set().union(*(listed(name) for name in ("index", "guide")))
     assert reached | {"index"} == {page.stem for page in DOC.glob("*.rst")}
+
+
+def test_rows_in_the_readme_fit_its_schema():
+    pytest.importorskip("statsmodels")
+    (code,), (printed,) = (blocks("../README.rst", x) for x in ("python", "text"))
+    names = {}
+    exec(code[: code.index("synth =")], names)
+    rows = pd.read_csv(io.StringIO(printed), sep=r"\s+")
+    assert rows.shape == (6, 3)
+    assert names["schema"].check(rows).empty
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.rst").read_text(encoding="utf-8").split()) <= 900
+
+
+@pytest.mark.parametrize("page", ["README.rst", "benchmarks/README.rst"])
+def test_links_lead_to_files(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    paths = re.findall(r"<([\w./]+)>`__", text)
+    assert len(paths) > 10
+    for path in paths:
+        assert (ROOT / page).parent.joinpath(path).is_file(), path
+
+
+def test_every_picture_is_on_a_page():
+    text = "".join(page.read_text("utf-8") for page in DOC.glob("*.rst"))
+    for picture in (DOC / "_static").glob("*.png"):
+        assert f"_static/{picture.name}" in text, picture
+
+
+def test_every_trial_on_the_page_about_defaults_has_its_file():
+    page = (DOC / "defaults.rst").read_text(encoding="utf-8")
+    trials = ROOT / "benchmarks" / "results" / "trials"
+    assert {path.name for path in trials.iterdir()} >= set(
+        re.findall(r"``(\w+\.rst)``", page)
+    )
