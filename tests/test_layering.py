@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+from inspect import Parameter, isabstract, signature
 from pathlib import Path
 
 import pytest
+from sklearn.base import BaseEstimator
+from sklearn.preprocessing import StandardScaler
 
 import dpgenerative
 
@@ -17,10 +20,10 @@ PACKAGE = ROOT / "dpgenerative"
 ORDER = (
     "_version",
     "exceptions",
-    "_random",
     "_files",
     "_progress",
     "_validation",
+    "_random",
     "_intervals",
     "tables",
     "datasets",
@@ -131,6 +134,92 @@ def test_no_modules_import_each_other_in_a_circle():
 )
 def test_the_rule_finds_circles(graph, found):
     assert circle(graph) == found
+
+
+GUESTS = ("meta", "audit", "local", "metrics", "study", "cli")
+
+
+def private_reaches(tree, own):
+    """Yield attributes with an underscore that are neither of self nor of `own`."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute) or node.attr.startswith("__"):
+            continue
+        owner = node.value.func if isinstance(node.value, ast.Call) else node.value
+        is_own = isinstance(owner, ast.Name) and owner.id in ("self", "cls", "super")
+        if node.attr.startswith("_") and not is_own and node.attr not in own:
+            yield node.attr
+
+
+def defined(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+        elif isinstance(node, (ast.AnnAssign, ast.Assign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (each.id for each in targets if isinstance(each, ast.Name))
+
+
+@pytest.mark.parametrize("guest", GUESTS)
+def test_rooms_reach_for_no_underscore_of_another(guest):
+    trees = [
+        ast.parse(MODULES[m].read_text("utf-8")) for m in MODULES if room(m) == guest
+    ]
+    own = {name for tree in trees for name in defined(tree)}
+    own.add("_transformer_to_input_indices")  # of scikit-learn's ColumnTransformer
+    assert not {name for tree in trees for name in private_reaches(tree, own)}
+
+
+def test_a_private_reach_is_noticed():
+    tree = ast.parse("def _mine(): self._a; other._b; super()._c(); x()._d; y._mine")
+    assert set(private_reaches(tree, set(defined(tree)))) == {"_b", "_d"}
+
+
+RELEASES = {"marginals", "norm", "latents", "tables", "moments"}
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "privacy.plan", "privacy.report", "privacy.ledger", "synthesizers.forecast",
+        "persistence.checkpoint", "audit.step", "audit.training", "audit.release",
+    ],
+)  # fmt: skip
+def test_what_iterates_over_releases_names_none(module):
+    tree = ast.parse(MODULES[module].read_text("utf-8"))
+    stages = {"rows", "norm", "model"}
+    texts = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)}
+    names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    assert not texts & (RELEASES - stages)
+    assert not names & {name.upper() for name in RELEASES}
+
+
+def estimators():
+    homes = dpgenerative, dpgenerative.local
+    found = {getattr(home, name) for home in homes for name in home.__all__}
+    return [
+        each
+        for each in found
+        if isinstance(each, type) and issubclass(each, BaseEstimator)
+    ]
+
+
+@pytest.mark.parametrize("estimator", sorted(estimators(), key=lambda c: c.__name__))
+def test_constructors_are_written_out(estimator):
+    if isabstract(estimator):
+        return
+    assert "__init__" in vars(estimator)
+    kinds = {p.kind for p in signature(estimator).parameters.values()}
+    assert not kinds & {Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL}
+    # As many as GaussianMixture; scikit-learn's own transformers have more.
+    theirs = set(StandardScaler.__mro__)
+    limit = 8 + len(theirs & set(estimator.__mro__) - set(BaseEstimator.__mro__))
+    assert len(estimator.__mro__) <= limit
+
+
+def test_a_namespace_shows_public_names():
+    assert set(dir(dpgenerative)) == set(dpgenerative.__all__)
 
 
 def test_no_import_hides_in_a_string():

@@ -21,7 +21,7 @@ def bits(n=3000):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return BitSynthesizer(epsilon=3.0, n_steps=100, random_state=0).fit(bits())
+    return BitSynthesizer(epsilon=3.0, n_steps=300, random_state=0).fit(bits())
 
 
 def test_it_learns_rows_under_a_guarantee(fitted):

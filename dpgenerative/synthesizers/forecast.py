@@ -11,7 +11,6 @@ from dpgenerative._files import encodable
 from dpgenerative._validation import check_number, check_option, count, refuse
 from dpgenerative.encoding.increments import learned_columns
 from dpgenerative.encoding.marginals import (
-    MARGINALS,
     POOL_NOISE,
     column_stds,
     expected_cells,
@@ -156,7 +155,8 @@ def forecast(
 
 def _columns(schema: Schema, plan: PrivacyPlan, n_bins: int) -> pd.DataFrame:
     """Return what every column's counts will see."""
-    wholes = column_stds(schema, plan.multiplier(MARGINALS), n_bins, plan.n_rows)
+    (counts,) = (release for release in plan.releases if release.stage == "rows")
+    wholes = column_stds(schema, counts.multiplier, n_bins, plan.n_rows)
     learned = learned_columns(schema).values()
     pairs = zip(learned, wholes, strict=True)
     facts = [(column.name, column.kind) for column in schema.columns]
