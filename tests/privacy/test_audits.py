@@ -327,6 +327,7 @@ def test_one_training_stays_within_its_claim_and_a_leak_does_not(monkeypatch):
     assert not found(0.5).holds
 
 
+@pytest.mark.slow
 def test_repeated_trainings_stay_within_their_claim_and_a_leak_does_not(monkeypatch):
     # At epsilon 8 four guesses of five are right: with 150 of them the bound lies
     # beyond 1 but for chances of one in ten thousand.
@@ -456,6 +457,7 @@ def audited_tables(n_trials, monkeypatch):
     return gaussian_epsilon(1 / mu, plan.delta) if mu > 0 else 0.0, claim
 
 
+@pytest.mark.slow
 def test_counted_tables_tell_what_they_may(monkeypatch):
     found, claim = audited_tables(2000, monkeypatch)
     assert 0.7 * claim <= found <= claim
@@ -467,6 +469,7 @@ def test_counted_tables_tell_nearly_all_that_they_may(monkeypatch):
     assert 0.85 * claim <= found <= claim
 
 
+@pytest.mark.slow
 def test_tables_betray_a_row_in_two_cells(monkeypatch):
     mutants.rows_in_two_cells(monkeypatch)
     found, claim = audited_tables(400, monkeypatch)
