@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from dpgenerative import _random
+from tests import fits
 
 COLUMNS = ("configuration", "audit", "claim", "at least", "best", "share", "trials")
 
@@ -44,6 +45,13 @@ def pytest_runtest_setup(item):
     source = random.SystemRandom() if fresh else random.Random(f"{draws} {item.nodeid}")
     np.random.seed(source.getrandbits(32))  # noqa: NPY002, libraries draw from it
     torch.manual_seed(source.getrandbits(32))
+
+
+@pytest.fixture(scope="module")
+def few_rows_to_rake():
+    """Spare the tests of a module most of the time of their fits."""
+    with fits.few_rows_to_rake():
+        yield
 
 
 @pytest.fixture

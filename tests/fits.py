@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import functools
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import pytest
+
+from dpgenerative.fitting import workload
+from dpgenerative.synthesizers import flow, latents
 
 _made: dict[tuple, tuple[Any, bytes]] = {}
 
@@ -33,3 +39,17 @@ def shared(make: Callable[..., Any]) -> Callable[..., Any]:
 def forget() -> None:
     """Let every factory work anew, as before and after the package is patched."""
     _made.clear()
+
+
+@contextmanager
+def few_rows_to_rake(n: int = 2**10) -> Iterator[None]:
+    """Let models be corrected on few rows of their own: most of the time of a fit.
+
+    For tests of what is released, stored or refused; not for those of distributions.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (flow, latents):
+            patch.setattr(module, "RAKING_ROWS", n)
+        for name in ("POOL", "RAKED"):
+            patch.setattr(workload, name, n)
+        yield

@@ -23,6 +23,8 @@ from dpgenerative.exceptions import SamplingError
 from dpgenerative.models.cells import Clamp
 from dpgenerative.tables.conditions import satisfies
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 CITIES = ["Oslo", "Rome", "Bonn"]
 SCHEMA = Schema(
     [

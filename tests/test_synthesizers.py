@@ -47,6 +47,8 @@ from dpgenerative.synthesizers.flow import FlowArchitecture, FlowRecipe
 from dpgenerative.tables.containers import as_table
 from tests.plans import make_plan
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 FAST = {"n_steps": 20, "batch_size": 64, "random_state": 0}
 both = pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
 

@@ -52,6 +52,8 @@ from dpgenerative.tables.private import Private, opened
 from dpgenerative.tables.schema import Schema
 from tests.plans import make_plan
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 FAST = {"n_steps": 20, "batch_size": 64, "random_state": 0}
 
 

@@ -10,6 +10,8 @@ from dpgenerative.exceptions import LedgerError
 from tests.fits import forget
 from tests.privacy.mutants import MUTANTS, page
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 CAUGHT = (AssertionError, LedgerError, pytest.fail.Exception)
 
 

@@ -41,17 +41,17 @@ from dpgenerative import (
 from dpgenerative._random import Streams
 from dpgenerative.encoding import marginals
 from dpgenerative.exceptions import InfeasibleBudgetError
-from dpgenerative.fitting import workload
 from dpgenerative.meta import search
 from dpgenerative.persistence import checkpoint
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import PrivateGradient, trainable
-from dpgenerative.synthesizers import flow, latents
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.tables import rows
 from dpgenerative.tables.private import opened
-from tests.fits import shared
+from tests.fits import few_rows_to_rake, shared
 from tests.privacy.canaries import traces
+
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
 
 CANARY = "CANARY-9f3a"
 HUGE = 987654321.234567
@@ -658,19 +658,14 @@ SIZES = {
 
 @contextmanager
 def quickly():
-    """Sum no gradients, whose releases are frozen, and draw few rows from models."""
+    """Sum no gradients, whose releases are frozen."""
 
     def zeros(self, model, *_):
         return {p: torch.zeros_like(p, dtype=torch.float64) for p in trainable(model)}
 
-    with pytest.MonkeyPatch.context() as patch:
+    with few_rows_to_rake(), pytest.MonkeyPatch.context() as patch:
         for name in ("_total", "_coupled_total"):
             patch.setattr(PrivateGradient, name, zeros)
-        for module, name in (
-            (workload, "POOL"), (workload, "RAKED"), (flow, "RAKING_ROWS"),
-            (latents, "RAKING_ROWS"),
-        ):  # fmt: skip
-            patch.setattr(module, name, 2**10)
         yield
 
 
