@@ -1,4 +1,4 @@
-"""One thread for each process, draws that repeat, and a table of what audits found."""
+"""One thread for each process, draws that repeat, and what a run found and cost."""
 
 from __future__ import annotations
 
@@ -76,6 +76,13 @@ def tabled(request):
 
 
 def pytest_terminal_summary(terminalreporter):
+    write_audits(terminalreporter)
+    user, system, *of_children, _ = os.times()
+    seconds = user + system + sum(of_children)
+    terminalreporter.write_line(f"{seconds:.0f} seconds of processor time")
+
+
+def write_audits(terminalreporter):
     reports = terminalreporter.getreports("passed")
     reports += terminalreporter.getreports("failed")
     rows = [
