@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -96,10 +97,12 @@ def submodule(module, name):
     return joined if path.with_suffix(".py").exists() or path.is_dir() else module
 
 
-IMPORTS = {
-    module: imports(path.read_text(encoding="utf-8"), module)
-    for module, path in MODULES.items()
-}
+@cache
+def package_imports():
+    return {
+        module: imports(path.read_text(encoding="utf-8"), module)
+        for module, path in MODULES.items()
+    }
 
 
 def test_modules_import_only_from_above():
@@ -107,7 +110,7 @@ def test_modules_import_only_from_above():
     assert not homeless, f"{sorted(homeless)} have no place in ORDER: give them one"
     wrong = [
         f"{module} may not import {name}"
-        for module, names in IMPORTS.items()
+        for module, names in package_imports().items()
         for name in names
         if not is_allowed(module, name)
     ]
@@ -123,7 +126,7 @@ def circle(graph):
 
 
 def test_no_modules_import_each_other_in_a_circle():
-    assert not circle(IMPORTS)
+    assert not circle(package_imports())
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,13 @@ from tests.size import measure, package
 LONGEST_BODY = 45
 MEDIAN_BODY = 6
 LONGEST_MODULE = 600
-SIZES = package()
 
 
 def test_modules_and_functions_are_short():
-    lengths = {path: size.text for path, size in SIZES.items()}
+    lengths = {path: size.text for path, size in package().items()}
     bodies = {
         f"{path}, {name}": length
-        for path, size in SIZES.items()
+        for path, size in package().items()
         for name, length in size.bodies.items()
     }
     assert not over(LONGEST_MODULE, lengths)
@@ -28,7 +27,7 @@ def over(most, lengths):
 
 
 def test_most_functions_are_tiny():
-    lengths = [n for size in SIZES.values() for n in size.bodies.values() if n]
+    lengths = [n for size in package().values() for n in size.bodies.values() if n]
     assert median(lengths) <= MEDIAN_BODY
 
 

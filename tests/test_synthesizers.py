@@ -49,7 +49,7 @@ from tests.plans import make_plan
 
 pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
 
-FAST = {"n_steps": 20, "batch_size": 64, "random_state": 0}
+FAST = {"n_steps": 5, "batch_size": 64, "random_state": 0}
 both = pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
 
 
