@@ -1,4 +1,4 @@
-"""One thread for each process, draws that repeat, and a table of what audits found."""
+"""One thread for each process, draws that repeat, and what a run found and cost."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from dpgenerative import _random
+from tests import fits
 
 COLUMNS = ("configuration", "audit", "claim", "at least", "best", "share", "trials")
 
@@ -46,6 +47,13 @@ def pytest_runtest_setup(item):
     torch.manual_seed(source.getrandbits(32))
 
 
+@pytest.fixture(scope="module")
+def few_rows_to_rake():
+    """Spare the tests of a module most of the time of their fits."""
+    with fits.few_rows_to_rake():
+        yield
+
+
 @pytest.fixture
 def tabled(request):
     """Return a function that puts one result into the table, and returns it."""
@@ -68,6 +76,13 @@ def tabled(request):
 
 
 def pytest_terminal_summary(terminalreporter):
+    write_audits(terminalreporter)
+    user, system, *of_children, _ = os.times()
+    seconds = user + system + sum(of_children)
+    terminalreporter.write_line(f"{seconds:.0f} seconds of processor time")
+
+
+def write_audits(terminalreporter):
     reports = terminalreporter.getreports("passed")
     reports += terminalreporter.getreports("failed")
     rows = [

@@ -9,6 +9,7 @@ import ast
 import io
 import tokenize
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import median
 
@@ -62,6 +63,7 @@ def _body_length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return body[-1].end_lineno - body[0].lineno + 1
 
 
+@cache
 def package() -> dict[str, Size]:
     """Return the size of every module by its path."""
     return {

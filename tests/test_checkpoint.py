@@ -38,6 +38,8 @@ from dpgenerative.persistence import checkpoint, manifest
 from dpgenerative.persistence.checkpoint import Checkpoint
 from dpgenerative.privacy.noise import Mechanisms
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 N_STEPS = 12
 FAST = {"n_steps": N_STEPS, "batch_size": 64, "random_state": 3, "device": "cpu"}
 rng = np.random.default_rng(0)

@@ -42,6 +42,8 @@ from dpgenerative.tables.files import (
     write_table,
 )
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 ROOT = Path(__file__).parents[1]
 SCHEMA = Schema(
     [

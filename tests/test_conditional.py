@@ -23,6 +23,8 @@ from dpgenerative.exceptions import SamplingError
 from dpgenerative.models.cells import Clamp
 from dpgenerative.tables.conditions import satisfies
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 CITIES = ["Oslo", "Rome", "Bonn"]
 SCHEMA = Schema(
     [
@@ -70,10 +72,10 @@ MAKERS = {
         noise="reproducible",
     ),
     "vae": lambda: DPVAESynthesizer(
-        epsilon=None, n_steps=100, schema=SCHEMA, random_state=0
+        epsilon=None, n_steps=50, schema=SCHEMA, random_state=0
     ),
     "vae label": lambda: DPVAESynthesizer(
-        epsilon=None, n_steps=100, schema=SCHEMA, random_state=0, conditional="label"
+        epsilon=None, n_steps=50, schema=SCHEMA, random_state=0, conditional="label"
     ),
 }
 

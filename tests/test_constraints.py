@@ -33,6 +33,8 @@ from dpgenerative.tables.constraints import (
 )
 from dpgenerative.tables.contradictions import check_possible
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 ALL = (
     LessEqual("low", "high"),
     LessEqual("start", "end", strict=True),

@@ -28,6 +28,8 @@ from dpgenerative.metrics import (
 from dpgenerative.tables.containers import as_table
 from dpgenerative.tables.times import to_units
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 WARDS = ["A", "B", "never"]
 
 

@@ -43,6 +43,8 @@ from dpgenerative import (
 )
 from dpgenerative.synthesizers.flow import FlowRecipe
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 # The checks of predictors take the labels of ten rows for known, and want an error for
 # a target that is not finite: no private fit may do either.
 OPEN = DPHFlowSynthesizer(

@@ -301,6 +301,7 @@ def test_a_private_step_reads_nothing(traced, clipping):
     assert (read, copied) == (0, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("linear", LINEARS, ids=["none", "low-rank", "lu"])
 @pytest.mark.parametrize("clipping", ["per-unit", Sparsified()], ids=str)
 def test_blocks(traced, clipping, linear):
@@ -310,6 +311,7 @@ def test_blocks(traced, clipping, linear):
         model.sample(8, Generator())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("parameters", "copied"),
     [
@@ -332,6 +334,7 @@ def test_flows(traced, parameters, copied):
         assert not +watch.seen
 
 
+@pytest.mark.slow
 def test_ordered_columns_alone(traced, monkeypatch):
     monkeypatch.setattr(FlowRecipe, "_ordered_only", lambda *_: True)
     counted, model = traced(DPHFlowSynthesizer, table())
@@ -339,6 +342,7 @@ def test_ordered_columns_alone(traced, monkeypatch):
     assert counted == (0, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("truth", [True, False])
 def test_counted_tables(traced, truth):
     model = traced(DPHFlowSynthesizer, table())[1]
@@ -354,6 +358,7 @@ def test_counted_tables(traced, truth):
         model(torch.zeros(8, 4, dtype=torch.long, device=DEVICE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @pytest.mark.parametrize("linear", LINEARS, ids=["none", "low-rank", "lu"])
 def test_a_divergence_reads_once(traced, aggregation, linear):
@@ -384,6 +389,7 @@ def check_autoencoder(counted, model, rows, divergence):
         assert on_device(model.sample(8, Generator()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prior", "divergence"),
     [
@@ -403,6 +409,7 @@ def test_tables(traced, prior, divergence):
     check_autoencoder(counted, model, rows, divergence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("networks", ["mlp", "conv", "lstm"])
 @pytest.mark.parametrize(
     ("clipping", "divergence"), [("flat", "mmd"), ("per-unit", None)]
@@ -418,6 +425,7 @@ def test_arrays(traced, networks, clipping, divergence):
     check_autoencoder(counted, model, torch.zeros(8, 1, 4, 4), divergence)
 
 
+@pytest.mark.slow
 def test_series(traced):
     series = [np.full((1 + i % 3, 2), 0.5) for i in range(60)]
     counted, model = traced(
@@ -436,6 +444,7 @@ def test_classes(traced):
     assert counted == (0, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", range(4))
 def test_steps_of_the_benchmark(traced, case):
     model, losses, data = list(step.cases(8, DEVICE).values())[case]

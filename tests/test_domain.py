@@ -24,6 +24,8 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.tables.column import OTHER
 from dpgenerative.tables.files import stream_table
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 both = pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
 FAST = {"n_steps": 3, "batch_size": 64, "random_state": 0}
 

@@ -1,4 +1,7 @@
-"""Every example runs from the command line, as the README tells its readers to."""
+"""Every example runs from the command line, as the README tells its readers to.
+
+Building the documentation runs them, too: by default one of them stands here for all.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,7 @@ def run(script, cwd):
     ).stdout
 
 
+@pytest.mark.slow
 def test_quickstart(tmp_path):
     pytest.importorskip("statsmodels")
     printed = run("quickstart.py", tmp_path)
@@ -56,6 +60,7 @@ def test_images(tmp_path):
     assert "1 shown" in printed
 
 
+@pytest.mark.slow
 def test_conditional(tmp_path):
     pytest.importorskip("statsmodels")
     printed = run("conditional.py", tmp_path)
@@ -66,6 +71,7 @@ def test_conditional(tmp_path):
     assert "1 shown" in printed
 
 
+@pytest.mark.slow
 def test_pipeline(tmp_path):
     pytest.importorskip("statsmodels")
     printed = run("pipeline.py", tmp_path)
@@ -76,6 +82,7 @@ def test_pipeline(tmp_path):
     assert "1 shown" in printed
 
 
+@pytest.mark.slow
 def test_grid_search(tmp_path):
     pytest.importorskip("statsmodels")
     printed = run("grid_search.py", tmp_path)
@@ -86,6 +93,7 @@ def test_grid_search(tmp_path):
     assert "1 shown" in printed
 
 
+@pytest.mark.slow
 def test_domains(tmp_path):
     pytest.importorskip("statsmodels")
     printed = run("domains.py", tmp_path)
@@ -96,6 +104,7 @@ def test_domains(tmp_path):
     assert "1 shown" in printed
 
 
+@pytest.mark.slow
 def test_attack(tmp_path):
     pytest.importorskip("statsmodels")
     printed = run("attack.py", tmp_path)
@@ -107,6 +116,7 @@ def test_attack(tmp_path):
     assert "1 shown" in printed
 
 
+@pytest.mark.slow
 def test_privacy_budget(tmp_path):
     printed = run("privacy_budget.py", tmp_path)
     line = r"^{} +\S+ +(\S+) +(\S+) +\S+ +(\S+)$"
@@ -118,7 +128,7 @@ def test_privacy_budget(tmp_path):
     assert (tmp_path / "privacy_budget.png").stat().st_size > 10_000
 
 
-# Stories: building the documentation runs them too.
+# Stories
 
 
 def story(name, cwd):

@@ -27,6 +27,8 @@ from dpgenerative.privacy.report import cautions
 from dpgenerative.tables.private import opened
 from tests.plans import make_plan
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 SCHEMA = Schema(
     [
         Column("ward", "categorical", levels=("A", "B", "C"), nullable=False),

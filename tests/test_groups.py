@@ -31,6 +31,8 @@ from dpgenerative.synthesizers import session
 from dpgenerative.synthesizers.flow import FlowRecipe
 from tests.plans import make_plan
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 GROUPS = [
     ArrayArchitecture, BatchTerm, FlowArchitecture, Optimizer, Sparsified,
     VAEArchitecture,

@@ -24,6 +24,8 @@ from dpgenerative.encoding.increments import Increment, increments_of
 from dpgenerative.exceptions import SamplingError
 from tests.test_transform import Table, compare_neighbours, fit
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 RULE = LessEqual("low", "high")
 SPANS = {
     "integers": ("integer", {"lower": 0, "upper": 50}, {"lower": 5, "upper": 90}),

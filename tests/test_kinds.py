@@ -28,6 +28,8 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.tables.containers import as_table
 from dpgenerative.tables.times import count_of, from_units, spelled, to_units
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 both = pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
 BERLIN = pd.DatetimeTZDtype("us", "Europe/Berlin")
 ARROW = pd.ArrowDtype

@@ -15,6 +15,8 @@ from dpgenerative.privacy.budget import Trial
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.synthesizers import session
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 DAY = dt.date(2020, 1, 1)
 
 

@@ -43,6 +43,8 @@ from dpgenerative.tables.constraints import Constraint
 from dpgenerative.tables.drafts import read_schema
 from dpgenerative.tables.files import PLAIN, read_as_written
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 ROWS = pd.DataFrame({"age": [31, 47, 59] * 30, "ward": ["Doe", "Roe", "Poe"] * 30})
 FACTS = Schema([Column("age", "integer", lower=17, upper=90)])
 

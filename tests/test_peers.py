@@ -32,6 +32,7 @@ def fit(method, rows=ROWS, **options):
     )
 
 
+@pytest.mark.slow
 def test_a_fit_has_costs_and_rows_of_the_same_dtypes():
     costs, drawn = fit("ours", draws=2)
     assert 0 < costs["fit_cpu_seconds"] <= costs["process_cpu_seconds"]
@@ -42,6 +43,7 @@ def test_a_fit_has_costs_and_rows_of_the_same_dtypes():
     assert not drawn[0].equals(drawn[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "limit", "said"),
     [("dpmm mst", 60.0, "crash: ModuleNotFoundError"), ("ours", 0.2, "time-out")],
@@ -52,6 +54,7 @@ def test_crashes_and_time_outs_are_results(method, limit, said):
     assert set(raised.value.facts) == {"failed", "peak_rss_mib", "process_cpu_seconds"}
 
 
+@pytest.mark.slow
 def test_the_grid_is_resumed(tmp_path, monkeypatch):
     measured = []
 
@@ -131,6 +134,7 @@ def test_parity_rows_obey_and_others_do_not(order):
     assert peers.obeyed(turned, order) == 0
 
 
+@pytest.mark.slow
 def test_dp_merf_learns_numbers_and_levels_of_every_label(monkeypatch):
     monkeypatch.setattr(merf, "N_STEPS", 300)
     rng = np.random.default_rng(0)

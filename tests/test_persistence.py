@@ -43,6 +43,8 @@ from dpgenerative.tables.constraints import (
 )
 from dpgenerative.tables.private import opened
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 FIXTURES = Path(__file__).parent / "fixtures"
 FAST = {"n_steps": 5, "batch_size": 64, "device": "cpu"}
 both = pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])

@@ -29,6 +29,8 @@ from dpgenerative import Column, DPHFlowSynthesizer, Schema, sample_from
 from dpgenerative.exceptions import LostColumnWarning, PrivacyWarning
 from dpgenerative.meta.pipeline import learns
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 
 def exact():
     """Blur nothing of what the steps before it do."""

@@ -12,6 +12,8 @@ from dpgenerative.metrics.dependence import association_matrix
 from dpgenerative.metrics.membership import attack_result, roc_cap
 from tests.test_report import table
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 
 def scores(metric="auroc"):
     rows = [

@@ -28,6 +28,8 @@ from dpgenerative import (
 from dpgenerative.exceptions import HopelessBudgetWarning
 from dpgenerative.meta.predictors import _default_learner
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 FAST = {"n_steps": 40, "random_state": 0}
 
 

@@ -61,6 +61,8 @@ from dpgenerative.tables.private import Private, opened
 from dpgenerative.tables.rows import Chunks, streamed
 from dpgenerative.tables.times import to_units
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 
 @pytest.mark.parametrize("last", [2, None])
 def test_predictors_keep_the_dtypes_of_arrow_tables(last):

@@ -20,6 +20,8 @@ from dpgenerative.models.priors import (
 )
 from dpgenerative.models.probing import check_prior, snapshot
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 FAST = {"n_steps": 3, "batch_size": 20, "random_state": 0}
 
 

@@ -12,6 +12,8 @@ from dpgenerative.fitting.public import domain_of
 from dpgenerative.metrics import association_matrix
 from dpgenerative.synthesizers import session
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 FAST = {"n_steps": 5, "batch_size": 64, "random_state": 0, "device": "cpu"}
 both = pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
 

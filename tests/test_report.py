@@ -28,6 +28,8 @@ from dpgenerative.privacy.plan import PrivacyPlan, row_budget
 from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.privacy.steps import NORM
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 BANNER = "Contains private statistics: not for release"
 SENTINEL = "onlyreal"
 HOSTILE = "<script>alert('x')</script>\"&{0}$x$"

@@ -34,6 +34,8 @@ from dpgenerative.tables import files, rows
 from dpgenerative.tables.arrow import in_pandas
 from dpgenerative.tables.private import opened
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 N_ROWS = 300
 SCHEMA = Schema(
     [

@@ -53,6 +53,8 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.selection import TrialDistribution
 from dpgenerative.synthesizers import session
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(240, 2))
 Y = X[:, 0] > 0

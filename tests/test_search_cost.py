@@ -34,6 +34,8 @@ from dpgenerative import (
 )
 from dpgenerative.privacy.accounting import epsilon_of_pairs
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(240, 2))
 Y = X[:, 0] > 0

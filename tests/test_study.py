@@ -25,6 +25,8 @@ from dpgenerative.metrics import bounded_phi, phi
 from dpgenerative.study import framework, plot_tradeoff, privacy_utility_tradeoff
 from dpgenerative.study.generators import ClassGenerator
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 ATTACK = {"n_draws": 2, "seeds": (0, 1)}
 
 

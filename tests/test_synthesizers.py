@@ -47,7 +47,9 @@ from dpgenerative.synthesizers.flow import FlowArchitecture, FlowRecipe
 from dpgenerative.tables.containers import as_table
 from tests.plans import make_plan
 
-FAST = {"n_steps": 20, "batch_size": 64, "random_state": 0}
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
+FAST = {"n_steps": 5, "batch_size": 64, "random_state": 0}
 both = pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
 
 

@@ -14,6 +14,8 @@ from dpgenerative import Column, PrivateSearch, Schema, TableSynthesizer
 from dpgenerative.audit import audit_mechanism, audit_training
 from tests.toy_model import PairRecipe, pair_synthesizer
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 LEVELS = ["no", "yes"]
 SCHEMA = Schema([Column(name, "categorical", levels=LEVELS) for name in ("a", "b")])
 

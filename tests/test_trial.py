@@ -32,6 +32,8 @@ from dpgenerative.synthesizers import session
 from tests.privacy.test_replay import CONFIGURATIONS, table
 from tests.toy_model import PairRecipe
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 FAST = {"n_steps": 2, "batch_size": 20, "random_state": 0}
 TIME = 8
 

@@ -1698,7 +1698,7 @@ MUTANTS = (
     Mutant(
         "a norm estimate that costs nothing",
         free_norm,
-        partial(ADDS_UP, 1.0, False, True, (0.0, 0.0)),
+        AUTOMATIC,
     ),
     Mutant(
         "the cost of a removed row taken for that of an added one",

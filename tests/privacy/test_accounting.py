@@ -51,7 +51,10 @@ def losses(releases, interval=1e-4):
 
 
 def oracle(releases, delta=DELTA, interval=1e-4):
-    """Return epsilon, the larger of both directions."""
+    """Return epsilon, the larger of both directions.
+
+    It errs upwards, by its interval.
+    """
     return losses(releases, interval).get_epsilon_for_delta(delta)
 
 
@@ -102,9 +105,12 @@ def test_integer_orders_are_those_of_opacus_and_go_on_where_it_ends(q, z):
     [
         # Truths by loss distributions tilted to epsilon, whose tails keep their digits.
         (GaussianRelease(1.61, 0.01, 100_000), 1e-10, 15.7798),
-        (GaussianRelease(0.610167, 4.36789e-5, 1_459_679), 8.19335e-8, 1.2089),
+        pytest.param(
+            GaussianRelease(0.610167, 4.36789e-5, 1_459_679), 8.19335e-8, 1.2089,
+            marks=pytest.mark.slow,
+        ),
     ],
-)
+)  # fmt: skip
 def test_many_steps_do_not_add_up_what_one_is_rounded_by(release, delta, truth):
     assert truth <= epsilon_of([release], delta, truth) <= 1.05 * truth
 
@@ -118,7 +124,8 @@ def reach_of(releases):
 @pytest.mark.parametrize("releases", SAMPLED)
 def test_each_direction_has_the_cost_of_connected_dots(releases):
     ours = directed_bounds(releases, DELTA, 0.01, reach_of(releases))
-    total = losses(releases)
+    few = sum(release.steps for release in releases) < 30
+    total = losses(releases, 1e-3 if few else 1e-4)
     exact = [
         direction.get_epsilon_for_delta(DELTA)
         for direction in (total._pmf_remove, total._pmf_add)
@@ -154,9 +161,9 @@ def test_two_terms_of_one_sample_are_one_mechanism():
     z, a, c = 1.2, 0.7, 0.3
     z1, z2 = z * math.sqrt((a + c) / a), z * math.sqrt((a + c) / c)
     assert joint_multiplier([z1, z2]) == pytest.approx(z)
-    joint = oracle([GaussianRelease(z, 0.05, 100)])
+    joint = oracle([GaussianRelease(z, 0.05, 100)], interval=1e-3)
     independent = oracle(
-        [GaussianRelease(z1, 0.05, 100), GaussianRelease(z2, 0.05, 100)]
+        [GaussianRelease(z1, 0.05, 100), GaussianRelease(z2, 0.05, 100)], interval=1e-3
     )
     assert independent < joint
     assert (
@@ -169,7 +176,7 @@ def test_halves_of_a_budget_do_not_add_up_on_one_sample():
     q, steps = 0.0256, 78
     half = calibrate([], q, steps, 5.0, DELTA / 2)
     joint = GaussianRelease(joint_multiplier([half, half]), q, steps)
-    assert oracle([joint]) > 11
+    assert oracle([joint], interval=1e-3) > 11.01
     assert epsilon_of([joint], DELTA, 10.0) > 11
 
 
@@ -178,7 +185,8 @@ def test_gaussian_closed_forms(epsilon):
     z = gaussian_multiplier(epsilon, DELTA)
     assert gaussian_delta(z, epsilon) == pytest.approx(DELTA, rel=1e-6)
     assert gaussian_epsilon(z, DELTA) == pytest.approx(epsilon, rel=1e-6)
-    assert oracle([GaussianRelease(z)]) == pytest.approx(epsilon, rel=2e-3)
+    exact = oracle([GaussianRelease(z)], interval=1e-4 * max(1.0, epsilon))
+    assert exact == pytest.approx(epsilon, rel=2e-3)
 
 
 @pytest.mark.parametrize("epsilon", [1e6, 1e9])
@@ -194,8 +202,8 @@ def test_calibration_spends_the_budget_and_no_more(epsilon, rate):
     z = calibrate(fixed, rate, 300, epsilon, DELTA)
     releases = [*fixed, GaussianRelease(z, rate, 300)]
     assert 0.99 * epsilon < epsilon_of(releases, DELTA, epsilon) <= epsilon
-    # The oracle errs upwards, too, by its own discretization.
-    assert oracle(releases) <= epsilon * (1 + 1e-3)
+    exact = oracle(releases, interval=1e-4 * max(1.0, epsilon))
+    assert exact <= epsilon * (1 + 1e-3)
 
 
 def test_an_infeasible_budget_names_what_to_change():
@@ -298,9 +306,10 @@ def test_the_curve_holds_given_the_count(has_open_keys):
     (epsilon, delta), *others = plan.curve()
     assert (epsilon, delta) == (1.0, DELTA)
     assert len(others) == (4 if has_open_keys else 8)
+    total = losses(plan.gaussians)
     for bound, at in others:
         rest = at - plan.threshold_delta
-        exact = plan.count_epsilon + max(oracle(plan.gaussians, rest), 0.0)
+        exact = plan.count_epsilon + max(total.get_epsilon_for_delta(rest), 0.0)
         assert exact * (1 - 1e-4) <= bound <= exact + 0.02
     assert [e for e, _ in sorted(others, key=lambda pair: pair[1])] == sorted(
         (e for e, _ in others), reverse=True
@@ -316,7 +325,7 @@ def test_the_guarantee_alone_holds_whatever_the_count():
     )
     assert few.curve()[0] == many.curve()[0] == (4.0, DELTA)
     bounds = [dict(map(reversed, p.curve()))[1e-3] for p in (few, many)]
-    exact = [p.count_epsilon + oracle(p.gaussians, 1e-3) for p in (few, many)]
+    exact = [p.count_epsilon + oracle(p.gaussians, 1e-3, 1e-3) for p in (few, many)]
     assert exact == pytest.approx(bounds, abs=0.05)
     assert max(exact) > 1.05 * min(bounds)
 
@@ -362,7 +371,8 @@ def test_few_points_calibrate_from_the_least_epsilon_to_the_largest(epsilon, gri
     assert 1 <= len(grids) <= 4
     assert sum(grids) <= 1.1e6
     assert 0.99 * epsilon < p.spent() <= epsilon
-    delta, interval = p.delta - p.threshold_delta, min(1e-3, 1e-3 * epsilon)
+    delta = p.delta - p.threshold_delta
+    interval = min(1e-3 * epsilon, max(1e-3, 1e-4 * epsilon))
     exact = oracle(p.gaussians, delta, interval) + p.count_epsilon
     assert 0.98 * epsilon < exact <= epsilon * (1 + 1e-3)
     asked = len(grids)
@@ -442,7 +452,7 @@ def test_where_rows_are_rare_a_wide_grid_is_as_good(releases, monkeypatch):
     [
         (1e-6, 1000, 1.0, True),
         (1e-7, 1_000_000, 1.0, True),
-        (1e-6, 1_000_000, 10.0, True),
+        pytest.param(1e-6, 1_000_000, 10.0, True, marks=pytest.mark.slow),
         (1e-9, 1000, 1.0, False),  # delta covers that the row is sampled at all
     ],
 )

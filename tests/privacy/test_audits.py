@@ -50,11 +50,14 @@ from dpgenerative.privacy.accounting import gaussian_epsilon, gaussian_multiplie
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import row_budget
 from dpgenerative.privacy.tables import TABLES
-from dpgenerative.synthesizers import flow, latents, session
+from dpgenerative.synthesizers import session
 from dpgenerative.tables.private import opened
 from tests.privacy import mutants
 from tests.privacy import test_tables as tables
 from tests.toy_model import PairRecipe, pair_synthesizer
+
+# Of a tiny fit, most of the time is not what is audited.
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
 
 SCHEMA = Schema(
     [
@@ -224,19 +227,12 @@ def test_one_training_shows_a_fifth_of_the_claim(epsilon, tabled):
 
 @pytest.mark.audit
 @pytest.mark.parametrize(("kind", "pair"), PAIRED)
-def test_no_release_tells_more_than_is_claimed(kind, pair, tabled, monkeypatch):
-    few_rows_to_rake(monkeypatch)
+def test_no_release_tells_more_than_is_claimed(kind, pair, tabled):
     result = audit_release(
         kind(**WHOLE).set_params(**TINY), wider(), pair=pair, confidence=TOGETHER
     )
     name = "flow" if kind is FLOW else "vae"
     assert tabled(f"{name}, all found", result).holds
-
-
-def few_rows_to_rake(monkeypatch):
-    """Spare most of the time of a tiny fit, which is not what is audited."""
-    for module in (flow, latents):
-        monkeypatch.setattr(module, "RAKING_ROWS", 256)
 
 
 # The same in seconds --------------------------------------------------------------
@@ -327,6 +323,7 @@ def test_one_training_stays_within_its_claim_and_a_leak_does_not(monkeypatch):
     assert not found(0.5).holds
 
 
+@pytest.mark.slow
 def test_repeated_trainings_stay_within_their_claim_and_a_leak_does_not(monkeypatch):
     # At epsilon 8 four guesses of five are right: with 150 of them the bound lies
     # beyond 1 but for chances of one in ten thousand.
@@ -363,8 +360,7 @@ def test_a_sampled_training_is_bounded_by_its_own_noise():
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-def test_whole_fits_within_their_claim(pair, monkeypatch):
-    few_rows_to_rake(monkeypatch)
+def test_whole_fits_within_their_claim(pair):
     result = audit_release(
         FLOW(**WHOLE).set_params(**TINY), wider(12), pair=pair, n_runs=12, n_samples=5
     )
@@ -387,7 +383,6 @@ def test_whole_fits_of_times():
 
 
 def test_whole_fits_betray_bounds_of_the_rows(monkeypatch):
-    few_rows_to_rake(monkeypatch)
 
     def bounded(column, values):
         if column.name != "size":
@@ -456,6 +451,7 @@ def audited_tables(n_trials, monkeypatch):
     return gaussian_epsilon(1 / mu, plan.delta) if mu > 0 else 0.0, claim
 
 
+@pytest.mark.slow
 def test_counted_tables_tell_what_they_may(monkeypatch):
     found, claim = audited_tables(2000, monkeypatch)
     assert 0.7 * claim <= found <= claim
@@ -467,6 +463,7 @@ def test_counted_tables_tell_nearly_all_that_they_may(monkeypatch):
     assert 0.85 * claim <= found <= claim
 
 
+@pytest.mark.slow
 def test_tables_betray_a_row_in_two_cells(monkeypatch):
     mutants.rows_in_two_cells(monkeypatch)
     found, claim = audited_tables(400, monkeypatch)
@@ -540,9 +537,8 @@ def test_results_say_what_they_are():
         result.lower_bound = 0.0
 
 
-def test_claims_are_those_for_one_row(monkeypatch):
+def test_claims_are_those_for_one_row():
     """One row is what audits put in: of a person's guarantee it has a share."""
-    few_rows_to_rake(monkeypatch)
     several = FLOW(4.0, **WHOLE, **DECLARED, max_rows_per_unit=4)
     several.set_params(**TINY)
     played = [

@@ -25,6 +25,8 @@ from dpgenerative.exceptions import BudgetExceededError, InfeasibleBudgetError
 from dpgenerative.fitting.fit import PrivateFit
 from dpgenerative.privacy.budget import charge
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 X = np.random.default_rng(0).normal(size=(200, 2))
 
 

@@ -32,6 +32,8 @@ from dpgenerative.privacy.tables import TABLES
 from dpgenerative.synthesizers.base import Synthesizer
 from tests.privacy import test_replay as replay
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 KEPT = [
     "automatic norm", "noise multiplier", "workload", "public", "vae mixture",
     "vae term-wise", "vae micro",

@@ -7,13 +7,22 @@ from pathlib import Path
 import pytest
 
 from dpgenerative.exceptions import LedgerError
+from tests.fits import forget
 from tests.privacy.mutants import MUTANTS, page
+
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
 
 CAUGHT = (AssertionError, LedgerError, pytest.fail.Exception)
 
 
+@pytest.fixture(autouse=True)
+def _fits_of_its_own():
+    forget()
+    yield
+    forget()
+
+
 def caught(mutant, monkeypatch):
-    mutant.check()
     with monkeypatch.context() as patch:
         mutant.apply(patch)
         with pytest.raises(CAUGHT):
@@ -31,6 +40,12 @@ def test_mutant_is_caught(mutant, monkeypatch):
 )
 def test_slow_mutant_is_caught(mutant, monkeypatch):
     caught(mutant, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
+def test_check_passes_on_the_true_code(mutant):
+    mutant.check()
 
 
 def test_the_page_lists_what_is_run():

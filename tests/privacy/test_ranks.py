@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import signal
-import subprocess
-import sys
 import warnings
 from functools import partial
 from types import SimpleNamespace
@@ -18,7 +13,6 @@ import pytest
 import torch
 from pyarrow import dataset as ds
 from pyarrow import parquet
-from scipy.stats import ks_2samp
 
 from dpgenerative import (
     BatchTerm,
@@ -29,7 +23,6 @@ from dpgenerative import (
     PrivacyBudget,
     PrivateSearch,
     Schema,
-    load,
 )
 from dpgenerative._random import SecureGenerator, Streams
 from dpgenerative.fitting.loop import batches
@@ -45,8 +38,9 @@ from dpgenerative.privacy.tables import all_counts
 from dpgenerative.tables import rows as chunked
 from dpgenerative.tables.private import Private
 from tests.plans import make_plan
-from tests.privacy.processes import fits_in_threads, in_processes, in_threads
-from tests.test_docs import ROOT, blocks
+from tests.privacy.processes import fits_in_threads, in_threads
+
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
 
 N = 600
 FAST = {"n_steps": 12, "batch_size": 64, "random_state": 3, "noise": "reproducible"}
@@ -583,108 +577,3 @@ def test_what_can_go_on_has_released_nothing(tmp_path, monkeypatch):
     with pytest.raises(PermissionError, match="no"):
         fits_in_threads(monkeypatch, lambda: next(left), table(), checkpoint=path)
     assert not any(hasattr(each, "privacy_") for each in made)
-
-
-# Real processes -----------------------------------------------------------------------
-
-
-def work_of_a_group(rank, path):
-    """Return what one of two processes of torch's group finds."""
-    ranks = Ranks.present()
-    assert (ranks.rank, ranks.size) == (rank, 2)
-
-    def fail():
-        raise KeyError("no")
-
-    with pytest.raises(KeyError):
-        ranks.once(fail)
-    with pytest.raises(ValueError, match="differ in their parameters"):
-        flow(epsilon=1.0 + rank).fit(table())
-    return Losses().of(ranks), flow().fit(table(), checkpoint=path)
-
-
-def test_a_group_of_torch(tmp_path, monkeypatch):
-    path = tmp_path / "unfinished.dpg"
-    one, other = in_processes(tmp_path / "a", work_of_a_group, path)
-    (whole,) = in_threads(Losses().of, 1)
-    for parts in (one[0], other[0]):
-        for x, y in zip(whole, parts, strict=True):
-            torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-7)
-    assert_equal_models(one[1], other[1])
-    assert one[1].privacy_ == other[1].privacy_
-    assert not path.exists()
-    # Threads do what processes do.
-    assert_equal_models(one[1], fits_in_threads(monkeypatch, flow, table())[0])
-
-
-def killed(rank, path, n_done):
-    """Fit; the second process is killed at a step."""
-    checkpoint.EVERY, written = 0.0, Checkpoint.after
-
-    def after(self, done, loop):
-        written(self, done, loop)
-        if rank == 1 and done == n_done:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    Checkpoint.after = after
-    try:
-        return flow().fit(table(), checkpoint=path)
-    except RuntimeError as error:
-        return str(error)
-
-
-@pytest.mark.slow
-def test_a_killed_process_ends_the_fit_and_leaves_the_checkpoint(tmp_path, monkeypatch):
-    path = tmp_path / "unfinished.dpg"
-    said, nothing = in_processes(tmp_path / "a", killed, path, 5)
-    assert nothing is None
-    assert said.startswith("Another process of this fit has ended")
-    assert path.exists()
-    one, other = in_processes(tmp_path / "b", killed, path, None)
-    assert not path.exists()
-    assert_equal_models(one, other)
-    assert_equal_models(one, fits_in_threads(monkeypatch, flow, table())[0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("is_sorted", [False, True])
-def test_models_of_two_processes_are_distributed_as_those_of_one(
-    is_sorted, tmp_path, monkeypatch
-):
-    held_out, rows = table(300, 9), table()
-    if is_sorted:  # of unlike row groups
-        path = tmp_path / "rows.parquet"
-        rows.sort_values("age").to_parquet(path, index=False, row_group_size=130)
-        rows = path
-
-    def figures(make):
-        made = [make() for _ in range(40)]
-        weights = [
-            sum(x.detach().double().square().sum() for x in each._model.parameters())
-            for each in made
-        ]
-        return [each.score(held_out) for each in made], np.array(weights)
-
-    def make():
-        return flow(noise="fresh", random_state=None)
-
-    alone = figures(lambda: make().fit(rows))
-    pairs = figures(lambda: fits_in_threads(monkeypatch, make, rows)[0])
-    for x, y in zip(alone, pairs, strict=True):
-        assert ks_2samp(x, y).pvalue > 1e-3
-
-
-@pytest.mark.slow
-def test_the_script_on_the_page_runs(tmp_path):
-    table().to_parquet(tmp_path / "rows.parquet", row_group_size=70)
-    (tmp_path / "fit.py").write_text(blocks("processes.rst", "python")[0])
-    (command,) = blocks("processes.rst", "bash")
-    program, *arguments = shlex.split(command, comments=True)
-    assert program == "torchrun"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *arguments],
-        cwd=tmp_path, env=environment, check=True, timeout=500,
-    )  # fmt: skip
-    assert len(load(tmp_path / "model.dpg").sample(20)) == 20
-    assert not (tmp_path / "unfinished.dpg").exists()

@@ -7,6 +7,7 @@ from the rows and was not paid for.
 
 from __future__ import annotations
 
+import copy
 import io
 import logging
 import pickle
@@ -40,16 +41,17 @@ from dpgenerative import (
 from dpgenerative._random import Streams
 from dpgenerative.encoding import marginals
 from dpgenerative.exceptions import InfeasibleBudgetError
-from dpgenerative.fitting import workload
 from dpgenerative.meta import search
 from dpgenerative.persistence import checkpoint
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import PrivateGradient, trainable
-from dpgenerative.synthesizers import flow, latents
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.tables import rows
 from dpgenerative.tables.private import opened
+from tests.fits import few_rows_to_rake, shared
 from tests.privacy.canaries import traces
+
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
 
 CANARY = "CANARY-9f3a"
 HUGE = 987654321.234567
@@ -219,9 +221,9 @@ def recorded(frame, door=Mechanisms, **params):
     return fit(frame, recorder, **params), tape, ledgers[-1]
 
 
-def replayed(first, second, is_neighbour=False, door=Mechanisms, **params):
-    a, tape, ledger = recorded(first, door, **params)
-    replayer = Replayer(tape, is_neighbour)
+def replayed(recording, second, is_neighbour=False, **params):
+    a, tape, ledger = recording
+    replayer = Replayer(copy.deepcopy(tape), is_neighbour)
     b = fit(second, lambda streams: replayer, **params)
     assert next(replayer.tape, None) is None, "fewer releases were asked for"
     # Rates of sampling, among others.
@@ -329,9 +331,15 @@ CONFIGURATIONS = {
 }
 
 
+@shared
+def recording_of_an_outlier(name):
+    return recorded(with_outlier(table()), **CONFIGURATIONS[name])
+
+
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_an_outlier_leaves_no_trace(name):
-    compare(table(), with_outlier(table()), True, **CONFIGURATIONS[name])
+    recording = recording_of_an_outlier(name)
+    compare_with(recording, table(), True, **CONFIGURATIONS[name])
 
 
 def unrelated():
@@ -354,7 +362,7 @@ def unrelated():
 )  # fmt: skip
 def test_unrelated_rows_leave_no_trace(name):
     # What is made of releases alone is the same for any two tables, however far apart.
-    compare(table(), unrelated(), **CONFIGURATIONS[name])
+    compare_with(recording_of_an_outlier(name), unrelated(), **CONFIGURATIONS[name])
 
 
 def test_heavy_cells_are_those_of_noisy_counts():
@@ -362,8 +370,9 @@ def test_heavy_cells_are_those_of_noisy_counts():
     spiked = table().assign(since=pd.Timestamp("2011-05-06"), income=3.25)
     spiked = spiked.astype(table().dtypes.to_dict())
     params = {"epsilon": 200.0, "batch_size": 10**6}
-    compare(spiked, table(), **params)
-    (fitted, *_), *_ = recorded(spiked, **params)
+    recording = recorded(spiked, **params)
+    compare_with(recording, table(), **params)
+    (fitted, *_), *_ = recording
     drawn = fitted.sample(100, random_state=0)
     assert (drawn["income"] == 3.25).mean() > 0.5
     assert (drawn["since"] == pd.Timestamp("2011-05-06")).mean() > 0.5
@@ -374,17 +383,22 @@ def test_values_that_rows_share_are_those_of_noisy_counts(name):
     plain, params = table(2000), {"epsilon": 200.0, "batch_size": 10**6}
     value = {"income": 3.25, "age": 30_500, "since": pd.Timestamp("2011-05-06")}[name]
     wide = plain.assign(age=plain["age"] * 1000 + np.arange(2000) % 997)
-    shared = wide.copy()
-    shared.loc[shared.index % 80 == 0, name] = value
-    compare(shared, wide, **params)
-    (fitted, *_), *_ = recorded(shared, **params)
+    spiked = wide.copy()
+    spiked.loc[spiked.index % 80 == 0, name] = value
+    recording = recorded(spiked, **params)
+    compare_with(recording, wide, **params)
+    (fitted, *_), *_ = recording
     drawn = fitted.sample(4000, random_state=0)
     assert (drawn[name] == value).mean() == pytest.approx(1 / 80, abs=0.006)
 
 
-def compare(first, second, is_neighbour=False, **params):
+def compare(first, second, is_neighbour=False, door=Mechanisms, **params):
     """Fail where two fits of the same releases differ in anything they leave behind."""
-    fits = replayed(first, second, is_neighbour, **params)
+    compare_with(recorded(first, door, **params), second, is_neighbour, **params)
+
+
+def compare_with(recording, second, is_neighbour=False, **params):
+    fits = replayed(recording, second, is_neighbour, **params)
     (a, warned_a, log_a), (b, warned_b, log_b) = fits
     assert warned_a == warned_b
     assert log_a == log_b
@@ -446,18 +460,19 @@ def test_an_outlier_leaves_no_trace_in_rows_read_by_chunks(name, tmp_path, monke
 
 @pytest.mark.parametrize("name", ["automatic norm", "tables", "vae mixture"])
 def test_an_outlier_leaves_no_trace_in_a_fit_that_goes_on(name, tmp_path, monkeypatch):
+    _, whole, _ = recording_of_an_outlier(name)
     monkeypatch.setattr(checkpoint, "EVERY", 0.0)
     params = {**CONFIGURATIONS[name], "checkpoint": tmp_path / "kept"}
     tape = []
     a = fit_in_two_parts(
-        table(), lambda s: Recorder(Mechanisms(s.counts, s.gradients), tape), **params
+        with_outlier(table()),
+        lambda s: Recorder(Mechanisms(s.counts, s.gradients), tape),
+        **params,
     )
     rest = iter(tape)
-    b = fit_in_two_parts(
-        with_outlier(table()), lambda _: Replayer(rest, True), **params
-    )
+    b = fit_in_two_parts(table(), lambda _: Replayer(rest, True), **params)
     assert next(rest, None) is None
-    assert len(tape) == len(recorded(table(), **CONFIGURATIONS[name])[1])
+    assert len(tape) == len(whole)
     assert dumped(a) == dumped(b)
 
 
@@ -643,19 +658,14 @@ SIZES = {
 
 @contextmanager
 def quickly():
-    """Sum no gradients, whose releases are frozen, and draw few rows from models."""
+    """Sum no gradients, whose releases are frozen."""
 
     def zeros(self, model, *_):
         return {p: torch.zeros_like(p, dtype=torch.float64) for p in trainable(model)}
 
-    with pytest.MonkeyPatch.context() as patch:
+    with few_rows_to_rake(), pytest.MonkeyPatch.context() as patch:
         for name in ("_total", "_coupled_total"):
             patch.setattr(PrivateGradient, name, zeros)
-        for module, name in (
-            (workload, "POOL"), (workload, "RAKED"), (flow, "RAKING_ROWS"),
-            (latents, "RAKING_ROWS"),
-        ):  # fmt: skip
-            patch.setattr(module, name, 2**10)
         yield
 
 
@@ -771,7 +781,7 @@ def test_many_neighbours_leave_no_trace(example):
 
 @pytest.mark.parametrize("name", ["tables", "workload", "tables of a person"])
 def test_tables_are_counted_where_they_are_replayed(name):
-    (synthesizer, *_), *_ = recorded(table(), **CONFIGURATIONS[name])
+    (synthesizer, *_), *_ = recording_of_an_outlier(name)
     assert synthesizer.tables_
     assert synthesizer._model.factors
 
@@ -794,28 +804,20 @@ def test_the_replay_has_teeth(monkeypatch):
 
     monkeypatch.setattr(TableTransformer, "fit", classmethod(leaky))
     with pytest.raises(AssertionError):
-        test_an_outlier_leaves_no_trace("discovered")
-
-
-def outlier_fitted(name):
-    synthesizer, _, _ = fit(
-        with_outlier(table()),
-        lambda streams: Mechanisms(streams.counts, streams.gradients),
-        **CONFIGURATIONS[name],
-    )
-    return synthesizer
+        compare(table(), with_outlier(table()), True)
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_a_pickle_holds_no_value_of_a_row(name):
-    data = pickle.dumps(outlier_fitted(name))
+    (synthesizer, *_), *_ = recording_of_an_outlier(name)
+    data = pickle.dumps(synthesizer)
     assert not traces(data, [CANARY, HUGE, WHOLE])
     assert len(data) < 400_000
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_a_saved_file_holds_no_value_of_a_row(name, tmp_path):
-    synthesizer = outlier_fitted(name)
+    (synthesizer, *_), *_ = recording_of_an_outlier(name)
     synthesizer.save(tmp_path / "model.dpg")
     data = (tmp_path / "model.dpg").read_bytes()
     assert not traces(data, [CANARY, HUGE, WHOLE])

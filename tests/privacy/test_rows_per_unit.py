@@ -26,6 +26,8 @@ from dpgenerative.privacy.plan import (
 from dpgenerative.privacy.report import PrivacyReport
 from tests.plans import make_plan
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 both = pytest.mark.parametrize("estimator", [DPHFlowSynthesizer, DPVAESynthesizer])
 
 

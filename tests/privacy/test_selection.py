@@ -34,6 +34,8 @@ from dpgenerative.privacy.selection import (
 from dpgenerative.tables.private import Private
 from tests.plans import make_plan
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 Z = 1.5  # noise multiplier of the toy trial: N(0, Z^2) without the row, N(1, Z^2) with
 DELTA = 1e-3
 

@@ -28,6 +28,8 @@ from dpgenerative.tables.private import Private, opened
 from tests.plans import make_plan
 from tests.privacy import test_replay as replay
 
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
 D, CELLS, N = 4, 5, 60
 
 
