@@ -756,12 +756,16 @@ def test_a_model_larger_than_its_file_is_not_built(model_file, tmp_path, monkeyp
 # Files written before -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["flow-2", "vae-2"])
-def test_files_written_before_are_read(name):
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(
+    ("name", "released"),
+    [("flow", ["marginals"]), ("vae", ["marginals", "latents"])],
+)
+def test_files_written_before_are_read(name, released, version):
     """The files must not be made anew."""
-    synthesizer = load(FIXTURES / f"{name}.dpg")
+    synthesizer = load(FIXTURES / f"{name}-{version}.dpg")
     rows = synthesizer.sample(20, random_state=0)
-    recorded = pd.read_csv(FIXTURES / f"{name}.csv", dtype=str, keep_default_na=False)
+    recorded = pd.read_csv(FIXTURES / f"{name}-2.csv", dtype=str, keep_default_na=False)
     assert rows.dtypes.astype(str).to_dict() == {
         "age": "int64",
         "income": "float64",
@@ -777,14 +781,16 @@ def test_files_written_before_are_read(name):
         else:
             found = rows[column].astype(object).where(rows[column].notna(), "")
             assert found.astype(str).tolist() == recorded[column].tolist()
+    assert [each.name for each in synthesizer.privacy_.plan.releases] == released
     assert synthesizer.privacy_.epsilon_spent == pytest.approx(synthesizer.epsilon_)
     assert synthesizer.schema_["grade"].levels == ("low", "mid", "high")
     assert np.isfinite(synthesizer.score(rows))
 
 
-def test_arrays_of_format_2_are_read():
+@pytest.mark.parametrize("version", [2, 3])
+def test_arrays_written_before_are_read(version):
     """As above."""
-    rows = load(FIXTURES / "array-2.dpg").sample(20, random_state=0)
+    rows = load(FIXTURES / f"array-{version}.dpg").sample(20, random_state=0)
     assert rows.dtype == np.uint8
     recorded = pd.read_csv(FIXTURES / "array-2.csv").to_numpy()
     np.testing.assert_allclose(rows.reshape(20, -1).astype(int), recorded, atol=1)
