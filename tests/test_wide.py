@@ -23,7 +23,7 @@ from dpgenerative.models import flow, hflow
 from dpgenerative.models.cells import CellFacts, Cells
 from dpgenerative.models.hflow import HFlow
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.synthesizers.flow import MOST_FUNCTIONS
+from dpgenerative.synthesizers.flow_rules import TUNING
 from dpgenerative.tables.private import Private
 from tests.plans import make_plan
 
@@ -126,7 +126,7 @@ def test_the_number_of_weights_is_bounded(epsilon):
     settings = recipe.settings(columns, Scale(10**6, Schema(names), epsilon))
     settings |= {"hidden_units": 0}
     widths = Cells(columns, settings["n_basis"], settings["most_levels"]).widths
-    assert MOST_FUNCTIONS / 2 < sum(widths) <= MOST_FUNCTIONS
+    assert TUNING.max_functions / 2 < sum(widths) <= TUNING.max_functions
     few = recipe.settings(columns[:40], Scale(10**6, Schema(names[:40]), epsilon))
     assert few["most_levels"] is None
     assert settings["hidden_size"] == few["hidden_size"] == 4

@@ -26,10 +26,11 @@ from dpgenerative.persistence.registry import register
 from dpgenerative.privacy.gradients import free_coordinates
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan, Release
-from dpgenerative.privacy.report import HOPELESS
 from dpgenerative.privacy.steps import Divergence, Objective
 from dpgenerative.privacy.tables import TABLES
+from dpgenerative.synthesizers import flow_rules
 from dpgenerative.synthesizers.architecture import FlowArchitecture
+from dpgenerative.synthesizers.flow_rules import TUNING
 from dpgenerative.synthesizers.notes import ORDERED_ONLY
 from dpgenerative.synthesizers.tables import BaseTableSynthesizer
 from dpgenerative.tables.private import Private
@@ -38,123 +39,6 @@ from dpgenerative.tables.schema import Schema
 BOUND_DRAWS = 16
 SCORED = 2**13
 """Rows that are scored at a time."""
-UNTRAINED, UNTRAINED_PER_COLUMN = 1400.0, 100.0
-"""Rows times epsilon, in all and per column, up to which gradients bring less than
-they take from the marginals, which then get the whole budget."""
-TOLD_OF_ORDER = 15.0
-"""Least rows times epsilon per ordered column for gradients to tell how these go
-together, where they tell no more."""
-STEPS_OF_ORDER, MARGINALS_FIRST = 100, 0.9
-"""Gradient steps there, and the share of the budget of one-way marginals."""
-NOISY, COLUMN_STEPS, LEAST_LIMIT = 1000.0, 40_000, 200
-"""Rows times epsilon per column up to which steps times columns have a limit, and rows
-of samples are spread evenly, and the least limit of steps."""
-HALFWAY = 100.0
-"""Rows times epsilon per column at which the marginals' share is halfway down."""
-ROWS_PER_COEFFICIENT = 20
-"""Least rows times epsilon per coefficient between ordered columns."""
-LARGEST_NORM = 4.0
-"""Largest clipping norm that a rule sets, per root of the number of columns: beyond it,
-hardly any gradient is clipped."""
-LARGEST_FIRST = 2.0
-"""Largest size of the features of the column that the flow takes first."""
-HIDDEN_SIZE = 4.0
-"""Largest size of a row's hidden units together. That of its features grows with the
-root of their number: of many columns, the units get less of a clipped gradient."""
-LARGEST_RATE, LONGEST_WAY = 0.03, 16.0
-"""Step size of few steps; of more, what it times their number is."""
-FEW_COLUMNS, ROWS_FOR_UNITS = 4, (1000, 4000)
-"""Rows times epsilon per column above which hidden units pay: in tables of up to so
-many columns, and in others."""
-MOST_FUNCTIONS = 4096
-"""Functions of all columns together, whose square is the number of coefficients."""
-TABLE_SHARE, ROWS_FOR_TABLES, ROWS_PER_PAIR = 0.2, 530, 225
-"""Share of the budget of counted tables; least rows times epsilon for it, and for
-tables to be compared, per root of the number of pairs over the share: the noise of a
-score is then 3 % of the rows, or 7 %."""
-
-
-def _table_budget(scale: Scale) -> float:
-    """Return a share: small where scores are noisy, 0 where all would be noise."""
-    d, rows = len(scale.schema), scale.n_rows * (scale.epsilon or 0)
-    few = min(0.5, max(0.03, 2 / d**1.5))
-    for share, least in (
-        (max(TABLE_SHARE, few), ROWS_FOR_TABLES),
-        (few, ROWS_PER_PAIR),
-    ):
-        if d > 1 and rows > least * math.sqrt(math.comb(d, 2) / share):
-            return share
-    return 0.0
-
-
-def _share_of_rest(scale: Scale) -> float:
-    """Return marginals' share of what counted tables leave, which show them too."""
-    if _ordered_only(scale):
-        return MARGINALS_FIRST
-    return 0.4 + 0.5 / (1 + (scale.rows_per_column / HALFWAY) ** 2)
-
-
-def _first_size(label: CellFacts) -> float:
-    """Return the size of the features of the column that is often the one to predict.
-
-    Its levels share it: the more there are, the less would be learned of each.
-    """
-    n = 2 if label.ordered else len(label.masses)
-    return min(LARGEST_FIRST, max(1, n - 1) ** 0.25)
-
-
-def _hidden_units(scale: Scale) -> int:
-    if scale.epsilon is None:
-        return max(64, min(256, scale.n_rows // 200))
-    least = ROWS_FOR_UNITS[len(scale.schema) > FEW_COLUMNS]
-    return 64 if scale.rows_per_column > least else 0
-
-
-def _has_few_rows(scale: Scale) -> bool:
-    """Return whether gradients of a whole model bring less than they take."""
-    rows = scale.rows_per_column
-    few = rows <= UNTRAINED_PER_COLUMN and rows * len(scale.schema) <= UNTRAINED
-    return few or rows <= HOPELESS
-
-
-def _ordered_only(scale: Scale) -> bool:
-    """Return whether only ordered columns are learned to depend on each other.
-
-    Public rows can teach a whole model, which is then left as it is.
-    """
-    n = sum(column.is_ordered for column in scale.schema.columns)
-    rows = scale.rows_per_column * len(scale.schema)
-    is_told = n > 1 and rows > TOLD_OF_ORDER * n and not scale.has_public
-    return is_told and _has_few_rows(scale)
-
-
-def _n_steps(scale: Scale) -> int:
-    if _ordered_only(scale):
-        return STEPS_OF_ORDER
-    if _has_few_rows(scale):
-        return 0
-    most = max(LEAST_LIMIT, COLUMN_STEPS // len(scale.schema))
-    steps = _n_steps_of_training(scale)
-    return min(steps, most) if scale.rows_per_column <= NOISY else steps
-
-
-def _learning_rate(scale: Scale) -> float:
-    """Return a step size that falls with the number of steps.
-
-    What noise adds to the weights grows with both. In tables of very few columns,
-    weights have to become large.
-    """
-    if len(scale.schema) < FEW_COLUMNS:
-        return LARGEST_RATE
-    return min(LARGEST_RATE, LONGEST_WAY / max(1, _n_steps(scale)))
-
-
-def _n_steps_of_training(scale: Scale) -> int:
-    steps = min(800, scale.n_rows // 10)
-    if scale.epsilon is None:
-        # Where nothing hides what is learned by heart, fewer passes over few rows.
-        steps = min(1000, max(scale.n_rows // 50, min(500, steps)))
-    return max(50, steps)
 
 
 @dataclass(frozen=True)
@@ -181,18 +65,17 @@ class FlowRecipe(GroupedRecipe):
 
         def marginal_budget(scale: Scale) -> float:
             is_auto = stated == "auto" or not anchored
-            tables = _table_budget(scale) if is_auto else float(stated)
-            return _share_of_rest(scale) * (1 - tables)
+            tables = flow_rules.table_budget(scale) if is_auto else float(stated)
+            return flow_rules.share_of_rest(scale) * (1 - tables)
 
         return {
             **RULES,
             "marginal_budget": marginal_budget,
             "n_basis": lambda scale: 32 if scale.rows_per_column > 250_000 else 16,
-            "hidden_units": _hidden_units,
-            # Where nothing is anchored, there is nothing but gradients.
-            "n_steps": _n_steps if anchored else _n_steps_of_training,
-            "learning_rate": _learning_rate,
-            "table_budget": _table_budget,
+            "hidden_units": flow_rules.hidden_units,
+            "n_steps": flow_rules.steps_rule(anchored),
+            "learning_rate": flow_rules.learning_rate,
+            "table_budget": flow_rules.table_budget,
         }
 
     @property
@@ -243,12 +126,12 @@ class FlowRecipe(GroupedRecipe):
         blocks = "n_blocks", "linear", "rank", "bias", "dequantization"
         return {
             "ordered_only": self._ordered_only(scale),
-            "evenly": bool(self.anchored) and scale.rows_per_column <= NOISY,
+            "evenly": bool(self.anchored) and scale.rows_per_column <= TUNING.noisy,
             "n_basis": n_basis,
             "most_levels": most_levels,
             "hidden_units": self.resolved("hidden_units", scale),
-            "hidden_size": HIDDEN_SIZE,
-            "first_size": _first_size(facts[0]) if self.anchored else 1.0,
+            "hidden_size": TUNING.hidden_size,
+            "first_size": flow_rules.first_size(facts[0]) if self.anchored else 1.0,
             **{name: getattr(self.architecture, name) for name in blocks},
             "anchored": bool(self.anchored),
         }
@@ -263,9 +146,9 @@ class FlowRecipe(GroupedRecipe):
         numbers = self._n_functions(facts, scale)
         pairs = zip(facts, numbers, strict=True)
         sizes = [min(len(f.masses), n if f.ordered else math.inf) for f, n in pairs]
-        if sum(sizes) <= MOST_FUNCTIONS:
+        if sum(sizes) <= TUNING.max_functions:
             return numbers, None
-        most = max(1, MOST_FUNCTIONS // len(facts))
+        most = max(1, TUNING.max_functions // len(facts))
         if self.architecture.n_basis == "auto":
             numbers = [min(n, most) for n in numbers]
         return numbers, most
@@ -282,11 +165,12 @@ class FlowRecipe(GroupedRecipe):
         m = max(m, math.sqrt(2 * len(facts)))
         # Of a column that is mostly one value or missing, few rows say more than that.
         told = [scale.n_rows * scale.epsilon * each.plain_mass for each in facts]
-        most = [math.sqrt(2 * max(0, n) / ROWS_PER_COEFFICIENT) / m for n in told]
+        pairs = [2 * max(0, n) / TUNING.rows_per_coefficient for n in told]
+        most = [math.sqrt(n) / m for n in pairs]
         return [min(number, max(2, round(b))) for b in most]
 
     def _ordered_only(self, scale: Scale) -> bool:
-        return self.anchored and _ordered_only(scale)
+        return self.anchored and flow_rules.ordered_only(scale)
 
     def clipping_norm(self, model: HFlow, scale: Scale) -> float:
         """Let the norm grow with rows x epsilon per parameter.
@@ -303,7 +187,7 @@ class FlowRecipe(GroupedRecipe):
             if p.requires_grad
         )
         told = scale.n_rows * scale.epsilon / n
-        most = LARGEST_NORM * math.sqrt(len(scale.schema))
+        most = TUNING.max_norm * math.sqrt(len(scale.schema))
         return float(f"{min(most, max(1.0, math.sqrt(2 * told))):.3g}")
 
     def releases(self, scale: Scale, left: float) -> Mapping[Release, float]:
