@@ -94,6 +94,7 @@ def make_plan() -> PrivacyPlan:
         noise_multiplier=steps.noise_multiplier,
         sampling_rate=steps.sampling_rate,
         n_steps=steps.steps,
+        releases=(),
     )
 
 

@@ -162,7 +162,7 @@ def make_plan(run: Run) -> PrivacyPlan:
     return PrivacyPlan(
         epsilon=math.inf if run.epsilon is None else run.epsilon, delta=DELTA,
         count_epsilon=0.0, n_rows=run.n_images, threshold_delta=0.0,
-        noise_multiplier=multiplier, sampling_rate=q, n_steps=steps,
+        noise_multiplier=multiplier, sampling_rate=q, n_steps=steps, releases=(),
     )  # fmt: skip
 
 

@@ -239,7 +239,7 @@ def _require_tables(synthesizer: Any, options: argparse.Namespace) -> None:
 
 def _model(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """Return a synthesizer's class, and parameters of it from name=value."""
-    from dpgenerative.persistence.registry import MODELS
+    from dpgenerative.synthesizers.forecast import MODELS
 
     check_option("fit", "--model", options.model, list(MODELS))
     model: Any = MODELS[options.model]

@@ -265,7 +265,9 @@ class PrivateFit:
         before = self.domain.releases(recipe.anchored, value("marginal_budget"))
         is_estimated = parameters.max_grad_norm == "median" and n_steps > 0
         norm = {NORM: NORM_SHARE} if is_estimated else {}
-        shares = {**before, **norm, **recipe.releases(scale, 1 - sum(before.values()))}
+        after = recipe.releases(scale, 1 - sum(before.values()))
+        if repeated := {r.name for r in before} & {r.name for r in after}:
+            raise ValueError(f"A recipe cannot declare the container's {repeated}.")
         return make_plan(
             epsilon=scale.epsilon,
             noise_multiplier=parameters.noise_multiplier,
@@ -274,7 +276,7 @@ class PrivateFit:
             n_rows=n_rows,
             sampling_rate=min(1.0, batch / n_rows),
             n_steps=n_steps,
-            shares=shares,
+            shares={**before, **norm, **after},
             has_open_keys=self.domain.has_open_keys(recipe.anchored),
         )
 

@@ -24,7 +24,7 @@ from dpgenerative.models.probing import (
 )
 from dpgenerative.privacy.gradients.core import RULES
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import make_plan
+from dpgenerative.privacy.plan import check_shares, make_plan
 from dpgenerative.privacy.trial import Losses, check_model
 from dpgenerative.tables.private import Private
 
@@ -90,6 +90,7 @@ def check_recipe(
             shares=domain.releases(True, 0.4),
         )  # fmt: skip
         scale = Scale(n_rows, domain.schema, epsilon, domain.has_public)
+        check_shares(recipe.releases(scale, 0.6), 1)
         transformer = domain.made_up(dtypes).release(
             blank, plan, _MadeUp(rng, rng), anchored=recipe.anchored,
             n_bins=recipe.n_bins(scale),

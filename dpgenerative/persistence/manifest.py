@@ -382,7 +382,8 @@ def _renewed(facts: Mapping[str, Any]) -> dict[str, Any]:
         if z is not None and math.isfinite(z)
     )
     kept = {name: fact for name, fact in facts.items() if name not in known}
-    return {"releases": releases, **kept}
+    is_older = any(z is not None for z in known.values())
+    return {"releases": releases, **kept} if is_older else kept
 
 
 def _decode_items(

@@ -20,6 +20,11 @@ def register(model: str | None = None) -> Callable[[type[_T]], type[_T]]:
     model : str, optional
         Name under which forecasts and the command line offer it: of tables only.
 
+    Raises
+    ------
+    ValueError
+        If another class has the name.
+
     Examples
     --------
     >>> from dpgenerative.persistence.registry import MODELS, register
@@ -29,9 +34,9 @@ def register(model: str | None = None) -> Callable[[type[_T]], type[_T]]:
     """
 
     def enter(cls: type[_T]) -> type[_T]:
-        ESTIMATORS[cls.__name__] = cls
+        _enter(ESTIMATORS, cls.__name__, cls)
         if model is not None:
-            MODELS[model] = cls
+            _enter(MODELS, model, cls)
         return cls
 
     return enter
@@ -39,5 +44,13 @@ def register(model: str | None = None) -> Callable[[type[_T]], type[_T]]:
 
 def storable(cls: type[_T]) -> type[_T]:
     """Let files hold a dataclass of public facts."""
-    RECORDS[cls.__name__] = cls
+    _enter(RECORDS, cls.__name__, cls)
     return cls
+
+
+def _enter(known: dict[str, type], name: str, cls: type) -> None:
+    """Enter a class; a module that is imported anew replaces its own."""
+    other = known.setdefault(name, cls)
+    if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise ValueError(f"{name!r} is registered already, for {other.__module__}.")
+    known[name] = cls

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from dpgenerative._validation import check_option, refuse
 from dpgenerative.exceptions import InfeasibleBudgetError, LedgerError
 from dpgenerative.privacy.accounting import (
     GaussianRelease,
@@ -47,6 +48,8 @@ _SPARED, _SPARED_LEAST = 1e-6, 3e-9
 the precision of `gaussian_epsilon`."""
 _LARGEST_SHARED = 4e5
 """Epsilon up to which a stated noise multiplier lets other releases cost more."""
+_RESERVED = ("row count", "keys", "gradients", "others", "score")
+"""What a fit releases besides, or a search: names that a `Release` cannot have."""
 _CURVE = tuple(10.0**-k for k in range(1, 10))
 """Values of delta at which a run's privacy curve is read."""
 
@@ -63,7 +66,8 @@ class Release:
     name : str
         The `release` of `Mechanisms.gaussian`.
     words : str
-        What the report says was released, with ``{noise}`` for the noise.
+        What the report says was released, with ``{noise}`` for the noise, or
+        ``{multiplier}`` for its multiplier.
     stage : {"rows", "norm", "model"}
         What is released: counts or moments of the rows, before everything else; the
         clipping norm; what a model takes from the rows after its training.
@@ -80,10 +84,18 @@ class Release:
     spends: Literal["all", "some", "any"] = "all"
     multiplier: float = math.inf
 
+    def __post_init__(self) -> None:
+        allowed = {"stage": ("rows", "norm", "model"), "spends": ("all", "some", "any")}
+        for field, options in allowed.items():
+            check_option("a Release", field, getattr(self, field), options)
+        if self.name in _RESERVED:
+            refuse("a Release", "name", f"must not be one of {_RESERVED}", self.name)
+
     def __str__(self) -> str:
         z = self.multiplier
         noise = f"Gaussian, noise multiplier {z:.4g} for all together" if z else "exact"
-        return self.words.format(noise=noise, multiplier=f"{z:.4g}")
+        words = self.words.replace("{noise}", noise)
+        return words.replace("{multiplier}", f"{z:.4g}")
 
     def agrees(self, spent: float) -> bool:
         """Return whether the privacy loss noted is the one planned."""
@@ -132,7 +144,7 @@ class PrivacyPlan:
     noise_multiplier: float
     sampling_rate: float
     n_steps: int
-    releases: tuple[Release, ...] = ()
+    releases: tuple[Release, ...]
     rows_per_unit: int = 1
     mean_trials: float = 0.0
 
@@ -379,6 +391,7 @@ def make_plan(
     InfeasibleBudgetError
         If no noise fits the budget.
     """
+    check_shares(shares, n_steps)
     if epsilon is None:
         return PrivacyPlan(
             epsilon=math.inf, delta=delta, count_epsilon=math.inf, n_rows=n_rows,
@@ -471,6 +484,18 @@ def epsilon_of_noise(plan_at: Callable[[float], PrivacyPlan]) -> float:
         if not low < guess < high:
             guess = (low + high) / 2 if math.isfinite(high) else x + 1
     return best
+
+
+def check_shares(shares: Mapping[Release, float], n_steps: int) -> None:
+    """Require shares of one budget, which leave something for gradients."""
+    names = [release.name for release in shares]
+    if len(set(names)) < len(names):
+        raise ValueError(f"A plan takes every release once; got {sorted(names)}.")
+    stated = {release.name: share for release, share in shares.items()}
+    if not all(0 <= share < 1 for share in stated.values()):
+        raise ValueError(f"Shares of a budget must be in [0, 1); got {stated}.")
+    if n_steps and math.fsum(stated.values()) >= 1:
+        raise InfeasibleBudgetError(f"Shares leave gradients nothing: {stated}.")
 
 
 def _without_gradients(shares: Mapping[Release, float]) -> dict[Release, float]:

@@ -562,7 +562,10 @@ class DPArrayVAESynthesizer(Synthesizer):
     def _assumed_domain(self) -> ArrayDomain:
         stated = (1, 1) if self.image_shape is None else self.image_shape
         shape = full_shape(self._owner, stated)
-        return ArrayDomain(Pixels(shape, shape, 0.0, 1.0, np.dtype(float), False))
+        pixels = Pixels(shape, shape, 0.0, 1.0, np.dtype(float), False)
+        if self.classes is None:
+            return ArrayDomain(pixels)
+        return LabelledDomain(pixels, len(self._labels), None)
 
     def _joined(self, X: Any, y: Any) -> Any:
         return self._images(self._transformer, X, y)

@@ -238,7 +238,8 @@ class Synthesizer(BaseEstimator):
         """Return the estimator that was saved: built anew, and filled."""
         estimator = cls(**state["parameters"])
         for name, value in state["fitted"].items():
-            if name.startswith("__") or hasattr(cls, name):
+            taken = name in state["parameters"] or hasattr(cls, name)
+            if name.startswith("__") or taken:
                 raise ValueError(f"{name} is no fitted attribute")
             setattr(estimator, name, value)
         set_feature_names(estimator, estimator._layout)

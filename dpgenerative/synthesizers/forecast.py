@@ -155,7 +155,7 @@ def forecast(
 
 def _columns(schema: Schema, plan: PrivacyPlan, n_bins: int) -> pd.DataFrame:
     """Return what every column's counts will see."""
-    (counts,) = (release for release in plan.releases if release.stage == "rows")
+    counts = next(each for each in plan.releases if each.stage == "rows")
     wholes = column_stds(schema, counts.multiplier, n_bins, plan.n_rows)
     learned = learned_columns(schema).values()
     pairs = zip(learned, wholes, strict=True)

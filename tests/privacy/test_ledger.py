@@ -7,14 +7,19 @@ from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 
 from dpgenerative import (
+    Column,
+    DPArrayVAESynthesizer,
     DPHFlowSynthesizer,
     DPVAESynthesizer,
     PrivacyBudget,
     PrivateSearch,
+    Schema,
+    TableSynthesizer,
 )
 from dpgenerative.encoding.marginals import MARGINALS
 from dpgenerative.exceptions import LedgerError
@@ -22,15 +27,18 @@ from dpgenerative.fitting import fit
 from dpgenerative.fitting.loop import LoopState
 from dpgenerative.meta import search as searches
 from dpgenerative.persistence import checkpoint
+from dpgenerative.persistence.registry import register
 from dpgenerative.privacy.latents import LATENTS
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms, threshold_for
-from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.plan import PrivacyPlan, Release, make_plan
 from dpgenerative.privacy.sampling import poisson_indices
 from dpgenerative.privacy.steps import NORM
 from dpgenerative.privacy.tables import TABLES
+from dpgenerative.synthesizers import session
 from dpgenerative.synthesizers.base import Synthesizer
 from tests.privacy import test_replay as replay
+from tests.toy_model import PairRecipe
 
 pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
 
@@ -269,3 +277,72 @@ def test_a_ledger_survives_its_file():
     copy = Ledger()
     copy.restore(json.loads(json.dumps(ledger.state())))
     assert copy == ledger
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"name": "keys"}, {"name": "row count"}, {"name": "gradients"},
+        {"name": "others"}, {"name": "score"}, {"stage": "hidden"}, {"spends": "ALL"},
+    ],
+)  # fmt: skip
+def test_a_release_cannot_hide_from_the_ledger_or_the_report(stated):
+    """These names would replace other checks; the report has three stages."""
+    with pytest.raises(ValueError, match=f"'{next(iter(stated))}' of a Release"):
+        Release(**{"name": "sums", "words": "sums ({noise})", **stated})
+
+
+def test_words_of_a_release_are_not_evaluated():
+    words = "{0} {noise.__class__} {noise:>9999} ({noise})"
+    text = str(Release("sums", words, multiplier=2.0))
+    assert text.startswith("{0} {noise.__class__} {noise:>9999} (Gaussian, ")
+
+
+SUMS = Release("sums", "sums ({noise})")
+PLANNED_WITH = {
+    "epsilon": 1.0, "delta": 1e-5, "n_rows": 100, "sampling_rate": 0.1, "n_steps": 5,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("shares", "said"),
+    [
+        ({SUMS: -0.1}, "Shares of a budget"),
+        ({SUMS: float("nan")}, "Shares of a budget"),
+        ({SUMS: float("inf")}, "Shares of a budget"),
+        ({SUMS: 0.6, MARGINALS: 0.4}, "Shares leave gradients nothing"),
+        ({SUMS: 0.1, replace(SUMS, words="other"): 0.1}, "every release once"),
+    ],
+)
+@pytest.mark.parametrize("noise_multiplier", [None, 3.0])
+def test_shares_are_those_of_one_budget(shares, said, noise_multiplier):
+    with pytest.raises(ValueError, match=said):
+        make_plan(shares=shares, noise_multiplier=noise_multiplier, **PLANNED_WITH)
+
+
+class Greedy(PairRecipe):
+    def releases(self, scale, left):
+        return {MARGINALS: 0.9}
+
+
+def test_a_recipe_declares_no_release_of_its_container():
+    frame = pd.DataFrame({"a": ["x", "y"] * 50, "b": ["x", "y"] * 50})
+    columns = [Column(name, "categorical", levels=["x", "y"]) for name in "ab"]
+    synthesizer = TableSynthesizer(Greedy(), schema=Schema(columns), n_steps=2)
+    with pytest.raises(ValueError, match="cannot declare the container's"):
+        synthesizer.fit(frame)
+
+
+def test_audits_assume_the_releases_of_labelled_arrays():
+    vae = DPArrayVAESynthesizer(classes=[0, 1], n_steps=5, image_shape=(2, 2))
+    X, y = np.zeros((40, 2, 2)), np.arange(40) % 2
+    domains = session.prepare(vae, X, y).domain, vae._assumed_domain()
+    found, assumed = (session.planned_fit(vae, d).plan(500) for d in domains)
+    assert found == assumed
+    assert [each.name for each in assumed.releases] == ["moments"]
+
+
+def test_a_name_is_registered_once():
+    assert register("flow")(DPHFlowSynthesizer) is DPHFlowSynthesizer
+    with pytest.raises(ValueError, match="'flow' is registered already"):
+        register("flow")(type("Other", (DPHFlowSynthesizer,), {}))

@@ -23,7 +23,7 @@ PARTITIONS = 4
 
 
 def plan_of(n, q, steps):
-    return PrivacyPlan(1.0, 1e-5, 0.01, n, 0.0, 1.0, q, steps)
+    return PrivacyPlan(1.0, 1e-5, 0.01, n, 0.0, 1.0, q, steps, ())
 
 
 def drawn(n, q, steps):
