@@ -57,6 +57,7 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
 
 # Figures and caps ---------------------------------------------------------------------
+from dpgenerative.synthesizers.latents import encoded, posterior
 from dpgenerative.tables.private import Private
 from tests.plans import make_plan
 
@@ -683,10 +684,10 @@ def test_sampled_reconstructions_are_draws_of_the_posterior():
     draw = partial(model.reconstruct, images, sampled=True)
     assert not np.array_equal(draw(), draw())
     np.testing.assert_array_equal(draw(random_state=1), draw(random_state=1))
-    latents = np.stack([model._encoded(images, None, i, True) for i in range(300)])
-    mean, std = model._posterior(images, None)
-    assert np.abs((latents.mean(0) - mean) / std).max() < 6 / 300**0.5
-    np.testing.assert_allclose(latents.std(0) / std, 1, atol=0.3)
+    drawn = np.stack([encoded(model, images, None, i, True) for i in range(300)])
+    mean, std = posterior(model, images, None)
+    assert np.abs((drawn.mean(0) - mean) / std).max() < 6 / 300**0.5
+    np.testing.assert_allclose(drawn.std(0) / std, 1, atol=0.3)
 
 
 def test_more_draws_sharpen_the_attack():

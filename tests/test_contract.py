@@ -214,7 +214,7 @@ def test_arrays_are_fitted_as_scikit_learn_asks():
     with pytest.raises(ValueError, match="takes images of shape"):
         synthesizer.score_samples(IMAGES[:, :2])
     search = GridSearchCV(
-        DPArrayVAESynthesizer(n_steps=5),
+        DPArrayVAESynthesizer(n_steps=1),
         {"architecture__networks": ["mlp", "conv"]},
         cv=2,
         error_score="raise",

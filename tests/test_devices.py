@@ -28,7 +28,7 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.precision import added_at, full_precision
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
-from dpgenerative.synthesizers import flow, latents
+from tests.fits import few_rows_to_rake
 from tests.privacy.oracle import Net, norm
 from tests.privacy.test_rounding import autoencoder_and_losses, flow_and_losses
 from tests.test_checkpoint import interrupt
@@ -50,10 +50,9 @@ CUDA = pytest.param(
 
 
 @pytest.fixture(params=["cpu", CUDA])
-def device(request, monkeypatch):
-    for module in (flow, latents):
-        monkeypatch.setattr(module, "RAKING_ROWS", 2048)
-    return request.param
+def device(request):
+    with few_rows_to_rake(2048):
+        yield request.param
 
 
 def table(n=300):

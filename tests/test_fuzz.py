@@ -32,7 +32,7 @@ from dpgenerative.exceptions import (
     LostColumnWarning,
     PrivacyWarning,
 )
-from dpgenerative.synthesizers import flow, latents
+from tests.fits import few_rows_to_rake
 
 PACKAGE = str(Path(dpgenerative.__file__).parent)
 FITS_PER_EXAMPLE = 4
@@ -319,10 +319,8 @@ def check(data):
         assert other == first
 
 
-def run(max_examples, derandomize, monkeypatch):
-    for module in (flow, latents):
-        monkeypatch.setattr(module, "RAKING_ROWS", 64)
-    settings(
+def run(max_examples, derandomize):
+    tried = settings(
         max_examples=max_examples,
         deadline=None,
         derandomize=derandomize,
@@ -330,13 +328,15 @@ def run(max_examples, derandomize, monkeypatch):
         phases=[Phase.generate],
         print_blob=True,
         suppress_health_check=list(HealthCheck),
-    )(given(st.data())(check))()
+    )(given(st.data())(check))
+    with few_rows_to_rake(64):
+        tried()
 
 
-def test_hostile_tables(monkeypatch):
-    run(30, True, monkeypatch)
+def test_hostile_tables():
+    run(30, True)
 
 
 @pytest.mark.fuzz
-def test_ten_thousand_fits_of_hostile_tables(monkeypatch):
-    run(10_000 // FITS_PER_EXAMPLE, False, monkeypatch)
+def test_ten_thousand_fits_of_hostile_tables():
+    run(10_000 // FITS_PER_EXAMPLE, False)

@@ -30,7 +30,7 @@ from dpgenerative.meta.predictors import _default_learner
 
 pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
 
-FAST = {"n_steps": 40, "random_state": 0}
+FAST = {"n_steps": 15, "random_state": 0}
 
 
 def table(n=1200, seed=0):

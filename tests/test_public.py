@@ -93,7 +93,7 @@ def test_levels_of_public_values(values, expected):
 
 @both
 def test_the_model_starts_at_what_public_rows_show(estimator):
-    private, public = people(), people(3000, seed=1)
+    private, public = people(), people(1500, seed=1)
     options = {**FAST, "batch_size": 512, "optimizer__learning_rate": 1e-6}
     found = {}
     for name, rows in (("with", public), ("without", None)):

@@ -307,14 +307,14 @@ def test_an_interrupted_file_leaves_what_was_there(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "SAMPLE_CHUNK", 30)
     synthesizer, path = fitted(table()), tmp_path / "out.csv"
     path.write_text("before")
-    drawn = tables.TableSynthesizer._drawn
+    drawn = tables.BaseTableSynthesizer._drawn
 
     def interrupted(self, *arguments):
         yield next(drawn(self, *arguments))
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(tables.TableSynthesizer, "_drawn", interrupted)
+        patched.setattr(tables.BaseTableSynthesizer, "_drawn", interrupted)
         with pytest.raises(KeyboardInterrupt):
             synthesizer.sample_to(path, 100, random_state=4)
     assert [p.name for p in tmp_path.iterdir()] == ["out.csv"]

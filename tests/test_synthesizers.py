@@ -158,7 +158,7 @@ def test_learned_attributes(estimator):
     synthesizer = fitted(estimator=estimator)
     assert 0.99 < synthesizer.epsilon_ <= 1.0
     assert synthesizer.delta_ == 1e-5
-    assert synthesizer.n_steps_ == 20
+    assert synthesizer.n_steps_ == FAST["n_steps"]
     assert synthesizer.noise_multiplier_ > 0
     assert synthesizer.schema_.names == tuple(mixed().columns)
     assert synthesizer.feature_names_in_.tolist() == mixed().columns.tolist()

@@ -86,7 +86,9 @@ def test_a_parameter_of_a_class_of_ones_own_is_searched_over():
     search = GridSearchCV(ScaledSynthesizer(), grid, cv=2, scoring=lambda s, X: s.gain)
     search.fit(table(300))
     assert search.best_estimator_._model.gain == 3
-    private = PrivateSearch(ScaledSynthesizer(), {"gain": [2]}, epsilon=3.0)
+    private = PrivateSearch(
+        ScaledSynthesizer(), {"gain": [2]}, epsilon=3.0, mean_trials=1.5
+    )
     assert private.fit(table(300)).best_estimator_._model.gain == 2
     assert "optimizer__name" not in search.get_params()
     with pytest.raises(ValueError, match="Invalid parameter 'optimizer'"):

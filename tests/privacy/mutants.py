@@ -1126,7 +1126,8 @@ def means_without_a_bound(patch):
 
 def deviation_of_the_encoder(patch):
     def transform(self, X):
-        rng, (means, stds) = self._spend(), self.autoencoder_._posterior(X, None)
+        rng = self._spend()
+        means, stds = autoencoders.posterior(self.autoencoder_, X, None)
         step = self._bound / FINENESS
         noise = np.rint(stds * rng.standard_normal(means.shape) / step)
         return (self._places(means) + noise) * step

@@ -246,7 +246,7 @@ def test_a_plan_without_moments_pays_for_none():
     assert math.isinf(plan.multiplier(MOMENTS))
     ledger = Ledger()
     ledger.gaussian("moments", 1e6, 1.0)
-    with pytest.raises(LedgerError, match="moments"):
+    with pytest.raises(LedgerError, match="others"):
         plan.check(ledger)
 
 

@@ -14,6 +14,7 @@ from scipy.stats import beta, norm
 from sklearn.dummy import DummyClassifier
 
 from dpgenerative import DPHFlowSynthesizer, PrivateSearch, SyntheticClassifier
+from dpgenerative.meta import search as meta_search
 from dpgenerative.meta.calibration import TrialBudget
 from dpgenerative.meta.scores import SCORE_SENSITIVITY
 from dpgenerative.privacy.accounting import (
@@ -241,9 +242,9 @@ def test_every_row_is_held_out_for_itself():
     """The part held out is a Poisson sample, whose size follows from the rows'."""
     n, share, n_trials, trained = 30, 0.2, 1500, []
 
-    def fit(self, X, y=None, public=None, trial=None):
-        trained.append(np.isin(np.arange(n), X[:, 0]))
-        self.privacy_ = SimpleNamespace(plan=None)
+    def fit(estimator, pair, public, trial):
+        trained.append(np.isin(np.arange(n), pair[0][:, 0]))
+        estimator.privacy_ = SimpleNamespace(plan=None)
 
     search = PrivateSearch(
         DPHFlowSynthesizer(), {"architecture__n_bins": [4]}, holdout=share
@@ -251,7 +252,7 @@ def test_every_row_is_held_out_for_itself():
     budget = TrialBudget(1.0, 1e-6, n, 24, 6.0, 5.0, 1.0, (None,))
     rng, rows = np.random.default_rng(), np.arange(float(n))[:, None]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DPHFlowSynthesizer, "_fit", fit)
+        patch.setattr(meta_search, "_fit", fit)
         patch.setattr(PrivateSearch, "_deviation", lambda *_, **__: 0.0)
         for _ in range(n_trials):
             private, door = Private((rows, None)), Mechanisms(rng, rng)
