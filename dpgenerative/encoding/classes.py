@@ -19,7 +19,7 @@ from dpgenerative.encoding.pixels import Images, Pixels
 from dpgenerative.privacy import moments
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
-from dpgenerative.tables.arrow import in_pandas, legible_series
+from dpgenerative.tables.arrow import in_pandas, decode_series
 from dpgenerative.tables.containers import plain
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.rows import Chunks
@@ -148,7 +148,7 @@ def codes(owner: str, y: Any, classes: Sequence[Hashable], n: int | None) -> np.
             f"{held.get(kind, 'numbers')}."
         )
     if isinstance(getattr(y, "dtype", None), pd.api.extensions.ExtensionDtype):
-        y = legible_series(pd.Series(y))
+        y = decode_series(pd.Series(y))
     places: dict[Any, int] = {label: k for k, label in enumerate(classes)}
     # As Python's own: methods of private objects may raise.
     return np.array([places.get(plain(label), -1) for label in y], np.int64)

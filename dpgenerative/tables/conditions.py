@@ -19,7 +19,7 @@ import pandas as pd
 from dpgenerative._validation import shown
 from dpgenerative.tables.column import EXAMPLES, Column
 from dpgenerative.tables.times import count_of, temporal_kind, to_units
-from dpgenerative.tables.values import as_held, is_missing
+from dpgenerative.tables.values import as_stored, is_missing
 
 _LISTS = (
     list, set, frozenset,
@@ -64,7 +64,7 @@ def _equal(series: pd.Series, values: list[Any]) -> np.ndarray:
     if kind is not None:
         times = [count_of(value, kind, "us") for value in values]
         return np.isin(to_units(series, "us"), times)
-    held = [as_held(value, series.dtype) for value in values]
+    held = [as_stored(value, series.dtype) for value in values]
     # Arrow raises where a value is not of the column's own type, or too large for it.
     is_arrow = isinstance(series.dtype, pd.ArrowDtype)
     found = (series.astype(object) if is_arrow else series).isin(held).to_numpy(bool)
@@ -79,7 +79,7 @@ def _between(series: pd.Series, interval: tuple[Any, ...]) -> np.ndarray:
     found = ~np.isnan(values)
     for end, reaches in zip(interval, (np.greater_equal, np.less_equal), strict=True):
         if not is_missing(end):
-            held = as_held(end, series.dtype)
+            held = as_stored(end, series.dtype)
             limit = count_of(end, kind, "us") if kind else float(held)
             found &= reaches(values, limit)
     return found

@@ -29,7 +29,7 @@ from dpgenerative.tables.conditions import (
 )
 from dpgenerative.tables.dtypes import can_hold, can_hold_missing
 from dpgenerative.tables.times import count_of
-from dpgenerative.tables.values import as_held, as_json, is_missing
+from dpgenerative.tables.values import as_json, as_stored, is_missing
 
 Facts = Mapping[Hashable, Column]
 
@@ -435,7 +435,7 @@ def _key(values: Any) -> tuple[Any, ...]:
 def _stated(value: Any) -> Any:
     """Return one value as JSON can hold it, a decimal as the number in floating point.
 
-    Columns of decimals hold the decimal that is written alike (`as_held`).
+    Columns of decimals hold the decimal that is written alike (`as_stored`).
     """
     return as_json(float(value) if isinstance(value, Decimal) else value)
 
@@ -451,7 +451,7 @@ def _held(
 ) -> tuple[Any, ...]:
     """Return values as the columns of a table hold them."""
     pairs = zip(values, names, strict=True)
-    return tuple(as_held(value, frame[name].dtype) for value, name in pairs)
+    return tuple(as_stored(value, frame[name].dtype) for value, name in pairs)
 
 
 def _part(part: Any) -> Any:
@@ -463,5 +463,5 @@ def _part(part: Any) -> Any:
 
 def _check_storable(column: Column, value: Any, dtype: Any) -> None:
     """Require that a column of numbers can hold what it is set to."""
-    if not is_missing(value) and not can_hold(dtype, as_held(value, dtype)):
+    if not is_missing(value) and not can_hold(dtype, as_stored(value, dtype)):
         refuse_condition(column, value, f"its dtype {dtype} cannot hold it")

@@ -196,7 +196,7 @@ def stream_table(
 
 def _of_parquet(path: AnyPath, schema: Schema) -> Rows:
     def frame(table: pa.Table) -> pd.DataFrame:
-        columns = [arrow.legible(column) for column in table.columns]
+        columns = [arrow.decode_utf8_lossy(column) for column in table.columns]
         table = pa.Table.from_arrays(columns, schema=table.schema)
         # As objects, dates beyond the year 9999 would raise an error that names it.
         # What pandas notes in a file would make a column of it an index.

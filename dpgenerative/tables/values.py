@@ -30,7 +30,7 @@ def as_json(value: Any) -> Any:
     return as_python(value)
 
 
-def as_held(value: Any, dtype: Any) -> Any:
+def as_stored(value: Any, dtype: Any) -> Any:
     """Return a number as a column of its kind holds it, all else as it is."""
     if not isinstance(value, (int, float)):
         return value
