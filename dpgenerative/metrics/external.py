@@ -186,9 +186,11 @@ def _score(
         _check_metadata(metadata, real)
     names = _string_names(list(real.columns))
     columns = {new: metadata["columns"][old] for new, old in names.items()}
-    origins = {name: origin_of(real[name]) for name in real}
-    plain = [_plain(each, origins) for each in (real, synthetic)]
-    tables = [each.set_axis(list(names), axis=1) for each in plain]
+    origins = {old: origin_of(real[old]) for old in names.values()}
+    tables = [
+        pd.DataFrame({new: _plain(each[n], origins[n]) for new, n in names.items()})
+        for each in (real, synthetic)
+    ]
     # SDMetrics turns exceptions into missing scores, including warnings that a filter
     # raises as errors: its scores would depend on the caller's warning filters.
     with warnings.catch_warnings(action="ignore"):
@@ -236,22 +238,19 @@ def _string_names(names: list[Hashable]) -> dict[str, Hashable]:
     return {f"column {j}": name for j, name in enumerate(names)}
 
 
-def _plain(table: pd.DataFrame, origins: Mapping[Hashable, float]) -> pd.DataFrame:
-    """Return times, numbers and other values in one dtype each."""
-    values = {name: _stored(table[name], origins[name]) for name in table}
-    return pd.DataFrame(values, table.index)
-
-
-def _stored(column: pd.Series, origin: float) -> Any:
+def _plain(column: pd.Series, origin: float) -> Any:
+    """Return times, numbers or other values in one dtype each, without an index."""
     if temporal_kind(column.dtype) == "datetime":
         counts = to_units(column, "us")
         missing = float(np.iinfo(np.int64).min)
-        known = np.where(np.isnan(counts), missing, counts)
-        return known.astype(np.int64).view("datetime64[us]")
+        counts = np.where(np.isnan(counts), missing, counts)
+        return counts.astype(np.int64).view("datetime64[us]")
     is_integer = pd.api.types.is_integer_dtype(column)
     if is_integer and not origin and not column.isna().any():
         return column.to_numpy(np.int64)
-    return as_floats(column, origin) if is_number(column) else objects(column)
+    if is_number(column):
+        return as_floats(column, origin)
+    return objects(column).to_numpy()
 
 
 def _renamed(detail: pd.DataFrame, names: Mapping[str, Hashable]) -> pd.DataFrame:

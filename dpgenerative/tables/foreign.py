@@ -83,6 +83,5 @@ def _column_hint(name: Any, facts: Mapping[str, Any], key: Any) -> str:
     if name in (key if isinstance(key, (list, tuple)) else [key]):
         return _ID
     is_whole = "int" in str(facts.get("computer_representation")).lower()
-    sdtype = "int" if is_whole else facts["sdtype"]
     # What SDV has other words for is personal data, of which it makes up new.
-    return kind_hint(sdtype) or _PERSONAL
+    return kind_hint("int" if is_whole else facts["sdtype"]) or _PERSONAL

@@ -31,7 +31,7 @@ def as_json(value: Any) -> Any:
 
 
 def as_stored(value: Any, dtype: Any) -> Any:
-    """Return a number as a column of its kind holds it, all else as it is."""
+    """Return a number as a column of its kind stores it, all else as it is."""
     if not isinstance(value, (int, float)):
         return value
     if pd.api.types.is_bool_dtype(dtype):
