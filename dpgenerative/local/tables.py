@@ -31,13 +31,13 @@ from dpgenerative.tables.schema import Schema, check_schema
 from dpgenerative.tables.times import in_zones
 
 MISSING_SHARE = 0.25
-"""Share of a nullable numeric column's epsilon that tells if a value is missing."""
+"""Share of a nullable numeric column's epsilon spent on whether a value is missing."""
 LARGEST = 1e307
 """Largest size of numbers that are not clamped."""
 
 
 @dataclass(frozen=True)
-class Line:
+class LaplaceNoise:
     """Perturbation of numbers, or times, between public bounds.
 
     A value is clipped to the bounds, moved to the nearest of `n_steps` + 1 points that
@@ -60,7 +60,7 @@ class Line:
 
     @property
     def value_epsilon(self) -> float:
-        """Epsilon of the value: all, or what telling missing values leaves."""
+        """Epsilon of the value: all, or what missing values leave."""
         return self.epsilon * (1 - MISSING_SHARE * bool(self.column.nullable))
 
     @property
@@ -87,7 +87,7 @@ class Line:
         else:
             places = np.zeros(len(steps), dtype=np.int64)
         if self.column.nullable:
-            # A missing value that is said to be there is one drawn blindly.
+            # A missing value that is reported as present is drawn blindly.
             blind = rng.integers(0, n + 1, len(places))
             places = np.where(missing, blind, places)
             missing = respond_missing(missing, self.epsilon, MISSING_SHARE, rng)
@@ -109,7 +109,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Choice:
+class RandomizedResponse:
     """Randomised response over levels, of which 'missing' is one if values can be."""
 
     column: Column
@@ -259,9 +259,12 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         self.schema_ = Schema(columns)
         dtypes = [dtype_with_levels(c, frame.dtypes[c.name]) for c in columns]
         facts = zip(columns, dtypes, self._parts(), strict=True)
-        self._mechanisms = [(Line if f[0].numeric else Choice)(*f) for f in facts]
+        self._mechanisms = [
+            (LaplaceNoise if column.numeric else RandomizedResponse)(column, *rest)
+            for column, *rest in facts
+        ]
         for each in self._mechanisms:
-            if isinstance(each, Line) and each.n_steps:
+            if isinstance(each, LaplaceNoise) and each.n_steps:
                 rate_of(each.value_epsilon, each.n_steps)
         self.privacy_ = self._report(resolved, stated)
         self._layout = layout
@@ -349,8 +352,9 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         return [self.epsilon * weight / sum(weights) for weight in weights]
 
     def _report(self, resolved: Schema, stated: Schema) -> LocalReport:
-        told = ((m.column.name, m.epsilon, m.mechanism) for m in self._mechanisms)
-        features = tuple(Feature(*each) for each in told)
+        features = tuple(
+            Feature(m.column.name, m.epsilon, m.mechanism) for m in self._mechanisms
+        )
         notes = usual_notes(self.noise, self.epsilon)
         both = zip(resolved.columns, self.schema_.columns, strict=True)
         if read := [a.name for a, b in both if a.nullable and not b.nullable]:

@@ -48,8 +48,8 @@ def holds_objects(dtype: Any) -> bool:
 
 def objects(values: Iterable[Any]) -> np.ndarray:
     """Return an array of objects as they are, without calling their methods."""
-    held = list(values)
-    return np.fromiter(held, dtype=object, count=len(held))
+    listed = list(values)
+    return np.fromiter(listed, dtype=object, count=len(listed))
 
 
 COARSE = ("Y", "M", "W", "D", "h", "m")
@@ -164,7 +164,7 @@ def table_tags(tags: Any) -> Any:
 def as_table(
     owner: str, X: Any, y: Any = None, *, allow_empty: bool = False
 ) -> tuple[pd.DataFrame, TableFormat]:
-    """Join X and y into one frame and remember their containers.
+    """Combine X and y into one frame and remember their containers.
 
     Tables that speak Arrow (pyarrow, polars) become frames of Arrow's dtypes, whatever
     their values are. `Rows` stay what they are.
@@ -257,10 +257,10 @@ def _readable(owner: str, array: np.ndarray) -> np.ndarray:
     array = array.astype(_array_dtype(array), copy=False)
     if array.dtype.kind not in "biufOmM" or array.dtype in ("m8[Y]", "m8[M]"):
         raise UnsupportedColumnError(f"{owner} cannot read arrays of {array.dtype}.")
-    return _in_known_unit(array)
+    return _in_pandas_unit(array)
 
 
-def _in_known_unit(array: np.ndarray) -> np.ndarray:
+def _in_pandas_unit(array: np.ndarray) -> np.ndarray:
     """Convert times of units that pandas lacks: coarse to seconds, multiples to single.
 
     pandas would turn them itself, and name a time that is too far away in an error.
