@@ -449,7 +449,11 @@ class Partition:
         cuts, counts = [], []
         parts = zip(self.places[:-1], self.places[1:], self.counts, strict=True)
         for start, stop, count in parts:
-            cut = _even_cuts(ends, start, stop, math.ceil(count / most - 1e-9))
+            n_pieces = max(math.ceil(count / most - 1e-9), 1)
+            even = np.linspace(ends[start], ends[stop], n_pieces + 1)[:-1]
+            # The edges of the grid nearest above those of even pieces.
+            cut = start + np.unique(np.searchsorted(ends[start:stop], even))
+            cut = cut[cut < stop]
             lengths = np.diff(ends[np.append(cut, stop)])
             cuts.append(cut)
             counts.append(count * lengths / lengths.sum() if len(cut) > 1 else [count])
@@ -465,13 +469,6 @@ def _n_at_end(noisy: np.ndarray, variances: np.ndarray) -> int:
     occupied = sums > TAIL_NOISE * np.sqrt(summed)
     occupied |= noisy > TAIL_NOISE * np.sqrt(variances)
     return int(len(noisy) - 1 - np.flatnonzero(occupied).max(initial=-1))
-
-
-def _even_cuts(ends: np.ndarray, start: int, stop: int, n_pieces: int) -> np.ndarray:
-    """Return the edges of a grid nearest above those of even pieces, without `stop`."""
-    even = np.linspace(ends[start], ends[stop], max(n_pieces, 1) + 1)[:-1]
-    cuts = start + np.unique(np.searchsorted(ends[start:stop], even))
-    return cuts[cuts < stop]
 
 
 def masses(counts: Sequence[float] | np.ndarray, nullable: bool | None) -> np.ndarray:

@@ -320,7 +320,12 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         column = replace(column, nullable=nullable)
         is_open = column.numeric and column.lower is None and not column.temporal
         if is_open and self.bounds is not None:
-            column = self._bounded(column, self.bounds)
+            rule = "must be two numbers in ascending order"
+            if not isinstance(self.bounds, Sequence) or len(self.bounds) != 2:
+                refuse(self._owner, "bounds", rule, self.bounds)
+            for end in self.bounds:
+                check_number(self._owner, "bounds", end)
+            column = replace(column, lower=self.bounds[0], upper=self.bounds[1])
         if (column.lower if column.numeric else column.levels) is None:
             fact = "bounds" if column.numeric else "levels"
             raise ValueError(
@@ -328,14 +333,6 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
                 "must not come from the rows: state them in a Schema."
             )
         return column
-
-    def _bounded(self, column: Column, bounds: Sequence[float]) -> Column:
-        rule = "must be two numbers in ascending order"
-        if not isinstance(bounds, Sequence) or len(bounds) != 2:
-            refuse(self._owner, "bounds", rule, bounds)
-        for end in bounds:
-            check_number(self._owner, "bounds", end)
-        return replace(column, lower=bounds[0], upper=bounds[1])
 
     def _parts(self) -> list[float]:
         """Return the part of epsilon of every column, in order."""

@@ -47,11 +47,12 @@ def _in_pandas(owner: str, data: Any) -> Any:
     data = in_pandas(owner, data)
     if not issubclass(type(data), pd.DataFrame):
         return data
-    data = data.copy(deep=False)
-    for j, dtype in enumerate(data.dtypes):
-        column = data.iloc[:, j]
-        if is_object_dtype(dtype) and infer_dtype(column) in ("date", "datetime"):
-            data.isetitem(j, dates_among(column))
+    places = np.flatnonzero(data.dtypes.map(is_object_dtype))
+    times = ("date", "datetime")
+    dated = [j for j in places if infer_dtype(data.iloc[:, j]) in times]
+    data = data.copy(deep=False) if dated else data
+    for j in dated:
+        data.isetitem(j, dates_among(data.iloc[:, j]))
     return data
 
 
@@ -161,11 +162,6 @@ def _is_exact(series: pd.Series) -> bool:
     """Whether a column holds whole numbers or decimals by its dtype."""
     is_float = is_float_dtype(series) or temporal_kind(series.dtype) is not None
     return is_number(series) and not is_float
-
-
-def objects(series: pd.Series) -> pd.Series:
-    """Return a column as plain objects, missing values as None."""
-    return series.astype(object).where(series.notna().to_numpy(), None)
 
 
 def common_codes(*columns: pd.Series) -> tuple[list[np.ndarray], pd.Index]:

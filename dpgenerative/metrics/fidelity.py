@@ -465,7 +465,11 @@ def _distance(columns: Sequence[_Column], metric: str) -> float:
     if n_cells == 0:
         return _wasserstein(real, other)
     p, q = _frequencies(columns)
-    return _jensen_shannon(p, q) if metric == "jsd" else float(np.abs(p - q).sum() / 2)
+    if metric != "jsd":
+        return float(np.abs(p - q).sum() / 2)
+    middle = (p + q) / 2
+    nats = (rel_entr(p, middle).sum() + rel_entr(q, middle).sum()) / 2
+    return float(np.clip(nats / math.log(2), 0.0, 1.0))
 
 
 def _frequencies(columns: Sequence[_Column]) -> tuple[np.ndarray, np.ndarray]:
@@ -480,13 +484,6 @@ def _frequencies(columns: Sequence[_Column]) -> tuple[np.ndarray, np.ndarray]:
     parts = np.split(joint, [len(real)])
     p, q = (np.bincount(part, minlength=n_cells) / len(part) for part in parts)
     return p, q
-
-
-def _jensen_shannon(p: np.ndarray, q: np.ndarray) -> float:
-    """Jensen-Shannon divergence to base 2 of two vectors of frequencies."""
-    middle = (p + q) / 2
-    nats = (rel_entr(p, middle).sum() + rel_entr(q, middle).sum()) / 2
-    return float(np.clip(nats / math.log(2), 0.0, 1.0))
 
 
 def _wasserstein(real: np.ndarray, other: np.ndarray) -> float:

@@ -94,7 +94,7 @@ def _draw_bars(
 ) -> None:
     places = np.arange(len(labels), dtype=float)
     heights = [each[: len(labels)] for each in shares]
-    if _any_missing(shares):
+    if any(each[-1] > 0 for each in shares):
         places, labels = np.append(places, len(labels) + 0.8), [*labels, "missing"]
         pairs = zip(heights, shares, strict=True)
         heights = [np.append(height, each[-1]) for height, each in pairs]
@@ -110,10 +110,6 @@ def _bar(
 ) -> None:
     axes.bar(places, heights[0], width, color=fill)
     axes.bar(places, heights[1], width, fill=False, edgecolor=SYNTHETIC, linewidth=1.1)
-
-
-def _any_missing(shares: list[np.ndarray]) -> bool:
-    return any(each[-1] > 0 for each in shares)
 
 
 def _finish(axes: Axes, ticks: Any, labels: list[str]) -> None:
@@ -143,7 +139,7 @@ def _draw_histogram(
     ticks = _ticks(edges[0], edges[-1], kind, unit)
     ticks = _thinned(ticks, scale.transform(ticks), np.ptp(scale.transform(edges)) / 6)
     labels = list(map(_number, ticks)) if kind is None else _times(ticks, kind)
-    if _any_missing(shares):
+    if any(each[-1] > 0 for each in shares):
         low, high = scale.transform(edges[[0, -1]])
         places = high + np.array([-2, 1, 3]) * (high - low) / N_BINS
         clear, left, right = scale.inverted().transform(places)

@@ -375,8 +375,7 @@ def model_name(name: str) -> str:
 
 
 def _several(results: AttackResult | Sequence[AttackResult]) -> list[AttackResult]:
-    given = [results] if isinstance(results, AttackResult) else results
-    several = list(given) if isinstance(given, Iterable) else [given]
+    several = list(results) if isinstance(results, Iterable) else [results]
     if wrong := [each for each in several if not isinstance(each, AttackResult)]:
         raise TypeError(f"results must hold AttackResults; got {_described(wrong[0])}.")
     if not several:

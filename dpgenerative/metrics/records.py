@@ -14,13 +14,13 @@ from dpgenerative.metrics.columns import (
     aligned,
     as_floats,
     is_number,
-    objects,
     rounded_off,
     takes_tables,
     warn_if_few,
 )
 from dpgenerative.metrics.distances import Embedding, Points, nearest
 from dpgenerative.tables.arrow import in_pandas, refuse_unread
+from dpgenerative.tables.values import as_objects
 
 _OVERLAP_CONFIDENCE = 1 - 1e-6
 
@@ -74,7 +74,7 @@ def _plain(column: pd.Series) -> Any:
     if pd.api.types.is_bool_dtype(column):
         return pd.util.hash_array(column.to_numpy(dtype=np.float64, na_value=np.nan))
     if not is_number(column):
-        texts = (None if x is None else str(x) for x in objects(column))
+        texts = (None if x is None else str(x) for x in as_objects(column))
         return [x if x is None else x.encode("utf-8", "surrogatepass") for x in texts]
     values = as_floats(column) + 0.0  # which makes zeros of either sign one
     rest = rounded_off(column, values)

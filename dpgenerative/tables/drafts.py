@@ -16,6 +16,7 @@ from dpgenerative._validation import refuse
 from dpgenerative.tables import files
 from dpgenerative.tables.foreign import refuse_metadata
 from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.values import as_objects
 
 MARK = "from data, replace before use"
 """In a draft's column: names of the facts that were read off the rows."""
@@ -294,10 +295,9 @@ def _asked_of_pattern(counts: pd.Series) -> str | None:
 def _date_formats(counts: pd.Series) -> list[str]:
     """Return the forms in which more texts are dates than in any other, and most."""
     texts = pd.Series(counts.index)
-    forms = [form + _clock_format(texts[0]) for form in _DATE_FORMATS]
     shares = {
         form: np.average(files.instants_of(texts, form).notna(), weights=counts)
-        for form in forms
+        for form in (form + _clock_format(texts[0]) for form in _DATE_FORMATS)
     }
     return [f for f in shares if shares[f] == max(shares.values()) > MOSTLY]
 
@@ -356,8 +356,7 @@ def _nested(
 
 def _texts_of(series: pd.Series) -> list[str | None]:
     """Return the entries of a column as text, None where missing."""
-    entries = series.astype(object)
-    return [None if pd.isna(entry) else str(entry) for entry in entries]
+    return [None if entry is None else str(entry) for entry in as_objects(series)]
 
 
 def _begin(texts: Sequence[str | None], prefixes: Sequence[str | None]) -> bool:

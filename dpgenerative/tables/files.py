@@ -39,6 +39,7 @@ from dpgenerative.tables.dtypes import CERTAIN, decimal_scale, is_real_dtype
 from dpgenerative.tables.rows import CHUNK, Rows, of_dataset, parquet
 from dpgenerative.tables.schema import OFF_STEP, Misfits, Schema, misfits
 from dpgenerative.tables.times import temporal_kind
+from dpgenerative.tables.values import as_objects
 
 TRUTHS = dict.fromkeys(("true", "t", "yes", "y", "1"), True)
 TRUTHS |= dict.fromkeys(("false", "f", "no", "n", "0"), False)
@@ -418,11 +419,19 @@ def _require_named(names: Sequence[str], schema: Schema) -> None:
 def _typed(series: pd.Series, column: Column | None, form: CsvFormat) -> pd.Series:
     """Return a column in the dtype that the schema asks for."""
     dtype, types = series.dtype, pd.api.types
-    if _is_of_its_own(dtype, column):
+    is_decimal = decimal_scale(dtype) is not None
+    # Types of the file's own stay, for the schema to accept or refuse.
+    if (
+        temporal_kind(dtype) is not None
+        or is_decimal
+        and (not column or column.numeric)
+    ):
+        return series
+    if isinstance(dtype, pd.ArrowDtype) and not is_decimal:
         return series
     if column is None:
         # A file's dictionary holds the values that happened to occur.
-        return _texts(series) if isinstance(dtype, pd.CategoricalDtype) else series
+        return as_objects(series) if isinstance(dtype, pd.CategoricalDtype) else series
     if column.temporal and (is_real_dtype(dtype) or types.is_bool_dtype(dtype)):
         return series
     if column.kind == "integer" and types.is_integer_dtype(dtype):
@@ -433,7 +442,7 @@ def _typed(series: pd.Series, column: Column | None, form: CsvFormat) -> pd.Seri
         values = np.round(np.clip(numbers_of(series, form), -CERTAIN, CERTAIN))
         return pd.Series(values, series.index).astype("Int64")
     if column.kind == "boolean":
-        words = (str(text).strip().lower() for text in _texts(series))
+        words = (str(text).strip().lower() for text in as_objects(series))
         truths = [TRUTHS.get(word) for word in words]
         return pd.Series(truths, series.index, object).astype("boolean")
     if column.kind == "datetime":
@@ -441,20 +450,11 @@ def _typed(series: pd.Series, column: Column | None, form: CsvFormat) -> pd.Seri
     return _durations(series) if column.temporal else _levels(series, column)
 
 
-def _is_of_its_own(dtype: Any, column: Column | None) -> bool:
-    """Return whether a file's own type stays, for the schema to accept or refuse."""
-    if temporal_kind(dtype) is not None:
-        return True
-    if decimal_scale(dtype) is not None:
-        return column is None or column.numeric
-    return isinstance(dtype, pd.ArrowDtype)
-
-
 def numbers_of(series: pd.Series, form: CsvFormat = PLAIN) -> np.ndarray:
     """Return entries as finite numbers, NaN for all others."""
-    texts = _texts(series if form.decimal == "." else with_point(series, form.decimal))
+    plain = series if form.decimal == "." else with_point(series, form.decimal)
     # One by one: how pandas reads a number depends on the others.
-    values = np.array([_number_of(text) for text in texts], dtype=float)
+    values = np.array(list(map(_number_of, as_objects(plain))), dtype=float)
     return np.where(np.isfinite(values), values, np.nan)
 
 
@@ -467,7 +467,7 @@ def with_point(texts: pd.Series, decimal: str) -> pd.Series:
 
 
 def _levels(series: pd.Series, column: Column) -> pd.Series:
-    texts = _texts(series)
+    texts = as_objects(series)
     if column.levels is None:
         return texts
     places = {level: i for i, level in enumerate(column.levels)}
@@ -497,20 +497,14 @@ def _number_of(text: Any) -> float:
         return math.nan
 
 
-def _texts(series: pd.Series) -> pd.Series:
-    """Return entries as Python objects, None where missing."""
-    entries = series.astype(object)
-    return entries.where(entries.notna(), None)
-
-
 def instants_of(series: pd.Series, form: str | None) -> pd.Series:
     """Return texts as instants, by a format of `strptime` or by ISO 8601.
 
     Times with a zone are converted to UTC.
     """
     # One by one: pandas lends the zone of a text to those after it.
-    values = np.array([_instant_of(text, form) for text in _texts(series)], "M8[us]")
-    return pd.Series(values, index=series.index)
+    times = [_instant_of(text, form) for text in as_objects(series)]
+    return pd.Series(np.array(times, "M8[us]"), index=series.index)
 
 
 def _instant_of(text: Any, form: str | None) -> dt.datetime | None:
@@ -525,7 +519,7 @@ def _instant_of(text: Any, form: str | None) -> dt.datetime | None:
 
 
 def _durations(series: pd.Series) -> pd.Series:
-    texts = [text if isinstance(text, str) else None for text in _texts(series)]
+    texts = [text if isinstance(text, str) else None for text in as_objects(series)]
     # A warning of an outdated unit would speak of values.
     with warnings.catch_warnings(action="ignore", category=FutureWarning):
         times = pd.to_timedelta(pd.Series(texts, series.index, object), errors="coerce")

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import numpy as np
 import pandas as pd
@@ -28,12 +28,10 @@ from pyarrow.parquet import read_schema as parquet_schema
 from dpgenerative._files import erase_error_details
 from dpgenerative.tables import arrow
 from dpgenerative.tables.arrow import Written
-from dpgenerative.tables.private import Private, opened
+from dpgenerative.tables.private import Private, S, T, opened
 
 CHUNK = 2**17
 """Approximate number of rows that are read at a time."""
-T = TypeVar("T")
-S = TypeVar("S")
 
 
 @contextmanager

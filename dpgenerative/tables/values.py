@@ -19,6 +19,12 @@ def as_python(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def as_objects(series: pd.Series) -> pd.Series:
+    """Return a column as Python objects, None where missing."""
+    entries = series.astype(object)
+    return entries.where(entries.notna(), None)
+
+
 def as_json(value: Any) -> Any:
     """Return one value as JSON can hold it, None where it is missing."""
     if is_missing(value):
