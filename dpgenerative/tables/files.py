@@ -418,24 +418,10 @@ def _require_named(names: Sequence[str], schema: Schema) -> None:
 
 def _typed(series: pd.Series, column: Column | None, form: CsvFormat) -> pd.Series:
     """Return a column in the dtype that the schema asks for."""
-    dtype, types = series.dtype, pd.api.types
-    is_decimal = decimal_scale(dtype) is not None
-    # Types of the file's own stay, for the schema to accept or refuse.
-    if (
-        temporal_kind(dtype) is not None
-        or is_decimal
-        and (not column or column.numeric)
-    ):
-        return series
-    if isinstance(dtype, pd.ArrowDtype) and not is_decimal:
+    if _stays(series.dtype, column):
         return series
     if column is None:
-        # A file's dictionary holds the values that happened to occur.
-        return as_objects(series) if isinstance(dtype, pd.CategoricalDtype) else series
-    if column.temporal and (is_real_dtype(dtype) or types.is_bool_dtype(dtype)):
-        return series
-    if column.kind == "integer" and types.is_integer_dtype(dtype):
-        return series
+        return as_objects(series)
     if column.kind == "continuous":
         return pd.Series(numbers_of(series, form), series.index, "Float64")
     if column.kind == "integer":
@@ -448,6 +434,21 @@ def _typed(series: pd.Series, column: Column | None, form: CsvFormat) -> pd.Seri
     if column.kind == "datetime":
         return instants_of(series, form.date_format)
     return _durations(series) if column.temporal else _levels(series, column)
+
+
+def _stays(dtype: Any, column: Column | None) -> bool:
+    """Return whether a file's own type stays, for the schema to accept or refuse."""
+    if temporal_kind(dtype) is not None:
+        return True
+    if decimal_scale(dtype) is not None:
+        return column is None or column.numeric
+    if column is None:
+        # A file's dictionary holds the values that happened to occur.
+        return not isinstance(dtype, pd.CategoricalDtype)
+    if column.temporal and (is_real_dtype(dtype) or pd.api.types.is_bool_dtype(dtype)):
+        return True
+    is_whole = column.kind == "integer" and pd.api.types.is_integer_dtype(dtype)
+    return is_whole or isinstance(dtype, pd.ArrowDtype)
 
 
 def numbers_of(series: pd.Series, form: CsvFormat = PLAIN) -> np.ndarray:
