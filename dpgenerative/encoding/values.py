@@ -74,11 +74,11 @@ def level_indices(series: pd.Series, levels: Sequence[Hashable]) -> np.ndarray:
     by_value = {level: i for i, level in reversed(list(enumerate(levels)))}
     if holds_objects(series.dtype):
         by_key = {_key(level): i for i, level in enumerate(levels)}
-        places = [
+        indices = [
             -1 if key is None else by_key.get(key, by_value.get(key[1], -1))
             for key in keys(series)
         ]
-        return np.array(places, dtype=int)
+        return np.array(indices, dtype=int)
     places, uniques = _factorized(series)
     table = np.array([by_value.get(value, -1) for value in uniques] + [-1], dtype=int)
     return table[places]
