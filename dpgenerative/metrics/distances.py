@@ -140,10 +140,10 @@ def summarised(
     points: Points, others: Points, summary: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
     """Return a summary of every point's squared distances to all others."""
-    return np.concatenate([summary(d) for d in _blocks(points, others)])
+    return np.concatenate([summary(d) for d in blocks(points, others)])
 
 
-def _blocks(points: Points, others: Points) -> Iterator[np.ndarray]:
+def blocks(points: Points, others: Points) -> Iterator[np.ndarray]:
     """Yield squared distances of a few points to all others at a time.
 
     What rounding leaves of equal numbers, up to 1e-12, is 0.
