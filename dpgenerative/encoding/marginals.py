@@ -12,13 +12,13 @@ without known levels, values that many rows of a continuum share - cost a delta 
 `noise.threshold_for`.)
 
 How the budget is shared: the expected distance of a released histogram of K cells with
-noise s grows as K s, the cost as 1 / s^2, so that the sum over columns is least with 1
-/ s^2 in proportion to K^(2/3). A numeric column spends `STRUCTURE_SHARE` on splitting a
-grid into its cells (`split_releases`), and the rest on counting them. All counts of the
-tree are then combined by weighted least squares (`estimates`). What far more rows share
-than the values beside it (a rounded wage, a price) gets a cell of its own: of a
-continuum as a released key, of a grid by a count of every value. Intervals that hold
-many numbers still are then cut into even pieces, uncounted.
+noise s grows as K s, the cost as 1 / s^2, so that the sum over columns is least with
+1 / s^2 in proportion to K^(2/3). A numeric column spends `STRUCTURE_SHARE` on splitting
+a grid into its cells (`split_releases`), and the rest on counting them. All counts of a
+tree are combined by weighted least squares (`estimates`). What far more rows share than
+the values beside it (a rounded wage, a price) gets a cell of its own: of a continuum as
+a released key, of a grid by a count of every value. Intervals that hold many numbers
+still are then cut into even pieces, uncounted.
 """
 
 import math
@@ -495,9 +495,8 @@ class MarginalRelease:
         below = steps.total(counted)
         n_levels = (len(fine) - 2).bit_length()
         nullable = bool(self.column.nullable)
-        # Every release that splits cells counts each row once, and so does that of the
-        # missing values. The variance, in units of that of the whole budget as one
-        # count, lets all of them share STRUCTURE_SHARE.
+        # Every release that splits cells counts each row once, as that of missing ones
+        # does: by this variance, relative to the whole budget's, all share the part.
         n_splits, depth = split_releases(n_levels, self.n_rows, self.std)
         rough = max(n_splits + nullable, 1) / STRUCTURE_SHARE
         root = Interval(0, len(fine) - 1, self._n_estimated)
