@@ -1,8 +1,7 @@
 """The private release of one-way marginals: everything the cells of a table cost.
 
-Every column is cut into *cells*: one per level or value that is frequent enough, one
-for the rare levels of a nominal column together, intervals of a numeric column, one for
-'missing'.
+Every column is cut into *cells*: one per frequent level or value, one for the rare
+levels of a nominal column together, intervals of a numeric column, one for 'missing'.
 
 Formal guarantee: the releases of all columns together are one Gaussian mechanism of the
 noise multiplier given: a row is counted once in every histogram, so that histograms
