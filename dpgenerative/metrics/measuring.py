@@ -78,7 +78,13 @@ def measure(tables: Tables, privacy: PrivacyReport | None, verbose: bool) -> Mea
     # First what may refuse its rows.
     holdout, target = tables.holdout, tables.target
     if holdout is not None:
-        stages["attack"] = partial(_attack, tables, real, holdout, privacy)
+        n = min(ATTACK_ROWS, len(real), len(holdout))
+        stages["attack"] = partial(
+            monte_carlo_attack,
+            _drawn(synthetic, tables.n_attacked, seed),
+            *(_drawn(rows, n, seed) for rows in (real, holdout)),
+            privacy=None if privacy is None else privacy.curve(),
+        )
         if target is not None:
             stages["utility"] = partial(
                 tstr, real, holdout, synthetic, target,
@@ -160,21 +166,6 @@ def _reference_changes(
     baseline = dependence.association_distance(real, fidelity.permuted(real, rng))
     largest = float(floor.difference.abs().to_numpy().max())
     return mean_change(floor), mean_change(baseline), largest
-
-
-def _attack(
-    tables: Tables,
-    real: pd.DataFrame,
-    holdout: pd.DataFrame,
-    privacy: PrivacyReport | None,
-) -> AttackResult:
-    n, seed = min(ATTACK_ROWS, len(real), len(holdout)), tables.seed
-    return monte_carlo_attack(
-        _drawn(tables.synthetic, tables.n_attacked, seed),
-        _drawn(real, n, seed),
-        _drawn(holdout, n, seed),
-        privacy=None if privacy is None else privacy.curve(),
-    )
 
 
 def _drawn(frame: pd.DataFrame, n: int, seed: int) -> pd.DataFrame:

@@ -314,10 +314,16 @@ def of_dataset(
 
 def _scanned(dataset: Any, frame: Callable[[pa.Table], pd.DataFrame]) -> Rows:
     def tables(names: Sequence[str]) -> Iterator[pa.Table]:
-        batches = dataset.to_batches(
+        schema = _chosen(dataset.schema, names)
+        small: list[pa.RecordBatch] = []
+        for batch in dataset.to_batches(
             columns=names, batch_size=CHUNK, batch_readahead=1, fragment_readahead=1
-        )
-        return _gathered(batches, _chosen(dataset.schema, names))
+        ):
+            small.append(batch)  # as small row groups make them
+            if sum(map(len, small)) >= CHUNK:
+                yield pa.Table.from_batches(small, schema)
+                small = []
+        yield pa.Table.from_batches(small, schema)
 
     with _unquoted():  # count_rows takes a row group for its whole file
         n = sum(len(batch) for batch in dataset.to_batches(columns=[]))
@@ -374,19 +380,6 @@ def _of_relation(relation: Any) -> Rows:
         n = relation.aggregate("count(*)").fetchall()[0][0]
     head, written = arrow.as_frame(schema.empty_table()), arrow.written(schema)
     return Rows(head, n, tables, arrow.as_frame, written=written, is_ordered=False)
-
-
-def _gathered(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema
-) -> Iterator[pa.Table]:
-    """Concatenate small batches, as of small row groups."""
-    small: list[pa.RecordBatch] = []
-    for batch in batches:
-        small.append(batch)
-        if sum(map(len, small)) >= CHUNK:
-            yield pa.Table.from_batches(small, schema)
-            small = []
-    yield pa.Table.from_batches(small, schema)
 
 
 def _fragments(owner: str, dataset: Any) -> list[Any]:
