@@ -483,7 +483,7 @@ class MarginalRelease:
         return np.array([[step for _, step in shared], [*shared.values()]], float)
 
     def _split(self, fine: np.ndarray, steps: Chunks[np.ndarray]) -> Partition:
-        """Halve a grid where noisy counts say so, then count what came of it."""
+        """Halve a grid where noisy counts are large, then count its intervals."""
 
         def counted(numbers: np.ndarray) -> np.ndarray:
             rows = np.sort(numbers[~np.isnan(numbers)])

@@ -188,7 +188,7 @@ def restored_levels(column: Column, dtype: Any, positions: np.ndarray) -> pd.Ser
 def identifiers(
     column: Column, n: int, dtype: Any, rng: np.random.Generator, before: int = 0
 ) -> pd.Series:
-    """Return n distinct identifiers: 1 to n, written as the column says.
+    """Return n distinct identifiers: 1 to n, in the column's format.
 
     Or the n that follow those `before`.
     """

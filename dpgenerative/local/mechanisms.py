@@ -102,9 +102,9 @@ def respond_missing(
 ) -> np.ndarray:
     """Randomise which entries are missing, for a share of epsilon.
 
-    Said of entries that are there with probability p, of missing ones with q: ``q =
-    e^epsilon p``, for who says so reveals nothing else, and ``1 - p = e^(share epsilon)
-    (1 - q)``, for the others spend the rest on their values.
+    An entry that is there is called missing with probability p, a missing one with q:
+    ``q = e^epsilon p``, since that answer reveals nothing else, and ``1 - p = e^(share
+    epsilon) (1 - q)``, since the others spend the rest on their values.
     """
     whole = math.exp(min(epsilon, LARGEST_EPSILON))
     part = math.exp(-share * min(epsilon, LARGEST_EPSILON))

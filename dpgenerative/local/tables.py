@@ -151,7 +151,7 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
     schema : Schema, optional
         Bounds and levels, as in synthesizers. Values outside the bounds are clipped
         before noise is added; values that are not levels become `other`, missing or the
-        first level. Missing values are perturbed as such if the schema says
+        first level. Missing values are perturbed as such if the schema states
         ``nullable=True``; otherwise nothing is spent on them, and they count as the
         lower bound, as `other` or as the first level. Constraints are not enforced.
     bounds : (float, float), optional
@@ -312,7 +312,7 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
     def _public(
         self, column: Column, with_missing: Collection[Hashable], dtype: Any
     ) -> Column:
-        """Return a column with all facts that must be public, or say what is not."""
+        """Return a column with all public facts; refuse one that lacks some."""
         if column.role == "id":
             rule = f"holds the identifier {column.name!r}: drop the column"
             refuse(self._owner, "schema", rule, column)

@@ -32,7 +32,7 @@ LIMITS = {
     "attack": (0.05, 0.15),
     "privacy": (1.0, 10.0),
 }
-"""Good up to the first number, weak beyond the second; the page says of what."""
+"""Good up to the first number, weak beyond the second; the page states of what."""
 GRADES = ("good", "fair", "weak")
 TAIL = 0.01
 """False positive rate at which the attack is read."""

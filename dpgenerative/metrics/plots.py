@@ -384,7 +384,7 @@ def _several(results: AttackResult | Sequence[AttackResult]) -> list[AttackResul
 
 
 def _described(given: object) -> str:
-    """Return what an error says of an argument of a wrong kind."""
+    """Return the type, and the shape, of an argument of a wrong kind."""
     of_shape = f" of shape {given.shape}" if isinstance(given, pd.DataFrame) else ""
     return type(given).__name__ + of_shape
 

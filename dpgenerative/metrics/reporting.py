@@ -1,7 +1,7 @@
 """One page on a synthetic table: privacy, closeness, use, attack, in plain words.
 
 `report` measures, grades and writes a self-contained HTML page. A page computed from
-real rows describes them and says so in a banner; ``public=True`` leaves out, and does
+real rows describes them and states so in a banner; ``public=True`` leaves out, and does
 not compute, anything but the privacy statement and the synthetic table's own figures.
 
 The way of a report: `measuring` (tables to measurements), `findings` (measurements to

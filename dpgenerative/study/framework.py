@@ -344,7 +344,7 @@ def _read(X: Any, y: Any) -> tuple[Rows, np.ndarray, tuple[str, ...], str]:
 
 
 def _possible(estimator: Any, X: Rows, attack: str) -> str:
-    """Return the attack, or say what the estimator lacks."""
+    """Return the attack; refuse an estimator that lacks its method."""
     check_option(OWNER, "attack", attack, ("auto", *generators.ATTACKS))
     name, is_table = type(estimator).__name__, isinstance(X, pd.DataFrame)
     if not all(hasattr(estimator, k) for k in ("epsilon", "fit", "sample")):
@@ -463,7 +463,7 @@ def _epsilon(generator: Generator, setting: Setting) -> float:
 
 
 def shaped(estimator: Any, rows: Rows) -> Rows:
-    """Return arrays as an estimator takes them: flat, unless its tags say otherwise."""
+    """Return arrays as an estimator takes them: flat, or with axes by its tags."""
     if np.ndim(rows) < 3 or get_tags(estimator).input_tags.three_d_array:
         return rows
     return rows.reshape(len(rows), -1)

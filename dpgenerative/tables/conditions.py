@@ -1,4 +1,4 @@
-"""Conditions on one column: what they say, which values satisfy them.
+"""Conditions on one column: what they mean, which values satisfy them.
 
 A *condition*, in a constraint and in ``sample(given=...)``, is
 

@@ -35,7 +35,7 @@ Facts = Mapping[Hashable, Column]
 
 
 class Constraint(ABC):
-    """A fact about rows: `holds` says which rows satisfy it."""
+    """A fact about rows: `holds` returns which rows satisfy it."""
 
     takes_times: ClassVar[bool] = False
 
@@ -305,7 +305,7 @@ class Impossible(Constraint):
 class Determines(Constraint):
     """Some columns determine another through a public mapping.
 
-    Sampled rows are repaired: the determined column is set to what the mapping says.
+    Sampled rows are repaired: the determined column is set to the value of the mapping.
     Combinations that the mapping does not list are left alone.
 
     Parameters

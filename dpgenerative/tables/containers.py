@@ -127,7 +127,7 @@ def select_columns(frame: Any, names: Sequence[Hashable]) -> Any:
 def matched(
     owner: str, frame: pd.DataFrame, layout: TableFormat, fitted: TableFormat
 ) -> pd.DataFrame:
-    """Return the columns of X as they were fitted, or say what does not fit."""
+    """Return the columns of X in the order that was fitted; refuse others."""
     names = layout.x_names
     if layout.is_named and fitted.is_named:
         unseen = [c for c in names if c not in fitted.x_names]

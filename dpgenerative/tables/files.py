@@ -392,7 +392,7 @@ def _errors_erased(
 
 
 def asked_of_one(names: Sequence[str]) -> str | None:
-    """Return what to say of a single column that may be several."""
+    """Return the question about a single column that may be several."""
     if len(names) != 1 or not any(mark in names[0] for mark in ",;\t|"):
         return None
     return (

@@ -37,7 +37,7 @@ def kind_hint(kind: Any) -> str | None:
 
 
 def refuse_metadata(what: str, value: Any) -> None:
-    """Refuse SDV's metadata by an error that says how to state the columns.
+    """Refuse SDV's metadata by an error that lists the columns to state.
 
     Raises
     ------

@@ -6,7 +6,7 @@ of files, their statistics and the borders of chunks decide nothing but how many
 are read at a time: what is counted over chunks is summed, in whole numbers.
 
 Formal guarantee: none of its own; all of it is private. No error names a value: what a
-file or a query says of its failure is left out, and types are compared before any row
+file or a query reports of a failure is left out, and types are compared before any row
 is read.
 """
 

@@ -273,7 +273,7 @@ def tabulated(problems: Iterable[Misfits], n_rows: int | None) -> pd.DataFrame:
 
 
 def check_schema(owner: str, name: str, value: object) -> None:
-    """Require a Schema or None; say how to state what SDV's metadata say."""
+    """Require a Schema or None; refuse SDV's metadata with the columns to state."""
     refuse_metadata(f"The parameter {name!r} of {owner}", value)
     check_instance(owner, name, value, Schema)
 
