@@ -96,6 +96,7 @@ def named(source: str) -> list[str]:
 def sentences(source: str) -> list[str]:
     """Return the sentences of docstrings, comments and messages with such words."""
     texts = [*_strings(ast.parse(source)), *_comments(source)]
+    texts = [re.sub('"[^"]+"', '""', text) for text in texts]  # titles, examples
     pieces = (re.split(r"(?<=[.:;?!])\s|\n\s*\n", text) for text in texts)
     return [" ".join(s.split()) for piece in pieces for s in piece if _WORD.search(s)]
 
