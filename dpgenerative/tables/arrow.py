@@ -106,9 +106,9 @@ def require_distinct(owner: str, names: Iterable[Hashable]) -> None:
     names = list(names)
     if labels := [name for name in names if are_row_labels(name)]:
         raise ValueError(
-            f"{owner}: the column {labels[0]!r} has the name that pandas gives row "
-            "labels in files, but there is no note of pandas that they are the index. "
-            "Drop the column, or rename it if it contains data."
+            f"{owner} got row labels as a column, {labels[0]!r}, as pandas writes "
+            "them to files, but no note of pandas that they are its index. Drop the "
+            "column; if it holds data, rename it."
         )
     if repeated := [name for name, n in Counter(names).items() if n > 1]:
         raise ValueError(f"{owner} needs distinct column names; repeated: {repeated}.")
