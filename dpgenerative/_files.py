@@ -43,8 +43,8 @@ def encodable(text: object) -> str:
     return str(text).encode("utf-8", "replace").decode("utf-8")
 
 
-def emptied(error: BaseException) -> None:
-    """Take what an error says of rows out of it: tools find it behind another error."""
+def erase_error_details(error: BaseException) -> None:
+    """Erase an error's message and chain, which tools show behind another error."""
     error.args, error.__context__, error.__cause__ = (), None, None
     if isinstance(error, UnicodeDecodeError):
         error.object = b""
@@ -79,7 +79,7 @@ def locked(path: AnyPath) -> Iterator[None]:
     Raises
     ------
     BlockingIOError
-        At once, where the lock is held.
+        At once, where another process has the lock.
     OSError
         If nothing can be written to the folder, or its file system has no locks.
     """
@@ -88,7 +88,7 @@ def locked(path: AnyPath) -> Iterator[None]:
     # Not through a link that somebody else has put there.
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
     with os.fdopen(os.open(beside, flags, 0o600), "r+") as file:
-        if not _is_taken(file):
+        if not _try_lock(file):
             raise BlockingIOError(
                 f"{path} is in use: another process works with it. Wait for its end, "
                 "or name another file."
@@ -100,7 +100,7 @@ def locked(path: AnyPath) -> Iterator[None]:
                 beside.unlink(missing_ok=True)
 
 
-def _is_taken(file: IO[str]) -> bool:
+def _try_lock(file: IO[str]) -> bool:
     """Lock an open file, unless somebody holds it or has deleted it since."""
     try:
         if sys.platform == "win32":

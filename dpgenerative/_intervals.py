@@ -42,16 +42,16 @@ def epsilon_of_events(
     Parameters
     ----------
     events : iterable of pairs of ndarray of bool, shape (n_trials,)
-        Whether an event was seen, and whether it is likely there.
+        Whether an event occurred, and whether it is likely there.
     first : ndarray of bool, shape (n_trials,)
         Trials to choose on.
     delta, confidence : float
     """
 
     def bound(event: Event, trials: np.ndarray) -> float:
-        seen, likely = (each[trials] for each in event)
-        often = int(seen[likely].sum()), int(likely.sum())
-        seldom = int(seen[~likely].sum()), int((~likely).sum())
+        occurred, likely = (each[trials] for each in event)
+        often = int(occurred[likely].sum()), int(likely.sum())
+        seldom = int(occurred[~likely].sum()), int((~likely).sum())
         return epsilon_of_rates(often, seldom, delta, confidence)
 
     return bound(max(events, key=lambda event: bound(event, first)), ~first)
@@ -68,7 +68,7 @@ def epsilon_of_rates(
     Parameters
     ----------
     often, seldom : tuple of (int, int)
-        How often the event was seen, and in how many trials, where it is likely and
+        How often the event occurred, and in how many trials, where it is likely and
         where not.
     delta : float
     confidence : float in (0, 1)

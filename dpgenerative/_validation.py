@@ -51,7 +51,7 @@ def refuse_arguments(call: str, unsupported: Mapping[str, Any]) -> None:
 def check_option(
     owner: str, name: str, value: object, options: Sequence[Any], other: str = ""
 ) -> None:
-    """Require one of a few values; `other` says what else the caller takes."""
+    """Require one of a few values; `other` names what else the caller takes."""
     # What has no hash may be rows, which compare cell by cell; NA equals neither way.
     if not isinstance(value, Hashable) or value not in set(options):
         known = f"must be one of {tuple(options)}"

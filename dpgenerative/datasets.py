@@ -78,11 +78,10 @@ def load_fair() -> Bunch:
             "load_fair reads a table that statsmodels bundles. Install it: "
             'pip install "dpgenerative[fair]".'
         ) from error
-    codes = {name: (levels, True) for name, levels in _ORDERED_CODES.items()}
-    codes |= dict.fromkeys(("occupation", "occupation_husb"), (_OCCUPATIONS, False))
+    unordered = dict.fromkeys(("occupation", "occupation_husb"), _OCCUPATIONS)
     columns = [
-        Column(name, "categorical", levels=levels, ordered=ordered, nullable=False)
-        for name, (levels, ordered) in codes.items()
+        Column(n, "categorical", levels=x, ordered=n not in unordered, nullable=False)
+        for n, x in (_ORDERED_CODES | unordered).items()
     ]
     affairs = Column(
         "affairs", "continuous", lower=0.0, upper=_MOST_AFFAIRS, nullable=False

@@ -1,13 +1,19 @@
-"""Counts the package's code: lines that are no docstring, no comment and not blank.
+"""Counts the package's code, and the words in it that have a standard term.
+
+Lines of code are those that are no docstring, no comment and not blank.
 
 python -m tests.size            # the table that CI prints
+python -m tests.size words      # where names and sentences use such words
 """
 
 from __future__ import annotations
 
 import ast
 import io
+import re
+import sys
 import tokenize
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,6 +24,15 @@ _LAYOUT = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
     tokenize.ENDMARKER,
 }  # fmt: skip
+WORDS = (
+    "told", "tells", "tell", "found", "held", "kept", "taken", "joined", "picked",
+    "seen", "look", "looks", "looked", "legible", "emptied", "secluded", "seclusion",
+)  # fmt: skip
+"""Words of everyday speech where the field has a term, in names and sentences."""
+NAMES = {*WORDS, "said", "received", "sent", "shrunk", "known"}
+"""Words that no name is made of."""
+CLASSES = {"Known", "Line", "Ranks", "Scale"}
+_WORD = re.compile(rf"\b(?:{'|'.join(WORDS)})\b(?![ -]out\b| array with)", re.I)
 
 
 @dataclass(frozen=True)
@@ -32,7 +47,7 @@ class Size:
 def measure(source: str) -> Size:
     """Return the size of a module's source."""
     tree = ast.parse(source)
-    told = {line for node in ast.walk(tree) for line in _docstring_lines(node)}
+    prose = {line for node in ast.walk(tree) for line in _docstring_lines(node)}
     lines = {
         line
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
@@ -44,7 +59,7 @@ def measure(source: str) -> Size:
         for node in ast.walk(tree)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     }
-    return Size(source.count("\n"), len(lines - told), bodies)
+    return Size(source.count("\n"), len(lines - prose), bodies)
 
 
 def _docstring_lines(node: ast.AST) -> range:
@@ -63,13 +78,77 @@ def _body_length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return body[-1].end_lineno - body[0].lineno + 1
 
 
+def named(source: str) -> list[str]:
+    """Return the names a module defines that are made of words to avoid, once each."""
+    defined: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            defined.add(node.name)
+        elif isinstance(node, ast.arg):
+            defined.add(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            defined.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            defined.add(node.attr)
+    return sorted(n for n in defined if n in CLASSES or NAMES & {*n.lower().split("_")})
+
+
+def sentences(source: str) -> list[str]:
+    """Return the sentences of docstrings, comments and messages with such words."""
+    texts = [*_strings(ast.parse(source)), *_comments(source)]
+    texts = [re.sub('"[^"]+"', '""', text) for text in texts]  # titles, examples
+    pieces = (re.split(r"(?<=[.:;?!])\s|\n\s*\n", text) for text in texts)
+    return [" ".join(s.split()) for piece in pieces for s in piece if _WORD.search(s)]
+
+
+def _strings(tree: ast.AST) -> Iterator[str]:
+    """Yield the texts of a module that are longer than a word."""
+    texts = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    inside = {part for text in texts for part in text.values}
+    for node in ast.walk(tree):
+        text = ""
+        if isinstance(node, ast.JoinedStr):
+            parts = (getattr(part, "value", "") for part in node.values)
+            text = "".join(part if isinstance(part, str) else "_" for part in parts)
+        elif isinstance(node, ast.Constant) and node not in inside:
+            text = node.value if isinstance(node.value, str) else ""
+        if " " in text.strip():
+            yield text
+
+
+def _comments(source: str) -> Iterator[str]:
+    """Yield comments, those on lines that follow each other as one."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    run, last = "", 0
+    for token in tokens:
+        if token.type == tokenize.COMMENT:
+            follows = token.start[0] == last + 1
+            if run and not follows:
+                yield run
+            run = (f"{run} " if follows else "") + token.string.lstrip("# ")
+            last = token.start[0]
+    yield run
+
+
 @cache
 def package() -> dict[str, Size]:
     """Return the size of every module by its path."""
+    return {path: measure(source) for path, source in sources().items()}
+
+
+def sources() -> dict[str, str]:
+    """Return the source of every module by its path."""
     return {
-        str(path.relative_to(PACKAGE)): measure(path.read_text(encoding="utf-8"))
+        str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8")
         for path in sorted(PACKAGE.rglob("*.py"))
     }
+
+
+def words() -> None:
+    """Print the names and sentences of every module that use words to avoid."""
+    for path, source in sources().items():
+        for line in [*named(source), *sentences(source)]:
+            print(f"{path}: {line}")
 
 
 def main() -> None:
@@ -83,7 +162,12 @@ def main() -> None:
         f"{len(sizes)} modules; {len(bodies)} functions, median body "
         f"{median(bodies):g} lines, longest {max(bodies)}"
     )
+    n_names, n_sentences = (
+        sum(len(find(source)) for source in sources().values())
+        for find in (named, sentences)
+    )
+    print(f"{n_names:6} names and {n_sentences} sentences with words to avoid")
 
 
 if __name__ == "__main__":
-    main()
+    words() if sys.argv[1:] == ["words"] else main()

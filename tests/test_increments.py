@@ -105,7 +105,7 @@ def test_increments_and_back(span):
     (each,) = learned.increments
     added = each.apart(frame["low"], frame["high"])
     assert (added.isna() == frame["high"].isna()).all()
-    back, inside = each.joined(frame["low"], added)
+    back, inside = each.built(frame["low"], added)
     assert inside.all()
     pd.testing.assert_series_equal(back, frame["high"], check_names=False)
     decoded, inside = learned.rows(learned.encode(frame), np.full((400, 2), 0.3))
@@ -166,7 +166,7 @@ def test_strict_order_and_rows_that_break_it():
     frame = pd.DataFrame({"low": [9, 9, 9, 60, np.nan], "high": [9, 5, 12, 70, 7]})
     (each,) = fit(Table(frame, facts.resolve(frame))).increments
     assert each.apart(frame["low"], frame["high"]).tolist() == [1, 1, 3, 20, 7]
-    back, inside = each.joined(frame["low"], pd.Series([1, 1, 3, 40, 7]))
+    back, inside = each.built(frame["low"], pd.Series([1, 1, 3, 40, 7]))
     assert back.tolist() == [10, 10, 12, 90, 7]
     assert inside.tolist() == [True, True, True, False, True]
 

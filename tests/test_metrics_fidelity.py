@@ -302,7 +302,7 @@ def test_strings_on_one_side_only_are_refused(compare, other):
 
 
 def test_equal_looking_levels_of_different_types_are_different():
-    codes, levels = columns.level_codes(pd.Series([1, 2]), pd.Series(["2", "1", None]))
+    codes, levels = columns.common_codes(pd.Series([1, 2]), pd.Series(["2", "1", None]))
     assert [each.tolist() for each in codes] == [[0, 1], [2, 3, -1]]
     assert list(levels) == [1, 2, "2", "1"]
 

@@ -317,7 +317,7 @@ def test_copy_is_close_but_recognised(quick):
     assert found.pop("attack") == "weak"
     assert set(found.values()) == {"good"}
     text = words(copied.to_html())
-    assert "Dependence between columns is kept" in text
+    assert "Dependence between columns is preserved" in text
     assert "recognises rows that were used" in text
     assert "Do not release this table." in text
     assert copied.columns["distance"].max() == 0

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from statistics import median
 
-from tests.size import measure, package
+from tests.size import measure, named, package, sentences, sources
 
 LONGEST_BODY = 45
 MEDIAN_BODY = 6
 LONGEST_MODULE = 600
+IN_THE_FIELDS_WORDS = ("datasets", "encoding", "local", "metrics", "study", "tables")
 
 
 def test_modules_and_functions_are_short():
@@ -37,3 +38,19 @@ def test_docstrings_comments_and_blanks_do_not_count():
     size = measure(source)
     assert (size.text, size.code) == (15, 6)
     assert size.bodies == {"f:10": 4}
+
+
+def test_words_to_avoid_are_counted_in_names_and_sentences():
+    source = '"""Rows were kept. All others."""\n\n# held-out rows\nkept_rows = 1\n'
+    source += 'def f(seen, n):\n    # one\n    # is found\n    raise E(f"{n} told")\n'
+    assert named(source) == ["kept_rows", "seen"]
+    assert sentences(source) == ["Rows were kept.", "_ told", "one is found"]
+
+
+def test_names_and_sentences_use_the_words_of_the_field():
+    left = {
+        path: [*named(source), *sentences(source)]
+        for path, source in sources().items()
+        if path.startswith(IN_THE_FIELDS_WORDS)
+    }
+    assert not {path: lines for path, lines in left.items() if lines}

@@ -22,8 +22,8 @@ from dpgenerative import DPHFlowSynthesizer, DPVAESynthesizer
 from dpgenerative.encoding import marginals
 from dpgenerative.encoding.codecs import IntervalCodec
 from dpgenerative.encoding.estimates import (
-    SEEN_NOISE,
-    SEEN_SHARE,
+    PRESENT_NOISE,
+    PRESENT_SHARE,
     Interval,
     Partition,
     posterior_mean_counts,
@@ -619,8 +619,8 @@ def test_rare_levels_share_a_cell():
     counts = project_to_simplex(recorder.answers[0], n)[rare]
     assert (counts < 12).all()
     supposed = means_given(recorder.answers[0][rare], std, counts.mean())
-    assert SEEN_SHARE * n < SEEN_NOISE * std
-    seen = supposed >= SEEN_SHARE * n
+    assert PRESENT_SHARE * n < PRESENT_NOISE * std
+    seen = supposed >= PRESENT_SHARE * n
     assert 10 < seen.sum() < len(seen) - 10
     expected = supposed[seen] * counts.sum() / supposed[seen].sum()
     np.testing.assert_allclose(masses[rare][seen] * n, expected, rtol=1e-2)
@@ -629,13 +629,13 @@ def test_rare_levels_share_a_cell():
 
 
 def test_levels_that_are_well_counted_stay_in_large_tables():
-    # Each has a smaller share of all rows than SEEN_SHARE.
+    # Each has a smaller share of all rows than PRESENT_SHARE.
     n, std = 100_000, 2.0
     codec = fit(skewed_levels(400, n), multiplier=std).codecs[0]
     shared = np.bincount(codec.level_cells).argmax()
     rows = codec.level_masses[codec.level_cells == shared] * codec.masses[shared] * n
-    assert rows.max() < SEEN_SHARE * n
-    assert (rows > 0.9 * SEEN_NOISE * std).sum() > 10
+    assert rows.max() < PRESENT_SHARE * n
+    assert (rows > 0.9 * PRESENT_NOISE * std).sum() > 10
     assert (rows < 0.05).sum() > 10
 
 
@@ -665,7 +665,7 @@ def test_levels_within_the_noise_are_hardly_ever_sampled():
     assert absent.sum() > 50
     assert (rows[absent] > 0).all()
     assert rows[absent].sum() < 1
-    assert rows[~absent].min() > 0.9 * SEEN_SHARE * n
+    assert rows[~absent].min() > 0.9 * PRESENT_SHARE * n
     assert rows[~absent].sum() > 100
 
 
@@ -830,7 +830,7 @@ def test_intervals_that_noise_leaves_wide_are_cut_evenly(kind):
     assert 15 <= len(share) <= 40
     assert share.max() < 1.4 / 20
     # Pieces have one density on the line: fewer densities than pieces, none counted.
-    density = share / np.diff(codec.line.to(codec.edges))
+    density = share / np.diff(codec.axis.to(codec.edges))
     assert len(np.unique(density.round(6))) < len(share) / 2
 
 

@@ -1,7 +1,7 @@
 """Labelled arrays: their encoding, and one Gaussian per class from released moments.
 
-Arrays are looked at through the cosines of every channel, slow ones first: a basis that
-is public. What is computed of the releases of `privacy.moments` is processing.
+Arrays are transformed to the cosines of every channel, slow ones first: a basis that is
+public. What is computed of the releases of `privacy.moments` is processing.
 """
 
 import math
@@ -19,7 +19,7 @@ from dpgenerative.encoding.pixels import Images, Pixels
 from dpgenerative.privacy import moments
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
-from dpgenerative.tables.arrow import in_pandas, legible_series
+from dpgenerative.tables.arrow import decode_series, in_pandas
 from dpgenerative.tables.containers import plain
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.rows import Chunks
@@ -27,7 +27,7 @@ from dpgenerative.tables.rows import Chunks
 FREQUENCIES = 256
 """Most coefficients of which products are released."""
 MOST_LATENTS = 128
-"""Most principal components that are kept, unless more are asked for."""
+"""Most principal components, unless more are asked for."""
 CHUNK = 4096
 LEAST_VARIANCE = 0.01
 """Least variance of a class along a component, that of all classes being 1."""
@@ -61,8 +61,8 @@ class Frequencies:
         """Return arrays (n, D) of coefficients (n, D)."""
         waves = np.empty_like(coefficients)
         waves[:, self.order] = coefficients
-        found = idctn(waves.reshape(-1, *self.shape), axes=(2, 3), norm="ortho")
-        return found.reshape(waves.shape)
+        arrays = idctn(waves.reshape(-1, *self.shape), axes=(2, 3), norm="ortho")
+        return arrays.reshape(waves.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,13 +142,13 @@ def codes(owner: str, y: Any, classes: Sequence[Hashable], n: int | None) -> np.
     kind = _kind(y)
     is_text = isinstance(classes[0], str)
     if kind in ("biufcmMN" if is_text else "SUmMN"):
-        held = {"S": "text", "U": "text", "m": "times", "M": "times", "N": "records"}
+        words = {"S": "text", "U": "text", "m": "times", "M": "times", "N": "records"}
         raise ValueError(
             f"{owner} takes labels of the type of its classes; got an array of "
-            f"{held.get(kind, 'numbers')}."
+            f"{words.get(kind, 'numbers')}."
         )
     if isinstance(getattr(y, "dtype", None), pd.api.extensions.ExtensionDtype):
-        y = legible_series(pd.Series(y))
+        y = decode_series(pd.Series(y))
     places: dict[Any, int] = {label: k for k, label in enumerate(classes)}
     # As Python's own: methods of private objects may raise.
     return np.array([places.get(plain(label), -1) for label in y], np.int64)
@@ -160,9 +160,9 @@ def _kind(y: Any) -> str:
     if not isinstance(dtype, pd.ArrowDtype):
         return str(getattr(dtype, "kind", "O"))
     # Reading records, and times from a dictionary, may fail, by what they are.
-    held = dtype.pyarrow_dtype
-    held = held.value_type if pa.types.is_dictionary(held) else held
-    return "N" if pa.types.is_nested(held) else str(pd.ArrowDtype(held).kind)
+    arrow = dtype.pyarrow_dtype
+    arrow = arrow.value_type if pa.types.is_dictionary(arrow) else arrow
+    return "N" if pa.types.is_nested(arrow) else str(pd.ArrowDtype(arrow).kind)
 
 
 def release_gaussians(
@@ -196,7 +196,7 @@ def release_gaussians(
     )
     counts = np.maximum(sums[:, 0], max(1.0, std))
     shares = counts / counts.sum()
-    centres = shrunk(
+    centres = denoised(
         radius * sums[:, 1:] / counts[:, None], std * radius / counts, shares
     )
     means = np.clip(basis.back(centres) + 0.5, 0, 1)
@@ -226,12 +226,12 @@ def _chunks(
         yield basis.of(flat), images.labels[i : i + CHUNK]
 
 
-def shrunk(values: np.ndarray, noise: np.ndarray, shares: np.ndarray) -> np.ndarray:
+def denoised(values: np.ndarray, noise: np.ndarray, shares: np.ndarray) -> np.ndarray:
     """Return statistics of classes, nearer to their mean the more of them is noise.
 
-    Entry by entry the distance from the mean is multiplied by ``v / (v + s^2)``, where
-    s is the standard deviation of the noise of the class, and v what is left of the
-    variance across classes when that of the noise is taken away.
+    Every entry's distance from the mean is multiplied by ``v / (v + s^2)``. Here s is
+    the standard deviation of the noise of the class, and v the variance across classes
+    less that of the noise.
 
     Parameters
     ----------
@@ -245,8 +245,8 @@ def shrunk(values: np.ndarray, noise: np.ndarray, shares: np.ndarray) -> np.ndar
         return values
     mean = np.tensordot(shares, values, 1)
     apart = values - mean
-    found = np.tensordot(shares, np.square(apart), 1) / free
-    v = np.maximum(found - shares @ noise**2, 0)
+    across = np.tensordot(shares, np.square(apart), 1) / free
+    v = np.maximum(across - shares @ noise**2, 0)
     s = (noise**2).reshape(-1, *[1] * mean.ndim)
     return mean + apart * (v / np.maximum(v + s, np.finfo(float).tiny))
 
@@ -260,7 +260,7 @@ def _factored(
     """Return components of noisy covariances, roots by class, and variances left.
 
     `noise` holds the standard deviation of the noise of an entry, by class. That of
-    their mean has eigenvalues up to 2 sqrt(d) times its own: what exceeds them is kept.
+    their mean has eigenvalues up to 2 sqrt(d) times its own; larger ones are signal.
     """
     d = covariances.shape[1]
     pooled = np.tensordot(shares, covariances, 1)
@@ -270,7 +270,7 @@ def _factored(
         latent_dim = min(max(1, int((values > edge).sum())), MOST_LATENTS)
     values = np.maximum(values[::-1][:latent_dim], 1e-6)
     vectors = vectors[:, ::-1][:, :latent_dim]
-    inside = shrunk(vectors.T @ covariances @ vectors, noise, shares)
+    inside = denoised(vectors.T @ covariances @ vectors, noise, shares)
     inside /= np.sqrt(values)[:, None] * np.sqrt(values)
     own, turned = np.linalg.eigh(inside)
     own = np.maximum(own, LEAST_VARIANCE)

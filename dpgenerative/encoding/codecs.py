@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from dpgenerative._random import RandomSource
-from dpgenerative.encoding.grid import Line, from_steps, in_steps
+from dpgenerative.encoding.grid import CellAxis, from_steps, in_steps
 from dpgenerative.encoding.values import level_codes, restored_levels
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives, satisfies
@@ -229,9 +229,9 @@ class IntervalCodec(Codec):
         return np.append(flags, True) if self.column.nullable else flags
 
     @property
-    def line(self) -> Line:
+    def axis(self) -> CellAxis:
         """The scale on which values are uniform within an interval."""
-        return Line.of(self.column)
+        return CellAxis.of(self.column)
 
     def encode(self, series: pd.Series) -> np.ndarray:
         return self._located(series)[1]
@@ -240,7 +240,7 @@ class IntervalCodec(Codec):
         """Return numbers in steps, their cells, and the ends of these on the line."""
         steps = in_steps(self.column, series)
         cells = np.searchsorted(self.edges[1:-1], steps, side="right")
-        ends = self.line.to(self.edges)
+        ends = self.axis.to(self.edges)
         codes = np.where(np.isnan(steps), len(self.values), cells)
         return steps, codes, ends[cells], ends[cells + 1]
 
@@ -249,15 +249,15 @@ class IntervalCodec(Codec):
         draws = rng.random(len(steps))
         if self.column.step is not None:
             steps = steps + draws - 0.5
-        within = (self.line.to(steps) - low) / (high - low)
+        within = (self.axis.to(steps) - low) / (high - low)
         return np.where(self.atoms[cells], draws, within.clip(0, LARGEST_POSITION))
 
     def decode(self, codes: np.ndarray, positions: np.ndarray) -> pd.Series:
         missing = codes >= len(self.values)
         inside = np.where(missing, 0, codes)
         low, high = self.edges[inside], self.edges[inside + 1]
-        ends = self.line.to(low), self.line.to(high)
-        steps = self.line.back(ends[0] + positions * (ends[1] - ends[0]))
+        ends = self.axis.to(low), self.axis.to(high)
+        steps = self.axis.back(ends[0] + positions * (ends[1] - ends[0]))
         steps = np.clip(steps, low, high)
         if self.column.step is not None:
             steps = np.clip(np.round(steps), np.ceil(low), np.floor(high))
@@ -267,24 +267,24 @@ class IntervalCodec(Codec):
 
     def log_within(self, series: pd.Series) -> np.ndarray:
         steps, _, low, high = self._located(series)
-        log_mass = self.line.log_slope(steps)
+        log_mass = self.axis.log_slope(steps)
         if self.column.step is not None:
-            span = self.line.to(steps + 0.5) - self.line.to(steps - 0.5)
+            span = self.axis.to(steps + 0.5) - self.axis.to(steps - 0.5)
             # Far from 0 the difference of two large numbers gives way to the slope.
             far = np.abs(steps) > 1e6
             log_mass = np.where(far, log_mass, np.log(np.where(far, 1.0, span)))
         return np.where(np.isnan(steps), 0.0, log_mass - np.log(high - low))
 
     def segments(self, condition: Any) -> Segments:
-        found: list[tuple[int, float, float]] = []
+        parts: list[tuple[int, float, float]] = []
         for part in alternatives(condition):
             if is_missing(part):
-                found.append((len(self.values), 0.0, 1.0))
+                parts.append((len(self.values), 0.0, 1.0))
             else:
                 ends = part if isinstance(part, tuple) else (part, part)
-                found += self._parts_between(*ends)
+                parts += self._parts_between(*ends)
         apart: list[tuple[int, float, float]] = []
-        for cell, low, high in sorted(found):
+        for cell, low, high in sorted(parts):
             if apart and apart[-1][0] == cell:
                 low = max(low, apart[-1][2])
             if low < high:
@@ -304,8 +304,8 @@ class IntervalCodec(Codec):
         if column.step is not None:
             low = math.ceil(low / column.step - 1e-6) - 0.5
             high = math.floor(high / column.step + 1e-6) + 0.5
-        ends = self.line.to(self.edges)
-        cut = self.line.to(np.clip(self.edges, low, high))
+        ends = self.axis.to(self.edges)
+        cut = self.axis.to(np.clip(self.edges, low, high))
         start, stop = ((c - ends[:-1]) / np.diff(ends) for c in (cut[:-1], cut[1:]))
         # A cell that stands for a single number lies inside as a whole or not at all.
         is_single = ~np.isnan(self.values)

@@ -1,6 +1,6 @@
 """Estimates made of noisy counts: post-processing, which costs nothing.
 
-Counts of a tree of intervals are joined by weighted least squares (Hay et al. 2010).
+Counts of a tree of intervals are combined by weighted least squares (Hay et al. 2010).
 """
 
 import math
@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.stats import norm
 
-SEEN_NOISE = 2.0
+PRESENT_NOISE = 2.0
 """Counts below this many standard deviations of their noise count as absent..."""
-SEEN_SHARE = 1.5e-3
+PRESENT_SHARE = 1.5e-3
 """... those of levels that share a cell if they are fewer than this share of all rows,
 too: a level that a sample holds a few times, in one class only, misleads classifiers
 more than its absence."""
@@ -24,7 +24,7 @@ MAYBE = 1.0
 FEW = 0.02
 """Share of rows of which no more than that may lie in years that are left out."""
 TOGETHER = (*range(1, 9), 16, 32, 64, 128)
-"""How many years, which rows spread over, are looked at together; of magnitudes 8 at
+"""How many years, which rows spread over, are tested together; of magnitudes 8 at
 most."""
 TAIL_NOISE = 2.5
 """An end of the bounds is empty, as far as one knows, where no interval, nor all up to
@@ -124,17 +124,17 @@ def outermost(
         low += _n_empty(noisy[low : high + 1], std, FEW * n_rows)
         high -= _n_empty(noisy[low : high + 1][::-1], std, FEW * n_rows)
     by = level if both > one else places
-    held = (by >= low) & (by <= high) | (noisy > least + 0.5)
-    first, last = np.flatnonzero(held)[[0, -1]]
+    occupied = (by >= low) & (by <= high) | (noisy > least + 0.5)
+    first, last = np.flatnonzero(occupied)[[0, -1]]
     first -= _reach(noisy[:first][::-1], std, widths)
     last += _reach(noisy[last + 1 :], std, widths)
     inside = noisy[first : last + 1]
-    found = level[first : last + 1]
+    sides = level[first : last + 1]
     more = len(inside) // 2 if are_years else 0
     noise = std * (MAYBE if are_years else NEXT_NOISE)
     is_short = inside.sum() + noise * math.sqrt(len(inside) + 1) < n_rows
-    if is_short and found.max() > 0:
-        wider = (level >= found.min() - more) & (level <= found.max() + more + 1)
+    if is_short and sides.max() > 0:
+        wider = (level >= sides.min() - more) & (level <= sides.max() + more + 1)
         first, last = np.flatnonzero(wider)[[0, -1]]
     return int(first), int(last)
 
@@ -143,14 +143,14 @@ def _conspicuous(
     counts: np.ndarray, n_cells: np.ndarray, widths: Sequence[int]
 ) -> tuple[float, int, int]:
     """Return which counts next to each other stand out most, after how far they do."""
-    found = (-math.inf, 0, -1)
+    best = (-math.inf, 0, -1)
     total, size = (np.append(0.0, np.cumsum(x)) for x in (counts, n_cells))
     for width in (width for width in widths if width <= len(counts)):
         cells = size[width:] - size[:-width]
         excess = (total[width:] - total[:-width] - cells / 2) / np.sqrt(cells)
         i = int(excess.argmax())
-        found = max(found, (float(excess[i]), i, i + width - 1))
-    return found
+        best = max(best, (float(excess[i]), i, i + width - 1))
+    return best
 
 
 def _n_empty(noisy: np.ndarray, std: float, few: float) -> int:
@@ -188,8 +188,8 @@ def n_beyond(counts: np.ndarray, stds: np.ndarray, widths: np.ndarray) -> int:
     for k in range(len(counts) - 2, 0, -1):
         (before, near), (far, size) = counts[-k - 2 : -k], widths[-k - 2 : -k]
         std = math.hypot(*stds[-k:])
-        most = counts[-k:].sum() + SEEN_NOISE * std
-        if near <= 0 or before <= 0 or most > 2 * SEEN_NOISE * std:
+        most = counts[-k:].sum() + PRESENT_NOISE * std
+        if near <= 0 or before <= 0 or most > 2 * PRESENT_NOISE * std:
             continue
         decline = min(1.0, near / size * far / before) ** (2 * size / (size + far))
         if most < near * decline * min(1.0, widths[-k:].sum() / size) / 2:
@@ -199,13 +199,13 @@ def n_beyond(counts: np.ndarray, stds: np.ndarray, widths: np.ndarray) -> int:
 
 @dataclass(eq=False, kw_only=True)
 class Estimate:
-    """A number of rows that joins all that was counted, and its variance."""
+    """A number of rows estimated from all counts, and its variance."""
 
     count: float = 0.0
     variance: float = math.inf
 
     def add(self, count: float, variance: float) -> None:
-        """Join a second, independent count by inverse variance."""
+        """Add a second, independent count by inverse variance."""
         if self.variance:
             own = variance / (variance + self.variance)
             self.count = own * self.count + (1 - own) * count
@@ -263,7 +263,7 @@ class Interval(Estimate):
         return [leaf for half in self.halves for leaf in half.leaves()]
 
     def gather(self) -> float:
-        """Join every count with those below it; return the count of the whole."""
+        """Add to every count those below it; return the count of the whole."""
         if self.halves:
             counts = [half.gather() for half in self.halves]
             self.add(sum(counts), sum(half.variance for half in self.halves))
@@ -290,7 +290,7 @@ class Interval(Estimate):
         count, variance = self._beside(leaf.start)
         rest = Estimate(count=count, variance=variance * std**2)
         rest.add(rows.count - leaf.count, rows.variance + leaf.variance * std**2)
-        noise = SEEN_NOISE * math.sqrt(rest.variance)
+        noise = PRESENT_NOISE * math.sqrt(rest.variance)
         # Sums of exact counts are rounded.
         is_alone = rest.count <= noise + 0.5
         is_clear = leaf.width == 1 and noise <= most * leaf.count
@@ -425,11 +425,11 @@ class Partition:
         spikes = np.where(is_spike, rows[places[:-1]], 0.0)
         widths = np.where(is_spike, 0, np.diff(places))
         # How many rows spikes have together, and how wide all else is, by interval.
-        found, rest = (np.bincount(of, each)[of] for each in (spikes, widths))
+        together, rest = (np.bincount(of, each)[of] for each in (spikes, widths))
         whole = self.counts[of]
-        taken = np.where(rest > 0, np.minimum(found, whole), whole)
-        shares = np.where(is_spike, spikes / np.maximum(found, UNSEEN), 0.0)
-        shares = taken * shares + (whole - taken) * widths / np.maximum(rest, 1)
+        inside = np.where(rest > 0, np.minimum(together, whole), whole)
+        shares = np.where(is_spike, spikes / np.maximum(together, UNSEEN), 0.0)
+        shares = inside * shares + (whole - inside) * widths / np.maximum(rest, 1)
         heavy = self.heavy[of] | is_spike
         return Partition(places, shares, self.variances[of], heavy, self.missing)
 
@@ -437,8 +437,8 @@ class Partition:
         """Cut intervals of more than `most` rows into even pieces.
 
         Nothing is counted: pieces share the rows as positions inside the interval did.
-        But the model can tell them apart, and where noise leaves room for five counts
-        the numbers still say more than five cells about another column.
+        But the model can separate them. Where noise leaves room for five counts, the
+        numbers are still more informative of another column than five cells.
 
         Parameters
         ----------
@@ -449,7 +449,11 @@ class Partition:
         cuts, counts = [], []
         parts = zip(self.places[:-1], self.places[1:], self.counts, strict=True)
         for start, stop, count in parts:
-            cut = _even_cuts(ends, start, stop, math.ceil(count / most - 1e-9))
+            n_pieces = max(math.ceil(count / most - 1e-9), 1)
+            even = np.linspace(ends[start], ends[stop], n_pieces + 1)[:-1]
+            # The edges of the grid nearest above those of even pieces.
+            cut = start + np.unique(np.searchsorted(ends[start:stop], even))
+            cut = cut[cut < stop]
             lengths = np.diff(ends[np.append(cut, stop)])
             cuts.append(cut)
             counts.append(count * lengths / lengths.sum() if len(cut) > 1 else [count])
@@ -462,16 +466,9 @@ class Partition:
 def _n_at_end(noisy: np.ndarray, variances: np.ndarray) -> int:
     """Return how many intervals at the upper end hold no more rows than noise may."""
     sums, summed = (np.cumsum(x[::-1])[::-1] for x in (noisy, variances))
-    seen = sums > TAIL_NOISE * np.sqrt(summed)
-    seen |= noisy > TAIL_NOISE * np.sqrt(variances)
-    return int(len(noisy) - 1 - np.flatnonzero(seen).max(initial=-1))
-
-
-def _even_cuts(ends: np.ndarray, start: int, stop: int, n_pieces: int) -> np.ndarray:
-    """Return the edges of a grid nearest above those of even pieces, without `stop`."""
-    even = np.linspace(ends[start], ends[stop], max(n_pieces, 1) + 1)[:-1]
-    found = start + np.unique(np.searchsorted(ends[start:stop], even))
-    return found[found < stop]
+    occupied = sums > TAIL_NOISE * np.sqrt(summed)
+    occupied |= noisy > TAIL_NOISE * np.sqrt(variances)
+    return int(len(noisy) - 1 - np.flatnonzero(occupied).max(initial=-1))
 
 
 def masses(counts: Sequence[float] | np.ndarray, nullable: bool | None) -> np.ndarray:

@@ -35,8 +35,8 @@ _MAGNITUDES = np.concatenate([-(2.0 ** _EXPONENTS[::-1]), 2.0**_EXPONENTS])
 
 
 @dataclass(frozen=True)
-class Line:
-    """The scale on which intervals are even: asinh, or linear from an origin.
+class CellAxis:
+    """The numeric axis on which intervals are even: asinh, or linear from an origin.
 
     Bounds far from 0 next to their distance have no decades between them, and their
     asinh would cancel.
@@ -45,7 +45,7 @@ class Line:
     origin: float | None
 
     @classmethod
-    def of(cls, column: Column) -> "Line":
+    def of(cls, column: Column) -> "CellAxis":
         """Return the scale of a column with bounds."""
         low, high = ends_of(column)
         if column.kind == "datetime":
@@ -55,11 +55,11 @@ class Line:
         return cls(low if same_sign and far < LINEAR_RATIO * near else None)
 
     def to(self, steps: np.ndarray) -> np.ndarray:
-        """Return places on the line."""
+        """Return places on the axis."""
         return np.arcsinh(steps) if self.origin is None else steps - self.origin
 
     def back(self, places: np.ndarray) -> np.ndarray:
-        """Return the numbers at places on the line."""
+        """Return the numbers at places on the axis."""
         return np.sinh(places) if self.origin is None else places + self.origin
 
     def log_slope(self, steps: np.ndarray) -> np.ndarray:
@@ -113,10 +113,10 @@ def part_of(
 def _even_edges(column: Column, low: float, high: float, depth: int) -> np.ndarray:
     if low == high:
         low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
-    line = Line.of(column)
-    ends = line.to(np.array([low, high]))
+    axis = CellAxis.of(column)
+    ends = axis.to(np.array([low, high]))
     with np.errstate(over="ignore"):  # the ends themselves take the place of inf
-        edges = line.back(np.linspace(ends[0], ends[1], 2**depth + 1))
+        edges = axis.back(np.linspace(ends[0], ends[1], 2**depth + 1))
     edges = np.clip(edges, low, high)
     edges[[0, -1]] = low, high
     return np.unique(edges)
@@ -241,7 +241,7 @@ def sought_ends(column: Column) -> np.ndarray:
 
 
 def usual_years(column: Column) -> list[float]:
-    """Return bounds of instants, in units, where no year was found to hold some."""
+    """Return bounds of instants, in units, where no year is known to hold some."""
     return [float(count_of(text, "datetime", column.unit)) for text in USUAL_YEARS]
 
 

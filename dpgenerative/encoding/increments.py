@@ -1,8 +1,8 @@
 """Columns that are never below another one, learned as their distance from it.
 
-What `LessEqual` says of two columns of one grid is kept by learning the second as the
-first plus an increment that is not negative: a stay of three days between two dates of
-which each is known by its month. Which columns are learned so, and the bounds of the
+Two columns of one grid satisfy `LessEqual` if the second is learned as the first plus
+an increment that is not negative: a stay of three days between two dates of which each
+is known by its month. Which columns are learned so, and the bounds of the
 increments, follow from the schema alone. Nothing is released here; the increments of
 private rows are private.
 """
@@ -42,26 +42,26 @@ def increments_of(schema: Schema) -> dict[Hashable, LessEqual]:
     dict
         First columns that are increments themselves stand before those on top of them.
     """
-    found: dict[Hashable, LessEqual] = {}
+    rules: dict[Hashable, LessEqual] = {}
     repaired = {name for each in schema.constraints for name in each.repairs}
     for each in schema.constraints:
         if (
             isinstance(each, LessEqual)
-            and each.high not in found
+            and each.high not in rules
             and repaired.isdisjoint(each.columns)
             and _on_one_grid(schema[each.low], schema[each.high])
-            and each.high not in _below(each.low, found)
+            and each.high not in _below(each.low, rules)
         ):
-            found[each.high] = each
-    order = sorted(found, key=lambda name: len(_below(name, found)))
-    return {name: found[name] for name in order}
+            rules[each.high] = each
+    order = sorted(rules, key=lambda name: len(_below(name, rules)))
+    return {name: rules[name] for name in order}
 
 
-def _below(name: Hashable, found: dict[Hashable, LessEqual]) -> list[Hashable]:
+def _below(name: Hashable, rules: dict[Hashable, LessEqual]) -> list[Hashable]:
     """Return a column and those that it is learned from."""
     names = [name]
-    while names[-1] in found:
-        names.append(found[names[-1]].low)
+    while names[-1] in rules:
+        names.append(rules[names[-1]].low)
     return names
 
 
@@ -190,7 +190,7 @@ class Increment:
         counts = np.where(missing, 0.0, added)
         return from_units(counts, missing, column.unit, self.dtype)
 
-    def joined(self, low: pd.Series, added: pd.Series) -> tuple[pd.Series, np.ndarray]:
+    def built(self, low: pd.Series, added: pd.Series) -> tuple[pd.Series, np.ndarray]:
         """Return the column, and which of its values lie within its bounds."""
         column = self.whole.column
         numbers = as_numbers(column, added) + self._base(as_numbers(self.low, low))

@@ -1,8 +1,7 @@
 """The private release of one-way marginals: everything the cells of a table cost.
 
-Every column is cut into *cells*: one per level or value that is frequent enough, one
-for the rare levels of a nominal column together, intervals of a numeric column, one for
-'missing'.
+Every column is cut into *cells*: one per frequent level or value, one for the rare
+levels of a nominal column together, intervals of a numeric column, one for 'missing'.
 
 Formal guarantee: the releases of all columns together are one Gaussian mechanism of the
 noise multiplier given: a row is counted once in every histogram, so that histograms
@@ -13,12 +12,12 @@ without known levels, values that many rows of a continuum share - cost a delta 
 
 How the budget is shared: the expected distance of a released histogram of K cells with
 noise s grows as K s, the cost as 1 / s^2, so that the sum over columns is least with
-1 / s^2 in proportion to K^(2/3). A numeric column spends `STRUCTURE_SHARE` on finding
-its cells (`looks`), and the rest on counting them; all counts of the tree are then
-joined by weighted least squares (`estimates`). What far more rows share than the values
-beside it (a rounded wage, a price) gets a cell of its own: of a continuum as a released
-key, of a grid by a count of every value. Intervals that hold many numbers still are
-then cut into even pieces, uncounted.
+1 / s^2 in proportion to K^(2/3). A numeric column spends `STRUCTURE_SHARE` on splitting
+a grid into its cells (`split_releases`), and the rest on counting them. All counts of a
+tree are combined by weighted least squares (`estimates`). What far more rows share than
+the values beside it (a rounded wage, a price) gets a cell of its own: of a continuum as
+a released key, of a grid by a count of every value. Intervals that hold many numbers
+still are then cut into even pieces, uncounted.
 """
 
 import math
@@ -59,7 +58,7 @@ FAN_OUT = 3
 """Number of halvings in one release..."""
 FEW_HALVINGS = 300.0
 """... up to this many rows per standard deviation of a count; above them, one..."""
-ONE_LOOK = 10.0
+ONE_SPLIT = 10.0
 """... and up to this many, there is no second release that finds cells."""
 LEAST_CELLS = 8
 """Number of cells reckoned with for every column that may have as many."""
@@ -85,8 +84,8 @@ OPEN_LEVELS = 64
 POOL_NOISE = 5.0
 """Levels with fewer rows than this many standard deviations share a cell."""
 EMPTY_NOISE = 3.0
-"""What nobody states may not occur at all: missing values, and `other` of levels found.
-With a noisy count below this many standard deviations they have no cell."""
+"""What nobody states may not occur at all: missing values, and `other` of levels that
+were released. With a noisy count below this many standard deviations it has no cell."""
 
 
 # What is planned ----------------------------------------------------------------------
@@ -127,7 +126,7 @@ def column_stds(
     return [multiplier * math.sqrt(sum(weights) / weight) for weight in weights]
 
 
-def looks(n_levels: int, n_rows: int, std: float) -> tuple[int, int]:
+def split_releases(n_levels: int, n_rows: int, std: float) -> tuple[int, int]:
     """Return how many releases find the cells of numbers, and how many halvings each.
 
     Every release takes its part of the budget. The more noise, the fewer there are, of
@@ -136,12 +135,12 @@ def looks(n_levels: int, n_rows: int, std: float) -> tuple[int, int]:
     """
     if n_rows > FEW_HALVINGS * std:
         return n_levels, 1
-    if n_rows > ONE_LOOK * std:
+    if n_rows > ONE_SPLIT * std:
         return math.ceil(n_levels / FAN_OUT), FAN_OUT
     return min(n_levels, 1), FAN_OUT
 
 
-def count_std(column: Column, n_bins: int, n_rows: int, std: float) -> float:
+def cell_std(column: Column, n_bins: int, n_rows: int, std: float) -> float:
     """Return the standard deviation of the counts of a column's cells.
 
     What finds its bounds or levels is taken out of its whole budget, of this `std`.
@@ -196,13 +195,13 @@ class MarginalRelease:
     n_bins : int
         Number of intervals aimed at.
     anchored : bool
-        Whether cells are counted; else only bounds and levels are found.
+        Whether cells are counted; else only bounds and levels are estimated.
     may_lose_missing : bool
         Whether 'missing' has no cell where its count is within the noise.
     is_target : bool
         Whether of two levels none counts as absent: there would be nothing to predict.
-    is_found : bool, default=False
-        Whether bounds or levels were found privately: they may exceed those of rows.
+    is_estimated : bool, default=False
+        Whether bounds or levels are private estimates: they may exceed those of rows.
     """
 
     column: Column
@@ -217,7 +216,7 @@ class MarginalRelease:
     anchored: bool
     may_lose_missing: bool
     is_target: bool
-    is_found: bool = False
+    is_estimated: bool = False
 
     def fit(self, entries: Chunks[pd.Series]) -> Codec:
         """Return the codec of a column of private values."""
@@ -226,13 +225,13 @@ class MarginalRelease:
             share = DOMAIN_SHARE if self.anchored else 1.0
             column = self._with(share)._domain(entries)
             rest = self._with(1 - share) if self.anchored else self
-            release = replace(rest, column=column, is_found=True)
+            release = replace(rest, column=column, is_estimated=True)
         if self.column.numeric:
             return release._intervals(entries)
         return release._levels(entries)
 
     @property
-    def _n_told(self) -> float:
+    def _n_estimated(self) -> float:
         """Number of rows, estimated from all that was counted so far."""
         return max(1.0, self.total.count)
 
@@ -241,7 +240,7 @@ class MarginalRelease:
         return replace(self, std=self.std / math.sqrt(share))
 
     def _domain(self, entries: Chunks[pd.Series]) -> Column:
-        """Return the column with bounds or levels that are found privately."""
+        """Return the column with bounds or levels that are estimated privately."""
         if self.column.numeric:
             return self.column.bounded(*self._bounds(entries))
         present = entries.total(values.key_counts, sum_of_counts)
@@ -280,7 +279,7 @@ class MarginalRelease:
         noisy = self._counted(exact, self.std)
         self.total.add(noisy.sum(), len(noisy) * self.std**2)
         column, noisy = self._without_empty(noisy)
-        counts = estimates.project_to_simplex(noisy, self._n_told)
+        counts = estimates.project_to_simplex(noisy, self._n_estimated)
         cells = self._pooled(column, counts)
         totals = np.bincount(cells, weights=counts)
         shared = np.bincount(cells)[cells] > 1
@@ -291,8 +290,8 @@ class MarginalRelease:
             mean = max(counts[rare].mean(), self.std * keeps.any())
             counts[rare] = estimates.posterior_mean_counts(noisy[rare], self.std, mean)
         totals[cells[~shared]] = counts[~shared]
-        least = estimates.SEEN_NOISE * self.std
-        few = min(least, estimates.SEEN_SHARE * self._n_told)
+        least = estimates.PRESENT_NOISE * self.std
+        few = min(least, estimates.PRESENT_SHARE * self._n_estimated)
         absent = (counts < np.where(shared, few, least)) & ~keeps
         absent[-1] &= not column.nullable  # missing values that have a cell occur
         shares = np.maximum(np.where(absent, 0.0, counts), estimates.UNSEEN)
@@ -311,7 +310,7 @@ class MarginalRelease:
         may_lose_missing = self.may_lose_missing and levels != values.NO_LEVELS
         if column.nullable and may_lose_missing and empty[-1]:
             column, noisy = replace(column, nullable=False), noisy[:-1]
-        if self.is_found and column.other is not None and len(levels) > 1:
+        if self.is_estimated and column.other is not None and len(levels) > 1:
             place = levels.index(column.other)
             if empty[place]:
                 rest = (*levels[:place], *levels[place + 1 :])
@@ -350,9 +349,9 @@ class MarginalRelease:
         sizes = np.maximum(np.abs(ends[:-1]), np.abs(ends[1:]))
         if are_years := column.kind == "datetime":
             sizes = np.arange(1, len(ends))
-        n_known = self._n_told - noisy[-1]
+        n_present = self._n_estimated - noisy[-1]
         first, last = estimates.outermost(
-            noisy[places], self.std, sizes[places], n_known, are_years
+            noisy[places], self.std, sizes[places], n_present, are_years
         )
         if last < 0:
             return grid.usual_years(column) if are_years else [0.0, 1.0]
@@ -385,8 +384,8 @@ class MarginalRelease:
             rows = np.where(rows > SPIKE_SIZE * size, rows, 0.0)
             if is_continuum or np.count_nonzero(rows) <= MOST_SPIKES * self.n_bins:
                 parts = parts.with_spikes(rows)
-        line = grid.Line.of(column).to(fine)
-        parts = self._smooth(parts, parts.cut_evenly(line, SPLIT_SIZE * size), line)
+        axis = grid.CellAxis.of(column).to(fine)
+        parts = self._smooth(parts, parts.cut_evenly(axis, SPLIT_SIZE * size), axis)
         edges = fine[parts.places]
         single = self._single_values(column, parts, edges, keys)
         if np.isfinite(value := single[edges[:-1] == sole]).any():
@@ -411,7 +410,7 @@ class MarginalRelease:
         self, column: Column, value: float, edges: Any, start: float, parts: Partition
     ) -> Codec:
         """Return the codec of a column of one value, in the cell from `start` on."""
-        if self.is_found:
+        if self.is_estimated:
             column = column.bounded(*[grid.in_units(column, value)] * 2)
             start, *_, stop = edges = grid.edges_of(column)
         else:
@@ -423,13 +422,13 @@ class MarginalRelease:
         return IntervalCodec(column, self.dtype, masses, edges, single)
 
     def _smooth(
-        self, parts: Partition, pieces: Partition, line: np.ndarray
+        self, parts: Partition, pieces: Partition, axis: np.ndarray
     ) -> Partition:
         """Return the pieces of intervals with smooth counts, where noise is large."""
         if self.n_rows > FEW_HALVINGS * self.std:
             return pieces
         groups = np.searchsorted(parts.places[1:-1], pieces.places[:-1], side="right")
-        lengths, counts = np.diff(line[pieces.places]), pieces.counts.copy()
+        lengths, counts = np.diff(axis[pieces.places]), pieces.counts.copy()
         # Spikes stand for themselves; what lies between them is smooth.
         alone = parts.heavy | (parts.counts > estimates.SPIKE * parts.counts.sum())
         runs = np.cumsum(alone | np.append(False, alone[:-1]))
@@ -476,15 +475,15 @@ class MarginalRelease:
             numbers = numbers[~np.isnan(numbers)] + 0.0  # one zero
             if self.n_rows > MOST_KEYS:
                 numbers = numbers[crowded[grid.cells_between(numbers, edges)]]
-            found = np.unique(numbers, return_counts=True)
-            pairs = zip(*(each.tolist() for each in found), strict=True)
+            distinct = np.unique(numbers, return_counts=True)
+            pairs = zip(*(each.tolist() for each in distinct), strict=True)
             return {("float", step): n for step, n in pairs}
 
-        found = self._keys(steps.total(count, sum_of_counts))
-        return np.array([[step for _, step in found], [*found.values()]], float)
+        shared = self._keys(steps.total(count, sum_of_counts))
+        return np.array([[step for _, step in shared], [*shared.values()]], float)
 
     def _split(self, fine: np.ndarray, steps: Chunks[np.ndarray]) -> Partition:
-        """Halve a grid where noisy counts say so, then count what came of it."""
+        """Halve a grid where noisy counts are large, then count its intervals."""
 
         def counted(numbers: np.ndarray) -> np.ndarray:
             rows = np.sort(numbers[~np.isnan(numbers)])
@@ -495,21 +494,20 @@ class MarginalRelease:
         below = steps.total(counted)
         n_levels = (len(fine) - 2).bit_length()
         nullable = bool(self.column.nullable)
-        # Every look counts each row once, and so does the one at how many are missing:
-        # the variance, in units of that of the whole budget as one count, lets all of
-        # them share STRUCTURE_SHARE.
-        n_looks, depth = looks(n_levels, self.n_rows, self.std)
-        rough = max(n_looks + nullable, 1) / STRUCTURE_SHARE
-        root = Interval(0, len(fine) - 1, self._n_told)
+        # Every release that splits cells counts each row once, as that of missing ones
+        # does: by this variance, relative to the whole budget's, all share the part.
+        n_splits, depth = split_releases(n_levels, self.n_rows, self.std)
+        rough = max(n_splits + nullable, 1) / STRUCTURE_SHARE
+        root = Interval(0, len(fine) - 1, self._n_estimated)
         missing = Interval(0, 0, 0.0)
         if nullable:
             std = self.std * math.sqrt(rough)
             noisy = self._counted(below.map(lambda counts: counts[-2:]), std)
-            supposed = estimates.project_to_simplex(noisy, self._n_told)
+            supposed = estimates.project_to_simplex(noisy, self._n_estimated)
             root.supposed = supposed[0]
             root.add(noisy[0], rough)
             missing.add(noisy[1], rough)
-        for _ in range(n_looks):
+        for _ in range(n_splits):
             self._grow(root, depth, below, rough)
 
         leaves = root.leaves()
@@ -520,7 +518,7 @@ class MarginalRelease:
         noisy = self._counted(exact, self.std * math.sqrt(fair))
         for cell, count in zip(cells, noisy, strict=True):
             cell.add(count, fair)
-        return self._joined(root, missing, self._least(root, rough), fine)
+        return self._partition(root, missing, self._least(root, rough), fine)
 
     def _least(self, root: Interval, variance: float) -> float:
         """Return the number of rows up to which intervals are not halved."""
@@ -553,20 +551,20 @@ class MarginalRelease:
         for interval in chosen:
             interval.prune(least)
 
-    def _joined(
+    def _partition(
         self, root: Interval, missing: Interval, least: float, fine: np.ndarray
     ) -> Partition:
-        """Join all counts of a tree; leave out what holds no rows."""
+        """Combine all counts of a tree; leave out what has no rows."""
         nullable = bool(self.column.nullable)
         both = np.array([root.gather(), missing.count])[: 1 + nullable]
         lost = (missing.variance if nullable else 0.0) * self.std**2
         sole = self._sole(root, both[1:].sum(), lost)
         self.total.add(both.sum(), root.variance * self.std**2 + lost)
-        whole = estimates.project_to_simplex(both, self._n_told)
+        whole = estimates.project_to_simplex(both, self._n_estimated)
         if nullable and self.may_lose_missing:
             std = self.std * math.sqrt(missing.variance)
             if missing.count <= EMPTY_NOISE * std:
-                whole = np.array([self._n_told])
+                whole = np.array([self._n_estimated])
         leaves = self._occupied(root.leaves())
         noisy = np.array([leaf.count for leaf in leaves])
         root.spread(whole[0])
@@ -582,17 +580,17 @@ class MarginalRelease:
         n, variance = self.total.count - n_missing, self.total.variance + variance
         rows = estimates.Estimate(count=n, variance=variance)
         # Of two values that are stated, both can occur.
-        may_be_two = root.width == 2 and not self.is_found
-        most = estimates.OTHERS[self.is_found]
+        may_be_two = root.width == 2 and not self.is_estimated
+        most = estimates.OTHERS[self.is_estimated]
         return -1 if may_be_two else root.sole(self.std, rows, most)
 
     def _occupied(self, leaves: list[Interval]) -> list[Interval]:
-        """Return the intervals between the ends of the rows, where bounds were found.
+        """Return the intervals between the ends of rows, where bounds are estimates.
 
         Magnitudes reach beyond the last row; years and continua are left alone.
         """
         column = self.column
-        if not self.is_found or column.temporal or column.step is None:
+        if not self.is_estimated or column.temporal or column.step is None:
             return leaves
         counts = np.array([leaf.count for leaf in leaves])
         stds = self.std * np.sqrt([leaf.variance for leaf in leaves])

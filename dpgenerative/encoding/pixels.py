@@ -209,8 +209,8 @@ def full_range(value_range: Any, dtype: np.dtype[Any]) -> tuple[float, float]:
         return (0.0, 255.0) if dtype == np.uint8 else (0.0, 1.0)
     low, high = value_range
     whole: Any = np.uint8 if dtype.kind == "b" else dtype
-    held = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(whole)
-    if low < held.min or high > held.max:
+    limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(whole)
+    if low < limits.min or high > limits.max:
         raise ValueError(
             f"Images of dtype {dtype} hold no values from {low} to {high}: state a "
             "value_range inside the dtype's, or convert the images."

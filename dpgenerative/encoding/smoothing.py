@@ -1,7 +1,7 @@
 """Smooth densities from noisy counts of intervals: processing, which costs nothing.
 
 Where noise leaves room for a few counts only, their intervals are cut into even pieces.
-The pieces' densities are taken as smooth beforehand: second differences, relative to
+The pieces' densities are smooth by assumption: second differences, relative to
 the density nearby, are normal with one variance, which the counts themselves decide
 (empirical Bayes). What comes back is the mean of the pieces given the counts.
 """
@@ -9,7 +9,7 @@ the density nearby, are normal with one variance, which the counts themselves de
 import numpy as np
 
 STRENGTHS = 10.0 ** np.arange(-2, 5.1, 0.5)
-"""Inverse variances of second differences among which the likeliest is taken."""
+"""Inverse variances of second differences, of which the likeliest is selected."""
 TINY = 1e-300
 FLOOR = 0.2
 """Part of the mean density that is added to what is nearby: counts may be 0."""

@@ -248,7 +248,7 @@ class TableTransformer:
             drawn[name] = with_given(drawn[name], given[name])
         inside = np.ones(len(codes), dtype=bool)
         for each in self.increments:
-            column, fits = each.joined(drawn[each.low.name], drawn[each.name])
+            column, fits = each.built(drawn[each.low.name], drawn[each.name])
             if each.name in given:
                 column = with_given(column, given[each.name])
                 fits[given[each.name].index] = True

@@ -17,7 +17,7 @@ from dpgenerative.tables.dtypes import decimal_scale
 from dpgenerative.tables.times import to_units
 
 NO_LEVELS, NO_NUMBERS = ("",), (0,)
-"""Levels of a column in which none was found."""
+"""Levels of a column in which none was released."""
 
 
 # Numbers ------------------------------------------------------------------------------
@@ -74,11 +74,11 @@ def level_indices(series: pd.Series, levels: Sequence[Hashable]) -> np.ndarray:
     by_value = {level: i for i, level in reversed(list(enumerate(levels)))}
     if holds_objects(series.dtype):
         by_key = {_key(level): i for i, level in enumerate(levels)}
-        found = [
+        indices = [
             -1 if key is None else by_key.get(key, by_value.get(key[1], -1))
             for key in keys(series)
         ]
-        return np.array(found, dtype=int)
+        return np.array(indices, dtype=int)
     places, uniques = _factorized(series)
     table = np.array([by_value.get(value, -1) for value in uniques] + [-1], dtype=int)
     return table[places]
@@ -94,23 +94,23 @@ def level_codes(series: pd.Series, column: Column) -> np.ndarray:
     assert column.levels is not None
     other = None if column.other is None else column.levels.index(column.other)
     nothing = len(column.levels) if column.nullable else other or 0
-    found = level_indices(series, column.levels)
-    unknown = np.flatnonzero(found < 0)
-    found[unknown] = nothing
+    codes = level_indices(series, column.levels)
+    unknown = np.flatnonzero(codes < 0)
+    codes[unknown] = nothing
     if other is not None:
         rest = series.iloc[unknown]
         if rest.dtype == object:
             usable = np.array([key is not None for key in keys(rest)], dtype=bool)
         else:
             usable = rest.notna().to_numpy(bool)
-        found[unknown[usable]] = other
-    return found
+        codes[unknown[usable]] = other
+    return codes
 
 
 def distinct_values(series: pd.Series) -> tuple[Hashable, ...]:
     """Return the values of a column that can be levels, once each and in order."""
-    found = {key for key in keys(series) if key is not None}
-    return tuple(key[1] for key in sorted(found, key=lambda key: (key[0], key[1])))
+    distinct = {key for key in keys(series) if key is not None}
+    return tuple(key[1] for key in sorted(distinct))
 
 
 def keys(series: pd.Series) -> list[Key | None]:
@@ -124,18 +124,18 @@ def key_counts(series: pd.Series) -> dict[Key, int]:
         return Counter(key for key in keys(series) if key is not None)
     places, uniques = _factorized(series)
     counts = np.bincount(places[places >= 0], minlength=len(uniques)).tolist()
-    found: Counter[Key] = Counter()
+    total: Counter[Key] = Counter()
     for key, count in zip(keys(pd.Series(uniques)), counts, strict=True):
         if key is not None:
-            found[key] += count
-    return found
+            total[key] += count
+    return total
 
 
 def _factorized(series: pd.Series) -> tuple[np.ndarray, Any]:
     """Return the place of every entry among distinct values, -1 where missing.
 
-    Arrow's dictionaries of floats tell 0.0 from -0.0, and those of 16 bits, joined from
-    several chunks of which one holds NaN, have other numbers than the rows.
+    Arrow's dictionaries of floats separate 0.0 from -0.0. Those of 16 bits, of several
+    chunks of which one holds NaN, have other numbers than the rows.
     """
     if pd.api.types.is_float_dtype(series.dtype):
         series = pd.Series(floats(series))
@@ -188,7 +188,7 @@ def restored_levels(column: Column, dtype: Any, positions: np.ndarray) -> pd.Ser
 def identifiers(
     column: Column, n: int, dtype: Any, rng: np.random.Generator, before: int = 0
 ) -> pd.Series:
-    """Return n distinct identifiers: 1 to n, written as the column says.
+    """Return n distinct identifiers: 1 to n, in the column's format.
 
     Or the n that follow those `before`.
     """

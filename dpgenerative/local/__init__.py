@@ -1,6 +1,6 @@
 """Transformers under local differential privacy: every record is perturbed on its own.
 
-Nobody has to be trusted with the rows: what leaves a transformer says little of any
+Nobody has to be trusted with the rows: what leaves a transformer reveals little of any
 record that went in. It is paid for with far more noise than a private fit adds.
 """
 

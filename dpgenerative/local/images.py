@@ -42,7 +42,7 @@ class ImagePixelizer(LocalRandomizer):
         (height, width) or (channels, height, width) of X of shape (n, c h w), (n, h, w)
         or (n, c, h, w); None reads it from an X that is not flat.
     value_range : tuple of float or "auto", default="auto"
-        Minimum and maximum of a pixel, taken as public. "auto" is (0, 255) for uint8,
+        Minimum and maximum of a pixel, which are public. "auto" is (0, 255) for uint8,
         (0, 1) for floats and booleans, and an error for other integers. Before
         averaging, values outside are clipped, and missing ones become the minimum.
     output : {"pixels", "cells"}, default="pixels"

@@ -239,8 +239,8 @@ class VAEPerturber(LocalRandomizer):
             f"means in [-{self._bound:g}, {self._bound:g}] (the classical formula, "
             f"valid below 1 only, gives {usual:.6g})"
         )
-        known = "dtypes and shape of the records; constructor parameters"
-        facts, notes = [PUBLIC, known], list(usual_notes(self.noise, epsilon))
+        facts = [PUBLIC, "dtypes and shape of the records; constructor parameters"]
+        notes = list(usual_notes(self.noise, epsilon))
         plan = self.autoencoder_.privacy_.plan
         if plan.private:
             pair = "({:g}, {:g})".format(*plan.guarantee)

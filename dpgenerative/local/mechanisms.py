@@ -2,8 +2,8 @@
 
 Formal guarantee: each function is epsilon-DP for one entry, exactly. A probability is a
 ratio of integers, rounded to the private side, and every draw is compared in integers;
-no float is among what is released, so that none can tell by its low bits where it came
-from (Mironov 2012). Entries are perturbed independently of each other.
+no float is among what is released, so that no low bits of one reveal where it came from
+(Mironov 2012). Entries are perturbed independently of each other.
 
 Edge cases: no entries come back as none; a sensitivity of 0 gets no noise.
 """
@@ -58,9 +58,9 @@ def laplace_noise(
         size = (rest + t * _repeats(len(rest), rng)) // s
         is_negative = rng.integers(0, 2, len(rest)) == 1
         # Else zero would come up twice.
-        kept = (size > 0) | ~is_negative
-        noise[drawn[kept]] = np.where(is_negative, -size, size)[kept]
-        left = np.concatenate([left[~decays], drawn[~kept]])
+        accepted = (size > 0) | ~is_negative
+        noise[drawn[accepted]] = np.where(is_negative, -size, size)[accepted]
+        left = np.concatenate([left[~decays], drawn[~accepted]])
     return noise.reshape(shape)
 
 
@@ -102,9 +102,9 @@ def respond_missing(
 ) -> np.ndarray:
     """Randomise which entries are missing, for a share of epsilon.
 
-    Said of entries that are there with probability p, of missing ones with q: ``q =
-    e^epsilon p``, for who says so reveals nothing else, and ``1 - p = e^(share epsilon)
-    (1 - q)``, for the others spend the rest on their values.
+    An entry that is there is called missing with probability p, a missing one with q:
+    ``q = e^epsilon p``, since that answer reveals nothing else, and ``1 - p = e^(share
+    epsilon) (1 - q)``, since the others spend the rest on their values.
     """
     whole = math.exp(min(epsilon, LARGEST_EPSILON))
     part = math.exp(-share * min(epsilon, LARGEST_EPSILON))

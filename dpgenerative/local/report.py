@@ -25,7 +25,7 @@ class Feature:
 
 @dataclass(frozen=True, repr=False)
 class LocalReport(Report):
-    """What every `transform` reveals of each record, and what was taken as public.
+    """What every `transform` reveals of each record, and what is assumed public.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class LocalReport(Report):
     features : tuple of Feature
         How each is perturbed, and what it costs.
     public : tuple of str
-        Facts taken as public.
+        Facts assumed public.
     neighbours : str
         Which values of a record are neighbours.
     record_epsilon : float
@@ -67,15 +67,15 @@ class LocalReport(Report):
 
     def _lists(self) -> dict[str, Sequence[str]]:
         total = sum(feature.epsilon for feature in self.features)
-        told = [
+        lines = [
             f"{each.name}: {each.mechanism} (epsilon {each.epsilon:.4g})"
             for each in self.features
         ]
-        if len(told) > 1:
-            told.append(f"all {len(told)} features of a record: epsilon {total:.4g}")
+        if len(lines) > 1:
+            lines.append(f"all {len(lines)} features of a record: epsilon {total:.4g}")
         return {
-            "Perturbed, record by record": told,
-            "Taken as public (nothing spent on them)": self.public,
+            "Perturbed, record by record": lines,
+            "Assumed public (nothing spent on them)": self.public,
             "Please note": self.notes,
         }
 

@@ -31,13 +31,13 @@ from dpgenerative.tables.schema import Schema, check_schema
 from dpgenerative.tables.times import in_zones
 
 MISSING_SHARE = 0.25
-"""Share of a nullable numeric column's epsilon that tells if a value is missing."""
+"""Share of a nullable numeric column's epsilon spent on whether a value is missing."""
 LARGEST = 1e307
 """Largest size of numbers that are not clamped."""
 
 
 @dataclass(frozen=True)
-class Line:
+class LaplaceNoise:
     """Perturbation of numbers, or times, between public bounds.
 
     A value is clipped to the bounds, moved to the nearest of `n_steps` + 1 points that
@@ -60,7 +60,7 @@ class Line:
 
     @property
     def value_epsilon(self) -> float:
-        """Epsilon of the value: all, or what telling missing values leaves."""
+        """Epsilon of the value: all, or what missing values leave."""
         return self.epsilon * (1 - MISSING_SHARE * bool(self.column.nullable))
 
     @property
@@ -87,7 +87,7 @@ class Line:
         else:
             places = np.zeros(len(steps), dtype=np.int64)
         if self.column.nullable:
-            # A missing value that is said to be there is one drawn blindly.
+            # A missing value that is reported as present is drawn blindly.
             blind = rng.integers(0, n + 1, len(places))
             places = np.where(missing, blind, places)
             missing = respond_missing(missing, self.epsilon, MISSING_SHARE, rng)
@@ -109,7 +109,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Choice:
+class RandomizedResponse:
     """Randomised response over levels, of which 'missing' is one if values can be."""
 
     column: Column
@@ -151,7 +151,7 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
     schema : Schema, optional
         Bounds and levels, as in synthesizers. Values outside the bounds are clipped
         before noise is added; values that are not levels become `other`, missing or the
-        first level. Missing values are perturbed as such if the schema says
+        first level. Missing values are perturbed as such if the schema states
         ``nullable=True``; otherwise nothing is spent on them, and they count as the
         lower bound, as `other` or as the first level. Constraints are not enforced.
     bounds : (float, float), optional
@@ -259,9 +259,12 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         self.schema_ = Schema(columns)
         dtypes = [dtype_with_levels(c, frame.dtypes[c.name]) for c in columns]
         facts = zip(columns, dtypes, self._parts(), strict=True)
-        self._mechanisms = [(Line if f[0].numeric else Choice)(*f) for f in facts]
+        self._mechanisms = [
+            (LaplaceNoise if column.numeric else RandomizedResponse)(column, *rest)
+            for column, *rest in facts
+        ]
         for each in self._mechanisms:
-            if isinstance(each, Line) and each.n_steps:
+            if isinstance(each, LaplaceNoise) and each.n_steps:
                 rate_of(each.value_epsilon, each.n_steps)
         self.privacy_ = self._report(resolved, stated)
         self._layout = layout
@@ -309,7 +312,7 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
     def _public(
         self, column: Column, with_missing: Collection[Hashable], dtype: Any
     ) -> Column:
-        """Return a column with all facts that must be public, or say what is not."""
+        """Return a column with all public facts; refuse one that lacks some."""
         if column.role == "id":
             rule = f"holds the identifier {column.name!r}: drop the column"
             refuse(self._owner, "schema", rule, column)
@@ -317,7 +320,12 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         column = replace(column, nullable=nullable)
         is_open = column.numeric and column.lower is None and not column.temporal
         if is_open and self.bounds is not None:
-            column = self._bounded(column, self.bounds)
+            rule = "must be two numbers in ascending order"
+            if not isinstance(self.bounds, Sequence) or len(self.bounds) != 2:
+                refuse(self._owner, "bounds", rule, self.bounds)
+            for end in self.bounds:
+                check_number(self._owner, "bounds", end)
+            column = replace(column, lower=self.bounds[0], upper=self.bounds[1])
         if (column.lower if column.numeric else column.levels) is None:
             fact = "bounds" if column.numeric else "levels"
             raise ValueError(
@@ -325,14 +333,6 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
                 "must not come from the rows: state them in a Schema."
             )
         return column
-
-    def _bounded(self, column: Column, bounds: Sequence[float]) -> Column:
-        rule = "must be two numbers in ascending order"
-        if not isinstance(bounds, Sequence) or len(bounds) != 2:
-            refuse(self._owner, "bounds", rule, bounds)
-        for end in bounds:
-            check_number(self._owner, "bounds", end)
-        return replace(column, lower=bounds[0], upper=bounds[1])
 
     def _parts(self) -> list[float]:
         """Return the part of epsilon of every column, in order."""
@@ -349,8 +349,9 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         return [self.epsilon * weight / sum(weights) for weight in weights]
 
     def _report(self, resolved: Schema, stated: Schema) -> LocalReport:
-        told = ((m.column.name, m.epsilon, m.mechanism) for m in self._mechanisms)
-        features = tuple(Feature(*each) for each in told)
+        features = tuple(
+            Feature(m.column.name, m.epsilon, m.mechanism) for m in self._mechanisms
+        )
         notes = usual_notes(self.noise, self.epsilon)
         both = zip(resolved.columns, self.schema_.columns, strict=True)
         if read := [a.name for a, b in both if a.nullable and not b.nullable]:

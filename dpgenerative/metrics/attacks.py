@@ -2,7 +2,7 @@
 
 The adversary holds records and asks of each whether it was among the training rows.
 Every attack gives a score to records that were (``members``) and to records of the same
-population that were not (``non_members``); `AttackResult` tells how well the scores
+population that were not (``non_members``); `AttackResult` measures how well the scores
 separate the two, and what the guarantee of the attacked run allows at most.
 
 =========================== ======================================= ==================
@@ -40,9 +40,9 @@ from dpgenerative.metrics.columns import aligned, takes_tables
 from dpgenerative.metrics.distances import (
     Embedding,
     Points,
-    blocks,
     nearest,
     structural_similarity,
+    summarised,
 )
 from dpgenerative.metrics.fidelity import row_scores
 from dpgenerative.metrics.membership import AttackResult, Privacy, attack_result
@@ -130,10 +130,10 @@ def _reconstructed(reconstruct: Callable[[Rows], Rows], rows: Rows) -> Rows:
     again = reconstruct(rows)
     if isinstance(rows, pd.DataFrame) and isinstance(again, pd.DataFrame):
         again = aligned(rows, again, ("rows", "reconstruct(rows)"))
-    wanted, found = np.shape(rows), np.shape(again)
-    if found[:1] != wanted[:1] or math.prod(found) != math.prod(wanted):
+    wanted, got = np.shape(rows), np.shape(again)
+    if got[:1] != wanted[:1] or math.prod(got) != math.prod(wanted):
         raise ValueError(
-            f"reconstruct must return what it takes, of shape {wanted}; got {found}."
+            f"reconstruct must return what it takes, of shape {wanted}; got {got}."
         )
     return again
 
@@ -184,7 +184,7 @@ def likelihood_attack(
         Rows of the training table, and rows that were held out.
     reference : callable, optional
         The same of a model of other rows of the population, whose log-likelihoods are
-        taken off: the likelihood ratio, which does not mistake common records for
+        subtracted: the likelihood ratio, which does not mistake common records for
         members.
     privacy : sequence of (epsilon, delta), optional
         Guarantee of the attacked model.
@@ -268,14 +268,14 @@ def monte_carlo_attack(
     points, fake = embedded(tables, synthetic)
     closest = np.concatenate([nearest(each, fake)[:, 0] for each in points])
     radius = max(float(np.median(closest)), _TINY)
-    scores = [_closeness(each, fake, radius) for each in points]
+
+    def closeness(squares: np.ndarray) -> np.ndarray:
+        near = np.clip(squares, _TINY * radius, radius)
+        # Half of it, since the distances are squared.
+        return 0.5 * np.log(radius / near).mean(axis=1)
+
+    scores = [summarised(each, fake, closeness) for each in points]
     return attack_result("Monte Carlo", scores, privacy)
-
-
-def _closeness(points: Points, fake: Points, radius: float) -> np.ndarray:
-    cut = (np.clip(d, _TINY * radius, radius) for d in blocks(points, fake))
-    # Half of it, since the distances are squared.
-    return np.concatenate([0.5 * np.log(radius / d).mean(axis=1) for d in cut])
 
 
 @takes_tables
@@ -339,25 +339,21 @@ def domias_attack(
     most = min(len(synthetic), len(reference))
     count(high=most, closed="both")("domias_attack", "n_neighbors", n_neighbors)
     check_option("domias_attack", "density", density, ("neighbors", "kde"))
-    (*known, others), fake = embedded(tables, synthetic)
-    apart = [nearest(each, others, n_neighbors)[:, -1] + _TINY for each in known]
-    if density == "kde":
-        width = float(np.median(np.concatenate(apart))) / 25
-        share = len(fake) / len(others)
-        sums = [
-            [_kernels(each, rows, width) for rows in (fake, others)] for each in known
-        ]
-        scores = [np.log((made + 0.5) / (share * real + 0.5)) for made, real in sums]
-        return attack_result("DOMIAS, kernels", scores, privacy)
-    near = [nearest(each, fake, n_neighbors)[:, -1] + _TINY for each in known]
-    ratios = [np.log(far / close) for far, close in zip(apart, near, strict=True)]
-    return attack_result("DOMIAS", ratios, privacy)
+    (*records, others), fake = embedded(tables, synthetic)
+    apart = [nearest(each, others, n_neighbors)[:, -1] + _TINY for each in records]
+    if density == "neighbors":
+        near = [nearest(each, fake, n_neighbors)[:, -1] + _TINY for each in records]
+        ratios = [np.log(far / close) for far, close in zip(apart, near, strict=True)]
+        return attack_result("DOMIAS", ratios, privacy)
+    variance = float(np.median(np.concatenate(apart))) / 25
 
+    def kernels(squares: np.ndarray) -> np.ndarray:
+        return np.exp(-squares / (2 * variance)).sum(axis=1)
 
-def _kernels(points: Points, centres: Points, width: float) -> np.ndarray:
-    """Return sums of Gaussian kernels at points; `width` is their variance."""
-    parts = [np.exp(-d / (2 * width)).sum(axis=1) for d in blocks(points, centres)]
-    return np.concatenate(parts)
+    sums = [[summarised(x, rows, kernels) for rows in (fake, others)] for x in records]
+    share = len(fake) / len(others)
+    scores = [np.log((made + 0.5) / (share * real + 0.5)) for made, real in sums]
+    return attack_result("DOMIAS, kernels", scores, privacy)
 
 
 @takes_tables
@@ -469,7 +465,7 @@ def logan_attack(
     random_state: int = 0,
     privacy: Privacy | None = None,
 ) -> AttackResult:
-    """Score records by a classifier that tells synthetic rows from reference rows.
+    """Score records by a classifier of synthetic and reference rows.
 
     Parameters
     ----------
@@ -509,13 +505,13 @@ def logan_attack(
         raise TypeError(f"classifier must have predict_proba; got {classifier!r}.")
     tables = disjoint(members=members, non_members=non_members, reference=reference)
     points, fake = embedded(tables, synthetic)
-    *known, others, made = _one_hot([*points, fake])
+    *records, others, made = _one_hot([*points, fake])
     rng = np.random.default_rng(random_state)
     n = min(len(made), len(others))
     sides = [side[rng.permutation(len(side))[:n]] for side in (others, made)]
     model: Any = clone(classifier)
     model.fit(np.concatenate(sides), np.repeat([0, 1], n))
-    scores = [model.predict_proba(each)[:, 1] for each in known]
+    scores = [model.predict_proba(each)[:, 1] for each in records]
     return attack_result("LOGAN", scores, privacy)
 
 

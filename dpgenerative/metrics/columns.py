@@ -12,6 +12,7 @@ from pandas.api.types import (
     is_bool_dtype,
     is_float_dtype,
     is_numeric_dtype,
+    is_object_dtype,
 )
 
 from dpgenerative.tables.arrow import in_pandas
@@ -46,15 +47,13 @@ def _in_pandas(owner: str, data: Any) -> Any:
     data = in_pandas(owner, data)
     if not issubclass(type(data), pd.DataFrame):
         return data
-    if dated := [j for j in range(data.shape[1]) if _holds_dates(data.iloc[:, j])]:
-        data = data.copy(deep=False)
+    places = np.flatnonzero(data.dtypes.map(is_object_dtype))
+    times = ("date", "datetime")
+    dated = [j for j in places if infer_dtype(data.iloc[:, j]) in times]
+    data = data.copy(deep=False) if dated else data
     for j in dated:
         data.isetitem(j, dates_among(data.iloc[:, j]))
     return data
-
-
-def _holds_dates(column: pd.Series) -> bool:
-    return column.dtype == object and infer_dtype(column) in ("date", "datetime")
 
 
 def aligned(
@@ -84,9 +83,9 @@ def aligned(
     lacking = [column for column in real.columns if column not in other.columns]
     extra = [column for column in other.columns if column not in real.columns]
     differences = {"lacks": lacking, "adds": extra}
-    if said := [f"{verb} {found}" for verb, found in differences.items() if found]:
+    if parts := [f"{verb} {some}" for verb, some in differences.items() if some]:
         raise ValueError(
-            f"{names[1]} must have the columns of {names[0]}; it {' and '.join(said)}."
+            f"{names[1]} must have the columns of {names[0]}; it {' and '.join(parts)}."
         )
     return in_zones(other[list(real.columns)], real.dtypes)
 
@@ -165,12 +164,7 @@ def _is_exact(series: pd.Series) -> bool:
     return is_number(series) and not is_float
 
 
-def objects(series: pd.Series) -> pd.Series:
-    """Return a column as plain objects, missing values as None."""
-    return series.astype(object).where(series.notna().to_numpy(), None)
-
-
-def level_codes(*columns: pd.Series) -> tuple[list[np.ndarray], pd.Index]:
+def common_codes(*columns: pd.Series) -> tuple[list[np.ndarray], pd.Index]:
     """Encode several columns by the same integer codes.
 
     Returns
@@ -186,8 +180,8 @@ def level_codes(*columns: pd.Series) -> tuple[list[np.ndarray], pd.Index]:
     for _, levels in coded[1:]:
         union = union.append(levels.difference(union, sort=False))
     # A code of -1 reads the last entry.
-    found = [np.append(union.get_indexer(levels), -1)[codes] for codes, levels in coded]
-    return found, union
+    common = [np.append(union.get_indexer(own), -1)[codes] for codes, own in coded]
+    return common, union
 
 
 def _factorize(column: pd.Series) -> tuple[np.ndarray, pd.Index]:
@@ -211,17 +205,17 @@ def comparable_codes(
     Returns
     -------
     codes, levels
-        As in `level_codes`.
+        As in `common_codes`.
 
     Raises
     ------
     ValueError
         If one column holds only strings and the other none.
     """
-    codes, levels = level_codes(real, synthetic)
+    codes, levels = common_codes(real, synthetic)
     is_string = np.array([isinstance(level, str) for level in levels], dtype=bool)
-    held = [is_string[each[each >= 0]] for each in codes]
-    if all(map(len, held)) and sorted(each.mean() for each in held) == [0.0, 1.0]:
+    shares = [is_string[each[each >= 0]].mean() for each in codes if (each >= 0).any()]
+    if sorted(shares) == [0.0, 1.0]:
         raise ValueError(
             f"Column {real.name!r} holds strings in one table and none in the other; "
             f"its dtypes are {real.dtype} and {synthetic.dtype}."

@@ -296,10 +296,10 @@ class _Column:
 def _read(real: pd.Series, synthetic: pd.Series) -> list[_Column]:
     """Read a column of two tables: as numbers if the real ones are, or by level."""
     pair, levels = comparable(real, synthetic)
-    if levels is None:
-        series = zip((real, synthetic), pair, strict=True)
-        return [_Column(_dense_ranks(each), values) for each, values in series]
-    return [_Column(codes) for codes in pair]
+    if levels is not None:
+        return [_Column(codes) for codes in pair]
+    ranks = map(_dense_ranks, (real, synthetic))
+    return list(map(_Column, ranks, pair))
 
 
 def _association(first: _Column, second: _Column) -> float:
@@ -336,10 +336,10 @@ def _correlation_ratio(values: np.ndarray, codes: np.ndarray) -> float:
     values = values / np.abs(values).max()  # so that no square overflows
     values = values - values.mean()
     sums, counts = np.bincount(codes, values), np.bincount(codes)
-    held = counts > 0
-    if held.sum() == 1:
+    occurs = counts > 0
+    if occurs.sum() == 1:
         return 0.0
-    between = (sums[held] ** 2 / counts[held]).sum()
+    between = (sums[occurs] ** 2 / counts[occurs]).sum()
     return float(np.sqrt(min(1.0, between / (values**2).sum())))
 
 

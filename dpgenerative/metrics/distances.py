@@ -1,6 +1,6 @@
 """Distances between rows of mixed tables, and between images."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +12,15 @@ from sklearn.utils import gen_batches
 
 from dpgenerative.metrics.columns import (
     as_floats,
+    common_codes,
     comparable_codes,
     is_number,
-    level_codes,
     origin_of,
 )
 
 WINDOW = 7
 """Side of the square over which structural similarity takes means and variances."""
-_BLOCK = 2**20  # distances held at once: as many as stay in a cache
+_BLOCK = 2**20  # distances in memory at once: as many as stay in a cache
 
 
 @dataclass(frozen=True)
@@ -52,18 +52,18 @@ class Points:
 class Embedding:
     """Rows of mixed tables as points, so that distances count differing columns.
 
-    A numeric value becomes its rank among the known rows, from 0 to 1; a missing number
-    gets the rank 1/2 and a second coordinate of 1. The squared distance of two rows is
-    the number of nominal columns in which they differ plus the squared differences of
-    ranks, and 0 for equal rows: a variant of Gower's distance (1971) that no scale and
-    no heavy tail can dominate.
+    A numeric value becomes its rank among the rows of `tables`, from 0 to 1; a missing
+    number gets the rank 1/2 and a second coordinate of 1. The squared distance of two
+    rows is the number of nominal columns in which they differ plus the squared
+    differences of ranks, and 0 for equal rows: a variant of Gower's distance (1971)
+    that no scale and no heavy tail can dominate.
 
     Parameters
     ----------
-    known : sequence of DataFrame
+    tables : sequence of DataFrame
         Tables with the same columns, whose values together define the ranks.
     others : sequence of DataFrame
-        Further tables, whose levels are known too.
+        Further tables, whose levels are included.
 
     Attributes
     ----------
@@ -73,17 +73,17 @@ class Embedding:
     Raises
     ------
     ValueError
-        If a column holds numbers in one of the known tables and text in another.
+        If a column holds numbers in one of `tables` and text in another.
     """
 
     def __init__(
-        self, known: Sequence[pd.DataFrame], others: Sequence[pd.DataFrame] = ()
+        self, tables: Sequence[pd.DataFrame], others: Sequence[pd.DataFrame] = ()
     ) -> None:
         self._origins: dict[Any, float] = {}
         self._sorted: dict[Any, np.ndarray] = {}
         self._levels: dict[Any, pd.Index] = {}
-        for name in known[0].columns:
-            first, *rest = (frame[name] for frame in known)
+        for name in tables[0].columns:
+            first, *rest = (frame[name] for frame in tables)
             # Not as categories, whose hash pandas takes: lone surrogates have none.
             column = pd.concat(map(_uncategorised, (first, *rest)))
             if is_number(column):
@@ -94,7 +94,7 @@ class Embedding:
                 for each in rest:
                     comparable_codes(first, each)
                 columns = [column, *(frame[name] for frame in others)]
-                self._levels[name] = level_codes(*columns)[1]
+                self._levels[name] = common_codes(*columns)[1]
         self.names = [*self._sorted, *self._levels]
 
     def __call__(self, frame: pd.DataFrame) -> Points:
@@ -109,16 +109,15 @@ class Embedding:
 
     def _ranks(self, column: pd.Series) -> np.ndarray:
         values = as_floats(column, self._origins[column.name])
-        known = self._sorted[column.name]
+        ordered = self._sorted[column.name]
         missing = np.isnan(values)
-        below = np.searchsorted(known, values, side="left")
-        upto = np.searchsorted(known, values, side="right")
-        ranks = (below + upto) / 2 / max(len(known), 1)
+        sides = (np.searchsorted(ordered, values, side) for side in ("left", "right"))
+        ranks = sum(sides) / 2 / max(len(ordered), 1)
         return np.column_stack([np.where(missing, 0.5, ranks), missing])
 
     def _codes(self, column: pd.Series) -> np.ndarray:
         levels = self._levels[column.name]
-        codes = level_codes(pd.Series(levels, dtype=object), column)[0][1]
+        codes = common_codes(pd.Series(levels, dtype=object), column)[0][1]
         # Unknown levels share one code; missing is a level of its own.
         return np.minimum(codes, len(levels)).astype(np.int32)
 
@@ -130,8 +129,18 @@ def _uncategorised(column: pd.Series) -> pd.Series:
 
 def nearest(points: Points, others: Points, k: int = 1) -> np.ndarray:
     """Return squared distances to the k nearest of `others`, ascending, (n, k)."""
-    parts = [np.partition(d, k - 1, axis=1)[:, :k] for d in blocks(points, others)]
-    return np.sort(np.concatenate(parts), axis=1)
+
+    def smallest(distances: np.ndarray) -> np.ndarray:
+        return np.partition(distances, k - 1, axis=1)[:, :k]
+
+    return np.sort(summarised(points, others, smallest), axis=1)
+
+
+def summarised(
+    points: Points, others: Points, summary: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """Return a summary of every point's squared distances to all others."""
+    return np.concatenate([summary(d) for d in blocks(points, others)])
 
 
 def blocks(points: Points, others: Points) -> Iterator[np.ndarray]:
@@ -140,10 +149,10 @@ def blocks(points: Points, others: Points) -> Iterator[np.ndarray]:
     What rounding leaves of equal numbers, up to 1e-12, is 0.
     """
     # A constant coordinate, since scikit-learn takes no points without any.
-    numbers, known = (np.pad(p.numbers, ((0, 0), (0, 1))) for p in (points, others))
+    numbers, centres = (np.pad(p.numbers, ((0, 0), (0, 1))) for p in (points, others))
     levels = np.ascontiguousarray(others.levels.T)
     for rows in gen_batches(len(points), max(1, _BLOCK // len(others))):
-        distances = euclidean_distances(numbers[rows], known, squared=True)
+        distances = euclidean_distances(numbers[rows], centres, squared=True)
         distances *= distances >= 1e-12
         for own, other in zip(points.levels[rows].T, levels, strict=True):
             distances += own[:, None] != other

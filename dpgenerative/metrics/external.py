@@ -1,7 +1,7 @@
 """Scores of the SDMetrics library, as its own reports compute them."""
 
 import warnings
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,12 @@ from dpgenerative.metrics.columns import (
     as_floats,
     comparable,
     is_number,
-    objects,
     origin_of,
     takes_tables,
     warn_if_few,
 )
 from dpgenerative.tables.times import temporal_kind, to_units
+from dpgenerative.tables.values import as_objects
 
 _NAMES = ("Column", "Column 1", "Column 2")  # columns of details that name columns
 
@@ -184,11 +184,15 @@ def _score(
         metadata = {"columns": {n: {"sdtype": _sdtype(real[n])} for n in real.columns}}
     else:
         _check_metadata(metadata, real)
-    names = _string_names(list(real.columns))
+    # SDMetrics takes strings for names.
+    is_text = all(isinstance(name, str) for name in real)
+    names = {n if is_text else f"column {j}": n for j, n in enumerate(real)}
     columns = {new: metadata["columns"][old] for new, old in names.items()}
-    origins = {name: origin_of(real[name]) for name in real}
-    plain = [_plain(each, origins) for each in (real, synthetic)]
-    tables = [each.set_axis(list(names), axis=1) for each in plain]
+    origins = {old: origin_of(real[old]) for old in names.values()}
+    tables = [
+        pd.DataFrame({new: _plain(each[n], origins[n]) for new, n in names.items()})
+        for each in (real, synthetic)
+    ]
     # SDMetrics turns exceptions into missing scores, including warnings that a filter
     # raises as errors: its scores would depend on the caller's warning filters.
     with warnings.catch_warnings(action="ignore"):
@@ -197,10 +201,11 @@ def _score(
         made = getattr(single_table, f"{report.title()}Report")()
         made.num_rows_subsample = None
         made.generate(*tables, {**metadata, "columns": columns}, verbose=False)
-    properties = made.get_properties()
-    details = {
-        name: _renamed(made.get_details(name), names) for name in properties["Property"]
-    }
+    properties, details = made.get_properties(), {}
+    for name in properties["Property"]:
+        detail = made.get_details(name)
+        own = {each: detail[each].map(names) for each in _NAMES if each in detail}
+        details[name] = detail.assign(**own)
     _warn_unscored(details)
     warn_if_few({"real": len(real), "synthetic": len(synthetic)}, stacklevel=5)
     return SDMetricsScore(report, float(made.get_score()), properties, details)
@@ -229,35 +234,19 @@ def _check_metadata(metadata: Mapping[str, Any], real: pd.DataFrame) -> None:
         )
 
 
-def _string_names(names: list[Hashable]) -> dict[str, Hashable]:
-    """Return a string for every column, its name where all names are strings."""
-    if all(isinstance(name, str) for name in names):
-        return {str(name): name for name in names}
-    return {f"column {j}": name for j, name in enumerate(names)}
-
-
-def _plain(table: pd.DataFrame, origins: Mapping[Hashable, float]) -> pd.DataFrame:
-    """Return times, numbers and other values in one dtype each."""
-    values = {name: _stored(table[name], origins[name]) for name in table}
-    return pd.DataFrame(values, table.index)
-
-
-def _stored(column: pd.Series, origin: float) -> Any:
+def _plain(column: pd.Series, origin: float) -> Any:
+    """Return times, numbers or other values in one dtype each, without an index."""
     if temporal_kind(column.dtype) == "datetime":
         counts = to_units(column, "us")
         missing = float(np.iinfo(np.int64).min)
-        known = np.where(np.isnan(counts), missing, counts)
-        return known.astype(np.int64).view("datetime64[us]")
+        counts = np.where(np.isnan(counts), missing, counts)
+        return counts.astype(np.int64).view("datetime64[us]")
     is_integer = pd.api.types.is_integer_dtype(column)
     if is_integer and not origin and not column.isna().any():
         return column.to_numpy(np.int64)
-    return as_floats(column, origin) if is_number(column) else objects(column)
-
-
-def _renamed(detail: pd.DataFrame, names: Mapping[str, Hashable]) -> pd.DataFrame:
-    """Give columns their own names again."""
-    naming = [each for each in _NAMES if each in detail]
-    return detail.assign(**{each: detail[each].map(names) for each in naming})
+    if is_number(column):
+        return as_floats(column, origin)
+    return as_objects(column).to_numpy()
 
 
 def _flat(name: str, detail: pd.DataFrame) -> pd.DataFrame:

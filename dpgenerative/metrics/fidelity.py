@@ -102,8 +102,8 @@ class MarginalDistance:
 
     def __repr__(self) -> str:
         names = ("mean", "max", "floor", "baseline")
-        known = [name for name in names if getattr(self, name) is not None]
-        shown = "".join(f", {name}={getattr(self, name):.4f}" for name in known)
+        stated = [name for name in names if getattr(self, name) is not None]
+        shown = "".join(f", {name}={getattr(self, name):.4f}" for name in stated)
         return (
             f"MarginalDistance({self.metric!r}, k={self.k}, n_sets={len(self.sets)}"
             f"{shown})"
@@ -324,7 +324,7 @@ class LogLikelihood:
 def log_likelihood(score_samples: Callable[[Any], Any], rows: Any) -> LogLikelihood:
     """Mean log-density of rows under a fitted model, such as a flow.
 
-    For synthetic rows under a flow fitted to real ones, it tells how likely the rows
+    For synthetic rows under a flow fitted to real ones, it measures how likely the rows
     are; for real test rows under a fitted synthesizer, how well it covers them.
     Densities depend on the units of the columns: compare only models of the same table.
 
@@ -465,7 +465,11 @@ def _distance(columns: Sequence[_Column], metric: str) -> float:
     if n_cells == 0:
         return _wasserstein(real, other)
     p, q = _frequencies(columns)
-    return _jensen_shannon(p, q) if metric == "jsd" else float(np.abs(p - q).sum() / 2)
+    if metric != "jsd":
+        return float(np.abs(p - q).sum() / 2)
+    middle = (p + q) / 2
+    nats = (rel_entr(p, middle).sum() + rel_entr(q, middle).sum()) / 2
+    return float(np.clip(nats / math.log(2), 0.0, 1.0))
 
 
 def _frequencies(columns: Sequence[_Column]) -> tuple[np.ndarray, np.ndarray]:
@@ -482,25 +486,18 @@ def _frequencies(columns: Sequence[_Column]) -> tuple[np.ndarray, np.ndarray]:
     return p, q
 
 
-def _jensen_shannon(p: np.ndarray, q: np.ndarray) -> float:
-    """Jensen-Shannon divergence to base 2 of two vectors of frequencies."""
-    middle = (p + q) / 2
-    nats = (rel_entr(p, middle).sum() + rel_entr(q, middle).sum()) / 2
-    return float(np.clip(nats / math.log(2), 0.0, 1.0))
-
-
 def _wasserstein(real: np.ndarray, other: np.ndarray) -> float:
     """Wasserstein-1 distance in real widths; missing lies one of them away."""
     # By halves: two floats of either sign may lie further apart than the largest one.
-    known = real[~np.isnan(real)] / 2, other[~np.isnan(other)] / 2
-    share, other_share = len(known[0]) / len(real), len(known[1]) / len(other)
+    pair = real[~np.isnan(real)] / 2, other[~np.isnan(other)] / 2
+    share, other_share = len(pair[0]) / len(real), len(pair[1]) / len(other)
     gap, common = abs(share - other_share), min(share, other_share)
     if not common:
         return gap
-    width = np.ptp(known[0])
+    width = np.ptp(pair[0])
     if width == 0:
-        return gap + common * float(np.mean(known[1] != known[0][0]))
-    return gap + common * float(wasserstein_distance(*known) / width)
+        return gap + common * float(np.mean(pair[1] != pair[0][0]))
+    return gap + common * float(wasserstein_distance(*pair) / width)
 
 
 # Sets of columns ----------------------------------------------------------------------

@@ -17,7 +17,7 @@ from dpgenerative.metrics.measuring import CHANCE, GONE, Measured, mean_change, 
 from dpgenerative.metrics.membership import AttackResult
 from dpgenerative.metrics.plots import SCORES, model_name
 from dpgenerative.metrics.utility import main_score, mean_scores
-from dpgenerative.metrics.words import LOST, RANGES, exact, joined, losses, percent
+from dpgenerative.metrics.words import LOST, RANGES, exact, listed, losses, percent
 
 LIMITS = {
     "lost": (0.05, GONE),
@@ -32,7 +32,7 @@ LIMITS = {
     "attack": (0.05, 0.15),
     "privacy": (1.0, 10.0),
 }
-"""Good up to the first number, weak beyond the second; the page says of what."""
+"""Good up to the first number, weak beyond the second; the page states of what."""
 GRADES = ("good", "fair", "weak")
 TAIL = 0.01
 """False positive rate at which the attack is read."""
@@ -43,17 +43,17 @@ MOSTLY_LOST = (
 )
 
 _TAIL_LIMITS = (2.0, 10.0)
-_LOST = 0.8  # of the way to the baseline from which dependence counts as lost
-_VISIBLE = 0.02  # least span between floor and baseline that a share can be taken of
-_LEAST_SKILL = 0.05  # beyond guessing, of models that there is something to lose of
+_LOST = 0.8  # share of the way to the baseline from which dependence counts as lost
+_VISIBLE = 0.02  # least span between floor and baseline whose parts mean something
+_LEAST_SKILL = 0.05  # beyond guessing, of models that have some skill to lose
 _DEPENDENCE = {
-    "good": "Dependence between columns is kept",
-    "fair": "Dependence between columns is kept in part",
+    "good": "Dependence between columns is preserved",
+    "fair": "Dependence between columns is preserved in part",
     "weak": "Most of the dependence between columns is lost",
 }
 _ATTACKED = {
-    "good": "hardly tells rows that were used from others",
-    "fair": "tells some rows that were used from others",
+    "good": "hardly distinguishes rows that were used from others",
+    "fair": "distinguishes some rows that were used from others",
     "weak": "recognises rows that were used",
 }
 
@@ -111,8 +111,8 @@ def strength(epsilon: float) -> str:
 def best_guess(epsilon: float, delta: float) -> float:
     """Return the largest accuracy of a membership test where half are members."""
     # (1 + (e - 1 + 2 delta) / (e + 1)) / 2, written so that exp cannot overflow.
-    shrunk = math.exp(-epsilon)
-    return min((1 + delta * shrunk) / (1 + shrunk), 1.0)
+    ratio = math.exp(-epsilon)
+    return min((1 + delta * ratio) / (1 + ratio), 1.0)
 
 
 def severity(value: float, limits: tuple[float, float]) -> float:
@@ -138,9 +138,9 @@ def judge(measured: Measured, target: Hashable | None) -> Iterator[Finding]:
         yield _judge_listed("range", what, RANGES, measured.ranges)
     if measured.columns is not None and measured.lost is not None:
         singles = measured.columns["columns"].str[0]
-        kept = singles.isin(retained(measured.lost, singles))
-        yield _judge_columns(measured.columns[kept])
-        yield _judge_worst(measured.columns[kept], "column")
+        judged = measured.columns[singles.isin(retained(measured.lost, singles))]
+        yield _judge_columns(judged)
+        yield _judge_worst(judged, "column")
     if measured.pairs is not None:
         yield _judge_pairs(measured.pairs)
         yield _judge_worst(measured.pairs, "pair")
@@ -154,13 +154,13 @@ def judge(measured: Measured, target: Hashable | None) -> Iterator[Finding]:
         yield _judge_attack(measured.attack)
 
 
-def _judge_listed(topic: str, what: str, title: str, found: pd.DataFrame) -> Finding:
-    value, text = float(found["share"].iloc[0]), f"{title}: {'; '.join(losses(found))}."
+def _judge_listed(topic: str, what: str, title: str, lost: pd.DataFrame) -> Finding:
+    value, text = float(lost["share"].iloc[0]), f"{title}: {'; '.join(losses(lost))}."
     if topic == "lost" and value > GONE:
         text += f" {MOSTLY_LOST}"
     return Finding(
         topic, what, value, 0.0, math.nan, severity(value, LIMITS[topic]), text,
-        about=tuple(found["column"]),
+        about=tuple(lost["column"]),
     )  # fmt: skip
 
 
@@ -195,7 +195,7 @@ def _judge_worst(off: pd.DataFrame, kind: str) -> Finding:
     worst, topic = off.iloc[0], f"worst {kind}"
     value, floor, about = worst["distance"], worst["floor"], worst["columns"]
     text = (
-        f"The {kind} furthest beyond chance is {joined(about)}: {percent(value)} of "
+        f"The {kind} furthest beyond chance is {listed(about)}: {percent(value)} of "
         f"its rows would have to change ({percent(floor)} by chance alone)."
     )
     severe = severity(value - CHANCE * floor, LIMITS[topic])
@@ -211,9 +211,9 @@ def _way(value: float, floor: float, baseline: float) -> float:
 
 
 def _judge_associations(
-    found: AssociationDistance, floor: float, baseline: float
+    change: AssociationDistance, floor: float, baseline: float
 ) -> Finding:
-    value = mean_change(found)
+    value = mean_change(change)
     way = _way(value, floor, baseline)
     severe = severity(way, LIMITS["associations"])
     start = _DEPENDENCE[grade(severe)]
@@ -234,16 +234,16 @@ def _judge_associations(
     )  # fmt: skip
 
 
-def _judge_worst_association(found: AssociationDistance, largest: float) -> Finding:
-    worst, topic = found.to_frame().iloc[0], "worst association"
+def _judge_worst_association(change: AssociationDistance, largest: float) -> Finding:
+    worst, topic = change.to_frame().iloc[0], "worst association"
     value, about = abs(worst["difference"]), worst["columns"]
     text = (
-        f"The association that changes most is that of {joined(about)}: "
+        f"The association that changes most is that of {listed(about)}: "
         f"{worst['real']:.2f} in the real table, {worst['synthetic']:.2f} in the "
         f"synthetic one (chance alone changes one by {largest:.2f})."
     )
     severe = severity(value - CHANCE * largest, LIMITS[topic])
-    real = found.real.to_numpy()
+    real = change.real.to_numpy()
     failed = float(real[~np.eye(len(real), dtype=bool)].max())
     return Finding(
         topic, "largest change of association", value, largest, failed, severe, text,
@@ -267,7 +267,7 @@ def _judge_models(utility: pd.DataFrame, target: Hashable) -> Iterator[Finding]:
         learns = f"loses {percent(loss)} of its skill"
     text = (
         f"The best model ({model_name(str(model))}) {learns}: predicting {target} in "
-        f"rows never seen, its {score} is {made:.3f} after training on synthetic rows "
+        f"rows not used, its {score} is {made:.3f} after training on synthetic rows "
         f"and {real:.3f} after training on real ones ({chance:g} for guessing)."
     )
     severe, what = severity(loss, LIMITS["models"]), f"{score}, best model"

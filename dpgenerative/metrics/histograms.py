@@ -17,7 +17,7 @@ from matplotlib.ticker import AsinhLocator, MaxNLocator, PercentFormatter
 from matplotlib.transforms import IdentityTransform, Transform
 
 from dpgenerative._files import encodable
-from dpgenerative.metrics.columns import as_floats, is_number, level_codes
+from dpgenerative.metrics.columns import as_floats, common_codes, is_number
 from dpgenerative.tables.times import temporal_kind
 
 REAL = "#c9c9c9"
@@ -62,7 +62,7 @@ def draw_column(axes: Axes, real: pd.Series | None, synthetic: pd.Series) -> Non
 
 def _levels(real: pd.Series, made: pd.Series) -> tuple[list[str], list[np.ndarray]]:
     """Return the names of levels and the two tables' shares, missing values last."""
-    codes, levels = level_codes(real, made)
+    codes, levels = common_codes(real, made)
     n = len(levels)
     # Missing values, with a code of -1, are the last.
     shares = [np.bincount(x % (n + 1), minlength=n + 1) / len(x) for x in codes]
@@ -94,7 +94,7 @@ def _draw_bars(
 ) -> None:
     places = np.arange(len(labels), dtype=float)
     heights = [each[: len(labels)] for each in shares]
-    if _any_missing(shares):
+    if any(each[-1] > 0 for each in shares):
         places, labels = np.append(places, len(labels) + 0.8), [*labels, "missing"]
         pairs = zip(heights, shares, strict=True)
         heights = [np.append(height, each[-1]) for height, each in pairs]
@@ -112,10 +112,6 @@ def _bar(
     axes.bar(places, heights[1], width, fill=False, edgecolor=SYNTHETIC, linewidth=1.1)
 
 
-def _any_missing(shares: list[np.ndarray]) -> bool:
-    return any(each[-1] > 0 for each in shares)
-
-
 def _finish(axes: Axes, ticks: Any, labels: list[str]) -> None:
     slanted: Any = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"}
     is_long = len("".join(labels)) > _MAX_LABELS
@@ -130,20 +126,20 @@ def _finish(axes: Axes, ticks: Any, labels: list[str]) -> None:
 def _draw_histogram(
     axes: Axes, values: list[np.ndarray], whole: bool, kind: str | None, fill: str
 ) -> None:
-    known = values[0][np.isfinite(values[0])]
-    unit = _asinh_unit(known)
+    finite = values[0][np.isfinite(values[0])]
+    unit = _asinh_unit(finite)
     if unit is not None:
         axes.set_xscale("asinh", linear_width=unit)
         axes.minorticks_off()
     scale = axes.xaxis.get_transform()
-    edges = _edges(known, whole, scale)
+    edges = _edges(finite, whole, scale)
     shares = [_binned(each, edges) for each in values]
     axes.stairs(shares[0][:-1], edges, fill=True, color=fill)
     axes.stairs(shares[1][:-1], edges, color=SYNTHETIC, linewidth=1.1)
     ticks = _ticks(edges[0], edges[-1], kind, unit)
     ticks = _thinned(ticks, scale.transform(ticks), np.ptp(scale.transform(edges)) / 6)
     labels = list(map(_number, ticks)) if kind is None else _times(ticks, kind)
-    if _any_missing(shares):
+    if any(each[-1] > 0 for each in shares):
         low, high = scale.transform(edges[[0, -1]])
         places = high + np.array([-2, 1, 3]) * (high - low) / N_BINS
         clear, left, right = scale.inverted().transform(places)
@@ -202,11 +198,11 @@ def _instants(low: float, high: float) -> np.ndarray:
 
 def _thinned(ticks: np.ndarray, places: np.ndarray, room: float) -> np.ndarray:
     """Drop ticks too close to others; zero comes first, then the largest numbers."""
-    kept: list[int] = []
+    chosen: list[int] = []
     for i in np.lexsort((-np.abs(ticks), ticks != 0)):
-        if all(abs(places[i] - places[j]) > room for j in kept):
-            kept.append(i)
-    return ticks[sorted(kept)]
+        if all(abs(places[i] - places[j]) > room for j in chosen):
+            chosen.append(i)
+    return ticks[sorted(chosen)]
 
 
 def _number(value: float) -> str:

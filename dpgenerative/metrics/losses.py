@@ -1,7 +1,7 @@
 """Which columns of a synthetic table lost values, judged on the rows themselves.
 
-A schema that a fit has completed does not know the levels that were not found: real
-rows read through it have lost the same ones, and nothing seems amiss.
+A schema that a fit has completed lacks the levels that were not released: real rows
+read through it have lost the same ones, and nothing seems amiss.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pandas as pd
 
-from dpgenerative.metrics.columns import as_floats, is_number, level_codes
+from dpgenerative.metrics.columns import as_floats, common_codes, is_number
 from dpgenerative.metrics.words import percent
 from dpgenerative.tables.times import spelled, temporal_kind
 
@@ -51,8 +51,8 @@ Judge = Callable[[pd.Series, pd.Series], Iterator[tuple[float, str]]]
 def _listed(real: pd.DataFrame, synthetic: pd.DataFrame, judge: Judge) -> pd.DataFrame:
     rows = []
     for name in real.columns:
-        if found := list(judge(real[name], synthetic[name])):
-            shares, texts = zip(*found, strict=True)
+        if losses := list(judge(real[name], synthetic[name])):
+            shares, texts = zip(*losses, strict=True)
             rows.append((name, max(shares), "; ".join(texts)))
     table = pd.DataFrame(rows, columns=["column", "share", "loss"])
     return table.sort_values("share", ascending=False, kind="stable", ignore_index=True)
@@ -71,20 +71,20 @@ def _losses(real: pd.Series, synthetic: pd.Series) -> Iterator[tuple[float, str]
 
 
 def _levels(real: pd.Series, synthetic: pd.Series) -> Iterator[tuple[float, str]]:
-    (codes, made), levels = level_codes(real, synthetic)
+    (codes, made), levels = common_codes(real, synthetic)
     shares = np.bincount(codes[codes >= 0], minlength=len(levels)) / len(codes)
-    held = np.bincount(made[made >= 0], minlength=len(levels)) > 0
-    lost = float(shares[~held].sum())
+    absent = np.bincount(made[made >= 0], minlength=len(levels)) == 0
+    lost = float(shares[absent].sum())
     by_chance = float((shares * (1 - shares) ** len(made)).sum())
     if lost - by_chance <= LEAST_LOSS:
         return
-    n_lost, n = np.count_nonzero(shares[~held]), np.count_nonzero(shares)
+    n_lost, n = np.count_nonzero(shares[absent]), np.count_nonzero(shares)
     rows = f"{percent(lost)} of the real rows"
     yield lost, f"lacks {n_lost:,} of {n:,} levels, those of {rows}"
 
 
 def _numbers(real: pd.Series, synthetic: pd.Series) -> Iterator[tuple[float, str]]:
-    values, made = (_known(column) for column in (real, synthetic))
+    values, made = (_finite(column) for column in (real, synthetic))
     if len(made) == 0 or len(values) == 0 or np.ptp(made) > 0:
         return
     lost = float((values != made[0]).mean())
@@ -96,13 +96,12 @@ def _numbers(real: pd.Series, synthetic: pd.Series) -> Iterator[tuple[float, str
 def _ranges(real: pd.Series, synthetic: pd.Series) -> Iterator[tuple[float, str]]:
     if not is_number(real):
         return
-    values, made = (_known(column) for column in (real, synthetic))
+    values, made = (_finite(column) for column in (real, synthetic))
     if len(values) == 0 or len(made) == 0 or np.ptp(made) == 0:
         return
     for verb, sign, end in (("ends", 1, np.max), ("begins", -1, np.min)):
-        found = _beyond(sign * values, sign * made)
-        if found is not None:
-            share, whose = found
+        if beyond := _beyond(sign * values, sign * made):
+            share, whose = beyond
             place, wanted = (_written(end(each), real) for each in (made, values))
             between = f"{percent(share)} of the {whose} values lie between"
             yield share, f"{verb} at {place}, not {wanted} ({between})"
@@ -123,7 +122,7 @@ def _beyond(values: np.ndarray, made: np.ndarray) -> tuple[float, str] | None:
     return n_beyond / len(longer), whose
 
 
-def _known(column: pd.Series) -> np.ndarray:
+def _finite(column: pd.Series) -> np.ndarray:
     values = as_floats(column)
     return values[np.isfinite(values)]
 

@@ -67,18 +67,24 @@ def measure(tables: Tables, privacy: PrivacyReport | None, verbose: bool) -> Mea
     if real is None:
         own = dependence.association_matrix(synthetic[_some_columns(synthetic, seed)])
         return Measured(synthetic_associations=own)
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
 
     def together(compare: Callable[..., Any]) -> Any:
-        """Compare the columns that kept their values, once it is known which."""
-        names = retained(found["lost"], real.columns)
+        """Compare the columns that did not lose their values."""
+        names = retained(results["lost"], real.columns)
         return compare(real[names], synthetic[names], seed)
 
     stages: dict[str, Callable[[], Any]] = {}
     # First what may refuse its rows.
     holdout, target = tables.holdout, tables.target
     if holdout is not None:
-        stages["attack"] = partial(_attack, tables, real, holdout, privacy)
+        n = min(ATTACK_ROWS, len(real), len(holdout))
+        stages["attack"] = partial(
+            monte_carlo_attack,
+            _drawn(synthetic, tables.n_attacked, seed),
+            *(_drawn(rows, n, seed) for rows in (real, holdout)),
+            privacy=None if privacy is None else privacy.curve(),
+        )
         if target is not None:
             stages["utility"] = partial(
                 tstr, real, holdout, synthetic, target,
@@ -93,12 +99,12 @@ def measure(tables: Tables, privacy: PrivacyReport | None, verbose: bool) -> Mea
         "reference_changes": partial(together, _reference_changes),
     }
     for name, take in watched(stages.items(), "report", verbose):
-        found[name] = take()
-    return Measured(synthetic_associations=found["associations"].synthetic, **found)
+        results[name] = take()
+    return Measured(synthetic_associations=results["associations"].synthetic, **results)
 
 
 def retained(lost: pd.DataFrame, names: Iterable[Hashable]) -> list[Hashable]:
-    """Return the columns that kept most of their values; all, if none is left.
+    """Return the columns that did not lose most of their values; all, if none is left.
 
     Parameters
     ----------
@@ -137,8 +143,8 @@ def _distances(
     if real.shape[1] < k:
         return None
     shared: Any = {"k": k, "random_state": seed}
-    found = fidelity.marginal_distance(real, synthetic, references=False, **shared)
-    off = pd.DataFrame({"columns": list(found.sets), "distance": found.values})
+    distance = fidelity.marginal_distance(real, synthetic, references=False, **shared)
+    off = pd.DataFrame({"columns": list(distance.sets), "distance": distance.values})
     off["floor"] = fidelity.sampling_floor(real, **shared).values
     off["baseline"] = fidelity.independence_baseline(real, **shared).values
     excess = off["distance"] - CHANCE * off["floor"]
@@ -160,21 +166,6 @@ def _reference_changes(
     baseline = dependence.association_distance(real, fidelity.permuted(real, rng))
     largest = float(floor.difference.abs().to_numpy().max())
     return mean_change(floor), mean_change(baseline), largest
-
-
-def _attack(
-    tables: Tables,
-    real: pd.DataFrame,
-    holdout: pd.DataFrame,
-    privacy: PrivacyReport | None,
-) -> AttackResult:
-    n, seed = min(ATTACK_ROWS, len(real), len(holdout)), tables.seed
-    return monte_carlo_attack(
-        _drawn(tables.synthetic, tables.n_attacked, seed),
-        _drawn(real, n, seed),
-        _drawn(holdout, n, seed),
-        privacy=None if privacy is None else privacy.curve(),
-    )
 
 
 def _drawn(frame: pd.DataFrame, n: int, seed: int) -> pd.DataFrame:

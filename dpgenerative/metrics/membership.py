@@ -1,4 +1,4 @@
-"""How well an attack tells members from non-members, and how well any attack could.
+"""How well an attack separates members from non-members, and how well any could.
 
 Under (epsilon, delta)-differential privacy a test of "was this record used?" with false
 positive rate f has a true positive rate of at most::
@@ -65,7 +65,7 @@ class AttackResult:
     ----------
     name : str
     scores : ndarray of shape (n,)
-        Larger for records that look like members; `attack_result` makes them ranks.
+        Larger for records that are likelier members; `attack_result` makes them ranks.
     members : ndarray of bool, shape (n,)
         Which records are members.
     privacy : tuple of (epsilon, delta) or None
@@ -135,7 +135,7 @@ class AttackResult:
         -------
         Rate
             With a Clopper-Pearson interval. Since the false positive rate is only
-            estimated, the cap is taken at the upper end of its own Clopper-Pearson
+            estimated, the cap is that at the upper end of its own Clopper-Pearson
             interval, which is wide for few non-members.
         """
         check_number("tpr_at", "fpr", fpr, low=0, high=1, closed="both")
@@ -145,8 +145,8 @@ class AttackResult:
         low, high = clopper_pearson(round(true[best] * n), n, self.confidence)
         cap = math.nan
         if self.privacy:
-            seen = round(false[best] * others)
-            upper = clopper_pearson(seen, others, self.confidence)[1]
+            accused = round(false[best] * others)
+            upper = clopper_pearson(accused, others, self.confidence)[1]
             cap = float(roc_cap(max(upper, fpr), self.privacy))
         return Rate(float(true[best]), low, high, cap)
 
@@ -222,7 +222,7 @@ def attack_result(
     name : str
         Of the attack.
     scores : two array-likes of shape (n_members,) and (n_others,)
-        Of members and of others, larger for records that look like members; infinite
+        Of members and of others, larger for records that are likelier members; infinite
         scores rank above or below all others.
     privacy : sequence of (epsilon, delta), optional
         Guarantee of the attacked run, the main pair first. None or empty: no guarantee.

@@ -41,8 +41,8 @@ def write_page(
 ) -> str:
     """Return one HTML document without references to anything outside it."""
     ranked = sorted(findings, key=lambda each: each.order)
-    kept = [each for each in ranked if each.topic != "lost"]
-    n_weakest = max(_N_WEAKEST, sum(each.grade != "good" for each in kept))
+    graded = [each for each in ranked if each.topic != "lost"]
+    n_weakest = max(_N_WEAKEST, sum(each.grade != "good" for each in graded))
     attack, utility = measured.attack, measured.utility
     names, lost = tables.synthetic.columns, measured.lost
     page = _template().render(
@@ -51,8 +51,8 @@ def write_page(
         privacy=privacy,
         findings=findings,
         ranked=ranked,
-        weakest=kept[:n_weakest],
-        others=kept[n_weakest:][::-1],
+        weakest=graded[:n_weakest],
+        others=graded[n_weakest:][::-1],
         limits=LIMITS,
         no_privacy=NO_PRIVACY,
         columns=_draw_columns(tables, measured),
@@ -80,7 +80,7 @@ def _template() -> Template:
     environment.filters |= {
         "percent": words.percent,
         "exact": words.exact,
-        "joined": words.joined,
+        "listed": words.listed,
         "figure": _figure,
         "strength": strength,
         "best_guess": best_guess,
@@ -113,14 +113,14 @@ def _draw_columns(tables: Tables, measured: Measured) -> list[dict[str, Any]]:
 
 
 def _draw_associations(measured: Measured) -> dict[str, str]:
-    own, found = measured.synthetic_associations, measured.associations
+    own, both = measured.synthetic_associations, measured.associations
     if len(own) < 2:
         return {}
     maps = {"synthetic": plots.plot_association(own)}
-    if found is not None:
-        change = found.difference
+    if both is not None:
+        change = both.difference
         limit = max(0.1, math.ceil(10 * np.abs(change.to_numpy()).max()) / 10)
-        maps["real"] = plots.plot_association(found.real)
+        maps["real"] = plots.plot_association(both.real)
         maps["difference"] = plots.plot_association(change, signed=True, limit=limit)
     return {name: _svg(axes) for name, axes in maps.items()}
 

@@ -1,7 +1,7 @@
 """Pictures of two tables: marginals, associations, utility, attacks.
 
 None of them touches pyplot or opens a window: each function draws on the axes it is
-given, or on a figure of its own. Their look is matplotlib's style sheet
+given, or on a figure of its own, in matplotlib's style sheet
 ``dpgenerative.metrics.pictures``.
 
 ==================== ===============================================================
@@ -155,10 +155,10 @@ def plot_marginal(real: pd.Series | None, synthetic: pd.Series) -> Axes:
     TypeError
         If either is not a Series.
     """
-    for name, column in (("real", real), ("synthetic", synthetic)):
-        is_left_out = column is None and name == "real"
-        if not (is_left_out or isinstance(column, pd.Series)):
-            raise TypeError(f"{name} must be a Series; got {_told(column)}.")
+    given = {"synthetic": synthetic} | ({} if real is None else {"real": real})
+    for name, column in given.items():
+        if not isinstance(column, pd.Series):
+            raise TypeError(f"{name} must be a Series; got {_described(column)}.")
     with _drawn_on(None, (2.9, 1.6)) as axes:
         histograms.draw_column(axes, real, synthetic)
     return axes
@@ -205,7 +205,7 @@ def plot_association(
     'real'
     """
     if not isinstance(matrix, pd.DataFrame) or len(set(matrix.shape)) > 1:
-        raise TypeError(f"matrix must be a square DataFrame; got {_told(matrix)}.")
+        raise TypeError(f"matrix must be a square DataFrame; got {_described(matrix)}.")
     if not limit > 0:
         raise ValueError(f"limit must be positive; got {limit}.")
     n = len(matrix)
@@ -254,7 +254,7 @@ def plot_utility(
     named = {"model", "trained_on"}
     if not isinstance(scores, pd.DataFrame) or not named <= set(scores):
         rule = "scores must be a DataFrame of models, as of tstr"
-        raise TypeError(f"{rule}; got {_told(scores)}.")
+        raise TypeError(f"{rule}; got {_described(scores)}.")
     if metric is None:
         metric = main_score(scores)
     check_option("plot_utility", "metric", metric, list(scores))
@@ -321,7 +321,7 @@ def plot_roc(
             axes.plot(*_curve(each, least), color=colour, linewidth=1.4, label=label)
         axes.set_aspect("equal")
         axes.set_xlabel("false positive rate: share of unused rows accused")
-        axes.set_ylabel("true positive rate: share of used rows found")
+        axes.set_ylabel("true positive rate: share of used rows accused")
         axes.legend(loc="lower right")
     return axes
 
@@ -375,17 +375,16 @@ def model_name(name: str) -> str:
 
 
 def _several(results: AttackResult | Sequence[AttackResult]) -> list[AttackResult]:
-    given = [results] if isinstance(results, AttackResult) else results
-    several = list(given) if isinstance(given, Iterable) else [given]
+    several = list(results) if isinstance(results, Iterable) else [results]
     if wrong := [each for each in several if not isinstance(each, AttackResult)]:
-        raise TypeError(f"results must hold AttackResults; got {_told(wrong[0])}.")
+        raise TypeError(f"results must hold AttackResults; got {_described(wrong[0])}.")
     if not several:
         raise ValueError("results must hold an AttackResult; got none.")
     return several
 
 
-def _told(given: object) -> str:
-    """Return what an error says of an argument of a wrong kind."""
+def _described(given: object) -> str:
+    """Return the type, and the shape, of an argument of a wrong kind."""
     of_shape = f" of shape {given.shape}" if isinstance(given, pd.DataFrame) else ""
     return type(given).__name__ + of_shape
 

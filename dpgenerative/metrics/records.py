@@ -14,13 +14,13 @@ from dpgenerative.metrics.columns import (
     aligned,
     as_floats,
     is_number,
-    objects,
     rounded_off,
     takes_tables,
     warn_if_few,
 )
 from dpgenerative.metrics.distances import Embedding, Points, nearest
 from dpgenerative.tables.arrow import in_pandas, refuse_unread
+from dpgenerative.tables.values import as_objects
 
 _OVERLAP_CONFIDENCE = 1 - 1e-6
 
@@ -74,15 +74,12 @@ def _plain(column: pd.Series) -> Any:
     if pd.api.types.is_bool_dtype(column):
         return pd.util.hash_array(column.to_numpy(dtype=np.float64, na_value=np.nan))
     if not is_number(column):
-        return [_bytes(value) for value in objects(column)]
+        texts = (None if x is None else str(x) for x in as_objects(column))
+        return [x if x is None else x.encode("utf-8", "surrogatepass") for x in texts]
     values = as_floats(column) + 0.0  # which makes zeros of either sign one
     rest = rounded_off(column, values)
     keys = pd.util.hash_array(values)
     return np.where(rest == 0, keys, keys ^ pd.util.hash_array(rest))
-
-
-def _bytes(value: Any) -> bytes | None:
-    return None if value is None else str(value).encode("utf-8", "surrogatepass")
 
 
 def _refuse_overlap(keys: dict[str, np.ndarray], one: str, other: str) -> None:
@@ -179,8 +176,8 @@ def closest_record(
     Examples
     --------
     >>> training = pd.DataFrame({"a": np.arange(0.0, 50)})
-    >>> found = closest_record(training[:25], training, training + 0.5)
-    >>> found.copies, found.closer_to_training
+    >>> closest = closest_record(training[:25], training, training + 0.5)
+    >>> closest.copies, closest.closer_to_training
     (1.0, 1.0)
     """
     tables = disjoint(training=training, holdout=holdout)
@@ -287,7 +284,7 @@ def crafted_canaries(
     n : int
         Number of canaries.
     n_candidates : int, default=20
-        Rows made for each canary; the least likely ones are kept.
+        Rows made for each canary; the least likely ones are returned.
     random_state : int, default=0
 
     Returns

@@ -1,7 +1,7 @@
 """One page on a synthetic table: privacy, closeness, use, attack, in plain words.
 
 `report` measures, grades and writes a self-contained HTML page. A page computed from
-real rows describes them and says so in a banner; ``public=True`` leaves out, and does
+real rows describes them and states so in a banner; ``public=True`` leaves out, and does
 not compute, anything but the privacy statement and the synthetic table's own figures.
 
 The way of a report: `measuring` (tables to measurements), `findings` (measurements to
@@ -95,16 +95,16 @@ class Report(Measured):
         if self.public:
             return "Report(public=True)"
         weakest = min(self.findings, key=lambda each: each.order)
-        name = f"{weakest.topic} ({words.joined(weakest.about)})".removesuffix(" ()")
-        found = Counter(each.grade for each in self.findings)
-        counts = [f"{found[grade]} {grade}" for grade in GRADES]
+        name = f"{weakest.topic} ({words.listed(weakest.about)})".removesuffix(" ()")
+        grades = Counter(each.grade for each in self.findings)
+        counts = [f"{grades[grade]} {grade}" for grade in GRADES]
         return f"Report({', '.join(counts)}; weakest: {name})"
 
     def __str__(self) -> str:
         lines = [repr(self)]
-        for title, found in ((words.LOST, self.lost), (words.RANGES, self.ranges)):
-            if found is not None and len(found):
-                lines += [f"{title}:", *(f"  {line}" for line in words.losses(found))]
+        for title, lost in ((words.LOST, self.lost), (words.RANGES, self.ranges)):
+            if lost is not None and len(lost):
+                lines += [f"{title}:", *(f"  {line}" for line in words.losses(lost))]
         return "\n".join(lines)
 
 
@@ -129,15 +129,15 @@ def report(
     synthetic : DataFrame of shape (n_synthetic, p)
         Same columns, in any order.
     holdout : DataFrame of shape (n_holdout, p), optional
-        Real rows of the same kind that the synthesizer has not seen: test rows of the
+        Real rows of the same kind that the synthesizer has not read: test rows of the
         models and non-members of the attack. None: neither is run.
     target : hashable, optional
         Column that the models predict. None: no models are trained.
     synthesizer : object, optional
         The fitted synthesizer. Its `privacy_` is read, and from its `schema_` which
         columns are identifiers (these are generated, and are left out) and which
-        numbers are codes without an order. That the table was sampled from it is taken
-        on trust.
+        numbers are codes without an order. That the table was sampled from it is not
+        verified.
     public : bool, default=False
         Leave out everything that needs real rows. `real`, `holdout` and `target` are
         then ignored.

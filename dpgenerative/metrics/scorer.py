@@ -50,7 +50,7 @@ def make_synthesis_scorer(
     classifiers : mapping of str to estimator, optional
         For "tstr": models to train, as in `tstr`. One or two fast ones often suffice.
     task : {"auto", "classification", "regression"}, default="auto"
-        For "tstr": as in `tstr`. "auto" looks at each fold separately: set it for an
+        For "tstr": as in `tstr`. "auto" decides for each fold separately: set it for an
         integer target with about 20 distinct values.
     n_samples : int, optional
         Rows to sample, at least 1. None: as many as are held out. The score of more

@@ -1,4 +1,4 @@
-"""How few latents say what a record is."""
+"""How few latents describe a record."""
 
 import math
 from typing import Any
@@ -15,8 +15,8 @@ def hoyer_sparsity(latents: Any) -> float:
     Parameters
     ----------
     latents : array-like of shape (n, k), k >= 2
-        Such as what `encode` of an autoencoder returns. Latents that are the same in
-        all rows say nothing and count as 0; rows of zeros alone are left out.
+        Such as what `encode` of an autoencoder returns. Latents that are constant count
+        as 0; rows of zeros alone are left out.
 
     Returns
     -------

@@ -333,8 +333,8 @@ class _Regression:
         return np.isfinite(as_floats(column))
 
     def read(self, test: pd.Series, train: pd.Series) -> tuple[np.ndarray, ...]:
-        origin, known = origin_of(test), np.ones(len(train), dtype=bool)
-        return as_floats(test, origin), as_floats(train, origin), known
+        origin, every = origin_of(test), np.ones(len(train), dtype=bool)
+        return as_floats(test, origin), as_floats(train, origin), every
 
     def score(self, fitted: Any, x: np.ndarray, y: np.ndarray) -> dict[str, float]:
         predicted = fitted.predict(x)
@@ -410,8 +410,8 @@ def _split(
     trained_on: str,
 ) -> _Split:
     """Encode the rows to learn from; refuse targets that cannot be scored."""
-    y_test, y_train, kept = task.read(test[target], train[target])
-    y_train, n_distinct = y_train[kept], len(np.unique(y_test))
+    y_test, y_train, usable = task.read(test[target], train[target])
+    y_train, n_distinct = y_train[usable], len(np.unique(y_test))
     if n_distinct < 2:
         raise ValueError(
             f"A {task.name} needs two {task.values} in real_test; target {target!r} "
@@ -427,7 +427,7 @@ def _split(
             f"No class of target {target!r} in the {trained_on} training rows occurs "
             "in real_test: are they spelled alike?"
         )
-    x_train, x_test = encode_features(train[kept], test, target)
+    x_train, x_test = encode_features(train[usable], test, target)
     return x_train, y_train, x_test, y_test
 
 
@@ -491,9 +491,9 @@ def _prepared(model: Any, y_train: np.ndarray, repeat: int) -> Any:
     """Clone a model, shift its seeds, and make its early stopping possible."""
     model = base.clone(model)
     # The rows that scikit-learn holds out by default have to be scored.
-    held_out = math.ceil(len(y_train) * EARLY_STOPPING_SHARE)
+    n_scored = math.ceil(len(y_train) * EARLY_STOPPING_SHARE)
     n_classes = len(np.unique(y_train)) if base.is_classifier(model) else 0
-    can_stop = held_out >= max(2, n_classes)
+    can_stop = n_scored >= max(2, n_classes)
     changes: dict[str, Any] = {}
     for name, value in model.get_params().items():
         last = name.rpartition("__")[-1]

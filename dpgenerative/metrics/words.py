@@ -24,7 +24,7 @@ def exact(share: float) -> str:
     return f"{100 * share:.3g}\u00a0%"
 
 
-def joined(names: Iterable[Hashable]) -> str:
+def listed(names: Iterable[Hashable]) -> str:
     """Enumerate columns, the first few of many."""
     several = [encodable(name) for name in names]
     if len(several) > MOST_NAMED:
@@ -32,8 +32,8 @@ def joined(names: Iterable[Hashable]) -> str:
     return " and ".join(filter(None, [", ".join(several[:-1]), *several[-1:]]))
 
 
-def losses(found: pd.DataFrame) -> list[str]:
+def losses(lost: pd.DataFrame) -> list[str]:
     """Write a line on each of the first columns in a table of losses."""
-    lines = [encodable(f"{each.column} {each.loss}") for each in found.itertuples()]
+    lines = [encodable(f"{each.column} {each.loss}") for each in lost.itertuples()]
     rest = len(lines) - MOST_NAMED
     return lines if rest <= 0 else [*lines[:MOST_NAMED], f"and {rest} more"]

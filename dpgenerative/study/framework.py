@@ -163,10 +163,10 @@ class Study:
         """Attack a fitted generator; `sides` are members and as many non-members."""
         table = generators.TableGenerator
         rows = [
-            generator.joined(side) if isinstance(generator, table) else side[0]
+            generator.labelled(side) if isinstance(generator, table) else side[0]
             for side in sides
         ]
-        # Of joined rows, which come back aligned and so as others, it does not matter.
+        # Tables come back aligned, and so as other objects: they need no codes.
         codes: Any = {id(part): labels for part, labels in sides}
         rng = np.random.default_rng(seed)
         if self.attack == "reconstruction":
@@ -177,7 +177,7 @@ class Study:
         assert isinstance(generator, table)
         if self.attack == "likelihood":
             return metrics.likelihood_attack(generator.models[0].score_samples, *rows)
-        return metrics.monte_carlo_attack(generator.joined(fake), *rows)
+        return metrics.monte_carlo_attack(generator.labelled(fake), *rows)
 
     def similarity(self, generator: Generator, rows: Labelled, seed: int) -> float:
         """Return the SSIM of images and their reconstructions; NaN for other rows."""
@@ -214,13 +214,13 @@ def privacy_utility_tradeoff(
     For every seed rows are split, by strata of y, into those that generators learn
     from (members), as many others, and test rows. Every generator draws labelled rows;
     a classifier learns from them and is tested on the real test rows; an adversary
-    tells members from the others. Compared are real rows, no privacy, central
+    separates members from the others. Compared are real rows, no privacy, central
     differential privacy (`epsilons`, `noise_multipliers`), and perturbed rows that a
     generator learns from without further privacy (`local`). A local mechanism has two
     lines for each of its settings: LDP-Train, where only what the generator learns from
     is perturbed, and LDP-Full, where test rows and the adversary's records are too.
 
-    **No figure is private**: a study is for data that may be looked at. Fits draw
+    **No figure is private**: a study is for data without privacy. Fits draw
     their noise from the seeds, so that studies repeat.
 
     Parameters
@@ -321,8 +321,8 @@ def privacy_utility_tradeoff(
         refuse(OWNER, "seeds", "must be different numbers", seeds)
     settings = _settings(estimator, grid, local or {}, seeds)
     with nullcontext() if record is None else locked(record):
-        found = _finished(study, settings, Path(record or os.devnull), n_jobs, verbose)
-    return _with_phi(pd.DataFrame([line for lines in found for line in lines]))
+        fits = _finished(study, settings, Path(record or os.devnull), n_jobs, verbose)
+    return _with_phi(pd.DataFrame([line for lines in fits for line in lines]))
 
 
 def _read(X: Any, y: Any) -> tuple[Rows, np.ndarray, tuple[str, ...], str]:
@@ -344,15 +344,15 @@ def _read(X: Any, y: Any) -> tuple[Rows, np.ndarray, tuple[str, ...], str]:
 
 
 def _possible(estimator: Any, X: Rows, attack: str) -> str:
-    """Return the attack, or say what the estimator lacks."""
+    """Return the attack; refuse an estimator that lacks its method."""
     check_option(OWNER, "attack", attack, ("auto", *generators.ATTACKS))
     name, is_table = type(estimator).__name__, isinstance(X, pd.DataFrame)
     if not all(hasattr(estimator, k) for k in ("epsilon", "fit", "sample")):
         raise TypeError(
             f"{OWNER} takes a synthesizer with epsilon, fit and sample; got {name}."
         )
-    known = generators.ATTACKS if is_table else {"reconstruction": "reconstruct"}
-    possible = [kind for kind, method in known.items() if hasattr(estimator, method)]
+    methods = generators.ATTACKS if is_table else {"reconstruction": "reconstruct"}
+    possible = [kind for kind, method in methods.items() if hasattr(estimator, method)]
     if not possible or attack not in ("auto", *possible):
         rows = "a table" if is_table else "arrays"
         raise TypeError(f"{name} and {rows}: {attack!r} is not among {possible}.")
@@ -398,22 +398,22 @@ def _finished(
     study: Study, settings: Sequence[Setting], record: Path, n_jobs: Any, verbose: bool
 ) -> list[list[dict[str, Any]]]:
     """Run all settings, or read them from the record; return their result rows."""
-    keys, known = study.keys(settings), {}
+    keys, results = study.keys(settings), {}
     if record.exists():
         lines = record.read_text(encoding="utf-8").splitlines(keepends=True)
         # The last one may be of a study that was stopped while it wrote.
-        found = [line for line in lines if line.endswith("\n")]
-        if found != lines:
-            record.write_text("".join(found), encoding="utf-8")
-        known = {line["key"]: line["lines"] for line in map(json.loads, found)}
-    left = [i for i, key in enumerate(keys) if key not in known]
+        whole = [line for line in lines if line.endswith("\n")]
+        if whole != lines:
+            record.write_text("".join(whole), encoding="utf-8")
+        results = {line["key"]: line["lines"] for line in map(json.loads, whole)}
+    left = [i for i, key in enumerate(keys) if key not in results]
     run = Parallel(n_jobs=n_jobs, return_as="generator_unordered")
     done = run(delayed(_run)(i, study, settings[i]) for i in left)
     for i, figures in watched(done, "study", verbose, total=len(left)):
-        known[keys[i]] = figures
+        results[keys[i]] = figures
         with record.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"key": keys[i], "lines": figures}) + "\n")
-    return [known[key] for key in keys]
+    return [results[key] for key in keys]
 
 
 def _run(i: int, study: Study, setting: Setting) -> tuple[int, list[dict[str, Any]]]:
@@ -438,9 +438,9 @@ def _run(i: int, study: Study, setting: Setting) -> tuple[int, list[dict[str, An
     is_local = setting.local is not None
     scopes = {"train": study.X, "full": shown} if is_local else {"": study.X}
     tests = [take(rows, test) for rows in scopes.values()]
-    found = study.accuracies(fake, tests, study.y[test], seed)
+    accuracies = study.accuracies(fake, tests, study.y[test], seed)
     parts, lines = [part[: study.n_attacked] for part in (members, others)], []
-    for (scope, rows), accuracy in zip(scopes.items(), found, strict=True):
+    for (scope, rows), accuracy in zip(scopes.items(), accuracies, strict=True):
         sides = [study.labelled(rows, part) for part in parts]
         result = study.attacked(generator, sides, fake, seed)
         auc, precision = result.auc, result.average_precision.value
@@ -463,7 +463,7 @@ def _epsilon(generator: Generator, setting: Setting) -> float:
 
 
 def shaped(estimator: Any, rows: Rows) -> Rows:
-    """Return arrays as an estimator takes them: flat, unless its tags say otherwise."""
+    """Return arrays as an estimator takes them: flat, or with axes by its tags."""
     if np.ndim(rows) < 3 or get_tags(estimator).input_tags.three_d_array:
         return rows
     return rows.reshape(len(rows), -1)
@@ -494,17 +494,17 @@ def seeded(estimator: Any, seed: int, **changes: Any) -> Any:
     return copy.set_params(**{k: v for k, v in changes.items() if k in names})
 
 
-def _with_phi(found: pd.DataFrame) -> pd.DataFrame:
+def _with_phi(results: pd.DataFrame) -> pd.DataFrame:
     """Add the trade-off of every result against no privacy at the same seed."""
     names = ["accuracy", "average_precision"]
-    plain = found[found["mechanism"] == PLAIN].set_index("seed")[names]
+    plain = results[results["mechanism"] == PLAIN].set_index("seed")[names]
     for function in (metrics.phi, metrics.bounded_phi):
         values = []
-        for line in found.itertuples():
+        for line in results.itertuples():
             best, attacked = plain.loc[line.seed]
             given = best, line.accuracy, attacked, line.average_precision, line.chance
             is_reference = line.mechanism in (REAL, PLAIN)
             values.append(np.nan if is_reference else function(*given))
-        found[function.__name__] = values
+        results[function.__name__] = values
     last = ["n_members", "n_test", "seconds"]
-    return found[[*found.columns.drop(last), *last]]
+    return results[[*results.columns.drop(last), *last]]

@@ -32,14 +32,14 @@ class TableGenerator:
     def __init__(self, estimator: Any, classes: Sequence[str], target: str) -> None:
         self.models, self.classes, self.target = [estimator], classes, target
 
-    def joined(self, rows: Labelled) -> pd.DataFrame:
+    def labelled(self, rows: Labelled) -> pd.DataFrame:
         """Return rows with their labels as a column."""
         labels = pd.Categorical.from_codes(rows[1], categories=self.classes)
         return rows[0].assign(**{self.target: labels})
 
     def fit(self, rows: Labelled) -> None:
         """Fit the estimator to labelled rows."""
-        self.models[0].fit(self.joined(rows))
+        self.models[0].fit(self.labelled(rows))
 
     def sample(self, n: int, seed: int) -> Labelled:
         """Draw labelled rows, without those whose label is none of the classes."""
@@ -48,7 +48,7 @@ class TableGenerator:
         return rows[codes >= 0], codes[codes >= 0]
 
     def reconstruct(self, rows: Rows, codes: Any, rng: np.random.Generator) -> Rows:
-        """Reconstruct joined rows, which have their labels, from posterior draws."""
+        """Reconstruct labelled rows from posterior draws."""
         return self.models[0].reconstruct(rows, random_state=rng, sampled=True)
 
 

@@ -72,14 +72,14 @@ def _draw(axes: Axes, results: pd.DataFrame, measure: str) -> None:
         shown = shown.assign(phi=shown["phi"].clip(*_PHI_LIMITS))
     colours = cycle(_COLOURS)
     settings = shown.groupby(["mechanism", "parameter"], sort=False)
-    for (mechanism, parameter), found in settings:
+    for (mechanism, parameter), rows in settings:
         if mechanism in (REAL, PLAIN):
             dashes = "-" if mechanism == REAL else "--"
-            middle = found[measure].median()
+            middle = rows[measure].median()
             axes.axhline(middle, color=DOT, lw=0.9, ls=dashes, label=mechanism)
             continue
         colour = next(colours)
-        for scope, lines in found.groupby("scope", sort=False):
+        for scope, lines in rows.groupby("scope", sort=False):
             points = lines.groupby("value")
             spread = points[measure].agg(["min", "median", "max"])
             spread = spread.assign(epsilon=points["epsilon"].median())

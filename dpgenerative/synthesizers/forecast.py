@@ -12,10 +12,10 @@ from dpgenerative._validation import check_number, check_option, count, refuse
 from dpgenerative.encoding.increments import learned_columns
 from dpgenerative.encoding.marginals import (
     POOL_NOISE,
+    cell_std,
     column_stds,
     expected_cells,
 )
-from dpgenerative.encoding.marginals import count_std as cell_std
 from dpgenerative.persistence.registry import MODELS
 from dpgenerative.privacy.plan import PrivacyPlan, count_std
 from dpgenerative.privacy.report import cautions, outlook, weak_outlook

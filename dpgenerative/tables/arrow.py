@@ -72,7 +72,7 @@ def is_query(kind: type) -> bool:
 
 def in_pandas(owner: str, data: Any) -> Any:
     """Convert a table or column of another library to pandas; return others as is."""
-    return received(owner, data)[0] if is_foreign(data) else data
+    return from_container(owner, data)[0] if is_foreign(data) else data
 
 
 def table_in_pandas(owner: str, data: Any) -> Any:
@@ -81,7 +81,7 @@ def table_in_pandas(owner: str, data: Any) -> Any:
     return in_pandas(owner, data)
 
 
-def received(owner: str, data: Any) -> tuple[Any, str, Written]:
+def from_container(owner: str, data: Any) -> tuple[Any, str, Written]:
     """Return a foreign table or column in pandas, its container, and its types of text.
 
     The container is "frame" or "series", preceded by the library where samples can be
@@ -89,15 +89,16 @@ def received(owner: str, data: Any) -> tuple[Any, str, Written]:
     """
     is_typed = hasattr(data, "dtype") or hasattr(data, "type")
     is_column = is_typed and not hasattr(data, "columns")
-    table = _table(data, is_column)
+    table, levels = _table(data, is_column), {}
     names = names_without_labels(table.schema)
     require_distinct(owner, names)
-    table = table.select(names)
-    frame, text = as_frame(table, _levels(data, is_column)), written(table.schema)
-    if not is_column:
-        return frame, container_of(data, "frame"), text
-    label = getattr(data, "name", None) or None
-    return frame.iloc[:, 0].rename(label), container_of(data, "series"), text
+    container = container_of(data, "series" if is_column else "frame")
+    if container.startswith("polars"):
+        levels = enums({data.name: data.dtype} if is_column else data.schema)
+    frame: Any = as_frame(table.select(names), levels)
+    if is_column:
+        frame = frame.iloc[:, 0].rename(getattr(data, "name", None) or None)
+    return frame, container, written(table.select(names).schema)
 
 
 def require_distinct(owner: str, names: Iterable[Hashable]) -> None:
@@ -105,7 +106,7 @@ def require_distinct(owner: str, names: Iterable[Hashable]) -> None:
     names = list(names)
     if labels := [name for name in names if are_row_labels(name)]:
         raise ValueError(
-            f"{owner} found row labels as a column, {labels[0]!r}, as pandas writes "
+            f"{owner} got row labels as a column, {labels[0]!r}, as pandas writes "
             "them to files, but no note of pandas that they are its index. Drop the "
             "column; if it holds data, rename it."
         )
@@ -150,9 +151,9 @@ def as_frame(table: pa.Table, levels: Mapping[str, Any] | None = None) -> pd.Dat
     """Return a table in pandas, columns of stated levels as ``category``."""
     columns = {name: _plain(table[name]) for name in table.column_names}
     frame = pa.table(columns).to_pandas(types_mapper=pd.ArrowDtype)
-    for name, known in (levels or {}).items():
+    for name, stated in (levels or {}).items():
         if name in frame.columns:
-            dtype = pd.CategoricalDtype(known)
+            dtype = pd.CategoricalDtype(stated)
             frame[name] = frame[name].astype(object).astype(dtype)
     return frame
 
@@ -171,26 +172,27 @@ def _table(data: Any, is_column: bool) -> Any:
     return pa.table({name: pa.chunked_array(column)})
 
 
-def _plain_type(held: Any) -> Any:
+def _plain_type(kind: Any) -> Any:
     """Return the type of the values that a column of this type stands for."""
-    plain = held.value_type if pa.types.is_dictionary(held) else held
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
     return _IN_PANDAS.get(str(plain), plain)
 
 
-def legible(column: Any) -> Any:
+def decode_utf8_lossy(column: Any) -> Any:
     """Return a column of Arrow with U+FFFD for bytes of text that are no UTF-8.
 
-    Nobody who reads files or buffers looks for such; Python does, and its error holds
+    Readers of files and buffers do not validate text. Python does, and its error quotes
     the whole text.
     """
     if _plain_type(column.type) != pa.string():
         return column
-    return pa.chunked_array([_legible(part) for part in column.chunks], column.type)
+    parts = map(_decode_array, column.chunks)
+    return pa.chunked_array(list(parts), column.type)
 
 
-def _legible(text: Any) -> Any:
+def _decode_array(text: Any) -> Any:
     if isinstance(text, pa.DictionaryArray):
-        levels, is_ordered = _legible(text.dictionary), text.type.ordered
+        levels, is_ordered = _decode_array(text.dictionary), text.type.ordered
         return pa.DictionaryArray.from_arrays(text.indices, levels, ordered=is_ordered)
     with suppress(pa.ArrowInvalid):
         text.validate(full=True)
@@ -200,21 +202,21 @@ def _legible(text: Any) -> Any:
     return pa.array(read, text.type)
 
 
-def legible_series(series: pd.Series) -> pd.Series:
-    """Return a column of pandas with what is `legible` of Arrow's text."""
+def decode_series(series: pd.Series) -> pd.Series:
+    """Apply `decode_utf8_lossy` to a column of pandas that stores Arrow's text."""
     if not _is_text(series.dtype):
         return series
-    text = legible(pa.chunked_array(pa.array(series.array)))
+    text = decode_utf8_lossy(pa.chunked_array(pa.array(series.array)))
     array = series.dtype.__from_arrow__(text)
     return pd.Series(array, index=series.index, name=series.name)
 
 
-def legible_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame with what is `legible` of its columns of Arrow's text."""
+def decode_frame(frame: pd.DataFrame) -> pd.DataFrame:
+    """Apply `decode_series` to every column of a frame."""
     places = [i for i, dtype in enumerate(frame.dtypes) if _is_text(dtype)]
     frame = frame.copy(deep=False) if places else frame
     for i in places:
-        frame.isetitem(i, legible_series(frame.iloc[:, i]))
+        frame.isetitem(i, decode_series(frame.iloc[:, i]))
     return frame
 
 
@@ -226,7 +228,7 @@ def _is_text(dtype: Any) -> bool:
 
 def _plain(column: Any) -> Any:
     """Return a column decoded, with text in the one type that pandas has."""
-    column, plain = legible(column), _plain_type(column.type)
+    column, plain = decode_utf8_lossy(column), _plain_type(column.type)
     if not pa.types.is_dictionary(column.type):
         return column.cast(plain)
     # Arrow decodes no dictionary of some types of text.
@@ -235,13 +237,6 @@ def _plain(column: Any) -> Any:
         for part in column.chunks
     ]
     return pa.chunked_array([part.dictionary_decode() for part in parts], plain)
-
-
-def _levels(data: Any, is_column: bool) -> dict[str, list[str]]:
-    """Return the levels of polars' columns of type Enum by name."""
-    if type(data).__module__.partition(".")[0] != "polars":
-        return {}
-    return enums({data.name: data.dtype} if is_column else data.schema)
 
 
 def enums(types: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -253,7 +248,7 @@ def enums(types: Mapping[str, Any]) -> dict[str, list[str]]:
     }
 
 
-def sent(data: Any, container: str, written: Written) -> Any:
+def to_container(data: Any, container: str, written: Written) -> Any:
     """Return a frame or series in a library's container, its text of the types given.
 
     Other columns have the types of their dtypes: a ``category`` becomes polars' Enum.
@@ -269,8 +264,8 @@ def sent(data: Any, container: str, written: Written) -> Any:
     table = table.replace_schema_metadata(None)
     texts = {"" if name is None else str(name): text for name, text in written}
     if library == "polars":
-        found = _in_polars(table, frame, texts)
-        return found.to_series() if is_column else found
+        converted = _in_polars(table, frame, texts)
+        return converted.to_series() if is_column else converted
     for name, text in texts.items():
         if name in names:
             place = names.index(name)
@@ -290,14 +285,14 @@ def _in_polars(table: Any, frame: pd.DataFrame, texts: dict[str, str]) -> Any:
     for name, dtype in frame.dtypes.items():
         if isinstance(dtype, pd.CategoricalDtype):
             types[str(name)] = pl.Enum([str(level) for level in dtype.categories])
-    found: Any = pl.from_arrow(table)
-    return found.cast(types)
+    converted: Any = pl.from_arrow(table)
+    return converted.cast(types)
 
 
 def _type_named(text: str) -> Any:
     pattern = r"dictionary<values=(\w+), indices=(\w+), ordered=([01])>"
-    found = re.fullmatch(pattern, text)
-    if found is None:
+    match = re.fullmatch(pattern, text)
+    if match is None:
         return pa.type_for_alias(text)
-    values, indices = map(pa.type_for_alias, found.groups()[:2])
-    return pa.dictionary(indices, values, ordered=found[3] == "1")
+    values, indices = map(pa.type_for_alias, match.groups()[:2])
+    return pa.dictionary(indices, values, ordered=match[3] == "1")

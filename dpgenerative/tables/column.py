@@ -18,7 +18,7 @@ from dpgenerative.tables.values import as_python, is_missing
 TEMPORAL = ("datetime", "timedelta")
 EXAMPLES = {"datetime": "2020-01-31", "timedelta": "36h"}
 OTHER = "other"
-"""Level that stands for all text too rare to be found privately."""
+"""Level that stands for all text too rare to be released."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Column:
         How its values are read.
     lower, upper : float or time, optional
         Bounds of a column of numbers or times, in data units, both or none. Values
-        outside are moved to the nearest bound. None: found privately. Bounds of
+        outside are moved to the nearest bound. None: estimated privately. Bounds of
         instants are what a clock of the column's own zone shows (``"2020-01-01"``).
     levels : sequence, optional
         Levels of a categorical column, in order. Any other value becomes `other` or,
         without one, missing; the first level with ``nullable=False``, and samples have
-        other levels where the dtype holds no missing values. None: found privately.
+        other levels where the dtype holds no missing values. None: estimated privately.
     ordered : bool, default=False
         Whether the levels have an order (ordinal) or not (nominal).
     nullable : bool, optional
@@ -59,7 +59,7 @@ class Column:
     other : str, int, float or bool, optional
         Level of a nominal column that stands for every value that is no level; one
         that `levels` lacks is added to them. None: ``"other"`` for text whose levels
-        are found privately (``"(other)"`` where "other" is one), else nothing.
+        are estimated privately (``"(other)"`` where "other" is one), else nothing.
 
     Raises
     ------
@@ -105,7 +105,7 @@ class Column:
         self._check_role()
         self._check_other()
         if self.numeric:
-            self._check_line()
+            self._check_numeric()
         else:
             self._check_levels()
 
@@ -128,7 +128,7 @@ class Column:
         if any(fact is not None for fact in learned) or self.ordered:
             self._refuse("role", "goes with no bounds or levels", learned)
         is_text = self.kind == "categorical"
-        if self.format is not None and not (is_text and _tells_apart(self.format)):
+        if self.format is not None and not (is_text and _is_injective(self.format)):
             rule = 'must be "uuid" or a format of a number, for kind "categorical"'
             self._refuse("format", rule, self.format)
 
@@ -140,7 +140,7 @@ class Column:
         if not isinstance(self.other, (str, int, float)) or is_missing(self.other):
             self._refuse("other", "must be text or a number", self.other)
 
-    def _check_line(self) -> None:
+    def _check_numeric(self) -> None:
         """Check what is stated of numbers or times."""
         if self.levels is not None or self.ordered:
             facts = self.levels, self.ordered
@@ -302,7 +302,7 @@ class Column:
         return float(value)
 
     def bounded(self, lower: float, upper: float) -> "Column":
-        """Return the column with bounds found, given in units where they are times."""
+        """Return the column with these bounds, in units where they are times."""
         ends: list[Any] = [lower, upper]
         if self.temporal:
             ends = [spelled(int(end), self.kind, self.unit) for end in ends]
@@ -332,7 +332,7 @@ class Column:
         return f"Column({', '.join(shown)})"
 
 
-def _tells_apart(template: Any) -> bool:
+def _is_injective(template: Any) -> bool:
     """Whether a format writes different numbers differently."""
     if template == "uuid":
         return True

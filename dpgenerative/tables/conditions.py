@@ -1,4 +1,4 @@
-"""Conditions on one column: what they say, which values satisfy them.
+"""Conditions on one column: what they mean, which values satisfy them.
 
 A *condition*, in a constraint and in ``sample(given=...)``, is
 
@@ -19,7 +19,7 @@ import pandas as pd
 from dpgenerative._validation import shown
 from dpgenerative.tables.column import EXAMPLES, Column
 from dpgenerative.tables.times import count_of, temporal_kind, to_units
-from dpgenerative.tables.values import as_held, is_missing
+from dpgenerative.tables.values import as_stored, is_missing
 
 _LISTS = (
     list, set, frozenset,
@@ -47,16 +47,16 @@ def satisfies(series: pd.Series, condition: Any) -> np.ndarray:
     -------
     ndarray of bool of shape (n,)
     """
-    found = np.zeros(len(series), dtype=bool)
+    matches = np.zeros(len(series), dtype=bool)
     values = []
     for part in alternatives(condition):
         if isinstance(part, tuple):
-            found |= _between(series, part)
+            matches |= _between(series, part)
         elif is_missing(part):
-            found |= series.isna().to_numpy(bool)
+            matches |= series.isna().to_numpy(bool)
         else:
             values.append(part)
-    return found | _equal(series, values) if values else found
+    return matches | _equal(series, values) if values else matches
 
 
 def _equal(series: pd.Series, values: list[Any]) -> np.ndarray:
@@ -64,28 +64,29 @@ def _equal(series: pd.Series, values: list[Any]) -> np.ndarray:
     if kind is not None:
         times = [count_of(value, kind, "us") for value in values]
         return np.isin(to_units(series, "us"), times)
-    held = [as_held(value, series.dtype) for value in values]
+    stored = [as_stored(value, series.dtype) for value in values]
     # Arrow raises where a value is not of the column's own type, or too large for it.
     is_arrow = isinstance(series.dtype, pd.ArrowDtype)
-    found = (series.astype(object) if is_arrow else series).isin(held).to_numpy(bool)
+    equal = (series.astype(object) if is_arrow else series).isin(stored).to_numpy(bool)
     if series.dtype == object and any(isinstance(each, dt.date) for each in series):
-        asked = to_units(pd.Series(values, dtype=object), "us")
-        found |= np.isin(to_units(series, "us"), asked)
-    return found
+        dates = to_units(pd.Series(values, dtype=object), "us")
+        equal |= np.isin(to_units(series, "us"), dates)
+    return equal
 
 
 def _between(series: pd.Series, interval: tuple[Any, ...]) -> np.ndarray:
-    kind, values = _line_of(series), on_line(series)
-    found = ~np.isnan(values)
+    kind, values = _times_of(series), on_line(series)
+    inside = ~np.isnan(values)
     for end, reaches in zip(interval, (np.greater_equal, np.less_equal), strict=True):
         if not is_missing(end):
-            held = as_held(end, series.dtype)
-            limit = count_of(end, kind, "us") if kind else float(held)
-            found &= reaches(values, limit)
-    return found
+            stored = as_stored(end, series.dtype)
+            inside &= reaches(
+                values, count_of(end, kind, "us") if kind else float(stored)
+            )
+    return inside
 
 
-def _line_of(series: pd.Series) -> str | None:
+def _times_of(series: pd.Series) -> str | None:
     """Return the kind of times of an ordered column, None for numbers.
 
     Numbers have dtypes of their own: what is ordered among objects are dates.
@@ -95,7 +96,7 @@ def _line_of(series: pd.Series) -> str | None:
 
 def on_line(series: pd.Series) -> np.ndarray:
     """Return an ordered column as floats, times in microseconds; NaN where missing."""
-    if _line_of(series) is not None:
+    if _times_of(series) is not None:
         return to_units(series, "us")
     return series.to_numpy(float, na_value=np.nan)
 
@@ -153,8 +154,8 @@ def _why_empty(column: Column, interval: tuple[Any, ...]) -> str | None:
         high = math.inf if is_missing(high) else column.count(high)
     except (ValueError, TypeError, OverflowError):
         if not column.temporal:
-            told = "give one, (low, high), a list of such, or None for missing"
-            return f"the column holds numbers only; {told}"
+            remedy = "give one, (low, high), a list of such, or None for missing"
+            return f"the column holds numbers only; {remedy}"
         example = repr(EXAMPLES[column.kind])
         if column.kind == "datetime":
             example += ", on its own clock and without a time zone"

@@ -29,13 +29,13 @@ from dpgenerative.tables.conditions import (
 )
 from dpgenerative.tables.dtypes import can_hold, can_hold_missing
 from dpgenerative.tables.times import count_of
-from dpgenerative.tables.values import as_held, as_json, is_missing
+from dpgenerative.tables.values import as_json, as_stored, is_missing
 
 Facts = Mapping[Hashable, Column]
 
 
 class Constraint(ABC):
-    """A fact about rows: `holds` says which rows satisfy it."""
+    """A fact about rows: `holds` returns which rows satisfy it."""
 
     takes_times: ClassVar[bool] = False
 
@@ -80,10 +80,14 @@ class Constraint(ABC):
             if facts[name].temporal and not self.takes_times:
                 raise ValueError(f"{self!r} takes no column of times; got {name!r}.")
         for name, condition in self.conditions_on():
-            held = facts[name].nullable and can_hold_missing(dtypes[name])
-            check_condition(replace(facts[name], nullable=held), condition)
-            if name in self.repairs and facts[name].numeric:
-                _check_storable(facts[name], condition, dtypes[name])
+            column, dtype = facts[name], dtypes[name]
+            nullable = column.nullable and can_hold_missing(dtype)
+            check_condition(replace(column, nullable=nullable), condition)
+            is_set = (
+                name in self.repairs and column.numeric and not is_missing(condition)
+            )
+            if is_set and not can_hold(dtype, as_stored(condition, dtype)):
+                refuse_condition(column, condition, f"its dtype {dtype} cannot hold it")
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists, strings and numbers, fit for JSON."""
@@ -226,7 +230,7 @@ class FixedCombinations(Constraint):
         return tuple(self.names)
 
     def holds(self, frame: pd.DataFrame) -> np.ndarray:
-        allowed = {_held(row, frame, self.names) for row in self.combinations}
+        allowed = {_stored_values(row, frame, self.names) for row in self.combinations}
         return np.array([key in allowed for key in _keys(frame, self.names)], bool)
 
     def conditions_on(self) -> Iterator[tuple[Hashable, Any]]:
@@ -270,10 +274,10 @@ class Impossible(Constraint):
             _refuse(self, "conditions", "must name a column")
 
     def _by_name(self) -> dict[Hashable, list[Any]]:
-        found: dict[Hashable, list[Any]] = {}
+        by_name: dict[Hashable, list[Any]] = {}
         for name, part in self.conditions:
-            found.setdefault(name, []).append(part)
-        return found
+            by_name.setdefault(name, []).append(part)
+        return by_name
 
     def __repr__(self) -> str:
         return f"Impossible({self._by_name()})"
@@ -301,7 +305,7 @@ class Impossible(Constraint):
 class Determines(Constraint):
     """Some columns determine another through a public mapping.
 
-    Sampled rows are repaired: the determined column is set to what the mapping says.
+    Sampled rows are repaired: the determined column is set to the value of the mapping.
     Combinations that the mapping does not list are left alone.
 
     Parameters
@@ -348,14 +352,11 @@ class Determines(Constraint):
         return (self.determined,)
 
     def _wanted(self, frame: pd.DataFrame) -> list[tuple[Any, Any]]:
-        """Return pairs of the value held and the value meant, one per row."""
-        wanted = {
-            _held(key, frame, self.names): _held((value,), frame, (self.determined,))[0]
-            for key, value in self.mapping
-        }
-        held = (value for (value,) in _keys(frame, (self.determined,)))
-        pairs = zip(held, _keys(frame, self.names), strict=True)
-        return [(own, wanted.get(key, own)) for own, key in pairs]
+        """Return pairs of the actual and the determined value, one per row."""
+        names = self.columns
+        rows = (_stored_values((*key, x), frame, names) for key, x in self.mapping)
+        wanted = {row[:-1]: row[-1] for row in rows}
+        return [(r[-1], wanted.get(r[:-1], r[-1])) for r in _keys(frame, names)]
 
     def holds(self, frame: pd.DataFrame) -> np.ndarray:
         return np.array([own == meant for own, meant in self._wanted(frame)], bool)
@@ -412,11 +413,11 @@ def _refuse(constraint: Constraint, field: str, rule: str) -> NoReturn:
 def _names(constraint: Constraint, names: Any) -> tuple[Hashable, ...]:
     if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
         _refuse(constraint, "names", "must be a sequence of names")
-    found = tuple(names)
-    are_names = all(map(is_hashable, found))
-    if not (found and are_names and len(set(found)) == len(found)):
+    given = tuple(names)
+    are_names = all(map(is_hashable, given))
+    if not (given and are_names and len(set(given)) == len(given)):
         _refuse(constraint, "names", "must be distinct names")
-    return found
+    return given
 
 
 def _tuples(given: Any) -> tuple[tuple[Any, ...], ...]:
@@ -435,7 +436,7 @@ def _key(values: Any) -> tuple[Any, ...]:
 def _stated(value: Any) -> Any:
     """Return one value as JSON can hold it, a decimal as the number in floating point.
 
-    Columns of decimals hold the decimal that is written alike (`as_held`).
+    Columns of decimals hold the decimal that is written alike (`as_stored`).
     """
     return as_json(float(value) if isinstance(value, Decimal) else value)
 
@@ -446,12 +447,12 @@ def _keys(frame: pd.DataFrame, names: Sequence[Hashable]) -> Iterator[tuple[Any,
     return zip(*columns, strict=True)
 
 
-def _held(
+def _stored_values(
     values: Iterable[Any], frame: pd.DataFrame, names: Sequence[Hashable]
 ) -> tuple[Any, ...]:
     """Return values as the columns of a table hold them."""
     pairs = zip(values, names, strict=True)
-    return tuple(as_held(value, frame[name].dtype) for value, name in pairs)
+    return tuple(as_stored(value, frame[name].dtype) for value, name in pairs)
 
 
 def _part(part: Any) -> Any:
@@ -459,9 +460,3 @@ def _part(part: Any) -> Any:
     if isinstance(part, Mapping):
         part = tuple(part["between"])
     return _key(part) if isinstance(part, tuple) else _stated(part)
-
-
-def _check_storable(column: Column, value: Any, dtype: Any) -> None:
-    """Require that a column of numbers can hold what it is set to."""
-    if not is_missing(value) and not can_hold(dtype, as_held(value, dtype)):
-        refuse_condition(column, value, f"its dtype {dtype} cannot hold it")

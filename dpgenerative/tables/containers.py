@@ -48,8 +48,8 @@ def holds_objects(dtype: Any) -> bool:
 
 def objects(values: Iterable[Any]) -> np.ndarray:
     """Return an array of objects as they are, without calling their methods."""
-    held = list(values)
-    return np.fromiter(held, dtype=object, count=len(held))
+    listed = list(values)
+    return np.fromiter(listed, dtype=object, count=len(listed))
 
 
 COARSE = ("Y", "M", "W", "D", "h", "m")
@@ -97,7 +97,7 @@ class TableFormat:
         """Return sampled rows in the containers that were fitted."""
         x: Any = select_columns(frame, self.x_names)
         if self.is_named:
-            x = arrow.sent(x, self.x_kind, self.written)
+            x = arrow.to_container(x, self.x_kind, self.written)
         else:
             x = x.to_numpy(dtype=self.x_dtype)
         if self.y_name is None:
@@ -107,7 +107,7 @@ class TableFormat:
             return x, y.to_numpy()
         written = [(self.y_label, text) for n, text in self.written if n == self.y_name]
         y = y if self.y_kind.endswith("series") else y.to_frame()
-        return x, arrow.sent(y, self.y_kind, tuple(written))
+        return x, arrow.to_container(y, self.y_kind, tuple(written))
 
 
 def labels(names: Sequence[Hashable]) -> pd.Index:
@@ -127,7 +127,7 @@ def select_columns(frame: Any, names: Sequence[Hashable]) -> Any:
 def matched(
     owner: str, frame: pd.DataFrame, layout: TableFormat, fitted: TableFormat
 ) -> pd.DataFrame:
-    """Return the columns of X as they were fitted, or say what does not fit."""
+    """Return the columns of X in the order that was fitted; refuse others."""
     names = layout.x_names
     if layout.is_named and fitted.is_named:
         unseen = [c for c in names if c not in fitted.x_names]
@@ -164,7 +164,7 @@ def table_tags(tags: Any) -> Any:
 def as_table(
     owner: str, X: Any, y: Any = None, *, allow_empty: bool = False
 ) -> tuple[pd.DataFrame, TableFormat]:
-    """Join X and y into one frame and remember their containers.
+    """Combine X and y into one frame and remember their containers.
 
     Tables that speak Arrow (pyarrow, polars) become frames of Arrow's dtypes, whatever
     their values are. `Rows` stay what they are.
@@ -183,11 +183,11 @@ def as_table(
     if isinstance(X, Rows):
         kind, written = X.container, X.written
     elif arrow.is_foreign(X):
-        X, kind, written = arrow.received(owner, X)
+        X, kind, written = arrow.from_container(owner, X)
     frame = X if isinstance(X, (pd.DataFrame, Rows)) else _array_frame(owner, X)
     _check_names(owner, frame)
     if isinstance(frame, pd.DataFrame):
-        frame = arrow.legible_frame(frame)
+        frame = arrow.decode_frame(frame)
     n_columns = len(frame.columns)
     if n_columns == 0:
         raise ValueError(
@@ -257,10 +257,10 @@ def _readable(owner: str, array: np.ndarray) -> np.ndarray:
     array = array.astype(_array_dtype(array), copy=False)
     if array.dtype.kind not in "biufOmM" or array.dtype in ("m8[Y]", "m8[M]"):
         raise UnsupportedColumnError(f"{owner} cannot read arrays of {array.dtype}.")
-    return _in_known_unit(array)
+    return _in_pandas_unit(array)
 
 
-def _in_known_unit(array: np.ndarray) -> np.ndarray:
+def _in_pandas_unit(array: np.ndarray) -> np.ndarray:
     """Convert times of units that pandas lacks: coarse to seconds, multiples to single.
 
     pandas would turn them itself, and name a time that is too far away in an error.
@@ -289,7 +289,7 @@ def _check_names(owner: str, frame: pd.DataFrame) -> None:
 def _target(owner: str, y: Any, n: int) -> tuple[pd.Series, str, Hashable, Written]:
     container, written = "", Written()
     if arrow.is_foreign(y):
-        y, container, written = arrow.received(owner, y)
+        y, container, written = arrow.from_container(owner, y)
     if not isinstance(y, _COLUMNS):
         require_array(owner, "y", y)
     series = as_series(owner, y)
@@ -308,7 +308,7 @@ _COLUMNS = (pd.DataFrame, pd.Series, pd.Index, pd.api.extensions.ExtensionArray)
 
 def as_series(owner: str, y: Any) -> pd.Series:
     """Return a target as a series of the dtype that it has."""
-    return arrow.legible_series(_as_series(owner, y))
+    return arrow.decode_series(_as_series(owner, y))
 
 
 def _as_series(owner: str, y: Any) -> pd.Series:

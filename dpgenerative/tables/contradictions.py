@@ -2,14 +2,13 @@
 
 The values of a column fall into *cells*, in all of which a condition of the constraints
 holds or none: the values and limits that they name, and what lies between. Every
-combination of cells is tried with one value of each. An order counts as kept where the
-ends of two cells allow it, and what cannot be decided so counts as possible.
+combination of cells is tried with one value of each. An order counts as satisfied where
+the ends of two cells allow it. What cannot be decided so counts as possible.
 """
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -43,10 +42,10 @@ def check_possible(constraints: Sequence[Constraint], facts: Facts) -> None:
     orders = check_orders(constraints, facts)
     if any(facts[n].nullable is not False for each in orders for n in each.columns):
         orders = []  # none follows from others where a value between is missing
-    known = [each for each in constraints if type(each) in KINDS.values()]
-    for linked in _linked([*known, *orders]):
+    builtin = [each for each in constraints if type(each) in KINDS.values()]
+    for linked in _linked([*builtin, *orders]):
         if not _is_possible(linked, facts):
-            stated = [each for each in known if each in linked]
+            stated = [each for each in builtin if each in linked]
             raise ValueError(
                 f"No row satisfies all of {stated} within the bounds and levels of the "
                 "columns. Change or drop one of them."
@@ -104,7 +103,7 @@ class _Cells:
 
 
 def _cells(column: Column, parts: list[Any]) -> _Cells | None:
-    """Return the cells of a column, None where floats do not tell its numbers apart."""
+    """Return the cells of a column, None where floats do not separate its numbers."""
     if column.numeric:
         return _numbers(column, [part for part in parts if not is_missing(part)])
     named = list(dict.fromkeys(part for part in parts if not is_missing(part)))
@@ -122,46 +121,35 @@ def _numbers(column: Column, parts: list[Any]) -> _Cells | None:
         return float(count_of(value, column.kind, "us") if is_time else value)
 
     ends = [end for p in parts for end in (p if isinstance(p, tuple) else (p,))]
-    low, high = (
-        infinite if end is None else number(end)
-        for end, infinite in ((column.lower, -math.inf), (column.upper, math.inf))
-    )
+    low = -math.inf if column.lower is None else number(column.lower)
+    high = math.inf if column.upper is None else number(column.upper)
     limits = {number(end) for end in ends if not is_missing(end)} | {low, high}
-    points = sorted(limit for limit in limits if low <= limit <= high)
-    if any(CERTAIN <= abs(point) < math.inf for point in points):
+    points = np.array(sorted(limit for limit in limits if low <= limit <= high))
+    if ((np.abs(points) >= CERTAIN) & np.isfinite(points)).any():
         return None
-    step = None if column.temporal else column.step
-    cells = [(p, p, p) for p in points if math.isfinite(p) and not _misses(p, step)]
-    for start, end in pairwise(points):
-        value = _between(start, end, step)
-        if value is None:
-            continue
-        if step is not None:  # the first and the last multiple between
-            start = value if math.isfinite(start) else start
-            end = end if math.isinf(end) else (math.ceil(end / step - 1e-6) - 1) * step
-        cells.append((value, start, end))
+    cells = _cells_between(points, None if column.temporal else column.step)
     if column.nullable is not False:
-        cells.append((math.nan,) * 3)
-    values, lower, upper = np.array(cells, dtype=float).reshape(-1, 3).T
-    series = pd.Series(values)
+        cells = np.column_stack([cells, np.full(3, np.nan)])
+    series = pd.Series(cells[0])
     if column.temporal:
-        counts = np.nan_to_num(np.round(values), nan=np.iinfo(np.int64).min)
+        counts = np.nan_to_num(np.round(cells[0]), nan=np.iinfo(np.int64).min)
         unit = "M8[us]" if column.kind == "datetime" else "m8[us]"
         series = pd.Series(counts.astype(np.int64).view(unit))
-    return _Cells(series, lower, upper)
+    return _Cells(series, cells[1], cells[2])
 
 
-def _misses(value: float, step: float | None) -> bool:
-    return step is not None and abs(value / step - round(value / step)) > 1e-6
-
-
-def _between(start: float, end: float, step: float | None) -> float | None:
-    """Return a number between two, a multiple of the step; None where there is none."""
-    if math.isinf(start):
-        start = (end if math.isfinite(end) else 0.0) - 2 * (step or 1.0)
-    if math.isinf(end):
-        end = start + 2 * (step or 1.0)
+def _cells_between(points: np.ndarray, step: float | None) -> np.ndarray:
+    """Return a value of every cell and the ends of the cells, shape (3, n_cells)."""
+    far = CERTAIN * max(1.0, step or 0.0)
+    points = np.clip(points, -far, far)
+    start, stop = np.append(points, points[:-1]), np.append(points, points[1:])
     if step is None:
-        return (start + end) / 2
-    value = (math.floor(start / step + 1e-6) + 1) * step
-    return value if value < end - 1e-6 * step else None
+        return np.stack([(start + stop) / 2, start, stop])
+    is_open = start < stop  # else a single point
+    first = np.where(is_open, np.floor(start / step + 1e-6) + 1, start / step)
+    last = np.where(is_open, np.ceil(stop / step - 1e-6) - 1, stop / step)
+    has_multiple = np.where(
+        is_open, first <= last, np.abs(first - first.round()) < 1e-6
+    )
+    low, high = (np.where(is_open, n * step, start) for n in (first, last))
+    return np.stack([low, low, high])[:, has_multiple]

@@ -16,6 +16,7 @@ from dpgenerative._validation import refuse
 from dpgenerative.tables import files
 from dpgenerative.tables.foreign import refuse_metadata
 from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.values import as_objects
 
 MARK = "from data, replace before use"
 """In a draft's column: names of the facts that were read off the rows."""
@@ -26,11 +27,11 @@ ADVICE = (
     "This draft holds values of the rows: keep it as closely as the rows themselves. "
     f"Under '{MARK}' every column names the facts that were read off the rows. Replace "
     "each by what a stranger to the rows could know (a code book, a form, a law), or "
-    "delete it (but not the kind): bounds and levels are then found privately, and a "
-    f'column without "role": "id" is learned. Answer what stands under \'{ASK}\'. Then '
-    "delete the mark and the question, and at last this note. Files with any of them "
-    "are refused. Free text cannot be learned: to leave a column out, delete its entry "
-    "and list its name under 'without'."
+    "delete it (but not the kind): bounds and levels are then estimated privately, "
+    'and a column without "role": "id" is learned. '
+    f"Answer what stands under '{ASK}'. Then delete the mark and the question, and at "
+    "last this note. Files with any of them are refused. Free text cannot be learned: "
+    "to leave a column out, delete its entry and list its name under 'without'."
 )
 MOST_DIGITS = 6
 """Numbers of more decimals are drafted without a resolution."""
@@ -146,7 +147,7 @@ def _drafted(
         read, asked = _guessed(counts, series.is_unique, form)
         column: dict[str, Any] = {"name": series.name, **read}
     else:
-        read, asked = _range(kind, counts), _asked_by_kind(kind, counts)
+        read, asked = _read_by_kind(kind, counts)
         column = {"name": series.name, "kind": kind, **read}
     if read:
         column[MARK] = list(read)
@@ -182,7 +183,7 @@ def _guessed(counts: pd.Series, is_unique: bool, form: files.CsvFormat) -> Guess
         return {"kind": "datetime", "resolution": unit}, ()
     asked = _asked_of_text(counts, numbers, instants.notna().to_numpy(), is_code)
     is_id = is_key and asked is None
-    facts = {"role": "id"} if is_id else _range("categorical", counts)
+    facts = {"role": "id"} if is_id else _levels(counts)
     clock = asked and _asked_of_clocks(numbers[np.isfinite(numbers)])
     unique = None if asked else _asked_of_unique(counts)
     questions = asked, _asked_of_markers(counts), unique, clock
@@ -200,7 +201,10 @@ def _guessed_number(texts: pd.Series, numbers: np.ndarray, is_key: bool) -> Gues
         question = "Whole numbers written with decimals: are they integers?"
         asked = question if with_decimals else None
         return facts, (asked, _asked_of_clocks(numbers))
-    digits = max(map(_n_digits, texts))
+    # Negative for multiples of ten.
+    digits = max(
+        -int(Decimal(t.strip()).normalize().as_tuple().exponent) for t in texts
+    )
     if digits <= MOST_DIGITS:
         return {**facts, "resolution": float(f"1e-{digits}")}, ()
     return facts, (
@@ -209,17 +213,17 @@ def _guessed_number(texts: pd.Series, numbers: np.ndarray, is_key: bool) -> Gues
     )
 
 
-def _n_digits(text: str) -> int:
-    """Return the number of decimals, negative for multiples of ten."""
-    return -int(Decimal(text.strip()).normalize().as_tuple().exponent)
+def _read_by_kind(kind: str, counts: pd.Series) -> Guess:
+    """Return what a column whose kind its dtype states makes known, and questions."""
+    if kind == "categorical":
+        return _levels(counts), (_asked_of_markers(counts), _asked_of_unique(counts))
+    if kind not in ("integer", "continuous"):
+        return {}, ()
+    numbers = files.numbers_of(counts.index.to_series())
+    return _bounds(kind, numbers), (_asked_of_clocks(numbers),)
 
 
-def _range(kind: str, counts: pd.Series) -> dict[str, Any]:
-    """Return bounds of numbers, or levels of text, as far as there are some."""
-    if kind in ("integer", "continuous"):
-        return _bounds(kind, files.numbers_of(counts.index.to_series()))
-    if kind != "categorical":
-        return {}
+def _levels(counts: pd.Series) -> dict[str, Any]:
     levels = sorted(set(counts.index.astype(str)))
     return {"levels": levels} if 0 < len(levels) <= MOST_LEVELS else {}
 
@@ -235,41 +239,32 @@ def _bounds(kind: str, values: np.ndarray) -> dict[str, Any]:
 # Questions ----------------------------------------------------------------------------
 
 
-def _asked_by_kind(kind: str, counts: pd.Series) -> Sequence[str | None]:
-    """Return what to ask of a column whose kind its dtype states."""
-    if kind == "categorical":
-        return _asked_of_markers(counts), _asked_of_unique(counts)
-    if kind in ("integer", "continuous"):
-        return (_asked_of_clocks(files.numbers_of(counts.index.to_series())),)
-    return ()
-
-
 def _asked_of_text(
     counts: pd.Series, numbers: np.ndarray, dated: np.ndarray, is_code: bool
 ) -> str | None:
-    """Return what to ask where texts look like something that can be learned."""
-    known, rest = np.isfinite(numbers), ~_are_markers(counts)
+    """Return what to ask where texts may stand for something that can be learned."""
+    is_number, rest = np.isfinite(numbers), ~_are_markers(counts)
     pattern = None
-    if is_code or not known[rest].all():
+    if is_code or not is_number[rest].all():
         texts = counts[rest]
         pattern = _asked_of_pattern(_some(texts)) and _asked_of_pattern(texts)
     question = (
         _asked_of_most(counts, dated, "Dates", '"datetime"')
         or pattern
-        or _asked_of_most(counts, known, "Numbers", '"continuous" or "integer"')
+        or _asked_of_most(counts, is_number, "Numbers", '"continuous" or "integer"')
     )
-    if question and is_code and np.average(known, weights=counts) > MOSTLY:
+    if question and is_code and np.average(is_number, weights=counts) > MOSTLY:
         return _CODES
     return question
 
 
 def _asked_of_most(
-    counts: pd.Series, known: np.ndarray, what: str, kinds: str
+    counts: pd.Series, fits: np.ndarray, what: str, kinds: str
 ) -> str | None:
-    """Return what to ask of texts if most of them, but not all, are known."""
-    if not 1 > np.average(known, weights=counts) > MOSTLY:
+    """Return what to ask of texts if most of them, but not all, fit."""
+    if not 1 > np.average(fits, weights=counts) > MOSTLY:
         return None
-    odd = counts[~known]
+    odd = counts[~fits]
     return _MIXED.format(what, _quoted(odd.index[odd == odd.max()].min()), kinds)
 
 
@@ -300,10 +295,9 @@ def _asked_of_pattern(counts: pd.Series) -> str | None:
 def _date_formats(counts: pd.Series) -> list[str]:
     """Return the forms in which more texts are dates than in any other, and most."""
     texts = pd.Series(counts.index)
-    forms = [form + _clock_format(texts[0]) for form in _DATE_FORMATS]
     shares = {
         form: np.average(files.instants_of(texts, form).notna(), weights=counts)
-        for form in forms
+        for form in (form + _clock_format(texts[0]) for form in _DATE_FORMATS)
     }
     return [f for f in shares if shares[f] == max(shares.values()) > MOSTLY]
 
@@ -326,13 +320,12 @@ def _are_markers(counts: pd.Series) -> np.ndarray:
 
 
 def _asked_of_markers(counts: pd.Series) -> str | None:
-    found = counts.index[_are_markers(counts)]
-    return _MARKED.format(" or ".join(map(_quoted, found))) if len(found) else None
+    markers = counts.index[_are_markers(counts)]
+    return _MARKED.format(" or ".join(map(_quoted, markers))) if len(markers) else None
 
 
 def _asked_of_unique(counts: pd.Series) -> str | None:
-    n_different = len(counts)
-    is_unique = n_different > max(MOST_LEVELS, MOSTLY * counts.sum())
+    is_unique = len(counts) > max(MOST_LEVELS, MOSTLY * counts.sum())
     return _UNIQUE if is_unique else None
 
 
@@ -363,8 +356,7 @@ def _nested(
 
 def _texts_of(series: pd.Series) -> list[str | None]:
     """Return the entries of a column as text, None where missing."""
-    entries = series.astype(object)
-    return [None if pd.isna(entry) else str(entry) for entry in entries]
+    return [None if entry is None else str(entry) for entry in as_objects(series)]
 
 
 def _begin(texts: Sequence[str | None], prefixes: Sequence[str | None]) -> bool:
@@ -409,9 +401,9 @@ def read_schema(path: str) -> SchemaFile:
     form = facts.pop("csv", {}) if is_dict else {}
     without = facts.pop("without", []) if is_dict else []
     schema = unmarked_schema(facts, path)
-    known = list(files.CsvFormat.__dataclass_fields__)
-    if not isinstance(form, dict) or not set(form) <= set(known):
-        refuse(path, "csv", f"must be a dictionary of {known}", form)
+    fields = list(files.CsvFormat.__dataclass_fields__)
+    if not isinstance(form, dict) or not set(form) <= set(fields):
+        refuse(path, "csv", f"must be a dictionary of {fields}", form)
     if not (isinstance(without, list) and all(isinstance(n, str) for n in without)):
         refuse(path, "without", "must be a list of names", without)
     if stated := [name for name in without if name in schema]:

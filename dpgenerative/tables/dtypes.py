@@ -1,6 +1,6 @@
 """What dtypes make public, and whether they can hold what a schema states.
 
-No function here looks at a value of the rows.
+No function here reads a value of the rows.
 """
 
 import math
@@ -15,7 +15,7 @@ import pyarrow as pa
 from pandas.api import types
 
 from dpgenerative.exceptions import UnsupportedColumnError
-from dpgenerative.tables.column import OTHER, TEMPORAL, Column
+from dpgenerative.tables.column import OTHER, Column
 from dpgenerative.tables.times import temporal_kind
 
 CERTAIN = 2.0**53
@@ -53,9 +53,9 @@ def can_hold(dtype: Any, value: Any) -> bool:
         return False
     try:
         with np.errstate(over="ignore"):
-            held = pd.Series([value]).astype(dtype).iloc[0]
+            stored = pd.Series([value]).astype(dtype).iloc[0]
             # To as many digits as the dtype has: in float16 1e9 is inf, and equal.
-            return bool(held == value) and math.isinf(held) == math.isinf(value)
+            return bool(stored == value) and math.isinf(stored) == math.isinf(value)
     except (TypeError, ValueError, OverflowError, NotImplementedError):
         return False
 
@@ -150,14 +150,14 @@ def _require_identifiers(stated: Column, by_dtype: Column, dtype: Any) -> None:
 
 
 def _require_kind(stated: Column, dtype: Any) -> None:
-    held = temporal_kind(dtype) or ("numbers" if is_real_dtype(dtype) else "levels")
-    if stated.temporal or held in TEMPORAL:
+    time = temporal_kind(dtype)
+    if stated.temporal or time is not None:
         among_objects = types.is_object_dtype(dtype)
-        fits = stated.kind == held or stated.kind == "datetime" and among_objects
+        fits = stated.kind == time or stated.kind == "datetime" and among_objects
     elif decimal_scale(dtype) is not None:
         fits = stated.numeric
     else:
-        fits = not stated.numeric or held == "numbers"
+        fits = not stated.numeric or is_real_dtype(dtype)
     if not fits:
         lacks = "numbers" if stated.numeric else "levels"
         lacks = "such times" if stated.temporal else lacks

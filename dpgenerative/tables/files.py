@@ -1,10 +1,10 @@
 """Tables in CSV and Parquet files, read so that no dtype depends on a value.
 
-A reader that infers dtypes looks at the rows: a column becomes text because of one
-entry, or a float because one is missing, and that shows in every synthetic table. So
-the schema says how the text of a CSV file is to be read, and the dtypes of a Parquet
-file are taken in the form that can hold missing values, whether there are any or not.
-What cannot be read as the schema says counts as missing. Values raise no error.
+A reader that infers dtypes reads the rows: a column becomes text because of one entry,
+or a float because one is missing, and that shows in every synthetic table. So the
+schema states how the text of a CSV file is read. The dtypes of a Parquet file are read
+in the form that can hold missing values, whether there are any or not. What cannot be
+read as the schema states counts as missing. Values raise no error.
 """
 
 import bz2
@@ -30,7 +30,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpgenerative._files import AnyPath, emptied, encodable, require_file
+from dpgenerative._files import AnyPath, encodable, erase_error_details, require_file
 from dpgenerative._progress import watched
 from dpgenerative._validation import refuse
 from dpgenerative.tables import arrow
@@ -39,6 +39,7 @@ from dpgenerative.tables.dtypes import CERTAIN, decimal_scale, is_real_dtype
 from dpgenerative.tables.rows import CHUNK, Rows, of_dataset, parquet
 from dpgenerative.tables.schema import OFF_STEP, Misfits, Schema, misfits
 from dpgenerative.tables.times import temporal_kind
+from dpgenerative.tables.values import as_objects
 
 TRUTHS = dict.fromkeys(("true", "t", "yes", "y", "1"), True)
 TRUTHS |= dict.fromkeys(("false", "f", "no", "n", "0"), False)
@@ -57,14 +58,10 @@ _NUMBERS = (
     "Float32", "Float64",
 )  # fmt: skip
 _NULLABLE = {
-    pa.bool_(): pd.BooleanDtype(),
-    pa.string(): pd.StringDtype(),
-    pa.large_string(): pd.StringDtype(),
-    **{
-        pa.from_numpy_dtype(np.dtype(name.lower())): pd.api.types.pandas_dtype(name)
-        for name in _NUMBERS
-    },
-}
+    pa.from_numpy_dtype(np.dtype(name.lower())): pd.api.types.pandas_dtype(name)
+    for name in _NUMBERS
+} | {pa.bool_(): pd.BooleanDtype()}
+_NULLABLE |= dict.fromkeys((pa.string(), pa.large_string()), pd.StringDtype())
 """Dtypes that hold missing values, by a file's types."""
 
 
@@ -79,7 +76,7 @@ class CsvFormat:
     encoding : str, default="utf-8-sig"
         UTF-8, with a byte order mark or without, as is "utf-8".
     decimal : str, default="."
-        Where it is a comma, points are taken for thousands.
+        Where it is a comma, points separate thousands.
     na : tuple of str
         Entries that count as missing, besides empty ones.
     date_format : str, optional
@@ -196,14 +193,14 @@ def stream_table(
 
 def _of_parquet(path: AnyPath, schema: Schema) -> Rows:
     def frame(table: pa.Table) -> pd.DataFrame:
-        columns = [arrow.legible(column) for column in table.columns]
-        table = pa.Table.from_arrays(columns, schema=table.schema)
+        texts = map(arrow.decode_utf8_lossy, table.columns)
+        table = pa.Table.from_arrays(list(texts), schema=table.schema)
         # As objects, dates beyond the year 9999 would raise an error that names it.
         # What pandas notes in a file would make a column of it an index.
-        held = table.to_pandas(
+        columns = table.to_pandas(
             types_mapper=_dtype_of, date_as_object=False, ignore_metadata=True
         )
-        return _in_dtypes(held, schema, PLAIN)
+        return _in_dtypes(columns, schema, PLAIN)
 
     dataset = parquet(path)
     names = arrow.names_without_labels(dataset.schema)
@@ -211,25 +208,25 @@ def _of_parquet(path: AnyPath, schema: Schema) -> Rows:
     return of_dataset(str(path), dataset, frame).select(names)
 
 
-def _dtype_of(held: pa.DataType) -> Any:
+def _dtype_of(kind: pa.DataType) -> Any:
     """Return the dtype of a file's type, None for instants and dictionaries.
 
     As objects, decimals, times of day and lists would pass for text.
     """
     of_arrow = pa.types.is_decimal, pa.types.is_time, pa.types.is_nested
-    is_arrows = any(is_kind(held) for is_kind in of_arrow)
-    return pd.ArrowDtype(held) if is_arrows else _NULLABLE.get(held)
+    is_arrows = any(is_kind(kind) for is_kind in of_arrow)
+    return pd.ArrowDtype(kind) if is_arrows else _NULLABLE.get(kind)
 
 
 def _of_text(path: AnyPath, schema: Schema, form: CsvFormat) -> Rows:
-    """Return the rows of a CSV file, of which a temporary file keeps the text."""
+    """Return the rows of a CSV file, whose text a temporary file stores."""
     names = _names_in(path, form)
     texts = pa.schema([(name, pa.string()) for name in names])
     n, may_lack = 0, False
     # Every pass reads some columns: parsing all lines anew would take most of the time.
     with tempfile.TemporaryFile() as file:
         with (
-            _told(path, form, names),
+            _errors_erased(path, form, names),
             _opened(path, form, names, chunksize=CHUNK) as parts,
             pa.ipc.new_file(file, texts) as written,
         ):
@@ -240,10 +237,10 @@ def _of_text(path: AnyPath, schema: Schema, form: CsvFormat) -> Rows:
             if may_lack:
                 _require_whole_lines(path, form, len(names))
         file.flush()
-        held = pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        buffer = pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
     def tables(wanted: Sequence[str]) -> Iterator[pa.Table]:
-        read = pa.ipc.open_file(held)
+        read = pa.ipc.open_file(buffer)
         for i in range(read.num_record_batches):
             yield pa.Table.from_batches([read.get_batch(i)]).select(wanted)
 
@@ -256,18 +253,15 @@ def _of_text(path: AnyPath, schema: Schema, form: CsvFormat) -> Rows:
 def _in_dtypes(frame: pd.DataFrame, schema: Schema, form: CsvFormat) -> pd.DataFrame:
     """Return columns in the dtypes that the schema asks for."""
     facts = {column.name: column for column in schema.columns}
-    parts = {
-        j: _typed(frame.iloc[:, j], facts.get(name), form)
-        for j, name in enumerate(frame.columns)
-    }
-    return pd.DataFrame(parts).set_axis(frame.columns, axis=1)
+    parts = (_typed(series, facts.get(name), form) for name, series in frame.items())
+    return pd.DataFrame(dict(enumerate(parts))).set_axis(frame.columns, axis=1)
 
 
 def read_as_written(path: AnyPath, schema: Schema, form: CsvFormat) -> pd.DataFrame:
     """Read rows by a fitted schema; keep levels that it lacks as they are written.
 
-    They are what the fit did not find, or was not told of: as missing ones they would
-    seem to have been missing all along.
+    They are what the fit did not release, or the schema did not state: as missing ones
+    they would seem to have been missing all along.
 
     Raises
     ------
@@ -305,7 +299,7 @@ def misfits_of(
     frame = stream_table(path, schema, form, without).whole()
     as_text = Schema(Column(name, "categorical") for name in frame.columns)
     written = stream_table(path, as_text, form, without).whole()
-    found = []
+    problems = []
     for column in schema.columns:
         if column.role == "id" or column.name not in frame:
             continue
@@ -314,9 +308,9 @@ def misfits_of(
         if len(unread):
             is_level = column.levels is not None and column.kind != "boolean"
             unfit = "not among the levels" if is_level else f"no {column.kind}"
-            found.append((column.name, f"{unfit}, so missing", unread))
-    found += [each for each in misfits(schema, frame) if each[1] != OFF_STEP]
-    return found, len(frame)
+            problems.append((column.name, f"{unfit}, so missing", unread))
+    problems += [each for each in misfits(schema, frame) if each[1] != OFF_STEP]
+    return problems, len(frame)
 
 
 def read_text(
@@ -325,7 +319,7 @@ def read_text(
     """Read a CSV file as text, with empty entries missing."""
     names = _names_in(path, form)
     with (
-        _told(path, form, names),
+        _errors_erased(path, form, names),
         _opened(path, form, names, chunksize=CHUNK) as parts,
     ):
         read = watched(parts, "parts read", verbose, delay=BAR_AFTER)
@@ -355,7 +349,7 @@ def _names_in(path: AnyPath, form: CsvFormat) -> list[str]:
     """Return the names in the first line of a CSV file."""
     names: list[str] = []
     require_file(path)
-    with _told(path, form), suppress(pd.errors.EmptyDataError):
+    with _errors_erased(path, form), suppress(pd.errors.EmptyDataError):
         names = _opened(path, form).to_numpy().ravel().tolist()
     repeated = sorted({name for name in names if names.count(name) > 1})
     if names in ([], [""]) or repeated:
@@ -377,17 +371,17 @@ def _opened(
 
 
 @contextmanager
-def _told(
+def _errors_erased(
     path: AnyPath, form: CsvFormat, names: list[str] | None = None
 ) -> Iterator[None]:
-    """Turn errors into one that says the file is no table, and quotes nothing of it."""
+    """Replace errors by one that quotes nothing of the file: it is no table."""
     try:
         with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
             yield
     except _DAMAGED as error:
         if getattr(error, "errno", None) is not None:
             raise  # by the file system: what damaged files raise has no number
-        emptied(error)
+        erase_error_details(error)
         encoding = "UTF-8" if form.encoding == PLAIN.encoding else form.encoding
         why = ": every line must have as many entries as the first, which names "
         raise ValueError(
@@ -398,7 +392,7 @@ def _told(
 
 
 def asked_of_one(names: Sequence[str]) -> str | None:
-    """Return what to say of a single column that looks like several."""
+    """Return the question about a single column that may be several."""
     if len(names) != 1 or not any(mark in names[0] for mark in ",;\t|"):
         return None
     return (
@@ -408,10 +402,9 @@ def asked_of_one(names: Sequence[str]) -> str | None:
 
 
 def _require_named(names: Sequence[str], schema: Schema) -> None:
-    unnamed = [name for name in names if name not in schema]
-    if unnamed and (asked := asked_of_one(names)):
-        raise ValueError(asked)
-    if unnamed:
+    if unnamed := [name for name in names if name not in schema]:
+        if asked := asked_of_one(names):
+            raise ValueError(asked)
         raise ValueError(
             f"The schema lacks the columns {unnamed}. A CSV file has no dtypes, and "
             "inferring kinds from the values would reveal some of them. Add an "
@@ -425,23 +418,17 @@ def _require_named(names: Sequence[str], schema: Schema) -> None:
 
 def _typed(series: pd.Series, column: Column | None, form: CsvFormat) -> pd.Series:
     """Return a column in the dtype that the schema asks for."""
-    dtype, types = series.dtype, pd.api.types
-    if _is_of_its_own(dtype, column):
+    if _stays(series.dtype, column):
         return series
     if column is None:
-        # A file's dictionary holds the values that happened to occur.
-        return _texts(series) if isinstance(dtype, pd.CategoricalDtype) else series
-    if column.temporal and (is_real_dtype(dtype) or types.is_bool_dtype(dtype)):
-        return series
-    if column.kind == "integer" and types.is_integer_dtype(dtype):
-        return series
+        return as_objects(series)
     if column.kind == "continuous":
         return pd.Series(numbers_of(series, form), series.index, "Float64")
     if column.kind == "integer":
         values = np.round(np.clip(numbers_of(series, form), -CERTAIN, CERTAIN))
         return pd.Series(values, series.index).astype("Int64")
     if column.kind == "boolean":
-        words = (str(text).strip().lower() for text in _texts(series))
+        words = (str(text).strip().lower() for text in as_objects(series))
         truths = [TRUTHS.get(word) for word in words]
         return pd.Series(truths, series.index, object).astype("boolean")
     if column.kind == "datetime":
@@ -449,20 +436,26 @@ def _typed(series: pd.Series, column: Column | None, form: CsvFormat) -> pd.Seri
     return _durations(series) if column.temporal else _levels(series, column)
 
 
-def _is_of_its_own(dtype: Any, column: Column | None) -> bool:
-    """Return whether a file's type is kept, for the schema to accept or refuse."""
+def _stays(dtype: Any, column: Column | None) -> bool:
+    """Return whether a file's own type stays, for the schema to accept or refuse."""
     if temporal_kind(dtype) is not None:
         return True
     if decimal_scale(dtype) is not None:
         return column is None or column.numeric
-    return isinstance(dtype, pd.ArrowDtype)
+    if column is None:
+        # A file's dictionary holds the values that happened to occur.
+        return not isinstance(dtype, pd.CategoricalDtype)
+    if column.temporal and (is_real_dtype(dtype) or pd.api.types.is_bool_dtype(dtype)):
+        return True
+    is_whole = column.kind == "integer" and pd.api.types.is_integer_dtype(dtype)
+    return is_whole or isinstance(dtype, pd.ArrowDtype)
 
 
 def numbers_of(series: pd.Series, form: CsvFormat = PLAIN) -> np.ndarray:
     """Return entries as finite numbers, NaN for all others."""
-    texts = _texts(series if form.decimal == "." else with_point(series, form.decimal))
+    plain = series if form.decimal == "." else with_point(series, form.decimal)
     # One by one: how pandas reads a number depends on the others.
-    values = np.array([_number_of(text) for text in texts], dtype=float)
+    values = np.array(list(map(_number_of, as_objects(plain))), dtype=float)
     return np.where(np.isfinite(values), values, np.nan)
 
 
@@ -475,7 +468,7 @@ def with_point(texts: pd.Series, decimal: str) -> pd.Series:
 
 
 def _levels(series: pd.Series, column: Column) -> pd.Series:
-    texts = _texts(series)
+    texts = as_objects(series)
     if column.levels is None:
         return texts
     places = {level: i for i, level in enumerate(column.levels)}
@@ -505,39 +498,33 @@ def _number_of(text: Any) -> float:
         return math.nan
 
 
-def _texts(series: pd.Series) -> pd.Series:
-    """Return entries as Python objects, None where missing."""
-    entries = series.astype(object)
-    return entries.where(entries.notna(), None)
-
-
 def instants_of(series: pd.Series, form: str | None) -> pd.Series:
     """Return texts as instants, by a format of `strptime` or by ISO 8601.
 
     Times with a zone are converted to UTC.
     """
     # One by one: pandas lends the zone of a text to those after it.
-    values = np.array([_instant_of(text, form) for text in _texts(series)], "M8[us]")
-    return pd.Series(values, index=series.index)
+    times = [_instant_of(text, form) for text in as_objects(series)]
+    return pd.Series(np.array(times, "M8[us]"), index=series.index)
 
 
 def _instant_of(text: Any, form: str | None) -> dt.datetime | None:
     try:
         read = dt.datetime
-        found = read.fromisoformat(text) if form is None else read.strptime(text, form)
-        if found.tzinfo is not None:
-            found = found.astimezone(dt.UTC)
+        time = read.fromisoformat(text) if form is None else read.strptime(text, form)
+        if time.tzinfo is not None:
+            time = time.astimezone(dt.UTC)
     except (ValueError, TypeError, OverflowError):
         return None
-    return found.replace(tzinfo=None)
+    return time.replace(tzinfo=None)
 
 
 def _durations(series: pd.Series) -> pd.Series:
-    texts = [text if isinstance(text, str) else None for text in _texts(series)]
+    texts = [text if isinstance(text, str) else None for text in as_objects(series)]
     # A warning of an outdated unit would speak of values.
     with warnings.catch_warnings(action="ignore", category=FutureWarning):
-        found = pd.to_timedelta(pd.Series(texts, series.index, object), errors="coerce")
-    return found.dt.as_unit("us")
+        times = pd.to_timedelta(pd.Series(texts, series.index, object), errors="coerce")
+    return times.dt.as_unit("us")
 
 
 # Writing ------------------------------------------------------------------------------
@@ -593,8 +580,7 @@ def _plain(value: Any) -> Any:
 def _arrow_schema(frame: pd.DataFrame) -> pa.Schema:
     """Return the types of a frame; a column without any value yet is one of text."""
     schema = pa.Schema.from_pandas(frame, preserve_index=False)
-    fields = [
-        field.with_type(pa.string()) if pa.types.is_null(field.type) else field
-        for field in schema
-    ]
-    return pa.schema(fields, schema.metadata)
+    for i, field in enumerate(schema):
+        if pa.types.is_null(field.type):
+            schema = schema.set(i, field.with_type(pa.string()))
+    return schema

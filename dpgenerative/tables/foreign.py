@@ -37,7 +37,7 @@ def kind_hint(kind: Any) -> str | None:
 
 
 def refuse_metadata(what: str, value: Any) -> None:
-    """Refuse SDV's metadata by an error that says how to state the columns.
+    """Refuse SDV's metadata by an error that lists the columns to state.
 
     Raises
     ------
@@ -65,17 +65,18 @@ def _tables(value: Any) -> dict[str, Any]:
     """Return the tables of SDV's metadata by name; none of anything else."""
     is_own = type(value).__module__.partition(".")[0] == "sdv"
     facts = value.to_dict() if is_own else value
-    tables = facts.get("tables", {"": facts}) if isinstance(facts, Mapping) else None
-    if not isinstance(tables, Mapping) or not all(map(_is_table, tables.values())):
-        return {}
+    tables = _mapping(facts, "tables") or {"": facts}
+    for table in tables.values():
+        columns = _mapping(table, "columns")
+        if not columns or not all("sdtype" in _mapping(columns, n) for n in columns):
+            return {}
     return dict(tables)
 
 
-def _is_table(facts: Any) -> bool:
-    columns = facts.get("columns") if isinstance(facts, Mapping) else None
-    described = columns.values() if isinstance(columns, Mapping) else [None]
-    has_types = (isinstance(each, Mapping) and "sdtype" in each for each in described)
-    return bool(described) and all(has_types)
+def _mapping(facts: Any, key: Any) -> Mapping[Any, Any]:
+    """Return a mapping inside another one, empty where either is none."""
+    inner = facts.get(key) if isinstance(facts, Mapping) else None
+    return inner if isinstance(inner, Mapping) else {}
 
 
 def _column_hint(name: Any, facts: Mapping[str, Any], key: Any) -> str:
@@ -83,6 +84,5 @@ def _column_hint(name: Any, facts: Mapping[str, Any], key: Any) -> str:
     if name in (key if isinstance(key, (list, tuple)) else [key]):
         return _ID
     is_whole = "int" in str(facts.get("computer_representation")).lower()
-    sdtype = "int" if is_whole else facts["sdtype"]
     # What SDV has other words for is personal data, of which it makes up new.
-    return kind_hint(sdtype) or _PERSONAL
+    return kind_hint("int" if is_whole else facts["sdtype"]) or _PERSONAL

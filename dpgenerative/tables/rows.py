@@ -6,7 +6,7 @@ of files, their statistics and the borders of chunks decide nothing but how many
 are read at a time: what is counted over chunks is summed, in whole numbers.
 
 Formal guarantee: none of its own; all of it is private. No error names a value: what a
-file or a query says of its failure is left out, and types are compared before any row
+file or a query reports of a failure is left out, and types are compared before any row
 is read.
 """
 
@@ -18,22 +18,20 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyarrow.parquet import read_schema as parquet_schema
 
-from dpgenerative._files import emptied
+from dpgenerative._files import erase_error_details
 from dpgenerative.tables import arrow
 from dpgenerative.tables.arrow import Written
-from dpgenerative.tables.private import Private, opened
+from dpgenerative.tables.private import Private, S, T, opened
 
 CHUNK = 2**17
 """Approximate number of rows that are read at a time."""
-T = TypeVar("T")
-S = TypeVar("S")
 
 
 @contextmanager
@@ -44,9 +42,9 @@ def _unquoted() -> Iterator[None]:
     except MemoryError:
         raise
     except Exception as error:
-        emptied(error)
+        erase_error_details(error)
         raise ValueError(
-            f"The rows cannot be read: {type(error).__name__}. What it says may hold "
+            f"The rows cannot be read: {type(error).__name__}. Its message may hold "
             "values, and is left out."
         ) from None
 
@@ -110,8 +108,8 @@ class Rows:
         rows, n_own = self.deal(rank, size) if self.deal else (self, 0)
         return replace(self, n=rows.n, tables=rows.tables, deal=None), n_own
 
-    def __getitem__(self, kept: np.ndarray) -> "pd.DataFrame | Rows":
-        """Return the rows that a mask of all of them keeps.
+    def __getitem__(self, mask: np.ndarray) -> "pd.DataFrame | Rows":
+        """Return the rows that a mask of all of them selects.
 
         Raises
         ------
@@ -123,10 +121,10 @@ class Rows:
         def tables(names: Sequence[str]) -> Iterator[pa.Table]:
             start = 0
             for table in self.tables(names):
-                yield table.filter(pa.array(kept[start : start + len(table)]))
+                yield table.filter(pa.array(mask[start : start + len(table)]))
                 start += len(table)
 
-        n = int(kept.sum())
+        n = int(mask.sum())
         return replace(self, n=n, tables=tables, deal=None) if n else self.head
 
     def whole(self) -> pd.DataFrame:
@@ -142,14 +140,14 @@ class Rows:
             If they cannot be read, or are not as many as they were.
         """
         wanted = [str(name) for name in (self.columns if names is None else names)]
-        seen = 0
+        n_read = 0
         with _unquoted():
             frames = map(self.frame, self.tables(wanted))
         while True:
             with _unquoted():
                 part = next(frames, None)
-            seen += 0 if part is None else len(part)
-            if seen > self.n or (part is None and seen < self.n):
+            n_read += 0 if part is None else len(part)
+            if n_read > self.n or (part is None and n_read < self.n):
                 raise ValueError("The number of rows has changed since the first pass.")
             if part is None:
                 return
@@ -274,10 +272,15 @@ def parquet(path: str | os.PathLike[str]) -> Any:
     text = os.fspath(path)
     if os.path.isdir(text):
         inside = (file.relative_to(text) for file in Path(text).rglob("*.parquet"))
-        found = [os.path.join(text, file) for file in inside if not _is_hidden(file)]
+        # Those of hidden names others may still be writing.
+        paths = [
+            os.path.join(text, file)
+            for file in inside
+            if not any(part.startswith((".", "_")) for part in file.parts)
+        ]
     else:
-        found = [text] if os.path.exists(text) else glob.glob(text, recursive=True)
-    files = sorted(file for file in found if os.path.isfile(file))
+        paths = [text] if os.path.exists(text) else glob.glob(text, recursive=True)
+    files = sorted(file for file in paths if os.path.isfile(file))
     if not files:
         why = "matches no file" if set(text) & set("*?[") else "does not exist"
         why = "holds no .parquet file" if os.path.isdir(text) else why
@@ -288,11 +291,6 @@ def parquet(path: str | os.PathLike[str]) -> Any:
         with suppress(pa.ArrowInvalid):  # which also refuses repeated names
             arrow.require_distinct(text, parquet_schema(files[0]).names)
         raise ValueError(f"{text} is not a Parquet file, or is damaged.") from None
-
-
-def _is_hidden(file: Path) -> bool:
-    """Whether a file is hidden, or one that others are still writing."""
-    return any(part.startswith((".", "_")) for part in file.parts)
 
 
 def of_dataset(
@@ -316,10 +314,16 @@ def of_dataset(
 
 def _scanned(dataset: Any, frame: Callable[[pa.Table], pd.DataFrame]) -> Rows:
     def tables(names: Sequence[str]) -> Iterator[pa.Table]:
-        batches = dataset.to_batches(
+        schema = _chosen(dataset.schema, names)
+        small: list[pa.RecordBatch] = []
+        for batch in dataset.to_batches(
             columns=names, batch_size=CHUNK, batch_readahead=1, fragment_readahead=1
-        )
-        return _gathered(batches, _chosen(dataset.schema, names))
+        ):
+            small.append(batch)  # as small row groups make them
+            if sum(map(len, small)) >= CHUNK:
+                yield pa.Table.from_batches(small, schema)
+                small = []
+        yield pa.Table.from_batches(small, schema)
 
     with _unquoted():  # count_rows takes a row group for its whole file
         n = sum(len(batch) for batch in dataset.to_batches(columns=[]))
@@ -378,21 +382,6 @@ def _of_relation(relation: Any) -> Rows:
     return Rows(head, n, tables, arrow.as_frame, written=written, is_ordered=False)
 
 
-def _gathered(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema
-) -> Iterator[pa.Table]:
-    """Join small batches, as of small row groups."""
-    held: list[pa.RecordBatch] = []
-    n = 0
-    for batch in batches:
-        held.append(batch)
-        n += len(batch)
-        if n >= CHUNK:
-            yield pa.Table.from_batches(held, schema)
-            held, n = [], 0
-    yield pa.Table.from_batches(held, schema)
-
-
 def _fragments(owner: str, dataset: Any) -> list[Any]:
     """Return a dataset's Parquet files with their row groups; none of another dataset.
 
@@ -405,12 +394,12 @@ def _fragments(owner: str, dataset: Any) -> list[Any]:
         return []
     for fragment in fragments:
         with _unquoted():
-            held, wanted = (
+            own, wanted = (
                 _chosen(schema, arrow.names_without_labels(schema))
                 for schema in (fragment.physical_schema, dataset.schema)
             )
-        if not held.equals(wanted):
-            unlike = sorted({f.name for f in {*held} ^ {*wanted}})
+        if not own.equals(wanted):
+            unlike = sorted({f.name for f in {*own} ^ {*wanted}})
             raise ValueError(
                 f"{owner}: all files must have the same columns and types, in the same "
                 f"order; {unlike or 'the order'} differs."

@@ -1,8 +1,8 @@
 """What is public about a table: names, kinds, bounds and levels.
 
-A `Schema` states facts that its author vouches for *without looking at the private
+A `Schema` states facts that its author vouches for *without reading the private
 rows*: a code book, a data-entry form, a law. Nothing is spent on what it states; what
-it leaves open (bounds or levels of ``None``) is found privately, inside the budget.
+it leaves open (bounds or levels of ``None``) is estimated privately, inside the budget.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -17,10 +17,7 @@ from dpgenerative._validation import check_instance, shown
 from dpgenerative.tables.arrow import table_in_pandas
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives
-from dpgenerative.tables.constraints import (
-    Constraint,
-    constraint_from_dict,
-)
+from dpgenerative.tables.constraints import Constraint, constraint_from_dict
 from dpgenerative.tables.contradictions import check_possible
 from dpgenerative.tables.dtypes import column_from_dtype, reconcile
 from dpgenerative.tables.foreign import refuse_metadata
@@ -121,9 +118,9 @@ class Schema:
             If a column's facts are unknown or contradict each other.
         """
         refuse_metadata("What Schema.from_dict is given", facts)
-        known = isinstance(facts, Mapping) and "columns" in facts
-        known = known and set(facts) <= {"columns", "constraints"}
-        if not (known and all(map(_are_mappings, facts.values()))):
+        is_dict = isinstance(facts, Mapping) and "columns" in facts
+        is_dict = is_dict and set(facts) <= {"columns", "constraints"}
+        if not (is_dict and all(map(_are_mappings, facts.values()))):
             raise ValueError(
                 "Schema.from_dict takes a dictionary of 'columns' and, where there are "
                 f"some, 'constraints', each a list of dictionaries; got {shown(facts)}."
@@ -146,7 +143,7 @@ class Schema:
     def from_dtypes(
         cls, frame: pd.DataFrame, nominal: Iterable[Hashable] = ()
     ) -> "Schema":
-        """Read what the dtypes of a table make public; no value is looked at.
+        """Read what the dtypes of a table make public; no value is read.
 
         Parameters
         ----------
@@ -210,8 +207,8 @@ class Schema:
 
     def completed(self, columns: Iterable[Column]) -> "Schema":
         """Return this schema with the columns given in place of those of their name."""
-        found = {column.name: column for column in columns}
-        merged = [found.get(column.name, column) for column in self.columns]
+        new = {column.name: column for column in columns}
+        merged = [new.get(column.name, column) for column in self.columns]
         return Schema(merged, self.constraints)
 
     def check(self, frame: pd.DataFrame, cells: bool = False) -> pd.DataFrame:
@@ -241,8 +238,8 @@ class Schema:
         if not isinstance(frame, pd.DataFrame):
             kind = type(frame).__name__
             raise TypeError(f"Schema.check takes a DataFrame; got a {kind}.")
-        found = [each for each in misfits(self, frame) if each[1] != OFF_STEP]
-        return tabulated(found, None if cells else len(frame))
+        problems = [each for each in misfits(self, frame) if each[1] != OFF_STEP]
+        return tabulated(problems, None if cells else len(frame))
 
 
 def misfits(schema: Schema, frame: pd.DataFrame) -> Iterator[Misfits]:
@@ -260,26 +257,23 @@ def misfits(schema: Schema, frame: pd.DataFrame) -> Iterator[Misfits]:
             yield constraint.columns, f"breaks {constraint!r}", values
 
 
-def tabulated(found: Iterable[Misfits], n_rows: int | None) -> pd.DataFrame:
+def tabulated(problems: Iterable[Misfits], n_rows: int | None) -> pd.DataFrame:
     """Return counts and examples of problems in `n_rows` rows; None: every cell."""
     if n_rows is None:
-        cells = [(n, row, v, p) for n, p, values in found for row, v in values.items()]
+        cells = [
+            (n, row, x, p) for n, p, values in problems for row, x in values.items()
+        ]
         return pd.DataFrame(cells, columns=["column", "row", "value", "problem"])
-    counts = [
-        (name, problem, len(values), len(values) / n_rows, _examples(values))
-        for name, problem, values in found
-    ]
+    counts = []
+    for name, problem, values in problems:
+        examples = values[~values.astype(str).duplicated()].head(3).tolist()
+        counts.append((name, problem, len(values), len(values) / n_rows, examples))
     names = ["column", "problem", "count", "share", "examples"]
     return pd.DataFrame(counts, columns=names)
 
 
-def _examples(values: pd.Series) -> list[Any]:
-    """Return the first three different values."""
-    return values[~values.astype(str).duplicated()].head(3).tolist()
-
-
 def check_schema(owner: str, name: str, value: object) -> None:
-    """Require a Schema or None; say how to state what SDV's metadata say."""
+    """Require a Schema or None; refuse SDV's metadata with the columns to state."""
     refuse_metadata(f"The parameter {name!r} of {owner}", value)
     check_instance(owner, name, value, Schema)
 

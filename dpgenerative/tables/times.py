@@ -67,13 +67,13 @@ def to_units(series: pd.Series, unit: str) -> np.ndarray:
         instants = pd.Series(_between_ends(values)).dt.tz_localize("UTC")
         values = instants.dt.tz_convert(zone).dt.tz_localize(None).to_numpy()
     counts = values.view(np.int64)
-    held_unit, asked = np.datetime_data(values.dtype)[0], PER_DAY[unit]
-    held = 1000 * _DAY if held_unit == "ns" else PER_DAY[held_unit]
-    if held >= asked:
+    own_unit, per_day = np.datetime_data(values.dtype)[0], PER_DAY[unit]
+    own_per_day = 1000 * _DAY if own_unit == "ns" else PER_DAY[own_unit]
+    if own_per_day >= per_day:
         # numpy would round durations towards 0.
-        units = np.floor_divide(counts, held // asked).astype(float)
+        units = np.floor_divide(counts, own_per_day // per_day).astype(float)
     else:
-        units = counts.astype(float) * (asked // held)
+        units = counts.astype(float) * (per_day // own_per_day)
     return np.where(np.isnat(values), np.nan, units)
 
 

@@ -19,6 +19,12 @@ def as_python(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def as_objects(series: pd.Series) -> pd.Series:
+    """Return a column as Python objects, None where missing."""
+    entries = series.astype(object)
+    return entries.where(entries.notna(), None)
+
+
 def as_json(value: Any) -> Any:
     """Return one value as JSON can hold it, None where it is missing."""
     if is_missing(value):
@@ -30,8 +36,8 @@ def as_json(value: Any) -> Any:
     return as_python(value)
 
 
-def as_held(value: Any, dtype: Any) -> Any:
-    """Return a number as a column of its kind holds it, all else as it is."""
+def as_stored(value: Any, dtype: Any) -> Any:
+    """Return a number as a column of its kind stores it, all else as it is."""
     if not isinstance(value, (int, float)):
         return value
     if pd.api.types.is_bool_dtype(dtype):

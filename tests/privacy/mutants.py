@@ -633,8 +633,8 @@ def ends_from_rows(patch):
     whole = MarginalRelease._split
 
     def leaky(self, fine, steps):
-        ends = self.is_found and sum(map(len, parts_of(steps))) % 2 == 0
-        return whole(dataclasses.replace(self, is_found=ends), fine, steps)
+        ends = self.is_estimated and sum(map(len, parts_of(steps))) % 2 == 0
+        return whole(dataclasses.replace(self, is_estimated=ends), fine, steps)
 
     patch.setattr(MarginalRelease, "_split", leaky)
 

@@ -363,14 +363,16 @@ def test_statistics_of_mostly_noise_go_to_their_mean():
     signal = rng.normal(0, 30, (10, 1)) * np.ones((1, 500))
     noisy = np.concatenate([signal, np.zeros((10, 500))], 1)
     noisy += rng.normal(0, 2, noisy.shape)
-    found = encoding.shrunk(noisy, noise, shares)
+    found = encoding.denoised(noisy, noise, shares)
     assert np.abs(found[:, :500] - signal).mean() < 2
     assert found[:, 500:].std(0).mean() < 0.6 < noisy[:, 500:].std(0).mean()
     assert np.allclose(found.mean(0), noisy.mean(0))
-    assert np.array_equal(encoding.shrunk(noisy, 0 * noise, shares), noisy) or (
-        np.allclose(encoding.shrunk(noisy, 0 * noise, shares), noisy)
+    assert np.array_equal(encoding.denoised(noisy, 0 * noise, shares), noisy) or (
+        np.allclose(encoding.denoised(noisy, 0 * noise, shares), noisy)
     )
-    assert np.array_equal(encoding.shrunk(noisy[:1], noise[:1], np.ones(1)), noisy[:1])
+    assert np.array_equal(
+        encoding.denoised(noisy[:1], noise[:1], np.ones(1)), noisy[:1]
+    )
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 5), (3, 2, 7), (1, 1, 1)])
