@@ -53,7 +53,7 @@ from dpgenerative.metrics import (
 )
 
 MODES = ("private", "nonprivate", "discovery")
-ESTIMATORS = {
+ESTIMATORS: dict[str, Any] = {
     "flow": DPHFlowSynthesizer,
     "published": DPHFlowSynthesizer.published,
     "vae": DPVAESynthesizer,

@@ -26,7 +26,7 @@ from dpgenerative import (
     SyntheticRegressor,
 )
 from dpgenerative.exceptions import HopelessBudgetWarning
-from dpgenerative.meta.predictors import _default_learner
+from dpgenerative.meta.learners import default_learner
 
 pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
 
@@ -343,7 +343,7 @@ def test_the_default_learner_takes_columns_without_a_value(columns):
     rows = pd.DataFrame({"size": np.nan, "count": [1.0, 2.0] * 30, "kind": ["a"] * 60})
     rows = rows[columns]
     for given in (rows, rows.to_numpy()):
-        learner = _default_learner(given, HistGradientBoostingClassifier())
+        learner = default_learner(given, HistGradientBoostingClassifier())
         learner.fit(given, [0, 1] * 30)
         assert set(learner.predict(given)) <= {0, 1}
 

@@ -23,11 +23,8 @@ from sklearn.base import (
     is_classifier,
     is_regressor,
 )
-from sklearn.compose import make_column_transformer
 from sklearn.dummy import DummyClassifier
 from sklearn.exceptions import DataConversionWarning
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -35,21 +32,18 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpgenerative._random import as_seed
 from dpgenerative._validation import count, refuse
 from dpgenerative.encoding.values import NO_LEVELS, floats, level_indices
+from dpgenerative.meta.learners import default_learner
 from dpgenerative.privacy.budget import Trial, refuse_workers
 from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.synthesizers import DPHFlowSynthesizer, session
 from dpgenerative.synthesizers.tables import BaseTableSynthesizer
 from dpgenerative.tables import containers
-from dpgenerative.tables.conditions import on_line
 from dpgenerative.tables.dtypes import can_hold, column_from_dtype, is_real_dtype
 from dpgenerative.tables.schema import Schema
-from dpgenerative.tables.times import temporal_kind
 
 SPENT = "The synthesizer is fitted, its budget spent: synthesizer_ can go on to sample."
 LEAST_ROWS = 1000
 """Smallest default number of synthetic rows, which cost no privacy."""
-MOST_LEVELS = 254
-"""Largest number of levels that the default learner distinguishes in a column."""
 
 
 def _learner_has(name: str) -> Callable[[Any], bool]:
@@ -250,7 +244,7 @@ class _SyntheticPredictor(BaseEstimator):
             return clone(chosen)
         seed = as_seed(self.random_state)
         boosting = self._default_class(early_stopping=False, random_state=seed)
-        return _default_learner(rows, boosting)
+        return default_learner(rows, boosting)
 
     # What a subclass states -----------------------------------------------------
 
@@ -557,52 +551,3 @@ def _warn_of_a_table(y: Any) -> None:
             DataConversionWarning,
             stacklevel=5,
         )
-
-
-def _default_learner(rows: Any, boosting: Any) -> Any:
-    """Return a pipeline for a table of any dtypes."""
-    frame = pd.DataFrame(rows)
-    # Boosting takes no numbers of which none is known.
-    known = frame.notna().any().to_numpy()
-    if isinstance(rows, np.ndarray) and rows.dtype.kind in "biuf" and known.all():
-        return boosting
-    if not known.any():
-        return make_pipeline(FunctionTransformer(_nothing), boosting)
-    dtypes = frame.dtypes
-    numeric = np.array(
-        [is_real_dtype(d) or is_bool_dtype(d) or bool(temporal_kind(d)) for d in dtypes]
-    )
-    encoder = OrdinalEncoder(
-        handle_unknown="use_encoded_value",
-        unknown_value=np.nan,
-        max_categories=MOST_LEVELS,
-    )
-    columns = make_column_transformer(
-        (make_pipeline(FunctionTransformer(_as_levels), encoder), ~numeric),
-        (FunctionTransformer(_as_floats), numeric & known),
-    )
-    boosting.set_params(categorical_features=list(range(sum(~numeric))))
-    return make_pipeline(columns, boosting)
-
-
-def _nothing(rows: Any) -> np.ndarray:
-    """Return one feature that says nothing."""
-    return np.zeros((len(rows), 1))
-
-
-def _as_levels(rows: Any) -> np.ndarray:
-    """Return a table of any values as strings, None where they are missing."""
-    frame = pd.DataFrame(rows)
-    texts = np.empty(frame.shape, dtype=object)
-    for j, (_, column) in enumerate(frame.items()):
-        # Objects that are no text or number are missing, and asked nothing.
-        is_held = containers.holds_objects(column.dtype)
-        own = map(containers.plain, column) if is_held else column.astype(object)
-        texts[:, j] = [None if pd.isna(value) else str(value) for value in own]
-    return texts
-
-
-def _as_floats(rows: Any) -> np.ndarray:
-    series = [column for _, column in pd.DataFrame(rows).items()]
-    columns = [on_line(x) if temporal_kind(x.dtype) else floats(x) for x in series]
-    return np.column_stack(columns) if columns else np.empty((len(rows), 0))
