@@ -39,7 +39,7 @@ from dpgenerative.encoding.values import (
     level_indices,
 )
 from dpgenerative.exceptions import UnsupportedColumnError
-from dpgenerative.meta.predictors import _as_floats
+from dpgenerative.meta.learners import _as_floats
 from dpgenerative.meta.scores import hits
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.synthesizers import session
