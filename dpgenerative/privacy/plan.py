@@ -391,7 +391,7 @@ def make_plan(
     InfeasibleBudgetError
         If no noise fits the budget.
     """
-    check_shares(shares, n_steps)
+    check_shares(shares, 0 if epsilon is None else n_steps)
     if epsilon is None:
         return PrivacyPlan(
             epsilon=math.inf, delta=delta, count_epsilon=math.inf, n_rows=n_rows,

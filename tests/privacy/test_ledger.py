@@ -346,3 +346,9 @@ def test_a_name_is_registered_once():
     assert register("flow")(DPHFlowSynthesizer) is DPHFlowSynthesizer
     with pytest.raises(ValueError, match="'flow' is registered already"):
         register("flow")(type("Other", (DPHFlowSynthesizer,), {}))
+
+
+def test_without_privacy_shares_leave_nothing_to_gradients_and_need_not():
+    facts = {**PLANNED_WITH, "epsilon": None}
+    plan = make_plan(shares={SUMS: 0.6, MARGINALS: 0.4}, **facts)
+    assert plan.noise_multiplier == plan.multiplier(SUMS) == 0
