@@ -175,6 +175,6 @@ def n_steps_of_training(scale: Scale) -> int:
     """Return the number of steps of a model with rows enough."""
     steps = min(800, scale.n_rows // 10)
     if scale.epsilon is None:
-        # Where nothing hides what is learned by heart, fewer passes over few rows.
+        # Where no noise keeps a model from memorising few rows, fewer passes.
         steps = min(1000, max(scale.n_rows // 50, min(500, steps)))
     return max(50, steps)

@@ -83,7 +83,7 @@ def prepare(
 ) -> Data:
     """Check parameters, rows and users' models; return what was read."""
     estimator._check_parameters()
-    with np.errstate(all="ignore"):  # else numpy may be set to tell of a number
+    with np.errstate(all="ignore"):  # np.seterr could expose a value
         data = estimator._read(X, y, public, allow_empty)
         if is_custom(estimator._recipe):
             facts = data.schema.modelled.names, data.rows, finite(estimator.epsilon)
@@ -137,20 +137,20 @@ def run(
         streams = Streams.create(start, estimator.noise, device, ranks.rank)
         fit = private_fit(estimator, data.domain, streams, device)
         fit.mechanisms.ranks = ranks
-        # By no seed that is known, unless all of the noise follows it.
+        # The split uses a fresh secret seed, unless all noise follows a known one.
         parts = start if streams.is_seeded else int(name, 16)
         rows = data.rows.map(lambda rows: ranks.share(rows, parts))
         n_rows = None if trial is None else trial.n_rows
         with torch.autocast(torch.device(device).type, enabled=False):
             fitted = fit.run(rows, data.public, kept, n_rows)
         if kept:
-            # First: what is released must not go on from a file that is left.
+            # Delete the checkpoint first: a later failure must not leave it behind.
             ranks.once(kept.remove)
             finished(kept.name)
         before = dict(estimator.__dict__)
         try:
             _keep(estimator, fitted, data, seed)
-        except BaseException:  # no model beside the cost of another
+        except BaseException:  # roll back on failure
             estimator.__dict__.clear()
             estimator.__dict__.update(before)
             raise
