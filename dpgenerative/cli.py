@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import inspect
 import json
 import os
@@ -60,8 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     usual = warnings.formatwarning
     warnings.formatwarning = lambda what, *_: _one_line(f"warning: {what}")
     try:
+        for module in options.modules:
+            importlib.import_module(module)
         options.run(options)
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
         return _failed(options.debug, error, BAD_INPUT, str(error))
     except KeyboardInterrupt as error:
         what = "interrupted"
@@ -106,12 +109,9 @@ def fit(options: argparse.Namespace) -> None:
     if options.public is not None:
         public = stream_table(options.public, *how)
     synthesizer = model(
-        epsilon=options.epsilon,
-        noise_multiplier=options.noise_multiplier,
-        delta=options.delta,
-        schema=facts.schema,
-        verbose=not options.quiet,
+        epsilon=options.epsilon, delta=options.delta, schema=facts.schema
     ).set_params(**parameters)
+    synthesizer.verbose = not options.quiet  # no parameter of every registered class
     try:
         synthesizer.fit(rows, public=public, checkpoint=kept)
     finally:
@@ -212,7 +212,6 @@ def forecast(options: argparse.Namespace) -> None:
     from dpgenerative.tables.drafts import read_schema
 
     facts, (_, parameters) = read_schema(options.schema).schema, _model(options)
-    parameters["noise_multiplier"] = options.noise_multiplier
     budget = (options.epsilon, options.delta)
     _say(look_ahead(facts, options.rows, *budget, model=options.model, **parameters))
 
@@ -232,8 +231,8 @@ def _require_tables(synthesizer: Any, options: argparse.Namespace) -> None:
 
     if not isinstance(synthesizer, BaseTableSynthesizer):
         raise ValueError(
-            f"{options.model} holds a model of arrays, not of tables: use it in "
-            "Python, by dpgenerative.load."
+            f"{options.model} holds a {type(synthesizer).__name__}, no model of "
+            "tables: use it in Python, by dpgenerative.load."
         )
 
 
@@ -245,7 +244,10 @@ def _model(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     model: Any = MODELS[options.model]
     allowed = set(model().get_params()) - set(OWN_OPTIONS)
     texts = _settings("--set", options.set, allowed)
-    return model, {name: _value(text) for name, text in texts.items()}
+    parameters = {name: _value(text) for name, text in texts.items()}
+    if options.noise_multiplier is not None:
+        parameters["noise_multiplier"] = options.noise_multiplier
+    return model, parameters
 
 
 def _settings(
@@ -455,6 +457,10 @@ def _parser() -> Parser:
     parser = Parser(prog="dpgenerative", description=about)
     debug = "show where an error came from, and perhaps values of rows"
     parser.add_argument("--debug", action="store_true", help=debug)
+    parser.add_argument(
+        "--import", action="append", default=[], metavar="MODULE", dest="modules",
+        help="run a module that registers models of your own; repeatable",
+    )  # fmt: skip
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(metavar="command", required=True)
     for run, options in COMMANDS.items():

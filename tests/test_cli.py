@@ -849,9 +849,9 @@ def test_models_of_arrays_are_for_python(tmp_path, capsys):
     squares = np.zeros((60, 2, 2), dtype=np.uint8)
     DPArrayVAESynthesizer(n_steps=1, random_state=0).fit(squares).save(model)
     said = refused(capsys, ["sample", model, "-n", "3", "-o", str(tmp_path / "a.csv")])
-    assert "holds a model of arrays" in said
+    assert "holds a DPArrayVAESynthesizer, no model of tables" in said
     said = refused(capsys, ["report", model, "--real", "a.csv", "-o", page])
-    assert "holds a model of arrays" in said
+    assert "holds a DPArrayVAESynthesizer, no model of tables" in said
     assert main(["report", model]) == 0
 
 

@@ -8,6 +8,7 @@ from sklearn.model_selection import GridSearchCV
 
 from dpgenerative import load
 from dpgenerative.audit import audit_mechanism, audit_training
+from dpgenerative.cli import main
 from dpgenerative.exceptions import LedgerError
 from dpgenerative.privacy.noise import Mechanisms
 from tests.toy_container import ONES, BitDomain, BitSynthesizer
@@ -69,3 +70,12 @@ def test_files_searches_and_audits_work_without_another_line(fitted, tmp_path):
     few = BitSynthesizer(n_steps=5)
     assert audit_mechanism(few, n_trials=200, random_state=0).holds
     assert audit_training(few, bits(100), n_canaries=20, random_state=0).holds
+
+
+def test_the_command_line_reports_its_files(fitted, tmp_path, capsys):
+    path, out = str(tmp_path / "bits.dpg"), str(tmp_path / "rows.csv")
+    fitted.save(path)
+    assert main(["--import", "tests.toy_container", "report", path]) == 0
+    assert capsys.readouterr().out == f"{fitted.privacy_}\n"
+    assert main(["sample", path, "-n", "3", "-o", out]) == 2
+    assert "holds a BitSynthesizer, no model of tables" in capsys.readouterr().err

@@ -1,7 +1,9 @@
-"""A model of one's own, as the page for contributors shows it."""
+"""A model of one's own in one file: all rooms and the command line work with it."""
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import ClassVar
 
 import numpy as np
@@ -10,9 +12,18 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-from dpgenerative import Column, PrivateSearch, Schema, TableSynthesizer
-from dpgenerative.audit import audit_mechanism, audit_training
-from tests.toy_model import PairRecipe, pair_synthesizer
+from dpgenerative import (
+    Column,
+    PrivateSearch,
+    Schema,
+    TableSynthesizer,
+    forecast,
+    load,
+)
+from dpgenerative.audit import audit_mechanism, audit_release, audit_training
+from dpgenerative.cli import main
+from dpgenerative.persistence.registry import ESTIMATORS, MODELS
+from tests.toy_model import PairRecipe, PairSynthesizer
 
 pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
 
@@ -28,7 +39,7 @@ def table(n=4000):
 
 
 def test_it_learns_the_pair_under_a_guarantee():
-    synthesizer = pair_synthesizer(schema=SCHEMA, random_state=0).fit(table())
+    synthesizer = PairSynthesizer(schema=SCHEMA, random_state=0).fit(table())
     sample = synthesizer.sample(4000, random_state=0)
     assert 0.8 < (sample["a"] == sample["b"]).mean() < 0.98  # 0.5 if independent
     assert 0.99 < synthesizer.epsilon_ <= 1
@@ -36,10 +47,76 @@ def test_it_learns_the_pair_under_a_guarantee():
 
 
 def test_conditions_clones_and_audits_work_without_another_line():
-    synthesizer = clone(pair_synthesizer(schema=SCHEMA, n_steps=5)).fit(table(300))
+    synthesizer = clone(PairSynthesizer(schema=SCHEMA, n_steps=5)).fit(table(300))
     assert set(synthesizer.sample(20, given={"b": "yes"})["b"]) == {"yes"}
     assert audit_mechanism(synthesizer, n_trials=200, random_state=0).holds
     assert audit_training(synthesizer, table(100), n_canaries=20, random_state=0).holds
+    few = PairSynthesizer(n_steps=2)
+    assert audit_release(few, table(20), pair="missing", n_runs=4).holds
+
+
+def test_files_and_forecasts_work_without_another_line(tmp_path):
+    synthesizer = PairSynthesizer(schema=SCHEMA, n_steps=5).fit(table(300))
+    path = tmp_path / "pair.dpg"
+    synthesizer.save(path)
+    again = load(path)
+    assert type(again) is PairSynthesizer
+    drawn = again.sample(50, random_state=3)
+    pd.testing.assert_frame_equal(drawn, synthesizer.sample(50, random_state=3))
+    plan = forecast(SCHEMA, 300, model="pair", n_steps=5).plan
+    assert (plan.n_steps, plan.n_rows) == (5, 300)
+    assert [release.name for release in plan.releases] == [
+        release.name for release in synthesizer.privacy_.plan.releases
+    ]
+
+
+def test_a_private_search_works_without_another_line():
+    search = PrivateSearch(
+        PairSynthesizer(schema=SCHEMA), {"n_steps": [5, 6]}, epsilon=3.0, mean_trials=2
+    ).fit(table(300))
+    assert type(search.best_estimator_) is PairSynthesizer
+    assert search.best_estimator_.n_steps_ in (5, 6)
+    assert 2.9 < search.epsilon_ <= 3
+
+
+@pytest.fixture
+def forgotten(monkeypatch):
+    """Let a command begin in a process that has not imported the model."""
+    monkeypatch.delitem(MODELS, "pair")
+    monkeypatch.delitem(ESTIMATORS, "PairSynthesizer")
+    monkeypatch.delitem(sys.modules, "tests.toy_model")
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_the_command_line_works_without_another_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    table(300).to_csv("rows.csv", index=False)
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA.to_dict()), "utf-8")
+    fit = "fit rows.csv --schema schema.json --epsilon 2 --model pair -o pair.dpg"
+    fit = [*fit.split(), "--set", "n_steps=5"]
+    assert main(fit) == 2
+    assert "must be one of ('flow', 'vae')" in capsys.readouterr().err
+    assert main(["--import", "no.such_module", *fit]) == 2
+    assert "No module named 'no'" in capsys.readouterr().err
+
+    def run(line):
+        assert main(["--import", "tests.toy_model", *line.split()]) == 0
+        return capsys.readouterr().out
+
+    printed = run(" ".join(fit))
+    assert "(2, 1e-05)-differential privacy" in printed
+    assert run("report pair.dpg") == printed
+    run("sample pair.dpg -n 30 -o drawn.csv --given b=yes")
+    drawn = pd.read_csv("drawn.csv")
+    assert drawn.shape == (30, 2)
+    assert set(drawn["b"]) == {"yes"}
+    run("report pair.dpg --real rows.csv -o page.html --quiet")
+    assert (tmp_path / "page.html").exists()
+    steps = "forecast schema.json --rows 300 --model pair --set n_steps=7"
+    assert "Training: 7 steps" in run(f"{steps} --epsilon 1")
+    stated = ["--import", "tests.toy_model", *steps.split(), "--noise-multiplier", "2"]
+    assert main(stated) == 2  # no parameter of this class
+    assert "noise_multiplier" in capsys.readouterr().err
 
 
 def test_what_is_no_recipe_is_refused():

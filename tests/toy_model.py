@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from dpgenerative import ModelRecipe, TableSynthesizer
 from dpgenerative.layers import MaskedLinear
+from dpgenerative.persistence.registry import register
 
 
 class Pair(nn.Module):
@@ -26,7 +27,7 @@ class Pair(nn.Module):
 class PairRecipe(ModelRecipe):
     """What `PrivateFit` asks of the model."""
 
-    def build(self, facts, scale, generator):
+    def make(self, facts, generator):
         return Pair(facts)
 
     def objective(self, model, transformer, rows, streams, device):
@@ -50,5 +51,18 @@ class PairRecipe(ModelRecipe):
         return codes, rng.random(codes.shape)  # cells, and places inside them
 
 
-def pair_synthesizer(**parameters):
-    return TableSynthesizer(PairRecipe(), **parameters)
+@register("pair")
+class PairSynthesizer(TableSynthesizer):
+    """The estimator, which the command line offers as "pair"."""
+
+    def __init__(
+        self, epsilon=1.0, delta=1e-5, *, schema=None, n_steps="auto", random_state=None
+    ):
+        super().__init__(
+            epsilon=epsilon, delta=delta, schema=schema, n_steps=n_steps,
+            random_state=random_state,
+        )  # fmt: skip
+
+    @property
+    def _recipe(self):
+        return PairRecipe()

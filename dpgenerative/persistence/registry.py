@@ -18,7 +18,8 @@ def register(model: str | None = None) -> Callable[[type[_T]], type[_T]]:
     Parameters
     ----------
     model : str, optional
-        Name under which forecasts and the command line offer it: of tables only.
+        Name under which forecasts and the command line offer it: of tables only. Its
+        constructor takes `epsilon`, `delta` and `schema`.
 
     Raises
     ------

@@ -25,6 +25,7 @@ from dpgenerative import (
     DPVAESynthesizer,
     FlowArchitecture,
     Schema,
+    TableSynthesizer,
 )
 from dpgenerative._intervals import least_share
 from dpgenerative._random import SecureGenerator
@@ -54,7 +55,7 @@ from dpgenerative.synthesizers import session
 from dpgenerative.tables.private import opened
 from tests.privacy import mutants
 from tests.privacy import test_tables as tables
-from tests.toy_model import PairRecipe, pair_synthesizer
+from tests.toy_model import PairRecipe
 
 # Of a tiny fit, most of the time is not what is audited.
 pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
@@ -271,7 +272,7 @@ def test_one_step_of_the_baselines(aggregation):
 def test_one_step_of_a_recipe_of_ones_own(reach, monkeypatch):
     monkeypatch.setattr(PairRecipe, "reach", reach)
     monkeypatch.setattr(PairRecipe, "has_batch_term", True)
-    synthesizer = pair_synthesizer(epsilon=4.0, **WHOLE)
+    synthesizer = TableSynthesizer(PairRecipe(), epsilon=4.0, **WHOLE)
     result = audit_mechanism(
         synthesizer, n_trials=20_000, confidence=QUICK, random_state=0
     )
