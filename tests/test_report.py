@@ -200,7 +200,7 @@ def test_numbers_of_a_report_are_on_its_page(full):
     assert f"{full.attack.auc.value:.3f}" in text
     assert "600" in text
     assert "300 rows that were used and 300 that were not" in text
-    assert "It looked at all 500 synthetic rows" in text
+    assert "It read all 500 synthetic rows" in text
     assert f"{full.attack.auc.cap:.3f}" in text
 
 
@@ -232,7 +232,7 @@ def test_curve_is_computed_for_an_attack_alone(quick, attacked):
 def test_part_of_a_long_table_is_attacked(quick, monkeypatch):
     monkeypatch.setattr(measuring, "ATTACK_SYNTHETIC_ROWS", 60)
     result = report(table(80, 0), table(90, 1), holdout=table(80, 2))
-    assert "It looked at 60 of the 90 synthetic rows" in words(result.to_html())
+    assert "It read 60 of the 90 synthetic rows" in words(result.to_html())
 
 
 def test_columns_are_drawn_worst_first(full):
@@ -558,7 +558,7 @@ def test_many_columns_are_cut_to_the_worst(quick, monkeypatch):
     monkeypatch.setattr(page_module, "MAX_PICTURES", 2)
     real = table(100, 0)
     page = report(real, real.assign(kind="low")).to_html()
-    assert "Of 4 columns, the 2 furthest off are drawn." in words(page)
+    assert "Of 4 columns, the 2 furthest beyond chance are shown." in words(page)
     assert ">kind</h3>" in page
 
 

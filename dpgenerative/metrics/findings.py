@@ -172,7 +172,7 @@ def _judge_columns(off: pd.DataFrame) -> Finding:
         "alone."
     )
     severe = severity(value - CHANCE * floor, LIMITS["columns"])
-    what = "rows off, mean of columns"
+    what = "total variation distance, mean of columns"
     return Finding("columns", what, value, floor, math.nan, severe, text)
 
 
@@ -187,7 +187,7 @@ def _judge_pairs(off: pd.DataFrame) -> Finding:
     if value >= baseline > floor + _VISIBLE:
         text += " That is no better than columns drawn separately."
     severe = severity(_way(value, floor, baseline), LIMITS["pairs"])
-    what = "rows off, mean of pairs"
+    what = "total variation distance, mean of pairs"
     return Finding("pairs", what, value, floor, baseline, severe, text)
 
 
@@ -200,7 +200,7 @@ def _judge_worst(off: pd.DataFrame, kind: str) -> Finding:
     )
     severe = severity(value - CHANCE * floor, LIMITS[topic])
     failed = worst["baseline"] if kind == "pair" else math.nan
-    what = f"rows off, {kind} furthest beyond chance"
+    what = f"total variation distance, {kind} furthest beyond chance"
     return Finding(topic, what, value, floor, failed, severe, text, about=about)
 
 
@@ -281,10 +281,10 @@ def _judge_attack(attack: AttackResult) -> Finding:
         severe = max(severe, severity(tail.low / TAIL, _TAIL_LIMITS))
     text = (
         f"The attack tried here {_ATTACKED[grade(severe)]}: of a used and an unused "
-        f"row it picks the used one {percent(auc)} of the time ({exact(0.5)} is "
-        f"guessing), and when it may accuse {exact(TAIL)} of the unused rows it finds "
-        f"{percent(tail.value)} of the used ones (between {percent(tail.low)} and "
-        f"{percent(tail.high)})."
+        f"row it selects the used one {percent(auc)} of the time ({exact(0.5)} is "
+        f"guessing), and when it may accuse {exact(TAIL)} of the unused rows it "
+        f"recognises {percent(tail.value)} of the used ones (between "
+        f"{percent(tail.low)} and {percent(tail.high)})."
     )
     if attack.privacy is not None:
         epsilon, delta = attack.privacy[0]

@@ -28,7 +28,7 @@ from dpgenerative.metrics.utility import mean_scores
 from dpgenerative.privacy.report import NO_PRIVACY, PrivacyReport
 
 MAX_PICTURES = 60
-"""Most columns that get a picture: those furthest off."""
+"""Most columns that get a picture: those furthest beyond chance."""
 
 _N_WEAKEST = 2  # findings called weakest, be they good
 

@@ -2000,10 +2000,11 @@ HEAD = """\
 Mutants
 =======
 
-Each mistake below has been made somewhere in published code or in a paper that this
-package follows. Each is a patch in ``tests/privacy/mutants.py``; the check beside it
-passes on the true code and fails under the patch. Those marked with a star take longer
-and run with the audits::
+A test of a privacy guarantee is worth something only if it fails when the code is wrong. So each
+mistake below is put into the code on purpose (a *mutant*), and one test has to fail. The mistakes have
+been made in published code, or in a paper that this package follows. Each is a patch in
+``tests/privacy/mutants.py``. The test beside it passes on the correct code and fails under the patch.
+Those marked with a star take longer and run with the audits::
 
     python -m pytest tests/privacy/test_mutants.py -m "audit or not audit"
 
@@ -2012,7 +2013,7 @@ and run with the audits::
    :widths: 30 70
 
    * - Mistake
-     - Caught by
+     - Test that fails
 """
 
 
