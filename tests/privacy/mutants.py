@@ -2003,9 +2003,9 @@ Mutants
 A test of a privacy guarantee is worth something only if it fails when the code is
 wrong. So each mistake below is put into the code on purpose (a *mutant*), and one test
 has to fail. Each mistake has been made in published code, or in a paper that this
-package follows. It is a patch in ``tests/privacy/mutants.py``. The test beside it passes
-on the correct code and fails under the patch. Those marked with a star take longer and
-run with the audits::
+package follows. It is a patch in ``tests/privacy/mutants.py``. The test beside it
+passes on the correct code and fails under the patch. Those marked with a star take
+longer and run with the audits::
 
     python -m pytest tests/privacy/test_mutants.py -m "audit or not audit"
 
