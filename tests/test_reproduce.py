@@ -183,7 +183,7 @@ def recorded(table, model, mode):
     elif mode == "real rows":
         lines = read(name, dataset=table, mode="real")
     else:
-        modes = {"no privacy": "nonprivate", "discovery": "discovery"}
+        modes = {"no privacy": "nonprivate", "open bounds": "discovery"}
         lines = read(name, dataset=table, mode=modes.get(mode, "private"))
         if not modes.get(mode):
             lines = [r for r in lines if ("conditional" in r["params"]) == bool(mode)]
