@@ -37,6 +37,24 @@ def pytest_configure():
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Leave some cases of tests marked `thin` to the thorough runs.
+
+    Which ones is drawn by the test's name: every second case of a product of
+    parameters could have one of them in common.
+    """
+    cases = {}
+    for item in items:
+        if item.get_closest_marker("thin"):
+            cases.setdefault(item.nodeid.split("[")[0], []).append(item)
+    for name, some in cases.items():
+        (every,) = some[0].get_closest_marker("thin").args
+        stay = random.Random(name).sample(range(len(some)), -(-len(some) // every))
+        for place in set(range(len(some))) - set(stay):
+            some[place].add_marker(pytest.mark.thorough)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     """Seed that source by the test's name, so that a run can be repeated."""
     global source

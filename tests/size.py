@@ -20,10 +20,6 @@ from pathlib import Path
 from statistics import median
 
 PACKAGE = Path(__file__).resolve().parents[1] / "dpgenerative"
-_LAYOUT = {
-    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
-    tokenize.ENDMARKER,
-}  # fmt: skip
 WORDS = (
     "told", "tells", "tell", "found", "held", "kept", "taken", "joined", "picked",
     "seen", "look", "looks", "looked", "legible", "emptied", "secluded", "seclusion",
@@ -49,10 +45,9 @@ def measure(source: str) -> Size:
     tree = ast.parse(source)
     prose = {line for node in ast.walk(tree) for line in _docstring_lines(node)}
     lines = {
-        line
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type not in _LAYOUT
-        for line in range(token.start[0], token.end[0] + 1)
+        number
+        for number, line in enumerate(source.splitlines(), 1)
+        if line.strip() and not line.lstrip().startswith("#")
     }
     bodies = {
         f"{node.name}:{node.lineno}": _body_length(node)
@@ -95,6 +90,8 @@ def named(source: str) -> list[str]:
 
 def sentences(source: str) -> list[str]:
     """Return the sentences of docstrings, comments and messages with such words."""
+    if not _WORD.search(source):
+        return []
     texts = [*_strings(ast.parse(source)), *_comments(source)]
     texts = [re.sub('"[^"]+"', '""', text) for text in texts]  # titles, examples
     pieces = (re.split(r"(?<=[.:;?!])\s|\n\s*\n", text) for text in texts)

@@ -182,6 +182,7 @@ def test_caps_at_the_ends():
     assert roc_cap(0.0, [(800.0, 1e-5)]) == pytest.approx(1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("n", [50, pytest.param(1000, marks=SLOW)])
 def test_guessing_stays_within_the_cap_of_guessing(n):
     rng, above, precision = np.random.default_rng(0), [], []
@@ -344,6 +345,7 @@ ATTACKS = {
 }
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", ATTACKS)
 def test_copied_rows_are_found(name):
     claimed = [(1.0, 1e-5)]
@@ -582,6 +584,7 @@ def split(seed, n=1000, width=30):
     return rows[inside], rows[~inside]
 
 
+@pytest.mark.thorough
 def test_an_overfitted_vae_gives_its_rows_away():
     members, others = split(0)
     reconstruct, curve = fitted_vae(members, None, 0, n_steps=1000)
@@ -590,6 +593,7 @@ def test_an_overfitted_vae_gives_its_rows_away():
     assert result.average_precision.value >= 0.9
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seeds", [[0], pytest.param(range(1, 5), marks=SLOW)])
 def test_a_private_vae_stays_within_its_cap_and_its_twin_does_not(seeds):
     caps, private, open_ = [], [], []

@@ -168,6 +168,7 @@ def projected(shape, latent_dim, generator):
     return Encoder(), decoder
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(
     ("make", "rows"),
     [
@@ -204,6 +205,7 @@ def test_the_rest_of_a_fit_is_the_one_that_was_interrupted(make, rows, path):
     assert not path.exists()
 
 
+@pytest.mark.thorough
 def test_public_rows_train_once(path, monkeypatch):
     whole = flow().fit(ROWS, public=ROWS)
     interrupt(flow(), ROWS, path, public=ROWS)
@@ -277,6 +279,7 @@ def test_the_checkpoint_of_another_fit(make, rows, path, monkeypatch):
     refuses(make, rows, path, monkeypatch)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(
     ("first", "then"),
     [
@@ -316,6 +319,7 @@ def test_the_checkpoint_of_other_rows(rows, path):
     assert path.read_bytes() == kept
 
 
+@pytest.mark.thorough
 def test_parts_of_cells_and_public_rows_are_compared_too(path):
     interrupt(flow(architecture__n_blocks=2), ROWS, path, public=ROWS)
     for rows, public in [

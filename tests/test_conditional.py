@@ -163,6 +163,7 @@ def cases():
                 yield pytest.param(model, conditions, id=f"{model} {name}")
 
 
+@pytest.mark.thin(4)
 @pytest.mark.parametrize(("model", "conditions"), list(cases()))
 def test_rows_follow_the_conditional_distribution(models, model, conditions):
     synthesizer, rows = models(model)
@@ -256,6 +257,7 @@ def test_rare_conditions_are_weighed_by_the_largest_weight(models, monkeypatch, 
 # Partial rows -------------------------------------------------------------------------
 
 
+@pytest.mark.thin(4)
 @pytest.mark.parametrize(
     ("model", "row"),
     [
@@ -284,6 +286,7 @@ def test_completions_follow_the_conditional_distribution(models, model, row):
     assert p_value(found, reference) > FALSE_ALARM
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("model", ["flow", "vae", "vae label"])
 def test_partial_rows_keep_their_values_order_and_index(models, model):
     synthesizer, _ = models(model)

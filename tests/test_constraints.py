@@ -393,6 +393,7 @@ def test_without_constraints_some_rows_break_them():
     assert all(not rule.holds(rows).all() for rule in RULES)
 
 
+@pytest.mark.thin(2)
 def test_constraints_hold_given_columns_too(constrained):
     given = {"low": (10, None), "land": "NO"}
     rows = constrained.sample(300, given=given, random_state=0)

@@ -83,6 +83,7 @@ SEARCH = PrivateSearch(
 )
 
 
+@pytest.mark.thin(4)
 @parametrize_with_checks([*SYNTHESIZERS, *PREDICTORS, SEARCH])
 def test_contract(estimator, check):
     check(estimator)
@@ -97,6 +98,7 @@ def test_contract_of_arrays(estimator, check):
 NEVER_TWICE = "the noise of a record is drawn anew in every transform"
 
 
+@pytest.mark.thin(3)
 @parametrize_with_checks(
     [LaplaceRandomizer(bounds=(-10, 10))],
     expected_failed_checks=lambda estimator: {
@@ -150,6 +152,7 @@ def test_text_and_html(estimator):
     assert type(estimator).__name__ in estimator._repr_html_()
 
 
+@pytest.mark.thin(3)
 @every
 def test_pickles_and_joblib_files_draw_the_same_rows(estimator, tmp_path):
     X, _ = table()

@@ -295,6 +295,7 @@ def test_sums_have_an_order():
                 add()
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("clipping", CLIPPINGS, ids=repr)
 def test_a_private_step_reads_nothing(traced, clipping):
     read, copied = traced(DPHFlowSynthesizer, table(), clipping=clipping)[0]

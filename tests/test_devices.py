@@ -118,6 +118,7 @@ FITS = {
 }  # fmt: skip
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", FITS)
 def test_a_fit_reports_what_one_on_the_cpu_does(device, name, monkeypatch):
     ledgers, check = [], PrivacyPlan.check
@@ -139,6 +140,7 @@ def test_a_fit_reports_what_one_on_the_cpu_does(device, name, monkeypatch):
     assert len(here.sample(50, random_state=0)) == 50
 
 
+@pytest.mark.thin(4)
 @pytest.mark.parametrize("name", FITS)
 def test_reproducible_noise_repeats_to_the_last_bit(device, name):
     first, second, other = (
@@ -276,6 +278,7 @@ def test_sums_are_those_of_the_cpu(device, case, strategy):
         torch.testing.assert_close(x.cpu(), y.cpu(), rtol=1e-4, atol=1e-4 * BOUND)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("strategy", ["flat", "per-layer", "per-unit", "sparsified"])
 @pytest.mark.parametrize("case", MODELS)
 def test_no_row_moves_the_sum_by_more_than_its_bound(device, case, strategy):
@@ -322,6 +325,7 @@ def test_a_private_step_does_not_wait(device, clipping, monkeypatch):
     assert len(n_seen) == 6
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", ["flow", "tables", "autoencoder", "images"])
 def test_what_was_fitted_loads_on_the_cpu(device, name, tmp_path):
     saved = fitted(device, **FITS[name], noise="secure")

@@ -102,6 +102,7 @@ COMPLETE = {
 }
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", COMPLETE)
 @pytest.mark.parametrize("std", [0.0, 5.0, 80.0])
 def test_missing_values_within_the_noise_are_absent(name, std):
@@ -356,6 +357,7 @@ CONSTANTS = {
 }  # fmt: skip
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", CONSTANTS)
 def test_a_column_that_counts_show_to_be_one_value_is_that_value(name):
     frame = pd.DataFrame({"x": [CONSTANTS[name]] * 2000})

@@ -53,6 +53,7 @@ def test_quickstart(tmp_path):
     assert "not for release" in page
 
 
+@pytest.mark.thorough
 def test_images(tmp_path):
     printed = run("images.py", tmp_path)
     assert "shape, dtype and range of the pixels (0 to 16)" in printed

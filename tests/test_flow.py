@@ -259,6 +259,7 @@ def test_untrained_flow_is_the_product_of_the_masses(config):
         assert torch.allclose(model.first(codes), expected, atol=2e-5)
 
 
+@pytest.mark.thin(3)
 @over_the_grid
 def test_density_integrates_to_one_over_the_unit_square(config):
     model, probabilities = perturbed(config)
@@ -288,6 +289,7 @@ def test_sampling_frequencies_agree_with_probabilities(config):
     assert p_value(seen, product_of_masses(TWO, all_codes(TWO))) < 1e-6
 
 
+@pytest.mark.thorough
 def test_every_row_of_a_sample_follows_the_model():
     """Rows drawn together depend on each other; one of them alone must not show it."""
     model, expected = perturbed((True, 1, "none", "uniform", 8))
@@ -518,6 +520,7 @@ def test_splines_depend_on_earlier_columns_only(changed):
     assert not torch.allclose(network(z, 0), network(z, 1))
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("hidden_units", UNITS)
 @pytest.mark.parametrize(
     ("n_blocks", "linear"), [(1, "none"), (1, "lu"), (2, "low-rank"), (3, "none")]

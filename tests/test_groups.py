@@ -214,6 +214,7 @@ def test_the_share_of_thinned_entries_is_used():
 # The batch-wise term of the flow ------------------------------------------------------
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("aggregation", ["term-wise", "micro", "batch"])
 def test_the_flow_bounds_both_terms_in_every_way(aggregation):
     term = BatchTerm("mmd", weight=2.0, aggregation=aggregation)
@@ -277,6 +278,7 @@ def test_the_baselines_of_the_flow_clip_flat(aggregation):
 # The noise ----------------------------------------------------------------------------
 
 
+@pytest.mark.thin(3)
 @every
 def test_where_noise_comes_from(estimator):
     rows = table()

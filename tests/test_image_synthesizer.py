@@ -219,6 +219,7 @@ def test_pixels_pay_for_no_marginals():
     assert "marginals" not in str(fitted(epsilon=None).privacy_)
 
 
+@pytest.mark.thin(4)
 @pytest.mark.parametrize(
     "params",
     [
@@ -264,6 +265,7 @@ def test_a_pickle_holds_no_image():
 # As its users meet it -----------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("likelihood", ["bernoulli", "gaussian"])
 def test_it_learns_what_pixels_do_together(likelihood):
     x, test = halves(2000), halves(200, seed=1)

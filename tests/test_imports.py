@@ -40,6 +40,7 @@ def test_a_schema_loads_nothing_heavy():
     assert loaded_by(code) == []
 
 
+@pytest.mark.thorough
 def test_metrics_do_without_torch():
     code = "from dpgenerative.metrics import marginal_distance"
     assert not {"torch", "opacus", "sdmetrics"} & set(loaded_by(code))
@@ -52,6 +53,7 @@ def test_loading_and_sampling_do_without_the_accountant():
     assert not {"opacus", "sdmetrics", "matplotlib"} & set(found)
 
 
+@pytest.mark.thorough
 def test_a_fit_loads_neither_a_compiler_nor_all_of_opacus():
     code = """
 import pandas as pd

@@ -140,6 +140,7 @@ ONE_OF_EACH = [
 ]
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("span", ONE_OF_EACH)
 def test_one_row_moves_the_counts_by_no_more_than_the_budget(span):
     kind = SPANS[span][0]
@@ -237,6 +238,7 @@ def test_the_distance_between_dates_is_learned(learned):
     assert (rows["discharged"] == rows["discharged"].max()).mean() < 0.01
 
 
+@pytest.mark.thorough
 def test_dates_among_objects_keep_their_order_and_distance():
     frame = stays()
     for name in ("admitted", "discharged"):
@@ -281,6 +283,7 @@ def test_conditions_on_the_second_column(learned):
         learned.sample(given={"discharged": None})
 
 
+@pytest.mark.thorough
 def test_partial_rows_with_the_second_column(learned):
     day = pd.Timestamp("2020-06-15")
     rows = learned.sample(100_000, random_state=3)
@@ -302,6 +305,7 @@ def test_partial_rows_with_the_second_column(learned):
         learned.sample(given=both.assign(discharged=both["admitted"][::-1].min()))
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(
     ("estimator", "span"),
     [

@@ -72,6 +72,7 @@ def kinds(n=1200, seed=0):
     )
 
 
+@pytest.mark.thin(2)
 @both
 def test_every_kind_comes_back_in_its_dtype(estimator):
     frame = kinds()
@@ -116,6 +117,7 @@ def test_bounds_of_instants_are_found_as_years(first, days, expected, multiplier
     assert (bounds_of(series, multiplier) == expected) == (multiplier > 0)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(("n", "most"), [(500, 0.25), (1000, 0.15), (3000, 0.05)])
 def test_years_over_which_few_rows_each_spread_are_found(n, most):
     births = instants(n, "1930-01-01", 34_000)
@@ -552,6 +554,7 @@ def test_targets_that_pandas_has_no_type_for():
 # Many levels --------------------------------------------------------------------------
 
 
+@pytest.mark.thin(2)
 @both
 def test_a_column_of_many_levels(estimator):
     """Of thousands of levels the frequent ones are kept, and rare ones share a cell."""

@@ -248,6 +248,7 @@ def test_infinity_is_explained_where_it_is_shown(epsilon):
     assert ("inf is a fit" in str(raised.value)) == (epsilon is None)
 
 
+@pytest.mark.thorough
 def test_no_budget_is_shown_that_nobody_gave():
     flow = DPHFlowSynthesizer(epsilon=1e-9, delta=1e-15)
     with pytest.raises(InfeasibleBudgetError) as raised:
@@ -379,6 +380,7 @@ TAKES_DELTA = {
 }
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", TAKES_DELTA)
 @pytest.mark.filterwarnings("ignore::dpgenerative.exceptions.HopelessBudgetWarning")
 def test_a_delta_that_noise_does_not_keep_is_warned_of(name):

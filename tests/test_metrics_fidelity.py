@@ -75,6 +75,7 @@ def test_the_draw_of_sets_does_not_change():
     assert sets[-1] == (27, 28, 29)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_jensen_shannon_is_the_square_of_scipys_distance(k):
     real, fake = mixed_table(80, 0), mixed_table(60, 1)
@@ -264,6 +265,7 @@ def test_tables_without_anything_in_common(metric):
     np.testing.assert_allclose(result.values, 1.0)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("metric", DISTANCES)
 @pytest.mark.parametrize("dtype", ["float64", "object", "category", "Int64", "string"])
 def test_columns_may_be_missing_altogether(metric, dtype):
@@ -354,6 +356,7 @@ def test_errors_name_what_is_wrong(call, text):
         call()
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(
     "compare",
     [marginal_distance, kendall_tau_distance, association_distance, sdmetrics_quality],
@@ -769,6 +772,7 @@ def around(start, values, dtype) -> pd.Series:
     return pd.Series(held, dtype=dtype)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(
     ("start", "dtype"),
     [

@@ -198,6 +198,7 @@ def test_all_nine_survive_degenerate_tables():
         assert np.isfinite(scores[CLASS_SCORES].to_numpy()).all()
 
 
+@pytest.mark.thorough
 def test_real_rows_beat_permuted_labels_for_every_classifier():
     train, test = three_classes(800, 0), three_classes(500, 1)
     labels = np.random.default_rng(0).permutation(train["label"])
@@ -265,6 +266,7 @@ def test_scores_come_without_warnings():
 # Two training tables and repeats ------------------------------------------------------
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("target", ["label", "x"])
 def test_the_real_table_as_synthetic_one_scores_the_same(target):
     train, test = three_classes(300, 0), three_classes(200, 1)
@@ -434,6 +436,7 @@ ODD = {
 }
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("target", ["price", "grade"])
 @pytest.mark.parametrize("odd", ODD)
 def test_odd_columns_give_finite_scores_and_are_not_dropped(odd, target):
@@ -475,6 +478,7 @@ def test_far_values_are_cut_but_stay_far():
     assert log["x_test"][2, 0] == pytest.approx((2.0 - train["x"].mean()) / spread)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("n", [2, 8, 15, 49])
 def test_few_rows_are_scored_with_a_warning(n):
     numbers = quantities(100, 0)
@@ -794,6 +798,7 @@ def test_the_scorer_says_what_does_not_fit():
         scorer(Resampler().fit(X[["x"]]), X)
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("with_y", [False, True])
 def test_a_search_over_budgets_of_the_synthesizer(with_y):
     X, y = linked(200)

@@ -142,6 +142,7 @@ CASES += [(DPVAESynthesizer, options) for options in VAES.values()]
 NAMES = [f"flow, {name}" for name in FLOWS] + [f"vae, {name}" for name in VAES]
 
 
+@pytest.mark.thin(4)
 @pytest.mark.parametrize(("estimator", "options"), CASES, ids=NAMES)
 def test_a_file_gives_the_estimator_back(estimator, options, tmp_path):
     frame = mixed()
@@ -219,6 +220,7 @@ def test_images_come_back(options, tmp_path):
     )
 
 
+@pytest.mark.thin(3)
 @both
 @pytest.mark.parametrize("kind", ["array", "target"])
 def test_containers_come_back(estimator, kind, tmp_path):
@@ -406,6 +408,7 @@ def content(path):
     )
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(
     ("estimator", "options"),
     [
@@ -670,6 +673,7 @@ def edited(tree, path, value):
 CODEC = ("fitted", "_transformer", "TableTransformer", "codecs", "tuple", 0)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(
     ("where", "value"),
     [

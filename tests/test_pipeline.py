@@ -200,6 +200,7 @@ def test_one_hot_columns_are_undone():
     assert set(sample["town"].dropna()) == {"Oslo", "Rome"}
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(
     ("step", "problem"),
     [

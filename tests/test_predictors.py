@@ -61,6 +61,7 @@ def labels(signal, kind):
     }[kind]
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(
     "kind", ["bool", "string", "category", "integer", "unicode", "nullable", "list"]
 )
@@ -192,6 +193,7 @@ def test_numbers_are_labels_only_if_something_public_says_so():
     assert told.fit(X, y).classes_.tolist() == [3.0, 7.0]
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e308])
 @pytest.mark.parametrize("as_list", [False, True])
 def test_values_of_a_private_target_never_raise(bad, as_list):
@@ -282,6 +284,7 @@ def test_n_samples_and_the_default():
     assert 500 < seen[1] <= 1000
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_grid_search(n_jobs):
     X, signal = table(600)
@@ -348,6 +351,7 @@ def test_the_default_learner_takes_columns_without_a_value(columns):
         assert set(learner.predict(given)) <= {0, 1}
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("kind", ["bool", "string", "category", "integer"])
 def test_probabilities_are_of_the_classes_in_their_order(kind):
     X, signal = table()

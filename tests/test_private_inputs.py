@@ -604,6 +604,7 @@ def test_truth_values_and_huge_numbers_are_plain():
     assert plain(b"a") is plain(1j) is plain(None) is None
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", ALL)
 def test_lying_objects_are_asked_nothing(name):
     """Not in columns, known levels, targets, lists or held-out labels."""

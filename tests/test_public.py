@@ -91,6 +91,7 @@ def test_levels_of_public_values(values, expected):
     assert found == expected
 
 
+@pytest.mark.thorough
 @both
 def test_the_model_starts_at_what_public_rows_show(estimator):
     private, public = people(), people(1500, seed=1)
@@ -155,6 +156,7 @@ def test_levels_that_public_rows_have_are_not_paid_for():
     assert domain_of(schema.resolve(private), public)["city"].levels is None
 
 
+@pytest.mark.thin(3)
 @both
 @pytest.mark.parametrize("kind", ["pair", "arrays", "array"])
 def test_public_rows_come_as_private_ones_do(estimator, kind):

@@ -649,6 +649,7 @@ def test_a_few_rows_held_out_of_many_are_looked_for_in_all_of_them():
         report(real, real, holdout=real.head(50))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("strength", "expected"), [(0.5, "fair"), (0.7, "weak")])
 def test_one_relation_lost_among_many_unrelated_columns_is_seen(strength, expected):
     rng = np.random.default_rng(0)

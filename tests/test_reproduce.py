@@ -114,6 +114,7 @@ def test_a_toy_figure_is_made_from_data_to_picture(folder, capsys):
     assert "published setup, no privacy" in out
 
 
+@pytest.mark.thorough
 def test_noise_of_aggregations_and_epsilons_follow_the_formulas():
     assert all("holds" in verdict for *_, verdict in papers.noise_lines())
     told = list(papers.epsilon_lines())

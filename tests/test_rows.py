@@ -110,6 +110,7 @@ INDEXES = {
 }
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", INDEXES)
 def test_the_index_of_pandas_is_no_column(name, tmp_path):
     frame = INDEXES[name](table().to_pandas()[["age", "first"]])
@@ -141,6 +142,7 @@ def test_row_labels_without_a_note_of_pandas_are_refused(tmp_path):
             read(str(path))
 
 
+@pytest.mark.thin(4)
 @pytest.mark.parametrize("kind", [DPHFlowSynthesizer, DPVAESynthesizer])
 @pytest.mark.parametrize("schema", [None, SCHEMA])
 def test_chunks_change_nothing(kind, schema, folder, monkeypatch):
@@ -152,6 +154,7 @@ def test_chunks_change_nothing(kind, schema, folder, monkeypatch):
         assert_same(fitted(path, kind, schema=schema), expected)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(
     "parameters",
     [
@@ -242,6 +245,7 @@ def test_relations_of_duckdb(folder, monkeypatch):
     assert_same(fitted(relation), fitted(table()))
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(
     "parameters",
     [{"architecture__n_blocks": 2}, {"architecture__anchored": False},
@@ -379,6 +383,7 @@ LINES = [
 ]
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
 def test_csv_files_are_read_by_chunks_as_they_are_whole(
@@ -493,6 +498,7 @@ def test_a_full_disk_is_an_error(folder, monkeypatch):
 # Interruptions ------------------------------------------------------------------------
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("when", ["marginals", "codes", "training"])
 def test_an_interrupted_fit_goes_on_or_begins_anew(when, folder, tmp_path, monkeypatch):
     monkeypatch.setattr(rows, "CHUNK", 50)

@@ -75,6 +75,7 @@ def table(n=1500):
 GRID = {"architecture__n_bins": [8, 32], "clipping": ["flat", "per-layer"]}
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
 @pytest.mark.parametrize("kind", ["flow", "vae"])
 def test_the_search_stays_within_its_budget_and_uses_it(epsilon, kind):
@@ -194,6 +195,7 @@ def make_tree():
     return Tree()
 
 
+@pytest.mark.thorough
 def test_the_better_candidate_wins(monkeypatch):
     """A learner that cannot see loses, unless all 16 trials draw it: 2e-5."""
     monkeypatch.setattr(TrialDistribution, "draw", lambda self, rng: 16)
@@ -320,6 +322,7 @@ def test_rows_that_cannot_be_drawn_fail_their_trial():
         search.fit(frame)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_very_small_tables_and_empty_parts(n):
     frame, y = table(n)
@@ -369,6 +372,7 @@ def test_strange_rows_and_no_rows_have_a_distance():
     assert nothing == pytest.approx(0.0)
 
 
+@pytest.mark.thorough
 def test_a_better_copy_has_a_smaller_distance():
     frame, y, _ = fitted()
     good = DPHFlowSynthesizer(epsilon=None, n_steps=300).fit(frame, y)
@@ -745,6 +749,7 @@ def test_the_state_of_the_package_has_what_it_should():
     assert ("dpgenerative.privacy.gradients.core", "PLACES") in before
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_caches_do_not_tell_how_many_trials_there_were(name, monkeypatch, first_budget):
     estimator, grid, y = MODELS[name]
@@ -757,6 +762,7 @@ def test_caches_do_not_tell_how_many_trials_there_were(name, monkeypatch, first_
     assert states[0] == states[1]
 
 
+@pytest.mark.thorough
 def test_nor_how_many_there_were_before_an_interruption(monkeypatch, first_budget):
     states, original = [], PrivateSearch._trial
     for n_trials in (1, 3):
@@ -775,6 +781,7 @@ def test_nor_how_many_there_were_before_an_interruption(monkeypatch, first_budge
     assert states[0] == states[1]
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_caches_do_not_tell_how_many_rows_there_were(name, monkeypatch):
     original = Mechanisms.count

@@ -273,6 +273,7 @@ def test_no_exact_count_of_a_class_shows():
     assert open_.sample(4000, 0)[1].mean() == pytest.approx(0.5, abs=0.03)
 
 
+@pytest.mark.thorough
 def test_real_synthesizers_run():
     X, y = table(240)
     vae = DPVAESynthesizer(epsilon=7.0, n_steps=5)

@@ -119,6 +119,7 @@ def test_arrays_of_strings_hold_missing_values_and_hide_the_longest(dtype):
     assert restored[1, 0] is None
 
 
+@pytest.mark.thin(3)
 @both
 @pytest.mark.parametrize("kind", ["series", "frame", "array"])
 def test_a_target_is_modelled_with_the_rest(estimator, kind):
@@ -192,6 +193,7 @@ def test_the_report_lists_what_the_schema_gave_away():
     assert "bounds of" not in str(fitted(mixed()[["age"]]).privacy_)
 
 
+@pytest.mark.thin(3)
 @both
 @pytest.mark.parametrize("epsilon", [None, math.inf])
 def test_no_privacy_is_explicit_and_adds_no_noise(estimator, epsilon):
@@ -257,6 +259,7 @@ def test_a_saved_synthesizer_does_not_carry_the_seed_of_its_noise(estimator):
     assert pickle.loads(pickle.dumps(unfitted)).random_state == seed
 
 
+@pytest.mark.thin(3)
 @both
 @pytest.mark.parametrize("later", ["fresh", "secure"])
 def test_a_seed_that_noise_followed_is_in_no_copy_whatever_noise_is_set_later(
@@ -302,6 +305,7 @@ def test_workers_are_sent_the_seed_that_their_fits_follow(estimator):
     assert pickle.loads(pickle.dumps(search)).estimator.random_state is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_ambient_autocast_changes_no_fit(dtype):
     frame = mixed()
@@ -368,6 +372,7 @@ def test_a_dependence_is_learned_under_privacy():
     assert agree > 0.85 * (frame["a"] == frame["b"]).mean()
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(
     "params",
     [
@@ -426,6 +431,7 @@ def test_columns_that_few_rows_tell_of_have_few_functions(n_basis, widths):
     assert synthesizer._model.first.widths == widths
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(
     ("n_numbers", "n_levels", "zeros", "n_basis"),
     [(30, 0, 0, 2), (12, 0, 0, 2), (6, 0, 0, 3), (6, 9, 0, 3), (12, 0, 8, 4)],
@@ -545,6 +551,7 @@ def test_clone_and_parameters(estimator):
     assert before.fit(mixed()).get_params() == params
 
 
+@pytest.mark.thin(2)
 @both
 def test_grid_search_over_epsilon(estimator):
     search = GridSearchCV(
@@ -671,6 +678,7 @@ def test_no_message_counts_the_rows(X, y):
     assert "45" not in str(error.value)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(
     "value",
     [pd.Timestamp("2020"), pd.Timedelta(1), 10**400],
@@ -686,6 +694,7 @@ def test_objects_in_arrays_stay_objects(value):
             assert fake.dtype == object
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(
     ("names", "match"),
     [
@@ -755,6 +764,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_values_never_raise(kind):
     column = pd.Series(

@@ -110,6 +110,7 @@ def test_tables_asked_for_are_counted_in_any_case():
     assert np.isfinite(few.privacy_.plan.multiplier(TABLES))
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(
     "params",
     [

@@ -1440,6 +1440,7 @@ SATURATED = {
 }
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("anchored", [True, False])
 @pytest.mark.parametrize("multiplier", [0.02, 1.0, 30.0])
 @pytest.mark.parametrize("branch", BRANCHES)

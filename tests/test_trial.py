@@ -112,6 +112,7 @@ def images():
     return np.random.default_rng(0).random((40, 2, 3), np.float32)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("linear", [nn.Linear, MaskedLinear.dense])
 @pytest.mark.parametrize("way", BAD)
 def test_networks_that_the_engine_cannot_bound_are_refused(way, linear):
@@ -124,6 +125,7 @@ def test_networks_that_the_engine_cannot_bound_are_refused(way, linear):
     assert budget.fits == []
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("linear", [nn.Linear, MaskedLinear.dense])
 def test_networks_that_keep_rows_apart_are_taken(linear):
     architecture = ArrayArchitecture(networks=networks(Apart, linear), latent_dim=2)
@@ -282,6 +284,7 @@ RECIPES = [
 ]
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(("recipe", "words"), RECIPES, ids=lambda x: type(x).__name__)
 def test_recipes_that_the_engine_cannot_bound_are_refused(recipe, words):
     model = TableSynthesizer(recipe, **FAST)
@@ -290,6 +293,7 @@ def test_recipes_that_the_engine_cannot_bound_are_refused(recipe, words):
     assert budget.fits == []
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize(
     "recipe",
     [PairRecipe(), WayRecipe(), Drawing(), WithLatents(is_centred=False)],
@@ -417,6 +421,7 @@ def registered(rule):
         RULES[MaskedLinear] = before
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("rule", [Halved, OfOthers, Unheeding, InGroups])
 @pytest.mark.parametrize("synthesizer", [DPHFlowSynthesizer, DPVAESynthesizer])
 def test_rules_that_are_wrong_are_refused(synthesizer, rule):
@@ -450,6 +455,7 @@ def tried(synthesizer, X, y=None):
     check_recipe("Owner", synthesizer._recipe, data.domain, *facts)
 
 
+@pytest.mark.thin(4)
 @pytest.mark.parametrize(
     "name",
     [
@@ -463,6 +469,7 @@ def test_models_of_tables_keep_rows_apart(name):
     tried(kind().set_params(**params), table(50))
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("kind", ["mlp", "conv", "lstm", "labels"])
 def test_models_of_arrays_keep_rows_apart(kind):
     if kind == "lstm":

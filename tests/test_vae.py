@@ -138,6 +138,7 @@ def test_a_sparse_prior_is_of_two_gaussians(wrong):
         SparsePrior(2, **wrong)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("prior", [None, Plain(1), SparsePrior(1)])
 def test_the_bound_is_that_of_quadrature(beta, prior):
@@ -596,6 +597,7 @@ def agreement(frame):
     return float((frame["side"] == (frame["colour"] == "red")).mean())
 
 
+@pytest.mark.thorough
 def test_it_learns_what_depends_on_what():
     frame = table(4000)
     assert 0.4 < agreement(fitted(frame, n_steps=1, epsilon=None).sample(4000)) < 0.6
@@ -641,6 +643,7 @@ def test_more_draws_tighten_the_score():
         synthesizer.score_samples(frame, n_draws=0)
 
 
+@pytest.mark.thorough
 def test_chunks_do_not_change_scores_in_kind(monkeypatch):
     from dpgenerative.synthesizers import latents
 
@@ -712,6 +715,7 @@ def test_a_prior_of_ones_own():
         fitted(prior=object())
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("aggregation", ["term-wise", "micro", "batch"])
 @pytest.mark.parametrize("epsilon", [1.0, None])
 def test_aggregations_run_and_say_so(aggregation, epsilon):
@@ -777,6 +781,7 @@ def test_partitions_have_no_effect_without_a_divergence():
     assert not torch.equal(with_it, weights(divergence="mmd", divergence__weight=9.0))
 
 
+@pytest.mark.thorough
 def test_beta_and_draws_do_what_they_say():
     frame = table()
     loose, tight = (

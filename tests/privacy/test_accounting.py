@@ -68,6 +68,7 @@ GRID = [
 ]
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("releases", GRID)
 def test_never_below_the_oracle_and_close_above_it(releases):
     exact = oracle(releases)
@@ -83,6 +84,7 @@ SAMPLED = [
 ]
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("z", [0.4, 1.0, 8.0])
 @pytest.mark.parametrize("q", [0.001, 0.06, 0.5])
 def test_integer_orders_are_those_of_opacus_and_go_on_where_it_ends(q, z):
@@ -100,6 +102,7 @@ def test_integer_orders_are_those_of_opacus_and_go_on_where_it_ends(q, z):
     assert (renyi_curve([GaussianRelease(math.inf, q)]) == 0).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("release", "delta", "truth"),
     [
@@ -121,6 +124,7 @@ def reach_of(releases):
     return loss_bound(renyi_curve(releases), steps, 1e-3 * DELTA) + 0.01
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("releases", SAMPLED)
 def test_each_direction_has_the_cost_of_connected_dots(releases):
     ours = directed_bounds(releases, DELTA, 0.01, reach_of(releases))
@@ -195,6 +199,7 @@ def test_a_budget_beyond_all_noise_is_refused_in_words(epsilon):
         gaussian_multiplier(epsilon, DELTA)
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
 @pytest.mark.parametrize("rate", [0.002, 0.3, 1.0])
 def test_calibration_spends_the_budget_and_no_more(epsilon, rate):
@@ -230,6 +235,7 @@ def plan(**changes):
     return make_plan(**{**facts, **changes})
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize(
     ("epsilon", "shares", "has_open_keys", "estimates_norm"),
     [  # every pair of values of two parameters
@@ -338,6 +344,7 @@ def test_without_privacy_the_curve_is_empty():
     assert plan.curve() == ()
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 30.0])
 def test_few_questions_calibrate_and_none_the_second_time(epsilon):
     fixed = [GaussianRelease(3 * gaussian_multiplier(epsilon, DELTA))]
@@ -364,6 +371,7 @@ def grids(monkeypatch):
     return sizes
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("epsilon", [0.01, 0.03, 0.1, 10.0, 30.0, 100.0])
 def test_few_points_calibrate_from_the_least_epsilon_to_the_largest(epsilon, grids):
     facts = {"sampling_rate": 2048 / 32_561, "n_steps": 800, "marginal_budget": 0.4}
@@ -380,6 +388,7 @@ def test_few_points_calibrate_from_the_least_epsilon_to_the_largest(epsilon, gri
     assert len(grids) == asked
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("z", [60.0, 25.0, 1.5, 0.9])
 def test_a_wider_grid_changes_no_answer(z, monkeypatch):
     releases = [GaussianRelease(z, 0.063, 800), GaussianRelease(z)]
@@ -430,6 +439,7 @@ RARE = [
 ]
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("releases", RARE)
 def test_rare_rows_cost_no_less_than_the_oracle_and_not_much_more(releases):
     exact = oracle(releases, interval=1e-3)
@@ -447,6 +457,7 @@ def test_where_rows_are_rare_a_wide_grid_is_as_good(releases, monkeypatch):
     assert wide == pytest.approx(fine, abs=2e-3)
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize(
     ("rate", "steps", "epsilon", "spends"),
     [

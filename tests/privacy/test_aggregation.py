@@ -112,6 +112,7 @@ def distance(gradient, model, a, b):
 # Bounds ---------------------------------------------------------------------------
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @pytest.mark.parametrize("name", LATENT_DIVERGENCES)
 @pytest.mark.parametrize("n", [0, 1, 2, 5, CAP - 1, CAP])

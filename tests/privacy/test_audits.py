@@ -241,6 +241,7 @@ def test_no_release_tells_more_than_is_claimed(kind, pair, tabled):
 QUICK = 1 - 1e-5
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("clipping", ["flat", "per-layer", "per-unit", "sparsified"])
 @pytest.mark.parametrize("divergence", [None, "mmd"])
 def test_one_step_is_as_private_as_its_noise(clipping, divergence):
@@ -279,6 +280,7 @@ def test_one_step_of_a_recipe_of_ones_own(reach, monkeypatch):
     assert 0.9 * result.best <= result.lower_bound <= result.best
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize(
     "mistake",
     [
@@ -360,6 +362,7 @@ def test_a_sampled_training_is_bounded_by_its_own_noise():
     assert run_epsilon(0.5, plan) == 0
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_whole_fits_within_their_claim(pair):
     result = audit_release(

@@ -52,6 +52,7 @@ def close(a, b, dtype):
     assert ((a - b).abs().max() / scale) <= TOLERANCE[dtype]
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("uses", [1, 2, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_per_example_gradients(uses, dtype):

@@ -63,6 +63,7 @@ def fitted(name):
     return synthesizer, ledgers[0].ledger
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("name", KEPT)
 def test_a_fit_releases_what_was_planned(name):
     synthesizer, ledger = fitted(name)

@@ -81,6 +81,7 @@ class Numbered:
 # Mechanisms ---------------------------------------------------------------------------
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("n_options", [1, 2, 3, 17])
 def test_randomised_response_has_the_ratio_it_states(epsilon, n_options, monkeypatch):
@@ -254,6 +255,7 @@ def test_perturbed_numbers_are_grid_points():
 BOUNDS = [(0.0, 100.0), (-1e308, 1e308), (1e15, 1e15 + 1), (0, 1e-300), (5.0, 5.0)]
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("clamp", [True, False])
 @pytest.mark.parametrize("bounds", BOUNDS)
 def test_outputs_lie_on_a_grid_that_values_do_not_shift(bounds, clamp, monkeypatch):

@@ -197,6 +197,7 @@ def test_every_probability_of_the_count_is_exact(epsilon, monkeypatch):
         assert found[k] / whole == pytest.approx(exact, rel=1e-6)
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("ratio", [(0, 1), (1, 1), (1, 2), (2, 3)])
 def test_a_decay_has_its_exact_probability(ratio, monkeypatch):
     def run(pick):

@@ -86,6 +86,7 @@ def check_epsilon(z):
     assert exact * (1 - 1e-4) <= ours <= min(renyi, exact + 0.02 * max(1.0, exact))
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("z", [0.001, 0.01, 0.1, 0.5, 1.0])
 def test_epsilon_is_that_of_other_accountants(z):
     check_epsilon(z)
@@ -105,6 +106,7 @@ def test_other_releases_are_paid_for_in_their_share():
     assert plan.spent() > 1.2 * (oracle([steps]) + plan.count_epsilon)
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0, 20.0])
 def test_the_plan_of_an_epsilon_is_found_again(epsilon):
     facts = {
@@ -134,6 +136,7 @@ def test_steps_are_taken_where_a_rule_would_take_none():
     assert plan.spent() <= plan.epsilon < 4.1
 
 
+@pytest.mark.thin(2)
 @pytest.mark.usefixtures("exact_count")
 @pytest.mark.parametrize("epsilon", [1.0, 6.0])
 def test_a_fit_by_its_own_noise_is_the_same(epsilon):
@@ -150,6 +153,7 @@ def test_a_fit_by_its_own_noise_is_the_same(epsilon):
     assert left[0] == pytest.approx(left[1], rel=0.01)
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("model", MODELS)
 def test_every_synthesizer_takes_it(model, tmp_path):
     synthesizer = model(noise_multiplier=0.7, **STATED)

@@ -301,6 +301,7 @@ def test_without_gradients_a_fit_is_that_of_one_process(size, monkeypatch):
         assert each.sample(50, 0).equals(alone.sample(50, 0))
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("make", [flow, vae])
 @pytest.mark.parametrize("params", [{}, {"max_grad_norm": "median"}])
 def test_processes_hold_one_model_and_one_report(make, params, monkeypatch):

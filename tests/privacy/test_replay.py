@@ -336,6 +336,7 @@ def recording_of_an_outlier(name):
     return recorded(with_outlier(table()), **CONFIGURATIONS[name])
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_an_outlier_leaves_no_trace(name):
     recording = recording_of_an_outlier(name)
@@ -353,6 +354,7 @@ def unrelated():
     return frame.astype(table().dtypes.to_dict())
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize(
     "name",
     [
@@ -378,6 +380,7 @@ def test_heavy_cells_are_those_of_noisy_counts():
     assert (drawn["since"] == pd.Timestamp("2011-05-06")).mean() > 0.5
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("name", ["income", "age", "since"])
 def test_values_that_rows_share_are_those_of_noisy_counts(name):
     plain, params = table(2000), {"epsilon": 200.0, "batch_size": 10**6}
@@ -448,6 +451,7 @@ def fit_in_two_parts(frame, door, **params):
     return synthesizer
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("name", ["discovered", "tables", "vae mixture"])
 def test_an_outlier_leaves_no_trace_in_rows_read_by_chunks(name, tmp_path, monkeypatch):
     first, second = table(), with_outlier(table())
@@ -458,6 +462,7 @@ def test_an_outlier_leaves_no_trace_in_rows_read_by_chunks(name, tmp_path, monke
     compare(*paths, True, **CONFIGURATIONS[name])
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("name", ["automatic norm", "tables", "vae mixture"])
 def test_an_outlier_leaves_no_trace_in_a_fit_that_goes_on(name, tmp_path, monkeypatch):
     _, whole, _ = recording_of_an_outlier(name)
@@ -548,6 +553,7 @@ def numbers(frame, target):
     )
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize(
     ("name", "target"),
     [
@@ -669,6 +675,7 @@ def quickly():
         yield
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize(
     ("name", "turned"),
     [*((name, False) for name in SIZES), ("flow", True), ("vae", True)],
@@ -722,6 +729,7 @@ BY_RULES = {
 }  # fmt: skip
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(
     ("name", "target"),

@@ -66,6 +66,7 @@ def test_every_row_is_drawn_with_probability_q():
     assert fair_rate(inclusion(poisson(np.random.default_rng())))
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize(
     "check", [binomial_sizes, uncorrelated_pairs, independent_steps]
 )

@@ -86,6 +86,7 @@ def test_the_law_has_its_mean_and_the_logarithmic_probabilities(mean):
     assert abs((draws == 1).mean() - share) < 5 * math.sqrt(share / len(draws)) + 1e-9
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("mean", [2.0, 8.0, 40.0])
 @pytest.mark.parametrize("order_at", [4, 20, 60, 100])
 def test_the_theorem_bounds_the_exact_divergence(mean, order_at):
@@ -122,6 +123,7 @@ def test_the_bound_is_the_one_of_an_independent_accountant(mean):
     assert ours == pytest.approx(theirs, rel=1e-3)
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("mean", [2.0, 8.0, 40.0])
 def test_the_guarantee_holds_exactly_and_naive_ones_do_not(mean):
     law = TrialDistribution(mean)
@@ -159,6 +161,7 @@ def simulate(shift, law, n, rng):
     return np.array([best_of(run, float, law.draw(rng)) for _ in range(n)])
 
 
+@pytest.mark.thorough
 def test_monte_carlo():
     """Attack the selection; false alarms 2e-5, by the two confidence bounds."""
     law, n, rng = TrialDistribution(8.0), 40_000, np.random.default_rng(2)
@@ -182,6 +185,7 @@ def test_monte_carlo_sees_trials_that_are_all_released():
     assert lower_bound(without, with_row) > epsilon_of_curve(curve, DELTA)
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("order", [1.5, 2.0, 8.0])
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
 def test_a_row_in_one_of_two_parts_costs_the_larger_of_both(order, share):

@@ -63,6 +63,7 @@ def adversaries():
     }
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("kind", adversaries())
 @pytest.mark.parametrize("uses", [1, 2])
@@ -536,6 +537,7 @@ def test_one_row_moves_the_histogram_of_norms_by_one(kind):
     assert moved == is_usable.double().tolist()
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("n", [40, 41, 150])
 def test_norms_are_of_rows_at_random_places(n):
     seen, whole = [], fit.estimate_norm
