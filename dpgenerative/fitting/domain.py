@@ -27,7 +27,7 @@ from dpgenerative.tables.rows import Rows
 from dpgenerative.tables.schema import Schema
 
 MOMENT_SHARE = 0.5
-"""Share of the budget of the moments of classes, where gradients are taken too."""
+"""Share of the budget for the moments of classes, where training follows."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class TableDomain:
         return rows.head if isinstance(rows, Rows) else rows.iloc[:0]
 
     @staticmethod
-    def taken(rows: Any, places: Sequence[int]) -> Any:
+    def select(rows: Any, places: Sequence[int]) -> Any:
         """Return some rows."""
         return rows.iloc[places].reset_index(drop=True)
 
@@ -174,7 +174,7 @@ class ArrayDomain:
         return rows.blank()
 
     @staticmethod
-    def taken(rows: Any, places: Sequence[int]) -> Any:
+    def select(rows: Any, places: Sequence[int]) -> Any:
         """Return some arrays."""
         return rows[np.asarray(places)]
 
@@ -199,17 +199,17 @@ class LabelledDomain(ArrayDomain):
     latent_dim: int | None
 
     def releases(self, anchored: bool, share: float) -> Mapping[Release, float]:
-        """Return the moments of classes, and their share where gradients are taken."""
+        """Return the moments of classes, and their share where training follows."""
         return {MOMENTS: MOMENT_SHARE}
 
     def release(
         self, rows: Private, plan: PrivacyPlan, mechanisms: Mechanisms, **cells: Any
     ) -> classes.LabelledPixels:
         """Release the moments of every class; return the encoding, which holds them."""
-        found = classes.release_gaussians(
+        gaussians = classes.release_gaussians(
             rows, self.pixels.shape, self.n_classes, self.latent_dim, plan, mechanisms
         )
-        return classes.LabelledPixels(**vars(self.pixels), gaussians=found)
+        return classes.LabelledPixels(**vars(self.pixels), gaussians=gaussians)
 
     def drawn(self, transformer: Pixels, n: int, rng: np.random.Generator) -> Any:
         arrays = super().drawn(transformer, n, rng)

@@ -131,10 +131,10 @@ class BatchTerm(Options):
         "aggregation": option(*AGGREGATIONS),
     }
 
-    def function(self, known: Mapping[str, Callable[..., Tensor]]) -> Any:
-        """Return the divergence as a function, from among those known by a name."""
-        found = self.divergence
-        return known[found] if isinstance(found, str) else found
+    def function(self, by_name: Mapping[str, Callable[..., Tensor]]) -> Any:
+        """Return the divergence as a function; a name selects one of `by_name`."""
+        chosen = self.divergence
+        return by_name[chosen] if isinstance(chosen, str) else chosen
 
 
 @dataclass(frozen=True, repr=False)

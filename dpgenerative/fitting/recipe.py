@@ -22,7 +22,7 @@ from dpgenerative.tables.values import as_python
 
 
 @dataclass(frozen=True)
-class Scale:
+class FitSize:
     """What is public of the size of a fit; parameters that are "auto" follow it.
 
     Attributes
@@ -50,11 +50,11 @@ class Scale:
         return self.n_rows * self.epsilon / len(self.schema)
 
 
-Rule = Callable[[Scale], Any]
+Rule = Callable[[FitSize], Any]
 """From the scale of a fit to the value of a parameter that is "auto"."""
 
 
-def resolved(holder: Any, name: str, rules: Mapping[str, Rule], scale: Scale) -> Any:
+def resolved(holder: Any, name: str, rules: Mapping[str, Rule], scale: FitSize) -> Any:
     """Return a parameter of `holder`, or of its rule where it is "auto" or absent."""
     value = getattr(holder, name, "auto")
     is_auto = isinstance(value, str) and value == "auto"
@@ -89,7 +89,7 @@ class ModelRecipe(BaseEstimator, ABC):
 
     rules: ClassVar[Mapping[str, Rule]] = RULES
     """From parameters that may be "auto", training included, to rules: functions of
-    `Scale`. Extend it: ``{**ModelRecipe.rules, "rank": rule}``."""
+    `FitSize`. Extend it: ``{**ModelRecipe.rules, "rank": rule}``."""
     anchored: bool = True
     """Whether the model starts at the released marginals."""
     has_batch_term: bool = False
@@ -102,7 +102,7 @@ class ModelRecipe(BaseEstimator, ABC):
     learned: ClassVar[Sequence[str]] = ()
     """Attributes of a model, other than tensors, that a fit sets."""
 
-    def resolved(self, name: str, scale: Scale) -> Any:
+    def resolved(self, name: str, scale: FitSize) -> Any:
         """Return a parameter, or what its rule says where it is "auto"."""
         return resolved(self, name, self.rules, scale)
 
@@ -121,11 +121,11 @@ class ModelRecipe(BaseEstimator, ABC):
         """Return the columns in the order in which the model takes them."""
         return schema
 
-    def n_bins(self, scale: Scale) -> int:
+    def n_bins(self, scale: FitSize) -> int:
         """Return how many intervals a numeric column is to have."""
         return int(self.rules["n_bins"](scale))
 
-    def releases(self, scale: Scale, left: float) -> Mapping[Release, float]:
+    def releases(self, scale: FitSize, left: float) -> Mapping[Release, float]:
         """Return what `finish` releases of all rows, and its share of the budget.
 
         `left` is the share that the releases before training leave. `finish` must
@@ -134,14 +134,14 @@ class ModelRecipe(BaseEstimator, ABC):
         """
         return {}
 
-    def build(self, facts: Any, scale: Scale, generator: torch.Generator) -> Any:
+    def build(self, facts: Any, scale: FitSize, generator: torch.Generator) -> Any:
         """Return the model before training, on the CPU.
 
         Parameters
         ----------
         facts : list of CellFacts, or Pixels
             What the model must know of the columns, in its order, or of the arrays.
-        scale : Scale
+        scale : FitSize
         generator : torch.Generator
             Draws of the initial weights.
 
@@ -161,7 +161,7 @@ class ModelRecipe(BaseEstimator, ABC):
                 "train."
             )
 
-    def settings(self, facts: Any, scale: Scale) -> dict[str, Any]:
+    def settings(self, facts: Any, scale: FitSize) -> dict[str, Any]:
         """Return what `make` takes beside the facts: plain values, none of them "auto".
 
         A saved file holds them, so that rules may change and files stay readable.
@@ -172,7 +172,7 @@ class ModelRecipe(BaseEstimator, ABC):
         """Return the model of `build`, from its settings."""
         raise NotImplementedError
 
-    def clipping_norm(self, model: Any, scale: Scale) -> float:
+    def clipping_norm(self, model: Any, scale: FitSize) -> float:
         """Return the norm of ``max_grad_norm="auto"``, given the untrained model."""
         return 1.0
 
@@ -271,8 +271,8 @@ class ModelRecipe(BaseEstimator, ABC):
         codes, inside = self.draw(model, n, generator, rng)
         log_weights = np.zeros(n)
         for j, shares in log_shares.items():
-            held = shares.expand(n, -1).numpy()[np.arange(n), codes[:, j]]
-            log_weights[np.isinf(held)] = -np.inf
+            log_share = shares.expand(n, -1).numpy()[np.arange(n), codes[:, j]]
+            log_weights[np.isinf(log_share)] = -np.inf
         return codes, inside, log_weights
 
 
@@ -294,8 +294,8 @@ class GroupedRecipe(ModelRecipe):
         """Whether a divergence is stated."""
         return self.term.divergence is not None
 
-    def resolved(self, name: str, scale: Scale) -> Any:
+    def resolved(self, name: str, scale: FitSize) -> Any:
         return resolved(self.architecture, name, self.rules, scale)
 
-    def n_bins(self, scale: Scale) -> int:
+    def n_bins(self, scale: FitSize) -> int:
         return int(self.resolved("n_bins", scale))

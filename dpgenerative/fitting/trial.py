@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from dpgenerative._random import Streams
 from dpgenerative.fitting.domain import Domain
-from dpgenerative.fitting.recipe import ModelRecipe, Scale
+from dpgenerative.fitting.recipe import FitSize, ModelRecipe
 from dpgenerative.models.probing import (
     check_divergence,
     check_memory,
@@ -89,7 +89,7 @@ def check_recipe(
             epsilon=None, delta=0.5, n_rows=n_rows, sampling_rate=1.0, n_steps=1,
             shares=domain.releases(True, 0.4),
         )  # fmt: skip
-        scale = Scale(n_rows, domain.schema, epsilon, domain.has_public)
+        scale = FitSize(n_rows, domain.schema, epsilon, domain.has_public)
         check_shares(recipe.releases(scale, 0.6), 1)
         transformer = domain.made_up(dtypes).release(
             blank, plan, _MadeUp(rng, rng), anchored=recipe.anchored,
@@ -99,7 +99,7 @@ def check_recipe(
 
 
 def _check(
-    owner: str, recipe: ModelRecipe, domain: Domain, transformer: Any, scale: Scale,
+    owner: str, recipe: ModelRecipe, domain: Domain, transformer: Any, scale: FitSize,
     n: int,
 ) -> None:  # fmt: skip
     rows = domain.drawn(transformer, 2 * n, np.random.default_rng(n))
@@ -135,7 +135,7 @@ class _Made:
     recipe: ModelRecipe
     domain: Domain
     transformer: Any
-    scale: Scale
+    scale: FitSize
     rows: Any
 
     def model(self) -> nn.Module:
@@ -160,15 +160,15 @@ class _Made:
         """
 
         def losses(rows: Tensor, seed: int) -> tuple[Tensor, Tensor | None]:
-            some = self.domain.taken(self.rows, rows.flip(0).tolist())
+            some = self.domain.select(self.rows, rows.flip(0).tolist())
             streams, table = _streams(seed), Private(some)
             objective = self.recipe.objective(
                 model, self.transformer, table, streams, "cpu"
             )
-            found: tuple[Tensor, Tensor | None] = objective(
+            pair: tuple[Tensor, Tensor | None] = objective(
                 torch.arange(len(rows)).flip(0)
             )
-            return found
+            return pair
 
         return losses
 

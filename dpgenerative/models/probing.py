@@ -63,19 +63,19 @@ def refuse_memory(owner: str, name: str) -> NoReturn:
 
 
 def check_divergence(owner: str, value: Any, use: Callable[[int], Any]) -> None:
-    """Require a divergence that can be differentiated, and keeps nothing.
+    """Require a divergence that can be differentiated, and stores nothing.
 
     Raises
     ------
     ValueError
         If it returns anything but one number with a gradient; and see `check_memory`.
     """
-    found = [use(n) for n in (5, 100)]  # of few rows it may be 0
-    are_numbers = all(isinstance(x, Tensor) and x.numel() == 1 for x in found)
-    if not (are_numbers and any(x.requires_grad for x in found)):
+    values = [use(n) for n in (5, 100)]  # for few rows it may be 0
+    are_numbers = all(isinstance(x, Tensor) and x.numel() == 1 for x in values)
+    if not (are_numbers and any(x.requires_grad for x in values)):
         raise ValueError(
             f"{owner}: 'divergence' must return a tensor of one number, computed by "
-            f"torch from what it is given; got {type(found[0]).__name__}."
+            f"torch from what it is given; got {type(values[0]).__name__}."
         )
     check_memory(owner, "divergence", value, use)
 
@@ -112,9 +112,9 @@ def check_prior(owner: str, prior: Prior) -> int:
 
     def log_prob(z: Tensor) -> Sequence[Tensor]:
         z = z.clone().requires_grad_()
-        found = prior.log_prob(z)
-        (slope,) = torch.autograd.grad(found.sum() + 0 * z.sum(), z)
-        return found.detach(), slope
+        density = prior.log_prob(z)
+        (slope,) = torch.autograd.grad(density.sum() + 0 * z.sum(), z)
+        return density.detach(), slope
 
     def is_fine(z: Tensor) -> bool:
         return log_prob(z)[0].shape == z.shape[:-1] and _is_independent(log_prob, z)
@@ -211,28 +211,28 @@ def snapshot(value: Any) -> list[Any]:
 
 def moved(value: Any, move: Callable[[Tensor], Tensor]) -> Any:
     """Return an object with all its tensors moved: itself where they stay."""
-    seen: dict[int, Any] = {}
-    deque(_leaves(value, seen), maxlen=0)
-    memo = {i: move(x) for i, x in seen.items() if isinstance(x, Tensor)}
-    is_same = all(memo[i] is seen[i] for i in memo)
+    visited: dict[int, Any] = {}
+    deque(_leaves(value, visited), maxlen=0)
+    memo = {i: move(x) for i, x in visited.items() if isinstance(x, Tensor)}
+    is_same = all(memo[i] is visited[i] for i in memo)
     return value if is_same else deepcopy(value, memo)
 
 
-def _leaves(value: Any, seen: dict[int, Any]) -> Iterator[Any]:
+def _leaves(value: Any, visited: dict[int, Any]) -> Iterator[Any]:
     if isinstance(value, _PLAIN):
         yield repr(value)
         return
-    if id(value) in seen:
+    if id(value) in visited:
         return
-    # Kept alive, so that no other object gets the same identity.
-    seen[id(value)] = value
+    # Hold a reference, since ids are reused.
+    visited[id(value)] = value
     if isinstance(value, Tensor):
         flat = value.detach().cpu().contiguous().view(-1)
         yield tuple(value.shape), flat.view(torch.uint8).numpy().tobytes()
     elif isinstance(value, np.ndarray) and value.dtype != object:
         yield value.shape, value.tobytes()
     for part in _parts(value):
-        yield from _leaves(part, seen)
+        yield from _leaves(part, visited)
 
 
 def _parts(value: Any) -> Iterator[Any]:

@@ -36,7 +36,7 @@ from dpgenerative.fitting.loop import LoopState
 from dpgenerative.persistence import manifest
 from dpgenerative.persistence.rebuild import fill
 from dpgenerative.privacy.ledger import Ledger
-from dpgenerative.privacy.ranks import ALONE, Ranks
+from dpgenerative.privacy.ranks import ALONE, ProcessGroup
 from dpgenerative.tables.private import Private, opened
 
 EVERY = 10.0
@@ -86,7 +86,7 @@ class Checkpoint:
         What was released before training; empty where a fit begins.
     """
 
-    ranks: Ranks = ALONE
+    ranks: ProcessGroup = ALONE
     """The processes of the fit."""
 
     def __init__(

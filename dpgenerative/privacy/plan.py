@@ -124,7 +124,7 @@ class PrivacyPlan:
     sampling_rate : float
         Probability that a row enters a batch.
     n_steps : int
-        Number of gradient steps; with 0 no gradient is taken, and nothing spent on it.
+        Number of gradient steps; 0 trains nothing and spends nothing on gradients.
     releases : tuple of Release
         What else is released, on all rows, in its order.
     rows_per_unit : int, default=1
@@ -209,8 +209,8 @@ class PrivacyPlan:
         the rest costs at delta and c the count's epsilon. Given the count and all other
         rows, they bound the rates of every attack on the fit, too.
 
-        Empty without privacy. After a private search the guaranteed pair is all that is
-        known.
+        Empty without privacy. After a private search there is the guaranteed pair
+        alone.
         """
         if not self.private:
             return ()
@@ -251,12 +251,12 @@ class PrivacyPlan:
 
 
 def within(spent: float, planned: float) -> bool:
-    """Tell whether a cost is at most what was planned, up to rounding."""
+    """Return whether a cost is at most what was planned, up to rounding."""
     return spent <= planned * (1 + _ROUNDING)
 
 
-def _same(found: float, planned: float) -> bool:
-    return math.isclose(found, planned, rel_tol=_ROUNDING)
+def _same(spent: float, planned: float) -> bool:
+    return math.isclose(spent, planned, rel_tol=_ROUNDING)
 
 
 def refuse_difference(agrees: Mapping[str, bool]) -> None:
@@ -264,7 +264,7 @@ def refuse_difference(agrees: Mapping[str, bool]) -> None:
     if wrong := [name for name, holds in agrees.items() if not holds]:
         raise LedgerError(
             f"What was released ({', '.join(wrong)}) is not what was planned: nothing "
-            "is guaranteed, and nothing was kept. Please report this error."
+            "is guaranteed, and nothing was stored. Please report this error."
         )
 
 
@@ -331,8 +331,8 @@ def count_epsilon(
 ) -> float:
     """Return what the row count may cost, for one row.
 
-    Out of `epsilon` or, where the noise multiplier of gradients is stated and epsilon
-    not known before the count is, out of ``COUNTED_AS / noise_multiplier``, at least 1.
+    A share of `epsilon` or, where the noise multiplier of gradients is stated and
+    epsilon follows from the count, of ``COUNTED_AS / noise_multiplier``, at least 1.
     """
     if noise_multiplier is not None:
         epsilon = max(1.0, COUNTED_AS / noise_multiplier)
@@ -450,9 +450,9 @@ def _of_one_row(rows_per_unit: int) -> Iterator[None]:
 def epsilon_of_noise(plan_at: Callable[[float], PrivacyPlan]) -> float:
     """Return the epsilon whose plan pays for gradients of a stated noise multiplier.
 
-    The least, but for half a percent or a jump of a rule, at which gradients are taken
-    and all releases but the row count's stay within their part: what `make_plan` would
-    calibrate this noise from. Of several such epsilons it is one of few digits.
+    It is the least epsilon, up to half a percent or a jump of a rule, that allows
+    gradient steps and at which all releases but the row count's stay within their part:
+    `make_plan` would calibrate this noise from it. It has few digits.
 
     Parameters
     ----------
@@ -463,9 +463,9 @@ def epsilon_of_noise(plan_at: Callable[[float], PrivacyPlan]) -> float:
     renyi = epsilon_of_curve(renyi_curve(first.gaussians), first.delta)
     low, high, best, digits = math.log(1e-3), math.inf, math.inf, 2
     guess = math.log(max(1.0, renyi))
-    known: dict[float, tuple[float, float]] = {}
+    tried: dict[float, tuple[float, float]] = {}
     for _ in range(60):
-        while (epsilon := float(f"{math.exp(guess):.{digits}g}")) in known:
+        while (epsilon := float(f"{math.exp(guess):.{digits}g}")) in tried:
             digits += 1
         plan, x = plan_at(epsilon), math.log(epsilon)
         rest = plan.epsilon - plan.count_epsilon
@@ -475,10 +475,10 @@ def epsilon_of_noise(plan_at: Callable[[float], PrivacyPlan]) -> float:
         if 0.995 < used <= 1 or high - low < 1e-3:
             return best
         y = math.log(max(used, 1e-12) / 0.9975)
-        known[epsilon] = x, y
+        tried[epsilon] = x, y
         slope = -1.0
-        if len(known) > 1 and math.isfinite(y):
-            x0, y0 = list(known.values())[-2]
+        if len(tried) > 1 and math.isfinite(y):
+            x0, y0 = list(tried.values())[-2]
             slope = min((y - y0) / (x - x0), -0.05) if math.isfinite(y0) else -1.0
         guess = x - y / slope
         if not low < guess < high:

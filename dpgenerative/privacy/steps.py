@@ -49,7 +49,7 @@ from dpgenerative.privacy.gradients.core import (
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import Release
 from dpgenerative.privacy.precision import full_precision
-from dpgenerative.privacy.ranks import ALONE, Ranks
+from dpgenerative.privacy.ranks import ALONE, ProcessGroup
 from dpgenerative.tables.rows import Chunks
 
 Objective = Callable[[Tensor], tuple[Tensor, Tensor | None]]
@@ -168,8 +168,8 @@ class Clipper:
         if self.strategy == "per-unit":
             pairs = zip(layers, bounds, strict=True)
             return [layer.unit_factors(bound, rows) for layer, bound in pairs]
-        found = zip(*(layer.squared_norms() for layer in layers), strict=True)
-        squares, margins = map(torch.stack, found)
+        pairs = zip(*(layer.squared_norms() for layer in layers), strict=True)
+        squares, margins = map(torch.stack, pairs)
         if self.strategy == "flat":
             norms, margin = squares.sum(0).sqrt(), margins.sum(0)
             return [clipping.factors(norms, self.bound, margin) * rows] * len(layers)
@@ -415,7 +415,7 @@ class PrivateGradient:
             return {}
         part = model.get_submodule(self.reach)
         within = set(part.modules())
-        calls = {module: found for module, found in calls.items() if module in within}
+        calls = {module: each for module, each in calls.items() if module in within}
         layers = layer_gradients(part, calls, torch.stack(terms).sum(), len(rows))
         for layer in layers:
             layer.keep(rows < self.n_partitions)
@@ -451,7 +451,7 @@ class PrivateGradient:
 
 
 def trainable(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters that gradients are taken of."""
+    """Return the parameters that are trained."""
     return [p for p in model.parameters() if p.requires_grad]
 
 
@@ -525,7 +525,7 @@ def plain_gradient(
     chunks: Iterable[Chunk],
     batch_size: float,
     divergence: Divergence | None = None,
-    ranks: Ranks = ALONE,
+    ranks: ProcessGroup = ALONE,
 ) -> Gradients:
     """Return the mean gradient without clipping or noise, for `epsilon=None`."""
     params = trainable(model)

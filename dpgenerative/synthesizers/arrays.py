@@ -24,7 +24,7 @@ from dpgenerative.encoding.pixels import (
 from dpgenerative.encoding.series import Series, is_series, series_dtype
 from dpgenerative.fitting.domain import ArrayDomain, Domain, LabelledDomain
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
-from dpgenerative.fitting.recipe import Rule, Scale
+from dpgenerative.fitting.recipe import FitSize, Rule
 from dpgenerative.models import networks as nets
 from dpgenerative.models.classes import ClassVAE
 from dpgenerative.models.priors import Prior
@@ -117,7 +117,7 @@ class ArrayVAERecipe(AutoencoderRecipe):
     def is_custom(self) -> bool:
         return super().is_custom or callable(self.architecture.networks)
 
-    def settings(self, facts: Pixels, scale: Scale) -> dict[str, Any]:
+    def settings(self, facts: Pixels, scale: FitSize) -> dict[str, Any]:
         return {
             **super().settings(facts, scale),
             "networks": self.architecture.networks,
@@ -158,10 +158,10 @@ class ClassVAERecipe(ArrayVAERecipe):
         "n_steps": lambda scale: 0,
     }
 
-    def releases(self, scale: Scale, left: float) -> Mapping[Release, float]:
+    def releases(self, scale: FitSize, left: float) -> Mapping[Release, float]:
         return {}
 
-    def settings(self, facts: Any, scale: Scale) -> dict[str, Any]:
+    def settings(self, facts: Any, scale: FitSize) -> dict[str, Any]:
         return {
             "hidden_units": self.resolved("hidden_units", scale),
             "prior": self.prior_of(len(facts.gaussians.components)),

@@ -16,7 +16,7 @@ from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting.domain import TableDomain
 from dpgenerative.fitting.fit import Fitted
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
-from dpgenerative.fitting.recipe import RULES, GroupedRecipe, Rule, Scale
+from dpgenerative.fitting.recipe import RULES, FitSize, GroupedRecipe, Rule
 from dpgenerative.fitting.workload import Measurement, check_workload
 from dpgenerative.models.cells import RAKING_ROWS, CellFacts
 from dpgenerative.models.divergences import DIVERGENCES
@@ -63,7 +63,7 @@ class FlowRecipe(GroupedRecipe):
         """From parameters that may be "auto" to rules."""
         anchored, stated = self.anchored, self.architecture.table_budget
 
-        def marginal_budget(scale: Scale) -> float:
+        def marginal_budget(scale: FitSize) -> float:
             is_auto = stated == "auto" or not anchored
             tables = flow_rules.table_budget(scale) if is_auto else float(stated)
             return flow_rules.share_of_rest(scale) * (1 - tables)
@@ -121,7 +121,7 @@ class FlowRecipe(GroupedRecipe):
         columns = [*schema.columns[-1:], *schema.columns[:-1]]
         return Schema(columns, schema.constraints)
 
-    def settings(self, facts: Sequence[CellFacts], scale: Scale) -> dict[str, Any]:
+    def settings(self, facts: Sequence[CellFacts], scale: FitSize) -> dict[str, Any]:
         n_basis, most_levels = self._functions(facts, scale)
         blocks = "n_blocks", "linear", "rank", "bias", "dequantization"
         return {
@@ -140,7 +140,7 @@ class FlowRecipe(GroupedRecipe):
         return HFlow(facts, generator=generator, **settings)
 
     def _functions(
-        self, facts: Sequence[CellFacts], scale: Scale
+        self, facts: Sequence[CellFacts], scale: FitSize
     ) -> tuple[list[int], int | None]:
         """Return every column's smooth functions, and the most indicators of one."""
         numbers = self._n_functions(facts, scale)
@@ -153,7 +153,7 @@ class FlowRecipe(GroupedRecipe):
             numbers = [min(n, most) for n in numbers]
         return numbers, most
 
-    def _n_functions(self, facts: Sequence[CellFacts], scale: Scale) -> list[int]:
+    def _n_functions(self, facts: Sequence[CellFacts], scale: FitSize) -> list[int]:
         """Return how many smooth functions every column has, where it is ordered."""
         number = self.resolved("n_basis", scale)
         if self._ordered_only(scale) and self.architecture.n_basis == "auto":
@@ -169,10 +169,10 @@ class FlowRecipe(GroupedRecipe):
         most = [math.sqrt(n) / m for n in pairs]
         return [min(number, max(2, round(b))) for b in most]
 
-    def _ordered_only(self, scale: Scale) -> bool:
+    def _ordered_only(self, scale: FitSize) -> bool:
         return self.anchored and flow_rules.ordered_only(scale)
 
-    def clipping_norm(self, model: HFlow, scale: Scale) -> float:
+    def clipping_norm(self, model: HFlow, scale: FitSize) -> float:
         """Let the norm grow with rows x epsilon per parameter.
 
         Clipping moves what is learned from the mean of all gradients towards their
@@ -190,7 +190,7 @@ class FlowRecipe(GroupedRecipe):
         most = TUNING.max_norm * math.sqrt(len(scale.schema))
         return float(f"{min(most, max(1.0, math.sqrt(2 * told))):.3g}")
 
-    def releases(self, scale: Scale, left: float) -> Mapping[Release, float]:
+    def releases(self, scale: FitSize, left: float) -> Mapping[Release, float]:
         has_tables = scale.epsilon is not None and len(scale.schema) > 1
         if not (has_tables and self.is_exact):
             return {}

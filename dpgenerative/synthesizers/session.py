@@ -26,7 +26,7 @@ from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.fitting.trial import check_recipe, is_custom
 from dpgenerative.persistence.checkpoint import Checkpoint, settings_of
 from dpgenerative.privacy.budget import Trial, charge, finished
-from dpgenerative.privacy.ranks import Ranks
+from dpgenerative.privacy.ranks import ProcessGroup
 from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.synthesizers import noisy
 from dpgenerative.synthesizers.notes import NOISE_STATED, unit_notes
@@ -120,7 +120,7 @@ def run(
     """Fit; a private search has paid for its `trial`, which may have no rows."""
     data = prepare(estimator, X, y, public, allow_empty=trial is not None)
     noisy.note(estimator)
-    ranks = Ranks.present()
+    ranks = ProcessGroup.present()
     _agree(estimator, ranks, data, public is not None, checkpoint is not None)
     seed = ranks.same(as_seed(estimator.random_state))
     quiet = np.errstate(all="ignore")
@@ -195,7 +195,7 @@ def _report(estimator: Any, data: Data, fitted: Fitted) -> PrivacyReport:
 
 @contextmanager
 def _checkpoint(
-    estimator: Any, path: Any, data: Data, seed: int | None, ranks: Ranks
+    estimator: Any, path: Any, data: Data, seed: int | None, ranks: ProcessGroup
 ) -> Iterator[Checkpoint | None]:
     """Open a checkpoint that is this fit's alone, if there is to be one."""
     if path is None:
@@ -221,7 +221,7 @@ def _stated_parameters(estimator: Any) -> dict[str, Any]:
     return {**estimator.get_params(deep=False), "device": device_of(estimator)}
 
 
-def _agree(estimator: Any, ranks: Ranks, data: Data, *given: bool) -> None:
+def _agree(estimator: Any, ranks: ProcessGroup, data: Data, *given: bool) -> None:
     """Require that the processes of a fit do the same, and that they can do it."""
     if ranks.size == 1:
         return

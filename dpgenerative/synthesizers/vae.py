@@ -13,7 +13,7 @@ from dpgenerative._random import as_seed, torch_generator
 from dpgenerative._validation import Check, dimension, refuse, shown
 from dpgenerative.encoding.increments import increments_of
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
-from dpgenerative.fitting.recipe import Rule, Scale
+from dpgenerative.fitting.recipe import FitSize, Rule
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.priors import Prior
 from dpgenerative.models.vae import VAE
@@ -34,12 +34,12 @@ SOME = 400
 """Rows times epsilon per column up to which marginals get more than a small share."""
 
 
-def _marginal_budget(scale: Scale) -> float:
+def _marginal_budget(scale: FitSize) -> float:
     rows = scale.rows_per_column
     return 0.6 if rows <= FEW else 0.4 if rows <= SOME else 0.15
 
 
-def _latent_dim(scale: Scale) -> int:
+def _latent_dim(scale: FitSize) -> int:
     return min(4 if scale.rows_per_column <= FEW else 16, 2 * len(scale.schema))
 
 
@@ -100,7 +100,7 @@ class VAERecipe(AutoencoderRecipe):
             rule = "must not be the second column of a LessEqual"
             refuse(owner, "conditional", rule, self.conditional)
 
-    def settings(self, facts: Sequence[CellFacts], scale: Scale) -> dict[str, Any]:
+    def settings(self, facts: Sequence[CellFacts], scale: FitSize) -> dict[str, Any]:
         names, own = scale.schema.names, self.conditional
         condition = None if own is None else names.index(own)
         return {
