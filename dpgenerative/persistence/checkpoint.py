@@ -46,7 +46,7 @@ FREE = ("random_state", "verbose")
 
 
 class Checkpoint:
-    """One interrupted fit, or the place where a fit that begins will be kept.
+    """The file of one interrupted fit, or of one that begins.
 
     Whoever opens one holds the lock of its file (`dpgenerative._files.locked`). Where
     several processes fit, the first of them does, and the others have copies.
@@ -99,7 +99,7 @@ class Checkpoint:
     ) -> None:
         # A link stays one, and what it leads to is written and deleted.
         self._path = Path(path).resolve()
-        settings = settings_of(owner, parameters, _held(domain))
+        settings = settings_of(owner, parameters, _as_text(domain))
         self._parts = self._read() if self._path.exists() else {}
         self._saved = -EVERY
         salt = secrets.token_hex(16)
@@ -204,7 +204,7 @@ class Checkpoint:
 
 
 def _require_own(path: Path, facts: os.stat_result) -> None:
-    """Require a file that nobody else can have read or written: it tells the noise."""
+    """Require a file that nobody else can have read or written: it has the noise."""
     if sys.platform != "win32":
         if facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
             raise PermissionError(
@@ -214,7 +214,7 @@ def _require_own(path: Path, facts: os.stat_result) -> None:
             )
 
 
-def _held(domain: Sequence[Any]) -> str:
+def _as_text(domain: Sequence[Any]) -> str:
     """Return what is public of a table as text, if a file can hold it."""
     try:
         return manifest.text_of(list(domain))
@@ -227,7 +227,7 @@ def _held(domain: Sequence[Any]) -> str:
 
 
 def settings_of(owner: str, parameters: Mapping[str, Any], domain: Any) -> str:
-    """Return what a fit is told, but for what is `FREE`, as text to compare."""
+    """Return what states a fit, except the parameters `FREE`, as text to compare."""
     fixed = sorted((k, v) for k, v in parameters.items() if k not in FREE)
     return stated([owner, __version__, fixed, domain])
 
