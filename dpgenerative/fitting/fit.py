@@ -74,7 +74,7 @@ class Released:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a fit leaves behind; all of it is released.
+    """The results of a fit, all of them released.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class Fitted:
     model : Module
         On the CPU, without gradients.
     settings : mapping
-        What the recipe made the model of.
+        Arguments from which the recipe made the model.
     clipping : str
         How gradients were bounded, in words; empty without training.
     """
@@ -107,7 +107,7 @@ class PrivateFit:
     domain : Domain
     streams : Streams
     mechanisms : Mechanisms
-        What everything that is released passes.
+        The mechanisms of all releases.
     device : str
     """
 
@@ -170,7 +170,7 @@ class PrivateFit:
     # Steps, in their order ------------------------------------------------------
 
     def release(self, rows: Private[Any], n_rows: int | None = None) -> Released:
-        """Release the row count, unless it is known, and the marginals."""
+        """Release the row count, unless it is given, and the marginals."""
         if n_rows is None:
             k, z = self.parameters.max_rows_per_unit, self.parameters.noise_multiplier
             n_rows = self.mechanisms.count(rows, count_epsilon(self.epsilon, k, z))
@@ -220,7 +220,7 @@ class PrivateFit:
     # Parts of the steps ---------------------------------------------------------
 
     def _share(self, model: Any) -> None:
-        """Let the models of all processes be that of the first, to the last bit."""
+        """Copy the first process' model to all processes, bit by bit."""
         ranks, tensors = self.mechanisms.ranks, tensors_of(model).values()
         if ranks.size == 1:
             return
@@ -240,7 +240,7 @@ class PrivateFit:
         return finite(self.parameters.epsilon)
 
     def scale(self, n_rows: int) -> FitSize:
-        """Return what is public of the size of the fit."""
+        """Return the public size of the fit."""
         domain, epsilons = self.domain, self._epsilons
         stated = FitSize(n_rows, domain.schema, self.epsilon, domain.has_public)
         if self.parameters.noise_multiplier is None:
@@ -260,7 +260,7 @@ class PrivateFit:
         value = partial(resolved, parameters, rules=recipe.rules, scale=scale)
         batch, n_steps = value("batch_size"), value("n_steps")
         if parameters.noise_multiplier is not None:
-            # No epsilon is raised until a rule takes gradients.
+            # Else the search for epsilon would raise it until a rule allows steps.
             n_steps = n_steps or LEAST_STEPS
         before = self.domain.releases(recipe.anchored, value("marginal_budget"))
         is_estimated = parameters.max_grad_norm == "median" and n_steps > 0
@@ -294,7 +294,7 @@ class PrivateFit:
         rows: Private[Any],
         bound: float | None = None,
     ) -> PrivateGradient:
-        """Return how gradients are bounded; release their norm if it is not known."""
+        """Return how gradients are bounded; a norm "median" is released here."""
         norm = self.parameters.max_grad_norm
         if bound is None and norm == "median":
             size = min(capacity(plan.n_rows), LARGEST_CHUNK)

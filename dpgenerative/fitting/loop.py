@@ -81,7 +81,7 @@ def make_optimizer(
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return parameters and buffers by name: those that are drawn at first, too."""
+    """Return parameters and buffers by name, also those that stay as initialised."""
     parameters = model.named_parameters(remove_duplicate=False)
     buffers = model.named_buffers(remove_duplicate=False)
     return {name: tensor.detach() for name, tensor in (*parameters, *buffers)}
@@ -89,7 +89,7 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class LoopState:
-    """What the training loop changes, but for generators: private, like the rows."""
+    """State of the training loop without generators; as private as the rows."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer

@@ -23,7 +23,7 @@ from dpgenerative.tables.values import as_python
 
 @dataclass(frozen=True)
 class FitSize:
-    """What is public of the size of a fit; parameters that are "auto" follow it.
+    """The public size of a fit, from which rules compute parameters that are "auto".
 
     Attributes
     ----------
@@ -44,14 +44,14 @@ class FitSize:
 
     @property
     def rows_per_column(self) -> float:
-        """How much the data can say: rows times epsilon, per column."""
+        """Effective sample size: rows times epsilon, per column."""
         if self.epsilon is None:
             return math.inf
         return self.n_rows * self.epsilon / len(self.schema)
 
 
 Rule = Callable[[FitSize], Any]
-"""From the scale of a fit to the value of a parameter that is "auto"."""
+"""From the size of a fit to the value of a parameter that is "auto"."""
 
 
 def resolved(holder: Any, name: str, rules: Mapping[str, Rule], scale: FitSize) -> Any:
@@ -69,7 +69,7 @@ RULES: Mapping[str, Rule] = {
     "batch_size": lambda scale: min(2048, max(32, scale.n_rows)),
     "learning_rate": lambda scale: 0.01 if scale.epsilon is None else 0.03,
 }
-"""Rules of what every fit asks for; recipes add their own, and change these."""
+"""Rules for the parameters of every fit; recipes add to them or replace them."""
 
 
 class ModelRecipe(BaseEstimator, ABC):
@@ -77,14 +77,13 @@ class ModelRecipe(BaseEstimator, ABC):
 
     A recipe holds public settings alone: the parameters of its constructor, with
     `get_params` as in scikit-learn, so that searches reach them (``recipe__rank``).
-    Rows pass through its hands in `objective` and `finish`, of which `PrivateFit` uses
-    nothing but per-example losses, whose gradients it bounds and noises, and what
-    passes `Mechanisms`. A recipe must keep nothing of rows, neither in itself nor in
-    the model.
+    It gets rows in `objective` and `finish` alone. Of the former `PrivateFit` uses the
+    per-example losses, whose gradients it clips and noises; of the latter, what passes
+    `Mechanisms`. Neither the recipe nor the model may store anything of the rows.
 
-    `build`, `objective` and, for tables, `draw` must be written; the others have
-    defaults. Of a model that files hold, `settings` and `make` are written in place of
-    `build`.
+    A subclass writes `build`, `objective` and, for tables, `draw`; the other methods
+    have defaults. If files are to hold its models, it writes `settings` and `make` in
+    place of `build`.
     """
 
     rules: ClassVar[Mapping[str, Rule]] = RULES
@@ -93,9 +92,9 @@ class ModelRecipe(BaseEstimator, ABC):
     anchored: bool = True
     """Whether the model starts at the released marginals."""
     has_batch_term: bool = False
-    """Whether there is a batch-wise term: `batch_term` is asked only then."""
+    """Whether there is a batch-wise term; otherwise `batch_term` is not called."""
     reach: str = ""
-    """Submodule whose parameters the batch-wise term moves; "" is the whole model."""
+    """Submodule that the batch-wise term trains; "" is the whole model."""
     reads_once: bool = False
     """Whether training reads the cells of rows and nothing else of them: one pass, so
     that queries, whose rows may come in another order each time, can be learned."""
@@ -103,7 +102,7 @@ class ModelRecipe(BaseEstimator, ABC):
     """Attributes of a model, other than tensors, that a fit sets."""
 
     def resolved(self, name: str, scale: FitSize) -> Any:
-        """Return a parameter, or what its rule says where it is "auto"."""
+        """Return a parameter, or its rule's value where it is "auto"."""
         return resolved(self, name, self.rules, scale)
 
     @property
@@ -140,16 +139,16 @@ class ModelRecipe(BaseEstimator, ABC):
         Parameters
         ----------
         facts : list of CellFacts, or Pixels
-            What the model must know of the columns, in its order, or of the arrays.
+            Released facts of the columns, in the model's order, or of the arrays.
         scale : FitSize
         generator : torch.Generator
-            Draws of the initial weights.
+            Source of the initial weights.
 
         Returns
         -------
         Module
-            With at least one parameter. Tensors that are no parameters are buffers,
-            for CUDA.
+            With at least one parameter. Other tensors must be buffers, so that they
+            move to a GPU with the model.
         """
         return self.make(facts, generator, **self.settings(facts, scale))
 
@@ -162,7 +161,7 @@ class ModelRecipe(BaseEstimator, ABC):
             )
 
     def settings(self, facts: Any, scale: FitSize) -> dict[str, Any]:
-        """Return what `make` takes beside the facts: plain values, none of them "auto".
+        """Return the arguments of `make` beside the facts: plain values, none "auto".
 
         A saved file holds them, so that rules may change and files stay readable.
         """
@@ -220,7 +219,7 @@ class ModelRecipe(BaseEstimator, ABC):
         mechanisms: Mechanisms,
         streams: Streams,
     ) -> None:
-        """Do what is left to do after training; rows only through `mechanisms`."""
+        """Finish the model after training; read rows through `mechanisms` only."""
 
     def draw(
         self, model: Any, n: int, generator: torch.Generator, rng: np.random.Generator

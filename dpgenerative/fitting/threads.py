@@ -36,7 +36,7 @@ def idle_threads(one: bool) -> Iterator[Callable[[], None]]:
     Yields
     ------
     callable
-        Adapts the number of threads again, which never exceeds the one set before.
+        Adapts the number of threads, which never exceeds the number set before.
     """
     most, n_processors = torch.get_num_threads(), cpu_count()
 
