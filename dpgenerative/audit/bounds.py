@@ -147,7 +147,7 @@ def ideal_guesses(
     both ends of the scores.
     """
     mu = 1 / accounting.gaussian_multiplier(epsilon, delta)
-    # Where no number of guesses shows anything: half of the canaries.
+    # If no number of guesses shows anything, guess half of the canaries.
     best = (max(2, n_canaries // 4 * 2), 0.0)
     for cut in np.linspace(0.0, 4.0, 41):
         # In scores centred between the worlds: right at +mu/2, wrong at -mu/2.

@@ -1,7 +1,7 @@
 """Trials of a private search without side effects.
 
 The number of trials, and which of them won, must stay secret: Theorem 2 of Papernot and
-Steinke (2022) supposes it. A learner that draws from a global generator, logs or prints
+Steinke (2022) requires it. A learner that draws from a global generator, logs or prints
 would reveal them, and so would hits of the package's caches. Not covered are caches of
 other libraries, counters of the interpreter, memory and processor time.
 """

@@ -55,7 +55,7 @@ _CLOSED = 1e-3
 _LONGEST_STEP = 0.5
 """Of the search for a noise multiplier's logarithm."""
 _LOSS_CELLS = 100_000
-"""Grid points of the largest loss, of mechanisms stated by (epsilon, delta) pairs."""
+"""Grid points of the largest loss, for mechanisms stated by (epsilon, delta) pairs."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ NO_PRIVACY = 1000.0
 """Epsilon above which a guarantee is none in words, either."""
 
 UNTRAINED = (
-    "The fit made no gradient steps: the whole budget went to noisy counts, above all "
+    "Without training, the whole budget goes to noisy counts, above all "
     "to one-way marginals. Columns are independent unless a contingency table or "
     "public rows relate them."
 )
@@ -57,7 +57,7 @@ class Report:
 
 @dataclass(frozen=True, repr=False)
 class PrivacyReport(Report):
-    """What one fit released, with which noise, and which facts are public.
+    """What one fit released, with which noise, and which facts are assumed public.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class PrivacyReport(Report):
     clipping : str
         Strategy and norm.
     public : tuple of str
-        Public facts.
+        Facts assumed public.
     notes : tuple of str
         What weakens or limits the statement.
     """
@@ -112,7 +112,7 @@ class PrivacyReport(Report):
     def _lists(self) -> dict[str, Sequence[str]]:
         return {
             "Released": self._releases(),
-            "Public (nothing spent on them)": self.public,
+            "Assumed public (nothing spent on them)": self.public,
             "Please note": self.notes,
         }
 

@@ -168,8 +168,8 @@ class Clipper:
         if self.strategy == "per-unit":
             pairs = zip(layers, bounds, strict=True)
             return [layer.unit_factors(bound, rows) for layer, bound in pairs]
-        pairs = zip(*(layer.squared_norms() for layer in layers), strict=True)
-        squares, margins = map(torch.stack, pairs)
+        norms_of = zip(*(layer.squared_norms() for layer in layers), strict=True)
+        squares, margins = map(torch.stack, norms_of)
         if self.strategy == "flat":
             norms, margin = squares.sum(0).sqrt(), margins.sum(0)
             return [clipping.factors(norms, self.bound, margin) * rows] * len(layers)

@@ -223,12 +223,12 @@ class DPArrayVAESynthesizer(Synthesizer):
         arrays of shape (length, channels), it is (maximum length, channels) and
         required, since lengths are private.
     value_range : tuple of float or "auto", default="auto"
-        Minimum and maximum of an entry, taken as public. "auto" is (0, 255) for uint8
-        and (0, 1) for floats and booleans; other integers have none. Values outside are
-        clipped, and missing ones become the minimum.
+        Public minimum and maximum of an entry. "auto" is (0, 255) for uint8 and (0, 1)
+        for floats and booleans; other integers have none. Values outside are clipped,
+        and missing ones become the minimum.
     classes : sequence of str, int, bool or float, optional
-        Possible labels in y, of one type, taken as public; an array with another label
-        is learned as belonging to no class. `fit` then takes y and starts from released
+        Public list of the labels in y, of one type; an array with another label is
+        learned as belonging to no class. `fit` then takes y and starts from released
         moments of every class (see Notes), and `sample` returns labels, too.
     architecture : ArrayArchitecture, optional
         Networks, likelihood, latents and their loss.
@@ -256,7 +256,7 @@ class DPArrayVAESynthesizer(Synthesizer):
     Attributes
     ----------
     privacy_ : PrivacyReport
-        What was released, with which noise, and what was taken as public.
+        What was released, with which noise, and which facts are assumed public.
     epsilon_, delta_ : float
         Privacy cost of the fit: an upper bound on epsilon, at this delta.
     noise_multiplier_ : float
@@ -380,7 +380,7 @@ class DPArrayVAESynthesizer(Synthesizer):
         if self.classes is None:
             self._refuse_target(y)
             return self._layout.restore(self._model.sample(n, generator).numpy())
-        labels = self._model.draw_labels(n, generator) if y is None else self._told(y)
+        labels = self._model.draw_labels(n, generator) if y is None else self._code(y)
         if n not in (1, len(labels)):
             raise ValueError(
                 f"{self._owner}: n_samples={n}, but y has {len(labels)} labels; leave "
@@ -410,7 +410,7 @@ class DPArrayVAESynthesizer(Synthesizer):
             self._refuse_target(y)
             drawn = self._model.decode(z, torch_generator(cells))
         else:
-            drawn = self._model.decode(z, torch_generator(cells), self._told(y, len(z)))
+            drawn = self._model.decode(z, torch_generator(cells), self._code(y, len(z)))
         return self._layout.restore(drawn.numpy())
 
     def score_samples(self, X: Any, y: Any = None, n_draws: int = 64) -> np.ndarray:
@@ -539,8 +539,8 @@ class DPArrayVAESynthesizer(Synthesizer):
         labels = labelled.codes(self._owner, y, self._labels, len(images))
         return labelled.LabelledImages(images.values, labels)
 
-    def _told(self, y: Any, n: int | None = None) -> Tensor:
-        """Return places in the list of classes; raise ValueError for other labels."""
+    def _code(self, y: Any, n: int | None = None) -> Tensor:
+        """Return the class codes of labels; raise ValueError for other labels."""
         places = labelled.codes(self._owner, y, self._labels, n)
         if (places < 0).any():
             raise ValueError(f"{self._owner} knows the classes {self._labels}.")
@@ -567,7 +567,7 @@ class DPArrayVAESynthesizer(Synthesizer):
             return ArrayDomain(pixels)
         return LabelledDomain(pixels, len(self._labels), None)
 
-    def _joined(self, X: Any, y: Any) -> Any:
+    def _as_fitted(self, X: Any, y: Any) -> Any:
         return self._images(self._transformer, X, y)
 
     def _refuse_target(self, y: Any) -> None:

@@ -163,9 +163,9 @@ class FlowRecipe(GroupedRecipe):
         # m columns of b functions each have (m b)^2 / 2 coefficients between them.
         m = sum(each.ordered * each.plain_mass for each in facts)
         m = max(m, math.sqrt(2 * len(facts)))
-        # Of a column that is mostly one value or missing, few rows say more than that.
-        told = [scale.n_rows * scale.epsilon * each.plain_mass for each in facts]
-        pairs = [2 * max(0, n) / TUNING.rows_per_coefficient for n in told]
+        # Rows whose value is missing, or a heavy one, do not count for a column.
+        effective = [scale.n_rows * scale.epsilon * each.plain_mass for each in facts]
+        pairs = [2 * max(0, n) / TUNING.rows_per_coefficient for n in effective]
         most = [math.sqrt(n) / m for n in pairs]
         return [min(number, max(2, round(b))) for b in most]
 
@@ -186,9 +186,9 @@ class FlowRecipe(GroupedRecipe):
             for p in model.parameters()
             if p.requires_grad
         )
-        told = scale.n_rows * scale.epsilon / n
+        rows = scale.n_rows * scale.epsilon / n
         most = TUNING.max_norm * math.sqrt(len(scale.schema))
-        return float(f"{min(most, max(1.0, math.sqrt(2 * told))):.3g}")
+        return float(f"{min(most, max(1.0, math.sqrt(2 * rows))):.3g}")
 
     def releases(self, scale: FitSize, left: float) -> Mapping[Release, float]:
         has_tables = scale.epsilon is not None and len(scale.schema) > 1
@@ -364,7 +364,7 @@ class DPHFlowSynthesizer(BaseTableSynthesizer):
     Attributes
     ----------
     privacy_ : PrivacyReport
-        What was released, with which noise, and what was taken as public.
+        What was released, with which noise, and which facts are assumed public.
     epsilon_, delta_ : float
         Privacy cost of the fit: an upper bound on epsilon, at this delta.
     noise_multiplier_ : float
@@ -494,10 +494,10 @@ class DPHFlowSynthesizer(BaseTableSynthesizer):
 
     def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
         tables = "; ".join(" x ".join(map(str, names)) for names in self.tables_)
-        said = list(super()._notes(schema, fitted))
+        notes = list(super()._notes(schema, fitted))
         if fitted.settings["ordered_only"] and fitted.plan.n_steps:
-            said.append(ORDERED_ONLY)
+            notes.append(ORDERED_ONLY)
         if math.isfinite(fitted.plan.multiplier(TABLES)):
             none = "No contingency table was released: none was worth its noise."
-            said.append(f"Tables counted: {tables}." if tables else none)
-        return tuple(said)
+            notes.append(f"Tables counted: {tables}." if tables else none)
+        return tuple(notes)

@@ -124,7 +124,7 @@ def hidden_units(scale: FitSize) -> int:
 
 
 def _has_few_rows(scale: FitSize) -> bool:
-    """Return whether gradients of a whole model bring less than they take."""
+    """Return whether gradient steps of a whole model cost more than they gain."""
     rows = scale.rows_per_column
     few = (
         rows <= TUNING.untrained_per_column
@@ -140,8 +140,8 @@ def ordered_only(scale: FitSize) -> bool:
     """
     n = sum(column.is_ordered for column in scale.schema.columns)
     rows = scale.rows_per_column * len(scale.schema)
-    is_told = n > 1 and rows > TUNING.min_rows_for_order * n and not scale.has_public
-    return is_told and _has_few_rows(scale)
+    can_learn = n > 1 and rows > TUNING.min_rows_for_order * n and not scale.has_public
+    return can_learn and _has_few_rows(scale)
 
 
 def n_steps(scale: FitSize) -> int:

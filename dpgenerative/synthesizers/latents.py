@@ -266,7 +266,7 @@ def bounds(fitted: Synthesizer, X: Any, y: Any, n_draws: int) -> np.ndarray:
 def posterior(fitted: Synthesizer, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return means and standard deviations of every row's latents."""
     check_is_fitted(fitted)
-    codes = torch.from_numpy(fitted._transformer.encode(fitted._joined(X, y)))
+    codes = torch.from_numpy(fitted._transformer.encode(fitted._as_fitted(X, y)))
     with torch.no_grad():
         mean, log_variance = fitted._model.encode(codes)
     return mean.numpy(), (log_variance / 2).exp().numpy()

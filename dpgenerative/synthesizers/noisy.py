@@ -16,7 +16,7 @@ def note(estimator: Any) -> None:
 
 
 def noted(estimator: Any, clone: Any) -> Any:
-    """Return a clone that knows whether its seed tells the noise of its origin.
+    """Return a clone that records whether its seed determines its origin's noise.
 
     Searches, predictors and their like fit clones, and store what they cloned.
     """
