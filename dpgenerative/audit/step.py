@@ -166,9 +166,9 @@ class _Worlds:
 
     def __init__(self, fit: PrivateFit, plan: PrivacyPlan) -> None:
         self.layer = MaskedLinear.dense(1, self.width)
-        # All of it is what the batch-wise term moves, whatever its name is.
+        # The batch-wise term trains all of it, whatever the name of the submodule.
         self.model: nn.Module = self.layer
-        for name in reversed(fit.recipe.reach.split(".") if fit.recipe.reach else ()):
+        for name in filter(None, fit.recipe.batch_term_module.split(".")[::-1]):
             self.model = nn.ModuleDict({name: self.model})
         self.streams = fit.streams
         self.has_term = fit.recipe.has_batch_term

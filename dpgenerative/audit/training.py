@@ -155,7 +155,7 @@ class _Rows:
 
 
 _UNCHANGED = (
-    "rules", "anchored", "reach", "has_batch_term", "n_bins", "releases",
+    "rules", "anchored", "batch_term_module", "has_batch_term", "n_bins", "releases",
     "clipping_norm", "batch_term",
 )  # fmt: skip
 """Attributes that are copied from the recipe that is wrapped."""

@@ -83,7 +83,7 @@ class TableDomain:
         )  # fmt: skip
 
     def made_up(self, dtypes: Mapping[Hashable, Any]) -> Self:
-        """Return a domain in which what is open of levels and bounds is made up."""
+        """Return a domain with made-up levels and bounds where they are open."""
         columns = []
         for column in self.schema.columns:
             if not column.numeric and column.levels is None:
@@ -155,7 +155,7 @@ class ArrayDomain:
         return self.pixels
 
     def made_up(self, dtypes: Mapping[Hashable, Any]) -> Self:
-        """Return the domain, of which nothing is unknown."""
+        """Return the domain, which is stated completely."""
         return self
 
     def drawn(self, transformer: Pixels, n: int, rng: np.random.Generator) -> Any:
@@ -180,7 +180,7 @@ class ArrayDomain:
 
     @staticmethod
     def facts(transformer: Pixels) -> Pixels:
-        """Return what a model must know of arrays."""
+        """Return the public facts of arrays for a model."""
         return transformer
 
 
@@ -218,4 +218,4 @@ class LabelledDomain(ArrayDomain):
 
 
 Domain = TableDomain | ArrayDomain
-"""What a fit asks of the rows' container."""
+"""Interface of a fit to the rows' container."""

@@ -56,7 +56,7 @@ one forgets in its first noisy steps."""
 
 @dataclass(frozen=True)
 class Released:
-    """What a fit has released before training.
+    """Releases of a fit before training.
 
     Attributes
     ----------
@@ -231,7 +231,7 @@ class PrivateFit:
             setattr(model, name, ranks.same(getattr(model, name)))
 
     def _facts(self, released: Released) -> tuple[Any, FitSize]:
-        """Return what a model is built from."""
+        """Return the facts and the size from which a model is built."""
         return self.domain.facts(released.transformer), self.scale(released.plan.n_rows)
 
     @property
@@ -313,7 +313,7 @@ class PrivateFit:
             int(self.parameters.n_partitions),
             BatchTerm.of(self.parameters.divergence).aggregation,
             capacity(plan.batch_size),
-            self.recipe.reach,
+            self.recipe.batch_term_module,
         )
 
     def _on_device(self, chunk: Chunk) -> Chunk:

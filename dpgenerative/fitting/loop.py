@@ -104,7 +104,7 @@ class LoopState:
                 mean.lerp_(p, 1 - decay)
 
     def state(self) -> dict[str, Any]:
-        """Return all of it, as tensors, numbers, lists and dictionaries."""
+        """Return the state as tensors, numbers, lists and dictionaries."""
         return {
             "tensors": tensors_of(self.model),
             "averaged": self.averaged,
@@ -128,7 +128,7 @@ class Keeper(Protocol):
         """What was released before an interruption; empty where a fit begins."""
 
     def restore(self, model: Any, streams: Streams) -> None:
-        """Take a new model and generators to where training had come or begins."""
+        """Set a new model and generators to their stored state, if there is one."""
 
     def prepare(
         self, rows: Private[Any], ledger: Ledger, released: Mapping[str, Any]
@@ -169,7 +169,7 @@ def batches(
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep what one step frees for the next one.
+    """Let the C library reuse the memory of one step for the next one.
 
     glibc returns freed blocks to the system, and a step of a few megabytes then pays
     page faults for every tensor, a tenth of its time. Blocks up to the largest one ever

@@ -1,4 +1,4 @@
-"""Rows that nobody has to protect, and what they say of the domain of private ones.
+"""Public rows, and the bounds and levels that they give the private rows.
 
 No error here depends on a value of the private rows, of which names and dtypes alone
 are read.

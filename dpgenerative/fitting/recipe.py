@@ -1,4 +1,4 @@
-"""What a model states of itself, so that one private fit serves all of them."""
+"""Recipes of models, so that one private fit serves all of them."""
 
 import math
 from abc import ABC, abstractmethod
@@ -93,7 +93,7 @@ class ModelRecipe(BaseEstimator, ABC):
     """Whether the model starts at the released marginals."""
     has_batch_term: bool = False
     """Whether there is a batch-wise term; otherwise `batch_term` is not called."""
-    reach: str = ""
+    batch_term_module: str = ""
     """Submodule that the batch-wise term trains; "" is the whole model."""
     reads_once: bool = False
     """Whether training reads the cells of rows and nothing else of them: one pass, so

@@ -63,7 +63,7 @@ def check_recipe(
     rows: Private[Any],
     epsilon: float | None,
 ) -> None:
-    """Require a model whose gradients are bounded row by row, and that keeps no row.
+    """Require a model whose gradients are bounded row by row, and that stores no row.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def _check(
 
 @dataclass(frozen=True)
 class _Made:
-    """What a fit of made-up rows would do."""
+    """A fit of made-up rows."""
 
     recipe: ModelRecipe
     domain: Domain
@@ -173,10 +173,10 @@ class _Made:
         return losses
 
     def check_term(self, owner: str, model: nn.Module) -> None:
-        """Require a batch-wise term that remembers nothing, of a part there is."""
+        """Require a batch-wise term that stores nothing, and whose submodule exists."""
         if not self.recipe.has_batch_term:
             return
-        model.get_submodule(self.recipe.reach)
+        model.get_submodule(self.recipe.batch_term_module)
         streams = _streams(0)
         term = self.recipe.batch_term(model, streams)
         latents = self.losses(model, self.rows)[1].detach()
@@ -198,7 +198,7 @@ def _streams(seed: int) -> Streams:
 
 
 def _check_first_use(owner: str, made: _Made, n: int) -> None:
-    """Require models that remember neither the first rows they meet nor later ones."""
+    """Require models that store neither the first rows they get nor later ones."""
     states = []
     for first in (made.rows[:n], made.rows[n:]):
         recipe, model = deepcopy(made.recipe), made.model()

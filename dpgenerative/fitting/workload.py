@@ -40,7 +40,7 @@ LEAST_DEVIATION = 4.0
 """Standard deviations of its noise that a score must exceed."""
 MOST_TABLES = 20
 WEIGHT_OF_WANTED = 5
-"""What a table that was asked for counts beside one that was not."""
+"""Weight of a table that was asked for, beside others."""
 SIZES = (2, 3, 4, 5, 10, 20, 40)
 """Groups per column in which tables are counted."""
 CELLS_PER_ROW = 0.4
@@ -67,7 +67,7 @@ def check_workload(owner: str, name: str, value: Any) -> None:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What tables are counted on, and by which noise.
+    """The rows on which tables are counted, and the noise.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Measurement:
     def correct(
         self, model: Any, generator: torch.Generator, wanted: Sequence[Columns]
     ) -> None:
-        """Count the tables wanted and those of which the model is wrong; correct it.
+        """Count the tables wanted and those that the model gets wrong; correct it.
 
         Parameters
         ----------

@@ -16,7 +16,7 @@ from dpgenerative.exceptions import LostColumnWarning, PrivacyWarning
 from dpgenerative.tables.arrow import in_pandas
 
 FAR = 100.0
-"""Bounds explode that undoing moves so many times as far from 99 % of the rows."""
+"""Undone bounds explode if they exceed 99 % of the rows by this factor."""
 
 
 def sample_from(
@@ -118,7 +118,7 @@ def _all_undone(steps: Sequence[tuple[str, Any]], rows: Any) -> Any:
 
 
 def _exploding(synthesizer: Any, steps: Any, rows: Any, whole: Any) -> list[Any]:
-    """Return the columns of privately estimated bounds that undoing the steps explodes.
+    """Return the columns whose estimated bounds explode when the steps are undone.
 
     Bounds are compared with 99 % of the sample, before and after.
     """
@@ -154,7 +154,7 @@ def _estimated_bounds(synthesizer: Any) -> pd.DataFrame:
 
 
 def _reach(ends: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
-    """Return how many times as large as nearly all rows the numbers of ends are."""
+    """Return the largest bound of every column over the 99 % quantile of its rows."""
     numbers = ends.select_dtypes("number").astype(float).abs()
     usual = rows[numbers.columns].astype(float).abs().quantile(0.99)
     return (numbers.max() / usual).fillna(1.0)

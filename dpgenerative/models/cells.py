@@ -29,12 +29,12 @@ MOST_CELLS = 2048
 LEAST_SPREAD = 0.3
 """Least root mean square by which the features of a column are divided."""
 RAKING_ROWS = 2**15
-"""Rows of its own on which a model is raked."""
+"""Rows drawn from a model on which it is raked."""
 
 
 @dataclass(frozen=True)
 class CellFacts:
-    """What a model knows of one column.
+    """Released facts of one column, for a model.
 
     Attributes
     ----------

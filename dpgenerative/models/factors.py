@@ -210,7 +210,7 @@ class _TableFit:
         self.aim: tuple[Tensor, Tensor, Tensor] | None = None  # above, own, target
 
     def refine(self, weights: Tensor) -> None:
-        """Meet the counts, from coarse to fine."""
+        """Fit the offsets to the counts, from coarse to fine."""
         probs, total = _merged(weights, self.fine[-1]), torch.zeros_like(self.offsets)
         for scale in self.table.scales:
             above, own = self._coarser(scale)
@@ -226,7 +226,7 @@ class _TableFit:
         weights /= weights.amax(1, keepdim=True)
 
     def repeat(self, weights: Tensor) -> None:
-        """Move once towards what the finest scale that says anything asks for."""
+        """Move once towards the counts on the finest informative scale."""
         if self.aim is not None:
             own = self.aim[1]
             merged = _merged(weights, own[self.fine[-1]])
@@ -256,7 +256,7 @@ class _TableFit:
         weights *= moves.exp()[:, self.fine[-1]].index_select(0, self.keys)
 
     def factor(self) -> TableFactor:
-        """Return what was fitted."""
+        """Return the fitted factor."""
         return TableFactor(self.table.columns, self.fine, self.offsets)
 
     def _coarser(self, scale: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -281,7 +281,7 @@ class _TableFit:
         return added_at(total, 0, above, sums) / len(merged)
 
     def _target(self, masses: Tensor, above: Tensor, own: Tensor) -> Tensor | None:
-        """Return the masses that the counts ask for; None where they are noise."""
+        """Return target masses by the counts; None where they are noise."""
         cells = (above.unsqueeze(1) * masses.shape[1] + own).flatten()
         merged = masses.new_zeros(masses.numel())
         shares = added_at(merged, 0, cells, self.shares.flatten()).view_as(masses)

@@ -199,12 +199,12 @@ class AnchoredBlock(Cells):
         return even
 
     @torch.no_grad()
-    def shrink(self) -> None:
-        """Scale every weight of the linear conditioner down by the noise in it.
+    def denoise_weights(self) -> None:
+        """Reduce every weight of the linear conditioner by an estimate of its noise.
 
-        Anchored at the marginals, biases have nothing to learn: what they hold is noise
-        of the same size as that of the weights. These are set to zero where their
-        square is at most twice the noise's.
+        Anchored at the marginals, biases have nothing to learn: they are noise of the
+        same size as that of the weights. A weight becomes zero if its square is at most
+        twice that of the noise.
         """
         noise = self.skip.bias.square().mean()
         weight = self.skip.weight

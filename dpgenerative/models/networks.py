@@ -45,7 +45,7 @@ HIDDEN_GAIN = 2.0
 INITIAL_MEAN = 1.5
 """Largest size of posterior means before training."""
 STATE_GAIN = 4.0
-"""What makes states of a new memory numbers of size one."""
+"""Factor that gives states of a new memory size one."""
 WIDTHS = (32, 64, 128)
 _KERNEL, _STRIDE, _PADDING = 4, 2, 1
 _GROUP = 8

@@ -27,7 +27,7 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None), np.generic)
 
 
 def check_memory(owner: str, name: str, value: Any, use: Callable[[int], Any]) -> None:
-    """Require code that keeps nothing of the rows it is given.
+    """Require code that stores nothing of the rows it is given.
 
     What it prepares at its first use, it may keep.
 
@@ -54,7 +54,7 @@ def check_memory(owner: str, name: str, value: Any, use: Callable[[int], Any]) -
 
 
 def refuse_memory(owner: str, name: str) -> NoReturn:
-    """Raise ValueError for code that keeps something of rows."""
+    """Raise ValueError for code that stores something of rows."""
     raise ValueError(
         f"{owner}: {name!r} must not remember what it saw: an attribute, a list, a "
         "buffer or a generator of its own that changes with the rows it is given would "
@@ -183,7 +183,7 @@ def check_architecture(owner: str, modules: Any, shape: Shape, k: int) -> None:
 
 
 def _is_independent(use: Callable[..., Sequence[Tensor]], *rows: Tensor) -> bool:
-    """Whether the results of a row are the same in other company, and again."""
+    """Whether a row's results are the same beside other rows, and again."""
     n = len(rows[0])
     whole = use(*rows)
 
@@ -236,7 +236,7 @@ def _leaves(value: Any, visited: dict[int, Any]) -> Iterator[Any]:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """Yield what an object consists of."""
+    """Yield the parts of an object."""
     if isinstance(value, Mapping):
         yield len(value)
         yield from value.keys()
@@ -270,7 +270,7 @@ def _content(cell: Any) -> Any:
 
 
 def _own_classes(kind: type) -> Iterator[Any]:
-    """Yield what classes hold that neither torch nor Python brought."""
+    """Yield the attributes of classes from outside torch and Python."""
     for part in kind.__mro__:
         if part.__module__.partition(".")[0] not in ("builtins", "torch", "typing"):
             yield from dict(vars(part)).values()

@@ -143,7 +143,7 @@ class Autoencoder(nn.Module):
         return z.to(next(self.parameters()))
 
     def rake(self, n: int, generator: torch.Generator) -> None:
-        """Bring released marginals back, where there are any, on n rows of its own."""
+        """Rake the model to the released marginals, if any, on n rows drawn from it."""
 
 
 class VAE(Autoencoder):

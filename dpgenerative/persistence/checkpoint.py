@@ -42,7 +42,7 @@ from dpgenerative.tables.private import Private, opened
 EVERY = 10.0
 """Seconds of training between two states of one checkpoint."""
 FREE = ("random_state", "verbose")
-"""Parameters that may differ: what the seed decides is in the states already."""
+"""Parameters that may differ: the states include all that the seed decides."""
 
 
 class Checkpoint:
@@ -118,7 +118,7 @@ class Checkpoint:
         self.released: Mapping[str, Any] = self._parts.get("released", {})
 
     def restore(self, model: Any, streams: Streams) -> None:
-        """Take a new model and generators to where training had come or begins."""
+        """Set a new model and generators to their stored state, if there is one."""
         if self._parts:
             try:
                 fill(model, self._parts["loop"]["tensors"])

@@ -60,7 +60,7 @@ from dpgenerative.tables.values import as_python
 FORMAT, OLDEST = 3, 2
 """Version of the files that are written, and the oldest that are read."""
 CHECKPOINT = "unfinished fit: private, do not release"
-"""What a file states that holds no fitted estimator but a checkpoint."""
+"""Kind that a file states if it holds a checkpoint."""
 
 
 _RECORDS = (
@@ -91,7 +91,7 @@ CONTENT_ERRORS = (
 
 
 def write(path: AnyPath, kind: str, state: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write what an estimator is made of to one file.
+    """Write the parts of an estimator to one file.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def write(path: AnyPath, kind: str, state: Mapping[str, Mapping[str, Any]]) -> N
 
 
 def text_of(value: Any) -> str:
-    """Return text that two values share if a file would hold the same of them.
+    """Return text that is equal for values that a file stores alike.
 
     Raises
     ------
@@ -143,7 +143,7 @@ def _checksum(manifest: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 def _encode(value: Any, where: str, tensors: dict[str, Tensor]) -> Any:
-    """Return what stands for a value in the manifest; put its tensors aside."""
+    """Return a value's entry of the manifest; put its tensors aside."""
     value = as_python(value)
     cls = type(value)
     if cls is float and not math.isfinite(value):
@@ -184,7 +184,7 @@ def _encode_items(
 
 
 def _encode_dtype(dtype: Any, where: str) -> dict[str, Any]:
-    """Return the kind of a dtype and what makes it."""
+    """Return the kind of a dtype, and the arguments that make it."""
     if isinstance(dtype, pd.CategoricalDtype):
         labels = dtype.categories
         levels = _encode_list(labels.tolist(), where, {})
@@ -353,7 +353,7 @@ def _check_format(path: Path, strings: Mapping[str, str]) -> None:
 
 
 def _decode(code: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """Return what an entry of the manifest stands for, with the tensors beside it."""
+    """Return the value of an entry of the manifest, with its tensors."""
     if isinstance(code, list):
         return [_decode(v, tensors) for v in code]
     if not isinstance(code, dict):

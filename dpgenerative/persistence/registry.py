@@ -1,4 +1,4 @@
-"""What files and commands know by name: estimators, and records of public facts."""
+"""Registry of names in files and commands: estimators and records of public facts."""
 
 from collections.abc import Callable
 from typing import TypeVar

@@ -135,7 +135,7 @@ def slack_of(target: float) -> float:
 
 
 def classical_epsilon(multiplier: float, delta: float) -> float:
-    """Return the epsilon of the usual formula, which is right below 1 alone.
+    """Return the epsilon of the usual formula, which holds below 1 only.
 
     Dwork and Roth 2014, Theorem A.1. Above, what is true can be far more.
     """

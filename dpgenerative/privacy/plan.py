@@ -42,14 +42,14 @@ _LARGEST_EXPONENT = 600.0
 _LEAST_DELTA = 1e-250
 """Of one row. Far below, floats have few digits left."""
 _ROUNDING = 1e-9
-"""Share by which sums of what was spent may miss what was planned."""
+"""Relative rounding error allowed between spent and planned sums."""
 _SPARED, _SPARED_LEAST = 1e-6, 3e-9
 """Of epsilon, where no gradients follow that take what is left: a share, and besides
 the precision of `gaussian_epsilon`."""
 _LARGEST_SHARED = 4e5
 """Epsilon up to which a stated noise multiplier lets other releases cost more."""
 _RESERVED = ("row count", "keys", "gradients", "others", "score")
-"""What a fit releases besides, or a search: names that a `Release` cannot have."""
+"""Names of other releases of fits and searches, which no `Release` can have."""
 _CURVE = tuple(10.0**-k for k in range(1, 10))
 """Values of delta at which a run's privacy curve is read."""
 
@@ -329,7 +329,7 @@ def row_budget(epsilon: float, delta: float, k: int) -> tuple[float, float]:
 def count_epsilon(
     epsilon: float | None, rows_per_unit: int = 1, noise_multiplier: float | None = None
 ) -> float:
-    """Return what the row count may cost, for one row.
+    """Return the epsilon of the row count, for one row.
 
     A share of `epsilon` or, where the noise multiplier of gradients is stated and
     epsilon follows from the count, of ``COUNTED_AS / noise_multiplier``, at least 1.
@@ -435,7 +435,7 @@ def make_plan(
 
 @contextmanager
 def _of_one_row(rows_per_unit: int) -> Iterator[None]:
-    """Say of a budget that is too small whether it is a share of another one."""
+    """Explain an infeasible budget by the number of rows that share it."""
     try:
         yield
     except InfeasibleBudgetError as error:
@@ -499,7 +499,7 @@ def check_shares(shares: Mapping[Release, float], n_steps: int) -> None:
 
 
 def _without_gradients(shares: Mapping[Release, float]) -> dict[Release, float]:
-    """Return shares in which releases of the rows have what gradients would."""
+    """Return shares in which releases of the rows get that of gradients, too."""
     left = 1 - math.fsum(v for r, v in shares.items() if r.stage != "rows")
     whole = math.fsum(v for r, v in shares.items() if r.stage == "rows")
     return {
@@ -509,7 +509,7 @@ def _without_gradients(shares: Mapping[Release, float]) -> dict[Release, float]:
 
 
 def _planned(whole: float, shares: Mapping[Release, float]) -> tuple[Release, ...]:
-    """Return the releases with their multipliers, of that of all together."""
+    """Return the releases with multipliers, given that of all of them together."""
     return tuple(
         replace(release, multiplier=whole / math.sqrt(share))
         for release, share in shares.items()

@@ -19,7 +19,7 @@ FEW = 150
 then get the larger share."""
 
 NO_PRIVACY = 1000.0
-"""Epsilon above which a guarantee is none in words, either."""
+"""Epsilon above which reports state that there is no privacy."""
 
 UNTRAINED = (
     "Without training, the whole budget goes to noisy counts, above all "
@@ -187,7 +187,7 @@ def _rows_per_column(plan: PrivacyPlan, n_columns: int) -> float:
 
 
 def cautions(plan: PrivacyPlan, n_columns: int) -> tuple[str, ...]:
-    """Return what is weak about a budget, by public and released numbers alone."""
+    """Return the cautions of a budget, from public and released numbers alone."""
     if not plan.private:
         return ()
     untrained = [] if plan.n_steps or not n_columns else [UNTRAINED]
@@ -231,7 +231,7 @@ def _weak_guarantee(plan: PrivacyPlan) -> list[str]:
 
 
 def weak_epsilon(epsilon: float) -> list[str]:
-    """Return what there is to say of a large epsilon."""
+    """Return the caution of a large epsilon, if any."""
     if epsilon > NO_PRIVACY:
         return [
             f"epsilon {epsilon:.3g} is no privacy: it allows an attacker to identify "

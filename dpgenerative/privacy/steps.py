@@ -6,10 +6,10 @@ empty batch is released like any other. B is the public expected batch size.
 
 ``term-wise`` (Takahashi et al. 2020): one record moves the per-example part by at most
 a = C / B, and the batch-wise part by at most c = 2 C_2 / b (b partitions: it is in one
-of them, and can reverse its clipped gradient). The batch-wise part is formed for the
-parameters of the submodule `reach` alone; these get noise z (a + c), all others
-z sqrt(a (a + c)). For a part u of the first term on the reached coordinates, and v on
-the others, ``(|u| + c)^2 / (a + c)^2 + |v|^2 / (a (a + c)) <= 1`` whenever
+of them, and can reverse its clipped gradient). The batch-wise part is computed for the
+parameters of the submodule `batch_term_module` alone; these get noise z (a + c), all
+others z sqrt(a (a + c)). For a part u of the first term on the submodule's coordinates,
+and v on the others, ``(|u| + c)^2 / (a + c)^2 + |v|^2 / (a (a + c)) <= 1`` whenever
 ``|u|^2 + |v|^2 <= a^2``, with equality at v = 0: one mechanism of multiplier z, no
 worse than z_1 = z sqrt((a + c) / a) and z_2 = z sqrt((a + c) / c) on one sample.
 
@@ -250,12 +250,12 @@ class PrivateGradient:
     n_partitions : int
         Number of partitions b of the batch-wise term.
     aggregation : {"term-wise", "micro", "batch"}
-        How the two terms are bounded; the last two clip flat, and see no partitions.
+        How the two terms are bounded; the last two clip flat, and use no partitions.
     batch_cap : int
         For "micro": the largest batch whose gradients count.
-    reach : str
-        For "term-wise": name of the submodule whose parameters the batch-wise term
-        moves; its gradient at all others is left out. "" is the whole model.
+    batch_term_module : str
+        For "term-wise": name of the submodule that the batch-wise term trains; its
+        gradient at all other parameters is left out. "" is the whole model.
     """
 
     clipper: Clipper
@@ -264,7 +264,7 @@ class PrivateGradient:
     n_partitions: int = 1
     aggregation: str = "term-wise"
     batch_cap: int = 1
-    reach: str = ""
+    batch_term_module: str = ""
 
     def sensitivity(self, batch_wise: bool) -> float:
         """Return how far one record can move the gradient."""
@@ -301,7 +301,7 @@ class PrivateGradient:
         if not batch_wise or self.aggregation != "term-wise":
             return dict.fromkeys(params, total)
         alone = math.sqrt(self.clipper.bound / self.batch_size * total)
-        reached = set(model.get_submodule(self.reach).parameters())
+        reached = set(model.get_submodule(self.batch_term_module).parameters())
         return {p: total if p in reached else alone for p in params}
 
     def stds(self, model: nn.Module, batch_wise: bool) -> dict[nn.Parameter, float]:
@@ -400,7 +400,7 @@ class PrivateGradient:
         rows: Tensor,
         divergence: Divergence,
     ) -> Gradients:
-        """Return the sum of clipped partition gradients, of `reach` and nothing else.
+        """Return the sum of clipped partition gradients, of `batch_term_module` alone.
 
         A partition's term depends on its own rows alone: one backward pass of the sum
         of all terms leaves at every row the gradient of its partition's.
@@ -413,7 +413,7 @@ class PrivateGradient:
         terms = [divergence(z) for z in groups if len(z)]
         if not terms:
             return {}
-        part = model.get_submodule(self.reach)
+        part = model.get_submodule(self.batch_term_module)
         within = set(part.modules())
         calls = {module: each for module, each in calls.items() if module in within}
         layers = layer_gradients(part, calls, torch.stack(terms).sum(), len(rows))

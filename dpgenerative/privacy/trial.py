@@ -84,7 +84,7 @@ class _Tried:
     def layers(
         self, present: Tensor, unusable: Tensor | None = None
     ) -> list[LayerGradients]:
-        """Return what the engine knows of the gradients of the rows present."""
+        """Return the engine's gradients of the rows present."""
         calls, loss, _ = recorded(
             self.model, lambda rows: self.objective(rows, 0), (self.rows, present)
         )
@@ -131,7 +131,7 @@ def check_model(model: nn.Module, losses: Losses, n: int, has_latents: bool) -> 
 
 
 def _latents(objective: Losses) -> Losses:
-    """Return losses that are made of a row's latents."""
+    """Return losses computed from a row's latents."""
 
     def losses(rows: Tensor, seed: int) -> tuple[Tensor, None]:
         latents = objective(rows, seed)[1]

@@ -51,7 +51,7 @@ NETWORKS = ("mlp", "conv", "lstm")
 @storable
 @dataclass(frozen=True, repr=False)
 class ArrayArchitecture(LatentOptions):
-    """Latents of an autoencoder of arrays, its networks, and what it says of an entry.
+    """Latents, networks and likelihood of an autoencoder of arrays.
 
     It has the parameters of `LatentOptions`, which come first, and four of its own.
 
@@ -547,7 +547,7 @@ class DPArrayVAESynthesizer(Synthesizer):
         return torch.from_numpy(places)
 
     def _pixels(self, X: Any) -> Pixels:
-        """Return what is public of arrays, or of a list of series."""
+        """Return the public facts of arrays, or of a list of series."""
         has_density = self._group("architecture").likelihood == "gaussian"
         if not is_series(X):
             facts = self.image_shape, self.value_range, has_density

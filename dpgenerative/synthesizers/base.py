@@ -303,7 +303,7 @@ class Synthesizer(BaseEstimator):
         raise NotImplementedError
 
     def _read(self, X: Any, y: Any, public: Any, allow_empty: bool) -> session.Data:
-        """Check and read what a fit is given."""
+        """Check and read the arguments of a fit."""
         raise NotImplementedError
 
     def _as_fitted(self, X: Any, y: Any) -> Any:
@@ -331,7 +331,7 @@ class Synthesizer(BaseEstimator):
     # One fit --------------------------------------------------------------------
 
     def _mechanisms(self, streams: Streams) -> Mechanisms:
-        """Return what this fit's releases pass; tests put a recorder here."""
+        """Return the mechanisms of this fit's releases; tests record them here."""
         return Mechanisms(streams.counts, streams.gradients)
 
     def _scored(self, X: Any, y: Any, **options: Any) -> np.ndarray:
@@ -384,7 +384,7 @@ class Synthesizer(BaseEstimator):
     def _sampling_streams(
         self, random_state: Any
     ) -> tuple[torch.Generator, np.random.Generator]:
-        """Return what draws the cells of one sample, and what their positions."""
+        """Return the generators of a sample's cells, and of positions inside them."""
         if random_state is None and self._sample_seed is not None:
             sequence = np.random.SeedSequence([self._sample_seed, 1 + self._n_sampled])
             self._n_sampled += 1

@@ -54,7 +54,7 @@ FEW_CANDIDATES = 100
 EFFECTIVE = 20
 """... and `max_tries` of them where the first are worth fewer than this many."""
 POOR = 5
-"""Fewer effective candidates than this are warned of."""
+"""With fewer effective candidates than this, a warning is raised."""
 
 Drawer = Callable[[int, Mapping[int, Tensor]], tuple[np.ndarray, ...]]
 """From a number of rows and log-shares of cells: codes, positions, log-weights."""
@@ -62,7 +62,7 @@ Drawer = Callable[[int, Mapping[int, Tensor]], tuple[np.ndarray, ...]]
 
 @dataclass
 class Candidates:
-    """Rows of a fitted model from which those asked for are chosen.
+    """Candidate rows of a fitted model, from which valid ones are chosen.
 
     Attributes
     ----------
@@ -138,9 +138,10 @@ class Candidates:
         return int(np.clip(1.2 * (needed - n_valid) / rate, 1024, CHUNK))
 
     def _must_end(self, n: int, needed: int, n_valid: int, tried: int) -> bool:
-        """Whether the limit is reached or surely will be: with enough rows, or error.
+        """Return whether to stop, since the limit is reached or surely will be.
 
-        Fewer than `needed` are a rough sample, which is warned of.
+        Fewer than n rows raise an error; fewer than `needed` are a rough sample, with a
+        warning.
         """
         least = self.max_tries * LEAST_ROWS
         limit = self.max_tries * max(n, LEAST_ROWS)
@@ -296,10 +297,10 @@ class Candidates:
     def _chosen(
         self, partial: "PartialRows", rows: np.ndarray, n_candidates: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return cells and positions of one candidate per row, and what they are worth.
+        """Return cells and positions of one candidate per row, and effective numbers.
 
-        The worth is the effective number of candidates, ``(sum w)^2 / sum w^2``, inf
-        where all weights are 1 and 0 where all are 0.
+        The effective number of candidates is ``(sum w)^2 / sum w^2``, inf where all
+        weights are 1 and 0 where all are 0.
         """
         width = len(self.transformer.codecs)
         codes = np.empty((len(rows), width), dtype=np.int64)
@@ -386,7 +387,7 @@ class PartialRows:
     def rows(
         self, codes: np.ndarray, positions: np.ndarray, rows: np.ndarray
     ) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
-        """Return candidates with what is given, which are in bounds, log-densities.
+        """Return candidates with the values given, which are in bounds, log-densities.
 
         The density is that of what follows from the values given.
         """
@@ -449,7 +450,7 @@ class PartialRows:
 
 
 def _require_fit(owner: str, column: Column, values: pd.Series, is_open: bool) -> None:
-    """Raise an error for values that no row has; bounds and open levels are soft."""
+    """Raise ValueError for values that fit no row, bounds and open levels aside."""
     column = replace(column, lower=None, upper=None)
     soft = ["not finite", "not among the levels"] if is_open else ["not finite"]
     for _, problem, unfit in misfits(Schema([column]), values.to_frame(column.name)):

@@ -173,7 +173,7 @@ class FlowRecipe(GroupedRecipe):
         return self.anchored and flow_rules.ordered_only(scale)
 
     def clipping_norm(self, model: HFlow, scale: FitSize) -> float:
-        """Let the norm grow with rows x epsilon per parameter.
+        """Return a norm that grows with rows times epsilon per parameter.
 
         Clipping moves what is learned from the mean of all gradients towards their
         median, an error that no number of rows removes; noise grows with the norm.
@@ -236,7 +236,7 @@ class FlowRecipe(GroupedRecipe):
     ) -> None:
         if self.anchored:
             if model.first.ordered_only:
-                model.first.shrink()
+                model.first.denoise_weights()
             model.rake(RAKING_ROWS, streams.rows)
         if plan.private and math.isfinite(plan.multiplier(TABLES)):
             codes = rows.map(transformer.encode)

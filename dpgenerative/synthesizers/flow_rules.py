@@ -87,7 +87,7 @@ TUNING = FlowTuning()
 
 
 def table_budget(scale: FitSize) -> float:
-    """Return a share: small where scores are noisy, 0 where all would be noise."""
+    """Return the tables' share: small where scores are noisy, 0 where all are noise."""
     d, rows = len(scale.schema), scale.n_rows * (scale.epsilon or 0)
     few = min(0.5, max(0.03, 2 / d**1.5))
     for share, least in (
@@ -100,7 +100,7 @@ def table_budget(scale: FitSize) -> float:
 
 
 def share_of_rest(scale: FitSize) -> float:
-    """Return marginals' share of what counted tables leave, which show them too."""
+    """Return the marginals' share of the rest: tables show marginals, too."""
     if ordered_only(scale):
         return TUNING.order_marginals
     return 0.4 + 0.5 / (1 + (scale.rows_per_column / TUNING.halfway) ** 2)
@@ -172,7 +172,7 @@ def steps_rule(anchored: bool) -> Rule:
 
 
 def n_steps_of_training(scale: FitSize) -> int:
-    """Return the number of steps of a model with rows enough."""
+    """Return the number of steps of a model with enough rows."""
     steps = min(800, scale.n_rows // 10)
     if scale.epsilon is None:
         # Where no noise keeps a model from memorising few rows, fewer passes.

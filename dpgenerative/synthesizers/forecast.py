@@ -23,7 +23,7 @@ from dpgenerative.synthesizers import session
 from dpgenerative.tables.schema import Schema, check_schema
 
 MOST_ROWS = 10**9
-"""The accounting of batches that are a smaller part of the rows takes minutes."""
+"""Accounting takes minutes for more rows, whose batches are a tiny part of them."""
 EXPECT = {
     "good": "Single columns and relations between them can be learned.",
     "marginals only": "Single columns can be learned, and little of how they go "
@@ -35,7 +35,7 @@ EXPECT = {
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a fit would do, of public numbers alone.
+    """The forecast of a fit, from public numbers alone.
 
     Attributes
     ----------

@@ -116,8 +116,8 @@ class AutoencoderRecipe(GroupedRecipe):
     }
 
     @property
-    def reach(self) -> str:  # type: ignore[override]
-        """The encoder, which is all that the divergences of this package see."""
+    def batch_term_module(self) -> str:  # type: ignore[override]
+        """The encoder, on which alone the divergences of this package depend."""
         return "" if callable(self.term.divergence) else "encoder"
 
     def check(self, owner: str) -> None:

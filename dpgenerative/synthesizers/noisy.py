@@ -27,7 +27,7 @@ def noted(estimator: Any, clone: Any) -> Any:
 
 
 def state_for_workers(estimator: Any, state: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of a pickle, which another process must not be charged for."""
+    """Return the state to pickle; raise while a budget is open."""
     refuse_workers(type(estimator).__name__)
     return without_seed(estimator, state)
 

@@ -1,4 +1,4 @@
-"""What the privacy report notes of a domain, and what was public of it."""
+"""Notes and public facts of a domain, for the privacy report."""
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
 
@@ -21,7 +21,7 @@ ORDERED_ONLY = (
     "nominal columns are independent unless a contingency table of them was released."
 )
 MOST_LISTED = 50
-"""Names of columns that a sentence lists."""
+"""Most names of columns that a sentence lists."""
 LOST = (
     "No value was frequent enough to be released in {}: the values sampled there are "
     "meaningless.",
@@ -153,7 +153,7 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
 
 
 def _lies_at_a_bound(schema: Schema, codec: Codec) -> bool:
-    """Return whether hardly a value is released of what lies between stated bounds."""
+    """Return whether nearly all released values lie at one of the stated bounds."""
     column = schema[codec.column.name]
     if not column.numeric or column.lower is None or column.lower == column.upper:
         return False
@@ -162,7 +162,7 @@ def _lies_at_a_bound(schema: Schema, codec: Codec) -> bool:
 
 
 def unit_notes(noise: str, rows_per_unit: int) -> tuple[str, ...]:
-    """Return what holds of every fit, and of the noise chosen."""
+    """Return the notes of every fit, and of its noise."""
     unit = (
         "The privacy unit is one row: a person with k rows gets k times epsilon (and "
         "a larger delta). Aggregate to one row per person, or state max_rows_per_unit."

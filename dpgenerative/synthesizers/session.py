@@ -39,7 +39,7 @@ from dpgenerative.tables.times import in_zones
 
 @dataclass(frozen=True)
 class Data:
-    """What a fit was given, read.
+    """The arguments of a fit, as it reads them.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ def check_parameters(estimator: Any) -> None:
 
 
 def stated_epsilon(estimator: Any) -> float | None:
-    """Return the budget as far as it is known before a fit; None is no privacy."""
+    """Return epsilon: inf if it follows from the noise, None without privacy."""
     stated = estimator.noise_multiplier is None
     return finite(estimator.epsilon) if stated else math.inf
 
@@ -197,7 +197,7 @@ def _report(estimator: Any, data: Data, fitted: Fitted) -> PrivacyReport:
 def _checkpoint(
     estimator: Any, path: Any, data: Data, seed: int | None, ranks: ProcessGroup
 ) -> Iterator[Checkpoint | None]:
-    """Open a checkpoint that is this fit's alone, if there is to be one."""
+    """Open and lock the checkpoint of this fit, if there is to be one."""
     if path is None:
         yield None
         return
@@ -222,7 +222,7 @@ def _stated_parameters(estimator: Any) -> dict[str, Any]:
 
 
 def _agree(estimator: Any, ranks: ProcessGroup, data: Data, *given: bool) -> None:
-    """Require that the processes of a fit do the same, and that they can do it."""
+    """Require equal arguments of all processes, and a model that they can fit."""
     if ranks.size == 1:
         return
     facts = [*_public_parts(data), data.domain.schema, *given]
@@ -236,7 +236,7 @@ def _agree(estimator: Any, ranks: ProcessGroup, data: Data, *given: bool) -> Non
 
 
 def _public_parts(data: Data) -> list[Any]:
-    """Return what is public of a table."""
+    """Return the public facts of a table."""
     return [data.layout, data.schema, *data.domain.dtypes]
 
 
@@ -259,7 +259,7 @@ def latent_dim_of(fitted: Any) -> int:
 
 
 def read_again(fitted: Any, X: Any, y: Any) -> Any:
-    """Return rows as the fit read its own, or say what does not fit."""
+    """Return rows as the fit read its own, or raise ValueError."""
     return fitted._as_fitted(X, y)
 
 

@@ -398,7 +398,7 @@ class BaseTableSynthesizer(Synthesizer):
         return int(n_samples)
 
     def _open_levels(self) -> list[Hashable]:
-        """Return the columns whose levels nobody stated: others occur."""
+        """Return the columns whose levels are estimated: others occur."""
         stated = with_stated_levels(self)
         return [
             codec.column.name

@@ -387,7 +387,7 @@ class DPVAESynthesizer(BaseTableSynthesizer):
         return self._decoded(latents, random_state, labels)
 
     def _labels(self, labels: Any) -> pd.Series:
-        """Return labels of the column `conditional`, or say what does not fit it."""
+        """Return labels of the column `conditional`, or raise ValueError."""
         if self.conditional is None:
             raise ValueError(f"{self._owner} takes labels only with 'conditional'.")
         if np.ndim(labels) != 1 or not len(labels):
