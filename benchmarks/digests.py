@@ -143,7 +143,20 @@ def digests(name: str) -> dict[str, str]:
 
 def _in_old_words(report: str) -> str:
     """Return a report as it was worded when the digests were recorded."""
-    return report.replace('noise="reproducible":', "reproducible=True:")
+    for now, before in WORDS.items():
+        report = report.replace(now, before)
+    return report
+
+
+WORDS = {
+    'noise="reproducible":': "reproducible=True:",
+    "Assumed public (": "Taken as public (",
+    "Without training, the": "No gradients were taken: the",
+    "the whole budget goes to": "the whole budget went to",
+    " were estimated privately": " were found privately",
+    "that are neither stated nor estimated": "that were not found or stated as",
+}
+"""Words of reports, and those before them."""
 
 
 def _of(rows: Any) -> str:

@@ -115,7 +115,9 @@ def fit(x: Tensor, seed: int, std: float, with_divergence: bool) -> Autoencoder:
     clipper = Clipper("flat", 0.05, group_bound=0.0005)
     train(
         model, objective, Private(x), plan,
-        PrivateGradient(clipper, plan.noise_multiplier, BATCH, 1, reach="encoder"),
+        PrivateGradient(
+            clipper, plan.noise_multiplier, BATCH, 1, batch_term_module="encoder"
+        ),
         Optimizer("adam", 0.01, 0.0),
         Mechanisms(streams.counts, streams.gradients), streams, "cpu",
         divergence if with_divergence else None,

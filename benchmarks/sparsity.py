@@ -175,7 +175,7 @@ def gradient_of(run: Run, plan: PrivacyPlan) -> PrivateGradient:
     return PrivateGradient(
         clipper, plan.noise_multiplier, BATCH, PARTITIONS,
         run.method if is_coupled else "term-wise",
-        batch_cap=capacity(BATCH), reach="encoder",
+        batch_cap=capacity(BATCH), batch_term_module="encoder",
     )  # fmt: skip
 
 

@@ -78,7 +78,7 @@ def steps(model: VAE, codes: Tensor, name: str) -> dict[str, Callable]:
 
     gradient = PrivateGradient(
         Clipper("flat", 1.0, group_bound=0.01), 1.0, float(len(codes)), N_PARTITIONS,
-        reach="encoder",
+        batch_term_module="encoder",
     )  # fmt: skip
     mechanisms = Mechanisms(streams.counts, streams.gradients)
 

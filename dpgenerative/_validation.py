@@ -54,8 +54,8 @@ def check_option(
     """Require one of a few values; `other` names what else the caller takes."""
     # What has no hash may be rows, which compare cell by cell; NA equals neither way.
     if not isinstance(value, Hashable) or value not in set(options):
-        known = f"must be one of {tuple(options)}"
-        refuse(owner, name, f"{known} or {other}" if other else known, value)
+        rule = f"must be one of {tuple(options)}"
+        refuse(owner, name, f"{rule} or {other}" if other else rule, value)
 
 
 def check_number(

@@ -68,9 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed(options.debug, error, BAD_INPUT, str(error))
     except KeyboardInterrupt as error:
         what = "interrupted"
-        kept = getattr(options, "checkpoint", None)
-        if kept is not None and os.path.exists(kept):
-            what += f"; the same command goes on from {kept}, which is private"
+        file = getattr(options, "checkpoint", None)
+        if file is not None and os.path.exists(file):
+            what += f"; the same command goes on from {file}, which is private"
         return _failed(options.debug, error, INTERRUPTED, what)
     except Exception as error:
         what = f"unexpected {type(error).__name__}; --debug shows where, with values"
@@ -99,8 +99,8 @@ def fit(options: argparse.Namespace) -> None:
     from dpgenerative.tables.files import stream_table
 
     _check_output(options)
-    kept = options.checkpoint
-    if kept and os.path.realpath(kept) == os.path.realpath(options.output):
+    checkpoint = options.checkpoint
+    if checkpoint and os.path.realpath(checkpoint) == os.path.realpath(options.output):
         raise ValueError("--checkpoint and --output must name two files.")
     model, parameters = _model(options)
     facts = _facts(options)
@@ -113,7 +113,7 @@ def fit(options: argparse.Namespace) -> None:
     ).set_params(**parameters)
     synthesizer.verbose = not options.quiet  # no parameter of every registered class
     try:
-        synthesizer.fit(rows, public=public, checkpoint=kept)
+        synthesizer.fit(rows, public=public, checkpoint=checkpoint)
     finally:
         if hasattr(synthesizer, "privacy_"):  # also where its warnings are errors
             synthesizer.save(options.output)
@@ -163,7 +163,7 @@ def report(options: argparse.Namespace) -> None:
         holdout = read_as_written(options.holdout, facts, form)
     page = evaluate(
         real,
-        _joined(synthesizer, len(real), options.random_state),
+        _sample_frame(synthesizer, len(real), options.random_state),
         holdout=holdout,
         target=options.target,
         synthesizer=synthesizer,
@@ -195,25 +195,25 @@ def check(options: argparse.Namespace) -> None:
     if options.output is not None:
         _check_output(options)
     facts = _facts(options)
-    found, n_rows = misfits_of(options.data, facts.schema, facts.csv, facts.without)
-    for each in tabulated(found, n_rows).itertuples():
+    misfits, n_rows = misfits_of(options.data, facts.schema, facts.csv, facts.without)
+    for each in tabulated(misfits, n_rows).itertuples():
         examples = ", ".join(map(repr, each.examples))
         share = f"{each.count:,} rows ({100 * each.share:.3g} %)"
         _say(f"{each.column}: {each.problem} in {share}, such as {examples}")
-    _say("These are values of the rows: not for release." if found else "All fits.")
+    _say("These are values of the rows: not for release." if misfits else "All fits.")
     if options.output is not None:
         with atomic_write(options.output) as file:
-            tabulated(found, None).to_csv(file, index=False)
+            tabulated(misfits, None).to_csv(file, index=False)
 
 
 def forecast(options: argparse.Namespace) -> None:
     """Say what a fit would release, and with which noise; spends nothing."""
-    from dpgenerative.synthesizers.forecast import forecast as look_ahead
+    from dpgenerative.synthesizers.forecast import forecast as make_forecast
     from dpgenerative.tables.drafts import read_schema
 
     facts, (_, parameters) = read_schema(options.schema).schema, _model(options)
     budget = (options.epsilon, options.delta)
-    _say(look_ahead(facts, options.rows, *budget, model=options.model, **parameters))
+    _say(make_forecast(facts, options.rows, *budget, model=options.model, **parameters))
 
 
 # Parts of commands --------------------------------------------------------------------
@@ -254,16 +254,16 @@ def _settings(
     option: str, settings: Sequence[str], allowed: Iterable[str]
 ) -> dict[str, str]:
     """Return the texts of name=text, by name."""
-    names, found = sorted(allowed), {}
+    names, texts = sorted(allowed), {}
     for setting in settings:
         heads = [name for name in names if setting.startswith(f"{name}=")]
         if not heads:
             raise ValueError(f"{option} takes name=value of {names}; got {setting!r}.")
         name = max(heads, key=len)  # which may hold the sign itself
-        if name in found:
+        if name in texts:
             raise ValueError(f"{option} takes every name once; got {name!r} again.")
-        found[name] = setting[len(name) + 1 :]
-    return found
+        texts[name] = setting[len(name) + 1 :]
+    return texts
 
 
 def _value(text: str) -> Any:
@@ -319,8 +319,8 @@ def _facts(options: argparse.Namespace) -> SchemaFile:
     return replace(facts, csv=replace(facts.csv, **stated))
 
 
-def _joined(fitted: Any, n: int, random_state: int) -> pd.DataFrame:
-    """Return a sample as one frame, y last."""
+def _sample_frame(fitted: Any, n: int, random_state: int) -> pd.DataFrame:
+    """Return a sample as one frame whose last column is y."""
     from dpgenerative.tables.containers import as_table
 
     rows = fitted.sample(n, random_state=random_state)
@@ -342,10 +342,10 @@ def number(text: str) -> float | None:
 
 def seed(text: str) -> int:
     """Read a seed of numpy's generators."""
-    found = int(text)
-    if not 0 <= found < 2**32:
+    value = int(text)
+    if not 0 <= value < 2**32:
         raise ValueError
-    return found
+    return value
 
 
 Option = tuple[tuple[str, ...], dict[str, Any]]

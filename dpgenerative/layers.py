@@ -80,14 +80,14 @@ class MaskedLinear(nn.Module):
         """Return the weights, zero where an output must not see an input."""
         return self.weight if self.is_dense else self.weight * self.mask
 
-    def forward(self, x: Tensor, known: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, precomputed: Tensor | None = None) -> Tensor:
         """Return the outputs, (..., out_features).
 
-        They are `known` where autograd need not know what they are made of: a leaf of
-        the graph from here on.
+        They are `precomputed` where the caller has them already: then they become a
+        leaf of autograd's graph.
         """
-        if known is not None:
-            return known.requires_grad_()
+        if precomputed is not None:
+            return precomputed.requires_grad_()
         return F.linear(x, self.masked_weight(), self.bias)
 
 

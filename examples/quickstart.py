@@ -48,7 +48,7 @@ synthetic = synth.sample(len(fair.data))
 print(synthetic.head().T.to_string())
 
 # %%
-# What that released, with which noise, and what was taken as public:
+# What that released, with which noise, and which facts are assumed public:
 print(synth.privacy_)
 
 # %%

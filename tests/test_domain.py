@@ -344,8 +344,8 @@ def test_the_report_says_what_the_domain_leaves_out():
         .fit(frame)
         .privacy_.notes
     )
-    assert any(n.startswith("Bounds of balance were found") for n in notes)
-    assert any(n.startswith("Levels of zip were found") for n in notes)
+    assert any(n.startswith("Bounds of balance were estimated") for n in notes)
+    assert any(n.startswith("Levels of zip were estimated") for n in notes)
     assert not any("age" in n for n in notes[:3])
 
 

@@ -847,7 +847,7 @@ def test_weights_within_the_noise_of_the_biases_are_dropped():
     with torch.no_grad():
         block.skip.bias.fill_(0.1)
         block.skip.weight.copy_(torch.tensor([[0, 0, 0], [0.14, 0, 0], [0.05, 1, 0]]))
-    block.shrink()
+    block.denoise_weights()
     expected = torch.tensor([[0, 0, 0], [0, 0, 0], [0, 0.98, 0]])
     torch.testing.assert_close(block.skip.weight.data, expected)
     assert (block.skip.bias == 0).all()

@@ -117,7 +117,7 @@ def test_the_outlook_follows_rows_and_epsilon():
     assert "Little but noise" not in str(forecast(one, 100, 1.0))  # said already
     large = str(forecast(one, 2000, 1.0, 1e-3))
     assert "delta 0.001 should be below 1/n (about 5e-04 here" in large
-    assert "No gradients were taken" in str(forecast(one, 2000, 1.0, n_steps=0))
+    assert "Without training" in str(forecast(one, 2000, 1.0, n_steps=0))
 
 
 def test_a_column_that_may_have_missing_values_has_a_cell_for_them():

@@ -171,9 +171,8 @@ def test_clipped_sums_are_those_of_one_image_at_a_time(make, n_draws):
 @pytest.mark.parametrize("make", [perceptrons, convolutions])
 def test_one_image_moves_the_gradient_by_its_sensitivity_at_most(make, n_draws):
     model, x = loss_of(make, n_draws), pixels(5)
-    gradient = PrivateGradient(
-        Clipper("flat", 0.05, group_bound=0.005), 1.0, 5, 2, reach="vae.encoder"
-    )
+    clipper = Clipper("flat", 0.05, group_bound=0.005)
+    gradient = PrivateGradient(clipper, 1.0, 5, 2, batch_term_module="vae.encoder")
     partition = np.array([0, 1, 0, 1, 1])
 
     def released(present):

@@ -132,7 +132,7 @@ def test_one_image_moves_the_gradient_by_its_sensitivity_at_most(loud):
     x = images(6)
     x[5] *= loud
     gradient = PrivateGradient(
-        Clipper("flat", 0.05, group_bound=0.005), 1.0, 6, 2, reach="encoder"
+        Clipper("flat", 0.05, group_bound=0.005), 1.0, 6, 2, batch_term_module="encoder"
     )
     partition = torch.tensor([0, 1, 0, 1, 1, 0]).numpy()
 

@@ -166,7 +166,8 @@ def test_gradients_train_from_the_moments():
 
 def test_clipped_sums_are_those_of_one_array_at_a_time():
     synthesizer = fitted(n_steps=2, batch_size=32)
-    codes = synthesizer._transformer.encode(synthesizer._joined(*labelled(6, seed=2)))
+    images = synthesizer._as_fitted(*labelled(6, seed=2))
+    codes = synthesizer._transformer.encode(images)
     model = FixedNoise(synthesizer._model.requires_grad_(True), 2)
     rows = torch.from_numpy(codes).double()
     assert GenericGradients not in map(type, layers_of(model, rows))

@@ -105,7 +105,7 @@ def test_rare_codes_are_no_further_rows_of_one_level(estimator, tmp_path):
     shares = found["b"].value_counts(normalize=True).sort_index()
     assert shares.index.tolist() == [1, 2, 3, 4]
     assert abs(shares - [0.4, 0.2, 0.2, 0.2]).max() < 0.05
-    (note,) = [n for n in model.privacy_.notes if "were not found or stated" in n]
+    (note,) = [n for n in model.privacy_.notes if "neither stated nor estim" in n]
     assert 55 < float(note.partition(" % of b.")[0].rpartition(" ")[2]) < 65
     assert "no missing values in b" not in str(model.privacy_)
     assert set(model.sample(20, given={"b": [2, 3]})["b"]) <= {2, 3}
@@ -123,7 +123,7 @@ def test_rare_codes_are_no_further_rows_of_one_level(estimator, tmp_path):
 )
 def test_codes_that_are_no_level_are_told(column, expected):
     model = fitted(codes(), epsilon=5, schema=Schema([column]))
-    assert any("were not found or stated" in note for note in model.privacy_.notes)
+    assert any("neither stated nor estimated" in n for n in model.privacy_.notes)
     assert set(model.sample(2000)["b"]) == set(expected)
 
 

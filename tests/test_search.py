@@ -42,7 +42,7 @@ from dpgenerative._random import SecureGenerator
 from dpgenerative.encoding.marginals import MARGINALS
 from dpgenerative.exceptions import InfeasibleBudgetError
 from dpgenerative.fitting.fit import PrivateFit
-from dpgenerative.meta import seclusion
+from dpgenerative.meta import side_effects
 from dpgenerative.meta.calibration import Calibration
 from dpgenerative.meta.scores import _cells, hits, pairs_deviation, row_scores
 from dpgenerative.meta.search import _containers
@@ -318,7 +318,7 @@ def test_rows_that_cannot_be_drawn_fail_their_trial():
     search = PrivateSearch(
         flow(schema=schema), {"architecture__n_bins": [4, 8]}, mean_trials=1.5
     )
-    with pytest.raises(RuntimeError, match="no rows kept the constraints"):
+    with pytest.raises(RuntimeError, match="no rows satisfied the constraints"):
         search.fit(frame)
 
 
@@ -657,7 +657,7 @@ def test_a_service_without_outputs_searches_too(monkeypatch):
     def closed(_):
         raise OSError("Bad file descriptor")
 
-    monkeypatch.setattr(seclusion.os, "dup", closed)
+    monkeypatch.setattr(side_effects.os, "dup", closed)
     monkeypatch.setattr(sys, "__stdout__", None)
     PrivateSearch(flow(), {"n_steps": [3]}, epsilon=5.0).fit(X)
 
@@ -791,7 +791,7 @@ def test_caches_do_not_tell_how_many_rows_there_were(name, monkeypatch):
     estimator, _, y = MODELS[name]
     states = []
     for n_rows in (60, 240):
-        with seclusion.emptied_caches():
+        with side_effects.clearing_caches():
             pass
         fitted = clone(estimator).fit(X[:n_rows], None if y is None else y[:n_rows])
         assert fitted.privacy_.plan.n_rows == 200

@@ -741,11 +741,11 @@ def test_a_divergence_of_ones_own_reaches_everything():
 
     fit = fitted(divergence=spread, architecture__n_draws=2, architecture__latent_dim=3)
     assert seen == {((2, 3), NormalPrior, torch.Generator)}
-    assert fit._recipe.reach == ""
-    assert DPVAESynthesizer(divergence="kl")._recipe.reach == "encoder"
+    assert fit._recipe.batch_term_module == ""
+    assert DPVAESynthesizer(divergence="kl")._recipe.batch_term_module == "encoder"
     found = gradient_of(fitted(divergence="kl"))
-    assert found.reach == "encoder"
-    assert gradient_of(fit).reach == ""
+    assert found.batch_term_module == "encoder"
+    assert gradient_of(fit).batch_term_module == ""
 
 
 def test_the_divergence_pulls_the_latents_to_the_prior():

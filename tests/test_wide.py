@@ -15,7 +15,7 @@ from dpgenerative import (
     synthesizers,
 )
 from dpgenerative.fitting import workload
-from dpgenerative.fitting.recipe import Scale
+from dpgenerative.fitting.recipe import FitSize
 from dpgenerative.fitting.workload import MOST_CANDIDATES, Measurement
 from dpgenerative.metrics import measuring
 from dpgenerative.metrics.reporting import report
@@ -106,7 +106,7 @@ def test_the_heaviest_levels_have_an_indicator():
 def test_more_levels_of_a_label_have_larger_features(cells, ordered, size):
     columns = [facts(cells, ordered=ordered), facts(9)]
     names = [Column(name, "continuous") for name in "xy"]
-    scale, recipe = Scale(1000, Schema(names), 1.0), DPHFlowSynthesizer()._recipe
+    scale, recipe = FitSize(1000, Schema(names), 1.0), DPHFlowSynthesizer()._recipe
     settings = recipe.settings(columns, scale)
     assert settings["first_size"] == size
     paper = DPHFlowSynthesizer.published()._recipe.settings(columns, scale)
@@ -123,11 +123,11 @@ def test_the_number_of_weights_is_bounded(epsilon):
     d = 800
     columns = [facts(30), facts(64, ordered=True)] * (d // 2)
     names = [Column(f"x{j}", "continuous") for j in range(d)]
-    settings = recipe.settings(columns, Scale(10**6, Schema(names), epsilon))
+    settings = recipe.settings(columns, FitSize(10**6, Schema(names), epsilon))
     settings |= {"hidden_units": 0}
     widths = Cells(columns, settings["n_basis"], settings["most_levels"]).widths
     assert TUNING.max_functions / 2 < sum(widths) <= TUNING.max_functions
-    few = recipe.settings(columns[:40], Scale(10**6, Schema(names[:40]), epsilon))
+    few = recipe.settings(columns[:40], FitSize(10**6, Schema(names[:40]), epsilon))
     assert few["most_levels"] is None
     assert settings["hidden_size"] == few["hidden_size"] == 4
 
@@ -265,4 +265,4 @@ def test_a_report_compares_all_pairs_of_some_columns(monkeypatch):
 def test_defaults_follow_the_columns(default, d, n, epsilon, expected):
     columns = [Column(f"x{j}", "categorical", levels=["a", "b"]) for j in range(d)]
     rule = DPHFlowSynthesizer()._recipe.rules[default]
-    assert rule(Scale(n, Schema(columns), epsilon)) == expected
+    assert rule(FitSize(n, Schema(columns), epsilon)) == expected

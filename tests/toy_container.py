@@ -83,7 +83,7 @@ class BitDomain:
         return rows[:0]
 
     @staticmethod
-    def taken(rows, places):
+    def select(rows, places):
         return rows[places]
 
     @staticmethod
@@ -145,7 +145,7 @@ class BitSynthesizer(Synthesizer):
         bits = Bits(X.shape[1])
         return Data(Private(X), bits, Schema([]), BitDomain(bits))
 
-    def _joined(self, X, y):
+    def _as_fitted(self, X, y):
         return X
 
     def _assumed_domain(self):

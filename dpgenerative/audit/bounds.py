@@ -12,7 +12,7 @@ from dpgenerative.privacy import accounting
 from dpgenerative.privacy.plan import PrivacyPlan
 
 _NEAR_ZERO = 0.05
-"""An epsilon near 0 that the accountant can still tell from 0."""
+"""An epsilon near 0 that the accountant still distinguishes from 0."""
 
 
 def least_mu(accuracy: float) -> float:
@@ -147,7 +147,7 @@ def ideal_guesses(
     both ends of the scores.
     """
     mu = 1 / accounting.gaussian_multiplier(epsilon, delta)
-    # Where they can show nothing, half of the canaries tell best whether there is.
+    # If no number of guesses shows anything, guess half of the canaries.
     best = (max(2, n_canaries // 4 * 2), 0.0)
     for cut in np.linspace(0.0, 4.0, 41):
         # In scores centred between the worlds: right at +mu/2, wrong at -mu/2.

@@ -30,12 +30,12 @@ def audit_release(
     n_samples: int = 100,
     confidence: float = 0.95,
 ) -> AuditResult:
-    """Fit a table and its neighbour many times, and try to tell the results apart.
+    """Fit a table and its neighbour many times, and try to distinguish the results.
 
     The neighbour has one row more: the table's first row with the worst values that its
-    columns can take. The adversary looks at the released row count, at bounds, levels
-    and masses, and at samples. One half of the fits chooses what to look at, and the
-    threshold; the other half bounds the two rates by Clopper and Pearson.
+    columns can take. The adversary observes the released row count, bounds, levels and
+    masses, and samples. One half of the fits selects a statistic and its threshold; the
+    other half bounds the two rates by Clopper and Pearson.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def audit_release(
     Returns
     -------
     AuditResult
-        `best` is what telling all fits apart would show.
+        `best` is the bound of an adversary that is always right.
 
     Raises
     ------
@@ -146,9 +146,9 @@ def _split_bound(
     first = np.arange(len(worlds)) % 2 == 0
     # Outcomes on one side of a threshold, likelier with the row, or without.
     regions = (
-        ((seen >= threshold) == above, worlds != exchanged)
-        for seen in frame.to_numpy().T
-        for threshold in np.unique(seen[first])
+        ((statistic >= threshold) == above, worlds != exchanged)
+        for statistic in frame.to_numpy().T
+        for threshold in np.unique(statistic[first])
         for above in (True, False)
         for exchanged in (True, False)
     )

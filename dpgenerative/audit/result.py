@@ -1,4 +1,4 @@
-"""What an audit found, and what all audits check and record."""
+"""The result of an audit, and the checks that all audits share."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +57,7 @@ class AuditResult:
 
     @property
     def sentence(self) -> str:
-        """What was found, in words."""
+        """The result in one sentence."""
         verdict = "within" if self.holds else "BEYOND"
         return (
             f"{self.audit}: with {100 * self.confidence:g} % confidence epsilon is at "

@@ -75,12 +75,12 @@ def audit_mechanism(
 
     Notes
     -----
-    Trial k of both worlds has the same standard normal draws. Each world is what it is
-    without the other, and the difference of two rates is the rate of trials that tell
-    the worlds apart less that of trials that confuse them, which few trials bound well.
-    The number of independent trials of some kind is no likelier to be far from its mean
-    than a binomial count (Hoeffding 1956), whatever their probabilities are. Sampling
-    and composition are not audited here but taken over.
+    Trial k of both worlds has the same standard normal draws, which leaves each world's
+    distribution as it is. The difference of the two rates is then the rate of trials
+    that distinguish the worlds less that of trials that confuse them, which few trials
+    bound well. The number of independent trials of some kind is no likelier to be far
+    from its mean than a binomial count (Hoeffding 1956), whatever their probabilities
+    are. Sampling and composition are not audited here: the accountant adds them.
 
     References
     ----------
@@ -107,10 +107,10 @@ def audit_mechanism(
     line = (with_row - without) / worlds.variances
     middle = line @ (with_row + without) / 2
     accused, suspected = noisy_with_row @ line > middle, noisy_without @ line > middle
-    told = int((accused & ~suspected).sum())
-    mistaken = int((suspected & ~accused).sum())
-    gain = clopper_pearson(told, n_trials, confidence)[0]
-    gain -= clopper_pearson(mistaken, n_trials, confidence)[1]
+    n_right = int((accused & ~suspected).sum())
+    n_wrong = int((suspected & ~accused).sum())
+    gain = clopper_pearson(n_right, n_trials, confidence)[0]
+    gain -= clopper_pearson(n_wrong, n_trials, confidence)[1]
     bound = steps_epsilon(least_mu((1 + gain) / 2), plan)
     best = steps_epsilon(1 / plan.noise_multiplier, plan)
     claim = float(confidence), plan.epsilon, plan.delta
@@ -166,9 +166,9 @@ class _Worlds:
 
     def __init__(self, fit: PrivateFit, plan: PrivacyPlan) -> None:
         self.layer = MaskedLinear.dense(1, self.width)
-        # All of it is what the batch-wise term moves, whatever its name is.
+        # The batch-wise term trains all of it, whatever the name of the submodule.
         self.model: nn.Module = self.layer
-        for name in reversed(fit.recipe.reach.split(".") if fit.recipe.reach else ()):
+        for name in filter(None, fit.recipe.batch_term_module.split(".")[::-1]):
             self.model = nn.ModuleDict({name: self.model})
         self.streams = fit.streams
         self.has_term = fit.recipe.has_batch_term

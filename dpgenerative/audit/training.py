@@ -16,7 +16,7 @@ from dpgenerative._random import Streams
 from dpgenerative._validation import count
 from dpgenerative.audit import bounds, result
 from dpgenerative.fitting.fit import PrivateFit
-from dpgenerative.fitting.recipe import ModelRecipe, Scale
+from dpgenerative.fitting.recipe import FitSize, ModelRecipe
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.privacy.accounting import gaussian_epsilon, gaussian_multiplier
 from dpgenerative.privacy.noise import Mechanisms
@@ -115,8 +115,8 @@ def audit_training(
     else:
         total = included.size
         r, best = bounds.ideal_guesses(total, plan.epsilon, plan.delta, confidence)
-        told = included.ravel()[np.argsort(scores, axis=None, kind="stable")]
-        correct = int((~told[: r // 2]).sum() + told[total - r // 2 :].sum())
+        by_score = included.ravel()[np.argsort(scores, axis=None, kind="stable")]
+        correct = int((~by_score[: r // 2]).sum() + by_score[total - r // 2 :].sum())
         bound = bounds.one_run_bound(total, r // 2 * 2, correct, plan.delta, confidence)
         name = "One training" if n_runs == 1 else "Trainings with many canaries"
     return result.AuditResult(
@@ -131,7 +131,7 @@ class _Witness(Mechanisms):
         super().__init__(streams.counts, streams.gradients)
         self.place = place
         self.std = 0.0
-        self.seen: list[np.ndarray] = []
+        self.noisy: list[np.ndarray] = []
 
     def gradient(
         self, sums: Sequence[Tensor], stds: Sequence[float], **stated: Any
@@ -139,7 +139,7 @@ class _Witness(Mechanisms):
         released = super().gradient(sums, stds, **stated)
         self.std = stds[self.place]
         noisy = released[self.place].flatten()
-        self.seen.append(noisy.double().cpu().numpy())
+        self.noisy.append(noisy.double().cpu().numpy())
         return released
 
 
@@ -155,7 +155,7 @@ class _Rows:
 
 
 _UNCHANGED = (
-    "rules", "anchored", "reach", "has_batch_term", "n_bins", "releases",
+    "rules", "anchored", "batch_term_module", "has_batch_term", "n_bins", "releases",
     "clipping_norm", "batch_term",
 )  # fmt: skip
 """Attributes that are copied from the recipe that is wrapped."""
@@ -169,7 +169,7 @@ class _CanaryRecipe(ModelRecipe):
         for name in _UNCHANGED:
             setattr(self, name, getattr(recipe, name))
 
-    def build(self, facts: Any, scale: Scale, generator: torch.Generator) -> Any:
+    def build(self, facts: Any, scale: FitSize, generator: torch.Generator) -> Any:
         model = self.inner.build(facts, scale, generator)
         model.add_module("canaries", MaskedLinear.dense(self.n_canaries, 1))
         return model
@@ -229,8 +229,8 @@ class _Trainings:
         fit = replace(self.fit, mechanisms=witness)
         rows = Private(_Rows(self.rows, np.flatnonzero(included)))
         fit.train(model, self.released, rows)
-        seen = np.stack(witness.seen)
-        log_ratio = (seen - self.size / 2) * self.size / witness.std**2
+        noisy = np.stack(witness.noisy)
+        log_ratio = (noisy - self.size / 2) * self.size / witness.std**2
         return _sampled(log_ratio, self.released.plan.sampling_rate).sum(0)
 
 

@@ -27,7 +27,7 @@ from dpgenerative.tables.rows import Rows
 from dpgenerative.tables.schema import Schema
 
 MOMENT_SHARE = 0.5
-"""Share of the budget of the moments of classes, where gradients are taken too."""
+"""Share of the budget for the moments of classes, where training follows."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class TableDomain:
         )  # fmt: skip
 
     def made_up(self, dtypes: Mapping[Hashable, Any]) -> Self:
-        """Return a domain in which what is open of levels and bounds is made up."""
+        """Return a domain with made-up levels and bounds where they are open."""
         columns = []
         for column in self.schema.columns:
             if not column.numeric and column.levels is None:
@@ -112,7 +112,7 @@ class TableDomain:
         return rows.head if isinstance(rows, Rows) else rows.iloc[:0]
 
     @staticmethod
-    def taken(rows: Any, places: Sequence[int]) -> Any:
+    def select(rows: Any, places: Sequence[int]) -> Any:
         """Return some rows."""
         return rows.iloc[places].reset_index(drop=True)
 
@@ -155,7 +155,7 @@ class ArrayDomain:
         return self.pixels
 
     def made_up(self, dtypes: Mapping[Hashable, Any]) -> Self:
-        """Return the domain, of which nothing is unknown."""
+        """Return the domain, which is stated completely."""
         return self
 
     def drawn(self, transformer: Pixels, n: int, rng: np.random.Generator) -> Any:
@@ -174,13 +174,13 @@ class ArrayDomain:
         return rows.blank()
 
     @staticmethod
-    def taken(rows: Any, places: Sequence[int]) -> Any:
+    def select(rows: Any, places: Sequence[int]) -> Any:
         """Return some arrays."""
         return rows[np.asarray(places)]
 
     @staticmethod
     def facts(transformer: Pixels) -> Pixels:
-        """Return what a model must know of arrays."""
+        """Return the public facts of arrays for a model."""
         return transformer
 
 
@@ -199,17 +199,17 @@ class LabelledDomain(ArrayDomain):
     latent_dim: int | None
 
     def releases(self, anchored: bool, share: float) -> Mapping[Release, float]:
-        """Return the moments of classes, and their share where gradients are taken."""
+        """Return the moments of classes, and their share where training follows."""
         return {MOMENTS: MOMENT_SHARE}
 
     def release(
         self, rows: Private, plan: PrivacyPlan, mechanisms: Mechanisms, **cells: Any
     ) -> classes.LabelledPixels:
         """Release the moments of every class; return the encoding, which holds them."""
-        found = classes.release_gaussians(
+        gaussians = classes.release_gaussians(
             rows, self.pixels.shape, self.n_classes, self.latent_dim, plan, mechanisms
         )
-        return classes.LabelledPixels(**vars(self.pixels), gaussians=found)
+        return classes.LabelledPixels(**vars(self.pixels), gaussians=gaussians)
 
     def drawn(self, transformer: Pixels, n: int, rng: np.random.Generator) -> Any:
         arrays = super().drawn(transformer, n, rng)
@@ -218,4 +218,4 @@ class LabelledDomain(ArrayDomain):
 
 
 Domain = TableDomain | ArrayDomain
-"""What a fit asks of the rows' container."""
+"""Interface of a fit to the rows' container."""

@@ -23,7 +23,7 @@ from dpgenerative._random import Streams
 from dpgenerative.fitting.domain import Domain
 from dpgenerative.fitting.loop import Keeper, tensors_of, train
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
-from dpgenerative.fitting.recipe import ModelRecipe, Scale, resolved
+from dpgenerative.fitting.recipe import FitSize, ModelRecipe, resolved
 from dpgenerative.fitting.threads import idle_threads
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import (
@@ -56,7 +56,7 @@ one forgets in its first noisy steps."""
 
 @dataclass(frozen=True)
 class Released:
-    """What a fit has released before training.
+    """Releases of a fit before training.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Released:
     transformer : TableTransformer or Pixels
         Encodes rows.
     bound : float, optional
-        Clipping norm, once it is known.
+        Clipping norm, once it is released or stated.
     """
 
     plan: PrivacyPlan
@@ -74,7 +74,7 @@ class Released:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a fit leaves behind; all of it is released.
+    """The results of a fit, all of them released.
 
     Attributes
     ----------
@@ -83,9 +83,9 @@ class Fitted:
     model : Module
         On the CPU, without gradients.
     settings : mapping
-        What the recipe made the model of.
+        Arguments from which the recipe made the model.
     clipping : str
-        How gradients were bounded, in words; empty where none were taken.
+        How gradients were bounded, in words; empty without training.
     """
 
     plan: PrivacyPlan
@@ -107,7 +107,7 @@ class PrivateFit:
     domain : Domain
     streams : Streams
     mechanisms : Mechanisms
-        What everything that is released passes.
+        The mechanisms of all releases.
     device : str
     """
 
@@ -142,15 +142,15 @@ class PrivateFit:
         LedgerError
             Where what was released is not what was planned.
         """
-        kept = keeper.released if keeper else {}
-        released = Released(**kept) if kept else self.release(rows, n_rows)
-        if kept and released.plan != self.plan(released.plan.n_rows):
+        saved = keeper.released if keeper else {}
+        released = Released(**saved) if saved else self.release(rows, n_rows)
+        if saved and released.plan != self.plan(released.plan.n_rows):
             raise ValueError(
                 "The checkpoint's plan is not the one that the parameters lead to. "
                 "Delete the file to begin anew."
             )
         model = self.build(released)
-        if public is not None and not kept:
+        if public is not None and not saved:
             self._pretrain(model, released.transformer, public)
         self._share(model)
         plan, clipping = released.plan, ""
@@ -170,7 +170,7 @@ class PrivateFit:
     # Steps, in their order ------------------------------------------------------
 
     def release(self, rows: Private[Any], n_rows: int | None = None) -> Released:
-        """Release the row count, unless it is known, and the marginals."""
+        """Release the row count, unless it is given, and the marginals."""
         if n_rows is None:
             k, z = self.parameters.max_rows_per_unit, self.parameters.noise_multiplier
             n_rows = self.mechanisms.count(rows, count_epsilon(self.epsilon, k, z))
@@ -210,17 +210,17 @@ class PrivateFit:
             arrays = rows.map(lambda rows: chain(transformer.arrays(rows), others))
             keeper.prepare(arrays, self.mechanisms.ledger, vars(noted))
         optimizer = self._optimizer(plan.n_rows, public is not None)
-        is_seen = bool(self.parameters.verbose) and self.mechanisms.ranks.is_first
+        verbose = bool(self.parameters.verbose) and self.mechanisms.ranks.is_first
         train(
             model, objective, rows, plan, gradient, optimizer, self.mechanisms,
-            self.streams, self.device, self._batch_term(model), keeper, is_seen,
+            self.streams, self.device, self._batch_term(model), keeper, verbose,
         )  # fmt: skip
         return gradient
 
     # Parts of the steps ---------------------------------------------------------
 
     def _share(self, model: Any) -> None:
-        """Let the models of all processes be that of the first, to the last bit."""
+        """Copy the first process' model to all processes, bit by bit."""
         ranks, tensors = self.mechanisms.ranks, tensors_of(model).values()
         if ranks.size == 1:
             return
@@ -230,8 +230,8 @@ class PrivateFit:
         for name in self.recipe.learned:
             setattr(model, name, ranks.same(getattr(model, name)))
 
-    def _facts(self, released: Released) -> tuple[Any, Scale]:
-        """Return what a model is built from."""
+    def _facts(self, released: Released) -> tuple[Any, FitSize]:
+        """Return the facts and the size from which a model is built."""
         return self.domain.facts(released.transformer), self.scale(released.plan.n_rows)
 
     @property
@@ -239,28 +239,28 @@ class PrivateFit:
         """Budget that was stated; None without privacy."""
         return finite(self.parameters.epsilon)
 
-    def scale(self, n_rows: int) -> Scale:
-        """Return what is public of the size of the fit."""
-        domain, known = self.domain, self._epsilons
-        stated = Scale(n_rows, domain.schema, self.epsilon, domain.has_public)
+    def scale(self, n_rows: int) -> FitSize:
+        """Return the public size of the fit."""
+        domain, epsilons = self.domain, self._epsilons
+        stated = FitSize(n_rows, domain.schema, self.epsilon, domain.has_public)
         if self.parameters.noise_multiplier is None:
             return stated
-        if n_rows not in known:
-            known[n_rows] = epsilon_of_noise(
+        if n_rows not in epsilons:
+            epsilons[n_rows] = epsilon_of_noise(
                 lambda epsilon: self._plan(replace(stated, epsilon=epsilon))
             )
-        return replace(stated, epsilon=known[n_rows])
+        return replace(stated, epsilon=epsilons[n_rows])
 
     def plan(self, n_rows: int) -> PrivacyPlan:
         """Share the budget among the releases, from public numbers alone."""
         return self._plan(self.scale(n_rows))
 
-    def _plan(self, scale: Scale) -> PrivacyPlan:
+    def _plan(self, scale: FitSize) -> PrivacyPlan:
         parameters, recipe, n_rows = self.parameters, self.recipe, scale.n_rows
         value = partial(resolved, parameters, rules=recipe.rules, scale=scale)
         batch, n_steps = value("batch_size"), value("n_steps")
         if parameters.noise_multiplier is not None:
-            # No epsilon is raised until a rule takes gradients.
+            # Else the search for epsilon would raise it until a rule allows steps.
             n_steps = n_steps or LEAST_STEPS
         before = self.domain.releases(recipe.anchored, value("marginal_budget"))
         is_estimated = parameters.max_grad_norm == "median" and n_steps > 0
@@ -294,11 +294,11 @@ class PrivateFit:
         rows: Private[Any],
         bound: float | None = None,
     ) -> PrivateGradient:
-        """Return how gradients are bounded; release their norm if it is not known."""
+        """Return how gradients are bounded; a norm "median" is released here."""
         norm = self.parameters.max_grad_norm
         if bound is None and norm == "median":
             size = min(capacity(plan.n_rows), LARGEST_CHUNK)
-            chunks = whole_pass(rows, size, self.streams.batches).map(self._sent)
+            chunks = whole_pass(rows, size, self.streams.batches).map(self._on_device)
             bound = estimate_norm(
                 model, objective, chunks, self.mechanisms, plan.multiplier(NORM)
             )
@@ -313,10 +313,10 @@ class PrivateFit:
             int(self.parameters.n_partitions),
             BatchTerm.of(self.parameters.divergence).aggregation,
             capacity(plan.batch_size),
-            self.recipe.reach,
+            self.recipe.batch_term_module,
         )
 
-    def _sent(self, chunk: Chunk) -> Chunk:
+    def _on_device(self, chunk: Chunk) -> Chunk:
         return chunk[0].to(self.device), chunk[1].to(self.device)
 
     def _batch_term(self, model: Any) -> Divergence | None:

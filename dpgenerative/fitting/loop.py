@@ -81,7 +81,7 @@ def make_optimizer(
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return parameters and buffers by name: those that are drawn at first, too."""
+    """Return parameters and buffers by name, also those that stay as initialised."""
     parameters = model.named_parameters(remove_duplicate=False)
     buffers = model.named_buffers(remove_duplicate=False)
     return {name: tensor.detach() for name, tensor in (*parameters, *buffers)}
@@ -89,7 +89,7 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class LoopState:
-    """What the training loop changes, but for generators: private, like the rows."""
+    """State of the training loop without generators; as private as the rows."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -104,7 +104,7 @@ class LoopState:
                 mean.lerp_(p, 1 - decay)
 
     def state(self) -> dict[str, Any]:
-        """Return all of it, as tensors, numbers, lists and dictionaries."""
+        """Return the state as tensors, numbers, lists and dictionaries."""
         return {
             "tensors": tensors_of(self.model),
             "averaged": self.averaged,
@@ -116,19 +116,19 @@ class LoopState:
         """Go back to a state; the model has its weights already."""
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
-        for mean, kept in zip(self.averaged, state["averaged"], strict=True):
-            mean.copy_(kept)
+        for mean, saved in zip(self.averaged, state["averaged"], strict=True):
+            mean.copy_(saved)
 
 
 class Keeper(Protocol):
-    """Who keeps an unfinished fit, so that it can go on (`persistence.checkpoint`)."""
+    """Stores an unfinished fit, so that it can go on (`persistence.checkpoint`)."""
 
     @property
     def released(self) -> Mapping[str, Any]:
         """What was released before an interruption; empty where a fit begins."""
 
     def restore(self, model: Any, streams: Streams) -> None:
-        """Take a new model and generators to where training had come or begins."""
+        """Set a new model and generators to their stored state, if there is one."""
 
     def prepare(
         self, rows: Private[Any], ledger: Ledger, released: Mapping[str, Any]
@@ -136,10 +136,10 @@ class Keeper(Protocol):
         """Compare the rows with those of the beginning; note what was released."""
 
     def begin(self, loop: LoopState) -> int:
-        """Restore what was kept; return the number of steps that are done."""
+        """Restore the state that was stored; return the number of steps done."""
 
     def after(self, n_done: int, loop: LoopState) -> None:
-        """Look at the loop after a step."""
+        """Store the loop's state after a step, if it is time."""
 
 
 def batches(
@@ -164,16 +164,16 @@ def batches(
         shape = max(most, len(rows)) if whole else size
         chunks = padded_chunks(rows, shape, rng)
         # A host waits for every copy to a device: there is one, -1 stands for padding.
-        sent = (torch.where(seen, i, -1).to(device) for i, seen in chunks)
-        yield ((i.clamp(min=0), i >= 0) for i in sent)
+        padded = (torch.where(is_row, i, -1).to(device) for i, is_row in chunks)
+        yield ((i.clamp(min=0), i >= 0) for i in padded)
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep what one step frees for the next one.
+    """Let the C library reuse the memory of one step for the next one.
 
-    glibc hands blocks back to the system, and a step of a few megabytes then pays page
-    faults for every tensor, a tenth of its time. Its limit grows to the largest block
-    that it has seen freed, up to 32 MB; this one is never touched, so it costs nothing.
+    glibc returns freed blocks to the system, and a step of a few megabytes then pays
+    page faults for every tensor, a tenth of its time. Blocks up to the largest one ever
+    freed, at most 32 MB, stay with glibc: freeing this unused block raises that limit.
     """
     torch.empty(2**23 - 2**14)
 
@@ -192,7 +192,7 @@ def train(
     keeper: Keeper | None = None,
     verbose: bool = False,
 ) -> None:
-    """Train a model in place; what is kept of the rows is in its parameters alone.
+    """Train a model in place; nothing but its parameters depends on the rows.
 
     Only the sampler sees how many rows there are; `plan.private` decides whether
     `gradient` is used; the learning rate of `options` is a number; `divergence` is the
@@ -215,12 +215,12 @@ def train(
     )
     loop = LoopState(model, optimizer, schedule, averaged)
     first = 0 if keeper is None else keeper.begin(loop)
-    with idle_threads(streams.is_seeded) as look:
+    with idle_threads(streams.is_seeded) as adapt_threads:
         for t in watched(
             range(first, plan.n_steps), "training", verbose,
             initial=first, total=plan.n_steps,
         ):  # fmt: skip
-            look()
+            adapt_threads()
             chunks = next(stream)
             if plan.private:
                 grads = gradient(

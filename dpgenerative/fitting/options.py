@@ -12,7 +12,7 @@ from dpgenerative.privacy.steps import AGGREGATIONS
 
 @dataclass(frozen=True, repr=False)
 class Options:
-    """Base of parameter groups: fields are parameters, `checks` says what they take.
+    """Base of parameter groups: fields are parameters, and `checks` their checks.
 
     A group is frozen, so that clones share it. With `has_short_form` its first
     parameter stands for the whole group, as the name of an optimizer does.
@@ -56,7 +56,7 @@ class Options:
 
 @dataclass(frozen=True, repr=False)
 class Optimizer(Options):
-    """What takes the noisy gradients; none of it touches the guarantee.
+    """The optimizer of the noisy gradients; it does not affect the guarantee.
 
     Parameters
     ----------
@@ -131,10 +131,10 @@ class BatchTerm(Options):
         "aggregation": option(*AGGREGATIONS),
     }
 
-    def function(self, known: Mapping[str, Callable[..., Tensor]]) -> Any:
-        """Return the divergence as a function, from among those known by a name."""
-        found = self.divergence
-        return known[found] if isinstance(found, str) else found
+    def function(self, by_name: Mapping[str, Callable[..., Tensor]]) -> Any:
+        """Return the divergence as a function; a name selects one of `by_name`."""
+        chosen = self.divergence
+        return by_name[chosen] if isinstance(chosen, str) else chosen
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,4 +1,4 @@
-"""Rows that nobody has to protect, and what they say of the domain of private ones.
+"""Public rows, and the bounds and levels that they give the private rows.
 
 No error here depends on a value of the private rows, of which names and dtypes alone
 are read.
@@ -45,17 +45,17 @@ def public_table(
         wanted = "one table" if layout.y_name is None else "a pair (X, y)"
         raise ValueError(f"{owner}: public must be {wanted}, as the private rows are.")
     rows = streamed(f"{owner} (public)", pair[0])
-    table, found = as_table(f"{owner} (public)", rows, pair[1])
+    table, own = as_table(f"{owner} (public)", rows, pair[1])
     table = table.whole() if isinstance(table, Rows) else table
-    kinds = (found.x_kind, found.y_kind), (layout.x_kind, layout.y_kind)
+    kinds = (own.x_kind, own.y_kind), (layout.x_kind, layout.y_kind)
     if kinds[0] != kinds[1]:
         raise ValueError(
             f"{owner}: public must come as the private rows do, as "
             f"{' and '.join(filter(None, kinds[1]))}; got "
             f"{' and '.join(filter(None, kinds[0]))}."
         )
-    if found.y_name is not None:
-        table = table.rename(columns={found.y_name: layout.y_name})
+    if own.y_name is not None:
+        table = table.rename(columns={own.y_name: layout.y_name})
     if set(table.columns) != set(frame.columns):
         unlike = sorted(map(repr, set(table.columns) ^ set(frame.columns)))
         raise ValueError(
@@ -83,8 +83,8 @@ def domain_of(schema: Schema, public: pd.DataFrame) -> Schema:
     public : DataFrame
         Some of the schema's columns. One that holds no usable value stays open.
     """
-    found = (_completed(schema[name], public[name]) for name in public.columns)
-    return schema.completed(found)
+    columns = (_completed(schema[name], public[name]) for name in public.columns)
+    return schema.completed(columns)
 
 
 def _completed(column: Column, series: pd.Series) -> Column:

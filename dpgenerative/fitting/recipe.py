@@ -1,4 +1,4 @@
-"""What a model states of itself, so that one private fit serves all of them."""
+"""Recipes of models, so that one private fit serves all of them."""
 
 import math
 from abc import ABC, abstractmethod
@@ -22,8 +22,8 @@ from dpgenerative.tables.values import as_python
 
 
 @dataclass(frozen=True)
-class Scale:
-    """What is public of the size of a fit; parameters that are "auto" follow it.
+class FitSize:
+    """The public size of a fit, from which rules compute parameters that are "auto".
 
     Attributes
     ----------
@@ -44,17 +44,17 @@ class Scale:
 
     @property
     def rows_per_column(self) -> float:
-        """How much the data can say: rows times epsilon, per column."""
+        """Effective sample size: rows times epsilon, per column."""
         if self.epsilon is None:
             return math.inf
         return self.n_rows * self.epsilon / len(self.schema)
 
 
-Rule = Callable[[Scale], Any]
-"""From the scale of a fit to the value of a parameter that is "auto"."""
+Rule = Callable[[FitSize], Any]
+"""From the size of a fit to the value of a parameter that is "auto"."""
 
 
-def resolved(holder: Any, name: str, rules: Mapping[str, Rule], scale: Scale) -> Any:
+def resolved(holder: Any, name: str, rules: Mapping[str, Rule], scale: FitSize) -> Any:
     """Return a parameter of `holder`, or of its rule where it is "auto" or absent."""
     value = getattr(holder, name, "auto")
     is_auto = isinstance(value, str) and value == "auto"
@@ -69,7 +69,7 @@ RULES: Mapping[str, Rule] = {
     "batch_size": lambda scale: min(2048, max(32, scale.n_rows)),
     "learning_rate": lambda scale: 0.01 if scale.epsilon is None else 0.03,
 }
-"""Rules of what every fit asks for; recipes add their own, and change these."""
+"""Rules for the parameters of every fit; recipes add to them or replace them."""
 
 
 class ModelRecipe(BaseEstimator, ABC):
@@ -77,33 +77,32 @@ class ModelRecipe(BaseEstimator, ABC):
 
     A recipe holds public settings alone: the parameters of its constructor, with
     `get_params` as in scikit-learn, so that searches reach them (``recipe__rank``).
-    Rows pass through its hands in `objective` and `finish`, of which `PrivateFit` uses
-    nothing but per-example losses, whose gradients it bounds and noises, and what
-    passes `Mechanisms`. A recipe must keep nothing of rows, neither in itself nor in
-    the model.
+    It gets rows in `objective` and `finish` alone. Of the former `PrivateFit` uses the
+    per-example losses, whose gradients it clips and noises; of the latter, what passes
+    `Mechanisms`. Neither the recipe nor the model may store anything of the rows.
 
-    `build`, `objective` and, for tables, `draw` must be written; the others have
-    defaults. Of a model that files hold, `settings` and `make` are written in place of
-    `build`.
+    A subclass writes `build`, `objective` and, for tables, `draw`; the other methods
+    have defaults. If files are to hold its models, it writes `settings` and `make` in
+    place of `build`.
     """
 
     rules: ClassVar[Mapping[str, Rule]] = RULES
     """From parameters that may be "auto", training included, to rules: functions of
-    `Scale`. Extend it: ``{**ModelRecipe.rules, "rank": rule}``."""
+    `FitSize`. Extend it: ``{**ModelRecipe.rules, "rank": rule}``."""
     anchored: bool = True
     """Whether the model starts at the released marginals."""
     has_batch_term: bool = False
-    """Whether there is a batch-wise term: `batch_term` is asked only then."""
-    reach: str = ""
-    """Submodule whose parameters the batch-wise term moves; "" is the whole model."""
+    """Whether there is a batch-wise term; otherwise `batch_term` is not called."""
+    batch_term_module: str = ""
+    """Submodule that the batch-wise term trains; "" is the whole model."""
     reads_once: bool = False
     """Whether training reads the cells of rows and nothing else of them: one pass, so
     that queries, whose rows may come in another order each time, can be learned."""
     learned: ClassVar[Sequence[str]] = ()
     """Attributes of a model, other than tensors, that a fit sets."""
 
-    def resolved(self, name: str, scale: Scale) -> Any:
-        """Return a parameter, or what its rule says where it is "auto"."""
+    def resolved(self, name: str, scale: FitSize) -> Any:
+        """Return a parameter, or its rule's value where it is "auto"."""
         return resolved(self, name, self.rules, scale)
 
     @property
@@ -121,11 +120,11 @@ class ModelRecipe(BaseEstimator, ABC):
         """Return the columns in the order in which the model takes them."""
         return schema
 
-    def n_bins(self, scale: Scale) -> int:
+    def n_bins(self, scale: FitSize) -> int:
         """Return how many intervals a numeric column is to have."""
         return int(self.rules["n_bins"](scale))
 
-    def releases(self, scale: Scale, left: float) -> Mapping[Release, float]:
+    def releases(self, scale: FitSize, left: float) -> Mapping[Release, float]:
         """Return what `finish` releases of all rows, and its share of the budget.
 
         `left` is the share that the releases before training leave. `finish` must
@@ -134,22 +133,22 @@ class ModelRecipe(BaseEstimator, ABC):
         """
         return {}
 
-    def build(self, facts: Any, scale: Scale, generator: torch.Generator) -> Any:
+    def build(self, facts: Any, scale: FitSize, generator: torch.Generator) -> Any:
         """Return the model before training, on the CPU.
 
         Parameters
         ----------
         facts : list of CellFacts, or Pixels
-            What the model must know of the columns, in its order, or of the arrays.
-        scale : Scale
+            Released facts of the columns, in the model's order, or of the arrays.
+        scale : FitSize
         generator : torch.Generator
-            Draws of the initial weights.
+            Source of the initial weights.
 
         Returns
         -------
         Module
-            With at least one parameter. Tensors that are no parameters are buffers,
-            for CUDA.
+            With at least one parameter. Other tensors must be buffers, so that they
+            move to a GPU with the model.
         """
         return self.make(facts, generator, **self.settings(facts, scale))
 
@@ -161,8 +160,8 @@ class ModelRecipe(BaseEstimator, ABC):
                 "train."
             )
 
-    def settings(self, facts: Any, scale: Scale) -> dict[str, Any]:
-        """Return what `make` takes beside the facts: plain values, none of them "auto".
+    def settings(self, facts: Any, scale: FitSize) -> dict[str, Any]:
+        """Return the arguments of `make` beside the facts: plain values, none "auto".
 
         A saved file holds them, so that rules may change and files stay readable.
         """
@@ -172,7 +171,7 @@ class ModelRecipe(BaseEstimator, ABC):
         """Return the model of `build`, from its settings."""
         raise NotImplementedError
 
-    def clipping_norm(self, model: Any, scale: Scale) -> float:
+    def clipping_norm(self, model: Any, scale: FitSize) -> float:
         """Return the norm of ``max_grad_norm="auto"``, given the untrained model."""
         return 1.0
 
@@ -220,7 +219,7 @@ class ModelRecipe(BaseEstimator, ABC):
         mechanisms: Mechanisms,
         streams: Streams,
     ) -> None:
-        """Do what is left to do after training; rows only through `mechanisms`."""
+        """Finish the model after training; read rows through `mechanisms` only."""
 
     def draw(
         self, model: Any, n: int, generator: torch.Generator, rng: np.random.Generator
@@ -271,8 +270,8 @@ class ModelRecipe(BaseEstimator, ABC):
         codes, inside = self.draw(model, n, generator, rng)
         log_weights = np.zeros(n)
         for j, shares in log_shares.items():
-            held = shares.expand(n, -1).numpy()[np.arange(n), codes[:, j]]
-            log_weights[np.isinf(held)] = -np.inf
+            log_share = shares.expand(n, -1).numpy()[np.arange(n), codes[:, j]]
+            log_weights[np.isinf(log_share)] = -np.inf
         return codes, inside, log_weights
 
 
@@ -294,8 +293,8 @@ class GroupedRecipe(ModelRecipe):
         """Whether a divergence is stated."""
         return self.term.divergence is not None
 
-    def resolved(self, name: str, scale: Scale) -> Any:
+    def resolved(self, name: str, scale: FitSize) -> Any:
         return resolved(self.architecture, name, self.rules, scale)
 
-    def n_bins(self, scale: Scale) -> int:
+    def n_bins(self, scale: FitSize) -> int:
         return int(self.resolved("n_bins", scale))

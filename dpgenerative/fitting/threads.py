@@ -36,11 +36,11 @@ def idle_threads(one: bool) -> Iterator[Callable[[], None]]:
     Yields
     ------
     callable
-        Looks again. Never more threads are taken than were set before.
+        Adapts the number of threads, which never exceeds the number set before.
     """
     most, n_processors = torch.get_num_threads(), cpu_count()
 
-    def look() -> None:
+    def adapt() -> None:
         if most == 1:
             return
         now = torch.get_num_threads()
@@ -50,7 +50,7 @@ def idle_threads(one: bool) -> Iterator[Callable[[], None]]:
             torch.set_num_threads(wanted)
 
     try:
-        look()
-        yield look
+        adapt()
+        yield adapt
     finally:
         torch.set_num_threads(most)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from dpgenerative._random import Streams
 from dpgenerative.fitting.domain import Domain
-from dpgenerative.fitting.recipe import ModelRecipe, Scale
+from dpgenerative.fitting.recipe import FitSize, ModelRecipe
 from dpgenerative.models.probing import (
     check_divergence,
     check_memory,
@@ -63,7 +63,7 @@ def check_recipe(
     rows: Private[Any],
     epsilon: float | None,
 ) -> None:
-    """Require a model whose gradients are bounded row by row, and that keeps no row.
+    """Require a model whose gradients are bounded row by row, and that stores no row.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def check_recipe(
             epsilon=None, delta=0.5, n_rows=n_rows, sampling_rate=1.0, n_steps=1,
             shares=domain.releases(True, 0.4),
         )  # fmt: skip
-        scale = Scale(n_rows, domain.schema, epsilon, domain.has_public)
+        scale = FitSize(n_rows, domain.schema, epsilon, domain.has_public)
         check_shares(recipe.releases(scale, 0.6), 1)
         transformer = domain.made_up(dtypes).release(
             blank, plan, _MadeUp(rng, rng), anchored=recipe.anchored,
@@ -99,7 +99,7 @@ def check_recipe(
 
 
 def _check(
-    owner: str, recipe: ModelRecipe, domain: Domain, transformer: Any, scale: Scale,
+    owner: str, recipe: ModelRecipe, domain: Domain, transformer: Any, scale: FitSize,
     n: int,
 ) -> None:  # fmt: skip
     rows = domain.drawn(transformer, 2 * n, np.random.default_rng(n))
@@ -130,12 +130,12 @@ def _check(
 
 @dataclass(frozen=True)
 class _Made:
-    """What a fit of made-up rows would do."""
+    """A fit of made-up rows."""
 
     recipe: ModelRecipe
     domain: Domain
     transformer: Any
-    scale: Scale
+    scale: FitSize
     rows: Any
 
     def model(self) -> nn.Module:
@@ -160,23 +160,23 @@ class _Made:
         """
 
         def losses(rows: Tensor, seed: int) -> tuple[Tensor, Tensor | None]:
-            some = self.domain.taken(self.rows, rows.flip(0).tolist())
+            some = self.domain.select(self.rows, rows.flip(0).tolist())
             streams, table = _streams(seed), Private(some)
             objective = self.recipe.objective(
                 model, self.transformer, table, streams, "cpu"
             )
-            found: tuple[Tensor, Tensor | None] = objective(
+            pair: tuple[Tensor, Tensor | None] = objective(
                 torch.arange(len(rows)).flip(0)
             )
-            return found
+            return pair
 
         return losses
 
     def check_term(self, owner: str, model: nn.Module) -> None:
-        """Require a batch-wise term that remembers nothing, of a part there is."""
+        """Require a batch-wise term that stores nothing, and whose submodule exists."""
         if not self.recipe.has_batch_term:
             return
-        model.get_submodule(self.recipe.reach)
+        model.get_submodule(self.recipe.batch_term_module)
         streams = _streams(0)
         term = self.recipe.batch_term(model, streams)
         latents = self.losses(model, self.rows)[1].detach()
@@ -198,7 +198,7 @@ def _streams(seed: int) -> Streams:
 
 
 def _check_first_use(owner: str, made: _Made, n: int) -> None:
-    """Require models that remember neither the first rows they meet nor later ones."""
+    """Require models that store neither the first rows they get nor later ones."""
     states = []
     for first in (made.rows[:n], made.rows[n:]):
         recipe, model = deepcopy(made.recipe), made.model()

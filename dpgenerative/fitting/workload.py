@@ -40,7 +40,7 @@ LEAST_DEVIATION = 4.0
 """Standard deviations of its noise that a score must exceed."""
 MOST_TABLES = 20
 WEIGHT_OF_WANTED = 5
-"""What a table that was asked for counts beside one that was not."""
+"""Weight of a table that was asked for, beside others."""
 SIZES = (2, 3, 4, 5, 10, 20, 40)
 """Groups per column in which tables are counted."""
 CELLS_PER_ROW = 0.4
@@ -67,7 +67,7 @@ def check_workload(owner: str, name: str, value: Any) -> None:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What tables are counted on, and by which noise.
+    """The rows on which tables are counted, and the noise.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Measurement:
     def correct(
         self, model: Any, generator: torch.Generator, wanted: Sequence[Columns]
     ) -> None:
-        """Count the tables wanted and those of which the model is wrong; correct it.
+        """Count the tables wanted and those that the model gets wrong; correct it.
 
         Parameters
         ----------
@@ -113,20 +113,20 @@ class Measurement:
         allows; and all that are wanted.
         """
         d = len(self.facts)
-        found: list[Columns] = []
+        candidates: list[Columns] = []
         for columns in _families(d):
-            known = set(found)
-            new = [c for c in columns if c not in known]
-            total = len(found) + len(new)
-            noise = score_noise(self.plan, [*found, *new]).max(initial=0)
+            present = set(candidates)
+            new = [c for c in columns if c not in present]
+            total = len(candidates) + len(new)
+            noise = score_noise(self.plan, [*candidates, *new]).max(initial=0)
             fits = noise <= SCORE_NOISE * self.plan.n_rows
             if len(columns[0]) > 2 and not (fits and total <= MOST_CANDIDATES):
                 break
             if len(new) > MOST_CANDIDATES:
                 new.sort(key=lambda c: (c[0] > 0, c[1] - c[0]))
-            found += new[:MOST_CANDIDATES]
-        found += [c for c in dict.fromkeys(wanted) if c not in found]
-        return [self._table(c, [SCORED_GROUPS[len(c)]] * len(c)) for c in found]
+            candidates += new[:MOST_CANDIDATES]
+        candidates += [c for c in dict.fromkeys(wanted) if c not in candidates]
+        return [self._table(c, [SCORED_GROUPS[len(c)]] * len(c)) for c in candidates]
 
     def _table(self, columns: Columns, sizes: Sequence[int]) -> Table:
         pairs = zip(columns, sizes, strict=True)
@@ -174,33 +174,33 @@ class Measurement:
         sizes = [self._sizes(each, noise) for each in facts]
         tables = [self._table(c, s) for c, s in zip(chosen, sizes, strict=True)]
         counts = release_counts(self.codes, tables, scored, self.plan, self.mechanisms)
-        found = []
+        counted = []
         parts = zip(chosen, facts, sizes, counts, strict=True)
         for columns, each, size, count in parts:
             total = max(1.0, count.sum())  # the row count may be far off for few rows
             shares = torch.from_numpy(count / total).float()
             scales = scales_of(each, size)
-            found.append(CountedTable(columns, scales, shares, noise / total))
-        return found
+            counted.append(CountedTable(columns, scales, shares, noise / total))
+        return counted
 
     def _sizes(self, facts: Sequence[CellFacts], noise: float) -> list[int]:
         """Return the number of groups of every column.
 
-        All have as many as noise allows; nominal columns, of whose groups no neighbour
-        tells anything, have more where only these still can.
+        All have as many as noise allows. Nominal columns then have as many more as
+        still fit, since none of their groups borrows from neighbours.
         """
         most = CELLS_PER_ROW * self.plan.n_rows / max(noise, 1)
-        found = [2] * len(facts)
+        numbers = [2] * len(facts)
         for size in SIZES:
             sizes = [min(size, len(fact.masses)) for fact in facts]
             if math.prod(sizes) > most:
                 break
-            found = sizes
+            numbers = sizes
         for j, fact in enumerate(facts):
-            room = 0 if fact.ordered else most * found[j] / math.prod(found)
+            room = 0 if fact.ordered else most * numbers[j] / math.prod(numbers)
             able = (min(size, len(fact.masses)) for size in SIZES)
-            found[j] = max([found[j], *(size for size in able if size <= room)])
-        return found
+            numbers[j] = max([numbers[j], *(size for size in able if size <= room)])
+        return numbers
 
 
 def _families(d: int) -> Iterator[list[Columns]]:
@@ -239,6 +239,6 @@ def _news(columns: Sequence[Columns], scores: np.ndarray) -> np.ndarray:
     news = np.empty(len(scores))
     for i, (each, score) in enumerate(zip(columns, scores.tolist(), strict=True)):
         parts = combinations(each, len(each) - 1)
-        known = max([0.0, *(best.get(part, 0.0) for part in parts)])
-        best[each], news[i] = max(score, known), score - known
+        of_parts = max([0.0, *(best.get(part, 0.0) for part in parts)])
+        best[each], news[i] = max(score, of_parts), score - of_parts
     return news

@@ -97,7 +97,7 @@ class Calibration:
 
         The search's epsilon grows about in proportion to a trial's, so that a step in
         proportion usually lands within 2 % below the target; bisection catches the
-        rest. A budget is kept only if its own bound is within the target.
+        rest. A budget counts only if its own bound is within the target.
         """
         low, high = math.log(self.epsilon) - 5, math.log(self.epsilon) + 2
         guess = math.log(self.epsilon / 2)

@@ -22,11 +22,11 @@ MOST_LEVELS = 254
 def default_learner(rows: Any, boosting: Any) -> Any:
     """Return a pipeline for a table of any dtypes."""
     frame = pd.DataFrame(rows)
-    # Boosting takes no numbers of which none is known.
-    known = frame.notna().any().to_numpy()
-    if isinstance(rows, np.ndarray) and rows.dtype.kind in "biuf" and known.all():
+    # Boosting refuses a column of numbers that are all missing.
+    has_values = frame.notna().any().to_numpy()
+    if isinstance(rows, np.ndarray) and rows.dtype.kind in "biuf" and has_values.all():
         return boosting
-    if not known.any():
+    if not has_values.any():
         return make_pipeline(FunctionTransformer(_nothing), boosting)
     dtypes = frame.dtypes
     numeric = np.array(
@@ -39,14 +39,14 @@ def default_learner(rows: Any, boosting: Any) -> Any:
     )
     columns = make_column_transformer(
         (make_pipeline(FunctionTransformer(_as_levels), encoder), ~numeric),
-        (FunctionTransformer(_as_floats), numeric & known),
+        (FunctionTransformer(_as_floats), numeric & has_values),
     )
     boosting.set_params(categorical_features=list(range(sum(~numeric))))
     return make_pipeline(columns, boosting)
 
 
 def _nothing(rows: Any) -> np.ndarray:
-    """Return one feature that says nothing."""
+    """Return one constant feature."""
     return np.zeros((len(rows), 1))
 
 
@@ -55,9 +55,9 @@ def _as_levels(rows: Any) -> np.ndarray:
     frame = pd.DataFrame(rows)
     texts = np.empty(frame.shape, dtype=object)
     for j, (_, column) in enumerate(frame.items()):
-        # Objects that are no text or number are missing, and asked nothing.
-        is_held = containers.holds_objects(column.dtype)
-        own = map(containers.plain, column) if is_held else column.astype(object)
+        # Other objects than texts and numbers are missing: none of their code runs.
+        has_objects = containers.holds_objects(column.dtype)
+        own = map(containers.plain, column) if has_objects else column.astype(object)
         texts[:, j] = [None if pd.isna(value) else str(value) for value in own]
     return texts
 

@@ -16,7 +16,7 @@ from dpgenerative.exceptions import LostColumnWarning, PrivacyWarning
 from dpgenerative.tables.arrow import in_pandas
 
 FAR = 100.0
-"""Bounds explode that undoing moves so many times as far from 99 % of the rows."""
+"""Undone bounds explode if they exceed 99 % of the rows by this factor."""
 
 
 def sample_from(
@@ -52,7 +52,7 @@ def sample_from(
     -------
     X : DataFrame or ndarray of shape (n_samples, n_features)
         In the columns that the pipeline was fitted to; a DataFrame wherever their
-        names are known. ``(X, y)`` where y was fitted too.
+        names are available. ``(X, y)`` where y was fitted too.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def sample_from(
     whole = _all_undone(steps, rows)
     if steps and (names := _exploding(last, steps, rows, whole)):
         warnings.warn(
-            f"Bounds of {names} were found privately, in the units that the "
+            f"Bounds of {names} were estimated privately, in the units that the "
             f"synthesizer reads. Undone, they lie more than {FAR:g} times as far "
             "beyond the rows, and a few sampled values there can dominate a mean. "
             "State bounds in the synthesizer's schema, in its units: np.log1p(upper) "
@@ -118,53 +118,53 @@ def _all_undone(steps: Sequence[tuple[str, Any]], rows: Any) -> Any:
 
 
 def _exploding(synthesizer: Any, steps: Any, rows: Any, whole: Any) -> list[Any]:
-    """Return the columns in which undoing steps moves bounds, found privately, far.
+    """Return the columns whose estimated bounds explode when the steps are undone.
 
-    How far are those of the synthesizer and the undone ones from 99 % of the sample?
+    Bounds are compared with 99 % of the sample, before and after.
     """
-    found, frame = _found_bounds(synthesizer), pd.DataFrame(rows)
+    bounds, frame = _estimated_bounds(synthesizer), pd.DataFrame(rows)
     if isinstance(rows, np.ndarray):
         frame.columns = synthesizer.schema_.names[: frame.shape[1]]
-    found = found[found.columns.intersection(frame.columns)]
-    if found.empty:
+    bounds = bounds[bounds.columns.intersection(frame.columns)]
+    if bounds.empty:
         return []
     ends = pd.concat([frame.iloc[:1]] * 2, ignore_index=True)
-    ends[found.columns] = found
+    ends[bounds.columns] = bounds
     with np.errstate(all="ignore"):
         is_array = isinstance(rows, np.ndarray)
         undone = _all_undone(steps, ends.to_numpy() if is_array else ends)
-    before = _reach(found, frame)
+    before = _reach(bounds, frame)
     after = _reach(pd.DataFrame(undone), pd.DataFrame(whole))
     return after.index[after > FAR * max(before.max(), 1.0)].tolist()
 
 
-def _found_bounds(synthesizer: Any) -> pd.DataFrame:
+def _estimated_bounds(synthesizer: Any) -> pd.DataFrame:
     """Return the bounds of the columns of numbers for which none were stated."""
     stated, fitted = (
         getattr(synthesizer, each, None) for each in ("schema", "schema_")
     )
-    known = {column.name for column in stated or () if column.lower is not None}
+    bounded = {column.name for column in stated or () if column.lower is not None}
     return pd.DataFrame(
         {
             column.name: [column.lower, column.upper]
             for column in fitted or ()
-            if column.numeric and not column.temporal and column.name not in known
+            if column.numeric and not column.temporal and column.name not in bounded
         }
     )
 
 
 def _reach(ends: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
-    """Return how many times as large as nearly all rows the numbers of ends are."""
+    """Return the largest bound of every column over the 99 % quantile of its rows."""
     numbers = ends.select_dtypes("number").astype(float).abs()
     usual = rows[numbers.columns].astype(float).abs().quantile(0.99)
     return (numbers.max() / usual).fillna(1.0)
 
 
 def learns(step: Any) -> bool:
-    """Tell whether a transformer learns from the rows it is fitted to.
+    """Return whether a transformer learns from the rows it is fitted to.
 
-    Known from its tags (``requires_fit``), or from those of its parts. A frozen one
-    learns nothing; one without tags is taken to learn.
+    Its tags (``requires_fit``) or those of its parts decide. A frozen transformer
+    learns nothing; one without tags counts as learning.
     """
     if step is None or isinstance(step, (str, FrozenEstimator)):
         return False
@@ -185,7 +185,7 @@ def parts(estimator: Any) -> list[Any]:
 
 def _estimators(value: Any) -> list[Any]:
     if isinstance(value, (list, tuple)):
-        return [found for item in value for found in _estimators(item)]
+        return [each for item in value for each in _estimators(item)]
     return [value] if hasattr(value, "fit") and not isinstance(value, type) else []
 
 
@@ -217,7 +217,7 @@ def _undone(name: str, step: Any, rows: Any) -> Any:
 def _undone_columns(name: str, step: ColumnTransformer, rows: Any) -> Any:
     """Undo a column transformer, which has no inverse, by undoing its parts."""
     table = rows if isinstance(rows, np.ndarray) else rows.iloc
-    found: dict[int, Any] = {}
+    columns: dict[int, Any] = {}
     for part_name, part, _ in step.transformers_:
         label = f"{name}__{part_name}"
         # The user's choice may be names, a mask, a slice or a callable.
@@ -227,9 +227,9 @@ def _undone_columns(name: str, step: ColumnTransformer, rows: Any) -> Any:
         if places:
             made = table[:, step.output_indices_[part_name]]
             undone = pd.DataFrame(_undone(label, part, made))
-            found |= {p: undone.iloc[:, k].array for k, p in enumerate(places)}
+            columns |= {p: undone.iloc[:, k].array for k, p in enumerate(places)}
     names = getattr(step, "feature_names_in_", range(step.n_features_in_))
-    frame = pd.DataFrame({name: found[place] for place, name in enumerate(names)})
+    frame = pd.DataFrame({name: columns[place] for place, name in enumerate(names)})
     return frame if hasattr(step, "feature_names_in_") else frame.to_numpy()
 
 

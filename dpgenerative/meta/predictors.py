@@ -133,7 +133,7 @@ class _SyntheticPredictor(BaseEstimator):
         """Return what a method of the fitted learner returns for rows."""
         check_is_fitted(self, "learner_")
         rows = containers.as_container(self._owner, X)
-        if np.ndim(rows) == 2:  # of another shape the learner tells
+        if np.ndim(rows) == 2:  # the learner itself refuses other shapes
             validate_data(self, rows, reset=False, skip_check_array=True)
         if isinstance(rows, pd.DataFrame):
             rows = session.in_fitted_zones(self.synthesizer_, rows)
@@ -213,20 +213,20 @@ class _SyntheticPredictor(BaseEstimator):
         return BaseEstimator.__sklearn_clone__(self.synthesizer)
 
     def _synthetic(self, synthesizer: BaseTableSynthesizer) -> tuple[Any, np.ndarray]:
-        """Return synthetic rows whose target is known, and their targets."""
+        """Return synthetic rows that have a target, and their targets."""
         n = self.n_samples or max(LEAST_ROWS, synthesizer.privacy_.plan.n_rows)
         rows, targets = synthesizer.sample(n, random_state=as_seed(self.random_state))
-        found = synthesizer.schema_.columns[-1]
-        known = targets.notna().to_numpy()
-        if found.other is not None:
-            known = known & (targets != found.other).to_numpy(bool)
-        if not known.any() or found.levels == NO_LEVELS:
+        column = synthesizer.schema_.columns[-1]
+        has_target = targets.notna().to_numpy()
+        if column.other is not None:
+            has_target = has_target & (targets != column.other).to_numpy(bool)
+        if not has_target.any() or column.levels == NO_LEVELS:
             raise ValueError(
                 f"{self._owner}: no synthetic row has a target. Hardly a row has one, "
                 "or the budget was too small to find the values that are there: state "
                 "public classes, or bounds in a Schema."
             )
-        return rows[known], self._restored(targets[known])
+        return rows[has_target], self._restored(targets[has_target])
 
     def _taught(self, rows: Any, targets: np.ndarray) -> Any:
         """Fit the learner to synthetic rows, or if that fails to the complete ones."""
@@ -280,9 +280,9 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
         gradient boosting after an encoding of levels, which handles any table.
     classes : array-like of shape (n_classes,), optional
         The labels, if they are public; any other label counts as missing. By default
-        they are taken from the dtype of y (category, bool) or the synthesizer's schema,
-        and otherwise estimated privately, which misses rare ones. A level that stands
-        for all others (`Column.other`) is not a class.
+        the dtype of y (category, bool) or the synthesizer's schema states them. If
+        neither does, they are estimated privately, which misses rare ones. A level that
+        stands for all others (`Column.other`) is not a class.
     n_samples : int, optional
         Number of synthetic rows. None takes the released row count, at least 1000.
     random_state : int, RandomState or Generator instance or None, default=None
@@ -295,9 +295,9 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
     learner_ : classifier
         The classifier fitted to synthetic rows.
     classes_ : ndarray of shape (n_classes,)
-        Labels that are public or were found privately, sorted. They are not taken from
-        y, since the set of its labels is private. A label that does not occur in the
-        sample has probability 0.
+        Labels that are public or were estimated privately, sorted. They are not read
+        off y, since the set of its labels is private. A label that does not occur in
+        the sample has probability 0.
     privacy_ : PrivacyReport
         What the fit released. It covers the classifier.
     n_features_in_ : int
@@ -344,7 +344,7 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
 
     @property
     def classes_(self) -> np.ndarray:
-        """Labels that are public or were found privately, sorted."""
+        """Labels that are public or were estimated privately, sorted."""
         check_is_fitted(self)
         target = self.synthesizer_.schema_.columns[-1]
         levels = [level for level in target.levels or () if level != target.other]
@@ -363,17 +363,17 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
     @available_if(_learner_has("decision_function"))
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the classifier's decision values, of shape (n,) or (n, k)."""
-        found = self._asked("decision_function", X)
-        if found.ndim == 1 and len(self.classes_) > 2:
-            found = np.column_stack([-found, found])
-        return self._by_class(found, -np.inf)
+        values = self._asked("decision_function", X)
+        if values.ndim == 1 and len(self.classes_) > 2:
+            values = np.column_stack([-values, values])
+        return self._by_class(values, -np.inf)
 
-    def _by_class(self, found: np.ndarray, absent: float) -> np.ndarray:
+    def _by_class(self, values: np.ndarray, absent: float) -> np.ndarray:
         """Return a column per class; `absent` stands for those not learned."""
-        if found.ndim == 1 or len(self.learner_.classes_) == len(self.classes_):
-            return found
-        spread = np.full((len(found), len(self.classes_)), absent)
-        spread[:, np.searchsorted(self.classes_, self.learner_.classes_)] = found
+        if values.ndim == 1 or len(self.learner_.classes_) == len(self.classes_):
+            return values
+        spread = np.full((len(values), len(self.classes_)), absent)
+        spread[:, np.searchsorted(self.classes_, self.learner_.classes_)] = values
         return spread
 
     def _taught(self, rows: Any, targets: np.ndarray) -> Any:
@@ -398,8 +398,8 @@ class SyntheticClassifier(ClassifierMixin, _SyntheticPredictor):
             dtype = pd.CategoricalDtype(labels)
             # astype fails, or warns, at some values that are no level.
             codes = level_indices(y, dtype.categories.tolist())
-            found = pd.Categorical.from_codes(codes, dtype=dtype)
-            return pd.Series(found, index=y.index, name=y.name)
+            target = pd.Categorical.from_codes(codes, dtype=dtype)
+            return pd.Series(target, index=y.index, name=y.name)
         if isinstance(y.dtype, pd.CategoricalDtype):
             self._require_labels(y.dtype.categories.tolist())
             return y

@@ -41,16 +41,16 @@ def row_scores(
     if n == 0:
         return np.zeros(0)
     try:
-        found = np.asarray(scoring(estimator, X, y), dtype=float)
+        scores = np.asarray(scoring(estimator, X, y), dtype=float)
     except Exception:
         if n == 1:
             return np.zeros(1)
         single = (np.arange(n) == i for i in range(n))
         parts = [(rows(X, row), rows(y, row)) for row in single]
         return np.concatenate([row_scores(scoring, estimator, *p) for p in parts])
-    if found.shape != (n,):
+    if scores.shape != (n,):
         raise ValueError("PrivateSearch: scoring must return one number per row.")
-    return np.clip(np.nan_to_num(found, nan=0.0), 0.0, 1.0)
+    return np.clip(np.nan_to_num(scores, nan=0.0), 0.0, 1.0)
 
 
 def rows(data: Any, chosen: np.ndarray) -> Any:
@@ -64,8 +64,8 @@ def split(
     """Return X and y of rows to fit and of those held out; each row is drawn alone."""
 
     def parts(pair: tuple[Any, Any]) -> list[Any]:
-        held_out = rng.random(len(pair[0])) < holdout
-        return [[rows(x, chosen) for x in pair] for chosen in (~held_out, held_out)]
+        is_test = rng.random(len(pair[0])) < holdout
+        return [[rows(x, chosen) for x in pair] for chosen in (~is_test, is_test)]
 
     both = private.map(parts)
     return both.map(itemgetter(0)), both.map(itemgetter(1))
@@ -74,8 +74,8 @@ def split(
 def hits(estimator: Any, X: Any, y: Any) -> list[float]:
     """Return 1 for every label that is predicted correctly, else 0."""
     truth = map(plain, as_series("PrivateSearch", y).tolist())
-    found = map(plain, estimator.predict(X))
-    return [float(a is not None and a == b) for a, b in zip(truth, found, strict=True)]
+    labels = map(plain, estimator.predict(X))
+    return [float(a is not None and a == b) for a, b in zip(truth, labels, strict=True)]
 
 
 def pairs_deviation(synthesizer: Synthesizer, X: Any, y: Any, n_test: float) -> float:
@@ -89,10 +89,10 @@ def pairs_deviation(synthesizer: Synthesizer, X: Any, y: Any, n_test: float) -> 
     sample = synthesizer.sample(min(_SCORE_ROWS, synthesizer.privacy_.plan.n_rows))
     drawn = sample if isinstance(sample, tuple) else (sample, None)
     synthetic = session.read_again(synthesizer, *drawn)
-    held_out = session.read_again(synthesizer, X, y) if len(X) else synthetic.iloc[:0]
+    test = session.read_again(synthesizer, X, y) if len(X) else synthetic.iloc[:0]
     stated = session.with_stated_levels(synthesizer)
     cells = [
-        _cells(c, synthetic[c.name], held_out[c.name], c.name in stated)
+        _cells(c, synthetic[c.name], test[c.name], c.name in stated)
         for c in synthesizer.schema_.modelled.columns
     ]
     pairs = list(combinations(cells, 2)) or [(cells[0], cells[0])]
@@ -111,7 +111,7 @@ def _distance(first: Cells, second: Cells, n_test: float) -> float:
 
 
 def _cells(
-    column: Column, synthetic: pd.Series, held_out: pd.Series, stated: bool
+    column: Column, synthetic: pd.Series, test: pd.Series, stated: bool
 ) -> Cells:
     """Return cells of synthetic and held-out values, to no candidate's advantage.
 
@@ -120,12 +120,12 @@ def _cells(
     A number that is two deciles or more has a cell of its own too.
     """
     if column.levels is not None:
-        facts = replace(column, nullable=True)  # whatever the candidate found
-        drawn, real = level_codes(synthetic, facts), level_codes(held_out, facts)
-        unfound = level_indices(held_out, column.levels) < 0
+        facts = replace(column, nullable=True)  # the same cells for every candidate
+        drawn, real = level_codes(synthetic, facts), level_codes(test, facts)
+        is_other = level_indices(test, column.levels) < 0
         n = len(column.levels)
-        return drawn, np.where(unfound & (real < n) & (not stated), n + 1, real)
-    drawn, real = on_line(synthetic), on_line(held_out)
+        return drawn, np.where(is_other & (real < n) & (not stated), n + 1, real)
+    drawn, real = on_line(synthetic), on_line(test)
     finite = drawn[np.isfinite(drawn)]
     shares = np.arange(1, _N_BINS) / _N_BINS
     at = np.quantile(finite, shares) if len(finite) else np.zeros(0)

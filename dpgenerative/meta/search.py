@@ -29,11 +29,11 @@ from dpgenerative.meta.scores import (
     row_scores,
     split,
 )
-from dpgenerative.meta.seclusion import emptied_caches, secluded
+from dpgenerative.meta.side_effects import clearing_caches, without_side_effects
 from dpgenerative.privacy.budget import Trial, charge
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import count_epsilon, refuse_difference
-from dpgenerative.privacy.ranks import Ranks
+from dpgenerative.privacy.ranks import ProcessGroup
 from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.privacy.selection import TrialDistribution, best_of
 from dpgenerative.synthesizers import DPHFlowSynthesizer, session
@@ -55,12 +55,12 @@ def _best_has(name: str) -> Callable[[Any], bool]:
 class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
     """Choose parameters by private scores, all within one (epsilon, delta).
 
-    Runs a random number of trials and keeps the best (Papernot and Steinke 2022). A
+    Runs a random number of trials and returns the best (Papernot and Steinke 2022). A
     trial draws a candidate, assigns every row independently to a training or a
     held-out part, fits the candidate to the former, and scores it on the latter with
-    noise. What is kept, the best trial's fitted estimator with its parameters and
+    noise. What is released, the best trial's fitted estimator with its parameters and
     noisy score, is (epsilon, delta)-DP for adding or removing one row. Nothing else
-    is released: neither the other trials nor their number.
+    becomes public: neither the other trials nor their number.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
             If delta is below 1e-15.
         """
         self._check_parameters()
-        if Ranks.present().size > 1:
+        if ProcessGroup.present().size > 1:
             raise RuntimeError(
                 f"{type(self).__name__}.fit runs in one process: its trials and the "
                 "parts held out are drawn there. Close torch's process group."
@@ -249,9 +249,9 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
             )
         run = partial(self._trial, candidates, budget, private, rng, mechanisms, public)
         n_trials = trials.draw(rng)
-        with emptied_caches():
-            best = self._best_of(secluded()(run), n_trials)
-            with secluded():
+        with clearing_caches():
+            best = self._best_of(without_side_effects()(run), n_trials)
+            with without_side_effects():
                 self._state_cost(best, pure + budget.bound, pure)
         budget.check(mechanisms.ledger, pure, n_trials)
         self._keep(best, candidates[best.index], budget)
@@ -326,9 +326,9 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
             rule = "must be a dict of lists (or distributions), or a list of such"
             refuse(type(self).__name__, "param_distributions", rule, given)
         names = {name for grid in grids for name in grid}
-        reserved = {"epsilon", "delta", "noise", "noise_multiplier"}
-        if taken := sorted(n for n in names if n.rpartition("__")[2] in reserved):
-            rule = f"cannot have {taken}: the search sets them"
+        own = {"epsilon", "delta", "noise", "noise_multiplier"}
+        if reserved := sorted(n for n in names if n.rpartition("__")[2] in own):
+            rule = f"cannot have {reserved}: the search sets them"
             refuse(type(self).__name__, "param_distributions", rule, given)
         if any(hasattr(values, "rvs") for grid in grids for values in grid.values()):
             seed = self.random_state
@@ -427,8 +427,8 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         if best is _FAILED:
             raise RuntimeError(
                 f"{type(self).__name__}: the learner failed on synthetic rows, or no "
-                "rows kept the constraints. The budget is spent. Fit the estimator to "
-                "public rows to see why."
+                "rows satisfied the constraints. The budget is spent. Fit the "
+                "estimator to public rows to see why."
             )
         inner = _fitted(best.estimator)
         report = inner.privacy_

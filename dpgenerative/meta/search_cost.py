@@ -117,8 +117,8 @@ def search_privacy(search: Any, delta: float | None = None) -> SearchPrivacy:
         such as a bagging ensemble, a calibration or another search, or is a
         `PrivateSearch`, which has a report of its own.
     ValueError
-        If its estimator costs something else than when it was searched, as far as the
-        best one, where it was fitted again, tells.
+        If its estimator's cost has changed since the search. Only a best estimator
+        that was fitted again can show this.
 
     Examples
     --------

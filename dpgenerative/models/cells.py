@@ -29,12 +29,12 @@ MOST_CELLS = 2048
 LEAST_SPREAD = 0.3
 """Least root mean square by which the features of a column are divided."""
 RAKING_ROWS = 2**15
-"""Rows of its own on which a model is raked."""
+"""Rows drawn from a model on which it is raked."""
 
 
 @dataclass(frozen=True)
 class CellFacts:
-    """What a model knows of one column.
+    """Released facts of one column, for a model.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class CellFacts:
 
     @property
     def plain_mass(self) -> float:
-        """Mass of all other cells, which only the smooth functions tell apart."""
+        """Mass of all other cells, which only the smooth functions distinguish."""
         return 1 - float(self.masses[self.special].sum())
 
 
@@ -198,15 +198,15 @@ class Cells(nn.Module):
         return torch.cat(parts, dim=1)
 
     @torch.no_grad()
-    def known(
+    def precompute(
         self, codes: Tensor, layers: Sequence[MaskedLinear], scale: float = 1.0
     ) -> Sequence[Tensor | None]:
         """Return the outputs of layers, given scaled features of all columns.
 
-        A row adds up what its cells bring: a tenth of the work where columns have many
-        features and cells are few. None elsewhere, and wherever autograd takes the
-        gradients of the weights; never by the rows, whose numbers round alike then.
-        Hooks that change what a layer is given do nothing here.
+        A row's outputs are sums over its cells: a tenth of the work where columns have
+        many features and cells are few. None elsewhere, and wherever autograd computes
+        the gradients of the weights. The number of rows does not decide, so that it
+        changes no rounding. Hooks that change a layer's inputs do nothing here.
         """
         pays = sum(self.n_cells) <= MOST_CELLS
         pays &= sum(self.widths) > 4 * self.n_columns
@@ -217,8 +217,8 @@ class Cells(nn.Module):
         brought = [self.inputs(j) @ part.T for j, part in enumerate(parts)]
         brought[0] += torch.cat([layer.bias for layer in layers])
         places = codes + torch.tensor(self.cell_starts)
-        found = F.embedding_bag(places, torch.cat(brought), mode="sum")
-        return found.split([len(layer.bias) for layer in layers], 1)
+        outputs = F.embedding_bag(places, torch.cat(brought), mode="sum")
+        return outputs.split([len(layer.bias) for layer in layers], 1)
 
     def free_offsets(self, coefficients: Tensor, j: int) -> Tensor:
         """Return the offsets of column j's cells before they are bounded."""
@@ -236,7 +236,7 @@ class Cells(nn.Module):
         """
         if coefficients.device.type != "cpu" or not len(coefficients):
             return [True] * self.n_columns
-        with np.errstate(all="ignore"):  # a warning would tell of one row
+        with np.errstate(all="ignore"):  # a warning would reveal one row
             sizes = coefficients.detach().abs().amax(0).numpy() * self._largest
             sums = np.add.reduceat(sizes, self.starts)
             most = np.where(self.smooth, sums, np.maximum.reduceat(sizes, self.starts))

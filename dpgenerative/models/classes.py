@@ -1,6 +1,6 @@
 """An autoencoder of labelled arrays that starts at released moments of every class.
 
-Encoder and decoder are told the class. The decoder returns ``mean + components^T z``
+Encoder and decoder are given the class. The decoder returns ``mean + components^T z``
 of the class and, from one hidden layer that starts at zero, what training adds to it;
 the untrained encoder is the exact posterior of that linear model under N(0, I) (Tipping
 and Bishop 1999). The latents of a class are drawn from its own released Gaussian.

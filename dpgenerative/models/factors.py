@@ -4,10 +4,10 @@ A *factor* adds to the logits of a column a number for every pair of groups: of 
 cells that a few earlier columns have, and of its own cells. Factors are fitted to
 noisy counts on rows drawn from the model; no row of anybody is read.
 
-Counts are met from coarse to fine. On every scale the squared deviations of the counts
-from the model, less the variance of their noise, tell how far the model is off in cells
-of like size; a cell moves by the share of both that is error (an empirical Bayes
-estimate). Where the model is right noise is all there is, and it stays as it is.
+Factors are fitted on coarse scales first. On every scale the squared deviations of the
+counts from the model, less the variance of their noise, estimate the model's error in
+cells of like size. A cell moves by the share of error in error plus noise (an empirical
+Bayes estimate). Where the model is right, there is only noise, and the model stays.
 """
 
 import math
@@ -29,7 +29,7 @@ LEAST_LEFT = 0.005
 """Least share of its mass that a cell keeps, whatever was counted."""
 LEAST_WEIGHT = 1e-30
 CELLS_ALIKE = 32
-"""Cells of like size whose errors are taken to have one variance."""
+"""Number of cells of like size whose errors are modelled with one variance."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ def _size(group: Tensor) -> int:
 def grouping(facts: CellFacts, n_groups: int) -> Tensor:
     """Return a group for every cell: n_groups or fewer, but for 'missing'.
 
-    Of an ordered column neighbours are joined to groups of like mass, and 'missing'
-    stays by itself; of a nominal one the cells of least mass are joined.
+    In an ordered column neighbours form groups of like mass, and 'missing' is a group
+    of its own; in a nominal one the cells of least mass form one group.
     """
     k = len(facts.masses)
     if k <= n_groups:
@@ -210,7 +210,7 @@ class _TableFit:
         self.aim: tuple[Tensor, Tensor, Tensor] | None = None  # above, own, target
 
     def refine(self, weights: Tensor) -> None:
-        """Meet the counts, from coarse to fine."""
+        """Fit the offsets to the counts, from coarse to fine."""
         probs, total = _merged(weights, self.fine[-1]), torch.zeros_like(self.offsets)
         for scale in self.table.scales:
             above, own = self._coarser(scale)
@@ -226,7 +226,7 @@ class _TableFit:
         weights /= weights.amax(1, keepdim=True)
 
     def repeat(self, weights: Tensor) -> None:
-        """Move once towards what the finest scale that says anything asks for."""
+        """Move once towards the counts on the finest informative scale."""
         if self.aim is not None:
             own = self.aim[1]
             merged = _merged(weights, own[self.fine[-1]])
@@ -243,9 +243,9 @@ class _TableFit:
         total = merged.new_zeros(len(above), merged.shape[1])
         for _ in range(n_rounds):
             masses = self._masses(merged, above)
-            seen = masses.sum(1, keepdim=True)
-            wanted = target * seen / target.sum(1, keepdim=True)
-            moves = torch.where(seen > 0, wanted.log() - masses.log(), 0)
+            totals = masses.sum(1, keepdim=True)
+            wanted = target * totals / target.sum(1, keepdim=True)
+            moves = torch.where(totals > 0, wanted.log() - masses.log(), 0)
             moves = moves.nan_to_num().clamp(-LARGEST_MOVE, LARGEST_MOVE)[above]
             total += moves
             merged *= moves.exp().index_select(0, self.keys)
@@ -256,19 +256,19 @@ class _TableFit:
         weights *= moves.exp()[:, self.fine[-1]].index_select(0, self.keys)
 
     def factor(self) -> TableFactor:
-        """Return what was fitted."""
+        """Return the fitted factor."""
         return TableFactor(self.table.columns, self.fine, self.offsets)
 
     def _coarser(self, scale: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Return the group on a scale of every fine group, above and own."""
         maps = []
         for fine, coarse in zip(self.fine, scale, strict=True):
-            found = torch.zeros(_size(fine), dtype=torch.long, device=fine.device)
-            found[fine] = coarse.to(fine.device)
-            maps.append(found)
+            groups = torch.zeros(_size(fine), dtype=torch.long, device=fine.device)
+            groups[fine] = coarse.to(fine.device)
+            maps.append(groups)
         above = maps[0][:0].new_zeros(1)
-        for found in maps[:-1]:
-            above = (above.unsqueeze(1) * _size(found) + found).flatten()
+        for groups in maps[:-1]:
+            above = (above.unsqueeze(1) * _size(groups) + groups).flatten()
         return above, maps[-1]
 
     def _masses(self, merged: Tensor, above: Tensor) -> Tensor:
@@ -281,7 +281,7 @@ class _TableFit:
         return added_at(total, 0, above, sums) / len(merged)
 
     def _target(self, masses: Tensor, above: Tensor, own: Tensor) -> Tensor | None:
-        """Return the masses that the counts ask for; None where they are noise."""
+        """Return target masses by the counts; None where they are noise."""
         cells = (above.unsqueeze(1) * masses.shape[1] + own).flatten()
         merged = masses.new_zeros(masses.numel())
         shares = added_at(merged, 0, cells, self.shares.flatten()).view_as(masses)

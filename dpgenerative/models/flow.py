@@ -92,14 +92,14 @@ class AnchoredBlock(Cells):
         """Return the coefficients of all offsets, (n, sum m_j)."""
         features = self.features(codes)
         layers = [self.skip, self.hidden] if self.hidden_units else [self.skip]
-        known = [None, None] if self.ordered_only else self.known(codes, layers)
+        given = [None, None] if self.ordered_only else self.precompute(codes, layers)
         if self.ordered_only:
             part = self.skip(features[:, self.linked])
             out = torch.zeros_like(features).index_copy(1, self.linked, part)
         else:
-            out = self.skip(features, known=known[0])
+            out = self.skip(features, precomputed=given[0])
         if self.hidden_units:
-            inner = self.hidden(features, known=known[1])
+            inner = self.hidden(features, precomputed=given[1])
             out = out + self.output(self.gain * inner.tanh())
         return out
 
@@ -112,12 +112,12 @@ class AnchoredBlock(Cells):
 
     def log_probs(self, codes: Tensor) -> list[Tensor]:
         """Return log-probabilities of every column's cells, each (n, n_cells)."""
-        found = self.log_probs_of(self.coefficients(codes))
-        for j, log_probs in enumerate(found):
+        columns = self.log_probs_of(self.coefficients(codes))
+        for j, log_probs in enumerate(columns):
             if factors := self.factors_of(j):
                 offsets = sum(factor(codes) for factor in factors)
-                found[j] = (log_probs + offsets).log_softmax(1)
-        return found
+                columns[j] = (log_probs + offsets).log_softmax(1)
+        return columns
 
     def factors_of(self, j: int) -> list[TableFactor]:
         """Return the factors of column j: counted tables of which it is the last."""
@@ -162,10 +162,10 @@ class AnchoredBlock(Cells):
         for j in range(self.n_columns):
             if j % TOGETHER == 0:
                 first, rows = self.starts[j], self._together(j)
-                known = features[:, :first] @ weight[rows, :first].T + bias[rows]
-            here, seen = self.columns(j), slice(first, self.starts[j])
-            out = features[:, seen] @ weight[here, seen].T
-            out += known[:, here.start - first : here.stop - first]
+                base = features[:, :first] @ weight[rows, :first].T + bias[rows]
+            here, recent = self.columns(j), slice(first, self.starts[j])
+            out = features[:, recent] @ weight[here, recent].T
+            out += base[:, here.start - first : here.stop - first]
             logits = self.offsets(self._with_units(j, out, units, features), j)
             logits += self.base(j)
             for factor in self.factors_of(j):
@@ -187,7 +187,7 @@ class AnchoredBlock(Cells):
         columns depend on each other.
         """
         inside = torch.rand(codes.shape, generator=generator, device=codes.device)
-        found = torch.empty_like(codes), torch.empty_like(positions)
+        even = torch.empty_like(codes), torch.empty_like(positions)
         for j in range(self.n_columns):
             k, masses = codes[:, j], self.log_masses[self.cells(j)].exp()
             upper = masses.cumsum(0)
@@ -195,16 +195,16 @@ class AnchoredBlock(Cells):
             u = (points.argsort().argsort() + inside[:, j]) / len(k) * upper[-1]
             cells = torch.searchsorted(upper, u, right=True).clamp_(max=len(upper) - 1)
             within = 1 - (upper[cells] - u) / masses[cells].clamp(min=1e-12)
-            found[0][:, j], found[1][:, j] = cells, within.clamp(0, LARGEST_POSITION)
-        return found
+            even[0][:, j], even[1][:, j] = cells, within.clamp(0, LARGEST_POSITION)
+        return even
 
     @torch.no_grad()
-    def shrink(self) -> None:
-        """Scale every weight of the linear conditioner down by the noise in it.
+    def denoise_weights(self) -> None:
+        """Reduce every weight of the linear conditioner by an estimate of its noise.
 
-        Anchored at the marginals, biases have nothing to learn: what they hold is noise
-        of the same size as that of the weights. These are set to zero where their
-        square is at most twice the noise's.
+        Anchored at the marginals, biases have nothing to learn: they are noise of the
+        same size as that of the weights. A weight becomes zero if its square is at most
+        twice that of the noise.
         """
         noise = self.skip.bias.square().mean()
         weight = self.skip.weight
@@ -236,10 +236,10 @@ class AnchoredBlock(Cells):
         """
         if not self.hidden_units:
             return out
-        d, seen = self.n_columns, slice(self.starts[j])
+        d, before = self.n_columns, slice(self.starts[j])
         new = slice(j - 1, None, d - 1) if j else slice(None if d == 1 else 0)
-        weight = self.hidden.weight[new, seen]
-        inner = torch.addmm(self.hidden.bias[new], features[:, seen], weight.T)
+        weight = self.hidden.weight[new, before]
+        inner = torch.addmm(self.hidden.bias[new], features[:, before], weight.T)
         units[:, new] = inner.tanh_()
         rows = self.columns(j)
         part = units @ self.output.weight[rows].T

@@ -27,7 +27,7 @@ MIN_BIN = 1e-3
 MIN_SLOPE = 1e-3
 N_LOGISTICS = 4
 LEAST_EVEN = 200
-"""Rows from which ranks among them say as much as places under the marginals."""
+"""Number of rows from which their ranks are as good as marginal quantiles."""
 DRAWN = 2**12
 """Rows that are drawn at a time: caches hold a column's cells of so many."""
 _EDGE = 1e-6

@@ -12,7 +12,7 @@ what is decoded there is cut off.
 The recurrent networks are a long short-term memory (Hochreiter and Schmidhuber 1997)
 that reads a series and one that writes it, given the latents at every step. A step uses
 one `MaskedLinear`, so that the rule for layers used T times adds up a record's gradient
-over the steps before its norm is taken. Of an array (c, h, w) the h rows are the steps.
+over the steps before it is clipped. Of an array (c, h, w) the h rows are the steps.
 
 An architecture is a function of the image shape (c, h, w), the number of latents k and
 a torch generator. It returns two modules: an encoder, from images (n, c, h, w) in
@@ -45,7 +45,7 @@ HIDDEN_GAIN = 2.0
 INITIAL_MEAN = 1.5
 """Largest size of posterior means before training."""
 STATE_GAIN = 4.0
-"""What makes states of a new memory numbers of size one."""
+"""Factor that gives states of a new memory size one."""
 WIDTHS = (32, 64, 128)
 _KERNEL, _STRIDE, _PADDING = 4, 2, 1
 _GROUP = 8
@@ -86,14 +86,14 @@ class Encoder(nn.Module):
             means.normal_(0, INITIAL_MEAN / HIDDEN_GAIN, generator=generator)
 
     def forward(
-        self, features: Tensor, known: Tensor | None = None
+        self, features: Tensor, precomputed: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return mean and log-variance, both (n, k).
 
-        `known` are the outputs of the hidden layer, as in `MaskedLinear`.
+        `precomputed` are the outputs of the hidden layer, as in `MaskedLinear`.
         """
-        hidden = self.gain * self.hidden(self.scale * features, known=known).tanh()
-        return posterior(self.output(hidden))
+        hidden = self.hidden(self.scale * features, precomputed=precomputed)
+        return posterior(self.output(self.gain * hidden.tanh()))
 
 
 class Decoder(nn.Module):
@@ -234,9 +234,9 @@ def _layers(
     """Yield convolutions, initialised to keep the size of their inputs."""
     for n_in, n_out in pairwise(channels):
         layer = nn.utils.skip_init(kind, n_in, n_out, _KERNEL, _STRIDE, _PADDING)
-        # An output of the transposed layer sees only a part of the kernel.
-        seen = (_KERNEL if kind is nn.Conv2d else _KERNEL // _STRIDE) ** 2
-        nn.init.normal_(layer.weight, 0, (n_in * seen) ** -0.5, generator)
+        # An output of the transposed layer depends on a part of the kernel only.
+        n_taps = (_KERNEL if kind is nn.Conv2d else _KERNEL // _STRIDE) ** 2
+        nn.init.normal_(layer.weight, 0, (n_in * n_taps) ** -0.5, generator)
         nn.init.zeros_(layer.bias)
         yield layer
 
@@ -271,8 +271,8 @@ class LSTM(nn.Module):
     ) -> None:
         super().__init__()
         self.hidden_units = hidden_units
-        n_seen = n_inputs + hidden_units
-        self.gates = MaskedLinear.dense(n_seen, 4 * hidden_units, generator)
+        width = n_inputs + hidden_units
+        self.gates = MaskedLinear.dense(width, 4 * hidden_units, generator)
         with torch.no_grad():
             self.gates.weight.mul_(2)
             self.gates.bias[:hidden_units] = 1

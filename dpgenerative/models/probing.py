@@ -27,7 +27,7 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None), np.generic)
 
 
 def check_memory(owner: str, name: str, value: Any, use: Callable[[int], Any]) -> None:
-    """Require code that keeps nothing of the rows it is given.
+    """Require code that stores nothing of the rows it is given.
 
     What it prepares at its first use, it may keep.
 
@@ -54,7 +54,7 @@ def check_memory(owner: str, name: str, value: Any, use: Callable[[int], Any]) -
 
 
 def refuse_memory(owner: str, name: str) -> NoReturn:
-    """Raise ValueError for code that keeps something of rows."""
+    """Raise ValueError for code that stores something of rows."""
     raise ValueError(
         f"{owner}: {name!r} must not remember what it saw: an attribute, a list, a "
         "buffer or a generator of its own that changes with the rows it is given would "
@@ -63,19 +63,19 @@ def refuse_memory(owner: str, name: str) -> NoReturn:
 
 
 def check_divergence(owner: str, value: Any, use: Callable[[int], Any]) -> None:
-    """Require a divergence that can be differentiated, and keeps nothing.
+    """Require a divergence that can be differentiated, and stores nothing.
 
     Raises
     ------
     ValueError
         If it returns anything but one number with a gradient; and see `check_memory`.
     """
-    found = [use(n) for n in (5, 100)]  # of few rows it may be 0
-    are_numbers = all(isinstance(x, Tensor) and x.numel() == 1 for x in found)
-    if not (are_numbers and any(x.requires_grad for x in found)):
+    values = [use(n) for n in (5, 100)]  # for few rows it may be 0
+    are_numbers = all(isinstance(x, Tensor) and x.numel() == 1 for x in values)
+    if not (are_numbers and any(x.requires_grad for x in values)):
         raise ValueError(
             f"{owner}: 'divergence' must return a tensor of one number, computed by "
-            f"torch from what it is given; got {type(found[0]).__name__}."
+            f"torch from what it is given; got {type(values[0]).__name__}."
         )
     check_memory(owner, "divergence", value, use)
 
@@ -112,9 +112,9 @@ def check_prior(owner: str, prior: Prior) -> int:
 
     def log_prob(z: Tensor) -> Sequence[Tensor]:
         z = z.clone().requires_grad_()
-        found = prior.log_prob(z)
-        (slope,) = torch.autograd.grad(found.sum() + 0 * z.sum(), z)
-        return found.detach(), slope
+        density = prior.log_prob(z)
+        (slope,) = torch.autograd.grad(density.sum() + 0 * z.sum(), z)
+        return density.detach(), slope
 
     def is_fine(z: Tensor) -> bool:
         return log_prob(z)[0].shape == z.shape[:-1] and _is_independent(log_prob, z)
@@ -183,7 +183,7 @@ def check_architecture(owner: str, modules: Any, shape: Shape, k: int) -> None:
 
 
 def _is_independent(use: Callable[..., Sequence[Tensor]], *rows: Tensor) -> bool:
-    """Whether the results of a row are the same in other company, and again."""
+    """Whether a row's results are the same beside other rows, and again."""
     n = len(rows[0])
     whole = use(*rows)
 
@@ -211,32 +211,32 @@ def snapshot(value: Any) -> list[Any]:
 
 def moved(value: Any, move: Callable[[Tensor], Tensor]) -> Any:
     """Return an object with all its tensors moved: itself where they stay."""
-    seen: dict[int, Any] = {}
-    deque(_leaves(value, seen), maxlen=0)
-    memo = {i: move(x) for i, x in seen.items() if isinstance(x, Tensor)}
-    is_same = all(memo[i] is seen[i] for i in memo)
+    visited: dict[int, Any] = {}
+    deque(_leaves(value, visited), maxlen=0)
+    memo = {i: move(x) for i, x in visited.items() if isinstance(x, Tensor)}
+    is_same = all(memo[i] is visited[i] for i in memo)
     return value if is_same else deepcopy(value, memo)
 
 
-def _leaves(value: Any, seen: dict[int, Any]) -> Iterator[Any]:
+def _leaves(value: Any, visited: dict[int, Any]) -> Iterator[Any]:
     if isinstance(value, _PLAIN):
         yield repr(value)
         return
-    if id(value) in seen:
+    if id(value) in visited:
         return
-    # Kept alive, so that no other object gets the same identity.
-    seen[id(value)] = value
+    # Hold a reference, since ids are reused.
+    visited[id(value)] = value
     if isinstance(value, Tensor):
         flat = value.detach().cpu().contiguous().view(-1)
         yield tuple(value.shape), flat.view(torch.uint8).numpy().tobytes()
     elif isinstance(value, np.ndarray) and value.dtype != object:
         yield value.shape, value.tobytes()
     for part in _parts(value):
-        yield from _leaves(part, seen)
+        yield from _leaves(part, visited)
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """Yield what an object consists of."""
+    """Yield the parts of an object."""
     if isinstance(value, Mapping):
         yield len(value)
         yield from value.keys()
@@ -270,7 +270,7 @@ def _content(cell: Any) -> Any:
 
 
 def _own_classes(kind: type) -> Iterator[Any]:
-    """Yield what classes hold that neither torch nor Python brought."""
+    """Yield the attributes of classes from outside torch and Python."""
     for part in kind.__mro__:
         if part.__module__.partition(".")[0] not in ("builtins", "torch", "typing"):
             yield from dict(vars(part)).values()

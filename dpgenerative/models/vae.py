@@ -66,8 +66,8 @@ class Autoencoder(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         """Move the distributions of the latents with the parameters."""
-        found = moved([self.prior, self.latent_distribution], fn)
-        self.prior, self.latent_distribution = found
+        pair = moved([self.prior, self.latent_distribution], fn)
+        self.prior, self.latent_distribution = pair
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
     def encode(self, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,7 +143,7 @@ class Autoencoder(nn.Module):
         return z.to(next(self.parameters()))
 
     def rake(self, n: int, generator: torch.Generator) -> None:
-        """Bring released marginals back, where there are any, on n rows of its own."""
+        """Rake the model to the released marginals, if any, on n rows drawn from it."""
 
 
 class VAE(Autoencoder):
@@ -199,8 +199,8 @@ class VAE(Autoencoder):
     def encode(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and log-variance of q(z | x) of every row of cells, (n, k)."""
         codes, encoder = rows.long(), self.encoder
-        (known,) = self.cells.known(codes, [encoder.hidden], encoder.scale)
-        return encoder(self.cells.features(codes), known)
+        (first,) = self.cells.precompute(codes, [encoder.hidden], encoder.scale)
+        return encoder(self.cells.features(codes), first)
 
     def _coefficients(self, z: Tensor, labels: Tensor | None) -> Tensor:
         """Return coefficients for every z of (..., k) and cell of the condition."""

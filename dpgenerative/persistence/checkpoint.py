@@ -36,17 +36,17 @@ from dpgenerative.fitting.loop import LoopState
 from dpgenerative.persistence import manifest
 from dpgenerative.persistence.rebuild import fill
 from dpgenerative.privacy.ledger import Ledger
-from dpgenerative.privacy.ranks import ALONE, Ranks
+from dpgenerative.privacy.ranks import ALONE, ProcessGroup
 from dpgenerative.tables.private import Private, opened
 
 EVERY = 10.0
 """Seconds of training between two states of one checkpoint."""
 FREE = ("random_state", "verbose")
-"""Parameters that may differ: what the seed decides is in the states already."""
+"""Parameters that may differ: the states include all that the seed decides."""
 
 
 class Checkpoint:
-    """One interrupted fit, or the place where a fit that begins will be kept.
+    """The file of one interrupted fit, or of one that begins.
 
     Whoever opens one holds the lock of its file (`dpgenerative._files.locked`). Where
     several processes fit, the first of them does, and the others have copies.
@@ -86,7 +86,7 @@ class Checkpoint:
         What was released before training; empty where a fit begins.
     """
 
-    ranks: Ranks = ALONE
+    ranks: ProcessGroup = ALONE
     """The processes of the fit."""
 
     def __init__(
@@ -99,7 +99,7 @@ class Checkpoint:
     ) -> None:
         # A link stays one, and what it leads to is written and deleted.
         self._path = Path(path).resolve()
-        settings = settings_of(owner, parameters, _held(domain))
+        settings = settings_of(owner, parameters, _as_text(domain))
         self._parts = self._read() if self._path.exists() else {}
         self._saved = -EVERY
         salt = secrets.token_hex(16)
@@ -118,7 +118,7 @@ class Checkpoint:
         self.released: Mapping[str, Any] = self._parts.get("released", {})
 
     def restore(self, model: Any, streams: Streams) -> None:
-        """Take a new model and generators to where training had come or begins."""
+        """Set a new model and generators to their stored state, if there is one."""
         if self._parts:
             try:
                 fill(model, self._parts["loop"]["tensors"])
@@ -204,7 +204,7 @@ class Checkpoint:
 
 
 def _require_own(path: Path, facts: os.stat_result) -> None:
-    """Require a file that nobody else can have read or written: it tells the noise."""
+    """Require a file that nobody else can have read or written: it has the noise."""
     if sys.platform != "win32":
         if facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
             raise PermissionError(
@@ -214,7 +214,7 @@ def _require_own(path: Path, facts: os.stat_result) -> None:
             )
 
 
-def _held(domain: Sequence[Any]) -> str:
+def _as_text(domain: Sequence[Any]) -> str:
     """Return what is public of a table as text, if a file can hold it."""
     try:
         return manifest.text_of(list(domain))
@@ -227,7 +227,7 @@ def _held(domain: Sequence[Any]) -> str:
 
 
 def settings_of(owner: str, parameters: Mapping[str, Any], domain: Any) -> str:
-    """Return what a fit is told, but for what is `FREE`, as text to compare."""
+    """Return what states a fit, except the parameters `FREE`, as text to compare."""
     fixed = sorted((k, v) for k, v in parameters.items() if k not in FREE)
     return stated([owner, __version__, fixed, domain])
 

@@ -60,7 +60,7 @@ from dpgenerative.tables.values import as_python
 FORMAT, OLDEST = 3, 2
 """Version of the files that are written, and the oldest that are read."""
 CHECKPOINT = "unfinished fit: private, do not release"
-"""What a file states that holds no fitted estimator but a checkpoint."""
+"""Kind that a file states if it holds a checkpoint."""
 
 
 _RECORDS = (
@@ -91,7 +91,7 @@ CONTENT_ERRORS = (
 
 
 def write(path: AnyPath, kind: str, state: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write what an estimator is made of to one file.
+    """Write the parts of an estimator to one file.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def write(path: AnyPath, kind: str, state: Mapping[str, Mapping[str, Any]]) -> N
 
 
 def text_of(value: Any) -> str:
-    """Return text that two values share if a file would hold the same of them.
+    """Return text that is equal for values that a file stores alike.
 
     Raises
     ------
@@ -143,7 +143,7 @@ def _checksum(manifest: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 def _encode(value: Any, where: str, tensors: dict[str, Tensor]) -> Any:
-    """Return what stands for a value in the manifest; put its tensors aside."""
+    """Return a value's entry of the manifest; put its tensors aside."""
     value = as_python(value)
     cls = type(value)
     if cls is float and not math.isfinite(value):
@@ -184,19 +184,19 @@ def _encode_items(
 
 
 def _encode_dtype(dtype: Any, where: str) -> dict[str, Any]:
-    """Return the kind of a dtype and what makes it."""
+    """Return the kind of a dtype, and the arguments that make it."""
     if isinstance(dtype, pd.CategoricalDtype):
         labels = dtype.categories
         levels = _encode_list(labels.tolist(), where, {})
-        held = _encode_dtype(labels.dtype, where)["dtype"]
-        text = ["category", levels, held, dtype.ordered]
+        inner = _encode_dtype(labels.dtype, where)["dtype"]
+        text = ["category", levels, inner, dtype.ordered]
     elif isinstance(dtype, pd.StringDtype):
         text = ["string", dtype.storage, getattr(dtype, "na_value", pd.NA) is pd.NA]
     elif isinstance(dtype, np.dtype):
         text = ["numpy", dtype.str]
     elif decimal_scale(dtype) is not None:
-        held = dtype.pyarrow_dtype
-        text = ["arrow", f"decimal{held.bit_width}", held.precision, held.scale]
+        inner = dtype.pyarrow_dtype
+        text = ["arrow", f"decimal{inner.bit_width}", inner.precision, inner.scale]
     elif str(dtype) == "string[pyarrow]":  # which pandas reads as its own strings
         text = ["arrow", "string"]
     else:
@@ -243,15 +243,15 @@ def _refuse(value: Any, where: str) -> NoReturn:
 
 
 def read(
-    path: AnyPath, held: IO[bytes] | None = None
+    path: AnyPath, opened: IO[bytes] | None = None
 ) -> tuple[str, dict[str, dict[str, Any]]]:
     """Return the kind and the state that `write` was given.
 
     Parameters
     ----------
     path : path-like
-    held : file, optional
-        Opened before: it is read, whatever the name leads to by now.
+    opened : file, optional
+        The file, opened before: it is read even if the path leads elsewhere by now.
 
     Returns
     -------
@@ -266,7 +266,7 @@ def read(
         If there is no such file, or it may not be read.
     """
     path = require_file(path)
-    strings, tensors = _contents(path, held)
+    strings, tensors = _contents(path, opened)
     _check_format(path, strings)
     manifest = strings.get("manifest", "")
     if strings.get("sha256") != _checksum(manifest, tensors):
@@ -282,10 +282,10 @@ def read(
 
 
 def _check_indices(tensors: Mapping[str, Tensor]) -> None:
-    """Refuse indices beyond everything in the file: memory is taken by the largest."""
+    """Refuse indices beyond the file's contents: the largest one sets memory use."""
     for tensor in tensors.values():
-        whole = not (tensor.is_floating_point() or tensor.dtype == torch.bool)
-        if whole and tensor.numel():
+        is_integer = not (tensor.is_floating_point() or tensor.dtype == torch.bool)
+        if is_integer and tensor.numel():
             low, high = torch.aminmax(tensor)
             if low < 0 or high > sum(x.numel() for x in tensors.values()):
                 raise ValueError("index out of range")
@@ -300,21 +300,21 @@ def damaged(path: AnyPath, why: str) -> FileFormatError:
 
 
 def _contents(
-    path: Path, held: IO[bytes] | None = None
+    path: Path, opened: IO[bytes] | None = None
 ) -> tuple[dict[str, str], dict[str, Tensor]]:
-    source = path if held is None else Path(f"/dev/fd/{held.fileno()}")
+    source = path if opened is None else Path(f"/dev/fd/{opened.fileno()}")
     if not source.exists():  # Windows keeps others from replacing what is open
         source = path
     with source.open("rb") as file:
         start = file.read(64)
     try:
-        with safe_open(source, framework="pt") as opened:
-            strings = opened.metadata() or {}
+        with safe_open(source, framework="pt") as tensors:
+            strings = tensors.metadata() or {}
             if "dpgenerative" not in strings:
                 raise _foreign(path)
-            names = list(opened.keys())
+            names = list(tensors.keys())
             # Copies lie where others of their kind do: their sums round alike.
-            return strings, {name: _copied(opened.get_tensor(name)) for name in names}
+            return strings, {name: _copied(tensors.get_tensor(name)) for name in names}
     except (SafetensorError, *CONTENT_ERRORS) as error:
         if isinstance(error, FileFormatError):
             raise
@@ -353,7 +353,7 @@ def _check_format(path: Path, strings: Mapping[str, str]) -> None:
 
 
 def _decode(code: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """Return what an entry of the manifest stands for, with the tensors beside it."""
+    """Return the value of an entry of the manifest, with its tensors."""
     if isinstance(code, list):
         return [_decode(v, tensors) for v in code]
     if not isinstance(code, dict):
@@ -375,15 +375,15 @@ def _decode(code: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 def _renewed(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts of a plan, which named every release in files of format 2."""
-    known = {f"{name}_multiplier": facts.get(f"{name}_multiplier") for name in _NAMED}
+    named = {f"{name}_multiplier": facts.get(f"{name}_multiplier") for name in _NAMED}
     releases = tuple(
         replace(_NAMED[name.removesuffix("_multiplier")], multiplier=z)
-        for name, z in known.items()
+        for name, z in named.items()
         if z is not None and math.isfinite(z)
     )
-    kept = {name: fact for name, fact in facts.items() if name not in known}
-    is_older = any(z is not None for z in known.values())
-    return {"releases": releases, **kept} if is_older else kept
+    others = {name: fact for name, fact in facts.items() if name not in named}
+    is_older = any(z is not None for z in named.values())
+    return {"releases": releases, **others} if is_older else others
 
 
 def _decode_items(

@@ -63,11 +63,11 @@ def _on_meta(func: Any, args: Any, kwargs: Any) -> Any:
     return func(*args, **made)
 
 
-def fill(model: nn.Module, kept: Mapping[str, Tensor]) -> None:
-    """Give a model's tensors the values kept; raise ValueError if they do not fit."""
+def fill(model: nn.Module, saved: Mapping[str, Tensor]) -> None:
+    """Set a model's tensors to saved values; raise ValueError if they do not fit."""
     tensors = tensors_of(model)
-    kinds = [{k: (x.shape, x.dtype) for k, x in t.items()} for t in (tensors, kept)]
+    kinds = [{k: (x.shape, x.dtype) for k, x in t.items()} for t in (tensors, saved)]
     if kinds[0] != kinds[1]:
         raise ValueError("another model")
-    for name, values in kept.items():
+    for name, values in saved.items():
         tensors[name].copy_(values)

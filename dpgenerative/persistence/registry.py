@@ -1,4 +1,4 @@
-"""What files and commands know by name: estimators, and records of public facts."""
+"""Registry of names in files and commands: estimators and records of public facts."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -49,9 +49,9 @@ def storable(cls: type[_T]) -> type[_T]:
     return cls
 
 
-def _enter(known: dict[str, type], name: str, cls: type) -> None:
+def _enter(registry: dict[str, type], name: str, cls: type) -> None:
     """Enter a class; a module that is imported anew replaces its own."""
-    other = known.setdefault(name, cls)
+    other = registry.setdefault(name, cls)
     if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
         raise ValueError(f"{name!r} is registered already, for {other.__module__}.")
-    known[name] = cls
+    registry[name] = cls

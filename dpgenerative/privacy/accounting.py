@@ -1,11 +1,11 @@
 """Accounting: what a list of Gaussian releases costs, and the noise a budget buys.
 
 The bound is the upper end of numerical composition (Gopi, Lee and Wutschitz 2021), by
-the parts of Opacus' PRV accountant. Opacus looks at the removal of a row alone; here
+the parts of Opacus' PRV accountant. Opacus composes the removal of a row alone; here
 its addition is composed too, and the larger of both counts. Where the discretisation
 fails, Renyi accounting takes its place, whose divergence is the larger of both
 (Mironov, Talwar and Zhang 2019, Theorem 5). Releases on all rows (sampling rate 1) are
-joined in closed form first: noise multipliers z_1, z_2, ... on the same rows are one
+composed in closed form first: noise multipliers z_1, z_2, ... on the same rows are one
 Gaussian mechanism of multiplier ``(sum 1 / z_k^2)^(-1/2)``, whatever was chosen
 adaptively inside them, as long as the multipliers were fixed in advance.
 
@@ -45,7 +45,7 @@ _LARGEST_GRID = 2**23
 _RARE = 1e-5
 """Sampling rates up to here take grids by the variance of losses."""
 _ROUNDING = 2.0**-52
-"""Of a composed probability, per step: several times what was seen in 300,000."""
+"""Of a composed probability, per step: several times the largest of 300,000 errors."""
 _DELTA_ERROR = 1e-3
 """Part of delta by which numerical composition may err."""
 _LEAST_RARE = 0.1
@@ -55,7 +55,7 @@ _CLOSED = 1e-3
 _LONGEST_STEP = 0.5
 """Of the search for a noise multiplier's logarithm."""
 _LOSS_CELLS = 100_000
-"""Grid points of the largest loss, where only (epsilon, delta) pairs are known."""
+"""Grid points of the largest loss, for mechanisms stated by (epsilon, delta) pairs."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class GaussianRelease:
 def joint_multiplier(multipliers: Iterable[float]) -> float:
     """Return the multiplier of one Gaussian mechanism worth several on the same rows.
 
-    Two releases computed from one Poisson sample are one mechanism too: join them
-    first, subsample once.
+    Two releases computed from one Poisson sample are one mechanism too: combine them
+    first, then subsample once.
     """
     precision = math.fsum(1 / (z * z) for z in multipliers if not math.isinf(z))
     return math.inf if precision == 0 else 1 / math.sqrt(precision)
@@ -135,7 +135,7 @@ def slack_of(target: float) -> float:
 
 
 def classical_epsilon(multiplier: float, delta: float) -> float:
-    """Return the epsilon of the usual formula, which is right below 1 alone.
+    """Return the epsilon of the usual formula, which holds below 1 only.
 
     Dwork and Roth 2014, Theorem A.1. Above, what is true can be far more.
     """
@@ -163,9 +163,9 @@ def epsilon_of(
     z = joint_multiplier(r.noise_multiplier / math.sqrt(r.steps) for r in full)
     if not sampled:
         return 0.0 if math.isinf(z) else gaussian_epsilon(z, delta)
-    joined = [] if math.isinf(z) else [GaussianRelease(z)]
+    one = [] if math.isinf(z) else [GaussianRelease(z)]
     # Where delta alone covers everything, the bounds fall below 0.
-    return max(0.0, _prv_epsilon((*sampled, *joined), delta, target))
+    return max(0.0, _prv_epsilon((*sampled, *one), delta, target))
 
 
 @lru_cache
@@ -196,14 +196,14 @@ def renyi_curve(releases: Sequence[GaussianRelease]) -> np.ndarray:
             continue
         q, z = r.sampling_rate, r.noise_multiplier
         is_integer = RENYI_ORDERS % 1 == 0
-        found = np.empty_like(curve)
-        found[is_integer] = [_integer_order(q, z, a) for a in RENYI_ORDERS[is_integer]]
+        rdp = np.empty_like(curve)
+        rdp[is_integer] = [_integer_order(q, z, a) for a in RENYI_ORDERS[is_integer]]
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
-            found[~is_integer] = _opacus("rdp").compute_rdp(
+            rdp[~is_integer] = _opacus("rdp").compute_rdp(
                 q=q, noise_multiplier=z, steps=1,
                 orders=RENYI_ORDERS[~is_integer].tolist(),
             )  # fmt: skip
-        curve += r.steps * np.nan_to_num(found, nan=math.inf, posinf=math.inf)
+        curve += r.steps * np.nan_to_num(rdp, nan=math.inf, posinf=math.inf)
     return curve
 
 
@@ -421,7 +421,7 @@ def calibrate(
     low, high, least = -math.inf, most, epsilon_of(fixed, delta, epsilon)
     floor = math.log(_LEAST_RARE) if sampling_rate <= _RARE else -math.inf
     guess = _first_guess(fixed, sampling_rate, steps, delta, aim - slack)
-    known: list[tuple[float, float]] = []
+    iterates: list[tuple[float, float]] = []
     for _ in range(60):
         guess = max(_inside(guess, low, high), floor)
         value = bound(guess)
@@ -432,16 +432,16 @@ def calibrate(
         low, high = (guess, high) if value > epsilon else (low, guess)
         if high - low < _CLOSED:
             break  # where the grid ends, and Renyi accounting takes over
-        known.append((guess, math.log(max(value, 1e-12) / aim)))
-        if len(known) == 1:
+        iterates.append((guess, math.log(max(value, 1e-12) / aim)))
+        if len(iterates) == 1:
             # Where the limit errs, it errs by about the same factor nearby.
             asked = (aim - slack) ** 2 / max(value - slack, 1e-3 * aim)
             guess = _first_guess(fixed, sampling_rate, steps, delta, asked)
         else:
-            (x0, y0), (x1, y1) = known[-2:]
+            (x0, y0), (x1, y1) = iterates[-2:]
             slope = (y1 - y0) / (x1 - x0) if x1 != x0 else -1.0
             guess = x1 - y1 / min(slope, -0.05)
-        last = known[-1][0]
+        last = iterates[-1][0]
         guess = min(max(guess, last - _LONGEST_STEP), last + _LONGEST_STEP)
     if high < most:
         return math.exp(high)
@@ -470,7 +470,7 @@ def _inside(guess: float, low: float, high: float) -> float:
 
 
 def epsilon_of_pairs(pairs: Sequence[tuple[float, float]], delta: float) -> float:
-    """Return an upper bound on epsilon of mechanisms known by (epsilon, delta) alone.
+    """Return an upper bound on epsilon of mechanisms stated by (epsilon, delta) alone.
 
     The optimal composition theorem: nothing composes worse than randomized responses
     that fail with probability delta (Kairouz, Oh and Viswanath 2015; Murtagh and Vadhan

@@ -1,4 +1,4 @@
-"""What several fits may cost together: a budget that refuses the fit too many.
+"""A budget of several fits, which refuses a fit that would exceed it.
 
 Formal guarantee: everything that fits inside ``with PrivacyBudget(epsilon, delta)``
 release together is (epsilon, delta)-DP for adding or removing one row, however each fit
@@ -217,7 +217,7 @@ def refuse_workers(owner: str) -> None:
 
 
 def _refuse(text: str) -> NoReturn:
-    """Raise, and let open budgets say so again if joblib hides it."""
+    """Raise, and let open budgets repeat the error if joblib hides it."""
     for budget in list(_open):
         budget._refused = text
     raise BudgetExceededError(text)

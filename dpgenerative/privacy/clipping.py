@@ -77,8 +77,8 @@ def factors(norms: Tensor, bound: float | Tensor, margins: Tensor) -> Tensor:
     padded = norms * (1 + _MARGIN) + margins
     scale = torch.clamp(bound / padded.clamp(min=torch.finfo(padded.dtype).tiny), max=1)
     # A factor that float32 holds with few digits could round up.
-    kept = (padded < math.inf) & (scale >= _LEAST)
-    return torch.where(kept, scale, torch.zeros_like(scale))
+    is_usable = (padded < math.inf) & (scale >= _LEAST)
+    return torch.where(is_usable, scale, torch.zeros_like(scale))
 
 
 def unit_scale(total: Tensor, bound: float, rows: Tensor) -> Tensor:

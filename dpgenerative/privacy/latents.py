@@ -32,7 +32,7 @@ CHUNK = 4096
 """Rows whose latents are drawn at a time."""
 
 Distribution = Any
-"""What is fitted to moments: the caller's concern."""
+"""Type of the distribution fitted to moments, which the caller chooses."""
 
 
 class LatentCells(Protocol):

@@ -86,7 +86,7 @@ class Ledger:
         """Return the notes of a fit as plain numbers, lists and dictionaries."""
         return {
             "n_rows": self.n_rows, "count_epsilon": self.count_epsilon,
-            "losses": {name: list(found) for name, found in self.losses.items()},
+            "losses": {name: list(values) for name, values in self.losses.items()},
             "key_delta": self.key_delta,
             "steps": [[*key, n] for key, n in self.steps.items()],
         }  # fmt: skip
@@ -95,6 +95,6 @@ class Ledger:
         """Take the notes of the beginning of a fit."""
         self.n_rows = state["n_rows"]
         self.count_epsilon = state["count_epsilon"]
-        self.losses = {name: list(found) for name, found in state["losses"].items()}
+        self.losses = {name: list(values) for name, values in state["losses"].items()}
         self.key_delta = state["key_delta"]
         self.steps = {(q, z, b): n for q, z, b, n in state["steps"]}

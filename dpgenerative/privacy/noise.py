@@ -12,9 +12,9 @@ present in one row only survives with probability P(round(N(0, std^2)) > thresho
 
 Every call states what it releases, and with which sensitivity; all of it is noted in
 the `ledger`, with which a fit is compared with its plan. Where several processes fit
-one model (`ranks`), what each of them hands over is added up, and the noise is drawn
-once, by the first of them; of gradients it is added to the first one's sums, so that
-one exchange tells all what is released.
+one model (`ranks`), their statistics are added up, and the first process draws the
+noise once. For gradients it adds the noise to its own sums, so that one exchange gives
+all processes what is released.
 
 Edge cases: empty arrays come back empty; std = 0 means no privacy and adds nothing.
 """
@@ -32,11 +32,11 @@ from torch import Tensor
 
 from dpgenerative._random import RandomSource
 from dpgenerative.privacy.ledger import Ledger
-from dpgenerative.privacy.ranks import ALONE, Ranks
+from dpgenerative.privacy.ranks import ALONE, ProcessGroup
 from dpgenerative.tables.private import Private, opened
 
 Key = tuple[str, str | bool | int | float]
-"""Type name and value of a string or number found in a column."""
+"""Type name and value of a string or number of a column."""
 
 
 class Mechanisms:
@@ -54,11 +54,11 @@ class Mechanisms:
     ----------
     ledger : Ledger
         What was released.
-    ranks : Ranks
+    ranks : ProcessGroup
         The processes whose rows these are the statistics of.
     """
 
-    ranks: Ranks = ALONE
+    ranks: ProcessGroup = ALONE
 
     def __init__(
         self, rng: RandomSource, gradients: RandomSource | torch.Generator
@@ -119,14 +119,14 @@ class Mechanisms:
         self.ledger.keys(release, std, threshold)
         parts = self.ranks.gathered(opened(counts))
 
-        def found() -> dict[Key, float]:
+        def passing() -> dict[Key, float]:
             total = sum_of_counts(parts)
             keys = sorted(total)
             noisy = self._noisy(np.array([total[key] for key in keys], int), std)
             pairs = zip(keys, noisy.tolist(), strict=True)
             return {key: value for key, value in pairs if value > threshold}
 
-        return self.ranks.once(found)
+        return self.ranks.once(passing)
 
     def gradient(
         self,
@@ -175,10 +175,10 @@ class Mechanisms:
 
 def sum_of_counts(parts: Iterable[Mapping[Key, int]]) -> Counter[Key]:
     """Return how often every key occurs in all parts."""
-    found: Counter[Key] = Counter()
+    total: Counter[Key] = Counter()
     for part in parts:
-        found.update(part)
-    return found
+        total.update(part)
+    return total
 
 
 def threshold_for(std: float, delta: float, n_releases: int) -> float:

@@ -42,14 +42,14 @@ _LARGEST_EXPONENT = 600.0
 _LEAST_DELTA = 1e-250
 """Of one row. Far below, floats have few digits left."""
 _ROUNDING = 1e-9
-"""Share by which sums of what was spent may miss what was planned."""
+"""Relative rounding error allowed between spent and planned sums."""
 _SPARED, _SPARED_LEAST = 1e-6, 3e-9
 """Of epsilon, where no gradients follow that take what is left: a share, and besides
 the precision of `gaussian_epsilon`."""
 _LARGEST_SHARED = 4e5
 """Epsilon up to which a stated noise multiplier lets other releases cost more."""
 _RESERVED = ("row count", "keys", "gradients", "others", "score")
-"""What a fit releases besides, or a search: names that a `Release` cannot have."""
+"""Names of other releases of fits and searches, which no `Release` can have."""
 _CURVE = tuple(10.0**-k for k in range(1, 10))
 """Values of delta at which a run's privacy curve is read."""
 
@@ -124,7 +124,7 @@ class PrivacyPlan:
     sampling_rate : float
         Probability that a row enters a batch.
     n_steps : int
-        Number of gradient steps; with 0 no gradient is taken, and nothing spent on it.
+        Number of gradient steps; 0 trains nothing and spends nothing on gradients.
     releases : tuple of Release
         What else is released, on all rows, in its order.
     rows_per_unit : int, default=1
@@ -209,8 +209,8 @@ class PrivacyPlan:
         the rest costs at delta and c the count's epsilon. Given the count and all other
         rows, they bound the rates of every attack on the fit, too.
 
-        Empty without privacy. After a private search the guaranteed pair is all that is
-        known.
+        Empty without privacy. After a private search there is the guaranteed pair
+        alone.
         """
         if not self.private:
             return ()
@@ -251,12 +251,12 @@ class PrivacyPlan:
 
 
 def within(spent: float, planned: float) -> bool:
-    """Tell whether a cost is at most what was planned, up to rounding."""
+    """Return whether a cost is at most what was planned, up to rounding."""
     return spent <= planned * (1 + _ROUNDING)
 
 
-def _same(found: float, planned: float) -> bool:
-    return math.isclose(found, planned, rel_tol=_ROUNDING)
+def _same(spent: float, planned: float) -> bool:
+    return math.isclose(spent, planned, rel_tol=_ROUNDING)
 
 
 def refuse_difference(agrees: Mapping[str, bool]) -> None:
@@ -264,7 +264,7 @@ def refuse_difference(agrees: Mapping[str, bool]) -> None:
     if wrong := [name for name, holds in agrees.items() if not holds]:
         raise LedgerError(
             f"What was released ({', '.join(wrong)}) is not what was planned: nothing "
-            "is guaranteed, and nothing was kept. Please report this error."
+            "is guaranteed, and nothing was stored. Please report this error."
         )
 
 
@@ -329,10 +329,10 @@ def row_budget(epsilon: float, delta: float, k: int) -> tuple[float, float]:
 def count_epsilon(
     epsilon: float | None, rows_per_unit: int = 1, noise_multiplier: float | None = None
 ) -> float:
-    """Return what the row count may cost, for one row.
+    """Return the epsilon of the row count, for one row.
 
-    Out of `epsilon` or, where the noise multiplier of gradients is stated and epsilon
-    not known before the count is, out of ``COUNTED_AS / noise_multiplier``, at least 1.
+    A share of `epsilon` or, where the noise multiplier of gradients is stated and
+    epsilon follows from the count, of ``COUNTED_AS / noise_multiplier``, at least 1.
     """
     if noise_multiplier is not None:
         epsilon = max(1.0, COUNTED_AS / noise_multiplier)
@@ -435,7 +435,7 @@ def make_plan(
 
 @contextmanager
 def _of_one_row(rows_per_unit: int) -> Iterator[None]:
-    """Say of a budget that is too small whether it is a share of another one."""
+    """Explain an infeasible budget by the number of rows that share it."""
     try:
         yield
     except InfeasibleBudgetError as error:
@@ -450,9 +450,9 @@ def _of_one_row(rows_per_unit: int) -> Iterator[None]:
 def epsilon_of_noise(plan_at: Callable[[float], PrivacyPlan]) -> float:
     """Return the epsilon whose plan pays for gradients of a stated noise multiplier.
 
-    The least, but for half a percent or a jump of a rule, at which gradients are taken
-    and all releases but the row count's stay within their part: what `make_plan` would
-    calibrate this noise from. Of several such epsilons it is one of few digits.
+    It is the least epsilon, up to half a percent or a jump of a rule, that allows
+    gradient steps and at which all releases but the row count's stay within their part:
+    `make_plan` would calibrate this noise from it. It has few digits.
 
     Parameters
     ----------
@@ -463,9 +463,9 @@ def epsilon_of_noise(plan_at: Callable[[float], PrivacyPlan]) -> float:
     renyi = epsilon_of_curve(renyi_curve(first.gaussians), first.delta)
     low, high, best, digits = math.log(1e-3), math.inf, math.inf, 2
     guess = math.log(max(1.0, renyi))
-    known: dict[float, tuple[float, float]] = {}
+    tried: dict[float, tuple[float, float]] = {}
     for _ in range(60):
-        while (epsilon := float(f"{math.exp(guess):.{digits}g}")) in known:
+        while (epsilon := float(f"{math.exp(guess):.{digits}g}")) in tried:
             digits += 1
         plan, x = plan_at(epsilon), math.log(epsilon)
         rest = plan.epsilon - plan.count_epsilon
@@ -475,10 +475,10 @@ def epsilon_of_noise(plan_at: Callable[[float], PrivacyPlan]) -> float:
         if 0.995 < used <= 1 or high - low < 1e-3:
             return best
         y = math.log(max(used, 1e-12) / 0.9975)
-        known[epsilon] = x, y
+        tried[epsilon] = x, y
         slope = -1.0
-        if len(known) > 1 and math.isfinite(y):
-            x0, y0 = list(known.values())[-2]
+        if len(tried) > 1 and math.isfinite(y):
+            x0, y0 = list(tried.values())[-2]
             slope = min((y - y0) / (x - x0), -0.05) if math.isfinite(y0) else -1.0
         guess = x - y / slope
         if not low < guess < high:
@@ -499,7 +499,7 @@ def check_shares(shares: Mapping[Release, float], n_steps: int) -> None:
 
 
 def _without_gradients(shares: Mapping[Release, float]) -> dict[Release, float]:
-    """Return shares in which releases of the rows have what gradients would."""
+    """Return shares in which releases of the rows get that of gradients, too."""
     left = 1 - math.fsum(v for r, v in shares.items() if r.stage != "rows")
     whole = math.fsum(v for r, v in shares.items() if r.stage == "rows")
     return {
@@ -509,7 +509,7 @@ def _without_gradients(shares: Mapping[Release, float]) -> dict[Release, float]:
 
 
 def _planned(whole: float, shares: Mapping[Release, float]) -> tuple[Release, ...]:
-    """Return the releases with their multipliers, of that of all together."""
+    """Return the releases with multipliers, given that of all of them together."""
     return tuple(
         replace(release, multiplier=whole / math.sqrt(share))
         for release, share in shares.items()

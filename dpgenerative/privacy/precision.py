@@ -1,4 +1,4 @@
-"""The arithmetic that margins of norms, and fits that are repeated, count on."""
+"""Arithmetic settings that margins of norms and repeated fits depend on."""
 
 import threading
 from collections.abc import Iterator

@@ -10,7 +10,7 @@ alone, so that sums over parts are the sums over rows, of the same sensitivity. 
 enters its process' batch with probability q, independently of all others: all batches
 together are one Poisson batch. Rows go to parts independently of each other: tables
 with and without a row can be coupled so that all other rows have their process. What
-processes tell each other is as private as the rows.
+processes send to each other is as private as the rows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,8 +28,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Ranks:
-    """The processes of a fit, seen from one of them.
+class ProcessGroup:
+    """The processes of a fit, as one of them addresses them.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Ranks:
         return self.rank == 0
 
     def share(self, rows: Any, seed: int) -> Any:
-        """Return this process' part of a table that all of them hold, or can read."""
+        """Return this process' part of a table that all of them have, or can read."""
         if self.size == 1:
             return rows
         n_own = 0
@@ -84,20 +84,20 @@ class Ranks:
         return cast(T, values[0])
 
     def once(self, work: Callable[[], T]) -> T:
-        """Return what the first process finds, or raise what it raises, in all."""
+        """Return the first process' result, or raise its error, in all of them."""
         if self.size == 1:
             return work()
-        found: T | None = None
+        result: T | None = None
         error: Exception | None = None
         if self.is_first:
             try:
-                found = work()
+                result = work()
             except Exception as raised:
                 error = raised
-        found, error = self.same((found, error))
+        result, error = self.same((result, error))
         if error is not None:
             raise error
-        return cast(T, found)
+        return cast(T, result)
 
     def refuse_difference(self, facts: str) -> None:
         """Require that all processes state the same."""
@@ -128,7 +128,7 @@ class Ranks:
         return [part.view_as(x) for part, x in zip(pieces, tensors, strict=True)]
 
 
-ALONE = Ranks()
+ALONE = ProcessGroup()
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The report of a fit: what was released, with which noise, and what to expect of it.
 
-Everything is said of public and released numbers.
+Public and released numbers alone decide what it states.
 """
 
 import math
@@ -19,10 +19,10 @@ FEW = 150
 then get the larger share."""
 
 NO_PRIVACY = 1000.0
-"""Epsilon above which a guarantee is none in words, either."""
+"""Epsilon above which reports state that there is no privacy."""
 
 UNTRAINED = (
-    "No gradients were taken: the whole budget went to noisy counts, above all "
+    "Without training, the whole budget goes to noisy counts, above all "
     "to one-way marginals. Columns are independent unless a contingency table or "
     "public rows relate them."
 )
@@ -57,7 +57,7 @@ class Report:
 
 @dataclass(frozen=True, repr=False)
 class PrivacyReport(Report):
-    """What one fit released, with which noise, and what was taken as public.
+    """What one fit released, with which noise, and which facts are assumed public.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class PrivacyReport(Report):
     clipping : str
         Strategy and norm.
     public : tuple of str
-        Facts taken as public.
+        Facts assumed public.
     notes : tuple of str
         What weakens or limits the statement.
     """
@@ -94,7 +94,7 @@ class PrivacyReport(Report):
 
         The guaranteed pair holds for all outcomes, the others for those with the row
         count that was released (`PrivacyPlan.curve` has the proof). An attack on one
-        fit knows its count, and is held against the least of their bounds. Empty
+        fit knows its count, and is compared with the least of their bounds. Empty
         without privacy.
         """
         return self.plan.curve()
@@ -112,7 +112,7 @@ class PrivacyReport(Report):
     def _lists(self) -> dict[str, Sequence[str]]:
         return {
             "Released": self._releases(),
-            "Taken as public (nothing spent on them)": self.public,
+            "Assumed public (nothing spent on them)": self.public,
             "Please note": self.notes,
         }
 
@@ -121,9 +121,9 @@ class PrivacyReport(Report):
         if not plan.private:
             return "NO PRIVACY: fitted without noise (no epsilon). Do not release."
         epsilon, delta = plan.guarantee
-        said = "" if epsilon <= NO_PRIVACY else "NO PRIVACY, whatever its name: "
+        warning = "" if epsilon <= NO_PRIVACY else "NO PRIVACY, whatever its name: "
         return (
-            f"{said}({epsilon:g}, {delta:g})-differential privacy for adding or "
+            f"{warning}({epsilon:g}, {delta:g})-differential privacy for adding or "
             f"removing {self._unit()}; accounted: epsilon {self.epsilon_spent:.4f} at "
             f"delta {delta:g}."
         )
@@ -172,8 +172,7 @@ def outlook(plan: PrivacyPlan, n_columns: int) -> str:
 
     A rule of public and released numbers: "hopeless" below `HOPELESS` rows times
     epsilon per column, or where the row count is within twice the standard deviation of
-    its own noise; "marginals only" up to `FEW`, and where no gradients are taken; else
-    "good".
+    its own noise; "marginals only" up to `FEW`, and without training; else "good".
     """
     if not plan.private:
         return "good"
@@ -188,7 +187,7 @@ def _rows_per_column(plan: PrivacyPlan, n_columns: int) -> float:
 
 
 def cautions(plan: PrivacyPlan, n_columns: int) -> tuple[str, ...]:
-    """Return what is weak about a budget, by public and released numbers alone."""
+    """Return the cautions of a budget, from public and released numbers alone."""
     if not plan.private:
         return ()
     untrained = [] if plan.n_steps or not n_columns else [UNTRAINED]
@@ -197,14 +196,14 @@ def cautions(plan: PrivacyPlan, n_columns: int) -> tuple[str, ...]:
 
 def weak_outlook(plan: PrivacyPlan, n_columns: int) -> list[str]:
     """Return the caution of a budget that leaves little to learn, if any."""
-    found = outlook(plan, n_columns)
+    prospect = outlook(plan, n_columns)
     noise = f"noise of standard deviation {count_std(plan.count_epsilon):.3g}"
     rows = f"{plan.n_rows} row{'s' * (plan.n_rows != 1)} (released, with {noise})"
     if not n_columns:  # arrays
         numbers = f"{rows} and epsilon {plan.epsilon:.3g}"
         advice = "Use rows of more people or a larger epsilon."
         few = f"Little but noise can be learned from {numbers}. {advice}"
-        return [few] if found == "hopeless" else []
+        return [few] if prospect == "hopeless" else []
     columns = f"{n_columns} column{'s' * (n_columns != 1)}"
     numbers = f"{rows}, epsilon {plan.epsilon:.3g} and {columns}"
     singles = "expect single columns to be right, and little more."
@@ -217,8 +216,8 @@ def weak_outlook(plan: PrivacyPlan, n_columns: int) -> list[str]:
         "marginals only": f"Few relations between columns can be learned from "
         f"{numbers}: {singles}",
     }
-    is_small = found == "hopeless" or _rows_per_column(plan, n_columns) <= FEW
-    return [words[found]] if found in words and is_small else []
+    is_small = prospect == "hopeless" or _rows_per_column(plan, n_columns) <= FEW
+    return [words[prospect]] if prospect in words and is_small else []
 
 
 def _weak_guarantee(plan: PrivacyPlan) -> list[str]:
@@ -232,7 +231,7 @@ def _weak_guarantee(plan: PrivacyPlan) -> list[str]:
 
 
 def weak_epsilon(epsilon: float) -> list[str]:
-    """Return what there is to say of a large epsilon."""
+    """Return the caution of a large epsilon, if any."""
     if epsilon > NO_PRIVACY:
         return [
             f"epsilon {epsilon:.3g} is no privacy: it allows an attacker to identify "

@@ -9,7 +9,7 @@ is (lambda, e')-RDP with ::
 
     e' = e(lambda) + (1 - 1 / l) e(l) + log(1 / gamma) / l + log(E[K]) / (lambda - 1)
 
-for every order l >= 1, of which the best is taken.
+for every order l >= 1; the least of these bounds counts.
 
 A trial that is only RDP up to an event of probability p (a key that one row holds
 passes its threshold) costs delta ``(1 + e^epsilon) E[K] p`` more: some of the trials

@@ -6,10 +6,10 @@ empty batch is released like any other. B is the public expected batch size.
 
 ``term-wise`` (Takahashi et al. 2020): one record moves the per-example part by at most
 a = C / B, and the batch-wise part by at most c = 2 C_2 / b (b partitions: it is in one
-of them, and can reverse its clipped gradient). The batch-wise part is formed for the
-parameters of the submodule `reach` alone; these get noise z (a + c), all others
-z sqrt(a (a + c)). For a part u of the first term on the reached coordinates, and v on
-the others, ``(|u| + c)^2 / (a + c)^2 + |v|^2 / (a (a + c)) <= 1`` whenever
+of them, and can reverse its clipped gradient). The batch-wise part is computed for the
+parameters of the submodule `batch_term_module` alone; these get noise z (a + c), all
+others z sqrt(a (a + c)). For a part u of the first term on the submodule's coordinates,
+and v on the others, ``(|u| + c)^2 / (a + c)^2 + |v|^2 / (a (a + c)) <= 1`` whenever
 ``|u|^2 + |v|^2 <= a^2``, with equality at v = 0: one mechanism of multiplier z, no
 worse than z_1 = z sqrt((a + c) / a) and z_2 = z sqrt((a + c) / c) on one sample.
 
@@ -49,7 +49,7 @@ from dpgenerative.privacy.gradients.core import (
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import Release
 from dpgenerative.privacy.precision import full_precision
-from dpgenerative.privacy.ranks import ALONE, Ranks
+from dpgenerative.privacy.ranks import ALONE, ProcessGroup
 from dpgenerative.tables.rows import Chunks
 
 Objective = Callable[[Tensor], tuple[Tensor, Tensor | None]]
@@ -168,8 +168,8 @@ class Clipper:
         if self.strategy == "per-unit":
             pairs = zip(layers, bounds, strict=True)
             return [layer.unit_factors(bound, rows) for layer, bound in pairs]
-        found = zip(*(layer.squared_norms() for layer in layers), strict=True)
-        squares, margins = map(torch.stack, found)
+        norms_of = zip(*(layer.squared_norms() for layer in layers), strict=True)
+        squares, margins = map(torch.stack, norms_of)
         if self.strategy == "flat":
             norms, margin = squares.sum(0).sqrt(), margins.sum(0)
             return [clipping.factors(norms, self.bound, margin) * rows] * len(layers)
@@ -250,12 +250,12 @@ class PrivateGradient:
     n_partitions : int
         Number of partitions b of the batch-wise term.
     aggregation : {"term-wise", "micro", "batch"}
-        How the two terms are bounded; the last two clip flat, and see no partitions.
+        How the two terms are bounded; the last two clip flat, and use no partitions.
     batch_cap : int
         For "micro": the largest batch whose gradients count.
-    reach : str
-        For "term-wise": name of the submodule whose parameters the batch-wise term
-        moves; its gradient at all others is left out. "" is the whole model.
+    batch_term_module : str
+        For "term-wise": name of the submodule that the batch-wise term trains; its
+        gradient at all other parameters is left out. "" is the whole model.
     """
 
     clipper: Clipper
@@ -264,7 +264,7 @@ class PrivateGradient:
     n_partitions: int = 1
     aggregation: str = "term-wise"
     batch_cap: int = 1
-    reach: str = ""
+    batch_term_module: str = ""
 
     def sensitivity(self, batch_wise: bool) -> float:
         """Return how far one record can move the gradient."""
@@ -301,7 +301,7 @@ class PrivateGradient:
         if not batch_wise or self.aggregation != "term-wise":
             return dict.fromkeys(params, total)
         alone = math.sqrt(self.clipper.bound / self.batch_size * total)
-        reached = set(model.get_submodule(self.reach).parameters())
+        reached = set(model.get_submodule(self.batch_term_module).parameters())
         return {p: total if p in reached else alone for p in params}
 
     def stds(self, model: nn.Module, batch_wise: bool) -> dict[nn.Parameter, float]:
@@ -400,7 +400,7 @@ class PrivateGradient:
         rows: Tensor,
         divergence: Divergence,
     ) -> Gradients:
-        """Return the sum of clipped partition gradients, of `reach` and nothing else.
+        """Return the sum of clipped partition gradients, of `batch_term_module` alone.
 
         A partition's term depends on its own rows alone: one backward pass of the sum
         of all terms leaves at every row the gradient of its partition's.
@@ -413,9 +413,9 @@ class PrivateGradient:
         terms = [divergence(z) for z in groups if len(z)]
         if not terms:
             return {}
-        part = model.get_submodule(self.reach)
+        part = model.get_submodule(self.batch_term_module)
         within = set(part.modules())
-        calls = {module: found for module, found in calls.items() if module in within}
+        calls = {module: each for module, each in calls.items() if module in within}
         layers = layer_gradients(part, calls, torch.stack(terms).sum(), len(rows))
         for layer in layers:
             layer.keep(rows < self.n_partitions)
@@ -451,7 +451,7 @@ class PrivateGradient:
 
 
 def trainable(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters that gradients are taken of."""
+    """Return the parameters that are trained."""
     return [p for p in model.parameters() if p.requires_grad]
 
 
@@ -525,7 +525,7 @@ def plain_gradient(
     chunks: Iterable[Chunk],
     batch_size: float,
     divergence: Divergence | None = None,
-    ranks: Ranks = ALONE,
+    ranks: ProcessGroup = ALONE,
 ) -> Gradients:
     """Return the mean gradient without clipping or noise, for `epsilon=None`."""
     params = trainable(model)

@@ -99,8 +99,8 @@ def all_counts(tables: Sequence[Table], codes: np.ndarray) -> list[np.ndarray]:
         for table, total in zip(parts, sums, strict=True):
             total += np.bincount(table.keys(columns), minlength=len(total))
     pairs = zip(larger, parts, sums, strict=True)
-    known = [(places, total.reshape(t.shape)) for places, t, total in pairs]
-    return [_summed(places, known) for places in wanted]
+    counted = [(places, total.reshape(t.shape)) for places, t, total in pairs]
+    return [_summed(places, counted) for places in wanted]
 
 
 @lru_cache(maxsize=1)  # rows and the model's pool are counted by the same tables
@@ -109,25 +109,25 @@ def _larger(
 ) -> list[list[int]]:
     """Return sets of columns that hold all those wanted, of few cells together."""
     left = [frozenset(places) for places in wanted]
-    found = []
+    unions = []
     while left:
-        joint = set(left[0])
-        n_cells = math.prod(sizes[i] for i in joint)
+        union = set(left[0])
+        n_cells = math.prod(sizes[i] for i in union)
         for places in left:
-            n_new = math.prod([sizes[i] for i in places - joint])
+            n_new = math.prod([sizes[i] for i in places - union])
             if n_cells * n_new <= MOST_CELLS:
-                joint |= places
+                union |= places
                 n_cells *= n_new
-        left = [places for places in left if not places <= joint]
-        found.append(sorted(joint))
-    return found
+        left = [places for places in left if not places <= union]
+        unions.append(sorted(union))
+    return unions
 
 
 def _summed(
-    wanted: Sequence[int], known: Sequence[tuple[list[int], np.ndarray]]
+    wanted: Sequence[int], counted: Sequence[tuple[list[int], np.ndarray]]
 ) -> np.ndarray:
     """Return the counts over some columns, of a larger table that has them all."""
-    places, counts = next(pair for pair in known if set(wanted) <= set(pair[0]))
+    places, counts = next(pair for pair in counted if set(wanted) <= set(pair[0]))
     others = tuple(i for i, place in enumerate(places) if place not in wanted)
     order = [sorted(wanted).index(place) for place in wanted]
     return np.asarray(counts.sum(others).transpose(order))

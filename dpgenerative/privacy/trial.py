@@ -84,16 +84,16 @@ class _Tried:
     def layers(
         self, present: Tensor, unusable: Tensor | None = None
     ) -> list[LayerGradients]:
-        """Return what the engine knows of the gradients of the rows present."""
+        """Return the engine's gradients of the rows present."""
         calls, loss, _ = recorded(
             self.model, lambda rows: self.objective(rows, 0), (self.rows, present)
         )
         if unusable is not None:
             calls = {
                 module: [
-                    (tuple(_filled(x, unusable) for x in c[0]), c[1]) for c in found
+                    (tuple(_filled(x, unusable) for x in c[0]), c[1]) for c in layer
                 ]
-                for module, found in calls.items()
+                for module, layer in calls.items()
             }
         return layer_gradients(self.model, calls, loss, self.n)
 
@@ -131,7 +131,7 @@ def check_model(model: nn.Module, losses: Losses, n: int, has_latents: bool) -> 
 
 
 def _latents(objective: Losses) -> Losses:
-    """Return losses that are made of a row's latents."""
+    """Return losses computed from a row's latents."""
 
     def losses(rows: Tensor, seed: int) -> tuple[Tensor, None]:
         latents = objective(rows, seed)[1]
@@ -172,16 +172,16 @@ def _check_companies(
     for i, gradient in zip(places, alone, strict=True):
         mine = rows == i
         for company in (tried.beside_others(mine), torch.full_like(rows, i)):
-            found = tried.gradient(company, mine.to(whole))
-            _require_close(found, gradient, most, COUPLED)
+            beside = tried.gradient(company, mine.to(whole))
+            _require_close(beside, gradient, most, COUPLED)
         if not seeds:  # alone, a row draws other numbers
             _require_close(tried.gradient(rows[[i]], one), gradient, most, COUPLED)
     half = rows % 2 == 0
     weights = torch.where(half & whole.isfinite(), 1 + rows, 0).to(whole)
     for seed in (0, *seeds):
-        found = tried.gradient(tried.beside_others(half), weights, seed)
+        beside = tried.gradient(tried.beside_others(half), weights, seed)
         wanted = tried.gradient(rows, weights, seed)
-        _require_close(found, wanted, most * float(weights.sum()), COUPLED)
+        _require_close(beside, wanted, most * float(weights.sum()), COUPLED)
 
 
 def _check_engine(
@@ -203,8 +203,8 @@ def _check_engine(
         return
     sums = _sum_by_row(engine[0][0], n)
     for one, gradient in zip(ones, alone, strict=True):
-        found = {p: g[int(one.argmax())] for p, g in sums.items()}
-        _require_close(found, gradient, most, MISTAKEN)
+        summed = {p: g[int(one.argmax())] for p, g in sums.items()}
+        _require_close(summed, gradient, most, MISTAKEN)
     inputs = [x for layer in engine[0][0] for call in layer.inputs for x in call]
     has_numbers = any(x.is_floating_point() for x in inputs)
     spoilt = tried.layers(everyone, unusable=~half)
@@ -235,9 +235,9 @@ def _check_sums(sums: list[Gradients], bound: float) -> None:
     _require_close(whole, {p: one[p] + other[p] for p in one}, bound, MISTAKEN)
 
 
-def _require_close(found: Gradients, wanted: Gradients, size: float, why: str) -> None:
+def _require_close(given: Gradients, wanted: Gradients, size: float, why: str) -> None:
     """Require equal gradients, but for rounding relative to a size."""
-    gap = _norm({p: found[p] - wanted[p] for p in wanted})
+    gap = _norm({p: given[p] - wanted[p] for p in wanted})
     tolerance = max(TOLERANCE.get(p.dtype, 0.02) for p in wanted)
     if not gap <= size * tolerance:
         raise ValueError(why)

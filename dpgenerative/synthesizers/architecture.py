@@ -12,7 +12,7 @@ from dpgenerative.persistence.registry import storable
 @storable
 @dataclass(frozen=True, repr=False)
 class FlowArchitecture(Options):
-    """Shape of the flow: how finely columns are seen, and the blocks of the paper.
+    """Shape of the flow: the resolution of columns, and the blocks of the paper.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ from dpgenerative.encoding.pixels import (
 from dpgenerative.encoding.series import Series, is_series, series_dtype
 from dpgenerative.fitting.domain import ArrayDomain, Domain, LabelledDomain
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
-from dpgenerative.fitting.recipe import Rule, Scale
+from dpgenerative.fitting.recipe import FitSize, Rule
 from dpgenerative.models import networks as nets
 from dpgenerative.models.classes import ClassVAE
 from dpgenerative.models.priors import Prior
@@ -51,7 +51,7 @@ NETWORKS = ("mlp", "conv", "lstm")
 @storable
 @dataclass(frozen=True, repr=False)
 class ArrayArchitecture(LatentOptions):
-    """Latents of an autoencoder of arrays, its networks, and what it says of an entry.
+    """Latents, networks and likelihood of an autoencoder of arrays.
 
     It has the parameters of `LatentOptions`, which come first, and four of its own.
 
@@ -117,7 +117,7 @@ class ArrayVAERecipe(AutoencoderRecipe):
     def is_custom(self) -> bool:
         return super().is_custom or callable(self.architecture.networks)
 
-    def settings(self, facts: Pixels, scale: Scale) -> dict[str, Any]:
+    def settings(self, facts: Pixels, scale: FitSize) -> dict[str, Any]:
         return {
             **super().settings(facts, scale),
             "networks": self.architecture.networks,
@@ -158,10 +158,10 @@ class ClassVAERecipe(ArrayVAERecipe):
         "n_steps": lambda scale: 0,
     }
 
-    def releases(self, scale: Scale, left: float) -> Mapping[Release, float]:
+    def releases(self, scale: FitSize, left: float) -> Mapping[Release, float]:
         return {}
 
-    def settings(self, facts: Any, scale: Scale) -> dict[str, Any]:
+    def settings(self, facts: Any, scale: FitSize) -> dict[str, Any]:
         return {
             "hidden_units": self.resolved("hidden_units", scale),
             "prior": self.prior_of(len(facts.gaussians.components)),
@@ -223,12 +223,12 @@ class DPArrayVAESynthesizer(Synthesizer):
         arrays of shape (length, channels), it is (maximum length, channels) and
         required, since lengths are private.
     value_range : tuple of float or "auto", default="auto"
-        Minimum and maximum of an entry, taken as public. "auto" is (0, 255) for uint8
-        and (0, 1) for floats and booleans; other integers have none. Values outside are
-        clipped, and missing ones become the minimum.
+        Public minimum and maximum of an entry. "auto" is (0, 255) for uint8 and (0, 1)
+        for floats and booleans; other integers have none. Values outside are clipped,
+        and missing ones become the minimum.
     classes : sequence of str, int, bool or float, optional
-        Possible labels in y, of one type, taken as public; an array with another label
-        is learned as belonging to no class. `fit` then takes y and starts from released
+        Public list of the labels in y, of one type; an array with another label is
+        learned as belonging to no class. `fit` then takes y and starts from released
         moments of every class (see Notes), and `sample` returns labels, too.
     architecture : ArrayArchitecture, optional
         Networks, likelihood, latents and their loss.
@@ -256,7 +256,7 @@ class DPArrayVAESynthesizer(Synthesizer):
     Attributes
     ----------
     privacy_ : PrivacyReport
-        What was released, with which noise, and what was taken as public.
+        What was released, with which noise, and which facts are assumed public.
     epsilon_, delta_ : float
         Privacy cost of the fit: an upper bound on epsilon, at this delta.
     noise_multiplier_ : float
@@ -380,7 +380,7 @@ class DPArrayVAESynthesizer(Synthesizer):
         if self.classes is None:
             self._refuse_target(y)
             return self._layout.restore(self._model.sample(n, generator).numpy())
-        labels = self._model.draw_labels(n, generator) if y is None else self._told(y)
+        labels = self._model.draw_labels(n, generator) if y is None else self._code(y)
         if n not in (1, len(labels)):
             raise ValueError(
                 f"{self._owner}: n_samples={n}, but y has {len(labels)} labels; leave "
@@ -410,7 +410,7 @@ class DPArrayVAESynthesizer(Synthesizer):
             self._refuse_target(y)
             drawn = self._model.decode(z, torch_generator(cells))
         else:
-            drawn = self._model.decode(z, torch_generator(cells), self._told(y, len(z)))
+            drawn = self._model.decode(z, torch_generator(cells), self._code(y, len(z)))
         return self._layout.restore(drawn.numpy())
 
     def score_samples(self, X: Any, y: Any = None, n_draws: int = 64) -> np.ndarray:
@@ -539,15 +539,15 @@ class DPArrayVAESynthesizer(Synthesizer):
         labels = labelled.codes(self._owner, y, self._labels, len(images))
         return labelled.LabelledImages(images.values, labels)
 
-    def _told(self, y: Any, n: int | None = None) -> Tensor:
-        """Return places in the list of classes; raise ValueError for other labels."""
+    def _code(self, y: Any, n: int | None = None) -> Tensor:
+        """Return the class codes of labels; raise ValueError for other labels."""
         places = labelled.codes(self._owner, y, self._labels, n)
         if (places < 0).any():
             raise ValueError(f"{self._owner} knows the classes {self._labels}.")
         return torch.from_numpy(places)
 
     def _pixels(self, X: Any) -> Pixels:
-        """Return what is public of arrays, or of a list of series."""
+        """Return the public facts of arrays, or of a list of series."""
         has_density = self._group("architecture").likelihood == "gaussian"
         if not is_series(X):
             facts = self.image_shape, self.value_range, has_density
@@ -567,7 +567,7 @@ class DPArrayVAESynthesizer(Synthesizer):
             return ArrayDomain(pixels)
         return LabelledDomain(pixels, len(self._labels), None)
 
-    def _joined(self, X: Any, y: Any) -> Any:
+    def _as_fitted(self, X: Any, y: Any) -> Any:
         return self._images(self._transformer, X, y)
 
     def _refuse_target(self, y: Any) -> None:

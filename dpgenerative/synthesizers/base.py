@@ -196,8 +196,8 @@ class Synthesizer(BaseEstimator):
     def score(self, X: Any, y: Any = None) -> float:
         """Return the mean of `score_samples`; not private if the rows are.
 
-        Where levels of text are found privately, those that were not count as `other`,
-        so that scores of fits with different levels cannot be compared.
+        If levels of text are estimated privately, all others count as `other`: scores
+        of fits with different levels cannot be compared.
         """
         return float(np.mean(self.score_samples(X, y)))
 
@@ -238,8 +238,8 @@ class Synthesizer(BaseEstimator):
         """Return the estimator that was saved: built anew, and filled."""
         estimator = cls(**state["parameters"])
         for name, value in state["fitted"].items():
-            taken = name in state["parameters"] or hasattr(cls, name)
-            if name.startswith("__") or taken:
+            is_other = name in state["parameters"] or hasattr(cls, name)
+            if name.startswith("__") or is_other:
                 raise ValueError(f"{name} is no fitted attribute")
             setattr(estimator, name, value)
         set_feature_names(estimator, estimator._layout)
@@ -259,8 +259,8 @@ class Synthesizer(BaseEstimator):
         params: dict[str, Any] = super().get_params(deep)
         for name in self._groups if deep else ():
             if name in params:  # a subclass need not take every group
-                held = self._group(name).get_params()
-                params |= {f"{name}__{part}": value for part, value in held.items()}
+                group = self._group(name).get_params()
+                params |= {f"{name}__{part}": value for part, value in group.items()}
         return params
 
     def set_params(self, **params: Any) -> Self:
@@ -276,13 +276,13 @@ class Synthesizer(BaseEstimator):
             group, _, name = key.partition("__")
             if not name or group not in own:
                 continue
-            held = params.get(group, getattr(self, group, None))
-            if group in self._groups or isinstance(held, Options):
+            options = params.get(group, getattr(self, group, None))
+            if group in self._groups or isinstance(options, Options):
                 grouped.setdefault(group, {})[name] = params.pop(key)
         super().set_params(**params)
         for group, values in grouped.items():
-            held = getattr(self, group)
-            options = self._groups.get(group, type(held)).of(held)
+            short = getattr(self, group)
+            options = self._groups.get(group, type(short)).of(short)
             if unknown := sorted(set(values) - set(options.get_params())):
                 raise ValueError(
                     f"Invalid parameter {unknown[0]!r} for {type(options).__name__}. "
@@ -303,27 +303,27 @@ class Synthesizer(BaseEstimator):
         raise NotImplementedError
 
     def _read(self, X: Any, y: Any, public: Any, allow_empty: bool) -> session.Data:
-        """Check and read what a fit is given."""
+        """Check and read the arguments of a fit."""
         raise NotImplementedError
 
-    def _joined(self, X: Any, y: Any) -> Any:
-        """Return rows as the fit read them, or say what does not fit."""
+    def _as_fitted(self, X: Any, y: Any) -> Any:
+        """Return rows as the fit read them; raise ValueError if they do not fit."""
         raise NotImplementedError
 
     def _assumed_domain(self) -> Domain:
-        """Return a domain of what the parameters state, where no rows were seen."""
+        """Return the domain that the parameters state, without rows."""
         raise NotImplementedError
 
     def _public_facts(self, schema: Schema) -> tuple[str, ...]:
-        """Return what was taken as public, for the report."""
+        """Return the public facts, for the report."""
         raise NotImplementedError
 
     def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
-        """Return what the report says of what was found."""
+        """Return the report's notes on the released domain and the plan."""
         return tuple(cautions(fitted.plan, len(schema)))
 
     def _warnings(self, schema: Schema) -> Iterator[UserWarning]:
-        """Yield warnings of what came to nothing, which `privacy_` notes too."""
+        """Yield warnings of what could not be learned, which `privacy_` notes too."""
         plan, n_columns = self.privacy_.plan, len(schema.modelled)
         if outlook(plan, n_columns) == "hopeless":
             yield HopelessBudgetWarning(cautions(plan, n_columns)[0])
@@ -331,13 +331,13 @@ class Synthesizer(BaseEstimator):
     # One fit --------------------------------------------------------------------
 
     def _mechanisms(self, streams: Streams) -> Mechanisms:
-        """Return what this fit's releases pass; tests put a recorder here."""
+        """Return the mechanisms of this fit's releases; tests record them here."""
         return Mechanisms(streams.counts, streams.gradients)
 
     def _scored(self, X: Any, y: Any, **options: Any) -> np.ndarray:
         """Return what `score_samples` does, by the recipe's `log_density`."""
         check_is_fitted(self)
-        rows, transformer = self._joined(X, y), self._transformer
+        rows, transformer = self._as_fitted(X, y), self._transformer
         cells = self._recipe.log_density(self._model, transformer, rows, **options)
         return cells + transformer.log_within(rows)
 
@@ -384,7 +384,7 @@ class Synthesizer(BaseEstimator):
     def _sampling_streams(
         self, random_state: Any
     ) -> tuple[torch.Generator, np.random.Generator]:
-        """Return what draws the cells of one sample, and what their positions."""
+        """Return the generators of a sample's cells, and of positions inside them."""
         if random_state is None and self._sample_seed is not None:
             sequence = np.random.SeedSequence([self._sample_seed, 1 + self._n_sampled])
             self._n_sampled += 1

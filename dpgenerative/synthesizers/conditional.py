@@ -4,11 +4,11 @@ A model that can be clamped draws candidates whose given columns satisfy what is
 Each has an importance weight: how probable that was, given the columns drawn before it.
 Rows of the conditional distribution are obtained from them
 
-- by rejection: a candidate of weight w is kept with probability w / M. With M = 1,
-  which no weight exceeds, the rows kept follow the conditional distribution exactly;
-- with M the largest weight seen, where M = 1 would cost more candidates than allowed.
-  The rows kept then lack the part of the distribution that lies above M: of the order
-  of one in as many rows as were kept, and at least `LEAST_ROWS` are;
+- by rejection: a candidate of weight w is accepted with probability w / M. With M = 1,
+  which no weight exceeds, accepted rows follow the conditional distribution exactly;
+- with M the largest observed weight, where M = 1 would cost too many candidates. The
+  accepted rows then lack the part of the distribution that lies above M: about one row
+  in n, if n rows are accepted, and n is at least `LEAST_ROWS`;
 - for partial rows, each of which is a condition of its own, by drawing one of its
   candidates with probability in proportion to the weights (sampling / importance
   resampling), which is exact in the limit of many candidates.
@@ -46,7 +46,7 @@ from dpgenerative.tables.times import from_units, temporal_kind, time_zone, to_u
 from dpgenerative.tables.values import as_python, is_missing
 
 LEAST_ROWS = 500
-"""At least so many candidates are kept where no bound on the weights is known."""
+"""Least number of candidates to accept if M is the largest observed weight."""
 CHUNK = 2**16
 """Candidates drawn at a time."""
 FEW_CANDIDATES = 100
@@ -54,7 +54,7 @@ FEW_CANDIDATES = 100
 EFFECTIVE = 20
 """... and `max_tries` of them where the first are worth fewer than this many."""
 POOR = 5
-"""Fewer effective candidates than this are warned of."""
+"""With fewer effective candidates than this, a warning is raised."""
 
 Drawer = Callable[[int, Mapping[int, Tensor]], tuple[np.ndarray, ...]]
 """From a number of rows and log-shares of cells: codes, positions, log-weights."""
@@ -62,7 +62,7 @@ Drawer = Callable[[int, Mapping[int, Tensor]], tuple[np.ndarray, ...]]
 
 @dataclass
 class Candidates:
-    """Rows of a fitted model from which those asked for are chosen.
+    """Candidate rows of a fitted model, from which valid ones are chosen.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class Candidates:
     max_tries : int
         Most candidates drawn per row.
     open_levels : collection of hashable
-        Columns whose levels were found privately: others occur.
+        Columns whose levels were estimated privately: others occur.
     """
 
     owner: str
@@ -108,54 +108,55 @@ class Candidates:
             j: _logs(segments.shares(self.transformer.codecs[j].n_cells)).unsqueeze(0)
             for j, segments in clamped.items()
         }
-        found: list[pd.DataFrame] = []
+        frames: list[pd.DataFrame] = []
         scores = np.empty(0)
-        tried, n_kept, bound, needed = 0, 0, 0.0, n
+        tried, n_valid, bound, needed = 0, 0, 0.0, n
         while True:
-            size = self._size(needed, n_kept, tried)
+            size = self._size(needed, n_valid, tried)
             codes, positions, log_weights = self.draw(size, shares)
             if not tried and np.exp(log_weights).mean() < 1 / self.max_tries:
                 bound, needed = -np.inf, max(n, LEAST_ROWS)
             if needed > n or bound < 0:
                 bound = max(bound, log_weights.max())
             tried += size
-            # Kept with probability exp(log_weight - bound), whatever bound is later.
+            # Accepted with probability exp(log_weight - bound), also for a later bound.
             score = log_weights - np.log1p(-self.rng.random(size))
             hopeful = score > bound
             codes, positions = codes[hopeful], positions[hopeful]
             for j, segments in clamped.items() if self.can_clamp else ():
                 positions[:, j] = segments.place(codes[:, j], positions[:, j])
             frame, holds = self._checked(codes, positions, given, points)
-            found.append(frame[holds])
+            frames.append(frame[holds])
             scores = np.append(scores, score[hopeful][holds])
-            n_kept = int((scores > bound).sum())
-            if n_kept >= needed or self._must_end(n, needed, n_kept, tried):
-                table = pd.concat(found, ignore_index=True)
+            n_valid = int((scores > bound).sum())
+            if n_valid >= needed or self._must_end(n, needed, n_valid, tried):
+                table = pd.concat(frames, ignore_index=True)
                 return table[scores > bound].iloc[:n].reset_index(drop=True)
 
-    def _size(self, needed: int, n_kept: int, tried: int) -> int:
-        rate = max(n_kept / tried, 1 / self.max_tries) if tried else 1.0
-        return int(np.clip(1.2 * (needed - n_kept) / rate, 1024, CHUNK))
+    def _size(self, needed: int, n_valid: int, tried: int) -> int:
+        rate = max(n_valid / tried, 1 / self.max_tries) if tried else 1.0
+        return int(np.clip(1.2 * (needed - n_valid) / rate, 1024, CHUNK))
 
-    def _must_end(self, n: int, needed: int, n_kept: int, tried: int) -> bool:
-        """Whether the limit is reached or surely will be: with enough rows, or error.
+    def _must_end(self, n: int, needed: int, n_valid: int, tried: int) -> bool:
+        """Return whether to stop, since the limit is reached or surely will be.
 
-        Fewer than `needed` are a rough sample, which is warned of.
+        Fewer than n rows raise an error; fewer than `needed` are a rough sample, with a
+        warning.
         """
         least = self.max_tries * LEAST_ROWS
         limit = self.max_tries * max(n, LEAST_ROWS)
-        is_hopeless = tried >= least and n_kept / tried * limit < needed / 2
+        is_hopeless = tried >= least and n_valid / tried * limit < needed / 2
         if tried < limit and not is_hopeless:
             return False
-        if n_kept < n:
+        if n_valid < n:
             raise SamplingError(
-                f"{self.owner}: of {tried} candidates {n_kept} satisfy what is given "
-                f"and all constraints (acceptance rate {n_kept / tried:.2g}); {n} "
+                f"{self.owner}: of {tried} candidates {n_valid} satisfy what is given "
+                f"and all constraints (acceptance rate {n_valid / tried:.2g}); {n} "
                 "are needed. See whether the constraints can hold together, ask for "
                 f"less, or raise max_tries={self.max_tries}."
             )
         warnings.warn(
-            f"{self.owner}: of {tried} candidates only {n_kept} satisfy what is given "
+            f"{self.owner}: of {tried} candidates only {n_valid} satisfy what is given "
             f"and all constraints, and {needed} are needed for rows that follow the "
             f"model closely. Ask for less, or raise max_tries={self.max_tries}.",
             stacklevel=4,
@@ -168,7 +169,7 @@ class Candidates:
         """Return the parts of cells to which columns are clamped, by place.
 
         And the single numbers of continua, by name, of which only the cells are drawn.
-        What a constraint repairs, or an increment makes, is not known before.
+        A constraint's repair, or an increment, fixes these numbers only later.
         """
         self._require_names(given)
         names, outer = self.transformer.names, self.transformer.outer
@@ -205,12 +206,12 @@ class Candidates:
                 f"{self.owner}: one number of the continuum {name!r} has probability 0 "
                 f"beside others; give intervals, not {condition!r}."
             )
-        found = codec.segments(condition)
-        if not (found.high > found.low).any():
+        segments = codec.segments(condition)
+        if not (segments.high > segments.low).any():
             raise ValueError(
                 f"{self.owner}: no value of the column {name!r} meets {condition!r}."
             )
-        return found, single
+        return segments, single
 
     def _require_names(self, given: Any) -> None:
         names = list(self.schema.names)
@@ -244,8 +245,8 @@ class Candidates:
         return frame
 
     def _holds(self, frame: pd.DataFrame) -> np.ndarray:
-        held = [constraint.holds(frame) for constraint in self.schema.constraints]
-        return np.all([np.ones(len(frame), dtype=bool), *held], axis=0)
+        flags = [constraint.holds(frame) for constraint in self.schema.constraints]
+        return np.all([np.ones(len(frame), dtype=bool), *flags], axis=0)
 
     # Partial rows ---------------------------------------------------------------
 
@@ -266,14 +267,14 @@ class Candidates:
             If no candidate of a row satisfies the constraints.
         """
         self._require_names(frame.columns)
-        known, n = Known(self, frame, impute), len(frame)
+        partial, n = PartialRows(self, frame, impute), len(frame)
         rows, few = np.arange(n), min(FEW_CANDIDATES, self.max_tries)
-        codes, positions, effective = self._chosen(known, rows, 1)
+        codes, positions, effective = self._chosen(partial, rows, 1)
         if not np.isinf(effective).all():
-            codes, positions, effective = self._chosen(known, rows, few)
+            codes, positions, effective = self._chosen(partial, rows, few)
             hard = np.flatnonzero(effective < EFFECTIVE)
             if len(hard) and self.max_tries > FEW_CANDIDATES:
-                better = self._chosen(known, hard, self.max_tries)
+                better = self._chosen(partial, hard, self.max_tries)
                 codes[hard], positions[hard], effective[hard] = better
         if not effective.all():
             raise SamplingError(
@@ -290,16 +291,16 @@ class Candidates:
                 "max_tries.",
                 stacklevel=4,
             )
-        table, *_ = known.rows(codes, positions, rows)
-        return known.put(self._repaired(table), rows).set_axis(frame.index)
+        table, *_ = partial.rows(codes, positions, rows)
+        return partial.put(self._repaired(table), rows).set_axis(frame.index)
 
     def _chosen(
-        self, known: "Known", rows: np.ndarray, n_candidates: int
+        self, partial: "PartialRows", rows: np.ndarray, n_candidates: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return cells and positions of one candidate per row, and what they are worth.
+        """Return cells and positions of one candidate per row, and effective numbers.
 
-        The worth is the effective number of candidates, ``(sum w)^2 / sum w^2``, inf
-        where all weights are 1 and 0 where all are 0.
+        The effective number of candidates is ``(sum w)^2 / sum w^2``, inf where all
+        weights are 1 and 0 where all are 0.
         """
         width = len(self.transformer.codecs)
         codes = np.empty((len(rows), width), dtype=np.int64)
@@ -309,13 +310,13 @@ class Candidates:
         for start in range(0, len(rows), size):
             part = slice(start, start + size)
             repeated = np.repeat(rows[part], n_candidates)
-            shares = known.log_shares(repeated)
+            shares = partial.log_shares(repeated)
             drawn, places, log_weights = self.draw(len(repeated), shares)
             log_weights = log_weights.copy()
             if self.schema.constraints:
-                frame, inside, log_density = known.rows(drawn, places, repeated)
+                frame, inside, log_density = partial.rows(drawn, places, repeated)
                 log_weights += log_density
-                frame = known.put(self._repaired(frame), repeated)
+                frame = partial.put(self._repaired(frame), repeated)
                 log_weights[~(inside & self._holds(frame))] = -np.inf
             log_weights = log_weights.reshape(-1, n_candidates)
             race = log_weights + self.rng.gumbel(size=log_weights.shape)
@@ -325,8 +326,8 @@ class Candidates:
         return codes, positions, effective
 
 
-class Known:
-    """What a table of partial rows says of every column.
+class PartialRows:
+    """The values given in partial rows, by column, and the cells that they allow.
 
     Parameters
     ----------
@@ -350,7 +351,7 @@ class Known:
             values = series[given]
             is_open = name in candidates.open_levels
             _require_fit(candidates.owner, codec.column, values, is_open)
-            self.values[name] = _held(candidates.owner, codec, values)
+            self.values[name] = _converted(candidates.owner, codec, values)
             self.given[name] = given.to_numpy()
             self.codes[j] = np.full(len(series), -1)
             if codec is self.transformer.codecs[j]:
@@ -386,7 +387,7 @@ class Known:
     def rows(
         self, codes: np.ndarray, positions: np.ndarray, rows: np.ndarray
     ) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
-        """Return candidates with what is given, which are in bounds, log-densities.
+        """Return candidates with the values given, which are in bounds, log-densities.
 
         The density is that of what follows from the values given.
         """
@@ -400,8 +401,8 @@ class Known:
         for j, chosen in matched.items():
             codec = self.transformer.codecs[j]
             fits = codec.encode(learned[j]) == codes[:, j]
-            found = np.where(fits, codec.log_within(learned[j]), -np.inf)
-            log_density += np.where(chosen, found, 0.0)
+            within = np.where(fits, codec.log_within(learned[j]), -np.inf)
+            log_density += np.where(chosen, within, 0.0)
         return frame, inside, log_density
 
     def _below(
@@ -435,11 +436,11 @@ class Known:
 
     def given_in(self, rows: np.ndarray) -> dict[Hashable, pd.Series]:
         """Return the values given in some rows, by name and place among them."""
-        found = {}
+        by_name = {}
         for name, values in self.values.items():
             places = np.flatnonzero(self.given[name][rows])
-            found[name] = values.loc[rows[places]].set_axis(places)
-        return found
+            by_name[name] = values.loc[rows[places]].set_axis(places)
+        return by_name
 
     def put(self, frame: pd.DataFrame, rows: np.ndarray) -> pd.DataFrame:
         """Return drawn rows with the values that are given."""
@@ -449,7 +450,7 @@ class Known:
 
 
 def _require_fit(owner: str, column: Column, values: pd.Series, is_open: bool) -> None:
-    """Raise an error for values that no row has; bounds and open levels are soft."""
+    """Raise ValueError for values that fit no row, bounds and open levels aside."""
     column = replace(column, lower=None, upper=None)
     soft = ["not finite", "not among the levels"] if is_open else ["not finite"]
     for _, problem, unfit in misfits(Schema([column]), values.to_frame(column.name)):
@@ -462,8 +463,8 @@ def _require_fit(owner: str, column: Column, values: pd.Series, is_open: bool) -
         )
 
 
-def _held(owner: str, codec: Codec, values: pd.Series) -> pd.Series:
-    """Return values as their column holds them; raise an error where it cannot.
+def _converted(owner: str, codec: Codec, values: pd.Series) -> pd.Series:
+    """Return values in the dtype of their column; raise ValueError if they do not fit.
 
     Instants without a time zone are read on the clock of the column's.
     """
@@ -473,14 +474,14 @@ def _held(owner: str, codec: Codec, values: pd.Series) -> pd.Series:
     try:
         if lacks_zone and temporal_kind(values.dtype) == "datetime":
             counts = np.where(missing, 0.0, to_units(values, "us"))
-            held = from_units(counts, missing, "us", dtype).set_axis(values.index)
+            converted = from_units(counts, missing, "us", dtype).set_axis(values.index)
         else:
-            held = values.astype(dtype)
+            converted = values.astype(dtype)
         lost = np.zeros(len(values), dtype=bool)
         if column.temporal:
-            lost = np.isnan(to_units(held, "us")) & ~missing
+            lost = np.isnan(to_units(converted, "us")) & ~missing
         elif column.numeric:
-            pair = floats(held), floats(values)
+            pair = floats(converted), floats(values)
             lost = ~np.isclose(*pair, rtol=1e-3, equal_nan=True)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
@@ -492,7 +493,7 @@ def _held(owner: str, codec: Codec, values: pd.Series) -> pd.Series:
             f"{owner}: the value {values[lost].iloc[0]!r} given for the column "
             f"{column.name!r} does not fit its dtype {dtype}."
         )
-    return held
+    return converted
 
 
 def _single_numbers(column: Column, condition: Any) -> list[Any]:

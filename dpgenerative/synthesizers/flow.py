@@ -16,7 +16,7 @@ from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting.domain import TableDomain
 from dpgenerative.fitting.fit import Fitted
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
-from dpgenerative.fitting.recipe import RULES, GroupedRecipe, Rule, Scale
+from dpgenerative.fitting.recipe import RULES, FitSize, GroupedRecipe, Rule
 from dpgenerative.fitting.workload import Measurement, check_workload
 from dpgenerative.models.cells import RAKING_ROWS, CellFacts
 from dpgenerative.models.divergences import DIVERGENCES
@@ -63,7 +63,7 @@ class FlowRecipe(GroupedRecipe):
         """From parameters that may be "auto" to rules."""
         anchored, stated = self.anchored, self.architecture.table_budget
 
-        def marginal_budget(scale: Scale) -> float:
+        def marginal_budget(scale: FitSize) -> float:
             is_auto = stated == "auto" or not anchored
             tables = flow_rules.table_budget(scale) if is_auto else float(stated)
             return flow_rules.share_of_rest(scale) * (1 - tables)
@@ -121,7 +121,7 @@ class FlowRecipe(GroupedRecipe):
         columns = [*schema.columns[-1:], *schema.columns[:-1]]
         return Schema(columns, schema.constraints)
 
-    def settings(self, facts: Sequence[CellFacts], scale: Scale) -> dict[str, Any]:
+    def settings(self, facts: Sequence[CellFacts], scale: FitSize) -> dict[str, Any]:
         n_basis, most_levels = self._functions(facts, scale)
         blocks = "n_blocks", "linear", "rank", "bias", "dequantization"
         return {
@@ -140,7 +140,7 @@ class FlowRecipe(GroupedRecipe):
         return HFlow(facts, generator=generator, **settings)
 
     def _functions(
-        self, facts: Sequence[CellFacts], scale: Scale
+        self, facts: Sequence[CellFacts], scale: FitSize
     ) -> tuple[list[int], int | None]:
         """Return every column's smooth functions, and the most indicators of one."""
         numbers = self._n_functions(facts, scale)
@@ -153,7 +153,7 @@ class FlowRecipe(GroupedRecipe):
             numbers = [min(n, most) for n in numbers]
         return numbers, most
 
-    def _n_functions(self, facts: Sequence[CellFacts], scale: Scale) -> list[int]:
+    def _n_functions(self, facts: Sequence[CellFacts], scale: FitSize) -> list[int]:
         """Return how many smooth functions every column has, where it is ordered."""
         number = self.resolved("n_basis", scale)
         if self._ordered_only(scale) and self.architecture.n_basis == "auto":
@@ -163,17 +163,17 @@ class FlowRecipe(GroupedRecipe):
         # m columns of b functions each have (m b)^2 / 2 coefficients between them.
         m = sum(each.ordered * each.plain_mass for each in facts)
         m = max(m, math.sqrt(2 * len(facts)))
-        # Of a column that is mostly one value or missing, few rows say more than that.
-        told = [scale.n_rows * scale.epsilon * each.plain_mass for each in facts]
-        pairs = [2 * max(0, n) / TUNING.rows_per_coefficient for n in told]
+        # Rows whose value is missing, or a heavy one, do not count for a column.
+        effective = [scale.n_rows * scale.epsilon * each.plain_mass for each in facts]
+        pairs = [2 * max(0, n) / TUNING.rows_per_coefficient for n in effective]
         most = [math.sqrt(n) / m for n in pairs]
         return [min(number, max(2, round(b))) for b in most]
 
-    def _ordered_only(self, scale: Scale) -> bool:
+    def _ordered_only(self, scale: FitSize) -> bool:
         return self.anchored and flow_rules.ordered_only(scale)
 
-    def clipping_norm(self, model: HFlow, scale: Scale) -> float:
-        """Let the norm grow with rows x epsilon per parameter.
+    def clipping_norm(self, model: HFlow, scale: FitSize) -> float:
+        """Return a norm that grows with rows times epsilon per parameter.
 
         Clipping moves what is learned from the mean of all gradients towards their
         median, an error that no number of rows removes; noise grows with the norm.
@@ -186,11 +186,11 @@ class FlowRecipe(GroupedRecipe):
             for p in model.parameters()
             if p.requires_grad
         )
-        told = scale.n_rows * scale.epsilon / n
+        rows = scale.n_rows * scale.epsilon / n
         most = TUNING.max_norm * math.sqrt(len(scale.schema))
-        return float(f"{min(most, max(1.0, math.sqrt(2 * told))):.3g}")
+        return float(f"{min(most, max(1.0, math.sqrt(2 * rows))):.3g}")
 
-    def releases(self, scale: Scale, left: float) -> Mapping[Release, float]:
+    def releases(self, scale: FitSize, left: float) -> Mapping[Release, float]:
         has_tables = scale.epsilon is not None and len(scale.schema) > 1
         if not (has_tables and self.is_exact):
             return {}
@@ -236,7 +236,7 @@ class FlowRecipe(GroupedRecipe):
     ) -> None:
         if self.anchored:
             if model.first.ordered_only:
-                model.first.shrink()
+                model.first.denoise_weights()
             model.rake(RAKING_ROWS, streams.rows)
         if plan.private and math.isfinite(plan.multiplier(TABLES)):
             codes = rows.map(transformer.encode)
@@ -364,7 +364,7 @@ class DPHFlowSynthesizer(BaseTableSynthesizer):
     Attributes
     ----------
     privacy_ : PrivacyReport
-        What was released, with which noise, and what was taken as public.
+        What was released, with which noise, and which facts are assumed public.
     epsilon_, delta_ : float
         Privacy cost of the fit: an upper bound on epsilon, at this delta.
     noise_multiplier_ : float
@@ -494,10 +494,10 @@ class DPHFlowSynthesizer(BaseTableSynthesizer):
 
     def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
         tables = "; ".join(" x ".join(map(str, names)) for names in self.tables_)
-        said = list(super()._notes(schema, fitted))
+        notes = list(super()._notes(schema, fitted))
         if fitted.settings["ordered_only"] and fitted.plan.n_steps:
-            said.append(ORDERED_ONLY)
+            notes.append(ORDERED_ONLY)
         if math.isfinite(fitted.plan.multiplier(TABLES)):
             none = "No contingency table was released: none was worth its noise."
-            said.append(f"Tables counted: {tables}." if tables else none)
-        return tuple(said)
+            notes.append(f"Tables counted: {tables}." if tables else none)
+        return tuple(notes)

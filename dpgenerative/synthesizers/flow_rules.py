@@ -7,7 +7,7 @@
 import math
 from dataclasses import dataclass
 
-from dpgenerative.fitting.recipe import Rule, Scale
+from dpgenerative.fitting.recipe import FitSize, Rule
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.privacy.report import HOPELESS
 
@@ -86,8 +86,8 @@ class FlowTuning:
 TUNING = FlowTuning()
 
 
-def table_budget(scale: Scale) -> float:
-    """Return a share: small where scores are noisy, 0 where all would be noise."""
+def table_budget(scale: FitSize) -> float:
+    """Return the tables' share: small where scores are noisy, 0 where all are noise."""
     d, rows = len(scale.schema), scale.n_rows * (scale.epsilon or 0)
     few = min(0.5, max(0.03, 2 / d**1.5))
     for share, least in (
@@ -99,8 +99,8 @@ def table_budget(scale: Scale) -> float:
     return 0.0
 
 
-def share_of_rest(scale: Scale) -> float:
-    """Return marginals' share of what counted tables leave, which show them too."""
+def share_of_rest(scale: FitSize) -> float:
+    """Return the marginals' share of the rest: tables show marginals, too."""
     if ordered_only(scale):
         return TUNING.order_marginals
     return 0.4 + 0.5 / (1 + (scale.rows_per_column / TUNING.halfway) ** 2)
@@ -115,7 +115,7 @@ def first_size(label: CellFacts) -> float:
     return min(TUNING.max_first_size, max(1, n - 1) ** 0.25)
 
 
-def hidden_units(scale: Scale) -> int:
+def hidden_units(scale: FitSize) -> int:
     """Return the number of hidden units: none where rows are few."""
     if scale.epsilon is None:
         return max(64, min(256, scale.n_rows // 200))
@@ -123,8 +123,8 @@ def hidden_units(scale: Scale) -> int:
     return 64 if scale.rows_per_column > least else 0
 
 
-def _has_few_rows(scale: Scale) -> bool:
-    """Return whether gradients of a whole model bring less than they take."""
+def _has_few_rows(scale: FitSize) -> bool:
+    """Return whether gradient steps of a whole model cost more than they gain."""
     rows = scale.rows_per_column
     few = (
         rows <= TUNING.untrained_per_column
@@ -133,18 +133,18 @@ def _has_few_rows(scale: Scale) -> bool:
     return few or rows <= HOPELESS
 
 
-def ordered_only(scale: Scale) -> bool:
+def ordered_only(scale: FitSize) -> bool:
     """Return whether only ordered columns are learned to depend on each other.
 
     Public rows can teach a whole model, which is then left as it is.
     """
     n = sum(column.is_ordered for column in scale.schema.columns)
     rows = scale.rows_per_column * len(scale.schema)
-    is_told = n > 1 and rows > TUNING.min_rows_for_order * n and not scale.has_public
-    return is_told and _has_few_rows(scale)
+    can_learn = n > 1 and rows > TUNING.min_rows_for_order * n and not scale.has_public
+    return can_learn and _has_few_rows(scale)
 
 
-def n_steps(scale: Scale) -> int:
+def n_steps(scale: FitSize) -> int:
     """Return the number of gradient steps: few or none where rows are few."""
     if ordered_only(scale):
         return TUNING.order_steps
@@ -155,7 +155,7 @@ def n_steps(scale: Scale) -> int:
     return min(steps, most) if scale.rows_per_column <= TUNING.noisy else steps
 
 
-def learning_rate(scale: Scale) -> float:
+def learning_rate(scale: FitSize) -> float:
     """Return a step size that falls with the number of steps.
 
     What noise adds to the weights grows with both. In tables of very few columns,
@@ -171,8 +171,8 @@ def steps_rule(anchored: bool) -> Rule:
     return n_steps if anchored else n_steps_of_training
 
 
-def n_steps_of_training(scale: Scale) -> int:
-    """Return the number of steps of a model with rows enough."""
+def n_steps_of_training(scale: FitSize) -> int:
+    """Return the number of steps of a model with enough rows."""
     steps = min(800, scale.n_rows // 10)
     if scale.epsilon is None:
         # Where no noise keeps a model from memorising few rows, fewer passes.

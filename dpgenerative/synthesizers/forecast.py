@@ -23,7 +23,7 @@ from dpgenerative.synthesizers import session
 from dpgenerative.tables.schema import Schema, check_schema
 
 MOST_ROWS = 10**9
-"""The accounting of batches that are a smaller part of the rows takes minutes."""
+"""Accounting takes minutes for more rows, whose batches are a tiny part of them."""
 EXPECT = {
     "good": "Single columns and relations between them can be learned.",
     "marginals only": "Single columns can be learned, and little of how they go "
@@ -35,7 +35,7 @@ EXPECT = {
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a fit would do, of public numbers alone.
+    """The forecast of a fit, from public numbers alone.
 
     Attributes
     ----------
@@ -60,13 +60,13 @@ class Forecast:
 
     def __str__(self) -> str:
         plan, n_columns = self.plan, len(self.columns)
-        said = len(weak_outlook(plan, n_columns))
+        n_weak = len(weak_outlook(plan, n_columns))
         table = self.columns.to_string(index=False, float_format="{:.3g}".format)
         table = encodable(table)
         return "\n".join(
             [
                 f"Outlook: {self.outlook}. {EXPECT[self.outlook]}",
-                *cautions(plan, n_columns)[said:],
+                *cautions(plan, n_columns)[n_weak:],
                 "Guarantee: epsilon {:.4g}, delta {:.4g}.".format(*plan.guarantee),
                 f"Row count: {plan.n_rows}, with noise of {self.count_std:.3g} rows.",
                 f"Training: {plan.n_steps} steps, sampling rate "
@@ -141,20 +141,20 @@ def forecast(
         c.name: replace(c, nullable=True) if c.nullable is None else c for c in schema
     }
     # Those on columns that are not stated change nothing here.
-    known = [each for each in schema.constraints if facts.keys() >= set(each.columns)]
-    for constraint in known:
+    valid = [each for each in schema.constraints if facts.keys() >= set(each.columns)]
+    for constraint in valid:
         constraint.check(facts, dict.fromkeys(facts, np.dtype(object)))
-    whole = Schema(facts.values(), known).modelled
+    whole = Schema(facts.values(), valid).modelled
     recipe.check_schema("forecast", whole)
     fit = session.planned_fit(synthesizer, synthesizer._domain(whole))
     plan = fit.plan(int(n_rows))
     n_bins = recipe.n_bins(fit.scale(plan.n_rows))
-    told, std = outlook(plan, len(whole)), count_std(plan.count_epsilon)
-    return Forecast(plan, told, std, _columns(whole, plan, n_bins))
+    prospect, std = outlook(plan, len(whole)), count_std(plan.count_epsilon)
+    return Forecast(plan, prospect, std, _columns(whole, plan, n_bins))
 
 
 def _columns(schema: Schema, plan: PrivacyPlan, n_bins: int) -> pd.DataFrame:
-    """Return what every column's counts will see."""
+    """Return the cells of every column, and the noise of their counts."""
     counts = next(each for each in plan.releases if each.stage == "rows")
     wholes = column_stds(schema, counts.multiplier, n_bins, plan.n_rows)
     learned = learned_columns(schema).values()
@@ -166,6 +166,6 @@ def _columns(schema: Schema, plan: PrivacyPlan, n_bins: int) -> pd.DataFrame:
         cell_std(column, n_bins, plan.n_rows, whole) for column, whole in pairs
     ]
     table["noise_share"] = table["noise_rows"] / plan.n_rows
-    told = plan.n_rows / (POOL_NOISE * table["noise_rows"])
-    table["cells_above_noise"] = np.minimum(table["cells"], told.astype(int))
+    most = plan.n_rows / (POOL_NOISE * table["noise_rows"])
+    table["cells_above_noise"] = np.minimum(table["cells"], most.astype(int))
     return table

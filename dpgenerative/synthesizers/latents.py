@@ -21,7 +21,7 @@ from dpgenerative._validation import (
     refuse,
 )
 from dpgenerative.fitting.options import Options
-from dpgenerative.fitting.recipe import RULES, GroupedRecipe, Rule, Scale
+from dpgenerative.fitting.recipe import RULES, FitSize, GroupedRecipe, Rule
 from dpgenerative.models import priors
 from dpgenerative.models.cells import RAKING_ROWS
 from dpgenerative.models.divergences import LATENT_DIVERGENCES, Latents
@@ -116,8 +116,8 @@ class AutoencoderRecipe(GroupedRecipe):
     }
 
     @property
-    def reach(self) -> str:  # type: ignore[override]
-        """The encoder, which is all that the divergences of this package see."""
+    def batch_term_module(self) -> str:  # type: ignore[override]
+        """The encoder, on which alone the divergences of this package depend."""
         return "" if callable(self.term.divergence) else "encoder"
 
     def check(self, owner: str) -> None:
@@ -156,7 +156,7 @@ class AutoencoderRecipe(GroupedRecipe):
 
         check_divergence(owner, divergence, use)
 
-    def releases(self, scale: Scale, left: float) -> Mapping[Release, float]:
+    def releases(self, scale: FitSize, left: float) -> Mapping[Release, float]:
         is_auto = self.architecture.prior_budget == "auto"
         if is_auto and self.prior != "normal":
             return {}
@@ -175,7 +175,7 @@ class AutoencoderRecipe(GroupedRecipe):
         prior = self.prior
         return PRIORS[prior](latent_dim) if isinstance(prior, str) else prior
 
-    def settings(self, facts: Any, scale: Scale) -> dict[str, Any]:
+    def settings(self, facts: Any, scale: FitSize) -> dict[str, Any]:
         latent_dim = self.latent_dim or self.resolved("latent_dim", scale)
         return {
             "hidden_units": self.resolved("hidden_units", scale),
@@ -266,7 +266,7 @@ def bounds(fitted: Synthesizer, X: Any, y: Any, n_draws: int) -> np.ndarray:
 def posterior(fitted: Synthesizer, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return means and standard deviations of every row's latents."""
     check_is_fitted(fitted)
-    codes = torch.from_numpy(fitted._transformer.encode(fitted._joined(X, y)))
+    codes = torch.from_numpy(fitted._transformer.encode(fitted._as_fitted(X, y)))
     with torch.no_grad():
         mean, log_variance = fitted._model.encode(codes)
     return mean.numpy(), (log_variance / 2).exp().numpy()

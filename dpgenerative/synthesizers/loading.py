@@ -13,7 +13,7 @@ from dpgenerative.synthesizers.base import Synthesizer
 def load(path: AnyPath) -> Synthesizer:
     """Read a fitted synthesizer from a file that its method `save` wrote.
 
-    No code in a file is run, whoever wrote it, and memory is taken in proportion to its
+    No code in a file is run, whoever wrote it, and memory grows in proportion to its
     tensors. See :doc:`/persistence`.
 
     Parameters

@@ -16,7 +16,7 @@ def note(estimator: Any) -> None:
 
 
 def noted(estimator: Any, clone: Any) -> Any:
-    """Return a clone that knows whether its seed tells the noise of its origin.
+    """Return a clone that records whether its seed determines its origin's noise.
 
     Searches, predictors and their like fit clones, and store what they cloned.
     """
@@ -27,7 +27,7 @@ def noted(estimator: Any, clone: Any) -> Any:
 
 
 def state_for_workers(estimator: Any, state: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of a pickle, which another process must not be charged for."""
+    """Return the state to pickle; raise while a budget is open."""
     refuse_workers(type(estimator).__name__)
     return without_seed(estimator, state)
 

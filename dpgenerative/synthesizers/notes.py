@@ -1,4 +1,4 @@
-"""What the privacy report notes of a domain, and what was public of it."""
+"""Notes and public facts of a domain, for the privacy report."""
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
 
@@ -10,18 +10,18 @@ from dpgenerative.tables.dtypes import can_hold_missing
 from dpgenerative.tables.schema import Schema
 
 MOSTLY_MISSING = 0.5
-"""Released share of missing values, and of those too rare to be found, from which a
-column without known levels is lost."""
+"""Released share of missing values, and of those too rare to be released, from which a
+column without stated levels is lost."""
 NEARLY_MISSING = 0.95
 """The same for columns of numbers, times and stated levels."""
 AT_A_BOUND = 0.995
-"""Released share of the known values in the first or the last cell."""
+"""Share of the first or the last cell among released values that are not missing."""
 ORDERED_ONLY = (
     "With so few rows, gradients learned the dependence between ordered columns only: "
     "nominal columns are independent unless a contingency table of them was released."
 )
 MOST_LISTED = 50
-"""Names of columns that a sentence lists."""
+"""Most names of columns that a sentence lists."""
 LOST = (
     "No value was frequent enough to be released in {}: the values sampled there are "
     "meaningless.",
@@ -50,15 +50,15 @@ NOISE_STATED = (
 def public_facts(
     schema: Schema, stated: Schema, typed: Collection[Hashable]
 ) -> tuple[str, ...]:
-    """Return what the schema, dtypes and parameters gave away for free.
+    """Return what the schema, dtypes and parameters state, which costs no budget.
 
     Columns that are `typed` have the levels of their dtype where none are stated.
     """
-    columns, kept = schema.columns, [c.name for c in stated.columns if c.levels]
+    columns, named = schema.columns, [c.name for c in stated.columns if c.levels]
     levels = [c.name for c in columns if c.levels is not None]
-    by_dtype = [name for name in levels if name in typed and name not in kept]
+    by_dtype = [name for name in levels if name in typed and name not in named]
     bounded = [c for c in columns if c.lower is not None]
-    told: dict[str, list[Hashable]] = {
+    by_fact: dict[str, list[Hashable]] = {
         "bounds of": [f"{c.name} ({c.lower} to {c.upper})" for c in bounded],
         "resolution of": [c.name for c in columns if c.resolution is not None],
         "no missing values in": [c.name for c in columns if not c.nullable],
@@ -69,62 +69,62 @@ def public_facts(
         ],
     }
     facts = ["column names, order, dtypes and kinds; constructor parameters"]
-    facts += [f"{fact} {listed(names)}" for fact, names in told.items() if names]
+    facts += [f"{fact} {listed(names)}" for fact, names in by_fact.items() if names]
     for each in stated.constraints:
         facts.append(f"constraint {type(each).__name__} on {listed(each.columns)}")
     return tuple(facts)
 
 
 def lost_columns(schema: Schema, codecs: Sequence[Codec], private: bool) -> str:
-    """Say of which columns little or nothing was released, and what to do."""
+    """Return which columns were released hardly or not at all, and what to do."""
     lost: dict[str, list[Hashable]] = {text: [] for text in LOST}
     empty, rare, undated, unread, zero = lost.values()
     for codec in codecs:
         column = schema[codec.column.name]
-        found = codec.column
+        released = codec.column
         mostly_missing = codec.unnamed_mass >= MOSTLY_MISSING
         nothing = NO_NUMBERS if column.other is None else (column.other,)
         if column.kind == "categorical" and column.levels is None and mostly_missing:
-            (empty if found.levels == nothing else rare).append(column.name)
+            (empty if released.levels == nothing else rare).append(column.name)
         elif pd.api.types.is_object_dtype(codec.dtype) and column.temporal:
             undated += [column.name] if mostly_missing else []
         elif codec.unnamed_mass > NEARLY_MISSING:
             unread.append(column.name)
-        elif private and column.lower is None and found.lower == found.upper == 0:
+        elif private and column.lower is None and released.lower == released.upper == 0:
             zero.append(column.name)
-    said = [text.format(listed(names)) for text, names in lost.items() if names]
+    texts = [text.format(listed(names)) for text, names in lost.items() if names]
     advice = [LOST_ADVICE] if empty or rare or undated else []
-    return " ".join([*said, *advice])
+    return " ".join([*texts, *advice])
 
 
 def listed(names: Sequence[Hashable]) -> str:
     """Return names as a list in words, the first of many."""
     more = len(names) - MOST_LISTED
-    said = ", ".join(str(name) for name in names[:MOST_LISTED])
-    return f"{said} and {more} more" if more > 0 else said
+    text = ", ".join(str(name) for name in names[:MOST_LISTED])
+    return f"{text} and {more} more" if more > 0 else text
 
 
 def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
-    """Yield what the domain that was found leaves out, and how to state it."""
+    """Yield what the released domain leaves out, and how to state it."""
     pairs = [(schema[codec.column.name], codec.column) for codec in codecs]
     shared = {a.name: b.other for a, b in pairs if a.levels is None}
     if others := [name for name, other in shared.items() if other is not None]:
         named = listed([repr(level) for level in {shared[name]: 0 for name in others}])
         yield (
-            f"Levels of {listed(others)} were found privately. Rarer values share one "
-            f"level of their column: {named}. Where the list of levels is public, "
+            f"Levels of {listed(others)} were estimated privately. Rarer values share "
+            f"one level of their column: {named}. Where the list of levels is public, "
             "state it in a Schema: none is lost then."
         )
-    found = [b for a, b in pairs if a.numeric and a.lower is None]
-    if names := [column.name for column in found]:
+    bounded = [b for a, b in pairs if a.numeric and a.lower is None]
+    if names := [column.name for column in bounded]:
         yield (
-            f"Bounds of {listed(names)} were found privately, from noisy counts. "
+            f"Bounds of {listed(names)} were estimated privately, from noisy counts. "
             "Values outside the bounds in schema_ were moved to the nearest bound, and "
             "samples may hold values that no row can have, such as negative counts. "
             "State public bounds in a Schema: the fit then spends nothing on finding "
             "them."
         )
-    if constant := [f"{b.name} ({b.lower})" for b in found if b.lower == b.upper]:
+    if constant := [f"{b.name} ({b.lower})" for b in bounded if b.lower == b.upper]:
         yield (
             f"A single value stands for {listed(constant)}: other values, if there are "
             "any, are too few to distinguish from noise. State bounds to keep them."
@@ -138,9 +138,9 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
     if codes:
         shares = [f"{100 * c.unnamed_mass:.3g} % of {c.column.name}" for c in codes]
         yield (
-            f"Values that were not found or stated as levels: {listed(shares)}. These "
-            "dtypes hold no missing values, so samples have other levels there, as "
-            "often as these occur. State public levels, or `other`, in a Schema."
+            f"Values that are neither stated nor estimated levels: {listed(shares)}. "
+            "These dtypes hold no missing values, so samples have other levels there, "
+            "as often as these occur. State public levels, or `other`, in a Schema."
         )
     none = [c for c in codecs if can_hold_missing(c.dtype) and not c.column.nullable]
     if names := [c.column.name for c in none if schema[c.column.name].nullable]:
@@ -153,16 +153,16 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
 
 
 def _lies_at_a_bound(schema: Schema, codec: Codec) -> bool:
-    """Return whether hardly a value is released of what lies between stated bounds."""
+    """Return whether nearly all released values lie at one of the stated bounds."""
     column = schema[codec.column.name]
     if not column.numeric or column.lower is None or column.lower == column.upper:
         return False
-    known = codec.masses[: len(codec.masses) - bool(codec.column.nullable)]
-    return bool(max(known[0], known[-1]) > AT_A_BOUND * known.sum())
+    masses = codec.masses[: len(codec.masses) - bool(codec.column.nullable)]
+    return bool(max(masses[0], masses[-1]) > AT_A_BOUND * masses.sum())
 
 
 def unit_notes(noise: str, rows_per_unit: int) -> tuple[str, ...]:
-    """Return what holds of every fit, and of the noise chosen."""
+    """Return the notes of every fit, and of its noise."""
     unit = (
         "The privacy unit is one row: a person with k rows gets k times epsilon (and "
         "a larger delta). Aggregate to one row per person, or state max_rows_per_unit."

@@ -26,7 +26,7 @@ from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.fitting.trial import check_recipe, is_custom
 from dpgenerative.persistence.checkpoint import Checkpoint, settings_of
 from dpgenerative.privacy.budget import Trial, charge, finished
-from dpgenerative.privacy.ranks import Ranks
+from dpgenerative.privacy.ranks import ProcessGroup
 from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.synthesizers import noisy
 from dpgenerative.synthesizers.notes import NOISE_STATED, unit_notes
@@ -39,7 +39,7 @@ from dpgenerative.tables.times import in_zones
 
 @dataclass(frozen=True)
 class Data:
-    """What a fit was given, read.
+    """The arguments of a fit, as it reads them.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ def check_parameters(estimator: Any) -> None:
 
 
 def stated_epsilon(estimator: Any) -> float | None:
-    """Return the budget as far as it is known before a fit; None is no privacy."""
+    """Return epsilon: inf if it follows from the noise, None without privacy."""
     stated = estimator.noise_multiplier is None
     return finite(estimator.epsilon) if stated else math.inf
 
@@ -105,7 +105,7 @@ def planned_fit(estimator: Any, domain: Domain) -> PrivateFit:
 
 
 def assumed_fit(estimator: Any, streams: Streams) -> PrivateFit:
-    """Return a fit of what the parameters state, where no rows were seen."""
+    """Return the fit of the domain that the parameters state, without rows."""
     return private_fit(estimator, estimator._assumed_domain(), streams, "cpu")
 
 
@@ -120,18 +120,18 @@ def run(
     """Fit; a private search has paid for its `trial`, which may have no rows."""
     data = prepare(estimator, X, y, public, allow_empty=trial is not None)
     noisy.note(estimator)
-    ranks = Ranks.present()
+    ranks = ProcessGroup.present()
     _agree(estimator, ranks, data, public is not None, checkpoint is not None)
     seed = ranks.same(as_seed(estimator.random_state))
     quiet = np.errstate(all="ignore")
-    with quiet, _checkpoint(estimator, checkpoint, data, seed, ranks) as kept:
+    with quiet, _checkpoint(estimator, checkpoint, data, seed, ranks) as saved:
         if trial is None:
-            paid = kept.name if kept else None
+            paid = saved.name if saved else None
             charge(estimator._owner, stated_epsilon(estimator), estimator.delta, paid)
         else:
             trial.ledger.n_fits += 1
-        seed = kept.seed if kept else seed
-        name = kept.name if kept else ranks.same(secrets.token_hex(16))
+        seed = saved.seed if saved else seed
+        name = saved.name if saved else ranks.same(secrets.token_hex(16))
         start = int(name, 16) if seed is None else seed
         device = device_of(estimator)
         streams = Streams.create(start, estimator.noise, device, ranks.rank)
@@ -142,11 +142,11 @@ def run(
         rows = data.rows.map(lambda rows: ranks.share(rows, parts))
         n_rows = None if trial is None else trial.n_rows
         with torch.autocast(torch.device(device).type, enabled=False):
-            fitted = fit.run(rows, data.public, kept, n_rows)
-        if kept:
+            fitted = fit.run(rows, data.public, saved, n_rows)
+        if saved:
             # Delete the checkpoint first: a later failure must not leave it behind.
-            ranks.once(kept.remove)
-            finished(kept.name)
+            ranks.once(saved.remove)
+            finished(saved.name)
         before = dict(estimator.__dict__)
         try:
             _keep(estimator, fitted, data, seed)
@@ -154,7 +154,7 @@ def run(
             estimator.__dict__.clear()
             estimator.__dict__.update(before)
             raise
-    # Of a trial that a search does not choose nothing is released.
+    # Nothing is released of trials that a search does not choose.
     if trial is None and ranks.is_first:
         for warning in estimator._warnings(data.schema):
             warnings.warn(warning, stacklevel=3)
@@ -195,34 +195,34 @@ def _report(estimator: Any, data: Data, fitted: Fitted) -> PrivacyReport:
 
 @contextmanager
 def _checkpoint(
-    estimator: Any, path: Any, data: Data, seed: int | None, ranks: Ranks
+    estimator: Any, path: Any, data: Data, seed: int | None, ranks: ProcessGroup
 ) -> Iterator[Checkpoint | None]:
-    """Open a checkpoint that is this fit's alone, if there is to be one."""
+    """Open and lock the checkpoint of this fit, if there is to be one."""
     if path is None:
         yield None
         return
     if not isinstance(path, (str, os.PathLike)):
         refuse(f"{estimator._owner}.fit", "checkpoint", "must be a path or None", path)
     parameters = {**_stated_parameters(estimator), "n_processes": ranks.size}
-    with ExitStack() as held:
+    with ExitStack() as lock:
 
         def opened() -> Checkpoint:
-            held.enter_context(locked(path))
+            lock.enter_context(locked(path))
             facts = _public_parts(data)
             return Checkpoint(path, estimator._owner, parameters, facts, seed)
 
-        kept = ranks.once(opened)
-        kept.ranks = ranks
-        yield kept
+        saved = ranks.once(opened)
+        saved.ranks = ranks
+        yield saved
 
 
 def _stated_parameters(estimator: Any) -> dict[str, Any]:
-    """Return the parameters, with the device that is taken."""
+    """Return the parameters, with the device that is used."""
     return {**estimator.get_params(deep=False), "device": device_of(estimator)}
 
 
-def _agree(estimator: Any, ranks: Ranks, data: Data, *given: bool) -> None:
-    """Require that the processes of a fit do the same, and that they can do it."""
+def _agree(estimator: Any, ranks: ProcessGroup, data: Data, *given: bool) -> None:
+    """Require equal arguments of all processes, and a model that they can fit."""
     if ranks.size == 1:
         return
     facts = [*_public_parts(data), data.domain.schema, *given]
@@ -236,7 +236,7 @@ def _agree(estimator: Any, ranks: Ranks, data: Data, *given: bool) -> None:
 
 
 def _public_parts(data: Data) -> list[Any]:
-    """Return what is public of a table."""
+    """Return the public facts of a table."""
     return [data.layout, data.schema, *data.domain.dtypes]
 
 
@@ -259,8 +259,8 @@ def latent_dim_of(fitted: Any) -> int:
 
 
 def read_again(fitted: Any, X: Any, y: Any) -> Any:
-    """Return rows as the fit read its own, or say what does not fit."""
-    return fitted._joined(X, y)
+    """Return rows as the fit read its own, or raise ValueError."""
+    return fitted._as_fitted(X, y)
 
 
 def with_stated_levels(estimator: Any) -> set[Hashable]:

@@ -106,8 +106,8 @@ class BaseTableSynthesizer(Synthesizer):
             a closed interval ``(low, high)``, or None for missing. A table instead asks
             for one completion of every row: columns that it lacks are drawn given those
             that it has; values beyond the bounds count as the nearest bound, and levels
-            that were not found as `other`. **If its rows are private, so are their
-            completions.** Columns are named as in `schema_`.
+            that are not in `schema_` as `other`. **If its rows are private, so are
+            their completions.** Columns are named as in `schema_`.
         impute : bool, default=False
             If `given` is a table, impute its missing values. False conditions on their
             being missing.
@@ -119,7 +119,7 @@ class BaseTableSynthesizer(Synthesizer):
         -------
         X : DataFrame or ndarray of shape (n_samples, n_features)
             In the container, columns and dtypes of the fitted table; ``(X, y)`` if y
-            was fitted too. If `given` is a table, its order and index are kept.
+            was fitted too. If `given` is a table, in its order and with its index.
 
         Raises
         ------
@@ -194,10 +194,10 @@ class BaseTableSynthesizer(Synthesizer):
         n_samples = self._n_wanted(n_samples, None)
         parts = self._finished(n_samples, random_state, given, max_tries)
         n_parts = -(-n_samples // SAMPLE_CHUNK)
-        seen = watched(parts, "sampling", bool(self.verbose), total=n_parts)
+        parts = watched(parts, "sampling", bool(self.verbose), total=n_parts)
         try:
             with atomic_write(path) as draft:
-                write_table(seen, draft, suffix)
+                write_table(parts, draft, suffix)
         except pa.ArrowException as error:
             raise ValueError(
                 f"{self._owner}: Parquet has no type for a column, as for objects of "
@@ -291,13 +291,13 @@ class BaseTableSynthesizer(Synthesizer):
         by_index = chosen.dtype.kind in "iu" and not named
         if by_index and not all(0 <= i < len(names) for i in chosen):
             refuse(*about, f"must lie in [0, {len(names)})", chosen.tolist())
-        found = [names[i] for i in chosen] if by_index else chosen.tolist()
-        if unknown := [name for name in found if name not in names]:
+        columns = [names[i] for i in chosen] if by_index else chosen.tolist()
+        if unknown := [name for name in columns if name not in names]:
             refuse(*about, "must name columns of X", unknown)
-        return found
+        return columns
 
-    def _joined(self, X: Any, y: Any) -> pd.DataFrame:
-        """Return X and y as the fitted joint table, or say what does not fit."""
+    def _as_fitted(self, X: Any, y: Any) -> pd.DataFrame:
+        """Return X and y as one table like the fitted one, or raise ValueError."""
         frame, layout = as_table(self._owner, X, y)
         if (layout.y_name is None) != (self._layout.y_name is None):
             wanted = (
@@ -306,12 +306,12 @@ class BaseTableSynthesizer(Synthesizer):
                 else "without y, and takes no"
             )
             raise ValueError(f"{self._owner} was fitted {wanted} y here.")
-        joined = matched(self._owner, frame, layout, self._layout)
+        table = matched(self._owner, frame, layout, self._layout)
         if layout.y_name is not None:
-            joined[self._layout.y_name] = frame[layout.y_name]
+            table[self._layout.y_name] = frame[layout.y_name]
         # By dtype: what fails to convert a value would name it.
-        Schema(c for c in self.schema_.modelled.columns if c.numeric).resolve(joined)
-        return in_fitted_zones(self, joined)
+        Schema(c for c in self.schema_.modelled.columns if c.numeric).resolve(table)
+        return in_fitted_zones(self, table)
 
     # What the report says -------------------------------------------------------
 
@@ -324,8 +324,8 @@ class BaseTableSynthesizer(Synthesizer):
         codecs = fitted.transformer.codecs
         private = fitted.plan.private
         lost = notes.lost_columns(schema, codecs, private)
-        found = notes.domain_notes(schema, codecs) if private else ()
-        return (*filter(None, [lost]), *super()._notes(schema, fitted), *found)
+        domain = notes.domain_notes(schema, codecs) if private else ()
+        return (*filter(None, [lost]), *super()._notes(schema, fitted), *domain)
 
     def _warnings(self, schema: Schema) -> Iterator[UserWarning]:
         codecs, private = self._transformer.codecs, self.privacy_.plan.private
@@ -398,7 +398,7 @@ class BaseTableSynthesizer(Synthesizer):
         return int(n_samples)
 
     def _open_levels(self) -> list[Hashable]:
-        """Return the columns whose levels nobody stated: others occur."""
+        """Return the columns whose levels are estimated: others occur."""
         stated = with_stated_levels(self)
         return [
             codec.column.name

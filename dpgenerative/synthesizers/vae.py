@@ -13,7 +13,7 @@ from dpgenerative._random import as_seed, torch_generator
 from dpgenerative._validation import Check, dimension, refuse, shown
 from dpgenerative.encoding.increments import increments_of
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
-from dpgenerative.fitting.recipe import Rule, Scale
+from dpgenerative.fitting.recipe import FitSize, Rule
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.priors import Prior
 from dpgenerative.models.vae import VAE
@@ -34,19 +34,19 @@ SOME = 400
 """Rows times epsilon per column up to which marginals get more than a small share."""
 
 
-def _marginal_budget(scale: Scale) -> float:
+def _marginal_budget(scale: FitSize) -> float:
     rows = scale.rows_per_column
     return 0.6 if rows <= FEW else 0.4 if rows <= SOME else 0.15
 
 
-def _latent_dim(scale: Scale) -> int:
+def _latent_dim(scale: FitSize) -> int:
     return min(4 if scale.rows_per_column <= FEW else 16, 2 * len(scale.schema))
 
 
 @storable
 @dataclass(frozen=True, repr=False)
 class VAEArchitecture(LatentOptions):
-    """Latents of an autoencoder of tables, and how finely columns are seen.
+    """Latents of an autoencoder of tables, and the resolution of columns.
 
     It has the parameters of `LatentOptions`, which come first, and two of its own.
 
@@ -100,7 +100,7 @@ class VAERecipe(AutoencoderRecipe):
             rule = "must not be the second column of a LessEqual"
             refuse(owner, "conditional", rule, self.conditional)
 
-    def settings(self, facts: Sequence[CellFacts], scale: Scale) -> dict[str, Any]:
+    def settings(self, facts: Sequence[CellFacts], scale: FitSize) -> dict[str, Any]:
         names, own = scale.schema.names, self.conditional
         condition = None if own is None else names.index(own)
         return {
@@ -204,7 +204,7 @@ class DPVAESynthesizer(BaseTableSynthesizer):
     Attributes
     ----------
     privacy_ : PrivacyReport
-        What was released, with which noise, and what was taken as public.
+        What was released, with which noise, and which facts are assumed public.
     epsilon_, delta_ : float
         Privacy cost of the fit: an upper bound on epsilon, at this delta.
     noise_multiplier_ : float
@@ -346,15 +346,15 @@ class DPVAESynthesizer(BaseTableSynthesizer):
         return self._decoded(z, random_state, labels)
 
     def _decoded(self, z: Tensor, random_state: Any, labels: pd.Series | None) -> Any:
-        """Draw one row for every point, of these labels if told."""
+        """Draw one row for every point, of these labels if they are given."""
         cells, places = np.random.SeedSequence(as_seed(random_state)).spawn(2)
-        rng, told, given = np.random.default_rng(places), None, {}
+        rng, classes, given = np.random.default_rng(places), None, {}
         if labels is not None:
             codec = self._transformer.codecs[self._model.condition]
-            held = labels.reset_index(drop=True).astype(codec.dtype)
-            told = torch.from_numpy(codec.encode(held).astype(np.int64))
-            given[self.conditional] = held.dropna()
-        codes = self._model.decode(z, torch_generator(cells), told).numpy()
+            labels = labels.reset_index(drop=True).astype(codec.dtype)
+            classes = torch.from_numpy(codec.encode(labels).astype(np.int64))
+            given[self.conditional] = labels.dropna()
+        codes = self._model.decode(z, torch_generator(cells), classes).numpy()
         frame, _ = self._transformer.rows(codes, rng.random(codes.shape), given)
         return self._layout.restore(self._completed(frame, rng, None))
 
@@ -383,11 +383,11 @@ class DPVAESynthesizer(BaseTableSynthesizer):
         latents = torch.from_numpy(encoded(self, X, y, random_state, sampled))
         labels = None
         if self.conditional is not None:
-            labels = self._joined(X, y)[self.conditional]
+            labels = self._as_fitted(X, y)[self.conditional]
         return self._decoded(latents, random_state, labels)
 
     def _labels(self, labels: Any) -> pd.Series:
-        """Return labels of the column `conditional`, or say what does not fit it."""
+        """Return labels of the column `conditional`, or raise ValueError."""
         if self.conditional is None:
             raise ValueError(f"{self._owner} takes labels only with 'conditional'.")
         if np.ndim(labels) != 1 or not len(labels):

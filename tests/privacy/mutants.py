@@ -58,7 +58,7 @@ from dpgenerative.privacy.accounting import GaussianRelease
 from dpgenerative.privacy.gradients import LinearGradients, core, linear
 from dpgenerative.privacy.moments import MOMENTS
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.ranks import ALONE, Ranks
+from dpgenerative.privacy.ranks import ALONE, ProcessGroup
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from dpgenerative.privacy.tables import TABLES
 from dpgenerative.synthesizers import flow, session
@@ -141,7 +141,7 @@ def _word(value: Any) -> str:
 def every_process_releases_its_own(patch):
     """Noise in each process, and no sums over them."""
     patch.setattr(ThreadRanks, "total", lambda self, tensors: list(tensors))
-    patch.setattr(Ranks, "is_first", True)
+    patch.setattr(ProcessGroup, "is_first", True)
 
 
 def every_process_adds_a_share_of_the_noise(patch):
@@ -166,7 +166,7 @@ def histograms_with_the_noise_of_every_process(patch):
 
 
 def every_process_takes_the_whole_table(patch):
-    patch.setattr(Ranks, "share", lambda self, rows, seed: rows)
+    patch.setattr(ProcessGroup, "share", lambda self, rows, seed: rows)
 
 
 def one_stream_of_batches_for_all_processes(patch):
@@ -222,7 +222,7 @@ def nan_let_through(patch):
 
 def norms_of_single_steps(patch):
     def apart(self):
-        total = (self.e2 * self.seen).sum((1, 2)).double()
+        total = (self.e2 * self.a2).sum((1, 2)).double()
         return total, torch.zeros_like(total)
 
     patch.setattr(LinearGradients, "squared_norms", apart)
@@ -381,13 +381,13 @@ def another_rounding_where_no_row_is_extreme(patch):
 
 
 def outputs_rounded_by_the_largest(patch):
-    whole = Cells.known
+    whole = Cells.precompute
 
     def rounded(self, codes, layers):
         size = 3 * max(part.abs().max() for part in whole(self, codes, layers))
         return [(part + size) - size for part in whole(self, codes, layers)]
 
-    patch.setattr(Cells, "known", rounded)
+    patch.setattr(Cells, "precompute", rounded)
 
 
 # Noise and randomness -------------------------------------------------------------

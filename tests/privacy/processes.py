@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import distributed, multiprocessing
 
-from dpgenerative.privacy.ranks import Ranks
+from dpgenerative.privacy.ranks import ProcessGroup
 
 
 @dataclass(frozen=True)
-class ThreadRanks(Ranks):
+class ThreadRanks(ProcessGroup):
     """Threads that exchange values at a barrier; they see what a test patches."""
 
     slots: list[Any] = field(default_factory=list)
@@ -49,7 +49,7 @@ def threads(size: int) -> list[ThreadRanks]:
     return [ThreadRanks(size, rank, slots, barrier) for rank in range(size)]
 
 
-def in_threads(work: Callable[[Ranks], Any], size: int = 2) -> list[Any]:
+def in_threads(work: Callable[[ProcessGroup], Any], size: int = 2) -> list[Any]:
     """Return what `work` returns in several threads, or raise what one raises."""
 
     def run(ranks):
@@ -73,7 +73,7 @@ def fits_in_threads(patch, make: Callable[[], Any], *args: Any, size=2, **kwargs
     """Return what is fitted by each of several threads that fit together."""
     mine = threading.local()
     patch.setattr(
-        Ranks, "present", classmethod(lambda cls: getattr(mine, "ranks", cls()))
+        ProcessGroup, "present", classmethod(lambda cls: getattr(mine, "ranks", cls()))
     )
 
     def work(ranks):

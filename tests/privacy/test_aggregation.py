@@ -88,7 +88,7 @@ def make_gradient(aggregation, **changes):
         "n_partitions": PARTITIONS,
         "aggregation": aggregation,
         "batch_cap": CAP,
-        "reach": "encoder",
+        "batch_term_module": "encoder",
     }
     return PrivateGradient(**{**facts, **changes})
 
@@ -321,8 +321,8 @@ def test_what_is_not_declared_is_left_out():
         latents = model.encoder(torch.ones(len(rows), 1))
         return 0 * latents.sum(1), torch.cat([latents, model.decoder(latents)], 1)
 
-    def run(reach):
-        gradient = make_gradient("term-wise", reach=reach)
+    def run(module):
+        gradient = make_gradient("term-wise", batch_term_module=module)
         return released(gradient, model, objective, [0, 1], torch.sum, np.zeros(2, int))
 
     declared, everywhere = run("encoder"), run("")
@@ -334,7 +334,7 @@ def test_what_is_not_declared_is_left_out():
 
 
 def test_the_flow_declares_nothing():
-    gradient = make_gradient("term-wise", reach="", noise_multiplier=1.0)
+    gradient = make_gradient("term-wise", batch_term_module="", noise_multiplier=1.0)
     assert len(set(gradient.stds(Pair(), batch_wise=True).values())) == 1
     alone = make_gradient("term-wise", noise_multiplier=1.0)
     assert set(alone.stds(Pair(), batch_wise=False).values()) == {BOUND / BATCH}

@@ -269,9 +269,9 @@ def test_one_step_of_the_baselines(aggregation):
     assert 0.9 * result.best <= result.lower_bound <= result.best
 
 
-@pytest.mark.parametrize("reach", ["offsets", "inner.encoder"])
-def test_one_step_of_a_recipe_of_ones_own(reach, monkeypatch):
-    monkeypatch.setattr(PairRecipe, "reach", reach)
+@pytest.mark.parametrize("batch_term_module", ["offsets", "inner.encoder"])
+def test_one_step_of_a_recipe_of_ones_own(batch_term_module, monkeypatch):
+    monkeypatch.setattr(PairRecipe, "batch_term_module", batch_term_module)
     monkeypatch.setattr(PairRecipe, "has_batch_term", True)
     synthesizer = TableSynthesizer(PairRecipe(), epsilon=4.0, **WHOLE)
     result = audit_mechanism(

@@ -530,9 +530,9 @@ def test_rows_that_add_up_what_cells_bring_have_the_same_gradients(hidden_units)
     plain = model(codes)
     expected = torch.autograd.grad(plain.sum(), list(model.parameters()))
     with record(model) as calls:
-        assert model.known(codes, layers)[-1] is not None
+        assert model.precompute(codes, layers)[-1] is not None
         # Of however few rows: one more must not change how the others round.
-        assert model.known(codes[:2], layers)[-1] is not None
+        assert model.precompute(codes[:2], layers)[-1] is not None
         found = model(codes)
     torch.testing.assert_close(found, plain)
     sums = {}
@@ -543,7 +543,7 @@ def test_rows_that_add_up_what_cells_bring_have_the_same_gradients(hidden_units)
         gradient = gradient * used.get(p, 1)
         torch.testing.assert_close(sums[p].float(), gradient, rtol=1e-4, atol=1e-5)
     # What autograd sees is whole again.
-    assert model.known(codes, layers)[-1] is None
+    assert model.precompute(codes, layers)[-1] is None
     again = torch.autograd.grad(model(codes).sum(), list(model.parameters()))
     assert all(map(torch.equal, again, expected))
 
@@ -587,7 +587,7 @@ def test_encoders_that_add_up_what_cells_bring_have_the_same_gradients():
     plain, _ = model(codes, noise)
     expected = torch.autograd.grad(plain.sum(), list(model.parameters()))
     with record(model) as calls:
-        assert model.cells.known(codes[:2], [hidden])[0] is not None
+        assert model.cells.precompute(codes[:2], [hidden])[0] is not None
         found, _ = model(codes, noise)
     torch.testing.assert_close(found, plain)
     sums = {}
@@ -603,8 +603,8 @@ def test_large_tables_of_outputs_are_not_made():
         model = AnchoredBlock(facts * n_columns, 6, 0, torch.Generator())
         with record(model):
             codes = torch.zeros(4000, n_columns, dtype=int)
-            (known,) = model.known(codes, [model.skip])
-        assert (known is not None) == pays
+            (outputs,) = model.precompute(codes, [model.skip])
+        assert (outputs is not None) == pays
 
 
 def test_sums_are_in_double_precision_whatever_a_rule_returns():

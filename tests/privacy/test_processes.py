@@ -16,7 +16,7 @@ from scipy.stats import ks_2samp
 from dpgenerative import load
 from dpgenerative.persistence import checkpoint
 from dpgenerative.persistence.checkpoint import Checkpoint
-from dpgenerative.privacy.ranks import Ranks
+from dpgenerative.privacy.ranks import ProcessGroup
 from tests.privacy.processes import fits_in_threads, in_processes, in_threads
 from tests.privacy.test_ranks import Losses, assert_equal_models, flow, table
 from tests.test_docs import ROOT, blocks
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 def work_of_a_group(rank, path):
     """Return what one of two processes of torch's group finds."""
-    ranks = Ranks.present()
+    ranks = ProcessGroup.present()
     assert (ranks.rank, ranks.size) == (rank, 2)
 
     def fail():

@@ -32,7 +32,7 @@ from dpgenerative.persistence.checkpoint import Checkpoint
 from dpgenerative.privacy import tables
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.ranks import Ranks
+from dpgenerative.privacy.ranks import ProcessGroup
 from dpgenerative.privacy.steps import Clipper, PrivateGradient, estimate_norm
 from dpgenerative.privacy.tables import all_counts
 from dpgenerative.tables import rows as chunked
@@ -224,10 +224,11 @@ def test_the_median_norm_is_that_of_all_rows():
 @pytest.mark.parametrize("kind", [pd.DataFrame, np.asarray])
 def test_every_row_has_one_process(kind):
     rows = kind(np.arange(1000).reshape(-1, 1))
-    parts = [np.asarray(Ranks(3, rank).share(rows, 7)).ravel() for rank in range(3)]
+    groups = [ProcessGroup(3, rank) for rank in range(3)]
+    parts = [np.asarray(group.share(rows, 7)).ravel() for group in groups]
     assert sorted(np.concatenate(parts)) == list(range(1000))
     assert all(280 < len(part) < 390 for part in parts)
-    again = Ranks(3, 1).share(rows, 8)
+    again = ProcessGroup(3, 1).share(rows, 8)
     assert set(np.asarray(again).ravel()) != set(parts[1])
 
 
@@ -341,13 +342,13 @@ def test_without_privacy_every_row_counts_once(monkeypatch):
 
 
 def test_who_knows_the_seed_does_not_know_the_parts(monkeypatch):
-    seen, share = [], Ranks.share
+    seen, share = [], ProcessGroup.share
 
     def watched(self, rows, seed):
         seen.append(seed)
         return share(self, rows, seed)
 
-    monkeypatch.setattr(Ranks, "share", watched)
+    monkeypatch.setattr(ProcessGroup, "share", watched)
     for noise in ("fresh", "secure", "reproducible"):
         fits_in_threads(monkeypatch, lambda noise=noise: flow(noise=noise), table(9))
     assert seen[0] == seen[1] != seen[2] == seen[3]
@@ -385,7 +386,7 @@ def test_processes_read_their_own_row_groups(n, n_dealt, tmp_path):
     for rank in range(3):
         path = tmp_path / f"{rank}.parquet"
         rows.to_parquet(path, row_group_size=10)
-        read = Ranks(3, rank).share(chunked.streamed("test", path), 7)
+        read = ProcessGroup(3, rank).share(chunked.streamed("test", path), 7)
         own = range(rank, n_dealt, 3)
         spoil(path, [*own, *range(n_dealt, -(-n // 10))])
         part = read if isinstance(read, pd.DataFrame) else read.whole()
@@ -410,7 +411,7 @@ def test_other_datasets_are_shared_by_rows(tmp_path):
         (ds.dataset(rows), whole),
     ):
         read = chunked.streamed("test", dataset)
-        parts = [Ranks(2, rank).share(read, 7).whole()["x"] for rank in range(2)]
+        parts = [ProcessGroup(2, rank).share(read, 7).whole()["x"] for rank in range(2)]
         assert sorted(pd.concat(parts)) == wanted
         assert all(len(part) > len(wanted) / 4 for part in parts)
 
@@ -419,7 +420,7 @@ def test_rows_that_a_mask_leaves_out_are_in_no_part(tmp_path):
     path = tmp_path / "rows.parquet"
     pd.DataFrame({"x": np.arange(40)}).to_parquet(path, row_group_size=10)
     some = chunked.streamed("test", path)[np.arange(40) % 3 > 0]
-    parts = [Ranks(2, rank).share(some, 7).whole()["x"] for rank in range(2)]
+    parts = [ProcessGroup(2, rank).share(some, 7).whole()["x"] for rank in range(2)]
     assert sorted(pd.concat(parts)) == [x for x in range(40) if x % 3]
 
 

@@ -297,8 +297,8 @@ def test_units_of_zeros_stay_zero_within_a_bound_that_float32_cannot_hold():
 class Twice(MaskedLinear):
     """A layer whose rule is made of that of its parent."""
 
-    def forward(self, x, known=None):
-        return 2 * super().forward(x, known)
+    def forward(self, x, precomputed=None):
+        return 2 * super().forward(x, precomputed)
 
 
 class TwiceGradients(LinearGradients):

@@ -25,8 +25,8 @@ more than their margin and the relative margin of `clipping`. Layers whose first
 not the batch are refused, and so are sums without one factor per row. Of a layer with a
 rule of a user's own all of this holds as far as the rule is right (`privacy.trial`).
 
-Sums over rows are taken in float64, but for linear layers that are used once and for
-thinned gradients, on a CPU.
+Sums over rows are computed in float64, except on a CPU for linear layers that are used
+once and for thinned gradients.
 A clipped row adds its gradient, of norm at most C, or the parts of it, one per use of
 the layer, which can cancel; margins keep the sum of the parts' norms below
 `LARGEST_SUM` times C. In whatever order, a float64 sum of K addends is off by less than

@@ -143,9 +143,9 @@ class LayerGradients:
         return torch.stack(flags).all(0)
 
     def keep(self, rows: Tensor) -> None:
-        """Replace all other rows by zeros, so that no product can see them."""
-        self.inputs = [tuple(kept(x, rows) for x in call) for call in self.inputs]
-        self.grads = [tuple(kept(x, rows) for x in call) for call in self.grads]
+        """Replace all other rows by zeros, so that no product depends on them."""
+        self.inputs = [tuple(masked(x, rows) for x in call) for call in self.inputs]
+        self.grads = [tuple(masked(x, rows) for x in call) for call in self.grads]
 
     def squared_norms(self) -> tuple[Tensor, Tensor]:
         """Return ``|g_i|^2``, and a margin for ``|g_i|``; float64 of shape (n,)."""
@@ -287,7 +287,7 @@ def free_coordinates(model: nn.Module) -> dict[nn.Parameter, Tensor]:
 
 
 def free_places(model: nn.Module) -> dict[nn.Parameter, Tensor] | None:
-    """Return `free_coordinates` as places, looked up once; on a device, None."""
+    """Return `free_coordinates` as places, from a cache; on a device, None."""
     if next(model.parameters()).device.type != "cpu":
         return None
     if model not in PLACES:
@@ -352,7 +352,7 @@ def layer_gradients(
     model : Module
         The model that was recorded.
     calls : dict
-        What `record` kept.
+        What `record` recorded.
     loss : Tensor of shape ()
         Sum of one loss per example, each of which depends on its own row alone (or, for
         `LayerGradients.grouped`, of one loss per group).
@@ -377,14 +377,14 @@ def layer_gradients(
     stream = iter(
         out.zeros() if g is None else g for out, g in zip(outputs, grads, strict=True)
     )
-    found: list[LayerGradients] = []
+    gradients: list[LayerGradients] = []
     shared: dict[Any, list[Any]] = {}
     for module, layer in calls.items():
         upstream = [tuple(next(stream) for _ in call[1]) for call in layer]
-        found.append(rule_of(module)(module, [call[0] for call in layer], upstream))
-        found[-1].shared = shared
-    _refuse_uncovered(model, found)
-    return found
+        gradients.append(rule_of(module)(module, [call[0] for call in layer], upstream))
+        gradients[-1].shared = shared
+    _refuse_uncovered(model, gradients)
+    return gradients
 
 
 def _require_batch_first(module: nn.Module, layer: Sequence[Call], n: int) -> None:
@@ -404,8 +404,8 @@ def _require_batch_first(module: nn.Module, layer: Sequence[Call], n: int) -> No
         )
 
 
-def _refuse_uncovered(model: nn.Module, found: Sequence[LayerGradients]) -> None:
-    covered = {id(p) for layer in found for p in layer.parameters}
+def _refuse_uncovered(model: nn.Module, layers: Sequence[LayerGradients]) -> None:
+    covered = {id(p) for layer in layers for p in layer.parameters}
     missing = [
         name
         for name, p in model.named_parameters()
@@ -467,7 +467,7 @@ def with_share(l1: Tensor, l2: Tensor) -> tuple[Tensor, Tensor]:
     return l1.sum(1), l2.square() / l1.clamp(min=torch.finfo(l1.dtype).tiny)
 
 
-def kept(x: Tensor, rows: Tensor, other: float = 0.0) -> Tensor:
+def masked(x: Tensor, rows: Tensor, other: float = 0.0) -> Tensor:
     """Return a tensor with zeros, or another number, in all other rows."""
     where = rows.view((-1,) + (1,) * (x.ndim - 1))
     return torch.where(where, x, x.new_full((), other))

@@ -34,8 +34,8 @@ class GenericGradients(LayerGradients):
                 out = functional_call(self.module, values, args)
                 return tuple(v.squeeze(0) for v in as_tuple(out))
 
-            found = vjp(run, frozen)[1](e)[0]
-            return [found[name] for name in params]
+            pulled = vjp(run, frozen)[1](e)[0]
+            return [pulled[name] for name in params]
 
         pull_all = vmap(pull_back, chunk_size=self.chunk_size)
         pulled: list[Tensor] = pull_all(inputs, grads)

@@ -20,8 +20,8 @@ from dpgenerative.privacy.gradients.core import (
     Sums,
     Tensors,
     by_group,
-    kept,
     margin,
+    masked,
     parts,
     register_rule,
     require_one_each,
@@ -31,7 +31,7 @@ from dpgenerative.privacy.gradients.core import (
 T = TypeVar("T")
 
 PAIRS = 2**20
-"""Pairs of positions whose products are taken at a time."""
+"""Pairs of positions whose products are computed at a time."""
 CACHED = 2**19
 """Numbers that the processor's own cache holds beside others."""
 
@@ -71,7 +71,7 @@ class LinearGradients(LayerGradients):
 
     @cached_property
     def _reach(self) -> Tensors:
-        """Which input is seen by which group of outputs, where there are groups."""
+        """Which group of outputs depends on which input, where there are groups."""
         layer = self.module
         return () if self.whole else (layer.in_membership @ layer.visible.T,)
 
@@ -81,8 +81,8 @@ class LinearGradients(LayerGradients):
         return () if self.whole else (self.module.out_membership,)
 
     @cached_property
-    def seen(self) -> Tensor:
-        """Sums of squares of the inputs that every group of outputs sees, and 1."""
+    def a2(self) -> Tensor:
+        """Sums of squares of the inputs of every group of outputs, and 1."""
         return self._once(_squares, self.a, *self._reach) + 1
 
     @cached_property
@@ -94,25 +94,25 @@ class LinearGradients(LayerGradients):
         """Return ``of(x, *others)``, once for all layers that share the memory of x."""
         if x.device.type != "cpu":  # Comparing makes the host wait.
             return of(x, *others)
-        # What stands there is kept, so that no other tensor has its place.
+        # Hold a reference, since addresses are reused.
         place = of, len(others), x.data_ptr(), x.shape, x.stride()
-        for _, same, found in self.shared.get(place, []):
+        for _, same, result in self.shared.get(place, []):
             if all(map(torch.equal, same, others)):
-                return cast(T, found)
-        found = of(x, *others)
-        self.shared.setdefault(place, []).append((x, others, found))
-        return found
+                return cast(T, result)
+        result = of(x, *others)
+        self.shared.setdefault(place, []).append((x, others, result))
+        return result
 
     def finite(self) -> Tensor:
         e2 = self._once(_squares, self.e)
         # Where asking costs nothing, all rows at once.
-        if e2.is_cpu and float(self.seen.sum() + e2.sum()) <= LARGEST**2:
+        if e2.is_cpu and float(self.a2.sum() + e2.sum()) <= LARGEST**2:
             return e2.new_ones(len(e2), dtype=torch.bool)
-        return torch.maximum(self.seen.amax((1, 2)), e2.sum((1, 2))) <= LARGEST**2
+        return torch.maximum(self.a2.amax((1, 2)), e2.sum((1, 2))) <= LARGEST**2
 
     def keep(self, rows: Tensor) -> None:
-        self.a, self.e = kept(self.a, rows), kept(self.e, rows)
-        self.seen, self.e2 = kept(self.seen, rows, 1.0), kept(self.e2, rows)
+        self.a, self.e = masked(self.a, rows), masked(self.e, rows)
+        self.a2, self.e2 = masked(self.a2, rows, 1.0), masked(self.e2, rows)
 
     @property
     def _slack(self) -> float:
@@ -126,42 +126,42 @@ class LinearGradients(LayerGradients):
     def squared_norms(self) -> tuple[Tensor, Tensor]:
         if self.single:
             # Nothing cancels: float32 loses no more than one digit per addend.
-            total = (self.e2 * self.seen).sum((1, 2))
+            total = (self.e2 * self.a2).sum((1, 2))
             return total.double(), total.sqrt() * (ROUNDING + self._slack)
         # Positions may cancel: products of pairs in float64, and a margin of the size
         # of what was added up.
         chunks = parts(len(self.e), PAIRS // self.e.shape[1] ** 2)
         total = torch.cat([self._products(rows) for rows in chunks]).clamp(min=0)
-        sizes = (self.e2.double() * self.seen.double()).sum(2)
+        sizes = (self.e2.double() * self.a2.double()).sum(2)
         return total, margin(total.sqrt(), sizes.sqrt().sum(1))
 
     def _products(self, rows: slice) -> Tensor:
         """Return squared norms of some examples, by products of all pairs."""
         layer = self.module
-        seen = _group_products(self.e[rows].double(), layer.out_membership)
-        weight = (seen @ layer.visible.double()) * self._overlaps(rows)
-        return weight.sum((1, 2, 3)) + seen.sum((1, 2, 3))
+        products = _group_products(self.e[rows].double(), layer.out_membership)
+        weight = (products @ layer.visible.double()) * self._overlaps(rows)
+        return weight.sum((1, 2, 3)) + products.sum((1, 2, 3))
 
     def _magnitudes(self) -> Tensors:
-        """Return sums of the inputs' sizes that every group of outputs sees, and 1.
+        """Return sums of the inputs' sizes of every group of outputs, and 1.
 
         And sizes of the outputs' gradients, and their sums by group.
         """
-        _, seen = self._once(_magnitudes, self.a, *self._reach)
-        return seen + 1, *self._once(_magnitudes, self.e, *self._groups)
+        _, inputs = self._once(_magnitudes, self.a, *self._reach)
+        return inputs + 1, *self._once(_magnitudes, self.e, *self._groups)
 
     def unit_norms(self) -> list[tuple[Tensor, Tensor]]:
         # With several positions the L1 norm is that of the parts, an upper bound, and
         # the L2 norm comes from products of pairs.
         layer = self.module
-        seen, sizes, _ = self._magnitudes()
-        l1 = (sizes * self._by_unit(seen)).sum(1)
+        inputs, sizes, _ = self._magnitudes()
+        l1 = (sizes * self._by_unit(inputs)).sum(1)
         e = self.e.double()
         given = self._overlaps() @ layer.visible.double().T + 1
         # As one product of matrices where all units see the same: T is large in series.
         cross = e * torch.einsum("ntsu,nsu->ntu", self._by_unit(given), e)
         l2 = cross.sum(1).clamp(min=0).sqrt()
-        lengths = self.seen.double().sqrt()
+        lengths = self.a2.double().sqrt()
         added = (sizes * self._by_unit(lengths)).sum(1)
         return [with_share(l1, l2 + margin(l2, added) + l1 * ROUNDING)]
 
@@ -170,9 +170,9 @@ class LinearGradients(LayerGradients):
             return super().unit_factors(bound, rows)
         # Row u of the gradient is e_u times the inputs that u sees and 1: its norms are
         # |e_u| times a number of u's group, and its factor is a product of two roots.
-        seen, sizes, by_group = self._magnitudes()
-        scale = clipping.unit_scale((by_group * seen).sum((1, 2)), bound, rows)
-        share = self.seen / seen * (1 + 2 * self._slack) * scale.view(-1, 1, 1)
+        inputs, sizes, by_group = self._magnitudes()
+        scale = clipping.unit_scale((by_group * inputs).sum((1, 2)), bound, rows)
+        share = self.a2 / inputs * (1 + 2 * self._slack) * scale.view(-1, 1, 1)
         roots, others = self._once(_roots, sizes), self._by_unit(_roots(share))
         out = others if others.shape == roots.shape else None
         return [torch.mul(roots, others, out=out)[:, 0].clamp_(max=1)]
@@ -220,17 +220,17 @@ class LinearGradients(LayerGradients):
         """Return blocks of outputs and the inputs that they see, where that is cheap.
 
         Empty where a gradient is no outer product, where outputs are not sorted by the
-        inputs that they see, and on a device, where looking makes the host wait.
+        inputs that they see, and on a device, where a comparison makes the host wait.
         """
         mask = self.module.mask
         if not self.single or mask.device.type != "cpu":
             return []
-        seen = mask.sum(1).long()
-        outputs, inputs = seen.argsort(), mask.sum(0).argsort(descending=True)
-        stairs = torch.arange(mask.shape[1]) < seen[outputs].unsqueeze(1)
+        widths = mask.sum(1).long()
+        outputs, inputs = widths.argsort(), mask.sum(0).argsort(descending=True)
+        stairs = torch.arange(mask.shape[1]) < widths[outputs].unsqueeze(1)
         if not torch.equal(mask[outputs][:, inputs].bool(), stairs):
             return []
-        blocks = enumerate(torch.split(outputs, torch.bincount(seen).tolist()))
+        blocks = enumerate(torch.split(outputs, torch.bincount(widths).tolist()))
         return [(block, inputs[:width]) for width, block in blocks if len(block)]
 
     @cached_property
@@ -248,8 +248,8 @@ class LinearGradients(LayerGradients):
         if not self._stairs:
             return None
         # Unit u of an example has norm |e_u| times what its group sees of |a|, and 1.
-        seen, _, by_group = self._magnitudes()
-        norms = (seen * by_group).sum(2, keepdim=True)
+        inputs, _, by_group = self._magnitudes()
+        norms = (inputs * by_group).sum(2, keepdim=True)
         scale = norms / size
         self.e = self.e / scale.clamp(min=torch.finfo(scale.dtype).tiny)
         return scale[:, 0]
@@ -258,14 +258,14 @@ class LinearGradients(LayerGradients):
         if not self._stairs:
             return super().flat(rows)
         e = self.e[rows, 0]
-        found, start = e.new_empty(len(e), self.n_coordinates), e.shape[1]
-        found[:, :start] = e
+        flat, start = e.new_empty(len(e), self.n_coordinates), e.shape[1]
+        flat[:, :start] = e
         for left, right in self._factors:
             n, m = left.shape[1], right.shape[2]
-            part = found[:, start : start + n * m].view(len(e), n, m)
+            part = flat[:, start : start + n * m].view(len(e), n, m)
             torch.mul(left[rows], right[rows], out=part)
             start += n * m
-        return found
+        return flat
 
     def of_flat(self, total: Tensor) -> Sums:
         if not self._stairs:
@@ -372,8 +372,8 @@ def block_sum(e: Tensor, a: Tensor) -> Tensor:
         while size * PAIRED > most:
             size //= 2
             half = half[:size].add_(half[size:])
-        found = half.sum(0, dtype=torch.float64)
-        total = found if total is None else total.add_(found)
+        partial = half.sum(0, dtype=torch.float64)
+        total = partial if total is None else total.add_(partial)
     assert total is not None
     return total
 

@@ -1,10 +1,9 @@
-"""Trials of a private search that leave nothing behind but what they return.
+"""Trials of a private search without side effects.
 
-How many trials there are, and which of them won, must stay unknown: Theorem 2 of
-Papernot and Steinke (2022) counts on it. A learner that draws from a global generator,
-logs or prints would tell, and so would hits of the package's caches. Not covered is
-what counts like a clock: caches of other libraries, counters of the interpreter, memory
-and processor time.
+The number of trials, and which of them won, must stay secret: Theorem 2 of Papernot and
+Steinke (2022) requires it. A learner that draws from a global generator, logs or prints
+would reveal them, and so would hits of the package's caches. Not covered are caches of
+other libraries, counters of the interpreter, memory and processor time.
 """
 
 import ctypes
@@ -22,13 +21,13 @@ import torch
 
 
 @contextmanager
-def secluded() -> Iterator[None]:
-    """Let nothing show that the code inside has run, or how often.
+def without_side_effects() -> Iterator[None]:
+    """Suppress every side effect of the code inside.
 
-    It neither prints, logs nor warns, and draws from global generators of numpy, torch
-    and Python that start anew from the system's entropy; those of before come back.
+    It neither prints, logs nor warns. It draws from global generators of numpy, torch
+    and Python that start from the system's entropy; their states are restored after.
     """
-    # The seeds that learners keep would show how many were drawn before them.
+    # The seeds that learners store would show how many were drawn before them.
     level, pythons = logging.root.manager.disable, random.getstate()
     numpys = np.random.get_state()  # noqa: NPY002
     with (
@@ -50,8 +49,8 @@ def secluded() -> Iterator[None]:
 
 
 @contextmanager
-def emptied_caches() -> Iterator[None]:
-    """Empty all caches of the package in the end, however it comes.
+def clearing_caches() -> Iterator[None]:
+    """Clear all caches of the package at the end, also after an error.
 
     Hits and misses would show how many trials ran inside.
     """
@@ -68,19 +67,19 @@ def emptied_caches() -> Iterator[None]:
 
 @contextmanager
 def _silenced() -> Iterator[None]:
-    """Let nothing be printed, by compiled code either."""
+    """Discard what is printed, also by compiled code."""
     with open(os.devnull, "w") as null, redirect_stdout(null), redirect_stderr(null):
         _flush()
-        held = {}
+        copies = {}
         for stream in (1, 2):
             with suppress(OSError):  # closed, as of a service
-                held[stream] = os.dup(stream)
+                copies[stream] = os.dup(stream)
                 os.dup2(null.fileno(), stream)
         try:
             yield
         finally:
             _flush()
-            for stream, copy in held.items():
+            for stream, copy in copies.items():
                 os.dup2(copy, stream)
                 os.close(copy)
 
