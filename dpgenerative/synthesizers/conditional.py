@@ -172,12 +172,15 @@ class Candidates:
         """
         self._require_names(given)
         names, outer = self.transformer.names, self.transformer.outer
-        if ids := [name for name in given if name not in names]:
+        if ids := [name for name in given if self.schema[name].role == "id"]:
             refuse(self.owner, "given", "names identifiers, which are made anew", ids)
         below = {each.name: each.low.name for each in self.transformer.increments}
         repaired = {name for c in self.schema.constraints for name in c.repairs}
         clamped, points = {}, {}
         for name, condition in given.items():
+            if name not in names:
+                check_condition(self.schema[name], condition)
+                continue
             j = names.index(name)
             segments, single = self._possible(outer[j], condition)
             if single and name in below:
@@ -231,21 +234,22 @@ class Candidates:
             for name, value in points.items()
         }
         frame, holds = self.transformer.rows(codes, positions, fixed)
-        frame = self._repaired(frame)
+        frame = self.schema.repaired(frame)
         holds &= self._holds(frame)
         for name, condition in given.items():
             if name not in points:
                 holds &= satisfies(frame[name], condition)
         return frame, holds
 
-    def _repaired(self, frame: pd.DataFrame) -> pd.DataFrame:
-        for constraint in self.schema.constraints:
-            frame = constraint.repair(frame)
-        return frame
-
     def _holds(self, frame: pd.DataFrame) -> np.ndarray:
-        held = [constraint.holds(frame) for constraint in self.schema.constraints]
-        return np.all([np.ones(len(frame), dtype=bool), *held], axis=0)
+        """Return which rows satisfy all constraints and bounds of derived columns."""
+        kept = [constraint.holds(frame) for constraint in self.schema.constraints]
+        for column in (self.schema[each.name] for each in self.schema.derived):
+            missing = frame[column.name].isna().to_numpy(bool)
+            bounds = (column.lower, column.upper)
+            inside = not column.numeric or satisfies(frame[column.name], bounds)
+            kept.append(np.where(missing, bool(column.nullable), inside))
+        return np.all([np.ones(len(frame), dtype=bool), *kept], axis=0)
 
     # Partial rows ---------------------------------------------------------------
 
@@ -266,6 +270,10 @@ class Candidates:
             If no candidate of a row satisfies the constraints.
         """
         self._require_names(frame.columns)
+        derived = [each.name for each in self.schema.derived]
+        if computed := [name for name in frame.columns if name in derived]:
+            rule = "must leave out derived columns: give those they are computed from"
+            refuse(self.owner, "given", rule, computed)
         known, n = Known(self, frame, impute), len(frame)
         rows, few = np.arange(n), min(FEW_CANDIDATES, self.max_tries)
         codes, positions, effective = self._chosen(known, rows, 1)
@@ -291,7 +299,7 @@ class Candidates:
                 stacklevel=4,
             )
         table, *_ = known.rows(codes, positions, rows)
-        return known.put(self._repaired(table), rows).set_axis(frame.index)
+        return known.put(self.schema.repaired(table), rows).set_axis(frame.index)
 
     def _chosen(
         self, known: "Known", rows: np.ndarray, n_candidates: int
@@ -315,7 +323,7 @@ class Candidates:
             if self.schema.constraints:
                 frame, inside, log_density = known.rows(drawn, places, repeated)
                 log_weights += log_density
-                frame = known.put(self._repaired(frame), repeated)
+                frame = known.put(self.schema.repaired(frame), repeated)
                 log_weights[~(inside & self._holds(frame))] = -np.inf
             log_weights = log_weights.reshape(-1, n_candidates)
             race = log_weights + self.rng.gumbel(size=log_weights.shape)
