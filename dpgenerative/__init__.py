@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # for type checkers
     from dpgenerative.tables.constraints import FixedCombinations as FixedCombinations
     from dpgenerative.tables.constraints import Impossible as Impossible
     from dpgenerative.tables.constraints import LessEqual as LessEqual
+    from dpgenerative.tables.derived import Derived as Derived
     from dpgenerative.tables.schema import Schema as Schema
 
 _NAMES = {
@@ -62,6 +63,7 @@ _NAMES = {
     "tables.constraints": [
         "Determines", "FixedCombinations", "Impossible", "LessEqual",
     ],
+    "tables.derived": ["Derived"],
     "tables.schema": ["Schema"],
 }  # fmt: skip
 """Public names by module, as above."""

@@ -146,6 +146,7 @@ def test_page_has_every_section_and_is_well_formed(full):
         "verdict",
         "privacy",
         "columns",
+        "numbers",
         "together",
         "models",
         "attack",
@@ -190,7 +191,7 @@ def test_report_holds_the_numbers(full):
     assert full.attack.members.sum() == 300 == (~full.attack.members).sum()
     assert full.attack.privacy == fitted().privacy_.curve()
     assert full.privacy.plan.guarantee == (1.0, 1e-5)
-    assert len(full.findings) == 8
+    assert len(full.findings) == 12
 
 
 def test_numbers_of_a_report_are_on_its_page(full):
@@ -394,7 +395,7 @@ def test_wrong_column_is_named(quick):
     text = words(result.to_html())
     assert "The column furthest beyond chance is kind" in text
     assert "Do not rely on kind." in text
-    assert "weakest: worst column (kind)" in repr(result)
+    assert "weakest: means by group (x and kind)" in repr(result)
 
 
 def test_rows_that_cannot_be_used_are_refused_at_once(monkeypatch):

@@ -5,16 +5,28 @@ sought among public ends: signed powers of two for numbers, years for instants.
 """
 
 import math
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dpgenerative.encoding.values import as_integers, as_numbers, limits
+from dpgenerative.encoding.values import (
+    as_integers,
+    as_numbers,
+    limits,
+    restored_levels,
+)
 from dpgenerative.tables.column import Column
-from dpgenerative.tables.times import PER_DAY, count_of, from_units, year_starts
+from dpgenerative.tables.times import (
+    PER_DAY,
+    count_of,
+    from_units,
+    to_units,
+    year_starts,
+)
 
 CONTINUOUS_DEPTH = 12
 """Number of halvings of a continuum."""
@@ -203,6 +215,23 @@ def from_steps(
     if pd.api.types.is_integer_dtype(dtype):
         return as_integers(values, missing, dtype)
     return pd.Series(np.where(missing, np.nan, values)).astype(dtype)
+
+
+def computed(column: Column, dtype: Any, series: pd.Series) -> pd.Series:
+    """Return floats, times or texts, as `Derived.compute` makes them, in a dtype."""
+    missing = series.isna().to_numpy(bool)
+    if column.temporal:
+        units = np.where(missing, 0.0, to_units(series, column.unit))
+        made = from_units(units, missing, column.unit, dtype)
+    elif column.numeric:
+        most = sys.float_info.max
+        free = replace(column, resolution=None, lower=-most, upper=most)
+        made = from_steps(free, dtype, series.fillna(0).to_numpy(float), missing)
+    elif column.kind == "boolean":
+        made = restored_levels(column, dtype, series.fillna(2).to_numpy(int))
+    else:
+        made = series.astype(dtype)
+    return made.set_axis(series.index)
 
 
 def in_units(column: Column, steps: Any) -> Any:

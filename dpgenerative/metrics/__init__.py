@@ -16,6 +16,14 @@ Fidelity
 `sdmetrics_diagnostic`      `SDMetricsScore` of its diagnostic report
 =========================== ======================================================
 
+Analyses
+
+=========================== ======================================================
+`analysis_errors`           `AnalysisErrors`: means, deviations, quantiles, means by
+                            group, slopes, hours, weekdays and months, in standard
+                            errors
+=========================== ======================================================
+
 Dependence
 
 =========================== ======================================================
@@ -65,6 +73,7 @@ All of it on one page
 Plots are in `dpgenerative.metrics.plots`.
 """
 
+from dpgenerative.metrics.analyses import AnalysisErrors, analysis_errors
 from dpgenerative.metrics.attacks import (
     domias_attack,
     likelihood_attack,
@@ -108,11 +117,11 @@ from dpgenerative.metrics.tradeoff import bounded_phi, phi
 from dpgenerative.metrics.utility import default_classifiers, default_regressors, tstr
 
 __all__ = [
-    "AssociationDistance", "AttackResult", "ClosestRecord", "KendallDistance",
-    "LogLikelihood", "MarginalDistance", "Report", "SDMetricsScore",
-    "association_distance", "association_matrix", "bounded_phi", "closest_record",
-    "crafted_canaries", "default_classifiers", "default_regressors", "domias_attack",
-    "hoyer_sparsity", "independence_baseline", "kendall_tau_distance",
+    "AnalysisErrors", "AssociationDistance", "AttackResult", "ClosestRecord",
+    "KendallDistance", "LogLikelihood", "MarginalDistance", "Report", "SDMetricsScore",
+    "analysis_errors", "association_distance", "association_matrix", "bounded_phi",
+    "closest_record", "crafted_canaries", "default_classifiers", "default_regressors",
+    "domias_attack", "hoyer_sparsity", "independence_baseline", "kendall_tau_distance",
     "kendall_tau_matrix", "likelihood_attack", "log_likelihood", "logan_attack",
     "make_synthesis_scorer", "marginal_attack", "marginal_distance",
     "monte_carlo_attack", "phi", "reconstruction_attack", "report", "sampling_floor",

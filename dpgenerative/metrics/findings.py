@@ -6,12 +6,13 @@ The page prints this rule.
 """
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from dpgenerative.metrics.analyses import ANALYSES, AnalysisErrors
 from dpgenerative.metrics.dependence import AssociationDistance
 from dpgenerative.metrics.measuring import CHANCE, GONE, Measured, mean_change, retained
 from dpgenerative.metrics.membership import AttackResult
@@ -24,6 +25,11 @@ LIMITS = {
     "range": (0.001, 0.01),
     "columns": (0.02, 0.10),
     "worst column": (0.05, 0.20),
+    "means": (0.02, 0.10),
+    "deviations": (0.05, 0.25),
+    "calendar": (0.02, 0.10),
+    "means by group": (0.05, 0.20),
+    "combinations": (0.01, 0.10),
     "pairs": (1 / 3, 2 / 3),
     "worst pair": (0.10, 0.30),
     "associations": (1 / 3, 2 / 3),
@@ -56,6 +62,41 @@ _ATTACKED = {
     "fair": "distinguishes some rows that were used from others",
     "weak": "recognises rows that were used",
 }
+
+
+_ANALYSES: dict[str, tuple[str, str, Callable[[float], str]]] = {
+    "means": (
+        "change of a mean in standard deviations, column furthest off",
+        "The mean that is furthest off is that of {0}: {made:.4g} for {real:.4g}, "
+        "{value} standard deviations away (chance alone: {floor}).",
+        "{:.2f}".format,
+    ),
+    "deviations": (
+        "relative change of a standard deviation, column furthest off",
+        "The standard deviation that is furthest off is that of {0}: {made:.4g} for "
+        "{real:.4g}, {value} of it (chance alone: {floor}).",
+        percent,
+    ),
+    "calendar": (
+        "rows off in hours, weekdays or months, column furthest off",
+        "{value} of the rows would have to change to give {0} the real hours, weekdays "
+        "and months (chance alone: {floor}).",
+        percent,
+    ),
+    "means by group": (
+        "change of a group's mean in standard deviations, group furthest off",
+        "The mean by group that is furthest off is that of {0}: {made:.4g} for "
+        "{real:.4g}, {value} standard deviations away (chance alone: {floor}).",
+        "{:.2f}".format,
+    ),
+    "combinations": (
+        "excess of combinations that no real row has, worst pair of columns",
+        "{made:.1%} of the synthetic rows have a combination of {0} that no real row "
+        "has (of new real rows {real:.1%} would).",
+        percent,
+    ),
+}
+"""By topic: what is measured, the sentence on it, and how its numbers are written."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +182,8 @@ def judge(measured: Measured, target: Hashable | None) -> Iterator[Finding]:
         judged = measured.columns[singles.isin(retained(measured.lost, singles))]
         yield _judge_columns(judged)
         yield _judge_worst(judged, "column")
+    if measured.analyses is not None:
+        yield from _judge_analyses(measured.analyses)
     if measured.pairs is not None:
         yield _judge_pairs(measured.pairs)
         yield _judge_worst(measured.pairs, "pair")
@@ -174,6 +217,52 @@ def _judge_columns(off: pd.DataFrame) -> Finding:
     severe = severity(value - CHANCE * floor, LIMITS["columns"])
     what = "total variation distance, mean of columns"
     return Finding("columns", what, value, floor, math.nan, severe, text)
+
+
+def _judge_analyses(errors: AnalysisErrors) -> Iterator[Finding]:
+    """Judge the result of each kind that is furthest off."""
+    chance = _effects(errors.redrawn)
+    for topic, effects in _effects(errors.table).items():
+        if effects.empty:
+            continue
+        floor = chance[topic]["effect"].max()
+        worst = effects.loc[effects["effect"].idxmax()]
+        value, about, group = worst["effect"], worst["about"][:2], worst["about"][2:]
+        what, text, written = _ANALYSES[topic]
+        name = "{} where {} is {}".format(*worst["about"]) if group else listed(about)
+        text = text.format(
+            name, real=worst["real"], made=worst["synthetic"], value=written(value),
+            floor=written(floor),
+        )  # fmt: skip
+        severe = severity(value - CHANCE * floor, LIMITS[topic])
+        is_share = topic in ("calendar", "combinations")
+        yield Finding(
+            topic, what, value, floor, math.nan, severe, text, is_share, about
+        )
+
+
+def _effects(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return results by topic, and how far each is off on a scale of its own."""
+    stds = table[table["analysis"] == "standard deviation"]
+    stds = dict(zip(stds["about"].str[0], stds["real"], strict=True))
+    table = table.assign(gap=(table["synthetic"] - table["real"]).abs())
+    scale = table["about"].str[0].map(stds)
+    of = {name: table["analysis"] == name for name in ANALYSES}
+    dated = of["hours"] | of["weekdays"] | of["months"]
+    effects = {
+        "means": (of["mean"], table["gap"] / scale),
+        "deviations": (of["standard deviation"], table["gap"] / scale),
+        "calendar": (dated, table["gap"]),
+        "means by group": (of["mean by group"], table["gap"] / scale),
+        "combinations": (
+            of["combinations"],
+            (table["synthetic"] - table["real"]).clip(0),
+        ),
+    }
+    return {
+        topic: table[rows].assign(effect=values[rows]).dropna(subset="effect")
+        for topic, (rows, values) in effects.items()
+    }
 
 
 def _judge_pairs(off: pd.DataFrame) -> Finding:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from dpgenerative._progress import watched
 from dpgenerative.metrics import dependence, fidelity
+from dpgenerative.metrics.analyses import AnalysisErrors, analysis_errors
 from dpgenerative.metrics.attacks import monte_carlo_attack
 from dpgenerative.metrics.losses import changed_ranges, lost_values
 from dpgenerative.metrics.membership import AttackResult
@@ -53,6 +54,7 @@ class Measured:
     lost: pd.DataFrame | None = None
     ranges: pd.DataFrame | None = None
     columns: pd.DataFrame | None = None
+    analyses: AnalysisErrors | None = None
     pairs: pd.DataFrame | None = None
     synthetic_associations: pd.DataFrame
     associations: dependence.AssociationDistance | None = None
@@ -94,6 +96,7 @@ def measure(tables: Tables, privacy: PrivacyReport | None, verbose: bool) -> Mea
         "lost": partial(lost_values, real, synthetic),
         "ranges": partial(changed_ranges, real, synthetic),
         "columns": partial(_distances, real, synthetic, seed, 1),
+        "analyses": partial(together, _analyses),
         "associations": partial(together, _associations),
         "pairs": partial(together, _distances),
         "reference_changes": partial(together, _reference_changes),
@@ -134,6 +137,10 @@ def _associations(
 ) -> dependence.AssociationDistance:
     some = _some_columns(real, seed)
     return dependence.association_distance(real[some], synthetic[some])
+
+
+def _analyses(real: pd.DataFrame, synthetic: pd.DataFrame, seed: int) -> AnalysisErrors:
+    return analysis_errors(real, synthetic, random_state=seed)
 
 
 def _distances(

@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 
 from dpgenerative._files import encodable
 from dpgenerative.metrics import plots, words
+from dpgenerative.metrics.analyses import AnalysisErrors
 from dpgenerative.metrics.findings import LIMITS, Finding, best_guess, strength
 from dpgenerative.metrics.measuring import UTILITY_ROWS, Measured, Tables, retained
 from dpgenerative.metrics.membership import FALSE_POSITIVE_RATES
@@ -57,6 +58,7 @@ def write_page(
         no_privacy=NO_PRIVACY,
         columns=_draw_columns(tables, measured),
         n_compared=len(names if lost is None else retained(lost, names)),
+        numbers=[] if measured.analyses is None else _numbers(measured.analyses),
         maps=_draw_associations(measured),
         scores={} if utility is None else _draw_scores(utility),
         means=None if utility is None else _means(utility),
@@ -110,6 +112,23 @@ def _draw_columns(tables: Tables, measured: Measured) -> list[dict[str, Any]]:
         facts = {"name": name, "off": off.get(name), "loss": lost.get(name)}
         drawn.append({**facts, "picture": picture})
     return drawn
+
+
+def _numbers(errors: AnalysisErrors) -> list[tuple[str, ...]]:
+    """Return a row of the table of means for every column of numbers."""
+    table = errors.table
+    means = table[table["analysis"] == "mean"].sort_values("error", key=abs)[::-1]
+    results = {
+        (row.analysis, *row.about): (f"{row.real:.4g}", f"{row.synthetic:.4g}")
+        for row in table.itertuples()
+    }
+    rows = []
+    for (name,) in means["about"].head(MAX_PICTURES):
+        shares = (results["quantile", name, q] for q in (0.05, 0.5, 0.95))
+        quantiles = map(", ".join, zip(*shares, strict=True))
+        deviations = results.get(("standard deviation", name), ("", ""))
+        rows.append((str(name), *results["mean", name], *deviations, *quantiles))
+    return rows
 
 
 def _draw_associations(measured: Measured) -> dict[str, str]:

@@ -49,6 +49,9 @@ class Report(Measured):
         ``distance``, ``floor`` and ``baseline``, the furthest beyond chance first.
         Pairs and associations leave out columns that lost over a fifth of their
         values, and so do the grades of single columns.
+    analyses : AnalysisErrors or None
+        Means, standard deviations, quantiles, means by group, slopes, hours, weekdays
+        and months, as `analysis_errors` returns them.
     synthetic_associations : DataFrame
         Associations in the synthetic table; of more than 64 columns, of 64 drawn at
         random, as in `associations`.
@@ -169,7 +172,7 @@ def report(
     --------
     >>> real = pd.DataFrame({"a": list("xxyy") * 15, "b": [True, False] * 30})
     >>> report(real, real)
-    Report(6 good, 0 fair, 0 weak; weakest: columns)
+    Report(7 good, 0 fair, 0 weak; weakest: columns)
     >>> report(None, real, public=True)
     Report(public=True)
     """

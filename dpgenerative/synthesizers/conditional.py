@@ -173,12 +173,15 @@ class Candidates:
         """
         self._require_names(given)
         names, outer = self.transformer.names, self.transformer.outer
-        if ids := [name for name in given if name not in names]:
+        if ids := [name for name in given if self.schema[name].role == "id"]:
             refuse(self.owner, "given", "names identifiers, which are made anew", ids)
         below = {each.name: each.low.name for each in self.transformer.increments}
         repaired = {name for c in self.schema.constraints for name in c.repairs}
         clamped, points = {}, {}
         for name, condition in given.items():
+            if name not in names:
+                check_condition(self.schema[name], condition)
+                continue
             j = names.index(name)
             segments, single = self._possible(outer[j], condition)
             if single and name in below:
@@ -232,20 +235,21 @@ class Candidates:
             for name, value in points.items()
         }
         frame, holds = self.transformer.rows(codes, positions, fixed)
-        frame = self._repaired(frame)
+        frame = self.schema.repaired(frame)
         holds &= self._holds(frame)
         for name, condition in given.items():
             if name not in points:
                 holds &= satisfies(frame[name], condition)
         return frame, holds
 
-    def _repaired(self, frame: pd.DataFrame) -> pd.DataFrame:
-        for constraint in self.schema.constraints:
-            frame = constraint.repair(frame)
-        return frame
-
     def _holds(self, frame: pd.DataFrame) -> np.ndarray:
+        """Return which rows satisfy all constraints and bounds of derived columns."""
         flags = [constraint.holds(frame) for constraint in self.schema.constraints]
+        for column in (self.schema[each.name] for each in self.schema.derived):
+            missing = frame[column.name].isna().to_numpy(bool)
+            bounds = (column.lower, column.upper)
+            inside = not column.numeric or satisfies(frame[column.name], bounds)
+            flags.append(np.where(missing, bool(column.nullable), inside))
         return np.all([np.ones(len(frame), dtype=bool), *flags], axis=0)
 
     # Partial rows ---------------------------------------------------------------
@@ -267,6 +271,10 @@ class Candidates:
             If no candidate of a row satisfies the constraints.
         """
         self._require_names(frame.columns)
+        derived = [each.name for each in self.schema.derived]
+        if computed := [name for name in frame.columns if name in derived]:
+            rule = "must leave out derived columns: give those they are computed from"
+            refuse(self.owner, "given", rule, computed)
         partial, n = PartialRows(self, frame, impute), len(frame)
         rows, few = np.arange(n), min(FEW_CANDIDATES, self.max_tries)
         codes, positions, effective = self._chosen(partial, rows, 1)
@@ -292,7 +300,7 @@ class Candidates:
                 stacklevel=4,
             )
         table, *_ = partial.rows(codes, positions, rows)
-        return partial.put(self._repaired(table), rows).set_axis(frame.index)
+        return partial.put(self.schema.repaired(table), rows).set_axis(frame.index)
 
     def _chosen(
         self, partial: "PartialRows", rows: np.ndarray, n_candidates: int
@@ -316,7 +324,7 @@ class Candidates:
             if self.schema.constraints:
                 frame, inside, log_density = partial.rows(drawn, places, repeated)
                 log_weights += log_density
-                frame = partial.put(self._repaired(frame), repeated)
+                frame = partial.put(self.schema.repaired(frame), repeated)
                 log_weights[~(inside & self._holds(frame))] = -np.inf
             log_weights = log_weights.reshape(-1, n_candidates)
             race = log_weights + self.rng.gumbel(size=log_weights.shape)

@@ -21,6 +21,7 @@ from dpgenerative._validation import (
     number,
     refuse,
 )
+from dpgenerative.encoding.grid import computed
 from dpgenerative.encoding.values import identifiers
 from dpgenerative.exceptions import LostColumnWarning, SamplingError
 from dpgenerative.fitting.domain import Domain, TableDomain
@@ -245,10 +246,15 @@ class BaseTableSynthesizer(Synthesizer):
         schema = self._stated().resolve(frame, self._nominal(layout))
         names = list(schema.modelled.names)
         if not names:
-            raise ValueError(f"{self._owner} needs a column that is no identifier.")
+            raise ValueError(
+                f"{self._owner} needs a column that is no identifier and not derived."
+            )
         self._recipe.check_schema(self._owner, schema.modelled)
-        ids = [c.name for c in schema.columns if c.role == "id"]
-        layout = replace(layout, ids=tuple((n, frame.dtypes[n]) for n in ids))
+        if layout.y_name in {each.name for each in schema.derived}:
+            rule = "is computed from other columns: give it in X"
+            raise ValueError(f"{self._owner}: y is {layout.y_name!r}, which {rule}.")
+        others = [name for name in schema.names if name not in names]
+        layout = replace(layout, ids=tuple((n, frame.dtypes[n]) for n in others))
         if public is not None:
             public = public_table(self._owner, public, frame, layout)
             public = select_columns(public, names)
@@ -338,7 +344,7 @@ class BaseTableSynthesizer(Synthesizer):
     def _drawn(
         self, n: int, generator: torch.Generator, rng: np.random.Generator
     ) -> Iterator[pd.DataFrame]:
-        """Yield n rows in parts, identifiers aside."""
+        """Yield n rows in parts, without identifiers and derived columns."""
         for size in _sizes(n):
             codes, inside = self._recipe.draw(self._model, size, generator, rng)
             yield self._transformer.decode(codes, inside)
@@ -415,13 +421,16 @@ class BaseTableSynthesizer(Synthesizer):
         given: Any,
         n_before: int = 0,
     ) -> pd.DataFrame:
-        """Return sampled rows with identifiers: those given, or new ones.
+        """Return sampled rows with derived columns in their dtypes, and identifiers.
 
-        Of new ones `n_before` are in use. Whatever made the rows: a column that is not
-        nullable has no missing value.
+        Identifiers are those given, or new ones, of which `n_before` are in use.
+        Whatever made the rows: a column that is not nullable has no missing value.
         """
+        derived = {each.name for each in self.schema_.derived}
         for name, dtype in self._layout.ids:
-            if isinstance(given, pd.DataFrame) and name in given.columns:
+            if name in derived:
+                frame[name] = computed(self.schema_[name], dtype, frame[name])
+            elif isinstance(given, pd.DataFrame) and name in given.columns:
                 frame[name] = given[name].astype(dtype)
             else:
                 made = identifiers(self.schema_[name], len(frame), dtype, rng, n_before)

@@ -89,12 +89,27 @@ class Constraint(ABC):
             if is_set and not can_hold(dtype, as_stored(condition, dtype)):
                 refuse_condition(column, condition, f"its dtype {dtype} cannot hold it")
 
+    def completed(self, facts: Facts) -> "Constraint":
+        """Return it with what follows from what is public of its columns."""
+        return self
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists, strings and numbers, fit for JSON."""
         facts: dict[str, Any] = asdict(self)  # type: ignore[call-overload]
         return {"constraint": type(self).__name__, **facts}
 
 
+KINDS: dict[str, type[Constraint]] = {}
+"""The constraints that a file of a schema can name."""
+
+
+def builtin(kind: type[Constraint]) -> type[Constraint]:
+    """Let files of schemas name a constraint."""
+    KINDS[kind.__name__] = kind
+    return kind
+
+
+@builtin
 @dataclass(frozen=True)
 class LessEqual(Constraint):
     """One column is at most another: ``admitted <= discharged``.
@@ -125,9 +140,9 @@ class LessEqual(Constraint):
     def __post_init__(self) -> None:
         for field in ("low", "high"):
             if not is_hashable(getattr(self, field)):
-                _refuse(self, field, "must be the name of a column")
+                refuse_field(self, field, "must be the name of a column")
         if not isinstance(self.strict, bool):
-            _refuse(self, "strict", "must be True or False")
+            refuse_field(self, "strict", "must be True or False")
 
     @property
     def columns(self) -> tuple[Hashable, ...]:
@@ -193,6 +208,7 @@ def check_orders(constraints: Iterable[Constraint], facts: Facts) -> list["LessE
     return orders
 
 
+@builtin
 @dataclass(frozen=True)
 class FixedCombinations(Constraint):
     """Only listed combinations of values occur.
@@ -220,7 +236,7 @@ class FixedCombinations(Constraint):
         names = _names(self, self.names)
         listed = _tuples(self.combinations)
         if not listed or any(len(row) != len(names) for row in listed):
-            _refuse(self, "combinations", f"must hold a value of each of {names}")
+            refuse_field(self, "combinations", f"must hold a value of each of {names}")
         listed = tuple(tuple(map(_stated, row)) for row in listed)
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "combinations", listed)
@@ -238,6 +254,7 @@ class FixedCombinations(Constraint):
             yield from zip(self.names, values, strict=True)
 
 
+@builtin
 @dataclass(frozen=True)
 class Impossible(Constraint):
     """A combination that cannot occur (a structural zero).
@@ -267,11 +284,11 @@ class Impossible(Constraint):
         pairs = tuple(pairs) if is_list else (None,)
         if any(not isinstance(p, (tuple, list)) or len(p) != 2 for p in pairs):
             rule = "must map names to conditions, or be pairs of both"
-            _refuse(self, "conditions", rule)
+            refuse_field(self, "conditions", rule)
         read = tuple((name, _part(p)) for name, c in pairs for p in alternatives(c))
         object.__setattr__(self, "conditions", read)
         if not read:
-            _refuse(self, "conditions", "must name a column")
+            refuse_field(self, "conditions", "must name a column")
 
     def _by_name(self) -> dict[Hashable, list[Any]]:
         by_name: dict[Hashable, list[Any]] = {}
@@ -301,6 +318,7 @@ class Impossible(Constraint):
         return {"constraint": type(self).__name__, "conditions": conditions}
 
 
+@builtin
 @dataclass(frozen=True)
 class Determines(Constraint):
     """Some columns determine another through a public mapping.
@@ -334,12 +352,12 @@ class Determines(Constraint):
         given = self.mapping
         pairs = _tuples(given.items() if isinstance(given, Mapping) else given)
         if any(len(pair) != 2 for pair in pairs):
-            _refuse(self, "mapping", "must be a mapping, or pairs")
+            refuse_field(self, "mapping", "must be a mapping, or pairs")
         read = tuple((_key(key), _stated(value)) for key, value in pairs)
         if not read or any(len(key) != len(names) for key, _ in read):
-            _refuse(self, "mapping", f"must map a value of each of {names}")
+            refuse_field(self, "mapping", f"must map a value of each of {names}")
         if self.determined in names:
-            _refuse(self, "determined", f"must be none of {names}")
+            refuse_field(self, "determined", f"must be none of {names}")
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "mapping", read)
 
@@ -375,12 +393,6 @@ class Determines(Constraint):
             yield from zip(self.columns, (*key, value), strict=True)
 
 
-KINDS: dict[str, type[Constraint]] = {
-    kind.__name__: kind
-    for kind in (LessEqual, FixedCombinations, Impossible, Determines)
-}
-
-
 def constraint_from_dict(facts: Mapping[str, Any]) -> Constraint:
     """Build a constraint from the output of `Constraint.to_dict`.
 
@@ -405,18 +417,19 @@ def constraint_from_dict(facts: Mapping[str, Any]) -> Constraint:
 # Values -------------------------------------------------------------------------------
 
 
-def _refuse(constraint: Constraint, field: str, rule: str) -> NoReturn:
+def refuse_field(constraint: Constraint, field: str, rule: str) -> NoReturn:
+    """Raise the error of a field that does not keep its rule."""
     got = getattr(constraint, field)
     raise ValueError(f"{type(constraint).__name__}: {field} {rule}; got {shown(got)}.")
 
 
 def _names(constraint: Constraint, names: Any) -> tuple[Hashable, ...]:
     if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
-        _refuse(constraint, "names", "must be a sequence of names")
+        refuse_field(constraint, "names", "must be a sequence of names")
     given = tuple(names)
     are_names = all(map(is_hashable, given))
     if not (given and are_names and len(set(given)) == len(given)):
-        _refuse(constraint, "names", "must be distinct names")
+        refuse_field(constraint, "names", "must be distinct names")
     return given
 
 

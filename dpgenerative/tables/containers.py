@@ -74,7 +74,7 @@ class TableFormat:
     y_label : hashable
         Name of a series or of the one column of a frame.
     ids : tuple of (name, dtype)
-        Columns of identifiers, which are made anew.
+        Columns that are not learned: identifiers are made anew, others computed.
     written : tuple of (name, str)
         Types of text that other libraries have and pandas has not.
     """

@@ -3,7 +3,8 @@
 The values of a column fall into *cells*, in all of which a condition of the constraints
 holds or none: the values and limits that they name, and what lies between. Every
 combination of cells is tried with one value of each. An order counts as satisfied where
-the ends of two cells allow it. What cannot be decided so counts as possible.
+the ends of two cells allow it. What cannot be decided so counts as possible, and
+derived columns as free.
 """
 
 import math
@@ -23,6 +24,7 @@ from dpgenerative.tables.constraints import (
     LessEqual,
     check_orders,
 )
+from dpgenerative.tables.derived import Derived
 from dpgenerative.tables.dtypes import CERTAIN
 from dpgenerative.tables.times import count_of
 from dpgenerative.tables.values import is_missing
@@ -42,7 +44,8 @@ def check_possible(constraints: Sequence[Constraint], facts: Facts) -> None:
     orders = check_orders(constraints, facts)
     if any(facts[n].nullable is not False for each in orders for n in each.columns):
         orders = []  # none follows from others where a value between is missing
-    builtin = [each for each in constraints if type(each) in KINDS.values()]
+    others = [each for each in constraints if not isinstance(each, Derived)]
+    builtin = [each for each in others if type(each) in KINDS.values()]
     for linked in _linked([*builtin, *orders]):
         if not _is_possible(linked, facts):
             stated = [each for each in builtin if each in linked]

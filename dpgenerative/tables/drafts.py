@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import Any
 
 import numpy as np
@@ -92,6 +92,11 @@ _DATE_FORMATS = (
 )  # fmt: skip
 """Forms of dates that a draft tries, each followed by a form of the time if texts have
 one."""
+_COMPUTED = (
+    "Is it {0} in every row, as in those read? Then state "
+    '{{"constraint": "Derived", "name": {1}, "expression": {2}}} under "constraints": '
+    "it is then exact, and nothing is spent on it."
+)
 MOST_LEVELS = 50
 """Text with more different values is drafted without levels."""
 
@@ -129,6 +134,9 @@ def draft_schema(
     columns = [_drafted(frame[name], kinds.get(name), form) for name in names]
     for column, prefix in _nested(frame, columns):
         _ask(column, _NESTED.format(_quoted(prefix)))
+    for column, formula in _computed(frame, columns, form):
+        texts = formula.replace("`", ""), _quoted(column["name"]), _quoted(formula)
+        _ask(column, _COMPUTED.format(*texts))
     if not kinds and (asked := files.asked_of_one(list(frame.columns))):
         columns[0][ASK] = asked
     written = {"csv": form.stated()} if form != files.PLAIN else {}
@@ -352,6 +360,26 @@ def _nested(
             is_varied = len(set(codes_in)) >= ENOUGH and len(set(prefixes)) > 1
             if is_varied and _begin(codes_in, prefixes):
                 yield codes[name], prefix
+
+
+def _computed(
+    frame: pd.DataFrame, columns: Sequence[dict[str, Any]], form: files.CsvFormat
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield columns that are the sum or the product of two others, and the formula."""
+    kinds = ("integer", "continuous")
+    numeric = [c for c in columns if c["kind"] in kinds and "role" not in c]
+    heads = [files.numbers_of(frame[c["name"]].head(SCREENED), form) for c in numeric]
+    varied = [j for j, head in enumerate(heads) if len(np.unique(head)) >= ENOUGH]
+    numbers = {j: heads[j] for j in varied}
+    matches: dict[int, str] = {}
+    for (j, first), (k, second) in combinations(numbers.items(), 2):
+        for sign, values in ("+", first + second), ("*", first * second):
+            for i in varied:
+                near = np.abs(values - numbers[i]) <= 1e-6 * np.abs(values)
+                if i not in (j, k, *matches) and near[~np.isnan(values)].all():
+                    names = (numeric[place]["name"] for place in (j, k))
+                    matches[i] = f"`{next(names)}` {sign} `{next(names)}`"
+    yield from ((numeric[i], formula) for i, formula in matches.items())
 
 
 def _texts_of(series: pd.Series) -> list[str | None]:

@@ -19,6 +19,7 @@ from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives
 from dpgenerative.tables.constraints import Constraint, constraint_from_dict
 from dpgenerative.tables.contradictions import check_possible
+from dpgenerative.tables.derived import Derived, in_order
 from dpgenerative.tables.dtypes import column_from_dtype, reconcile
 from dpgenerative.tables.foreign import refuse_metadata
 from dpgenerative.tables.times import to_units
@@ -64,11 +65,17 @@ class Schema:
         names = self.names
         if repeated := sorted({str(name) for name in names if names.count(name) > 1}):
             raise ValueError(f"Schema: column names must be distinct; got {repeated}.")
+        in_order(self.derived)
 
     @property
     def names(self) -> tuple[Hashable, ...]:
         """Names of the columns, in order."""
         return tuple(column.name for column in self.columns)
+
+    @property
+    def derived(self) -> tuple[Derived, ...]:
+        """The columns that are computed from others."""
+        return tuple(each for each in self.constraints if isinstance(each, Derived))
 
     def __getitem__(self, name: Hashable) -> Column:
         return {column.name: column for column in self.columns}[name]
@@ -189,12 +196,28 @@ class Schema:
         for constraint in self.constraints:
             constraint.check(facts, dtypes)
         check_possible(self.constraints, facts)
-        return Schema(facts.values(), self.constraints)
+        constraints = [each.completed(facts) for each in self.constraints]
+        return Schema(facts.values(), constraints)
 
     @property
     def modelled(self) -> "Schema":
-        """The columns that a model learns, all but identifiers."""
-        return Schema((c for c in self.columns if c.role != "id"), self.constraints)
+        """The columns that a model learns, and the constraints on them alone.
+
+        Identifiers are made anew, and derived columns are computed.
+        """
+        others = {column.name for column in self.columns if column.role == "id"}
+        others |= {each.name for each in self.derived}
+        return Schema(
+            (column for column in self.columns if column.name not in others),
+            (each for each in self.constraints if others.isdisjoint(each.columns)),
+        )
+
+    def repaired(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return sampled rows as constraints repair them, derived columns last."""
+        others = (each for each in self.constraints if each not in self.derived)
+        for constraint in (*others, *in_order(self.derived)):
+            frame = constraint.repair(frame)
+        return frame
 
     @property
     def with_missing(self) -> frozenset[Hashable]:
@@ -244,7 +267,8 @@ class Schema:
 
 def misfits(schema: Schema, frame: pd.DataFrame) -> Iterator[Misfits]:
     """Yield every problem that a schema has with a table, also that of rounding."""
-    for column in schema.resolve(frame).columns:
+    schema = schema.resolve(frame)
+    for column in schema.columns:
         series = frame[column.name]
         for problem, mask in _problems(column, series):
             if mask.any():
