@@ -163,7 +163,7 @@ def cases():
                 yield pytest.param(model, conditions, id=f"{model} {name}")
 
 
-@pytest.mark.thin(4)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize(("model", "conditions"), list(cases()))
 def test_rows_follow_the_conditional_distribution(models, model, conditions):
     synthesizer, rows = models(model)
@@ -231,6 +231,7 @@ def test_a_prefix_of_the_order_wastes_nothing(models, monkeypatch, conditions):
     assert drawn_for(synthesizer, monkeypatch, 5000, given={"age": (30, 44)}) > 9000
 
 
+@pytest.mark.thorough
 def test_the_condition_of_an_autoencoder_wastes_nothing(models, monkeypatch):
     for model, most in (("vae label", 6000), ("vae", math.inf)):
         synthesizer, _ = models(model)

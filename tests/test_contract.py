@@ -83,7 +83,7 @@ SEARCH = PrivateSearch(
 )
 
 
-@pytest.mark.thin(4)
+@pytest.mark.thin(6)
 @parametrize_with_checks([*SYNTHESIZERS, *PREDICTORS, SEARCH])
 def test_contract(estimator, check):
     check(estimator)

@@ -74,7 +74,7 @@ def slow_distance(real: pd.DataFrame, fake: pd.DataFrame, names: tuple) -> float
     )
 
 
-@pytest.mark.thin(4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_marginal_distance_agrees_with_brute_force(k):
     real, fake = mixed_table(80, 0), mixed_table(60, 1)

@@ -136,6 +136,7 @@ def test_the_pages_tables_have_every_item():
         assert all(all(row[:4]) for row in rows)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("paper", ["hflow", "mia"])
 def test_the_pages_tables_are_those_of_the_records(paper):
     path = BENCHMARKS / "results" / f"reproduce_{paper}.csv"

@@ -128,8 +128,10 @@ def analysis_errors(
     --------
     >>> real = pd.DataFrame({"wage": range(100), "sex": list("fm") * 50})
     >>> errors = analysis_errors(real, real.assign(wage=real["wage"] + 10))
-    >>> errors.table.loc[0, ["analysis", "real", "synthetic"]].tolist()
-    ['mean', 49.5, 59.5]
+    >>> print(errors.table.loc[0, ["analysis", "real", "synthetic"]].to_string())
+    analysis     mean
+    real         49.5
+    synthetic    59.5
     """
     synthetic = aligned(real, synthetic)
     warn_if_few({"real": len(real), "synthetic": len(synthetic)})

@@ -817,6 +817,7 @@ def test_the_replay_has_teeth(monkeypatch):
         compare(table(), with_outlier(table()), True)
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_a_pickle_holds_no_value_of_a_row(name):
     (synthesizer, *_), *_ = recording_of_an_outlier(name)
@@ -825,6 +826,7 @@ def test_a_pickle_holds_no_value_of_a_row(name):
     assert len(data) < 400_000
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_a_saved_file_holds_no_value_of_a_row(name, tmp_path):
     (synthesizer, *_), *_ = recording_of_an_outlier(name)

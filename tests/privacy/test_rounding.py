@@ -47,7 +47,7 @@ def test_rows_whose_uses_cancel(strategy, layer):
     check(strategy, layer, uses=2, n_rows=30, n_tried=3)
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(4)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_rows_that_push_the_same_way(strategy):
     check(strategy, adversary.linear, uses=1, n_rows=300, n_tried=3)
