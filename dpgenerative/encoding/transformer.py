@@ -6,9 +6,10 @@ rare levels follow their released masses and numbers are uniform in asinh space
 (`codecs`). A column that a constraint keeps above another is learned as its distance
 from it (`increments`): its cells are those of the increments.
 
-What touches rows is `TableTransformer.fit`, where every statistic passes through
-`Mechanisms`, and `TableTransformer.encode`, whose output stays private. The rest reads
-only what was released.
+What reads private rows is `TableTransformer.fit`, where every statistic passes through
+`Mechanisms`, and `learned`, `encode`, `positions` and `arrays`, whose output stays
+private. So does that of `log_within`, for scores. The rest reads only what was
+released.
 """
 
 from collections.abc import Collection, Hashable, Iterator, Mapping

@@ -1,8 +1,9 @@
 """What is public of the rows before a fit, and the encoding that a fit releases.
 
-Formal guarantee: `TableDomain.release` is the only part that reads rows, by
-`TableTransformer.fit`; an array's encoding depends on nothing but what was stated,
-and `LabelledDomain.release` reads rows by `privacy.moments` alone.
+Formal guarantee: of a table, `TableDomain.release` alone releases something, by
+`TableTransformer.fit`. An array's encoding depends on nothing but what was stated, and
+`LabelledDomain.release` reads rows by `privacy.moments` alone. Rows that `padded`,
+`blank` and `select` return are as private as those given.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
