@@ -151,6 +151,9 @@ def _in_old_words(report: str) -> str:
 WORDS = {
     'noise="reproducible":': "reproducible=True:",
     "Assumed public (": "Taken as public (",
+    "marginals, open bounds and levels": "marginals, domains included",
+    "Contingency tables measured:": "Tables counted:",
+    "the accountant computed epsilon": "accounted: epsilon",
     "Without training, the": "No gradients were taken: the",
     "the whole budget goes to": "the whole budget went to",
     " were estimated privately": " were found privately",

@@ -151,7 +151,7 @@ def test_a_fit_without_privacy_speaks_of_none(epsilon):
     assert "NO PRIVACY" in text
     assert not text.endswith(":")  # no list is empty
     assert "row count 90 (exact)" in text
-    assert "one-way marginals, domains included (exact)" in text
+    assert "one-way marginals, open bounds and levels (exact)" in text
     for word in ("privately", "noisy", "geometric", "Gaussian", "times epsilon"):
         assert word not in text
 

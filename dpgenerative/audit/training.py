@@ -82,7 +82,7 @@ def audit_training(
     Notes
     -----
     Marginals are released once and used by all runs; they, the row count, the moments
-    of latents and counted tables have a part of the budget that this audit leaves
+    of latents and contingency tables have a part of the budget that this audit leaves
     alone.
 
     References

@@ -42,7 +42,7 @@ from dpgenerative.tables.rows import Chunks
 from dpgenerative.tables.schema import Schema
 
 MARGINALS = Release(
-    "marginals", "one-way marginals, domains included ({noise})", "rows", "some"
+    "marginals", "one-way marginals, open bounds and levels ({noise})", "rows", "some"
 )
 """Everything that is released here."""
 DOMAIN_SHARE = 0.25

@@ -1,4 +1,4 @@
-"""Select, measure, correct: what noisy gradients cannot see, one counted table shows.
+"""Select, measure, correct: what noisy gradients cannot see, one measured table shows.
 
 After training, tables of a few columns are compared with what the model expects; those
 that differ most, and those that were asked for, are counted, and the model is brought

@@ -1,4 +1,4 @@
-"""Counted tables in the model: offsets of a column by groups of cells before it.
+"""Contingency tables in the model: offsets of a column by groups of cells before it.
 
 A *factor* adds to the logits of a column a number for every pair of groups: of the
 cells that a few earlier columns have, and of its own cells. Factors are fitted to
@@ -149,7 +149,7 @@ class CountedTable:
 
 
 class Correct(Rake):
-    """Rake the model, and bring it nearer to counted tables, column by column.
+    """Rake the model, and bring it nearer to measured tables, column by column.
 
     Parameters
     ----------

@@ -120,7 +120,7 @@ class AnchoredBlock(Cells):
         return columns
 
     def factors_of(self, j: int) -> list[TableFactor]:
-        """Return the factors of column j: counted tables of which it is the last."""
+        """Return the factors of column j: measured tables of which it is the last."""
         return [factor for factor in self.factors if factor.columns[-1] == j]
 
     def place(

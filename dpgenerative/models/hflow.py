@@ -337,7 +337,7 @@ class HFlow(nn.Module):
     def correct(
         self, n: int, generator: torch.Generator, tables: Sequence[CountedTable]
     ) -> None:
-        """Rake and bring the model nearer to counted tables; see `Correct`."""
+        """Rake and bring the model nearer to measured tables; see `Correct`."""
         correct = Correct(tables)
         self.sample(n, generator, correct)
         self.factors = [factor.to("cpu") for factor in correct.factors]
@@ -345,7 +345,7 @@ class HFlow(nn.Module):
 
     @property
     def factors(self) -> list[TableFactor]:
-        """What counted tables have added to the first block."""
+        """What measured tables have added to the first block."""
         return self.first.factors
 
     @factors.setter

@@ -124,8 +124,8 @@ class PrivacyReport(Report):
         warning = "" if epsilon <= NO_PRIVACY else "NO PRIVACY, whatever its name: "
         return (
             f"{warning}({epsilon:g}, {delta:g})-differential privacy for adding or "
-            f"removing {self._unit()}; accounted: epsilon {self.epsilon_spent:.4f} at "
-            f"delta {delta:g}."
+            f"removing {self._unit()}; the accountant computed epsilon "
+            f"{self.epsilon_spent:.4f} at delta {delta:g}."
         )
 
     def _unit(self) -> str:

@@ -1,4 +1,4 @@
-"""Counted tables: scores of candidates, then the counts of those that were chosen.
+"""Contingency tables: scores of candidates, then the counts of those that were chosen.
 
 A table groups the cells of a few columns; a row is in exactly one cell of it.
 

@@ -343,8 +343,8 @@ class DPHFlowSynthesizer(BaseTableSynthesizer):
         Optimizer that is given the noisy gradients; an `Optimizer` sets its learning
         rate and averaging, too. None is ``Optimizer("adam")``.
     n_steps : int or "auto", default="auto"
-        Number of gradient steps. With 0, columns are independent except for counted
-        tables, and the marginals get the rest of the budget.
+        Number of gradient steps. With 0, columns are independent except for measured
+        contingency tables, and the marginals get the rest of the budget.
     batch_size : int or "auto", default="auto"
         Expected batch size.
     device : {"auto", "cpu", "cuda"}, default="auto"
@@ -499,5 +499,5 @@ class DPHFlowSynthesizer(BaseTableSynthesizer):
             notes.append(ORDERED_ONLY)
         if math.isfinite(fitted.plan.multiplier(TABLES)):
             none = "No contingency table was released: none was worth its noise."
-            notes.append(f"Tables counted: {tables}." if tables else none)
+            notes.append(f"Contingency tables measured: {tables}." if tables else none)
         return tuple(notes)

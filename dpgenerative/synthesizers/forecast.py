@@ -68,11 +68,13 @@ class Forecast:
                 f"Outlook: {self.outlook}. {EXPECT[self.outlook]}",
                 *cautions(plan, n_columns)[n_weak:],
                 "Guarantee: epsilon {:.4g}, delta {:.4g}.".format(*plan.guarantee),
-                f"Row count: {plan.n_rows}, with noise of {self.count_std:.3g} rows.",
+                f"Row count: {plan.n_rows}, with noise of standard "
+                f"deviation {self.count_std:.3g}.",
                 f"Training: {plan.n_steps} steps, sampling rate "
                 f"{plan.sampling_rate:.4g}, noise multiplier "
                 f"{plan.noise_multiplier:.4g}.",
-                "Columns (noise as standard deviation of the count of a cell):",
+                "Columns (cells: levels or intervals, and one for 'missing'; noise: "
+                "standard deviation of the count of a cell):",
                 table,
             ]
         )
