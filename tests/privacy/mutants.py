@@ -1911,7 +1911,7 @@ MUTANTS = (
         partial(SIZES_BEYOND, "classifier", "member", False),
     ),
     Mutant(
-        "cells of a counted table by the true count",
+        "cells of a contingency table by the true count",
         cells_of_tables_by_the_true_count,
         partial(SIZES, "flow, tables", False),
     ),
