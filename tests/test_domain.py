@@ -33,12 +33,13 @@ FAST = {"n_steps": 3, "batch_size": 64, "random_state": 0}
 def released(frame, *, std, seed=0, schema=None, delta=1e-6):
     """Release the marginals of a frame of one column with a given noise."""
     schema = Schema([]) if schema is None else schema
-    return TableTransformer.fit(
+    fitted = TableTransformer.fit(
         frame, schema.resolve(frame),
         Mechanisms(np.random.default_rng(seed), np.random.default_rng(0)),
         n_rows=len(frame), multiplier=std, delta=delta, n_bins=64,
         with_missing=schema.with_missing,
-    ).codecs[0]  # fmt: skip
+    )  # fmt: skip
+    return next(iter(fitted.columns.values()))
 
 
 # Dtypes -------------------------------------------------------------------------------

@@ -110,11 +110,18 @@ def bounds_of(series, multiplier, seed=0, **facts):
 )
 def test_bounds_of_instants_are_found_as_years(first, days, expected, multiplier):
     series = instants(8000, first, days)
-    assert bounds_of(series, multiplier) == expected
     days_of = (expected[0], expected[1][:10])
-    assert bounds_of(series, multiplier, resolution="D") == days_of
+
+    def share(wanted, **facts):
+        # Noise may open a year more at an end.
+        released = [bounds_of(series, multiplier, seed, **facts) for seed in range(10)]
+        return released.count(wanted) / len(released)
+
+    least = 0.5 if multiplier else 1.0
+    assert share(expected) >= least
+    assert share(days_of, resolution="D") >= least
     series[0] = pd.Timestamp("2200-01-01")  # one row of another age does not show
-    assert (bounds_of(series, multiplier) == expected) == (multiplier > 0)
+    assert share(expected) >= 0.5 if multiplier else not share(expected)
 
 
 @pytest.mark.thin(3)
@@ -130,7 +137,7 @@ def test_years_over_which_few_rows_each_spread_are_found(n, most):
 
 def test_years_that_nothing_shows_are_usual_ones():
     births = instants(40, "1930-01-01", 34_000)
-    assert bounds_of(births, 60.0) == ("1900-01-01", "2100-01-01")
+    assert bounds_of(births, 60.0) == ("1900-01-01", "2100-01-01T23:59:59")
     assert bounds_of(births, 60.0, resolution="D") == ("1900-01-01", "2100-01-01")
 
 

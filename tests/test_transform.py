@@ -392,9 +392,8 @@ def round_trip(table, fitted):
     """Encode and decode rows, with positions in double precision."""
     rng = np.random.default_rng(0)
     codes = fitted.encode(table.frame)
-    places = [
-        codec.positions(table.frame[codec.column.name], rng) for codec in fitted.codecs
-    ]
+    pairs = zip(fitted.codecs, fitted.learned(table.frame), strict=True)
+    places = [codec.positions(series, rng) for codec, series in pairs]
     return codes, fitted.decode(codes, np.stack(places, 1))
 
 
@@ -453,6 +452,16 @@ def check_numbers(codec, series, codes, back):
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5 + skipped)
 
 
+def check_dates(codec, series, back):
+    """Require the date, but for the weekday where several share a cell."""
+    expected, found = as_read(codec.column, series), numbers_of(codec.column, back)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    wide = np.diff(codec.edges)[codec.encode(series).clip(0, len(codec.values) - 1)]
+    assert (np.abs(found - expected) <= np.where(wide > 7, 6, wide))[
+        ~np.isnan(found)
+    ].all()
+
+
 def check_levels(codec, series, codes, back):
     levels = [identity_of(level, codec.dtype) for level in codec.column.levels]
     other = identity_of(codec.column.other, codec.dtype)
@@ -499,12 +508,15 @@ def check_round_trip(table, fitted):
     assert back.columns.tolist() == table.frame.columns.tolist()
     assert back.dtypes.tolist() == table.frame.dtypes.tolist()
     assert back.index.equals(pd.RangeIndex(len(table.frame)))
-    for j, codec in enumerate(fitted.codecs):
-        series = table.frame.iloc[:, j]
-        assert (codes[:, j] < codec.n_cells).all()
+    assert (codes < [codec.n_cells for codec in fitted.codecs]).all()
+    for i, (name, codec) in enumerate(fitted.columns.items()):
+        series, cells = table.frame.iloc[:, i], codes[:, fitted.place(name)]
+        check_domain(fitted.outer[i], back.iloc[:, i])
+        if fitted.outer[i] is not codec:
+            check_dates(codec, series, back.iloc[:, i])
+            continue
         check = check_numbers if codec.column.numeric else check_levels
-        check(codec, series, codes[:, j].astype(int), back.iloc[:, j])
-        check_domain(codec, back.iloc[:, j])
+        check(codec, series, cells.astype(int), back.iloc[:, i])
     return codes, back
 
 
@@ -1434,7 +1446,7 @@ SATURATED = {
     "one number, nullable, wide bounds": (True, False),
     "integers": (False, True),
     "floats": (False, True),
-    "instants": (False, True),
+    "instants": (False, False),
     "durations": (False, True),
     "nothing": (False, True),
 }

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from dpgenerative.encoding import grid
+from dpgenerative.encoding.calendar import parts_of
 from dpgenerative.encoding.codecs import IntervalCodec
 from dpgenerative.encoding.values import as_numbers
 from dpgenerative.tables.column import Column
@@ -80,10 +81,18 @@ def scale(low: Column, high: Column) -> float:
 
 
 def learned_columns(schema: Schema) -> dict[Hashable, Column]:
-    """Return every column by name as it is learned: some by their increments."""
-    columns = {column.name: column for column in schema.columns}
-    for name, rule in increments_of(schema).items():
-        columns[name] = _increments(schema[rule.low], schema[name], rule.strict)
+    """Return every column by name as it is learned.
+
+    Some are learned by their increments, and instants by several columns.
+    """
+    rules, columns = increments_of(schema), {}
+    for column in schema.columns:
+        rule = rules.get(column.name)
+        if rule is None:
+            columns.update(parts_of(column))
+        else:
+            low = schema[rule.low]
+            columns[column.name] = _increments(low, column, rule.strict)
     return columns
 
 

@@ -14,6 +14,7 @@ released.
 
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 import pandas as pd
 
 from dpgenerative._random import RandomSource
+from dpgenerative.encoding.calendar import Calendar, replace_missing
 from dpgenerative.encoding.codecs import LARGEST_POSITION, Codec
 from dpgenerative.encoding.estimates import Estimate
 from dpgenerative.encoding.increments import Increment, increments_of, learned_columns
@@ -51,13 +53,17 @@ class TableTransformer:
     Attributes
     ----------
     codecs : tuple of Codec
-        One per column, in order; of increments where a column is learned as such.
+        One per column that is learned, in order: of increments, and of times of day
+        and weekdays before dates, where a column is learned as such.
     increments : tuple of Increment
         Columns that are learned as increments, after those that they are built on.
+    calendars : tuple of Calendar
+        Columns of instants that are learned by their parts.
     """
 
     codecs: tuple[Codec, ...]
     increments: tuple[Increment, ...] = ()
+    calendars: tuple[Calendar, ...] = ()
 
     @classmethod
     def fit(
@@ -115,20 +121,31 @@ class TableTransformer:
         total = Estimate(count=n_rows, variance=n_std**2)
         codecs: dict[Hashable, Codec] = {}
 
-        def release(name: Hashable, dtype: Any, entries: Chunks[pd.Series]) -> Column:
+        def release(
+            name: Hashable, dtype: Any, entries: Chunks[pd.Series], whole: Any = None
+        ) -> Column:
+            own = name if whole is None else whole
             codecs[name] = MarginalRelease(
                 learned[name], dtype, mechanisms, n_rows, total, stds[name], delta,
-                n_open, n_bins, anchored, may_lose_missing=name not in with_missing,
+                n_open, n_bins, anchored, may_lose_missing=own not in with_missing,
                 is_target=name == target,
             ).fit(entries)  # fmt: skip
             return codecs[name].column
 
         rules, dtypes = increments_of(schema), dict(opened(rows).dtypes.items())
-        columns = {}
-        for name in [name for name in learned if name not in rules]:
-            dtype = dtype_with_levels(schema[name], dtypes[name])
-            entries = chunks(rows, [name]).map(itemgetter(name))
-            columns[name] = release(name, dtype, entries)
+        columns, calendars = {}, []
+        for column in (column for column in schema.columns if column.name not in rules):
+            name, calendar = column.name, Calendar.fitted(column, dtypes[column.name])
+            if calendar is None:
+                dtype = dtype_with_levels(column, dtypes[name])
+                entries = chunks(rows, [name]).map(itemgetter(name))
+                columns[name] = release(name, dtype, entries)
+                continue
+            for part in (*calendar.parts, name):
+                entries = chunks(rows, [name]).map(partial(calendar.of, part=part))
+                date = release(part, calendar.dtype_of(part), entries, name)
+            calendars.append(calendar.completed(date))
+            columns[name] = calendars[-1].whole.column
         increments = []
         for name, rule in rules.items():
             low, dtype = columns[rule.low], dtypes[name]
@@ -137,7 +154,8 @@ class TableTransformer:
             increment = increment.completed(release(name, increment.dtype, added))
             columns[name] = increment.whole.column
             increments.append(increment)
-        return cls(tuple(codecs[name] for name in learned), tuple(increments))
+        ordered = tuple(codecs[name] for name in learned)
+        return cls(ordered, tuple(increments), tuple(calendars))
 
     @property
     def schema(self) -> Schema:
@@ -146,25 +164,39 @@ class TableTransformer:
 
     @property
     def names(self) -> list[Hashable]:
-        """Names of the columns, in order."""
+        """Names of what is learned, in order."""
         return [codec.column.name for codec in self.codecs]
 
     @property
+    def columns(self) -> dict[Hashable, Codec]:
+        """Codecs by column of the table: of its increments, or of its dates."""
+        parts = {name for each in self.calendars for name in each.parts}
+        named = {codec.column.name: codec for codec in self.codecs}
+        return {name: codec for name, codec in named.items() if name not in parts}
+
+    @property
     def outer(self) -> tuple[Codec, ...]:
-        """Codecs of the columns themselves, of one cell for those of increments."""
+        """Codecs of the columns of the table, of one cell for those of several parts.
+
+        And for those that are learned as increments.
+        """
         whole: dict[Hashable, Codec] = {i.name: i.whole for i in self.increments}
-        return tuple(whole.get(c.column.name, c) for c in self.codecs)
+        whole |= {each.name: each.whole for each in self.calendars}
+        return tuple(whole.get(name, codec) for name, codec in self.columns.items())
 
     def place(self, name: Hashable) -> int:
-        """Return the place of a column."""
+        """Return the place of what is learned by its name."""
         return self.names.index(name)
 
     def _readers(self) -> Iterator[tuple[list[Hashable], Any]]:
         """Yield, for every codec, the columns it needs and a function to read them."""
         built = {each.name: each for each in self.increments}
+        split = {part: c for c in self.calendars for part in (*c.parts, c.name)}
         for name in self.names:
             if name in built:
                 yield [built[name].low.name, name], built[name].of
+            elif name in split:
+                yield [split[name].name], partial(split[name].of, part=name)
             else:
                 yield [name], itemgetter(name)
 
@@ -215,8 +247,11 @@ class TableTransformer:
 
     def log_within(self, frame: pd.DataFrame) -> np.ndarray:
         """Return the log-density of every row given its cells, shape (n,)."""
-        pairs = zip(self.codecs, self.learned(frame), strict=True)
-        return np.sum([codec.log_within(series) for codec, series in pairs], axis=0)
+        learned = dict(zip(self.names, self.learned(frame), strict=True))
+        logs = [c.log_within(learned[c.column.name]) for c in self.codecs]
+        dated = (each for each in self.calendars if each.weekday is not None)
+        logs += [c.log_days(self.columns[c.name], learned[c.name]) for c in dated]
+        return np.sum(logs, axis=0)
 
     def decode(self, codes: np.ndarray, positions: np.ndarray) -> pd.DataFrame:
         """Return the table of given cells and positions, both of shape (n, d)."""
@@ -240,14 +275,23 @@ class TableTransformer:
             Sums with an increment can be beyond the bounds, to which they are moved.
         """
         given, cells = given or {}, codes.astype(np.int64)
+        if self.calendars:
+            cells, positions = self._complete(cells, positions)
         drawn = {
             codec.column.name: codec.decode(cells[:, j], positions[:, j])
             for j, codec in enumerate(self.codecs)
         }
         built = {each.name for each in self.increments}
+        inside = np.ones(len(codes), dtype=bool)
+        for split in self.calendars:
+            dates = cells[:, self.place(split.name)]
+            column, fits = split.built(self.columns[split.name], dates, drawn)
+            drawn[split.name] = column
+            if split.name in given:
+                fits[given[split.name].index] = True
+            inside &= fits
         for name in given.keys() - built:
             drawn[name] = with_given(drawn[name], given[name])
-        inside = np.ones(len(codes), dtype=bool)
         for each in self.increments:
             column, fits = each.built(drawn[each.low.name], drawn[each.name])
             if each.name in given:
@@ -255,5 +299,21 @@ class TableTransformer:
                 fits[given[each.name].index] = True
             drawn[each.name] = column
             inside &= fits
-        frame = pd.DataFrame(dict(enumerate(drawn.values())))
-        return frame.set_axis(labels(self.names), axis=1), inside
+        frame = pd.DataFrame(dict(enumerate(drawn[name] for name in self.columns)))
+        return frame.set_axis(labels(list(self.columns)), axis=1), inside
+
+    def _complete(
+        self, cells: np.ndarray, positions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return cells and positions in which no date lacks its time or weekday."""
+        cells, positions = cells.copy(), np.array(positions)
+        for split in self.calendars:
+            date = self.columns[split.name]
+            is_dated = cells[:, self.place(split.name)] < date.n_cells
+            if date.column.nullable:
+                is_dated = cells[:, self.place(split.name)] < date.n_cells - 1
+            for j in map(self.place, split.parts):
+                cells[:, j], positions[:, j] = replace_missing(
+                    self.codecs[j], cells[:, j], positions[:, j], is_dated
+                )
+        return cells, positions

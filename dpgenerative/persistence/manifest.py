@@ -32,6 +32,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from dpgenerative._files import AnyPath, atomic_write, require_file
+from dpgenerative.encoding.calendar import Calendar
 from dpgenerative.encoding.classes import ClassGaussians, LabelledPixels
 from dpgenerative.encoding.codecs import IntervalCodec, LevelCodec
 from dpgenerative.encoding.increments import Increment
@@ -65,10 +66,10 @@ CHECKPOINT = "unfinished fit: private, do not release"
 
 _RECORDS = (
     Column, Schema, TableFormat, TableTransformer, LevelCodec, IntervalCodec, Increment,
-    PrivacyPlan, Release, PrivacyReport, priors.NormalPrior, priors.SparsePrior,
-    priors.MixturePrior, priors.GaussianPrior, priors.GaussianMixture, Pixels,
-    Series, *constraints.KINDS.values(), Optimizer, BatchTerm, Sparsified, TableFactor,
-    ClassGaussians, LabelledPixels,
+    Calendar, PrivacyPlan, Release, PrivacyReport, priors.NormalPrior,
+    priors.SparsePrior, priors.MixturePrior, priors.GaussianPrior,
+    priors.GaussianMixture, Pixels, Series, *constraints.KINDS.values(), Optimizer,
+    BatchTerm, Sparsified, TableFactor, ClassGaussians, LabelledPixels,
 )  # fmt: skip
 for _record in _RECORDS:  # of rooms below this one; others register their own
     storable(_record)

@@ -17,8 +17,8 @@ A column that is learned as an increment on another (`increments`) is clamped wh
 one is given too. Otherwise a condition on it is met by rejection, and a value of a
 partial row by weight: the column below is set to the value less the candidate's
 increment, and counts by the density of that within the candidate's cell, 0 outside.
-Where that cannot be (the column below is missing, of another grid, or an increment
-itself), the increment follows from both columns and counts likewise.
+Where that cannot be (the column below is missing, of another grid, an increment itself
+or learned by its parts), the increment follows from both columns and counts likewise.
 
 All of it reads the released model and what the caller gave, never private rows.
 """
@@ -172,28 +172,34 @@ class Candidates:
         A constraint's repair, or an increment, fixes these numbers only later.
         """
         self._require_names(given)
-        names, outer = self.transformer.names, self.transformer.outer
+        outer = {codec.column.name: codec for codec in self.transformer.outer}
+        calendars = {each.name: each for each in self.transformer.calendars}
         if ids := [name for name in given if self.schema[name].role == "id"]:
             refuse(self.owner, "given", "names identifiers, which are made anew", ids)
         below = {each.name: each.low.name for each in self.transformer.increments}
         repaired = {name for c in self.schema.constraints for name in c.repairs}
         clamped, points = {}, {}
         for name, condition in given.items():
-            if name not in names:
+            if name not in outer:
                 check_condition(self.schema[name], condition)
                 continue
-            j = names.index(name)
-            segments, single = self._possible(outer[j], condition)
+            segments, single = self._possible(outer[name], condition)
             if single and name in below:
                 raise ValueError(
                     f"{self.owner}: one number of the continuum {name!r} has "
                     f"probability 0, as a sum of {below[name]!r} and an increment; "
                     "give an interval, or a DataFrame of partial rows."
                 )
-            if name not in below and name not in repaired:
-                clamped[j] = segments
-                if single:
-                    points[name] = single[0]
+            if name in below or name in repaired:
+                continue
+            if name in calendars:
+                for part, each in calendars[name].conditions(condition):
+                    j = self.transformer.place(part)
+                    clamped[j] = self.transformer.codecs[j].segments(each)
+                continue
+            clamped[self.transformer.place(name)] = segments
+            if single:
+                points[name] = single[0]
         return clamped, points
 
     def _possible(self, codec: Codec, condition: Any) -> tuple[Segments, list[Any]]:
@@ -347,10 +353,11 @@ class PartialRows:
     def __init__(self, candidates: Candidates, frame: pd.DataFrame, impute: bool):
         self.transformer = candidates.transformer
         self.values: dict[Hashable, pd.Series] = {}
-        names = self.transformer.names
+        names = self.transformer.columns
         self.given = {name: np.zeros(len(frame), dtype=bool) for name in names}
         self.codes: dict[int, np.ndarray] = {}
-        for j, codec in enumerate(self.transformer.outer):
+        calendars = {each.name: each for each in self.transformer.calendars}
+        for codec in self.transformer.outer:
             name = codec.column.name
             if name not in frame.columns:
                 continue
@@ -361,9 +368,16 @@ class PartialRows:
             _require_fit(candidates.owner, codec.column, values, is_open)
             self.values[name] = _converted(candidates.owner, codec, values)
             self.given[name] = given.to_numpy()
-            self.codes[j] = np.full(len(series), -1)
-            if codec is self.transformer.codecs[j]:
-                self.codes[j][given] = codec.encode(self.values[name])
+            values = self.values[name].to_frame(name)
+            split = calendars.get(name)
+            for part in (name,) if split is None else (*split.parts, name):
+                j = self.transformer.place(part)
+                self.codes[j] = np.full(len(series), -1)
+                if split is not None:
+                    own = self.transformer.codecs[j].encode(split.of(values, part))
+                    self.codes[j][given] = own
+                elif codec is self.transformer.codecs[j]:
+                    self.codes[j][given] = codec.encode(self.values[name])
         for each in self.transformer.increments:
             if each.name in self.values:
                 self._encode(each)
@@ -424,6 +438,7 @@ class PartialRows:
         lows: dict[Hashable, pd.Series] = {}
         matched: dict[int, np.ndarray] = {}
         built = {each.name for each in self.transformer.increments}
+        built |= {each.name for each in self.transformer.calendars}
         for each in self.transformer.increments:
             low, j = each.low.name, self.transformer.place(each.name)
             if each.name not in self.values:

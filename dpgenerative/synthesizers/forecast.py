@@ -161,7 +161,7 @@ def _columns(schema: Schema, plan: PrivacyPlan, n_bins: int) -> pd.DataFrame:
     wholes = column_stds(schema, counts.multiplier, n_bins, plan.n_rows)
     learned = learned_columns(schema).values()
     pairs = zip(learned, wholes, strict=True)
-    facts = [(column.name, column.kind) for column in schema.columns]
+    facts = [(column.name, column.kind) for column in learned]
     table = pd.DataFrame(facts, columns=["column", "kind"])
     table["cells"] = [int(expected_cells(column, n_bins)) for column in learned]
     table["noise_rows"] = [

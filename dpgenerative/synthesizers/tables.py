@@ -327,14 +327,15 @@ class BaseTableSynthesizer(Synthesizer):
         return notes.public_facts(schema, self._stated(), typed)
 
     def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
-        codecs = fitted.transformer.codecs
+        codecs = list(fitted.transformer.columns.values())
         private = fitted.plan.private
         lost = notes.lost_columns(schema, codecs, private)
         domain = notes.domain_notes(schema, codecs) if private else ()
         return (*filter(None, [lost]), *super()._notes(schema, fitted), *domain)
 
     def _warnings(self, schema: Schema) -> Iterator[UserWarning]:
-        codecs, private = self._transformer.codecs, self.privacy_.plan.private
+        codecs = list(self._transformer.columns.values())
+        private = self.privacy_.plan.private
         if lost := notes.lost_columns(schema, codecs, private):
             yield LostColumnWarning(lost)
         yield from super()._warnings(schema)
@@ -408,7 +409,7 @@ class BaseTableSynthesizer(Synthesizer):
         stated = with_stated_levels(self)
         return [
             codec.column.name
-            for codec in self._transformer.codecs
+            for codec in self._transformer.columns.values()
             if codec.column.kind == "categorical"
             and not isinstance(codec.dtype, pd.CategoricalDtype)
             and codec.column.name not in stated

@@ -16,6 +16,8 @@ from dpgenerative.tables.times import PER_DAY, count_of, spelled
 from dpgenerative.tables.values import as_python, is_missing
 
 TEMPORAL = ("datetime", "timedelta")
+CYCLES = ("hour", "weekday")
+"""Cycles that columns of instants can have."""
 EXAMPLES = {"datetime": "2020-01-31", "timedelta": "36h"}
 OTHER = "other"
 """Level that stands for all text too rare to be released."""
@@ -61,6 +63,11 @@ class Column:
         that `levels` lacks is added to them. None: ``"other"`` for text whose levels
         are estimated privately (``"(other)"`` where "other" is one), else nothing.
 
+    cycles : sequence of {"hour", "weekday"}, optional
+        Of instants: what repeats, and is learned besides the date. None: hours where
+        the unit is finer than a day, and weekdays where the bounds span two weeks.
+        Empty: nothing, and nothing is spent on it.
+
     Raises
     ------
     ValueError
@@ -83,6 +90,7 @@ class Column:
     role: str | None = None
     format: str | None = None
     other: Any = None
+    cycles: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if self.name is None or not isinstance(self.name, Hashable):
@@ -104,6 +112,7 @@ class Column:
             self._refuse("ordered", "must be True or False", self.ordered)
         self._check_role()
         self._check_other()
+        self._check_cycles()
         if self.numeric:
             self._check_numeric()
         else:
@@ -139,6 +148,16 @@ class Column:
             self._refuse("other", "belongs to levels without an order", self.other)
         if not isinstance(self.other, (str, int, float)) or is_missing(self.other):
             self._refuse("other", "must be text or a number", self.other)
+
+    def _check_cycles(self) -> None:
+        if self.cycles is None:
+            return
+        if self.kind != "datetime":
+            self._refuse("cycles", "belong to instants", self.cycles)
+        is_list = isinstance(self.cycles, (list, tuple))
+        if not is_list or not set(map(str, self.cycles)) <= set(CYCLES):
+            self._refuse("cycles", f"must be some of {CYCLES}", self.cycles)
+        self._set("cycles", tuple(self.cycles))
 
     def _check_numeric(self) -> None:
         """Check what is stated of numbers or times."""
@@ -313,8 +332,9 @@ class Column:
     def to_dict(self) -> dict[str, Any]:
         """Return the facts that are stated, fit for JSON where name and levels are."""
         facts = {key: value for key, value in asdict(self).items() if value is not None}
-        if self.levels is not None:
-            facts["levels"] = list(self.levels)
+        for field in ("levels", "cycles"):
+            if field in facts:
+                facts[field] = list(getattr(self, field))
         if not self.ordered:
             del facts["ordered"]
         return facts
