@@ -51,6 +51,7 @@ from dpgenerative.privacy import (
     plan,
     sampling,
     steps,
+    sums,
     tables,
     trial,
 )
@@ -214,8 +215,8 @@ def every_layer_gets_the_whole_bound(patch):
 
 def nan_let_through(patch):
     patch.setattr(
-        steps,
-        "_without_unusable",
+        sums,
+        "without_unusable",
         lambda layers: torch.ones_like(layers[0].finite()),
     )
 
