@@ -788,7 +788,7 @@ def added_rows_as_removed(patch):
     from opacus.accountants.analysis import prv
 
     means = accounting.mean_losses
-    patch.setattr(accounting, "_AddedRow", prv.PoissonSubsampledGaussianPRV)
+    patch.setattr(accounting, "AddedRow", prv.PoissonSubsampledGaussianPRV)
     patch.setattr(accounting, "mean_losses", lambda q, z: means(q, z)[:1] * 2)
 
 
