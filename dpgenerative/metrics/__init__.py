@@ -96,13 +96,12 @@ from dpgenerative.metrics.external import (
     sdmetrics_quality,
 )
 from dpgenerative.metrics.fidelity import (
-    LogLikelihood,
     MarginalDistance,
     independence_baseline,
-    log_likelihood,
     marginal_distance,
     sampling_floor,
 )
+from dpgenerative.metrics.likelihood import LogLikelihood, log_likelihood
 from dpgenerative.metrics.membership import AttackResult
 from dpgenerative.metrics.records import (
     ClosestRecord,

@@ -44,7 +44,7 @@ from dpgenerative.metrics.distances import (
     structural_similarity,
     summarised,
 )
-from dpgenerative.metrics.fidelity import row_scores
+from dpgenerative.metrics.likelihood import row_scores
 from dpgenerative.metrics.membership import AttackResult, Privacy, attack_result
 from dpgenerative.metrics.records import Rows, disjoint, embedded
 
