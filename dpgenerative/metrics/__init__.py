@@ -80,7 +80,6 @@ from dpgenerative.metrics.attacks import (
     logan_attack,
     marginal_attack,
     monte_carlo_attack,
-    reconstruction_attack,
 )
 from dpgenerative.metrics.dependence import (
     AssociationDistance,
@@ -103,6 +102,7 @@ from dpgenerative.metrics.fidelity import (
 )
 from dpgenerative.metrics.likelihood import LogLikelihood, log_likelihood
 from dpgenerative.metrics.membership import AttackResult
+from dpgenerative.metrics.reconstruction import reconstruction_attack
 from dpgenerative.metrics.records import (
     ClosestRecord,
     closest_record,
