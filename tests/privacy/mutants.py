@@ -39,7 +39,7 @@ from dpgenerative.fitting.fit import PrivateFit
 from dpgenerative.local import tables as local_tables
 from dpgenerative.local.latents import FINENESS
 from dpgenerative.meta import search
-from dpgenerative.meta.predictors import LEAST_ROWS, _SyntheticPredictor
+from dpgenerative.meta.base import LEAST_ROWS, SyntheticPredictor
 from dpgenerative.models.cells import LARGEST_OFFSET, Cells
 from dpgenerative.models.hflow import HFlow
 from dpgenerative.models.vae import ImageVAE
@@ -1263,7 +1263,7 @@ def partitions_of_the_true_count(patch):
 
 
 def synthetic_rows_of_the_true_count(patch):
-    fit, synthetic = _SyntheticPredictor._fit, _SyntheticPredictor._synthetic
+    fit, synthetic = SyntheticPredictor._fit, SyntheticPredictor._synthetic
     sizes = []
 
     def watched(self, X, *rest, **named):
@@ -1276,8 +1276,8 @@ def synthetic_rows_of_the_true_count(patch):
         self.n_samples = None
         return found
 
-    patch.setattr(_SyntheticPredictor, "_fit", watched)
-    patch.setattr(_SyntheticPredictor, "_synthetic", as_many)
+    patch.setattr(SyntheticPredictor, "_fit", watched)
+    patch.setattr(SyntheticPredictor, "_synthetic", as_many)
 
 
 def cells_of_tables_by_the_true_count(patch):
