@@ -27,7 +27,7 @@ from dpgenerative._files import locked
 from dpgenerative._progress import watched
 from dpgenerative._validation import check_number, check_option, count, refuse
 from dpgenerative.metrics.distances import WINDOW, structural_similarity
-from dpgenerative.metrics.utility import encode_features
+from dpgenerative.metrics.features import encode_features
 from dpgenerative.study import generators
 from dpgenerative.study.generators import Generator, Labelled, Rows, take
 from dpgenerative.tables.arrow import table_in_pandas
