@@ -14,13 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._files import atomic_write
 from dpgenerative._progress import watched
-from dpgenerative._validation import (
-    Check,
-    check_option,
-    count,
-    number,
-    refuse,
-)
+from dpgenerative._validation import Check, check_option, count, number, refuse
 from dpgenerative.encoding.grid import computed
 from dpgenerative.encoding.values import identifiers
 from dpgenerative.exceptions import LostColumnWarning, SamplingError
@@ -32,11 +26,7 @@ from dpgenerative.fitting.recipe import ModelRecipe
 from dpgenerative.synthesizers import notes
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.synthesizers.conditional import Candidates
-from dpgenerative.synthesizers.session import (
-    Data,
-    in_fitted_zones,
-    with_stated_levels,
-)
+from dpgenerative.synthesizers.session import Data, in_fitted_zones, with_stated_levels
 from dpgenerative.tables.arrow import in_pandas, is_path
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import (
@@ -305,15 +295,12 @@ class BaseTableSynthesizer(Synthesizer):
     def _as_fitted(self, X: Any, y: Any) -> pd.DataFrame:
         """Return X and y as one table like the fitted one, or raise ValueError."""
         frame, layout = as_table(self._owner, X, y)
-        if (layout.y_name is None) != (self._layout.y_name is None):
-            wanted = (
-                "with y, and needs"
-                if layout.y_name is None
-                else "without y, and takes no"
-            )
+        has_y = layout.y_name is not None
+        if has_y != (self._layout.y_name is not None):
+            wanted = "without y, and takes no" if has_y else "with y, and needs"
             raise ValueError(f"{self._owner} was fitted {wanted} y here.")
         table = matched(self._owner, frame, layout, self._layout)
-        if layout.y_name is not None:
+        if has_y:
             table[self._layout.y_name] = frame[layout.y_name]
         # By dtype: what fails to convert a value would name it.
         Schema(c for c in self.schema_.modelled.columns if c.numeric).resolve(table)
@@ -327,8 +314,7 @@ class BaseTableSynthesizer(Synthesizer):
         return notes.public_facts(schema, self._stated(), typed)
 
     def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
-        codecs = fitted.transformer.codecs
-        private = fitted.plan.private
+        codecs, private = fitted.transformer.codecs, fitted.plan.private
         lost = notes.lost_columns(schema, codecs, private)
         domain = notes.domain_notes(schema, codecs) if private else ()
         return (*filter(None, [lost]), *super()._notes(schema, fitted), *domain)
@@ -385,8 +371,7 @@ class BaseTableSynthesizer(Synthesizer):
         if is_table and not len(given):
             refuse(owner, "given", "needs at least one row", given)
         if is_table and given.columns.has_duplicates:
-            rule = "needs distinct column names"
-            refuse(owner, "given", rule, given.columns.tolist())
+            refuse(owner, "given", "needs distinct column names", list(given.columns))
         check_option(owner, "impute", impute, [True, False])
         if impute and not is_table:
             refuse(owner, "impute", "needs a DataFrame given", impute)
