@@ -23,7 +23,8 @@ from dpgenerative._random import RandomSource
 from dpgenerative.encoding.codecs import LARGEST_POSITION, Codec
 from dpgenerative.encoding.estimates import Estimate
 from dpgenerative.encoding.increments import Increment, increments_of, learned_columns
-from dpgenerative.encoding.marginals import MarginalRelease, column_stds, has_open_keys
+from dpgenerative.encoding.marginals import MarginalRelease
+from dpgenerative.encoding.shares import column_stds, has_open_keys
 from dpgenerative.encoding.values import dtype_with_levels
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.tables.column import Column

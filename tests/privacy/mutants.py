@@ -30,8 +30,8 @@ from dpgenerative import (
     VAEPerturber,
 )
 from dpgenerative._random import SecureGenerator, Streams
-from dpgenerative.encoding import marginals
 from dpgenerative.encoding.marginals import MarginalRelease
+from dpgenerative.encoding.shares import SPIKE_SHARE
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting import fit, loop, workload
 from dpgenerative.fitting import trial as fitting_trial
@@ -1340,7 +1340,7 @@ def shared_by_exact_counts(patch):
 
 def shared_values_unpaid(patch):
     whole = MarginalRelease._split
-    part = 1 - marginals.SPIKE_SHARE
+    part = 1 - SPIKE_SHARE
 
     def unpaid(self, fine, steps):
         return whole(dataclasses.replace(self, std=self.std * part**0.5), fine, steps)
