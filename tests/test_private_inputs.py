@@ -51,9 +51,7 @@ from dpgenerative.tables.containers import (
     plain,
 )
 from dpgenerative.tables.entries import PLAIN, CsvFormat, instants_of, typed
-from dpgenerative.tables.files import (
-    stream_table,
-)
+from dpgenerative.tables.files import stream_table
 from dpgenerative.tables.private import Private, opened
 from dpgenerative.tables.rows import Chunks, streamed
 from dpgenerative.tables.times import to_units

@@ -67,13 +67,7 @@ from dpgenerative.synthesizers import latents as autoencoders
 from dpgenerative.tables.private import Private, opened
 from dpgenerative.tables.rows import Chunks
 from dpgenerative.tables.schema import Schema
-from tests import (
-    test_probing,
-    test_search,
-    test_series,
-    test_transform,
-    test_trial,
-)
+from tests import test_probing, test_search, test_series, test_transform, test_trial
 from tests.privacy import (
     adversary,
     test_accounting,
