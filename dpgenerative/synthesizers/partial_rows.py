@@ -42,8 +42,7 @@ class PartialRows:
     ) -> None:
         self.transformer = transformer
         self.values: dict[Hashable, pd.Series] = {}
-        names = self.transformer.names
-        self.given = {name: np.zeros(len(frame), dtype=bool) for name in names}
+        self.given = {name: np.zeros(len(frame), bool) for name in transformer.names}
         self.codes: dict[int, np.ndarray] = {}
         for j, codec in enumerate(self.transformer.outer):
             name = codec.column.name
@@ -52,8 +51,7 @@ class PartialRows:
             series = frame[name].reset_index(drop=True)
             given = ~series.isna() if impute else pd.Series(True, series.index)
             values = series[given]
-            is_open = name in open_levels
-            _require_fit(owner, codec.column, values, is_open)
+            _require_fit(owner, codec.column, values, name in open_levels)
             self.values[name] = _converted(owner, codec, values)
             self.given[name] = given.to_numpy()
             self.codes[j] = np.full(len(series), -1)
