@@ -38,7 +38,8 @@ from dpgenerative.models.hflow import HFlow
 from dpgenerative.models.priors import NormalPrior
 from dpgenerative.models.vae import VAE
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.steps import Clipper, PrivateGradient, plain_gradient
+from dpgenerative.privacy.steps import PrivateGradient, plain_gradient
+from dpgenerative.privacy.sums import Clipper
 
 RESULTS = Path(__file__).parent / "results"
 FAST = ("flat", "per-layer", "per-unit")

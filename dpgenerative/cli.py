@@ -293,7 +293,7 @@ def _condition(column: Column, text: str) -> Any:
 
     Booleans may be written as in a CSV file.
     """
-    from dpgenerative.tables.files import TRUTHS
+    from dpgenerative.tables.entries import TRUTHS
 
     levels, word = {str(level): level for level in column.levels or ()}, text
     if column.kind == "boolean":

@@ -26,13 +26,11 @@ from dpgenerative.fitting.loop import train
 from dpgenerative.fitting.options import Optimizer
 from dpgenerative.layers import MaskedLinear
 from dpgenerative.metrics.attacks import (
-    _measure,
     domias_attack,
     likelihood_attack,
     logan_attack,
     marginal_attack,
     monte_carlo_attack,
-    reconstruction_attack,
 )
 from dpgenerative.metrics.distances import (
     Embedding,
@@ -46,6 +44,7 @@ from dpgenerative.metrics.membership import (
     average_precision_cap,
     roc_cap,
 )
+from dpgenerative.metrics.reconstruction import _measure, reconstruction_attack
 from dpgenerative.metrics.records import (
     closest_record,
     crafted_canaries,

@@ -33,7 +33,7 @@ from dpgenerative.cli import COMMANDS, main
 from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.metrics.losses import lost_values
 from dpgenerative.synthesizers import tables
-from dpgenerative.tables import files
+from dpgenerative.tables import entries, files
 from dpgenerative.tables.drafts import ASK, MARK, NOTE, draft_schema, unmarked_schema
 from dpgenerative.tables.files import (
     CsvFormat,
@@ -646,13 +646,13 @@ def test_a_draft_asks_about_free_text(suffix, tmp_path):
 
 def test_a_draft_reads_every_different_text_once(tmp_path, monkeypatch):
     """Of 336,776 flights it took three times as long as the fit."""
-    read, instants_of = [], files.instants_of
+    read, instants_of = [], entries.instants_of
 
     def counted(series, form):
         read.append(len(series))
         return instants_of(series, form)
 
-    monkeypatch.setattr(files, "instants_of", counted)
+    monkeypatch.setattr(entries, "instants_of", counted)
     frame = pd.DataFrame({"a": ["x", "y"] * 2000, "b": ["1", "2", "NA", "4"] * 1000})
     frame["c"] = [f"note {i}" for i in range(4000)]
     drafted(frame, "csv", tmp_path)

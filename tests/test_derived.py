@@ -304,7 +304,7 @@ def test_predictors_take_them_as_features_only():
     frame, schema = table().drop(columns="key"), Schema(COLUMNS[:-1], DERIVED)
     target = frame.pop("grown")
     few = DPHFlowSynthesizer(schema=schema, **FEW)
-    with pytest.raises(ValueError, match="give it in X"):
+    with pytest.raises(ValueError, match="give the column in X"):
         SyntheticClassifier(few).fit(frame, target)
     schema = Schema(COLUMNS[:-1], [each for each in DERIVED if each.name != "grown"])
     few.set_params(schema=schema)

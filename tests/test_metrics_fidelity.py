@@ -32,10 +32,10 @@ from dpgenerative.metrics.external import sdmetrics_diagnostic, sdmetrics_qualit
 from dpgenerative.metrics.fidelity import (
     DISTANCES,
     independence_baseline,
-    log_likelihood,
     marginal_distance,
     sampling_floor,
 )
+from dpgenerative.metrics.likelihood import log_likelihood
 from dpgenerative.metrics.records import closest_record, row_keys
 from dpgenerative.metrics.utility import tstr
 from tests.test_metrics import mixed_table, slow_cell

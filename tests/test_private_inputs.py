@@ -50,13 +50,8 @@ from dpgenerative.tables.containers import (
     objects,
     plain,
 )
-from dpgenerative.tables.files import (
-    PLAIN,
-    CsvFormat,
-    _typed,
-    instants_of,
-    stream_table,
-)
+from dpgenerative.tables.entries import PLAIN, CsvFormat, instants_of, typed
+from dpgenerative.tables.files import stream_table
 from dpgenerative.tables.private import Private, opened
 from dpgenerative.tables.rows import Chunks, streamed
 from dpgenerative.tables.times import to_units
@@ -327,8 +322,8 @@ INTRUDERS = [
 @pytest.mark.parametrize("text", INTRUDERS)
 def test_a_text_does_not_change_how_others_are_read(kind, text):
     column, others = Column("a", kind), TEXTS[kind] * 20
-    alone = _typed(pd.Series(others, dtype=object), column, PLAIN)
-    among = _typed(pd.Series([text, *others], dtype=object), column, PLAIN)
+    alone = typed(pd.Series(others, dtype=object), column, PLAIN)
+    among = typed(pd.Series([text, *others], dtype=object), column, PLAIN)
     assert alone.equals(among[1:].reset_index(drop=True))
 
 
@@ -337,7 +332,7 @@ def test_a_text_does_not_change_the_levels_of_others(text):
     """Whole numbers beyond 2^53 became floats where one more row had no level."""
     column = Column("a", "categorical", levels=[2**53, 2**53 + 1, 1, "1", "x"])
     others = pd.Series([str(2**53 + 1), "1", "1.0"] * 2, dtype=object)
-    found = _typed(pd.concat([others, pd.Series([text])]), column, PLAIN)
+    found = typed(pd.concat([others, pd.Series([text])]), column, PLAIN)
     assert found.cat.codes.tolist()[:6] == [1, 2, 2] * 2
     assert found.index.tolist() == [*range(6), 0]
 

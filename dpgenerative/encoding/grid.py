@@ -159,6 +159,28 @@ def single_values(column: Column, edges: np.ndarray, heavy: np.ndarray) -> np.nd
     return values
 
 
+def shared_values(
+    edges: np.ndarray, heavy: np.ndarray, counts: np.ndarray, keys: np.ndarray
+) -> np.ndarray:
+    """Return the number that most rows of an interval of a continuum share, or NaN.
+
+    Parameters
+    ----------
+    edges : ndarray of shape (m + 1,)
+    heavy : ndarray of bool, shape (m,)
+        Intervals that may stand for one number.
+    counts : ndarray of shape (m,)
+    keys : ndarray of shape (2, k)
+        Numbers that many rows share, and how many rows have them.
+    """
+    shared, n = keys
+    cells = cells_between(shared, edges)
+    holds = heavy[cells] & (n > counts[cells] / 2)
+    single = np.full(len(counts), np.nan)
+    single[cells[holds]] = shared[holds]
+    return single
+
+
 def roundest(low: float, high: float) -> float:
     """Return the number with the fewest significant digits in [low, high]."""
     if low <= 0 <= high:

@@ -10,14 +10,12 @@ number and their standard deviations are fixed before the first count. (Keys - s
 without known levels, values that many rows of a continuum share - cost a delta besides:
 `noise.threshold_for`.)
 
-How the budget is shared: the expected distance of a released histogram of K cells with
-noise s grows as K s, the cost as 1 / s^2, so that the sum over columns is least with
-1 / s^2 in proportion to K^(2/3). A numeric column spends `STRUCTURE_SHARE` on splitting
-a grid into its cells (`split_releases`), and the rest on counting them. All counts of a
-tree are combined by weighted least squares (`estimates`). What far more rows share than
-the values beside it (a rounded wage, a price) gets a cell of its own: of a continuum as
-a released key, of a grid by a count of every value. Intervals that hold many numbers
-still are then cut into even pieces, uncounted.
+A numeric column spends a part of its budget (`shares`) on splitting a grid into its
+cells, and the rest on counting them. All counts of a tree are combined by weighted
+least squares (`estimates`). What far more rows share than the values beside it (a
+rounded wage, a price) gets a cell of its own: of a continuum as a released key, of a
+grid by a count of every value. Intervals that hold many numbers still are then cut into
+even pieces, uncounted.
 """
 
 import math
@@ -31,7 +29,15 @@ from scipy.stats import norm
 from dpgenerative.encoding import estimates, grid, values
 from dpgenerative.encoding.codecs import Codec, IntervalCodec, LevelCodec
 from dpgenerative.encoding.estimates import Interval, Partition
-from dpgenerative.encoding.increments import learned_columns
+from dpgenerative.encoding.shares import (
+    DOMAIN_SHARE,
+    FEW_HALVINGS,
+    POOL_NOISE,
+    STRUCTURE_SHARE,
+    has_open_domain,
+    spike_share,
+    split_releases,
+)
 from dpgenerative.encoding.smoothing import smoothed
 from dpgenerative.privacy.noise import Key, Mechanisms, sum_of_counts, threshold_for
 from dpgenerative.privacy.plan import Release
@@ -39,36 +45,16 @@ from dpgenerative.tables.column import OTHER, Column
 from dpgenerative.tables.dtypes import is_real_dtype
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.rows import Chunks
-from dpgenerative.tables.schema import Schema
 
 MARGINALS = Release(
     "marginals", "one-way marginals, open bounds and levels ({noise})", "rows", "some"
 )
 """Everything that is released here."""
-DOMAIN_SHARE = 0.25
-"""Part of a column's budget that finds its bounds or levels, where they are unknown."""
 SPLIT_SIZE = 1.3
 """A cell may be halved while it holds more than this many times numbers / n_bins, those
 in cells of more than a quarter (`estimates.SPIKE`) left aside..."""
 SPLIT_NOISE = 2.5
 """... and more than this many standard deviations of the noise of halving."""
-STRUCTURE_SHARE = 0.4
-"""Part of a numeric column's budget that finds its cells."""
-FAN_OUT = 3
-"""Number of halvings in one release..."""
-FEW_HALVINGS = 300.0
-"""... up to this many rows per standard deviation of a count; above them, one..."""
-ONE_SPLIT = 10.0
-"""... and up to this many, there is no second release that finds cells."""
-LEAST_CELLS = 8
-"""Number of cells reckoned with for every column that may have as many."""
-SPIKE_SHARE = 0.1
-"""Part of a numeric column's budget that finds the values many rows share: of a
-continuum always, of a grid..."""
-SPIKE_CELLS = 2
-"""... of more values than this many times n_bins..."""
-SPIKE_ROWS = 1000.0
-"""... from this many rows per standard deviation of a count on."""
 SPIKE_SIZE = 0.25
 """A value has a cell of its own with more than this many times numbers / n_bins..."""
 MOST_SPIKES = 0.5
@@ -79,94 +65,9 @@ FALSE_SPIKES = 1e-2
 MOST_KEYS = 2**20
 """Up to this many rows every value of a continuum may be such a key, beyond them those
 of crowded grid cells alone: they are counted in memory, one by one."""
-OPEN_LEVELS = 64
-"""Number of levels reckoned with where they are unknown: finding them costs most."""
-POOL_NOISE = 5.0
-"""Levels with fewer rows than this many standard deviations share a cell."""
 EMPTY_NOISE = 3.0
 """What nobody states may not occur at all: missing values, and `other` of levels that
 were released. With a noisy count below this many standard deviations it has no cell."""
-
-
-# What is planned ----------------------------------------------------------------------
-
-
-def has_open_domain(column: Column) -> bool:
-    """Return whether a column's bounds or levels are unknown."""
-    return column.lower is None if column.numeric else column.levels is None
-
-
-def has_open_keys(column: Column, anchored: bool = True) -> bool:
-    """Return whether fitting a column releases keys by a threshold, paid by delta."""
-    if column.numeric:
-        return anchored and column.step is None
-    return column.levels is None
-
-
-def expected_cells(column: Column, n_bins: int) -> float:
-    """Return how many cells a column may get, by what is public."""
-    if not column.numeric:
-        n_levels = OPEN_LEVELS if column.levels is None else len(column.levels)
-        return n_levels + bool(column.nullable)
-    if column.lower is None or column.step is None:
-        return n_bins
-    low, high = grid.ends_of(column)
-    return min(n_bins, high - low + 1)
-
-
-def column_stds(
-    schema: Schema, multiplier: float, n_bins: int, n_rows: int
-) -> list[float]:
-    """Return the noise of every column's budget, as the deviation of one count."""
-    columns = learned_columns(schema).values()
-    # Of noise shared evenly, no more cells than these would stand out.
-    noise = POOL_NOISE * multiplier * math.sqrt(len(columns))
-    most = max(LEAST_CELLS, n_rows / noise) if noise else math.inf
-    weights = [min(expected_cells(c, n_bins), most) ** (2 / 3) for c in columns]
-    return [multiplier * math.sqrt(sum(weights) / weight) for weight in weights]
-
-
-def split_releases(n_levels: int, n_rows: int, std: float) -> tuple[int, int]:
-    """Return how many releases find the cells of numbers, and how many halvings each.
-
-    Every release takes its part of the budget. The more noise, the fewer there are, of
-    more counts each. The grid has `n_levels` halvings; `std` is that of the column's
-    whole budget (`column_stds`).
-    """
-    if n_rows > FEW_HALVINGS * std:
-        return n_levels, 1
-    if n_rows > ONE_SPLIT * std:
-        return math.ceil(n_levels / FAN_OUT), FAN_OUT
-    return min(n_levels, 1), FAN_OUT
-
-
-def cell_std(column: Column, n_bins: int, n_rows: int, std: float) -> float:
-    """Return the standard deviation of the counts of a column's cells.
-
-    What finds its bounds or levels is taken out of its whole budget, of this `std`.
-    """
-    share = 1 - DOMAIN_SHARE if has_open_domain(column) else 1.0
-    if column.numeric:
-        spikes = spike_share(column, n_bins, n_rows, std)
-        share *= (1 - STRUCTURE_SHARE) * (1 - spikes)
-    return std / math.sqrt(share)
-
-
-def spike_share(column: Column, n_bins: int, n_rows: int, std: float) -> float:
-    """Return the part of a numeric column's budget that finds what many rows share.
-
-    `std` is that of the budget that is left when bounds are known.
-    """
-    if column.step is None:
-        return SPIKE_SHARE
-    if column.lower is None:
-        return 0.0
-    low, high = grid.ends_of(column)
-    is_wide = high - low >= SPIKE_CELLS * n_bins
-    return SPIKE_SHARE if is_wide and n_rows > SPIKE_ROWS * std else 0.0
-
-
-# What is released ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -387,24 +288,14 @@ class MarginalRelease:
         axis = grid.CellAxis.of(column).to(fine)
         parts = self._smooth(parts, parts.cut_evenly(axis, SPLIT_SIZE * size), axis)
         edges = fine[parts.places]
-        single = self._single_values(column, parts, edges, keys)
+        if is_continuum:
+            single = grid.shared_values(edges, parts.heavy, parts.counts, keys)
+        else:
+            single = grid.single_values(column, edges, parts.heavy)
         if np.isfinite(value := single[edges[:-1] == sole]).any():
             return self._constant(column, value[0], edges, sole, parts)
         masses = estimates.masses([*parts.counts, *parts.missing], column.nullable)
         return IntervalCodec(column, self.dtype, masses, edges, single)
-
-    def _single_values(
-        self, column: Column, parts: Partition, edges: np.ndarray, keys: np.ndarray
-    ) -> np.ndarray:
-        """Return the one number that every interval stands for, NaN if it has more."""
-        if column.step is not None:
-            return grid.single_values(column, edges, parts.heavy)
-        shared, n = keys
-        cells = grid.cells_between(shared, edges)
-        holds = parts.heavy[cells] & (n > parts.counts[cells] / 2)
-        single = np.full(len(parts.counts), np.nan)
-        single[cells[holds]] = shared[holds]
-        return single
 
     def _constant(
         self, column: Column, value: float, edges: Any, start: float, parts: Partition

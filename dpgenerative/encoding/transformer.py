@@ -26,7 +26,8 @@ from dpgenerative.encoding.calendar import Calendar, replace_missing
 from dpgenerative.encoding.codecs import LARGEST_POSITION, Codec
 from dpgenerative.encoding.estimates import Estimate
 from dpgenerative.encoding.increments import Increment, increments_of, learned_columns
-from dpgenerative.encoding.marginals import MarginalRelease, column_stds, has_open_keys
+from dpgenerative.encoding.marginals import MarginalRelease
+from dpgenerative.encoding.shares import column_stds, has_open_keys
 from dpgenerative.encoding.values import dtype_with_levels
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.tables.column import Column
@@ -188,17 +189,27 @@ class TableTransformer:
         """Return the place of what is learned by its name."""
         return self.names.index(name)
 
+    def parts(self, name: Hashable) -> dict[Hashable, Any]:
+        """Return what is learned of a column, and functions to read it from the column.
+
+        None for increments, which need another column too.
+        """
+        for split in self.calendars:
+            if split.name == name:
+                names = (*split.parts, name)
+                return {part: partial(split.of, part=part) for part in names}
+        is_built = any(each.name == name for each in self.increments)
+        return {name: None if is_built else itemgetter(name)}
+
     def _readers(self) -> Iterator[tuple[list[Hashable], Any]]:
         """Yield, for every codec, the columns it needs and a function to read them."""
         built = {each.name: each for each in self.increments}
-        split = {part: c for c in self.calendars for part in (*c.parts, c.name)}
-        for name in self.names:
-            if name in built:
-                yield [built[name].low.name, name], built[name].of
-            elif name in split:
-                yield [split[name].name], partial(split[name].of, part=name)
-            else:
-                yield [name], itemgetter(name)
+        for name in self.columns:
+            for read in self.parts(name).values():
+                if read is None:
+                    yield [built[name].low.name, name], built[name].of
+                else:
+                    yield [name], read
 
     def learned(self, frame: pd.DataFrame) -> list[pd.Series]:
         """Return what the codecs read of a table, one column each: private."""

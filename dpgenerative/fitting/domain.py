@@ -15,8 +15,9 @@ import torch
 
 from dpgenerative.encoding import classes
 from dpgenerative.encoding.increments import learned_columns
-from dpgenerative.encoding.marginals import MARGINALS, has_open_domain, has_open_keys
+from dpgenerative.encoding.marginals import MARGINALS
 from dpgenerative.encoding.pixels import Pixels
+from dpgenerative.encoding.shares import has_open_domain, has_open_keys
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.privacy.moments import MOMENTS

@@ -34,16 +34,15 @@ from dpgenerative.privacy.plan import (
 )
 from dpgenerative.privacy.sampling import capacity, whole_pass
 from dpgenerative.privacy.steps import (
-    LARGEST_CHUNK,
     NORM,
     NORM_SHARE,
     Chunk,
-    Clipper,
     Divergence,
     Objective,
     PrivateGradient,
     estimate_norm,
 )
+from dpgenerative.privacy.sums import LARGEST_CHUNK, Clipper
 from dpgenerative.tables.private import Private
 
 LEAST_STEPS = 50

@@ -23,13 +23,13 @@ from dpgenerative.privacy.sampling import (
     poisson_indices,
 )
 from dpgenerative.privacy.steps import (
-    LARGEST_CHUNK,
     Divergence,
     Objective,
     PrivateGradient,
     plain_gradient,
     trainable,
 )
+from dpgenerative.privacy.sums import LARGEST_CHUNK
 from dpgenerative.tables.private import Private
 
 LEAST_PLACES = 128

@@ -8,8 +8,8 @@ from dpgenerative.exceptions import InfeasibleBudgetError
 from dpgenerative.fitting.domain import Domain
 from dpgenerative.privacy import selection
 from dpgenerative.privacy.accounting import gaussian_multiplier
-from dpgenerative.privacy.ledger import Ledger
-from dpgenerative.privacy.plan import PrivacyPlan, refuse_difference, within
+from dpgenerative.privacy.ledger import Ledger, refuse_difference, within
+from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.synthesizers import session
 from dpgenerative.synthesizers.base import Synthesizer
 

@@ -31,8 +31,9 @@ from dpgenerative.meta.scores import (
 )
 from dpgenerative.meta.side_effects import clearing_caches, without_side_effects
 from dpgenerative.privacy.budget import Trial, charge
+from dpgenerative.privacy.ledger import refuse_difference
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.plan import count_epsilon, refuse_difference
+from dpgenerative.privacy.plan import count_epsilon
 from dpgenerative.privacy.ranks import ProcessGroup
 from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.privacy.selection import TrialDistribution, best_of

@@ -80,7 +80,6 @@ from dpgenerative.metrics.attacks import (
     logan_attack,
     marginal_attack,
     monte_carlo_attack,
-    reconstruction_attack,
 )
 from dpgenerative.metrics.dependence import (
     AssociationDistance,
@@ -96,14 +95,14 @@ from dpgenerative.metrics.external import (
     sdmetrics_quality,
 )
 from dpgenerative.metrics.fidelity import (
-    LogLikelihood,
     MarginalDistance,
     independence_baseline,
-    log_likelihood,
     marginal_distance,
     sampling_floor,
 )
+from dpgenerative.metrics.likelihood import LogLikelihood, log_likelihood
 from dpgenerative.metrics.membership import AttackResult
+from dpgenerative.metrics.reconstruction import reconstruction_attack
 from dpgenerative.metrics.records import (
     ClosestRecord,
     closest_record,

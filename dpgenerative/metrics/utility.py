@@ -11,12 +11,10 @@ import numpy as np
 import pandas as pd
 from sklearn import base, ensemble, linear_model, naive_bayes, neural_network, tree
 from sklearn import metrics as figures
-from sklearn.compose import TransformedTargetRegressor, make_column_transformer
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.dummy import DummyClassifier, DummyRegressor
-from sklearn.impute import SimpleImputer
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
@@ -24,24 +22,20 @@ from dpgenerative._validation import check_option, count
 from dpgenerative.metrics.columns import (
     aligned,
     as_floats,
-    comparable,
     comparable_codes,
     is_number,
     origin_of,
     takes_tables,
     warn_if_few,
 )
+from dpgenerative.metrics.features import encode_features
 from dpgenerative.tables.times import temporal_kind
 
 TASKS = ("auto", "classification", "regression")
 
-MIN_LEVEL_COUNT = 5  # levels with fewer training rows share one indicator
-MAX_INDICATORS = 100  # of a column; levels beyond the most frequent share the last
 MIN_CLASS_COUNT = 2  # stratified early stopping cannot split a class of one row
 EARLY_STOPPING_SHARE = 0.1  # of the training rows, scikit-learn's default
 MAX_CLASSES_OF_INTEGERS = 20  # an integer target with more values is a quantity
-LARGEST_RAW = 1e100  # whose square is finite
-LARGEST_SCALED = 1e15  # whose square is a finite float32
 _SMALL_NETWORK: Mapping[str, Any] = {
     "hidden_layer_sizes": (64,), "early_stopping": True, "max_iter": 30
 }  # fmt: skip
@@ -429,39 +423,6 @@ def _split(
         )
     x_train, x_test = encode_features(train[usable], test, target)
     return x_train, y_train, x_test, y_test
-
-
-def encode_features(
-    train: pd.DataFrame, test: pd.DataFrame, target: Hashable
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return dense features of both tables, fitted on the training table."""
-    pairs = [comparable(test[name], train[name]) for name in test.columns.drop(target)]
-    columns = zip(*(values for values, _ in pairs), strict=True)
-    raw_test, raw_train = map(np.column_stack, columns)
-    encoder = _encoder(np.array([levels is None for _, levels in pairs]))
-    encoded = encoder.fit_transform(raw_train), encoder.transform(raw_test)
-    x_train, x_test = (np.clip(x, -LARGEST_SCALED, LARGEST_SCALED) for x in encoded)
-    return x_train, x_test
-
-
-def _encoder(numeric: np.ndarray) -> Any:
-    """Return a transformer that scales some columns and one-hot encodes the others."""
-    scaled = make_pipeline(
-        FunctionTransformer(_finite),
-        SimpleImputer(strategy="median", keep_empty_features=True),
-        StandardScaler(),
-    )
-    indicators = OneHotEncoder(
-        handle_unknown="ignore", min_frequency=MIN_LEVEL_COUNT,
-        max_categories=MAX_INDICATORS, sparse_output=False,
-    )  # fmt: skip
-    return make_column_transformer((scaled, numeric), (indicators, ~numeric))
-
-
-def _finite(values: np.ndarray) -> np.ndarray:
-    """Clip numbers so that their squares are finite; infinite ones become missing."""
-    cut = np.clip(values, -LARGEST_RAW, LARGEST_RAW)
-    return np.where(np.isfinite(values), cut, np.nan)
 
 
 # Models -------------------------------------------------------------------------------

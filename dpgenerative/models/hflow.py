@@ -10,6 +10,7 @@ then the lower bound of variational dequantization.
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -26,6 +27,7 @@ SPLINE_BINS = 8
 MIN_BIN = 1e-3
 MIN_SLOPE = 1e-3
 N_LOGISTICS = 4
+BOUND_DRAWS = 16
 LEAST_EVEN = 200
 """Number of rows from which their ranks are as good as marginal quantiles."""
 DRAWN = 2**12
@@ -458,3 +460,14 @@ def logistic_mixture(x: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
     log_densities = log_weights - log_scales + F.logsigmoid(z) + F.logsigmoid(-z)
     log_pdf = torch.logsumexp(log_densities, -1)
     return log_cdf - log_survival, log_pdf - log_cdf - log_survival
+
+
+def likelihood_bound(
+    model: HFlow, codes: Tensor, positions: Tensor, rng: np.random.Generator
+) -> Tensor:
+    """Return lower bounds of the log-likelihoods of rows."""
+    bounds = []
+    for _ in range(BOUND_DRAWS):
+        draws = torch.from_numpy(rng.random(codes.shape, dtype=np.float32))
+        bounds.append(model(codes, positions, draws)[0])
+    return torch.logsumexp(torch.stack(bounds), 0) - math.log(BOUND_DRAWS)

@@ -16,6 +16,11 @@ from typing import Any
 
 from scipy.special import ndtr
 
+from dpgenerative.exceptions import LedgerError
+
+_ROUNDING = 1e-9
+"""Relative rounding error allowed between spent and planned sums."""
+
 
 @dataclass
 class Ledger:
@@ -98,3 +103,22 @@ class Ledger:
         self.losses = {name: list(values) for name, values in state["losses"].items()}
         self.key_delta = state["key_delta"]
         self.steps = {(q, z, b): n for q, z, b, n in state["steps"]}
+
+
+def within(spent: float, planned: float) -> bool:
+    """Return whether a cost is at most what was planned, up to rounding."""
+    return spent <= planned * (1 + _ROUNDING)
+
+
+def equal(spent: float, planned: float) -> bool:
+    """Return whether a number is what was planned, up to rounding."""
+    return math.isclose(spent, planned, rel_tol=_ROUNDING)
+
+
+def refuse_difference(agrees: Mapping[str, bool]) -> None:
+    """Raise `LedgerError` if any part of a plan is not what was done."""
+    if wrong := [name for name, holds in agrees.items() if not holds]:
+        raise LedgerError(
+            f"What was released ({', '.join(wrong)}) is not what was planned: nothing "
+            "is guaranteed, and nothing was stored. Please report this error."
+        )

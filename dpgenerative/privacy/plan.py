@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpgenerative._validation import check_option, refuse
-from dpgenerative.exceptions import InfeasibleBudgetError, LedgerError
+from dpgenerative.exceptions import InfeasibleBudgetError
 from dpgenerative.privacy.accounting import (
     GaussianRelease,
     calibrate,
@@ -27,7 +27,7 @@ from dpgenerative.privacy.accounting import (
     gaussian_multiplier,
     renyi_curve,
 )
-from dpgenerative.privacy.ledger import Ledger
+from dpgenerative.privacy.ledger import Ledger, equal, refuse_difference, within
 
 COUNT_SHARE = 0.015
 """Share of epsilon that releases the number of rows."""
@@ -41,8 +41,6 @@ _LARGEST_EXPONENT = 600.0
 """Beyond it the growth of delta with the rows of a person overflows."""
 _LEAST_DELTA = 1e-250
 """Of one row. Far below, floats have few digits left."""
-_ROUNDING = 1e-9
-"""Relative rounding error allowed between spent and planned sums."""
 _SPARED, _SPARED_LEAST = 1e-6, 3e-9
 """Of epsilon, where no gradients follow that take what is left: a share, and besides
 the precision of `gaussian_epsilon`."""
@@ -101,7 +99,7 @@ class Release:
         """Return whether the privacy loss noted is the one planned."""
         planned = self.multiplier**-2
         if self.spends == "all":
-            return _same(spent, planned)
+            return equal(spent, planned)
         return within(spent, planned) and (spent > 0 or self.spends == "any")
 
 
@@ -241,31 +239,13 @@ class PrivacyPlan:
             "gradients": sum(ledger.steps.values()) == self.n_steps
             and all(
                 rate == self.sampling_rate
-                and _same(multiplier, self.noise_multiplier)
+                and equal(multiplier, self.noise_multiplier)
                 and divisor == self.batch_size
                 for rate, multiplier, divisor in ledger.steps
             ),
             "others": set(ledger.losses) <= {r.name for r in self.releases},
         }
         refuse_difference(agrees)
-
-
-def within(spent: float, planned: float) -> bool:
-    """Return whether a cost is at most what was planned, up to rounding."""
-    return spent <= planned * (1 + _ROUNDING)
-
-
-def _same(spent: float, planned: float) -> bool:
-    return math.isclose(spent, planned, rel_tol=_ROUNDING)
-
-
-def refuse_difference(agrees: Mapping[str, bool]) -> None:
-    """Raise `LedgerError` if any part of a plan is not what was done."""
-    if wrong := [name for name, holds in agrees.items() if not holds]:
-        raise LedgerError(
-            f"What was released ({', '.join(wrong)}) is not what was planned: nothing "
-            "is guaranteed, and nothing was stored. Please report this error."
-        )
 
 
 def _fixed(releases: Sequence[Release]) -> tuple[GaussianRelease, ...]:

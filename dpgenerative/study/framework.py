@@ -17,19 +17,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
-from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import train_test_split
-from sklearn.utils import get_tags
 
 from dpgenerative import metrics
 from dpgenerative._files import locked
 from dpgenerative._progress import watched
 from dpgenerative._validation import check_number, check_option, count, refuse
 from dpgenerative.metrics.distances import WINDOW, structural_similarity
-from dpgenerative.metrics.utility import encode_features
+from dpgenerative.metrics.features import encode_features
 from dpgenerative.study import generators
-from dpgenerative.study.generators import Generator, Labelled, Rows, take
+from dpgenerative.study.generators import (
+    Generator,
+    Labelled,
+    Rows,
+    seeded,
+    shaped,
+    take,
+)
 from dpgenerative.tables.arrow import table_in_pandas
 
 OWNER = "privacy_utility_tradeoff"
@@ -462,13 +467,6 @@ def _epsilon(generator: Generator, setting: Setting) -> float:
     return float(max(spent))
 
 
-def shaped(estimator: Any, rows: Rows) -> Rows:
-    """Return arrays as an estimator takes them: flat, or with axes by its tags."""
-    if np.ndim(rows) < 3 or get_tags(estimator).input_tags.three_d_array:
-        return rows
-    return rows.reshape(len(rows), -1)
-
-
 def form_of(rows: Rows) -> str:
     """Return as a text what the values of rows leave open: shape, names and dtypes."""
     if not isinstance(rows, pd.DataFrame):
@@ -484,14 +482,6 @@ def described(thing: Any) -> str:
     is_estimator = hasattr(thing, "get_params")
     text = thing.__repr__(N_CHAR_MAX=10**7) if is_estimator else repr(thing)
     return re.sub(r" at 0x[0-9a-f]+", "", text)
-
-
-def seeded(estimator: Any, seed: int, **changes: Any) -> Any:
-    """Return a clone with this seed, and those changes that it has parameters for."""
-    # A study releases nothing: its noise may be drawn again.
-    changes |= {"random_state": seed, "noise": "reproducible"}
-    copy, names = clone(estimator), estimator.get_params()
-    return copy.set_params(**{k: v for k, v in changes.items() if k in names})
 
 
 def _with_phi(results: pd.DataFrame) -> pd.DataFrame:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from sklearn.base import clone
+from sklearn.utils import get_tags
 
 Rows = Any  # DataFrame, or array of shape (n, ...)
 Labelled = tuple[Rows, np.ndarray]
@@ -137,3 +138,18 @@ ATTACKS = {
     "monte_carlo": "sample",
 }
 """Attacks, and the method that each of them needs."""
+
+
+def shaped(estimator: Any, rows: Rows) -> Rows:
+    """Return arrays as an estimator takes them: flat, or with axes by its tags."""
+    if np.ndim(rows) < 3 or get_tags(estimator).input_tags.three_d_array:
+        return rows
+    return rows.reshape(len(rows), -1)
+
+
+def seeded(estimator: Any, seed: int, **changes: Any) -> Any:
+    """Return a clone with this seed, and those changes that it has parameters for."""
+    # A study releases nothing: its noise may be drawn again.
+    changes |= {"random_state": seed, "noise": "reproducible"}
+    copy, names = clone(estimator), estimator.get_params()
+    return copy.set_params(**{k: v for k, v in changes.items() if k in names})

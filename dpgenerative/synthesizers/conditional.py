@@ -25,25 +25,22 @@ All of it reads the released model and what the caller gave, never private rows.
 
 import warnings
 from collections.abc import Callable, Collection, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from torch import Tensor
 
 from dpgenerative._validation import refuse
 from dpgenerative.encoding.codecs import Codec, Segments
-from dpgenerative.encoding.increments import Increment
-from dpgenerative.encoding.transformer import TableTransformer, with_given
-from dpgenerative.encoding.values import floats
+from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.exceptions import SamplingError
+from dpgenerative.synthesizers.partial_rows import PartialRows, logs
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives, check_condition, satisfies
-from dpgenerative.tables.schema import Schema, misfits
-from dpgenerative.tables.times import from_units, temporal_kind, time_zone, to_units
-from dpgenerative.tables.values import as_python, is_missing
+from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.values import is_missing
 
 LEAST_ROWS = 500
 """Least number of candidates to accept if M is the largest observed weight."""
@@ -105,7 +102,7 @@ class Candidates:
         """
         clamped, points = self._clamped(given)
         shares = {
-            j: _logs(segments.shares(self.transformer.codecs[j].n_cells)).unsqueeze(0)
+            j: logs(segments.shares(self.transformer.codecs[j].n_cells)).unsqueeze(0)
             for j, segments in clamped.items()
         }
         frames: list[pd.DataFrame] = []
@@ -281,7 +278,8 @@ class Candidates:
         if computed := [name for name in frame.columns if name in derived]:
             rule = "must leave out derived columns: give those they are computed from"
             refuse(self.owner, "given", rule, computed)
-        partial, n = PartialRows(self, frame, impute), len(frame)
+        about = self.owner, self.transformer, self.open_levels
+        partial, n = PartialRows(*about, frame, impute), len(frame)
         rows, few = np.arange(n), min(FEW_CANDIDATES, self.max_tries)
         codes, positions, effective = self._chosen(partial, rows, 1)
         if not np.isinf(effective).all():
@@ -309,7 +307,7 @@ class Candidates:
         return partial.put(self.schema.repaired(table), rows).set_axis(frame.index)
 
     def _chosen(
-        self, partial: "PartialRows", rows: np.ndarray, n_candidates: int
+        self, partial: PartialRows, rows: np.ndarray, n_candidates: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return cells and positions of one candidate per row, and effective numbers.
 
@@ -340,185 +338,6 @@ class Candidates:
         return codes, positions, effective
 
 
-class PartialRows:
-    """The values given in partial rows, by column, and the cells that they allow.
-
-    Parameters
-    ----------
-    candidates : Candidates
-    frame : DataFrame
-    impute : bool
-    """
-
-    def __init__(self, candidates: Candidates, frame: pd.DataFrame, impute: bool):
-        self.transformer = candidates.transformer
-        self.values: dict[Hashable, pd.Series] = {}
-        names = self.transformer.columns
-        self.given = {name: np.zeros(len(frame), dtype=bool) for name in names}
-        self.codes: dict[int, np.ndarray] = {}
-        calendars = {each.name: each for each in self.transformer.calendars}
-        for codec in self.transformer.outer:
-            name = codec.column.name
-            if name not in frame.columns:
-                continue
-            series = frame[name].reset_index(drop=True)
-            given = ~series.isna() if impute else pd.Series(True, series.index)
-            values = series[given]
-            is_open = name in candidates.open_levels
-            _require_fit(candidates.owner, codec.column, values, is_open)
-            self.values[name] = _converted(candidates.owner, codec, values)
-            self.given[name] = given.to_numpy()
-            values = self.values[name].to_frame(name)
-            split = calendars.get(name)
-            for part in (name,) if split is None else (*split.parts, name):
-                j = self.transformer.place(part)
-                self.codes[j] = np.full(len(series), -1)
-                if split is not None:
-                    own = self.transformer.codecs[j].encode(split.of(values, part))
-                    self.codes[j][given] = own
-                elif codec is self.transformer.codecs[j]:
-                    self.codes[j][given] = codec.encode(self.values[name])
-        for each in self.transformer.increments:
-            if each.name in self.values:
-                self._encode(each)
-
-    def _encode(self, each: Increment) -> None:
-        """Find the cells of increments that the values given decide."""
-        j = self.transformer.place(each.name)
-        missing = self.values[each.name].isna()
-        rows = missing.index[missing]
-        self.codes[j][rows] = self.transformer.codecs[j].n_cells - 1
-        if each.low.name in self.values:
-            low, high = self.values[each.low.name], self.values[each.name]
-            rows = missing.index[~missing].intersection(low.index)
-            added = each.apart(low[rows], high[rows])
-            self.codes[j][rows] = self.transformer.codecs[j].encode(added)
-
-    def log_shares(self, rows: np.ndarray) -> dict[int, Tensor]:
-        """Return 0 for the cells that the rows may have, else -inf, per column."""
-        shares = {}
-        for j, codes in self.codes.items():
-            codec, cells = self.transformer.codecs[j], codes[rows]
-            is_open = cells < 0
-            allowed = is_open[:, None] | (cells[:, None] == np.arange(codec.n_cells))
-            if codec.column.nullable:
-                allowed[is_open, -1] = False
-            shares[j] = _logs(allowed)
-        return shares
-
-    def rows(
-        self, codes: np.ndarray, positions: np.ndarray, rows: np.ndarray
-    ) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
-        """Return candidates with the values given, which are in bounds, log-densities.
-
-        The density is that of what follows from the values given.
-        """
-        lows, matched = self._below(codes, positions, rows)
-        given = self.given_in(rows)
-        for name, low in lows.items():
-            given[name] = pd.concat([low, given[name]]) if name in given else low
-        frame, inside = self.transformer.rows(codes, positions, given)
-        log_density = np.zeros(len(rows))
-        learned = self.transformer.learned(frame) if matched else []
-        for j, chosen in matched.items():
-            codec = self.transformer.codecs[j]
-            fits = codec.encode(learned[j]) == codes[:, j]
-            within = np.where(fits, codec.log_within(learned[j]), -np.inf)
-            log_density += np.where(chosen, within, 0.0)
-        return frame, inside, log_density
-
-    def _below(
-        self, codes: np.ndarray, positions: np.ndarray, rows: np.ndarray
-    ) -> tuple[dict[Hashable, pd.Series], dict[int, np.ndarray]]:
-        """Return values of columns that follow from those above them.
-
-        And by place the rows in which what follows has to match the cells drawn: those
-        of the column below where its value was set, else those of the increment.
-        """
-        lows: dict[Hashable, pd.Series] = {}
-        matched: dict[int, np.ndarray] = {}
-        built = {each.name for each in self.transformer.increments}
-        built |= {each.name for each in self.transformer.calendars}
-        for each in self.transformer.increments:
-            low, j = each.low.name, self.transformer.place(each.name)
-            if each.name not in self.values:
-                continue
-            matched[j] = self.given[each.name][rows] & (self.codes[j][rows] < 0)
-            if low in lows or low in built or not each.invertible:
-                continue
-            k = self.transformer.place(low)
-            codec = self.transformer.codecs[k]
-            chosen = matched[j] & ~self.given[low][rows]
-            chosen &= (codes[:, k] < codec.n_cells - 1) | (not codec.column.nullable)
-            added = self.transformer.codecs[j].decode(codes[:, j], positions[:, j])
-            high = self.values[each.name].reindex(rows)
-            values, inside = each.below(codec.dtype, high, added)
-            lows[low] = values[chosen & inside]
-            matched[j], matched[k] = matched[j] & ~(chosen & inside), chosen
-        return lows, matched
-
-    def given_in(self, rows: np.ndarray) -> dict[Hashable, pd.Series]:
-        """Return the values given in some rows, by name and place among them."""
-        by_name = {}
-        for name, values in self.values.items():
-            places = np.flatnonzero(self.given[name][rows])
-            by_name[name] = values.loc[rows[places]].set_axis(places)
-        return by_name
-
-    def put(self, frame: pd.DataFrame, rows: np.ndarray) -> pd.DataFrame:
-        """Return drawn rows with the values that are given."""
-        for name, values in self.given_in(rows).items():
-            frame[name] = with_given(frame[name], values)
-        return frame
-
-
-def _require_fit(owner: str, column: Column, values: pd.Series, is_open: bool) -> None:
-    """Raise ValueError for values that fit no row, bounds and open levels aside."""
-    column = replace(column, lower=None, upper=None)
-    soft = ["not finite", "not among the levels"] if is_open else ["not finite"]
-    for _, problem, unfit in misfits(Schema([column]), values.to_frame(column.name)):
-        if problem in soft:
-            continue
-        value = as_python(unfit.iloc[0])
-        what = "a missing value" if is_missing(value) else f"the value {value!r}"
-        raise ValueError(
-            f"{owner}: {what} given does not fit the column {column.name!r}: {problem}."
-        )
-
-
-def _converted(owner: str, codec: Codec, values: pd.Series) -> pd.Series:
-    """Return values in the dtype of their column; raise ValueError if they do not fit.
-
-    Instants without a time zone are read on the clock of the column's.
-    """
-    column, dtype = codec.column, codec.dtype
-    missing = values.isna().to_numpy(bool)
-    lacks_zone = time_zone(dtype) is not None and time_zone(values.dtype) is None
-    try:
-        if lacks_zone and temporal_kind(values.dtype) == "datetime":
-            counts = np.where(missing, 0.0, to_units(values, "us"))
-            converted = from_units(counts, missing, "us", dtype).set_axis(values.index)
-        else:
-            converted = values.astype(dtype)
-        lost = np.zeros(len(values), dtype=bool)
-        if column.temporal:
-            lost = np.isnan(to_units(converted, "us")) & ~missing
-        elif column.numeric:
-            pair = floats(converted), floats(values)
-            lost = ~np.isclose(*pair, rtol=1e-3, equal_nan=True)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(
-            f"{owner}: what is given for the column {column.name!r} does not fit its "
-            f"dtype {dtype}: {error}"
-        ) from None
-    if lost.any():
-        raise ValueError(
-            f"{owner}: the value {values[lost].iloc[0]!r} given for the column "
-            f"{column.name!r} does not fit its dtype {dtype}."
-        )
-    return converted
-
-
 def _single_numbers(column: Column, condition: Any) -> list[Any]:
     """Return the single values of a continuum that a condition lists."""
     if not column.numeric or column.step is not None:
@@ -530,10 +349,6 @@ def _single_numbers(column: Column, condition: Any) -> list[Any]:
         if not (is_missing(low) or is_missing(high))
         and column.count(low) == column.count(high)
     ]  # fmt: skip
-
-
-def _logs(shares: np.ndarray) -> Tensor:
-    return torch.from_numpy(shares.astype(float)).log().float()
 
 
 def _effective(log_weights: np.ndarray) -> np.ndarray:

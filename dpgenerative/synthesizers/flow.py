@@ -20,7 +20,7 @@ from dpgenerative.fitting.recipe import RULES, FitSize, GroupedRecipe, Rule
 from dpgenerative.fitting.workload import Measurement, check_workload
 from dpgenerative.models.cells import RAKING_ROWS, CellFacts
 from dpgenerative.models.divergences import DIVERGENCES
-from dpgenerative.models.hflow import HFlow
+from dpgenerative.models.hflow import HFlow, likelihood_bound
 from dpgenerative.models.probing import check_divergence
 from dpgenerative.persistence.registry import register
 from dpgenerative.privacy.gradients import free_coordinates
@@ -36,7 +36,6 @@ from dpgenerative.synthesizers.tables import BaseTableSynthesizer
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.schema import Schema
 
-BOUND_DRAWS = 16
 SCORED = 2**13
 """Rows that are scored at a time."""
 
@@ -271,19 +270,8 @@ class FlowRecipe(GroupedRecipe):
             rng = np.random.default_rng(0)
             positions = torch.from_numpy(transformer.positions(rows, rng))
             pairs = zip(chunks, positions.split(SCORED), strict=True)
-            parts = [_bound(model, *pair, rng) for pair in pairs]
+            parts = [likelihood_bound(model, *pair, rng) for pair in pairs]
         return torch.cat(parts).double().numpy()
-
-
-def _bound(
-    model: HFlow, codes: Tensor, positions: Tensor, rng: np.random.Generator
-) -> Tensor:
-    """Return lower bounds of the log-likelihoods of rows."""
-    bounds = []
-    for _ in range(BOUND_DRAWS):
-        draws = torch.from_numpy(rng.random(codes.shape, dtype=np.float32))
-        bounds.append(model(codes, positions, draws)[0])
-    return torch.logsumexp(torch.stack(bounds), 0) - math.log(BOUND_DRAWS)
 
 
 @register("flow")

@@ -10,7 +10,7 @@ import pandas as pd
 from dpgenerative._files import encodable
 from dpgenerative._validation import check_number, check_option, count, refuse
 from dpgenerative.encoding.increments import learned_columns
-from dpgenerative.encoding.marginals import (
+from dpgenerative.encoding.shares import (
     POOL_NOISE,
     cell_std,
     column_stds,

@@ -14,13 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._files import atomic_write
 from dpgenerative._progress import watched
-from dpgenerative._validation import (
-    Check,
-    check_option,
-    count,
-    number,
-    refuse,
-)
+from dpgenerative._validation import Check, check_option, count, number, refuse
 from dpgenerative.encoding.grid import computed
 from dpgenerative.encoding.values import identifiers
 from dpgenerative.exceptions import LostColumnWarning, SamplingError
@@ -32,11 +26,7 @@ from dpgenerative.fitting.recipe import ModelRecipe
 from dpgenerative.synthesizers import notes
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.synthesizers.conditional import Candidates
-from dpgenerative.synthesizers.session import (
-    Data,
-    in_fitted_zones,
-    with_stated_levels,
-)
+from dpgenerative.synthesizers.session import Data, in_fitted_zones, with_stated_levels
 from dpgenerative.tables.arrow import in_pandas, is_path
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import (
@@ -246,13 +236,11 @@ class BaseTableSynthesizer(Synthesizer):
         schema = self._stated().resolve(frame, self._nominal(layout))
         names = list(schema.modelled.names)
         if not names:
-            raise ValueError(
-                f"{self._owner} needs a column that is no identifier and not derived."
-            )
+            raise ValueError(f"{self._owner} needs a column to learn; it has none.")
         self._recipe.check_schema(self._owner, schema.modelled)
         if layout.y_name in {each.name for each in schema.derived}:
-            rule = "is computed from other columns: give it in X"
-            raise ValueError(f"{self._owner}: y is {layout.y_name!r}, which {rule}.")
+            rule = "must not be derived: give the column in X"
+            refuse(self._owner, "y", rule, layout.y_name)
         others = [name for name in schema.names if name not in names]
         layout = replace(layout, ids=tuple((n, frame.dtypes[n]) for n in others))
         if public is not None:
@@ -305,15 +293,12 @@ class BaseTableSynthesizer(Synthesizer):
     def _as_fitted(self, X: Any, y: Any) -> pd.DataFrame:
         """Return X and y as one table like the fitted one, or raise ValueError."""
         frame, layout = as_table(self._owner, X, y)
-        if (layout.y_name is None) != (self._layout.y_name is None):
-            wanted = (
-                "with y, and needs"
-                if layout.y_name is None
-                else "without y, and takes no"
-            )
+        has_y = layout.y_name is not None
+        if has_y != (self._layout.y_name is not None):
+            wanted = "without y, and takes no" if has_y else "with y, and needs"
             raise ValueError(f"{self._owner} was fitted {wanted} y here.")
         table = matched(self._owner, frame, layout, self._layout)
-        if layout.y_name is not None:
+        if has_y:
             table[self._layout.y_name] = frame[layout.y_name]
         # By dtype: what fails to convert a value would name it.
         Schema(c for c in self.schema_.modelled.columns if c.numeric).resolve(table)
@@ -327,15 +312,16 @@ class BaseTableSynthesizer(Synthesizer):
         return notes.public_facts(schema, self._stated(), typed)
 
     def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
-        codecs = list(fitted.transformer.columns.values())
-        private = fitted.plan.private
+        codecs, private = [*fitted.transformer.columns.values()], fitted.plan.private
         lost = notes.lost_columns(schema, codecs, private)
         domain = notes.domain_notes(schema, codecs) if private else ()
         return (*filter(None, [lost]), *super()._notes(schema, fitted), *domain)
 
     def _warnings(self, schema: Schema) -> Iterator[UserWarning]:
-        codecs = list(self._transformer.columns.values())
-        private = self.privacy_.plan.private
+        codecs, private = (
+            [*self._transformer.columns.values()],
+            self.privacy_.plan.private,
+        )
         if lost := notes.lost_columns(schema, codecs, private):
             yield LostColumnWarning(lost)
         yield from super()._warnings(schema)
@@ -386,8 +372,7 @@ class BaseTableSynthesizer(Synthesizer):
         if is_table and not len(given):
             refuse(owner, "given", "needs at least one row", given)
         if is_table and given.columns.has_duplicates:
-            rule = "needs distinct column names"
-            refuse(owner, "given", rule, given.columns.tolist())
+            refuse(owner, "given", "needs distinct column names", list(given.columns))
         check_option(owner, "impute", impute, [True, False])
         if impute and not is_table:
             refuse(owner, "impute", "needs a DataFrame given", impute)
@@ -425,7 +410,6 @@ class BaseTableSynthesizer(Synthesizer):
         """Return sampled rows with derived columns in their dtypes, and identifiers.
 
         Identifiers are those given, or new ones, of which `n_before` are in use.
-        Whatever made the rows: a column that is not nullable has no missing value.
         """
         derived = {each.name for each in self.schema_.derived}
         for name, dtype in self._layout.ids:

@@ -13,7 +13,7 @@ import pandas as pd
 from dpgenerative._files import AnyPath, require_file
 from dpgenerative._progress import watched
 from dpgenerative._validation import refuse
-from dpgenerative.tables import files
+from dpgenerative.tables import entries, files
 from dpgenerative.tables.foreign import refuse_metadata
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.values import as_objects
@@ -46,7 +46,7 @@ _QUESTIONS = {
         "Numbers with signs of money or separators of thousands? Write them as "
         "plain numbers (538000), or they are levels that come back as text."
     ),
-    files.COMMA_NUMBER: (
+    entries.COMMA_NUMBER: (
         "Numbers with a decimal comma? Then draft again with --decimal ,"
     ),
 }
@@ -106,7 +106,7 @@ Guess = tuple[dict[str, Any], Sequence[str | None]]
 
 
 def draft_schema(
-    path: AnyPath, form: files.CsvFormat = files.PLAIN, verbose: bool = False
+    path: AnyPath, form: entries.CsvFormat = entries.PLAIN, verbose: bool = False
 ) -> dict[str, Any]:
     """Draft a schema from the rows themselves, every such fact marked.
 
@@ -139,12 +139,12 @@ def draft_schema(
         _ask(column, _COMPUTED.format(*texts))
     if not kinds and (asked := files.asked_of_one(list(frame.columns))):
         columns[0][ASK] = asked
-    written = {"csv": form.stated()} if form != files.PLAIN else {}
+    written = {"csv": form.stated()} if form != entries.PLAIN else {}
     return {NOTE: ADVICE, **written, "columns": columns, "without": []}
 
 
 def _drafted(
-    series: pd.Series, kind: str | None, form: files.CsvFormat
+    series: pd.Series, kind: str | None, form: entries.CsvFormat
 ) -> dict[str, Any]:
     """Return the entry of a column, what was read off its values marked.
 
@@ -172,12 +172,12 @@ def _quoted(text: Any) -> str:
     return json.dumps(str(text), ensure_ascii=False)
 
 
-def _guessed(counts: pd.Series, is_unique: bool, form: files.CsvFormat) -> Guess:
+def _guessed(counts: pd.Series, is_unique: bool, form: entries.CsvFormat) -> Guess:
     """Return what a column of text seems to be, and what to ask of it."""
     if counts.empty:
         return {"kind": "categorical"}, ()
     present, is_key = pd.Series(counts.index), is_unique and len(counts) > MOST_LEVELS
-    plain = present if form.decimal == "." else files.with_point(present, form.decimal)
+    plain = entries.with_point(present, form.decimal)
     numbers = pd.to_numeric(plain, errors="coerce").to_numpy(float)
     is_code = present.str.match(r"\s*0\d").any()  # as a number it loses its zeros
     if np.isfinite(numbers).all() and not is_code:
@@ -185,7 +185,7 @@ def _guessed(counts: pd.Series, is_unique: bool, form: files.CsvFormat) -> Guess
     words = {str(text).strip().lower() for text in present}
     if words <= {"true", "false"}:
         return {"kind": "boolean"}, ()
-    instants = files.instants_of(present, form.date_format)
+    instants = entries.instants_of(present, form.date_format)
     if instants.notna().all():
         unit = "D" if (instants == instants.dt.normalize()).all() else "s"
         return {"kind": "datetime", "resolution": unit}, ()
@@ -227,7 +227,7 @@ def _read_by_kind(kind: str, counts: pd.Series) -> Guess:
         return _levels(counts), (_asked_of_markers(counts), _asked_of_unique(counts))
     if kind not in ("integer", "continuous"):
         return {}, ()
-    numbers = files.numbers_of(counts.index.to_series())
+    numbers = entries.numbers_of(counts.index.to_series())
     return _bounds(kind, numbers), (_asked_of_clocks(numbers),)
 
 
@@ -279,7 +279,7 @@ def _asked_of_most(
 def _asked_of_pattern(counts: pd.Series) -> str | None:
     """Return what to ask of texts that all are written alike."""
     present = pd.Series(counts.index, dtype=object)
-    if {text.strip().lower() for text in present} <= files.TRUTHS.keys():
+    if {text.strip().lower() for text in present} <= entries.TRUTHS.keys():
         return (
             'Yes or no? The kind "boolean" takes these words and gives True and False; '
             "as levels they come back as they are written."
@@ -304,7 +304,7 @@ def _date_formats(counts: pd.Series) -> list[str]:
     """Return the forms in which more texts are dates than in any other, and most."""
     texts = pd.Series(counts.index)
     shares = {
-        form: np.average(files.instants_of(texts, form).notna(), weights=counts)
+        form: np.average(entries.instants_of(texts, form).notna(), weights=counts)
         for form in (form + _clock_format(texts[0]) for form in _DATE_FORMATS)
     }
     return [f for f in shares if shares[f] == max(shares.values()) > MOSTLY]
@@ -363,12 +363,12 @@ def _nested(
 
 
 def _computed(
-    frame: pd.DataFrame, columns: Sequence[dict[str, Any]], form: files.CsvFormat
+    frame: pd.DataFrame, columns: Sequence[dict[str, Any]], form: entries.CsvFormat
 ) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield columns that are the sum or the product of two others, and the formula."""
     kinds = ("integer", "continuous")
     numeric = [c for c in columns if c["kind"] in kinds and "role" not in c]
-    heads = [files.numbers_of(frame[c["name"]].head(SCREENED), form) for c in numeric]
+    heads = [entries.numbers_of(frame[c["name"]].head(SCREENED), form) for c in numeric]
     varied = [j for j, head in enumerate(heads) if len(np.unique(head)) >= ENOUGH]
     numbers = {j: heads[j] for j in varied}
     matches: dict[int, str] = {}
@@ -409,7 +409,7 @@ class SchemaFile:
     """
 
     schema: Schema
-    csv: files.CsvFormat = files.PLAIN
+    csv: entries.CsvFormat = entries.PLAIN
     without: Sequence[str] = ()
 
 
@@ -429,14 +429,14 @@ def read_schema(path: str) -> SchemaFile:
     form = facts.pop("csv", {}) if is_dict else {}
     without = facts.pop("without", []) if is_dict else []
     schema = unmarked_schema(facts, path)
-    fields = list(files.CsvFormat.__dataclass_fields__)
+    fields = list(entries.CsvFormat.__dataclass_fields__)
     if not isinstance(form, dict) or not set(form) <= set(fields):
         refuse(path, "csv", f"must be a dictionary of {fields}", form)
     if not (isinstance(without, list) and all(isinstance(n, str) for n in without)):
         refuse(path, "without", "must be a list of names", without)
     if stated := [name for name in without if name in schema]:
         raise ValueError(f"{path} leaves out columns that it states: {stated}.")
-    return SchemaFile(schema, files.CsvFormat(**form), without)
+    return SchemaFile(schema, entries.CsvFormat(**form), without)
 
 
 def unmarked_schema(facts: Any, source: str) -> Schema:

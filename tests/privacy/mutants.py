@@ -30,8 +30,8 @@ from dpgenerative import (
     VAEPerturber,
 )
 from dpgenerative._random import SecureGenerator, Streams
-from dpgenerative.encoding import marginals
 from dpgenerative.encoding.marginals import MarginalRelease
+from dpgenerative.encoding.shares import SPIKE_SHARE
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting import fit, loop, workload
 from dpgenerative.fitting import trial as fitting_trial
@@ -39,7 +39,7 @@ from dpgenerative.fitting.fit import PrivateFit
 from dpgenerative.local import tables as local_tables
 from dpgenerative.local.latents import FINENESS
 from dpgenerative.meta import search
-from dpgenerative.meta.predictors import LEAST_ROWS, _SyntheticPredictor
+from dpgenerative.meta.base import LEAST_ROWS, SyntheticPredictor
 from dpgenerative.models.cells import LARGEST_OFFSET, Cells
 from dpgenerative.models.hflow import HFlow
 from dpgenerative.models.vae import ImageVAE
@@ -51,6 +51,7 @@ from dpgenerative.privacy import (
     plan,
     sampling,
     steps,
+    sums,
     tables,
     trial,
 )
@@ -66,13 +67,7 @@ from dpgenerative.synthesizers import latents as autoencoders
 from dpgenerative.tables.private import Private, opened
 from dpgenerative.tables.rows import Chunks
 from dpgenerative.tables.schema import Schema
-from tests import (
-    test_probing,
-    test_search,
-    test_series,
-    test_transform,
-    test_trial,
-)
+from tests import test_probing, test_search, test_series, test_transform, test_trial
 from tests.privacy import (
     adversary,
     test_accounting,
@@ -214,8 +209,8 @@ def every_layer_gets_the_whole_bound(patch):
 
 def nan_let_through(patch):
     patch.setattr(
-        steps,
-        "_without_unusable",
+        sums,
+        "without_unusable",
         lambda layers: torch.ones_like(layers[0].finite()),
     )
 
@@ -787,7 +782,7 @@ def added_rows_as_removed(patch):
     from opacus.accountants.analysis import prv
 
     means = accounting.mean_losses
-    patch.setattr(accounting, "_AddedRow", prv.PoissonSubsampledGaussianPRV)
+    patch.setattr(accounting, "AddedRow", prv.PoissonSubsampledGaussianPRV)
     patch.setattr(accounting, "mean_losses", lambda q, z: means(q, z)[:1] * 2)
 
 
@@ -1262,7 +1257,7 @@ def partitions_of_the_true_count(patch):
 
 
 def synthetic_rows_of_the_true_count(patch):
-    fit, synthetic = _SyntheticPredictor._fit, _SyntheticPredictor._synthetic
+    fit, synthetic = SyntheticPredictor._fit, SyntheticPredictor._synthetic
     sizes = []
 
     def watched(self, X, *rest, **named):
@@ -1275,8 +1270,8 @@ def synthetic_rows_of_the_true_count(patch):
         self.n_samples = None
         return found
 
-    patch.setattr(_SyntheticPredictor, "_fit", watched)
-    patch.setattr(_SyntheticPredictor, "_synthetic", as_many)
+    patch.setattr(SyntheticPredictor, "_fit", watched)
+    patch.setattr(SyntheticPredictor, "_synthetic", as_many)
 
 
 def cells_of_tables_by_the_true_count(patch):
@@ -1339,7 +1334,7 @@ def shared_by_exact_counts(patch):
 
 def shared_values_unpaid(patch):
     whole = MarginalRelease._split
-    part = 1 - marginals.SPIKE_SHARE
+    part = 1 - SPIKE_SHARE
 
     def unpaid(self, fine, steps):
         return whole(dataclasses.replace(self, std=self.std * part**0.5), fine, steps)

@@ -22,12 +22,12 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.precision import full_precision
 from dpgenerative.privacy.sampling import capacity, padded_chunks, whole_pass
 from dpgenerative.privacy.steps import (
-    LARGEST_CHUNK,
     Clipper,
     PrivateGradient,
     estimate_norm,
     plain_gradient,
 )
+from dpgenerative.privacy.sums import LARGEST_CHUNK
 from dpgenerative.tables.private import Private, opened
 from dpgenerative.tables.rows import Chunks
 from tests.privacy.oracle import Net, norm, per_example_gradients, sum_of_clipped
