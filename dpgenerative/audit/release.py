@@ -122,20 +122,24 @@ def _view(estimator: BaseTableSynthesizer, X: pd.DataFrame, n: int) -> dict[str,
     view = {"rows": float(fitted.privacy_.plan.n_rows)}
     sample = fitted.sample(n)
     for j, codec in enumerate(session.codecs_of(fitted)):
-        column, drawn = codec.column, sample[codec.column.name]
-        view[f"{j} missing"] = float(drawn.isna().sum())
+        column, drawn = codec.column, sample.get(codec.column.name)
         view[f"{j} missing mass"] = float(codec.masses[-1]) * bool(column.nullable)
         view[f"{j} cells"] = float(codec.n_cells)
         if column.numeric:
-            facts, numbers = column.numbers, as_numbers(column, drawn)
+            facts = column.numbers
             view[f"{j} lower"], view[f"{j} upper"] = facts.lower, facts.upper
             view[f"{j} last mass"] = float(codec.masses[-1 - bool(column.nullable)])
-            numbers = numbers[~np.isnan(numbers)]
-            view[f"{j} largest"] = float(numbers.max()) if len(numbers) else math.nan
         else:
             levels = column.levels or ()
             view[f"{j} levels"] = float(len(levels))
             view[f"{j} canary"] = float(CANARY in levels)
+        if drawn is None:  # a part of a column of instants
+            continue
+        view[f"{j} missing"] = float(drawn.isna().sum())
+        if column.numeric:
+            numbers = as_numbers(column, drawn)
+            numbers = numbers[~np.isnan(numbers)]
+            view[f"{j} largest"] = float(numbers.max()) if len(numbers) else math.nan
     return view
 
 

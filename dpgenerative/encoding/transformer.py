@@ -13,7 +13,7 @@ released.
 """
 
 from collections.abc import Collection, Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -173,6 +173,8 @@ class TableTransformer:
         """Codecs by column of the table: of its increments, or of its dates."""
         parts = {name for each in self.calendars for name in each.parts}
         named = {codec.column.name: codec for codec in self.codecs}
+        for each in self.calendars:
+            named[each.name] = replace(named[each.name], dtype=each.whole.dtype)
         return {name: codec for name, codec in named.items() if name not in parts}
 
     @property

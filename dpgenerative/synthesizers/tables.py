@@ -236,7 +236,7 @@ class BaseTableSynthesizer(Synthesizer):
         schema = self._stated().resolve(frame, self._nominal(layout))
         names = list(schema.modelled.names)
         if not names:
-            raise ValueError(f"{self._owner} needs a column to learn; it has none.")
+            raise ValueError(f"{self._owner} needs a column that is no identifier.")
         self._recipe.check_schema(self._owner, schema.modelled)
         if layout.y_name in {each.name for each in schema.derived}:
             rule = "must not be derived: give the column in X"

@@ -288,7 +288,7 @@ CONFIGURATIONS = {
     },
     "automatic norm": {"max_grad_norm": "median"},
     # At a sampling rate of 1 calibration has a closed form.
-    "tables": {"epsilon": 50.0, "batch_size": 10**6},
+    "tables": {"epsilon": 120.0, "batch_size": 10**6},
     "workload": {
         "workload": [("smokes", "member"), ["city", "age", "since"]],
         "epsilon": 30.0,
