@@ -38,6 +38,8 @@ SHARP = 2.0
 OTHERS = (5e-3, 0.25)
 """A column may be one value where noise hides no more than this share of its rows in
 others: within stated bounds, and within bounds that noisy counts put around it."""
+LEAST = 0.1
+"""Rows of an interval or level at least: none is impossible."""
 UNSEEN = 1e-3
 """Rows of what counts as absent, since no value is impossible."""
 
@@ -471,9 +473,11 @@ def _n_at_end(noisy: np.ndarray, variances: np.ndarray) -> int:
     return int(len(noisy) - 1 - np.flatnonzero(occupied).max(initial=-1))
 
 
-def masses(counts: Sequence[float] | np.ndarray, nullable: bool | None) -> np.ndarray:
-    """Return probabilities of cells: none is 0, and 'missing' may be the rarest."""
-    least = np.full(len(counts), 0.1)
+def masses(
+    counts: Sequence[float] | np.ndarray, nullable: bool | None, rows: float = LEAST
+) -> np.ndarray:
+    """Return probabilities of cells of at least so many rows, 'missing' of fewer."""
+    least = np.full(len(counts), rows)
     if nullable:
         least[-1] = UNSEEN
     floored = np.maximum(counts, least)

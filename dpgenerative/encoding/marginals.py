@@ -38,6 +38,7 @@ from dpgenerative.encoding.shares import (
     spike_share,
     split_releases,
 )
+from dpgenerative.encoding.slopes import with_slopes
 from dpgenerative.encoding.smoothing import smoothed
 from dpgenerative.privacy.noise import Key, Mechanisms, sum_of_counts, threshold_for
 from dpgenerative.privacy.plan import Release
@@ -286,7 +287,8 @@ class MarginalRelease:
             if is_continuum or np.count_nonzero(rows) <= MOST_SPIKES * self.n_bins:
                 parts = parts.with_spikes(rows)
         axis = grid.CellAxis.of(column).to(fine)
-        parts = self._smooth(parts, parts.cut_evenly(axis, SPLIT_SIZE * size), axis)
+        pieces = with_slopes(parts, axis).cut_evenly(axis, SPLIT_SIZE * size)
+        parts = self._smooth(parts, pieces, axis)
         edges = fine[parts.places]
         if is_continuum:
             single = grid.shared_values(edges, parts.heavy, parts.counts, keys)
@@ -294,7 +296,8 @@ class MarginalRelease:
             single = grid.single_values(column, edges, parts.heavy)
         if np.isfinite(value := single[edges[:-1] == sole]).any():
             return self._constant(column, value[0], edges, sole, parts)
-        masses = estimates.masses([*parts.counts, *parts.missing], column.nullable)
+        counts, nullable = [*parts.counts, *parts.missing], column.nullable
+        masses = estimates.masses(counts, nullable, estimates.UNSEEN)
         return IntervalCodec(column, self.dtype, masses, edges, single)
 
     def _constant(
