@@ -167,11 +167,11 @@ def test_densities_are_those_of_the_samples():
 def synthesizer():
     facts = Column("start", "datetime", **YEARS, resolution="min")
     maker = DPHFlowSynthesizer(schema=Schema([facts]), random_state=0)
-    return maker.fit(admissions(8000))
+    return maker.fit(admissions(4000))
 
 
 def test_hours_weekdays_and_what_depends_on_them(synthesizer):
-    sample = synthesizer.sample(8000, random_state=0)
+    sample = synthesizer.sample(4000, random_state=0)
     hours = sample["start"].dt.hour
     assert hours.between(7, 18).mean() >= 0.95
     assert (sample["start"].dt.weekday >= 5).mean() <= 0.06

@@ -258,7 +258,7 @@ def test_rare_conditions_are_weighed_by_the_largest_weight(models, monkeypatch, 
 # Partial rows -------------------------------------------------------------------------
 
 
-@pytest.mark.thin(4)
+@pytest.mark.thin(6)
 @pytest.mark.parametrize(
     ("model", "row"),
     [

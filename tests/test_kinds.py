@@ -99,6 +99,7 @@ def bounds_of(series, multiplier, seed=0, **facts):
     return column.lower, column.upper
 
 
+@pytest.mark.thin(6)
 @pytest.mark.parametrize("multiplier", [0.0, 4.0])
 @pytest.mark.parametrize(
     ("first", "days", "expected"),
