@@ -277,6 +277,13 @@ def test_order_and_open_bounds():
     assert sample["start"].dt.hour.between(6, 19).mean() > 0.8
 
 
+def test_conditions_where_all_rows_are_of_one_day():
+    start = pd.Timestamp("2020-03-04") + pd.to_timedelta(np.arange(3000), "s")
+    fit = DPHFlowSynthesizer(30.0, **FEW).fit(pd.DataFrame({"start": start}))
+    day = ("2020-03-04", "2020-03-05")
+    assert len(fit.sample(9, random_state=0, given={"start": day})) == 9
+
+
 def test_dates_at_midnight_stay_there():
     rows = admissions(4000).assign(start=lambda t: t["start"].dt.floor("D"))
     schema = Schema([Column("start", "datetime", **YEARS)])

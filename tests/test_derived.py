@@ -209,6 +209,13 @@ def test_dates_among_objects_that_all_lack():
     assert not len(schema.check(rows.iloc[1:2].assign(year=np.nan)))
 
 
+def test_backticks_within_texts_are_texts():
+    made = Expression("""where(`it's` == 'a `b` c', "`", 'x')""")
+    assert made.columns == ("it's",)
+    values = made.evaluate({"it's": np.array(["a `b` c", "b"], dtype=object)}, 2)
+    assert values.tolist() == ["`", "x"]
+
+
 @pytest.mark.parametrize("dtype", ["bool", "boolean"])
 def test_what_is_not_zero_is_true(dtype):
     rows = pd.DataFrame({"a": np.arange(-50, 50), "b": True}).astype({"b": dtype})

@@ -84,12 +84,9 @@ class Calendar:
         names = [name for name in parts_of(column) if name != column.name]
         if not names:
             return None
-        ends = (0.0, 0.0) if column.lower is None else grid.ends_of(column)
-        edges = np.array([ends[0] - 0.5, ends[1] + 0.5])
-        whole = IntervalCodec(column, dtype, np.ones(1), edges, np.full(1, np.nan))
         time = next((n for n in names if str(n).endswith(f"({TIME})")), None)
         weekday = next((n for n in names if str(n).endswith(f"({WEEKDAY})")), None)
-        return cls(whole, time, weekday)
+        return cls(_whole(column, dtype), time, weekday)
 
     @property
     def name(self) -> Hashable:
@@ -117,9 +114,7 @@ class Calendar:
             days = date.numbers
             ends = [days.lower * self.per_day, (days.upper + 1) * self.per_day - 1]
             column = column.bounded(*grid.within_type(column, self.whole.dtype, ends))
-        done = Calendar.fitted(replace(column, cycles=None), self.whole.dtype)
-        whole = self.whole if done is None else done.whole
-        return replace(self, whole=replace(whole, column=column))
+        return replace(self, whole=_whole(column, self.whole.dtype))
 
     # Rows to parts --------------------------------------------------------------
 
@@ -224,6 +219,13 @@ class Calendar:
             low -= low % per_day if low == lower else 0
             high += per_day - 1 - high % per_day if high == upper else 0
         return float(low), float(high)
+
+
+def _whole(column: Column, dtype: Any) -> IntervalCodec:
+    """Return one cell of a whole column, of no values where its bounds are open."""
+    low, high = (0.0, 0.0) if column.lower is None else grid.ends_of(column)
+    edges = np.array([low - 0.5, high + 0.5])
+    return IntervalCodec(column, dtype, np.ones(1), edges, np.full(1, np.nan))
 
 
 def _weekdays(days: np.ndarray) -> np.ndarray:

@@ -31,7 +31,8 @@ DEEPEST = 250
 """Levels of operations within operations at most: each is a call of a function."""
 MOST_DIGITS = 15
 """Decimals to which numbers are rounded at most."""
-_QUOTED = re.compile(r"`([^`]+)`")
+_QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`([^`]+)`""")
+"""Texts, and names of columns."""
 
 Values = np.ndarray
 """Floats, NaN where missing; instants or durations in us; or texts, None as missing."""
@@ -148,6 +149,8 @@ class Expression:
             raise ValueError("is no formula") from None
 
     def _placeholder(self, match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0]
         identifier = f"_column_{len(self.names)}"
         self.names[identifier] = match[1]
         return identifier
