@@ -195,6 +195,59 @@ def test_conditions(synthesizer):
         synthesizer.sample(5, given={"start": ("2030-01-01", None)})
 
 
+def test_conditions_on_dates_keep_their_weekdays():
+    rows = admissions(6000)[["start"]]
+    codecs = fitted(rows, resolution="D", upper="2023-12-31")
+    ends = pd.Timestamp("2021-03-08"), pd.Timestamp("2021-03-14")  # a week
+    rng, n = np.random.default_rng(0), 400_000
+    cells = [rng.choice(c.n_cells, n, p=c.masses) for c in codecs.codecs]
+    cells, positions = np.stack(cells, 1), rng.random((n, 2))
+    clamped = dict(codecs.calendars[0].conditions(ends))
+    assert list(clamped) == ["start"]
+    drawn = codecs.decode(cells, positions)["start"]
+    held = drawn.between(*ends).to_numpy()
+    date = codecs.columns["start"]
+    j = codecs.place("start")
+    before = date.decode(cells[:, j], positions[:, j])
+    low, high = (pd.Timestamp(end) for end in clamped["start"][0])
+    assert before[held].between(low, high).all()
+
+
+def test_conditions_on_several_instants(synthesizer):
+    ends = ["2021-03-02T08:00", "2022-05-06T09:31"]
+    sample = synthesizer.sample(20, random_state=0, given={"start": ends})["start"]
+    assert set(sample) == set(pd.to_datetime(ends))
+    assert (
+        synthesizer.sample(3, given={"start": ("0001-01-01", None)}).notna().all(None)
+    )
+
+
+def test_instants_at_a_bound_are_conditions():
+    bounds = {"lower": "2020-01-01T23:00", "upper": "2023-12-31"}
+    rows = admissions(500)[["start"]].assign(start=pd.Timestamp("2020-01-01T23:00"))
+    schema = Schema([Column("start", "datetime", **bounds, resolution="min")])
+    fit = DPHFlowSynthesizer(100.0, schema=schema, **FEW).fit(rows)
+    clamped = dict(fit._transformer.calendars[0].conditions("2020-01-01T23:00"))
+    # Times before 23:00 are moved to the bound.
+    times = clamped["start (time of day)"]
+    assert times == [("1970-01-01", "1970-01-01T23:00:00")]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [("x", "x (weekday)"), ("x", "x (time of day)"), (1, "1"), ("1 (weekday)", 1)],
+)
+def test_instants_are_whole_where_a_part_has_the_name_of_another(columns):
+    start = admissions(300)["start"]
+    rows = pd.DataFrame(dict(enumerate([start, start])))
+    rows.columns = pd.Index(columns, dtype=object)
+    schema = Schema.from_dtypes(rows)
+    assert len(learned_columns(schema)) == len({*learned_columns(schema)}) >= 4
+    fit = DPHFlowSynthesizer(**FEW).fit(rows)
+    assert list(fit.sample(20, random_state=0)) == list(columns)
+    assert any(column.cycles == () for column in fit.schema_)
+
+
 def test_partial_rows(synthesizer):
     part = admissions(200, seed=5)[["start"]]
     whole = synthesizer.sample(given=part, random_state=0)
@@ -222,6 +275,13 @@ def test_order_and_open_bounds():
     sample = fit.sample(500, random_state=0)
     assert (sample["end"] >= sample["start"]).all()
     assert sample["start"].dt.hour.between(6, 19).mean() > 0.8
+
+
+def test_conditions_where_all_rows_are_of_one_day():
+    start = pd.Timestamp("2020-03-04") + pd.to_timedelta(np.arange(3000), "s")
+    fit = DPHFlowSynthesizer(30.0, **FEW).fit(pd.DataFrame({"start": start}))
+    day = ("2020-03-04", "2020-03-05")
+    assert len(fit.sample(9, random_state=0, given={"start": day})) == 9
 
 
 def test_dates_at_midnight_stay_there():

@@ -151,7 +151,8 @@ def test_times_are_computed_as_such():
         "[a]", "a; b", "a = b", "", "a +", "a @ b", "a << 1", "~a", "a is b", "a in b",
         "f'{a}'", "None", "True + a", "1j * a", "min(a, key=b)", "(a := 2)", "round()",
         "1 + 1", "new + a", "a + `new`", "a" + "+a" * 600, "(" * 300 + "a" + ")" * 300,
-        "print(a)", "round.__self__(a)", 3, None,
+        "print(a)", "round.__self__(a)", 3, None, "abs(a, b)", "sqrt(a, a)", "min()",
+        "where(a)", "a + " + "9" * 400, "-" * 300 + "a", "~" + "-" * 900 + "a",
     ],
 )  # fmt: skip
 def test_what_is_no_formula_is_refused(expression):
@@ -183,8 +184,10 @@ def test_any_text_is_a_formula_or_refused(text):
     "expression",
     [
         "grown + 1", "a + grown", "grown < 'x'", "begin + 1", "begin + end", "hour(a)",
-        "a and begin", "not grown", "a < begin", "where(a, grown, a)", "where(a)",
-        "round(a, price)", "min(grown, grown)", "where(a, begin, 1)", "end - begin",
+        "a and begin", "not grown", "a < begin", "where(a, grown, a)",
+        "round(a, price)", "round(a, 2000000000)", "round(a, 1e999)", "round(a, 0 / 0)",
+        "(end - begin) // (end - begin)", "min(grown, grown)", "where(a, begin, 1)",
+        "end - begin",
         "begin", "where(a > 1, 'x', 'y')", "where(grown, 1, 2)",
     ],
 )  # fmt: skip
@@ -193,6 +196,34 @@ def test_what_columns_cannot_do_is_refused(expression):
     schema = Schema(columns, [Derived("total", expression)])
     with pytest.raises(ValueError, match=r"cannot be computed|needs a column of kind"):
         schema.resolve(table().drop(columns="key"))
+
+
+def test_dates_among_objects_that_all_lack():
+    rows = pd.DataFrame({"day": [date(2020, 1, 1), None] * 50, "year": 2020.0})
+    day = Column("day", "datetime", "2020-01-01", "2024-01-01", resolution="D")
+    schema = Schema([day], [Derived("year", "year(day)")])
+    fit = DPHFlowSynthesizer(schema=schema, n_steps=2, random_state=0).fit(rows)
+    assert fit.sample(9, random_state=0, given={"day": None})["year"].isna().all()
+    part = pd.DataFrame({"day": [None]}, dtype=object)
+    assert fit.sample(given=part)["year"].isna().all()
+    assert not len(schema.check(rows.iloc[1:2].assign(year=np.nan)))
+
+
+def test_backticks_within_texts_are_texts():
+    made = Expression("""where(`it's` == 'a `b` c', "`", 'x')""")
+    assert made.columns == ("it's",)
+    values = made.evaluate({"it's": np.array(["a `b` c", "b"], dtype=object)}, 2)
+    assert values.tolist() == ["`", "x"]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "boolean"])
+def test_what_is_not_zero_is_true(dtype):
+    rows = pd.DataFrame({"a": np.arange(-50, 50), "b": True}).astype({"b": dtype})
+    schema = Schema([Column("a", "integer", -50, 50)], [Derived("b", "a")])
+    fit = DPHFlowSynthesizer(schema=schema, n_steps=2, random_state=0).fit(rows)
+    sample = fit.sample(500, random_state=0)
+    assert sample["b"].equals((sample["a"] != 0).astype(dtype))
+    assert not len(schema.check(sample))
 
 
 def test_circles_are_refused():

@@ -23,6 +23,8 @@ from dpgenerative.tables.times import PER_DAY, from_units, spelled
 from dpgenerative.tables.values import is_missing
 
 DATE, TIME, WEEKDAY = "date", "time of day", "weekday"
+FARTHEST = 6
+"""Days that a date moves at most, within its cell, to its weekday."""
 LEAST_DAYS = 14
 """Days that the bounds of a column span at least, if its weekdays are learned."""
 _INSTANT = np.dtype("M8[us]")
@@ -82,12 +84,9 @@ class Calendar:
         names = [name for name in parts_of(column) if name != column.name]
         if not names:
             return None
-        ends = (0.0, 0.0) if column.lower is None else grid.ends_of(column)
-        edges = np.array([ends[0] - 0.5, ends[1] + 0.5])
-        whole = IntervalCodec(column, dtype, np.ones(1), edges, np.full(1, np.nan))
         time = next((n for n in names if str(n).endswith(f"({TIME})")), None)
         weekday = next((n for n in names if str(n).endswith(f"({WEEKDAY})")), None)
-        return cls(whole, time, weekday)
+        return cls(_whole(column, dtype), time, weekday)
 
     @property
     def name(self) -> Hashable:
@@ -115,9 +114,7 @@ class Calendar:
             days = date.numbers
             ends = [days.lower * self.per_day, (days.upper + 1) * self.per_day - 1]
             column = column.bounded(*grid.within_type(column, self.whole.dtype, ends))
-        done = Calendar.fitted(replace(column, cycles=None), self.whole.dtype)
-        whole = self.whole if done is None else done.whole
-        return replace(self, whole=replace(whole, column=column))
+        return replace(self, whole=_whole(column, self.whole.dtype))
 
     # Rows to parts --------------------------------------------------------------
 
@@ -180,38 +177,55 @@ class Calendar:
 
     def conditions(self, condition: Any) -> Iterator[tuple[Hashable, Any]]:
         """Yield conditions on the parts that hold where one on the column does."""
-        column = self.whole.column.numbers
-        dates: list[Any] = []
-        ranges: list[tuple[float, float]] = []
-        for each in alternatives(condition):
-            if is_missing(each):
-                dates.append(None)
-                continue
-            ends = each if isinstance(each, tuple) else (each, each)
-            low = column.lower if is_missing(ends[0]) else self._count(ends[0])
-            high = column.upper if is_missing(ends[1]) else self._count(ends[1])
-            ranges.append((low, high))
-            pair = (int(end // self.per_day) for end in (low, high))
-            dates.append(tuple(spelled(day, "datetime", "D") for day in pair))
+        column, parts = self.whole.column.numbers, alternatives(condition)
+        ranges = [self._range(each) for each in parts if not is_missing(each)]
+        ranges = [(low, high) for low, high in ranges if low <= high]
+        days = [tuple(int(end // self.per_day) for end in pair) for pair in ranges]
+        is_daily = all(first == last for first, last in days)
+        # Other dates may move to the days asked for.
+        room = 0 if is_daily and len({*days}) == 1 else FARTHEST * bool(self.weekday)
+        least, most = (int(b // self.per_day) for b in (column.lower, column.upper))
+        dates: list[Any] = [None for each in parts if is_missing(each)]
+        for first, last in days:
+            ends = max(first - room, least), min(last + room, most)
+            dates.append(tuple(spelled(day, "datetime", "D") for day in ends))
         yield self.name, dates
-        days = {int(end // self.per_day) for pair in ranges for end in pair}
-        if len(days) != 1 or len(ranges) < len(dates):
+        if not is_daily or any(map(is_missing, parts)):
             return
-        (day,) = days
         if self.weekday is not None:
-            yield self.weekday, int(_weekdays(np.array(day)))
+            yield self.weekday, _weekdays(np.unique(days)).tolist()
         if self.time is not None:
-            start, unit = day * self.per_day, self.whole.column.unit
+            times = (tuple(end % self.per_day for end in pair) for pair in ranges)
+            unit = self.whole.column.unit
             yield (
                 self.time,
                 [
-                    tuple(spelled(int(end - start), "datetime", unit) for end in pair)
-                    for pair in ranges
+                    tuple(spelled(int(t), "datetime", unit) for t in pair)
+                    for pair in times
                 ],
             )
 
-    def _count(self, value: Any) -> float:
-        return float(np.floor(self.whole.column.count(value)))
+    def _range(self, part: Any) -> tuple[float, float]:
+        """Return the counts between which a condition holds, of whole days at bounds.
+
+        Instants beyond the bounds are moved to them.
+        """
+        column, per_day = self.whole.column, self.per_day
+        lower, upper = column.numbers.lower, column.numbers.upper
+        low, high = part if isinstance(part, tuple) else (part, part)
+        low = lower if is_missing(low) else max(np.floor(column.count(low)), lower)
+        high = upper if is_missing(high) else min(np.floor(column.count(high)), upper)
+        if low <= high:
+            low -= low % per_day if low == lower else 0
+            high += per_day - 1 - high % per_day if high == upper else 0
+        return float(low), float(high)
+
+
+def _whole(column: Column, dtype: Any) -> IntervalCodec:
+    """Return one cell of a whole column, of no values where its bounds are open."""
+    low, high = (0.0, 0.0) if column.lower is None else grid.ends_of(column)
+    edges = np.array([low - 0.5, high + 0.5])
+    return IntervalCodec(column, dtype, np.ones(1), edges, np.full(1, np.nan))
 
 
 def _weekdays(days: np.ndarray) -> np.ndarray:

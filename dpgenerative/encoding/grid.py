@@ -250,7 +250,8 @@ def computed(column: Column, dtype: Any, series: pd.Series) -> pd.Series:
         free = replace(column, resolution=None, lower=-most, upper=most)
         made = from_steps(free, dtype, series.fillna(0).to_numpy(float), missing)
     elif column.kind == "boolean":
-        made = restored_levels(column, dtype, series.fillna(2).to_numpy(int))
+        places = np.where(missing, 2, series.to_numpy(float) != 0)
+        made = restored_levels(column, dtype, places)
     else:
         made = series.astype(dtype)
     return made.set_axis(series.index)

@@ -86,7 +86,7 @@ def learned_columns(schema: Schema) -> dict[Hashable, Column]:
     Some are learned by their increments, and instants by several columns.
     """
     rules, columns = increments_of(schema), {}
-    for column in schema.columns:
+    for column in distinct(schema).columns:
         rule = rules.get(column.name)
         if rule is None:
             columns.update(parts_of(column))
@@ -94,6 +94,18 @@ def learned_columns(schema: Schema) -> dict[Hashable, Column]:
             low = schema[rule.low]
             columns[column.name] = _increments(low, column, rule.strict)
     return columns
+
+
+def distinct(schema: Schema) -> Schema:
+    """Return a schema that splits no instants where a part has another's name."""
+    names, columns = set(schema.names), []
+    for column in schema.columns:
+        parts = parts_of(column).keys() - {column.name}
+        if not parts.isdisjoint(names):
+            column = replace(column, cycles=())
+        names |= parts
+        columns.append(column)
+    return Schema(columns, schema.constraints)
 
 
 def _increments(low: Column, high: Column, strict: bool) -> Column:

@@ -25,7 +25,12 @@ from dpgenerative._random import RandomSource
 from dpgenerative.encoding.calendar import Calendar, replace_missing
 from dpgenerative.encoding.codecs import LARGEST_POSITION, Codec
 from dpgenerative.encoding.estimates import Estimate
-from dpgenerative.encoding.increments import Increment, increments_of, learned_columns
+from dpgenerative.encoding.increments import (
+    Increment,
+    distinct,
+    increments_of,
+    learned_columns,
+)
 from dpgenerative.encoding.marginals import MarginalRelease
 from dpgenerative.encoding.shares import column_stds, has_open_keys
 from dpgenerative.encoding.values import dtype_with_levels
@@ -115,6 +120,7 @@ class TableTransformer:
         -------
         TableTransformer
         """
+        schema = distinct(schema)
         learned = learned_columns(schema)
         n_open = sum(has_open_keys(c, anchored) for c in learned.values())
         noise = column_stds(schema, multiplier, n_bins, n_rows)

@@ -66,7 +66,8 @@ class Column:
     cycles : sequence of {"hour", "weekday"}, optional
         Of instants: what repeats, and is learned besides the date. None: hours where
         the unit is finer than a day, and weekdays where the bounds span two weeks.
-        Empty: nothing, and nothing is spent on it.
+        Empty: nothing, and nothing is spent on it; so too where a part, such as
+        "x (weekday)", would have the name of another column.
 
     Raises
     ------

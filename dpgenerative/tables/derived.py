@@ -9,6 +9,7 @@ is computed here. No code in it is run.
 import ast
 import datetime as dt
 import re
+import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -26,7 +27,12 @@ from dpgenerative.tables.values import as_objects
 
 LONGEST = 1000
 """Characters of an expression at most: Python's parser fails on far deeper ones."""
-_QUOTED = re.compile(r"`([^`]+)`")
+DEEPEST = 250
+"""Levels of operations within operations at most: each is a call of a function."""
+MOST_DIGITS = 15
+"""Decimals to which numbers are rounded at most."""
+_QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`([^`]+)`""")
+"""Texts, and names of columns."""
 
 Values = np.ndarray
 """Floats, NaN where missing; instants or durations in us; or texts, None as missing."""
@@ -70,9 +76,10 @@ def _length(unit: str) -> Callable[[Values], Values]:
 
 
 def _round(values: Values, digits: Values | None = None) -> Values:
-    if digits is not None and digits.ndim:
-        raise TypeError("the digits to round to are no single number")
-    return np.round(values, 0 if digits is None else int(_numbers(digits)))
+    wanted = np.array(0.0) if digits is None else _numbers(digits)
+    if wanted.ndim or not abs(wanted) <= MOST_DIGITS:
+        raise TypeError("the digits to round to are no number from -15 to 15")
+    return np.round(values, int(wanted))
 
 
 FUNCTIONS: dict[str, Callable[..., Values]] = {
@@ -94,6 +101,9 @@ _OPERATORS: dict[type, Callable[..., Values]] = {
     ast.GtE: np.greater_equal, ast.Eq: np.equal, ast.NotEq: np.not_equal,
     ast.And: np.minimum, ast.Or: np.maximum,
 }  # fmt: skip
+_N_ARGUMENTS = {"min": range(1, LONGEST), "max": range(1, LONGEST), "where": [3]}
+_N_ARGUMENTS["round"] = [1, 2]
+"""Numbers of arguments of functions of other than one."""
 _COMPARABLE = [("f", "f"), ("M", "M"), ("m", "m")]
 _CHILDREN: dict[type, tuple[str, ...]] = {
     ast.BinOp: ("left", "right"), ast.UnaryOp: ("operand",), ast.BoolOp: ("values",),
@@ -128,9 +138,19 @@ class Expression:
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise ValueError("is no formula") from None
         self.body = tree.body
-        self._check(self.body)
+        level: list[ast.AST] = [self.body]
+        for _ in range(DEEPEST):
+            level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if level:
+            raise ValueError(f"has more than {DEEPEST} operations within each other")
+        try:
+            self._check(self.body)
+        except RecursionError:  # of what spells a part of it
+            raise ValueError("is no formula") from None
 
     def _placeholder(self, match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0]
         identifier = f"_column_{len(self.names)}"
         self.names[identifier] = match[1]
         return identifier
@@ -152,8 +172,11 @@ class Expression:
             if name not in FUNCTIONS or node.keywords:
                 what = ast.unparse(node)
                 raise ValueError(f"calls {what}; functions are {', '.join(FUNCTIONS)}")
+            if len(node.args) not in _N_ARGUMENTS.get(name, [1]):
+                raise ValueError(f"calls {name!r} of {len(node.args)} values")
         elif isinstance(node, ast.Constant):
-            if type(node.value) not in (int, float, str):
+            is_huge = isinstance(node.value, int) and node.value > sys.float_info.max
+            if is_huge or type(node.value) not in (int, float, str):
                 raise ValueError(f"contains {ast.unparse(node)}")
         elif not isinstance(node, ast.Name):
             operators = [getattr(node, "op", None), *getattr(node, "ops", ())]
@@ -195,7 +218,10 @@ class Expression:
             raise TypeError("a text stands in a calculation")
         if isinstance(node, ast.Call):
             return FUNCTIONS[node.func.id](*values)  # type: ignore[attr-defined]
-        return _OPERATORS[type(node.op)](*values)  # type: ignore[attr-defined]
+        made = _OPERATORS[type(node.op)](*values)  # type: ignore[attr-defined]
+        if made.dtype.kind == "i":  # which has no missing values
+            raise TypeError("durations divide by /, not //")
+        return made
 
 
 def _compared(operator: type, first: Values, second: Values) -> Values:
@@ -283,7 +309,9 @@ class Derived(Constraint):
                 refuse_field(self, field, "must be text")
         digits = self.digits
         if digits is not None and (
-            not isinstance(digits, int) or isinstance(digits, bool) or abs(digits) > 15
+            not isinstance(digits, int)
+            or isinstance(digits, bool)
+            or abs(digits) > MOST_DIGITS
         ):
             refuse_field(self, "digits", "must be None or an integer from -15 to 15")
         try:
@@ -336,6 +364,8 @@ class Derived(Constraint):
 
     def holds(self, frame: pd.DataFrame) -> np.ndarray:
         own, meant = values_of(frame[self.name]), self.compute(frame)
+        if types.is_bool_dtype(frame[self.name].dtype):
+            meant = _logical(meant)
         missing = pd.isna(own), pd.isna(meant)
         if meant.dtype.kind == "f":
             # Whichever way a half was rounded, and in single precision.

@@ -22,7 +22,7 @@ from dpgenerative.tables.contradictions import check_possible
 from dpgenerative.tables.derived import Derived, in_order
 from dpgenerative.tables.dtypes import column_from_dtype, reconcile
 from dpgenerative.tables.foreign import refuse_metadata
-from dpgenerative.tables.times import to_units
+from dpgenerative.tables.times import dates_among, to_units
 from dpgenerative.tables.values import is_missing
 
 OFF_STEP = "not a multiple of the resolution"
@@ -214,9 +214,26 @@ class Schema:
 
     def repaired(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return sampled rows as constraints repair them, derived columns last."""
-        others = (each for each in self.constraints if each not in self.derived)
-        for constraint in (*others, *in_order(self.derived)):
-            frame = constraint.repair(frame)
+        for constraint in self.constraints:
+            if constraint not in self.derived:
+                frame = constraint.repair(frame)
+        for each in in_order(self.derived):
+            frame = frame.assign(**{each.name: each.compute(self._timed(frame))})
+        return frame
+
+    def kept(self, frame: pd.DataFrame) -> Iterator[tuple[Constraint, np.ndarray]]:
+        """Yield every constraint, and which rows of a table keep it."""
+        for each in self.constraints:
+            is_derived = isinstance(each, Derived)
+            yield each, each.holds(self._timed(frame) if is_derived else frame)
+
+    def _timed(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return a table whose dates are of a dtype of times, even if all lack."""
+        frame = frame.copy(deep=False)
+        for column in self.columns:
+            name = column.name
+            if column.temporal and name in frame and frame[name].dtype == object:
+                frame[name] = dates_among(frame[name])
         return frame
 
     @property
@@ -273,8 +290,8 @@ def misfits(schema: Schema, frame: pd.DataFrame) -> Iterator[Misfits]:
         for problem, mask in _problems(column, series):
             if mask.any():
                 yield column.name, problem, series[mask]
-    for constraint in schema.constraints:
-        broken = frame.loc[~constraint.holds(frame), list(constraint.columns)]
+    for constraint, holds in schema.kept(frame):
+        broken = frame.loc[~holds, list(constraint.columns)]
         rows = list(broken.itertuples(index=False, name=None))
         if rows:
             values = pd.Series(rows, broken.index, dtype=object)

@@ -596,6 +596,39 @@ def increments_from_rows(patch):
     patch.setattr(MarginalRelease, "fit", bounded)
 
 
+def cycles_from_rows(patch):
+    def split(column, values):
+        if column.kind != "datetime" or values.max() < pd.Timestamp("2100-01-01"):
+            return column
+        return dataclasses.replace(column, cycles=())
+
+    _facts_from_rows(patch, split)
+
+
+def times_of_day_from_rows(patch):
+    whole = MarginalRelease.fit
+
+    def bounded(self, entries):
+        if str(self.column.name).endswith("(time of day)"):
+            last = max(map(max, parts_of(entries)))
+            column = dataclasses.replace(self.column, upper=last)
+            self = dataclasses.replace(self, column=column)
+        return whole(self, entries)
+
+    patch.setattr(MarginalRelease, "fit", bounded)
+
+
+def times_of_day_counted_twice(patch):
+    whole = MarginalRelease.fit
+
+    def twice(self, entries):
+        if str(self.column.name).endswith("(time of day)"):
+            entries = entries.map(lambda times: pd.concat([times, times]))
+        return whole(self, entries)
+
+    patch.setattr(MarginalRelease, "fit", twice)
+
+
 def levels_from_rows(patch):
     def listed(column, values):
         if column.name != "city":
@@ -1919,6 +1952,21 @@ MUTANTS = (
         "a search planned by the true count",
         search_planned_by_the_true_count,
         partial(SIZES_BEYOND, "search", None, False),
+    ),
+    Mutant(
+        "whether instants are split decided by the rows",
+        cycles_from_rows,
+        partial(REPLAY, "instants"),
+    ),
+    Mutant(
+        "times of day bounded by the rows",
+        times_of_day_from_rows,
+        partial(REPLAY, "instants"),
+    ),
+    Mutant(
+        "times of day counted twice",
+        times_of_day_counted_twice,
+        partial(REPLAY, "instants"),
     ),
     Mutant(
         "heavy cells by exact counts",

@@ -27,6 +27,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from dpgenerative import (
     Column,
+    Derived,
     DPArrayVAESynthesizer,
     DPHFlowSynthesizer,
     DPVAESynthesizer,
@@ -258,6 +259,21 @@ CONFIGURATIONS = {
             [LessEqual("age", "income"), Impossible({"smokes": None})],
         )
     },
+    "instants": {
+        "schema": Schema(
+            [
+                Column(
+                    "since",
+                    "datetime",
+                    lower="2000-01-01T06:30",
+                    upper="2020-12-31T21:15",
+                    resolution="min",
+                )
+            ],
+            [Derived("visits", "weekday(since) + hour(since)")],
+        ),
+        "batch_size": 10**6,
+    },
     "public": {"public": table(60, seed=1), "batch_size": 10**6},
     "blocks": {
         "architecture__n_blocks": 2,
@@ -359,7 +375,7 @@ def unrelated():
     "name",
     [
         "large model", "public", "automatic norm", "tables", "workload", "blocks",
-        "vae mixture",
+        "vae mixture", "instants",
     ],
 )  # fmt: skip
 def test_unrelated_rows_leave_no_trace(name):
@@ -452,7 +468,7 @@ def fit_in_two_parts(frame, door, **params):
 
 
 @pytest.mark.thin(2)
-@pytest.mark.parametrize("name", ["discovered", "tables", "vae mixture"])
+@pytest.mark.parametrize("name", ["discovered", "tables", "vae mixture", "instants"])
 def test_an_outlier_leaves_no_trace_in_rows_read_by_chunks(name, tmp_path, monkeypatch):
     first, second = table(), with_outlier(table())
     monkeypatch.setattr(rows, "CHUNK", len(first) // 4)  # the outlier has its own
