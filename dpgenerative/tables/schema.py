@@ -221,7 +221,7 @@ class Schema:
             frame = frame.assign(**{each.name: each.compute(self._timed(frame))})
         return frame
 
-    def kept(self, frame: pd.DataFrame) -> Iterator[tuple[Constraint, np.ndarray]]:
+    def satisfied(self, frame: pd.DataFrame) -> Iterator[tuple[Constraint, np.ndarray]]:
         """Yield every constraint, and which rows of a table keep it."""
         for each in self.constraints:
             is_derived = isinstance(each, Derived)
@@ -290,7 +290,7 @@ def misfits(schema: Schema, frame: pd.DataFrame) -> Iterator[Misfits]:
         for problem, mask in _problems(column, series):
             if mask.any():
                 yield column.name, problem, series[mask]
-    for constraint, holds in schema.kept(frame):
+    for constraint, holds in schema.satisfied(frame):
         broken = frame.loc[~holds, list(constraint.columns)]
         rows = list(broken.itertuples(index=False, name=None))
         if rows:
