@@ -247,7 +247,7 @@ class Candidates:
 
     def _holds(self, frame: pd.DataFrame) -> np.ndarray:
         """Return which rows satisfy all constraints and bounds of derived columns."""
-        flags = [holds for _, holds in self.schema.kept(frame)]
+        flags = [holds for _, holds in self.schema.satisfied(frame)]
         for column in (self.schema[each.name] for each in self.schema.derived):
             missing = frame[column.name].isna().to_numpy(bool)
             bounds = (column.lower, column.upper)
