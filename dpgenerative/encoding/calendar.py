@@ -137,8 +137,8 @@ class Calendar:
     def log_days(self, date: Codec, series: pd.Series) -> np.ndarray:
         """Return the logarithm of the number of days that are moved to each date.
 
-        Not counted are those that stay where their cell has no day of the weekday drawn.
-        So densities are too small where cells are shorter than a week.
+        Not counted are those that stay, as their cell has no day of the weekday drawn:
+        densities are too small where cells are shorter than a week.
         """
         assert isinstance(date, IntervalCodec)
         days = grid.in_steps(date.column, series)
