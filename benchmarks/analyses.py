@@ -100,7 +100,7 @@ def admissions(n: int, seed: int) -> dict[str, Any]:
 
 def run(seeds: int, only: str | None) -> None:
     """Run all cases and add their records."""
-    cases = {
+    cases: dict[str, tuple[Any, list[Any], int]] = {
         "money": (money, [(s, u) for s in SIGMAS for u in UPPERS], seeds),
         "admissions": (admissions, [(n,) for n in STAYS], 3),
     }

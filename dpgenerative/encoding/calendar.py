@@ -135,7 +135,11 @@ class Calendar:
         return from_units(days, missing, "D", _INSTANT)
 
     def log_days(self, date: Codec, series: pd.Series) -> np.ndarray:
-        """Return the logarithm of the number of days that are moved to each date."""
+        """Return the logarithm of the number of days that are moved to each date.
+
+        Not counted are those that stay, as their cell has no day of the weekday drawn:
+        densities are too small where cells are shorter than a week.
+        """
         assert isinstance(date, IntervalCodec)
         days = grid.in_steps(date.column, series)
         low, high = _ends(date, date.encode(series))

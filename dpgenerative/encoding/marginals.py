@@ -287,7 +287,8 @@ class MarginalRelease:
             if is_continuum or np.count_nonzero(rows) <= MOST_SPIKES * self.n_bins:
                 parts = parts.with_spikes(rows)
         axis = grid.CellAxis.of(column).to(fine)
-        pieces = with_slopes(parts, axis).cut_evenly(axis, SPLIT_SIZE * size)
+        pieces = with_slopes(parts, axis) if self.std else parts
+        pieces = pieces.cut_evenly(axis, SPLIT_SIZE * size)
         parts = self._smooth(parts, pieces, axis)
         edges = fine[parts.places]
         if is_continuum:

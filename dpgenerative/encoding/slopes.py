@@ -14,10 +14,11 @@ import numpy as np
 
 from dpgenerative.encoding.estimates import LEAST, SPIKE, Partition
 
-STEPS = np.array([0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0])
+STEPS = np.array([0.7, 1.5, 3.0, 6.0])
 """Where a decline is cut into even pieces, in units of its length."""
 
 
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # of tiny lengths
 def with_slopes(parts: Partition, ends: np.ndarray) -> Partition:
     """Return intervals cut so that rows decline inside them, away from most rows.
 
@@ -90,11 +91,14 @@ def _outwards(top: int, n: int) -> Iterator[tuple[int, int]]:
 def _pieces(line: np.ndarray, rate: float, bend: float) -> tuple[np.ndarray, ...]:
     """Return places that cut a line where rows decline, and the pieces' shares."""
     last = len(line) - 1
-    if rate * line[-1] <= 1:
+    if rate * line[-1] <= 2:  # nearly even
         return np.array([0, last]), np.ones(1)
     steps = STEPS / rate
-    inner = np.searchsorted(line, steps[steps < line[-1]])
-    cut = np.unique([0, *inner, last])
+    places = [0]
+    for place in np.searchsorted(line, steps[steps < line[-1]]).tolist():
+        if place - places[-1] > 1 and last - place > 1:  # no piece is a single value
+            places.append(place)
+    cut = np.array([*places, last])
     middles = (line[cut[1:]] + line[cut[:-1]]) / 2
     logs = -rate * middles - bend * middles**2 / 2
     share = np.exp(logs - logs.max()) * np.diff(line[cut])

@@ -218,21 +218,25 @@ class Schema:
             if constraint not in self.derived:
                 frame = constraint.repair(frame)
         for each in in_order(self.derived):
-            frame = frame.assign(**{each.name: each.compute(self._timed(frame))})
+            read = self._timed(frame, each.formula.columns)
+            frame = frame.assign(**{each.name: each.compute(read)})
         return frame
 
     def satisfied(self, frame: pd.DataFrame) -> Iterator[tuple[Constraint, np.ndarray]]:
-        """Yield every constraint, and which rows of a table keep it."""
+        """Yield every constraint, and which rows satisfy it."""
         for each in self.constraints:
             is_derived = isinstance(each, Derived)
-            yield each, each.holds(self._timed(frame) if is_derived else frame)
+            read = self._timed(frame, each.columns) if is_derived else frame
+            yield each, each.holds(read)
 
-    def _timed(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return a table whose dates are of a dtype of times, even if all lack."""
-        frame = frame.copy(deep=False)
-        for column in self.columns:
-            name = column.name
-            if column.temporal and name in frame and frame[name].dtype == object:
+    def _timed(self, frame: pd.DataFrame, names: Iterable[Hashable]) -> pd.DataFrame:
+        """Return some columns, with dates in a dtype of times even if all are missing.
+
+        Objects that are all missing do not show that they are dates.
+        """
+        frame = frame[list(names)].copy(deep=False)
+        for name in frame:
+            if self[name].kind == "datetime" and frame[name].dtype == object:
                 frame[name] = dates_among(frame[name])
         return frame
 

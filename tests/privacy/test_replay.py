@@ -311,7 +311,7 @@ CONFIGURATIONS = {
         "batch_size": 10**6,
     },
     "tables of a person": {
-        "epsilon": 200.0,
+        "epsilon": 500.0,
         "max_rows_per_unit": 3,
         "architecture__table_budget": 0.5,
         "batch_size": 10**6,
@@ -387,7 +387,7 @@ def test_heavy_cells_are_those_of_noisy_counts():
     # So much noise is left at epsilon 200 that a spike is found where it is.
     spiked = table().assign(since=pd.Timestamp("2011-05-06"), income=3.25)
     spiked = spiked.astype(table().dtypes.to_dict())
-    params = {"epsilon": 200.0, "batch_size": 10**6}
+    params = {"epsilon": 500.0, "batch_size": 10**6}
     recording = recorded(spiked, **params)
     compare_with(recording, table(), **params)
     (fitted, *_), *_ = recording
@@ -399,7 +399,7 @@ def test_heavy_cells_are_those_of_noisy_counts():
 @pytest.mark.thin(2)
 @pytest.mark.parametrize("name", ["income", "age", "since"])
 def test_values_that_rows_share_are_those_of_noisy_counts(name):
-    plain, params = table(2000), {"epsilon": 200.0, "batch_size": 10**6}
+    plain, params = table(2000), {"epsilon": 500.0, "batch_size": 10**6}
     value = {"income": 3.25, "age": 30_500, "since": pd.Timestamp("2011-05-06")}[name]
     wide = plain.assign(age=plain["age"] * 1000 + np.arange(2000) % 997)
     spiked = wide.copy()
