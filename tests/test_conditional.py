@@ -193,6 +193,7 @@ def test_the_comparison_has_teeth(models, monkeypatch):
         assert p_value(found, those_of(rows, conditions)) < FALSE_ALARM
 
 
+@pytest.mark.thorough
 def test_values_inside_a_cut_cell(models):
     """Between two close numbers the density of a continuum is that of the model."""
     synthesizer, rows = models("flow")
@@ -240,6 +241,7 @@ def test_the_condition_of_an_autoencoder_wastes_nothing(models, monkeypatch):
     assert drawn_for(synthesizer, monkeypatch, 5000, given=given) > 6000
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("model", ["flow", "vae"])
 def test_rare_conditions_are_weighed_by_the_largest_weight(models, monkeypatch, model):
     """Fewer tries than one row of the condition takes; then not exact, but close."""

@@ -83,7 +83,7 @@ SEARCH = PrivateSearch(
 )
 
 
-@pytest.mark.thin(6)
+@pytest.mark.thin(8)
 @parametrize_with_checks([*SYNTHESIZERS, *PREDICTORS, SEARCH])
 def test_contract(estimator, check):
     check(estimator)

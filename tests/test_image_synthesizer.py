@@ -202,6 +202,7 @@ def recorded(x, **params):
     return synthesizer, tape
 
 
+@pytest.mark.thorough
 def test_pixels_pay_for_no_marginals():
     synthesizer, tape = recorded(halves(), architecture__prior_budget=0)
     assert [name for name, *_ in tape] == ["count"] + ["gradient"] * 5

@@ -14,7 +14,7 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 import membership
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "shape"), [("images", (28, 28)), ("images", (64, 64)), ("series", (25, 6))]
 )

@@ -478,7 +478,7 @@ def test_far_values_are_cut_but_stay_far():
     assert log["x_test"][2, 0] == pytest.approx((2.0 - train["x"].mean()) / spread)
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(4)
 @pytest.mark.parametrize("n", [2, 8, 15, 49])
 def test_few_rows_are_scored_with_a_warning(n):
     numbers = quantities(100, 0)

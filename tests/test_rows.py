@@ -383,7 +383,7 @@ LINES = [
 ]
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(8)
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
 def test_csv_files_are_read_by_chunks_as_they_are_whole(

@@ -259,7 +259,7 @@ def test_a_saved_synthesizer_does_not_carry_the_seed_of_its_noise(estimator):
     assert pickle.loads(pickle.dumps(unfitted)).random_state == seed
 
 
-@pytest.mark.thin(3)
+@pytest.mark.thin(4)
 @both
 @pytest.mark.parametrize("later", ["fresh", "secure"])
 def test_a_seed_that_noise_followed_is_in_no_copy_whatever_noise_is_set_later(

@@ -455,7 +455,7 @@ def tried(synthesizer, X, y=None):
     check_recipe("Owner", synthesizer._recipe, data.domain, *facts)
 
 
-@pytest.mark.thin(4)
+@pytest.mark.thin(8)
 @pytest.mark.parametrize(
     "name",
     [

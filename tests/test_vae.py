@@ -748,6 +748,7 @@ def test_a_divergence_of_ones_own_reaches_everything():
     assert gradient_of(fit).batch_term_module == ""
 
 
+@pytest.mark.thorough
 def test_the_divergence_pulls_the_latents_to_the_prior():
     def far(latents, prior, generator):
         return (latents.mean - 3).square().mean()
@@ -880,6 +881,7 @@ def test_a_condition_keeps_its_marginal_and_the_rest_adds_up():
     assert (found - joint.log()).abs().mean() < 0.03
 
 
+@pytest.mark.thorough
 def test_rows_of_a_given_label():
     frame = table(4000)
     synthesizer = fitted(

@@ -196,7 +196,7 @@ def test_pairs_of_very_many_columns_are_compared():
     assert pairs == label + [(j, j + 1) for j in range(1, 502)]
 
 
-@pytest.mark.thin(4)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "synthesizer",
     [

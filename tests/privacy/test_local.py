@@ -851,6 +851,7 @@ def outcome(randomizer, frame):
             return f"{type(error).__name__}: {error}"
 
 
+@pytest.mark.thorough
 @settings(max_examples=30, deadline=None, derandomize=True, database=None)
 @given(st.data())
 def test_hostile_tables_are_perturbed_row_by_row(data):

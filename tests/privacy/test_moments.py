@@ -324,6 +324,7 @@ def audited(n_trials, seed=0):
     return gaussian_epsilon(1 / mu, plan.delta) if mu > 0 else 0.0, claim
 
 
+@pytest.mark.thorough
 def test_moments_tell_what_they_may():
     found, claim = audited(2000)
     assert 0.7 * claim <= found <= claim
