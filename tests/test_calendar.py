@@ -284,6 +284,13 @@ def test_conditions_where_all_rows_are_of_one_day():
     assert len(fit.sample(9, random_state=0, given={"start": day})) == 9
 
 
+def test_a_decoder_is_conditioned_on_the_column_of_its_name():
+    rows = admissions(300)[["start", "ward"]]
+    fit = DPVAESynthesizer(conditional="ward", **FEW).fit(rows)
+    assert fit._model.condition == fit._transformer.place("ward") == 3
+    assert set(fit.sample(50, given={"ward": "late"})["ward"]) == {"late"}
+
+
 def test_dates_at_midnight_stay_there():
     rows = admissions(4000).assign(start=lambda t: t["start"].dt.floor("D"))
     schema = Schema([Column("start", "datetime", **YEARS)])

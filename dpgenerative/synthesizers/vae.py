@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dpgenerative._random import as_seed, torch_generator
 from dpgenerative._validation import Check, dimension, refuse, shown
-from dpgenerative.encoding.increments import increments_of
+from dpgenerative.encoding.increments import increments_of, learned_columns
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.fitting.recipe import FitSize, Rule
 from dpgenerative.models.cells import CellFacts
@@ -101,7 +101,7 @@ class VAERecipe(AutoencoderRecipe):
             refuse(owner, "conditional", rule, self.conditional)
 
     def settings(self, facts: Sequence[CellFacts], scale: FitSize) -> dict[str, Any]:
-        names, own = scale.schema.names, self.conditional
+        names, own = list(learned_columns(scale.schema)), self.conditional
         condition = None if own is None else names.index(own)
         return {
             **super().settings(facts, scale),
