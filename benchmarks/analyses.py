@@ -112,16 +112,20 @@ def run(seeds: int, only: str | None) -> None:
                 records.append(RESULTS / "analyses.jsonl", record | records.origin())
 
 
+def revisions(some: list[dict[str, Any]]) -> str:
+    """Return the commits that were checked out while records were made."""
+    return ", ".join(dict.fromkeys(each["revision"] for each in some))
+
+
 def write() -> None:
-    """Tabulate the records of every revision."""
+    """Tabulate all records."""
     groups = defaultdict(list)
     made = records.read(RESULTS / "analyses.jsonl")
     for each in made:
-        key = each["case"], tuple(each["setting"]), each["revision"]
-        groups[key].append(each)
+        groups[each["case"], tuple(each["setting"])].append(each)
     lines = ["# What a person computes first", "", (__doc__ or "").split("\n\n", 2)[2]]
     rows = []
-    for (case, setting, revision), some in groups.items():
+    for (case, setting), some in groups.items():
         if case != "money":
             continue
         mean, std = (np.array([each[k] for each in some]) for k in ("mean", "std"))
@@ -130,16 +134,16 @@ def write() -> None:
             " ".join(f"{q:.2f}" for q in np.quantile(mean, [0.05, 0.5, 0.95])),
             f"{(np.abs(mean - 1) < 0.25).sum()}",
             " ".join(f"{q:.2f}" for q in np.quantile(std, [0.05, 0.5, 0.95])),
-            f"{((std < 1.6) & (std > 1 / 1.6)).sum()}", revision,
+            f"{((std < 1.6) & (std > 1 / 1.6)).sum()}", revisions(some),
         ])  # fmt: skip
     head = ["sigma", "upper bound", "fits", "mean, ratio (5, 50, 95 %)", "within 25 %"]
     head += ["deviation, ratio", "within 1.6", "revision"]
     lines += records.markdown_table(head, rows)
     names = ["by day", "weekends", "hours", "weekdays", "ward"]
     rows = [
-        [f"{setting[0]}", revision]
+        [f"{setting[0]}", revisions(some)]
         + [", ".join(f"{each[name]:.4f}" for each in some) for name in names]
-        for (case, setting, revision), some in groups.items()
+        for (case, setting), some in groups.items()
         if case == "admissions"
     ]
     head = ["rows", "revision", "7 to 19 h", "weekends", "hours, TVD", "weekdays, TVD"]
