@@ -40,6 +40,7 @@ ROWS = pd.DataFrame(
         ),
         "day": [date(2020, 1, 1), None, date(2020, 1, 3)],
         "two words": [1, 2, 3],
+        "_column_0": [2, 3, 5],
         "flag": pd.array([True, None, False], "boolean"),
     }
 )
@@ -109,6 +110,7 @@ def synthesizer():
         ("b // 2 - +b / 2", [0, -0.5, -0.5]),
         ("a / (b - 2)", [None, 4, None]),
         ("`two words` * 10", [10, 20, 30]),
+        ("`two words` * _column_0", [2, 6, 15]),
         ("min(a, b, 2.5)", [1, 2.5, None]),
         ("max(abs(0 - b), 3)", [3, 3, 5]),
         ("round(sqrt(b), 2)", [1.41, 1.73, 2.24]),
@@ -322,6 +324,9 @@ def test_drafts_ask_about_sums_and_products(tmp_path):
     frame["total"] = (frame["a"] + frame["price"]).round(2)
     frame["area"] = frame["height"] * frame["weight"]
     frame["none"] = frame["area"] + 1
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    frame["early"] = frame["price"].where(frame.index < 300)
+    frame["late"] = frame["price"].where(frame.index >= 300)  # never beside the other
     frame.to_csv(tmp_path / "rows.csv", index=False)
     columns = draft_schema(tmp_path / "rows.csv")["columns"]
     asked = {c["name"]: c[ASK] for c in columns if "Derived" in c.get(ASK, "")}

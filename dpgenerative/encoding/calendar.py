@@ -22,7 +22,7 @@ from dpgenerative.tables.conditions import alternatives
 from dpgenerative.tables.times import PER_DAY, from_units, spelled
 from dpgenerative.tables.values import is_missing
 
-DATE, TIME, WEEKDAY = "date", "time of day", "weekday"
+TIME, WEEKDAY = "time of day", "weekday"
 FARTHEST = 6
 """Days that a date moves at most, within its cell, to its weekday."""
 LEAST_DAYS = 14

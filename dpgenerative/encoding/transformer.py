@@ -328,9 +328,8 @@ class TableTransformer:
         cells, positions = cells.copy(), np.array(positions)
         for split in self.calendars:
             date = self.columns[split.name]
-            is_dated = cells[:, self.place(split.name)] < date.n_cells
-            if date.column.nullable:
-                is_dated = cells[:, self.place(split.name)] < date.n_cells - 1
+            n_dates = date.n_cells - bool(date.column.nullable)
+            is_dated = cells[:, self.place(split.name)] < n_dates
             for j in map(self.place, split.parts):
                 cells[:, j], positions[:, j] = replace_missing(
                     self.codecs[j], cells[:, j], positions[:, j], is_dated

@@ -152,6 +152,8 @@ class Expression:
         if match[1] is None:
             return match[0]
         identifier = f"_column_{len(self.names)}"
+        while identifier in self.text:  # a column of that name
+            identifier = f"_{identifier}"
         self.names[identifier] = match[1]
         return identifier
 

@@ -370,16 +370,20 @@ def _computed(
     numeric = [c for c in columns if c["kind"] in kinds and "role" not in c]
     heads = [entries.numbers_of(frame[c["name"]].head(SCREENED), form) for c in numeric]
     varied = [j for j, head in enumerate(heads) if len(np.unique(head)) >= ENOUGH]
-    numbers = {j: heads[j] for j in varied}
+    table = np.array([heads[j] for j in varied])
     matches: dict[int, str] = {}
-    for (j, first), (k, second) in combinations(numbers.items(), 2):
-        for sign, values in ("+", first + second), ("*", first * second):
-            for i in varied:
-                near = np.abs(values - numbers[i]) <= 1e-6 * np.abs(values)
+    for j, k in combinations(range(len(varied)), 2):
+        for sign, values in ("+", table[j] + table[k]), ("*", table[j] * table[k]):
+            if np.count_nonzero(~np.isnan(values)) < ENOUGH:
+                continue
+            some = np.abs(table[:, :ENOUGH] - values[:ENOUGH])
+            is_near = ~(some > 1e-6 * np.abs(values[:ENOUGH])).any(axis=1)
+            for i in np.flatnonzero(is_near).tolist():
+                near = np.abs(values - table[i]) <= 1e-6 * np.abs(values)
                 if i not in (j, k, *matches) and near[~np.isnan(values)].all():
-                    names = (numeric[place]["name"] for place in (j, k))
+                    names = (numeric[varied[place]]["name"] for place in (j, k))
                     matches[i] = f"`{next(names)}` {sign} `{next(names)}`"
-    yield from ((numeric[i], formula) for i, formula in matches.items())
+    yield from ((numeric[varied[i]], formula) for i, formula in matches.items())
 
 
 def _texts_of(series: pd.Series) -> list[str | None]:
