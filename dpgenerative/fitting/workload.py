@@ -21,24 +21,21 @@ from dpgenerative.models.factors import CountedTable, grouping, scales_of
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.tables import (
+    Candidate,
     Table,
     all_counts,
     multipliers,
     release_counts,
-    release_scores,
-    score_noise,
+    release_news,
 )
 from dpgenerative.tables.private import Private
 
 SCORED_GROUPS = {2: 20, 3: 4, 4: 2, 5: 2}
 """Groups per column in which tables of so many columns are compared."""
 MOST_CANDIDATES = 2000
-SCORE_NOISE = 0.05
-"""Share of the rows to which the noise of a score may come before tables of more
-columns are left out; pairs are compared in any case."""
-LEAST_DEVIATION = 4.0
-"""Standard deviations of its noise that a score must exceed."""
-MOST_TABLES = 20
+LEAST_DEVIATION = 3.0
+"""Standard deviations of its noise that the news of a table must exceed."""
+MOST_TABLES = 10
 WEIGHT_OF_WANTED = 5
 """Weight of a table that was asked for, beside others."""
 SIZES = (2, 3, 4, 5, 10, 20, 40)
@@ -105,22 +102,19 @@ class Measurement:
             model.correct(RAKED, generator, self._counted(chosen, is_choice))
 
     def _candidates(self, wanted: Sequence[Columns]) -> list[Table]:
-        """Return tables to compare, by public and released numbers.
+        """Return tables to compare, by public numbers.
 
         All pairs (of more than 63 columns, those with the first column, often the one
         to predict, then those of columns near each other); then tables of three and
-        more columns, those with the first column before the others, as long as noise
-        allows; and all that are wanted.
+        more columns, those with the first column before the others, as long as there
+        are not too many; and all that are wanted.
         """
-        d = len(self.facts)
         candidates: list[Columns] = []
-        for columns in _families(d):
+        for columns in _families(len(self.facts)):
             present = set(candidates)
             new = [c for c in columns if c not in present]
             total = len(candidates) + len(new)
-            noise = score_noise(self.plan, [*candidates, *new]).max(initial=0)
-            fits = noise <= SCORE_NOISE * self.plan.n_rows
-            if len(columns[0]) > 2 and not (fits and total <= MOST_CANDIDATES):
+            if len(columns[0]) > 2 and total > MOST_CANDIDATES:
                 break
             if len(new) > MOST_CANDIDATES:
                 new.sort(key=lambda c: (c[0] > 0, c[1] - c[0]))
@@ -136,36 +130,41 @@ class Measurement:
     def _selected(
         self, tables: Sequence[Table], pool: np.ndarray, wanted: Sequence[Columns]
     ) -> list[Columns]:
-        """Release the scores; return the columns of the tables worth counting.
+        """Release what tables show; return the columns of those worth counting.
 
-        Of what a table shows its parts may show some already. Beside those wanted, as
-        many are counted as bring the model closest in all, those first that show most.
+        Beside those wanted, as many are counted as bring the model closest in all,
+        those first that show most.
         """
         n = self.plan.n_rows
         shares = [counts / len(pool) for counts in all_counts(tables, pool)]
-        expected = [np.rint(n * share).astype(np.int64) for share in shares]
-        scores = release_scores(
-            self.codes, tables, expected, self.plan, self.mechanisms
+        candidates = [
+            Candidate(table, np.rint(n * share).astype(np.int64), chance)
+            for table, share in zip(tables, shares, strict=True)
+            for chance in [round(_by_chance(share, n, len(pool)))]
+        ]
+        places = [i for i, table in enumerate(tables) if table.columns in wanted]
+        n_choices = min(len(self.facts), MOST_TABLES, len(tables) - len(places))
+        released = release_news(
+            self.codes, candidates, places, n_choices, self.plan, self.mechanisms
         )
         by_counts = multipliers(self.plan, True)[1]
-        chance = [_by_chance(share, n, len(pool)) for share in shares]
-        columns = [table.columns for table in tables]
-        news = _news(columns, scores - chance)
-        least = LEAST_DEVIATION * score_noise(self.plan, columns)
-        order = [i for i, each in enumerate(columns) if each in wanted]
-        best = n_wanted = len(order)
-        order += [
+        best = n_wanted = len(places)
+        found = sorted(released, key=lambda i: -released[i][0])
+        order = places + [
             i
-            for i in np.argsort(-news, kind="stable")
-            if news[i] > least[i] and columns[i] not in wanted
+            for i in found
+            if i not in places and released[i][0] > LEAST_DEVIATION * released[i][1]
         ]
-        costs = [MEAN_DEVIATION * by_counts * math.prod(t.shape) for t in tables]
+        news = [released[i][0] for i in order]
+        costs = [MEAN_DEVIATION * by_counts * math.prod(tables[i].shape) for i in order]
         gain = 0.0
-        for k in range(n_wanted, min(n_wanted + MOST_TABLES, len(order)) + 1):
-            gains = [_gain(news[i], math.sqrt(k) * costs[i]) for i in order[:k]]
+        for k in range(n_wanted, len(order) + 1):
+            pairs = zip(news[:k], costs[:k], strict=True)
+            gains = [_gain(each, math.sqrt(k) * cost) for each, cost in pairs]
             total = sum(gains) + (WEIGHT_OF_WANTED - 1) * sum(gains[:n_wanted])
             best, gain = (k, total) if total > gain else (best, gain)
-        return self.mechanisms.ranks.same([columns[i] for i in order[:best]])
+        chosen = [tables[i].columns for i in order[:best]]
+        return self.mechanisms.ranks.same(chosen)
 
     def _counted(self, chosen: Sequence[Columns], scored: bool) -> list[CountedTable]:
         """Release the counts of tables, as finely as noise allows."""
@@ -231,14 +230,3 @@ def _gain(news: float, noise: float) -> float:
     Gaps and noise of one size each are met by the share of both that is gap.
     """
     return max(news, 0.0) * (1 - noise / math.hypot(noise, news))
-
-
-def _news(columns: Sequence[Columns], scores: np.ndarray) -> np.ndarray:
-    """Return what every table shows beyond the best of its parts."""
-    best: dict[Columns, float] = {}
-    news = np.empty(len(scores))
-    for i, (each, score) in enumerate(zip(columns, scores.tolist(), strict=True)):
-        parts = combinations(each, len(each) - 1)
-        of_parts = max([0.0, *(best.get(part, 0.0) for part in parts)])
-        best[each], news[i] = max(score, of_parts), score - of_parts
-    return news

@@ -6,8 +6,8 @@ noisy counts on rows drawn from the model; no row of anybody is read.
 
 Factors are fitted on coarse scales first. On every scale the squared deviations of the
 counts from the model, less the variance of their noise, estimate the model's error in
-cells of like size. A cell moves by the share of error in error plus noise (an empirical
-Bayes estimate). Where the model is right, there is only noise, and the model stays.
+cells of like size, and how many of these are empty. A cell moves to the mean of its
+mass given its count (an empirical Bayes estimate). Where the model is right, there is only noise, and the model stays.
 """
 
 import math
@@ -30,6 +30,8 @@ LEAST_LEFT = 0.005
 LEAST_WEIGHT = 1e-30
 CELLS_ALIKE = 32
 """Number of cells of like size whose errors are modelled with one variance."""
+N_UPDATES = 8
+"""Of the share of cells that are empty."""
 
 
 @dataclass(frozen=True)
@@ -291,21 +293,53 @@ class _TableFit:
         excess = gaps.square() - noise
         if excess.sum() <= (2 * noise.square().sum()).sqrt():
             return None
-        errors = _means_of_like_size(excess, masses).clamp(min=0)
-        moved = masses + errors / (errors + noise).clamp(min=1e-30) * gaps
-        return torch.maximum(moved, LEAST_LEFT * masses).clamp(min=1e-9)
+        expected = _posterior_means(shares, masses, noise)
+        return torch.maximum(expected, LEAST_LEFT * masses).clamp(min=1e-9)
+
+
+def _posterior_means(shares: Tensor, masses: Tensor, noise: Tensor) -> Tensor:
+    """Return the masses of cells to expect, given noisy shares and the model's masses.
+
+    A cell is empty, with a probability that cells of like size have in common, or its
+    mass is normal. The mean of both is the model's mass. What they have in common, that
+    probability and the normal's variance, is fitted by expectation maximization.
+    """
+    like = _Alike(masses)
+    empty = torch.full_like(masses, 0.5)
+    errors = like.means((shares - masses).square() - noise).clamp(min=0)
+    for _ in range(N_UPDATES):
+        occupied = masses / (1 - empty)
+        gap = shares - occupied
+        total = errors + noise
+        # Log of the odds that a cell is not empty.
+        odds = 0.5 * (shares.square() / noise - gap.square() / total)
+        odds += 0.5 * (noise / total).log() + (1 - empty).log() - empty.log()
+        has_rows = odds.sigmoid()
+        means = occupied + errors / total * gap
+        weight = like.means(has_rows).clamp(1e-3, 1 - 1e-3)
+        excess = has_rows * (gap.square() - noise)
+        errors = (like.means(excess) / weight).clamp(min=0)
+        empty = 1 - weight
+    return has_rows * means
+
+
+class _Alike:
+    """Cells of like size, in groups of some."""
+
+    def __init__(self, sizes: Tensor) -> None:
+        n_groups = max(1, sizes.numel() // CELLS_ALIKE)
+        ranks = sizes.flatten().argsort().argsort()
+        self.group = ranks * n_groups // len(ranks)
+        self.counts = torch.bincount(self.group, minlength=n_groups)
+
+    def means(self, values: Tensor) -> Tensor:
+        """Return, for every cell, the mean of the values in its group."""
+        sums = values.new_zeros(len(self.counts))
+        sums = added_at(sums, 0, self.group, values.flatten())
+        return (sums / self.counts)[self.group].view_as(values)
 
 
 def _merged(weights: Tensor, groups: Tensor) -> Tensor:
     """Return the weights of groups of cells, row by row."""
     sums = weights.new_zeros(len(weights), _size(groups))
     return added_at(sums, 1, groups, weights)
-
-
-def _means_of_like_size(values: Tensor, sizes: Tensor) -> Tensor:
-    """Return, for every cell, the mean of the values of cells of like size."""
-    n_groups = max(1, values.numel() // CELLS_ALIKE)
-    ranks = sizes.flatten().argsort().argsort()
-    group = ranks * n_groups // len(ranks)
-    sums = added_at(values.new_zeros(n_groups), 0, group, values.flatten())
-    return (sums / torch.bincount(group, minlength=n_groups))[group].view_as(values)

@@ -10,6 +10,19 @@ that is the sum rounded, which is processing, and the low bits of what is releas
 nothing. `thresholded` is that mechanism on counts whose *keys* are private: a key
 present in one row only survives with probability P(round(N(0, std^2)) > threshold - 1).
 
+`choose` is the exponential mechanism, drawn exactly: it returns i with probability
+proportional to exp(r s_i), of whole scores s that one row moves by at most D each. The
+logarithm of the ratio of these probabilities, with a row and without it, then lies
+between t - h and t for some t, with h = 2 r D, so no test of one level a has more power
+than min(e^t a, 1 - e^(t - h) (1 - a)). A Gaussian mechanism of noise multiplier z, with
+m = 1 / z, has at least the power of that at the corner, and so everywhere, if its two
+means differ by m >= x - y, where Phi(x) and Phi(y) are power and level at the corner.
+There g(x) - g(y) = h, with g = logit(Phi). The slope of g is the sum of the hazard rates
+of a normal at x and at -x. These are convex, so it is least at 0, and rises on both
+sides: ``h >= 2 g((x - y) / 2)``. Hence h = 2 g(m / 2) makes a choice at most as
+informative as a Gaussian release of noise multiplier z, in every composition (Dong,
+Roth and Su 2022, Theorem 3.2).
+
 Every call states what it releases, and with which sensitivity; all of it is noted in
 the `ledger`, with which a fit is compared with its plan. Where several processes fit
 one model (`ranks`), their statistics are added up, and the first process draws the
@@ -27,7 +40,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import ndtri
+from scipy.special import log_ndtr, ndtri
 from torch import Tensor
 
 from dpgenerative._random import RandomSource
@@ -128,6 +141,37 @@ class Mechanisms:
 
         return self.ranks.once(passing)
 
+    def choose(
+        self,
+        scores: Private[np.ndarray] | np.ndarray,
+        multiplier: float,
+        *,
+        release: str,
+        sensitivity: int,
+    ) -> int:
+        """Release the place of a high score, by the exponential mechanism.
+
+        Parameters
+        ----------
+        scores : Private of ndarray of shape (n,)
+            Whole numbers, n > 0.
+        multiplier : float
+            Noise multiplier of the Gaussian release that costs as much.
+        release : str
+            Name of a `plan.Release`.
+        sensitivity : int
+            How far one row can move any one score.
+        """
+        self.ledger.gaussian(release, multiplier * sensitivity, sensitivity)
+        parts = self.ranks.gathered(opened(scores))
+        half = 0.5 / multiplier
+        rate = float(log_ndtr(half) - log_ndtr(-half)) / sensitivity
+
+        def chosen() -> int:
+            return exponential_choice(reduce(np.add, parts).tolist(), rate, self._rng)
+
+        return self.ranks.once(chosen)
+
     def gradient(
         self,
         sums: Sequence[Tensor],
@@ -223,6 +267,20 @@ def discrete_laplace(epsilon: float, rng: RandomSource) -> int:
         # Else zero would come up twice.
         if size or not is_negative:
             return -size if is_negative else size
+
+
+def exponential_choice(scores: Sequence[int], rate: float, rng: RandomSource) -> int:
+    """Draw i with probability proportional to ``exp(rate scores[i])``, exactly.
+
+    Any place is proposed, and kept with probability ``exp(rate (scores[i] - highest))``.
+    """
+    s, t = float(rate).as_integer_ratio()
+    highest = max(scores)
+    while True:
+        place = _below(len(scores), rng)
+        whole, rest = divmod((highest - scores[place]) * s, t)
+        if all(_decays(1, 1, rng) for _ in range(whole)) and _decays(rest, t, rng):
+            return place
 
 
 def _decays(a: int, b: int, rng: RandomSource) -> bool:

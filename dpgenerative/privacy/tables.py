@@ -3,19 +3,23 @@
 A table groups the cells of a few columns; a row is in exactly one cell of it.
 
 Formal guarantee: the score of a candidate is the sum over its cells of the distance
-between the number of rows and an expected number, which is public and whole, times a
-public whole weight. One row more or less changes one number by 1, so a score of weight
-w by at most w, exactly, and all scores by at most the root of the sum of their squared
-weights in the Euclidean norm. It changes the counts of T tables by sqrt(T). Both are
-Gaussian releases with shares of the plan's precision that are fixed beforehand,
-whatever is expected and chosen because of what was released before (adaptive
-composition of Gaussian mechanisms).
+between the number of rows and an expected number, which is public and whole. One row
+more or less changes one number by 1, so a score by at most 1, exactly. What a table
+shows beyond its parts is its score less the highest of theirs, and moves by at most 2.
+Tables are chosen by it one after the other, each by the exponential mechanism
+(`Mechanisms.choose`); then that of those chosen is released with Gaussian noise. T
+numbers, of which each moves by at most 2, move by 2 sqrt(T) in the Euclidean norm. The
+counts of T tables move by sqrt(T). All of it costs at most the plan's share of the
+precision of Gaussian releases, which is fixed beforehand, whatever is expected and
+chosen because of what was released before (adaptive composition).
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import combinations
+from operator import itemgetter
 
 import numpy as np
 
@@ -25,16 +29,16 @@ from dpgenerative.tables.private import Private
 
 TABLES = Release(
     "tables",
-    "contingency tables (listed below, if any): their counts, and the scores by which "
-    "they were selected ({noise})",
+    "contingency tables (listed below, if any): their selection by the exponential "
+    "mechanism, their scores and counts ({noise})",
     spends="any",
 )
-SCORE_SHARE = 0.1
+SCORE_SHARE = 0.3
 """Share of the tables' budget that scores get, where tables are chosen by scores."""
-WEIGHT_OF_PAIRS = 3
-"""How many times less noise scores of pairs get than those of more columns."""
-
-
+CHOICE_SHARE = 0.67
+"""Share of that for the choices; the rest is for the scores of those chosen."""
+MOST_REACH = 2
+"""How far a row moves what a table shows beyond its parts; a pair has none, and 1."""
 CHUNK = 2**17
 """Rows that are counted at a time."""
 MOST_CELLS = 2**13
@@ -140,58 +144,105 @@ def multipliers(plan: PrivacyPlan, has_scores: bool) -> tuple[float, float]:
     return scores, plan.multiplier(TABLES) / math.sqrt(1 - share)
 
 
-def weights(tables: Sequence[tuple[int, ...]]) -> np.ndarray:
-    """Return the weights of the scores of tables, given by their columns."""
-    return np.array([WEIGHT_OF_PAIRS if len(each) == 2 else 1 for each in tables])
+@dataclass(frozen=True)
+class Candidate:
+    """A table that may be worth counting, and what is known of it; no row is.
+
+    Attributes
+    ----------
+    table : Table
+    expected : ndarray of int
+        Number of rows expected in every cell.
+    chance : int
+        Sum of the distances from these numbers that chance alone makes.
+    """
+
+    table: Table
+    expected: np.ndarray
+    chance: int
+
+    def score(self, counts: np.ndarray) -> int:
+        """Return the sum of the distances of counts, less that by chance."""
+        return int(np.abs(counts - self.expected).sum()) - self.chance
+
+    @property
+    def reach(self) -> int:
+        """How far a row moves what the table shows beyond its parts."""
+        return 1 if len(self.table.columns) == 2 else MOST_REACH
 
 
-def score_noise(plan: PrivacyPlan, tables: Sequence[tuple[int, ...]]) -> np.ndarray:
-    """Return the standard deviations of the noise in the scores of tables."""
-    factors = weights(tables)
-    return np.asarray(multipliers(plan, True)[0] * np.linalg.norm(factors) / factors)
-
-
-def release_scores(
+def release_news(
     codes: Private[np.ndarray],
-    tables: Sequence[Table],
-    expected: Sequence[np.ndarray],
+    candidates: Sequence[Candidate],
+    wanted: Sequence[int],
+    n_choices: int,
     plan: PrivacyPlan,
     mechanisms: Mechanisms,
-) -> np.ndarray:
-    """Release how far the rows are from what is expected of them, table by table.
+) -> dict[int, tuple[float, float]]:
+    """Choose tables one by one, and release what each shows beyond its parts.
 
     Parameters
     ----------
     codes : Private of ndarray of shape (n, d)
         Cells of all rows.
-    tables : sequence of Table
-        At least one.
-    expected : sequence of ndarray
-        Whole numbers, of the tables' shapes; public or released.
+    candidates : sequence of Candidate
+        Those of fewer columns first.
+    wanted : sequence of int
+        Places of tables of which it is released in any case.
+    n_choices : int
+        Number of others, at most as many as there are.
     plan : PrivacyPlan
     mechanisms : Mechanisms
 
     Returns
     -------
-    ndarray of shape (n_tables,)
-        In rows, with the noise of `score_noise`.
+    dict of int to (float, float)
+        By place: the news in rows, and the standard deviation of its noise.
     """
-    ranks, factors = mechanisms.ranks, weights([table.columns for table in tables])
+    ranks = mechanisms.ranks
+    factors = np.array([MOST_REACH // each.reach for each in candidates])
 
-    def scores(counts: list[np.ndarray]) -> np.ndarray:
-        pairs = zip(zip(*ranks.gathered(counts), strict=True), expected, strict=True)
-        exact = [np.abs(sum(parts) - wanted).sum() for parts, wanted in pairs]
-        # No sum over rows: the first process has all counts, and all scores.
-        values: np.ndarray = np.array(exact, dtype=np.int64) * factors
+    def scaled(counts: list[np.ndarray]) -> np.ndarray:
+        # No sum over rows: the first process has all counts, and all news.
+        totals = [sum(parts) for parts in zip(*ranks.gathered(counts), strict=True)]
+        values = news(candidates, totals) * factors
         return values if ranks.is_first else values * 0
 
-    values = codes.map(partial(all_counts, tables)).map(scores)
-    sensitivity = float(np.linalg.norm(factors))
-    std = multipliers(plan, True)[0] * sensitivity
+    counts = codes.map(partial(all_counts, [each.table for each in candidates]))
+    values = counts.map(scaled)
+    multiplier = multipliers(plan, True)[0]
+    by_choices = multiplier / math.sqrt(CHOICE_SHARE)
+    left = [i for i in range(len(candidates)) if i not in set(wanted)]
+    places = list(wanted)
+    for _ in range(n_choices):
+        place = mechanisms.choose(
+            values.map(itemgetter(left)), by_choices * math.sqrt(n_choices),
+            release=TABLES.name, sensitivity=MOST_REACH,
+        )  # fmt: skip
+        places.append(left.pop(place))
+    sensitivity = MOST_REACH * math.sqrt(len(places))
+    std = multiplier / math.sqrt(1 - CHOICE_SHARE) * sensitivity
     noisy = mechanisms.gaussian(
-        values, std, release=TABLES.name, sensitivity=sensitivity
-    )
-    return np.asarray(noisy / factors)
+        values.map(itemgetter(places)), std, release=TABLES.name,
+        sensitivity=sensitivity,
+    )  # fmt: skip
+    pairs = zip(noisy / factors[places], std / factors[places], strict=True)
+    return dict(zip(places, pairs, strict=True))
+
+
+def news(candidates: Sequence[Candidate], counts: Sequence[np.ndarray]) -> np.ndarray:
+    """Return what every table shows beyond the best of its parts, in whole rows.
+
+    A row moves a score by 1, and the best of some scores by 1.
+    """
+    best: dict[tuple[int, ...], int] = {}
+    values = np.empty(len(candidates), np.int64)
+    for i, (each, count) in enumerate(zip(candidates, counts, strict=True)):
+        columns, score = each.table.columns, each.score(count)
+        parts = combinations(columns, len(columns) - 1)
+        of_parts = max([0, *(best.get(part, 0) for part in parts)])
+        best[columns], values[i] = max(score, of_parts), score - of_parts
+    return values
 
 
 def release_counts(

@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 
 from dpgenerative.fitting.recipe import FitSize, Rule
+from dpgenerative.fitting.workload import MOST_CANDIDATES, MOST_TABLES
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.privacy.report import HOPELESS
 
@@ -54,10 +55,12 @@ class FlowTuning:
     max_functions : int
         Functions of all columns together, whose square is the number of coefficients
         (wide_tables).
-    table_share, rows_for_tables, rows_per_pair : float
-        Share of contingency tables; least rows for it, and for tables to be compared,
-        per root of the number of pairs over the share: the noise of a score is then
-        3 % of the rows, or 7 % (counted_tables).
+    table_share, least_share : float
+        Share of contingency tables where rows are many, and least where they are few
+        (counted_tables).
+    rows_for_tables, rows_for_few : float
+        Least rows for each, over the difficulty of choosing tables (`_difficulty`) and
+        per inverse root of the share (counted_tables).
     """
 
     untrained: float = 1400.0
@@ -79,24 +82,35 @@ class FlowTuning:
     rows_for_units: tuple[float, float] = (1000, 4000)
     max_functions: int = 4096
     table_share: float = 0.2
-    rows_for_tables: float = 530
-    rows_per_pair: float = 225
+    least_share: float = 0.1
+    rows_for_tables: float = 180
+    rows_for_few: float = 80
 
 
 TUNING = FlowTuning()
 
 
 def table_budget(scale: FitSize) -> float:
-    """Return the tables' share: small where scores are noisy, 0 where all are noise."""
+    """Return the tables' share: small where choices are noisy, 0 where all are noise."""
     d, rows = len(scale.schema), scale.n_rows * (scale.epsilon or 0)
-    few = min(0.5, max(0.03, 2 / d**1.5))
+    few = min(0.5, max(TUNING.least_share, 2 / d**1.5))
     for share, least in (
         (max(TUNING.table_share, few), TUNING.rows_for_tables),
-        (few, TUNING.rows_per_pair),
+        (few, TUNING.rows_for_few),
     ):
-        if d > 1 and rows > least * math.sqrt(math.comb(d, 2) / share):
+        if d > 1 and rows > least * _difficulty(d) / math.sqrt(share):
             return share
     return 0.0
+
+
+def _difficulty(d: int) -> float:
+    """Return to what the noise in the choice of tables is proportional.
+
+    That is the root of the number of choices, each of its own share, times the
+    logarithm of the number of candidates, of which the luckiest counts.
+    """
+    n_candidates = min(2.0**d, MOST_CANDIDATES)
+    return math.sqrt(min(d, MOST_TABLES)) * math.log(n_candidates)
 
 
 def share_of_rest(scale: FitSize) -> float:
