@@ -38,7 +38,7 @@ from dpgenerative.encoding.shares import (
     spike_share,
     split_releases,
 )
-from dpgenerative.encoding.slopes import with_slopes
+from dpgenerative.encoding.slopes import toward_declines, with_slopes
 from dpgenerative.encoding.smoothing import smoothed
 from dpgenerative.privacy.noise import Key, Mechanisms, sum_of_counts, threshold_for
 from dpgenerative.privacy.plan import Release
@@ -278,6 +278,9 @@ class MarginalRelease:
             fine, bounds = grid.part_of(column, fine, first, last)
             parts = replace(parts, places=parts.places - first)
             column = column.bounded(*(grid.in_units(column, end) for end in bounds))
+        axis = grid.CellAxis.of(column).to(fine)
+        if self.std:
+            parts = toward_declines(parts, axis)
         sole = fine[parts.sole - first] if parts.sole >= 0 else math.nan
         size = max(parts.counts.sum(), 1.0) / self.n_bins
         keys = np.empty((2, 0))
@@ -286,8 +289,7 @@ class MarginalRelease:
             rows = np.where(rows > SPIKE_SIZE * size, rows, 0.0)
             if is_continuum or np.count_nonzero(rows) <= MOST_SPIKES * self.n_bins:
                 parts = parts.with_spikes(rows)
-        axis = grid.CellAxis.of(column).to(fine)
-        pieces = with_slopes(parts, axis) if self.std else parts
+        pieces = with_slopes(parts, axis)
         pieces = pieces.cut_evenly(axis, SPLIT_SIZE * size)
         parts = self._smooth(parts, pieces, axis)
         edges = fine[parts.places]
@@ -413,7 +415,7 @@ class MarginalRelease:
         noisy = self._counted(exact, self.std * math.sqrt(fair))
         for cell, count in zip(cells, noisy, strict=True):
             cell.add(count, fair)
-        return self._partition(root, missing, self._least(root, rough), fine)
+        return self._partition(root, missing, self._least(root, rough))
 
     def _least(self, root: Interval, variance: float) -> float:
         """Return the number of rows up to which intervals are not halved."""
@@ -447,7 +449,7 @@ class MarginalRelease:
             interval.prune(least)
 
     def _partition(
-        self, root: Interval, missing: Interval, least: float, fine: np.ndarray
+        self, root: Interval, missing: Interval, least: float
     ) -> Partition:
         """Combine all counts of a tree; leave out what has no rows."""
         nullable = bool(self.column.nullable)
@@ -467,8 +469,7 @@ class MarginalRelease:
         counts = np.array([leaf.count for leaf in leaves])
         heavy = (np.diff(places) == 1) & (counts > least)
         variances = self.std**2 * np.array([leaf.variance for leaf in leaves])
-        parts = Partition(places, counts, variances, heavy, whole[1:], sole)
-        return parts.with_tails(fine, noisy) if self.std else parts
+        return Partition(places, counts, variances, heavy, whole[1:], sole, noisy)
 
     def _sole(self, root: Interval, n_missing: float, variance: float) -> int:
         """Return the edge at which the one value of all rows begins, -1 without one."""

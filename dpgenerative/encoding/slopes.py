@@ -1,24 +1,76 @@
-"""How rows lie inside wide intervals: processing of counts, which costs nothing.
+"""How rows thin out in the tails of a column: processing of counts, which costs nothing.
 
-An interval far from most rows is wide, since noise leaves no room to halve its count.
-Spread evenly over it, its rows would carry means and deviations along: of amounts of
-money, a last interval may end a thousand times beyond its first value. So rows decline
-inside an interval as they do between the interval before and it.
+Far from most rows intervals are wide, since noise leaves no room to halve their counts,
+and their counts are mostly noise. Taken as they are, and spread evenly, they would carry
+means and deviations along: of amounts of money, a last interval may end a thousand times
+beyond its first value. So a smooth decline is fitted to all counts on one side of the
+highest density: its logarithm is a parabola that falls ever faster, in asinh space, as
+that of a lognormal does. Counts move towards it as far as their noise says, and rows
+decline by it inside their intervals.
 """
 
-import math
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.optimize import least_squares
 
-from dpgenerative.encoding.estimates import LEAST, SPIKE, Partition
+from dpgenerative.encoding.estimates import LEAST, SPIKE, TAIL_NOISE, Partition
 
-STEPS = np.array([0.7, 1.5, 3.0, 6.0])
-"""Where a decline is cut into even pieces, in units of its length."""
+STEPS = np.array([0.7, 1.5, 3.0, 6.0, 12.0])
+"""Where a decline is cut into even pieces, by the fall of the logarithm of density."""
+N_ROUNDS = 4
+"""Of a fit, after each of which its errors are estimated anew."""
+LEAST_ERROR = 0.1
+"""Relative error of a decline at least."""
+TAILS, LEAST_INTERVALS, MOST_ERROR = (0.25, 0.12, 0.06), 4, 0.25
+"""Share of the rows beyond which a tail begins, and its intervals at least."""
+EVEN = 2.0
+"""Fall of the logarithm of a density inside an interval up to which it stays even."""
+LARGEST_LOG, TINY = 700.0, 1e-300
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 
-@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # of tiny lengths
+def toward_declines(parts: Partition, ends: np.ndarray) -> Partition:
+    """Return intervals whose counts have moved towards a decline on either side.
+
+    Parameters
+    ----------
+    parts : Partition
+    ends : ndarray
+        Edges of the grid, on the line where intervals are even.
+    """
+    edges, counts, declines = ends[parts.places], parts.counts.copy(), []
+    plain = np.flatnonzero(~is_spike(parts))
+    for side in (plain, plain[::-1]):
+        for share in TAILS:
+            chosen = side[: _tail(counts[side], share)][::-1]
+            if len(chosen) < 2:
+                break
+            rows, variances = parts.noisy[chosen], parts.variances[chosen]
+            decline = fitted(rows, variances, edges[chosen], edges[chosen + 1])
+            if decline.error <= MOST_ERROR:
+                break
+        if len(chosen) > 1:
+            expected = decline.rows(edges[chosen], edges[chosen + 1])
+            moved = decline.shrunk(rows, variances, expected)
+            counts[chosen[1:]] = moved[1:].clip(min=0)
+            declines += [decline]
+    counts *= parts.counts.sum() / counts.sum()
+    return replace(parts, counts=counts, declines=tuple(declines))
+
+
+def is_spike(parts: Partition) -> np.ndarray:
+    """Return which intervals are no part of a smooth density."""
+    return np.asarray(parts.heavy | (parts.counts > SPIKE * parts.counts.sum()))
+
+
+def _tail(counts: np.ndarray, share: float) -> int:
+    """Return how many intervals, from the first on, are a tail."""
+    shares = np.cumsum(counts) / max(counts.sum(), LEAST)
+    few, most = np.searchsorted(shares, [share, 0.5])
+    return int(min(max(few + 1, LEAST_INTERVALS), most))
+
+
 def with_slopes(parts: Partition, ends: np.ndarray) -> Partition:
     """Return intervals cut so that rows decline inside them, away from most rows.
 
@@ -28,27 +80,19 @@ def with_slopes(parts: Partition, ends: np.ndarray) -> Partition:
     ends : ndarray
         Edges of the grid, on the line where intervals are even.
     """
-    counts, lengths = np.maximum(parts.counts, LEAST), np.diff(ends[parts.places])
-    alone = parts.heavy | (counts > SPIKE * counts.sum())
-    top = int(np.where(alone, 0.0, counts / lengths).argmax())
-    rates, bends = np.zeros((2, len(counts)))
-    for i, before in _outwards(top, len(counts)):
-        if not alone[i] and not alone[before]:
-            pair = [before, i]
-            rates[i] = decline(*counts[pair], *lengths[pair])
-        if rates[i] and before != top:
-            # Tails fall ever faster, or as fast.
-            bends[i] = max(0.0, rates[i] - rates[before]) / lengths[before]
+    edges, counts, plain = ends[parts.places], parts.counts, ~is_spike(parts)
     places, shares = [], []
-    spans = zip(parts.places[:-1], parts.places[1:], strict=True)
-    for i, (start, stop) in enumerate(spans):
-        line = ends[start : stop + 1]
-        line = line - line[0] if i > top else (line[-1] - line)[::-1]
-        cut, share = _pieces(line, rates[i], bends[i])
-        if i <= top:
-            cut, share = len(line) - 1 - cut[::-1], share[::-1]
-        places.append(start + cut[:-1])
-        shares.append(counts[i] * share)
+    for i, start in enumerate(parts.places[:-1].tolist()):
+        pieces = np.array([start])
+        for decline in parts.declines if plain[i] else ():
+            if decline.includes(*edges[i : i + 2]):
+                pieces = start + decline.cuts(ends[start : parts.places[i + 1] + 1])
+        share = np.ones(1)
+        if len(pieces) > 1:
+            inside = ends[np.append(pieces, parts.places[i + 1])]
+            share = decline.rows(inside[:-1], inside[1:]).clip(min=TINY)
+        places.append(pieces)
+        shares.append(counts[i] * share / share.sum())
     sizes = list(map(len, shares))
     return replace(
         parts, places=np.concatenate([*places, parts.places[-1:]]),
@@ -57,49 +101,101 @@ def with_slopes(parts: Partition, ends: np.ndarray) -> Partition:
     )  # fmt: skip
 
 
-def decline(before: float, own: float, gap: float, length: float) -> float:
-    """Return the rate of one exponential decline over two intervals.
+@dataclass(frozen=True)
+class Decline:
+    """Density of rows on one side of an origin: exp(a - b u - c u^2), u its distance.
 
-    Parameters
+    Attributes
     ----------
-    before, own : float
-        Rows of the first and the second interval.
-    gap, length : float
-        Their lengths.
-
-    Returns
-    -------
-    float
-        0 where rows do not decline.
+    a, b, c : float
+    origin : float
+        On the line where intervals are even.
+    sign : {-1, 1}
+        Side of the origin.
+    error : float
+        Standard deviation of the rows of an interval from it, relative to them.
     """
-    if own * gap >= before * length:
-        return 0.0
-    low, high = 0.0, 700.0 / gap
-    for _ in range(60):
-        rate = (low + high) / 2
-        ratio = -math.expm1(-rate * length) / math.expm1(rate * gap)
-        low, high = (rate, high) if ratio > own / before else (low, rate)
-    return low
+
+    a: float
+    b: float
+    c: float
+    origin: float
+    sign: int
+    error: float
+
+    def includes(self, start: float, stop: float) -> bool:
+        """Return whether an interval lies on this side of the origin."""
+        return min(self.sign * (x - self.origin) for x in (start, stop)) >= 0
+
+    def rows(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+        """Return the rows of intervals."""
+        lengths = stops - starts
+        u = np.abs(starts[:, None] + lengths[:, None] * (NODES + 1) / 2 - self.origin)
+        logs = np.minimum(self.a - self.b * u - self.c * u**2, LARGEST_LOG)
+        return np.asarray(lengths / 2 * (np.exp(logs) @ WEIGHTS))
+
+    def shrunk(
+        self, rows: np.ndarray, variances: np.ndarray, expected: np.ndarray
+    ) -> np.ndarray:
+        """Return rows to expect, given noisy ones and those that the decline expects.
+
+        Rows that noise does not explain, of an interval or of all up to the end
+        together, are no part of a decline, and stay.
+        """
+        own = (self.error * expected) ** 2
+        gaps = rows - expected
+        beyond, noise = (np.cumsum(x[::-1])[::-1] for x in (gaps, variances + own))
+        shares = [
+            own / (own + variances),
+            1 - TAIL_NOISE**2 * variances / np.maximum(gaps**2, variances),
+            1 - TAIL_NOISE**2 * noise / np.maximum(beyond**2, noise),
+        ]
+        return np.asarray(expected + np.maximum.reduce(shares).clip(0, 1) * gaps)
+
+    def cuts(self, line: np.ndarray) -> np.ndarray:
+        """Return where to cut the edges of a grid, an interval's, into even pieces."""
+        u = np.sort(np.abs(line - self.origin))
+        falls = (self.b + self.c * (u + u[0])) * (u - u[0])
+        places, last = [0], len(line) - 1
+        if falls[-1] <= EVEN:
+            return np.zeros(1, int)
+        for place in np.searchsorted(falls, STEPS[STEPS < falls[-1]]).tolist():
+            if place - places[-1] > 1 and last - place > 1:  # no piece is one value
+                places.append(place)
+        cut = np.array(places)
+        return cut if self.sign > 0 else np.append(0, last - cut[:0:-1])
 
 
-def _outwards(top: int, n: int) -> Iterator[tuple[int, int]]:
-    """Yield intervals on both sides of one, each after the interval before it."""
-    yield from ((i, i - 1) for i in range(top + 1, n))
-    yield from ((i, i + 1) for i in range(top - 1, -1, -1))
+def fitted(
+    rows: np.ndarray,
+    variances: np.ndarray,
+    starts: np.ndarray,
+    stops: np.ndarray,
+) -> Decline:
+    """Fit a decline to noisy rows of intervals, at least two, by least squares.
 
+    It begins with the first one, whose rows are the most certain.
+    """
+    sign = 1 if starts[-1] > starts[0] else -1
+    origin = float(starts[0] if sign > 0 else stops[0])
+    scale = float(max(abs(starts[-1] - origin), abs(stops[-1] - origin)))
+    first = np.log(max(rows[0], LEAST) / (stops[0] - starts[0]))
+    found, error = np.array([first, 1.0, 1.0])[: len(rows)], 1.0
+    least = np.array([-np.inf, 0, 0])[: len(rows)]
 
-def _pieces(line: np.ndarray, rate: float, bend: float) -> tuple[np.ndarray, ...]:
-    """Return places that cut a line where rows decline, and the pieces' shares."""
-    last = len(line) - 1
-    if rate * line[-1] <= 2:  # nearly even
-        return np.array([0, last]), np.ones(1)
-    steps = STEPS / rate
-    places = [0]
-    for place in np.searchsorted(line, steps[steps < line[-1]]).tolist():
-        if place - places[-1] > 1 and last - place > 1:  # no piece is a single value
-            places.append(place)
-    cut = np.array([*places, last])
-    middles = (line[cut[1:]] + line[cut[:-1]]) / 2
-    logs = -rate * middles - bend * middles**2 / 2
-    share = np.exp(logs - logs.max()) * np.diff(line[cut])
-    return cut, share / share.sum()
+    def decline(x: np.ndarray) -> Decline:
+        a, b, c = np.append(x, np.zeros(3 - len(x)))
+        return Decline(a, b / scale, c / scale**2, origin, sign, error)
+
+    for _ in range(N_ROUNDS):
+        expected = decline(found).rows(starts, stops)
+        stds = np.sqrt(variances + (error * expected) ** 2)
+        found = least_squares(
+            lambda x: (rows - decline(x).rows(starts, stops)) / stds,  # noqa: B023
+            found, bounds=(least, np.inf),
+        ).x  # fmt: skip
+        expected = np.maximum(decline(found).rows(starts, stops), LEAST)
+        excess = ((rows - expected) ** 2 - variances) / expected**2
+        weights = expected**4 / (variances + (error * expected) ** 2) ** 2
+        error = float(np.sqrt(max(LEAST_ERROR**2, np.average(excess, weights=weights))))
+    return decline(found)

@@ -30,8 +30,10 @@ LEAST_LEFT = 0.005
 LEAST_WEIGHT = 1e-30
 CELLS_ALIKE = 32
 """Number of cells of like size whose errors are modelled with one variance."""
-N_UPDATES = 8
-"""Of the share of cells that are empty."""
+N_UPDATES = 20
+"""Of the share of cells that are empty..."""
+RARELY = 0.05
+"""... from this share on."""
 
 
 @dataclass(frozen=True)
@@ -305,7 +307,7 @@ def _posterior_means(shares: Tensor, masses: Tensor, noise: Tensor) -> Tensor:
     probability and the normal's variance, is fitted by expectation maximization.
     """
     like = _Alike(masses)
-    empty = torch.full_like(masses, 0.5)
+    empty = torch.full_like(masses, RARELY)
     errors = like.means((shares - masses).square() - noise).clamp(min=0)
     for _ in range(N_UPDATES):
         occupied = masses / (1 - empty)
