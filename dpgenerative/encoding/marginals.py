@@ -29,6 +29,7 @@ from scipy.stats import norm
 from dpgenerative.encoding import estimates, grid, values
 from dpgenerative.encoding.codecs import Codec, IntervalCodec, LevelCodec
 from dpgenerative.encoding.estimates import Interval, Partition
+from dpgenerative.encoding.nesting import NestingRule
 from dpgenerative.encoding.shares import (
     DOMAIN_SHARE,
     FEW_HALVINGS,
@@ -102,6 +103,8 @@ class MarginalRelease:
         Whether 'missing' has no cell where its count is within the noise.
     is_target : bool
         Whether of two levels none counts as absent: there would be nothing to predict.
+    nesting : NestingRule, optional
+        Rare levels share a cell with those of the same groups.
     is_estimated : bool, default=False
         Whether bounds or levels are private estimates: they may exceed those of rows.
     """
@@ -118,6 +121,7 @@ class MarginalRelease:
     anchored: bool
     may_lose_missing: bool
     is_target: bool
+    nesting: NestingRule | None = None
     is_estimated: bool = False
 
     def fit(self, entries: Chunks[pd.Series]) -> Codec:
@@ -221,13 +225,17 @@ class MarginalRelease:
         return column, noisy
 
     def _pooled(self, column: Column, counts: np.ndarray) -> np.ndarray:
-        """Give every frequent level a cell of its own, and all others one together."""
+        """Give frequent levels cells of their own, and the others of a group one."""
         rare = counts < max(POOL_NOISE * self.std, 1.0)
         rare[-1] &= not column.nullable
         if column.ordered or rare.sum() < 2:
             return np.arange(len(counts))
-        # The shared cell is the first one.
-        return np.where(rare, 0, np.cumsum(~rare))
+        groups = self.nesting.of(column) if self.nesting else [None] * len(counts)
+        pools: dict[Any, int] = {}
+        pool = [pools.setdefault(each, len(pools)) for each in groups]
+        # The shared cells are the first ones.
+        keys = np.where(rare, pool, len(counts) + np.arange(len(counts)))
+        return np.asarray(np.unique(keys, return_inverse=True)[1])
 
     # Numbers --------------------------------------------------------------------
 

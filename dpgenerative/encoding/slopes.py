@@ -55,7 +55,7 @@ def toward_declines(parts: Partition, ends: np.ndarray) -> Partition:
             moved = decline.shrunk(rows, variances, expected)
             counts[chosen[1:]] = moved[1:].clip(min=0)
             declines += [decline]
-    counts *= parts.counts.sum() / counts.sum()
+    counts *= parts.counts.sum() / max(counts.sum(), TINY)
     return replace(parts, counts=counts, declines=tuple(declines))
 
 
@@ -108,8 +108,8 @@ class Decline:
     Attributes
     ----------
     a, b, c : float
-    origin : float
-        On the line where intervals are even.
+    origin, scale : float
+        On the line where intervals are even; distances are in units of the latter.
     sign : {-1, 1}
         Side of the origin.
     error : float
@@ -120,6 +120,7 @@ class Decline:
     b: float
     c: float
     origin: float
+    scale: float
     sign: int
     error: float
 
@@ -130,9 +131,10 @@ class Decline:
     def rows(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
         """Return the rows of intervals."""
         lengths = stops - starts
-        u = np.abs(starts[:, None] + lengths[:, None] * (NODES + 1) / 2 - self.origin)
+        places = starts[:, None] + lengths[:, None] * (NODES + 1) / 2
+        u = np.abs(places - self.origin) / self.scale
         logs = np.minimum(self.a - self.b * u - self.c * u**2, LARGEST_LOG)
-        return np.asarray(lengths / 2 * (np.exp(logs) @ WEIGHTS))
+        return np.asarray(lengths / self.scale / 2 * (np.exp(logs) @ WEIGHTS))
 
     def shrunk(
         self, rows: np.ndarray, variances: np.ndarray, expected: np.ndarray
@@ -154,7 +156,7 @@ class Decline:
 
     def cuts(self, line: np.ndarray) -> np.ndarray:
         """Return where to cut the edges of a grid, an interval's, into even pieces."""
-        u = np.sort(np.abs(line - self.origin))
+        u = np.sort(np.abs(line - self.origin)) / self.scale
         falls = (self.b + self.c * (u + u[0])) * (u - u[0])
         places, last = [0], len(line) - 1
         if falls[-1] <= EVEN:
@@ -179,13 +181,13 @@ def fitted(
     sign = 1 if starts[-1] > starts[0] else -1
     origin = float(starts[0] if sign > 0 else stops[0])
     scale = float(max(abs(starts[-1] - origin), abs(stops[-1] - origin)))
-    first = np.log(max(rows[0], LEAST) / (stops[0] - starts[0]))
+    first = np.log(max(rows[0], LEAST) / (stops[0] - starts[0]) * scale)
     found, error = np.array([first, 1.0, 1.0])[: len(rows)], 1.0
     least = np.array([-np.inf, 0, 0])[: len(rows)]
 
     def decline(x: np.ndarray) -> Decline:
         a, b, c = np.append(x, np.zeros(3 - len(x)))
-        return Decline(a, b / scale, c / scale**2, origin, sign, error)
+        return Decline(a, b, c, origin, scale, sign, error)
 
     for _ in range(N_ROUNDS):
         expected = decline(found).rows(starts, stops)

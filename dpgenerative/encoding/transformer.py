@@ -32,6 +32,7 @@ from dpgenerative.encoding.increments import (
     learned_columns,
 )
 from dpgenerative.encoding.marginals import MarginalRelease
+from dpgenerative.encoding.nesting import Nesting, nesting_rules
 from dpgenerative.encoding.shares import column_stds, has_open_keys
 from dpgenerative.encoding.values import dtype_with_levels
 from dpgenerative.privacy.noise import Mechanisms
@@ -65,11 +66,14 @@ class TableTransformer:
         Columns that are learned as increments, after those that they are built on.
     calendars : tuple of Calendar
         Columns of instants that are learned by their parts.
+    nestings : tuple of Nesting
+        Columns whose levels lie within those of others.
     """
 
     codecs: tuple[Codec, ...]
     increments: tuple[Increment, ...] = ()
     calendars: tuple[Calendar, ...] = ()
+    nestings: tuple[Nesting, ...] = ()
 
     @classmethod
     def fit(
@@ -127,6 +131,7 @@ class TableTransformer:
         stds = dict(zip(learned, noise, strict=True))
         total = Estimate(count=n_rows, variance=n_std**2)
         codecs: dict[Hashable, Codec] = {}
+        nested = nesting_rules(schema)
 
         def release(
             name: Hashable, dtype: Any, entries: Chunks[pd.Series], whole: Any = None
@@ -135,7 +140,7 @@ class TableTransformer:
             codecs[name] = MarginalRelease(
                 learned[name], dtype, mechanisms, n_rows, total, stds[name], delta,
                 n_open, n_bins, anchored, may_lose_missing=own not in with_missing,
-                is_target=name == target,
+                is_target=name == target, nesting=nested.get(name),
             ).fit(entries)  # fmt: skip
             return codecs[name].column
 
@@ -161,8 +166,12 @@ class TableTransformer:
             increment = increment.completed(release(name, increment.dtype, added))
             columns[name] = increment.whole.column
             increments.append(increment)
+        nestings = tuple(
+            Nesting.completed(rule, codecs[rule.name], codecs[rule.within])
+            for rule in nested.values()
+        )
         ordered = tuple(codecs[name] for name in learned)
-        return cls(ordered, tuple(increments), tuple(calendars))
+        return cls(ordered, tuple(increments), tuple(calendars), nestings)
 
     @property
     def schema(self) -> Schema:

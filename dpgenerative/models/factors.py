@@ -28,6 +28,8 @@ N_ROUNDS, N_TURNS = 6, 3
 LEAST_LEFT = 0.005
 """Least share of its mass that a cell keeps, whatever was counted."""
 LEAST_WEIGHT = 1e-30
+RULED_OUT = -60.0
+"""Offset of a cell that does not go with one before; if none does, all do."""
 CELLS_ALIKE = 32
 """Number of cells of like size whose errors are modelled with one variance."""
 N_UPDATES = 20
@@ -52,6 +54,12 @@ class TableFactor:
     columns: tuple[int, ...]
     groups: list[Tensor]
     offsets: Tensor
+
+    @classmethod
+    def of_pairs(cls, columns: tuple[int, int], allowed: Tensor) -> "TableFactor":
+        """Return the factor that rules out pairs of cells, by (n_above, n_cells)."""
+        groups = [torch.arange(n) for n in allowed.shape]
+        return cls(columns, groups, torch.where(allowed, 0.0, RULED_OUT))
 
     def __call__(self, codes: Tensor) -> Tensor:
         """Return the offsets of the last column's cells, (n, n_cells)."""

@@ -342,7 +342,7 @@ class HFlow(nn.Module):
         """Rake and bring the model nearer to measured tables; see `Correct`."""
         correct = Correct(tables)
         self.sample(n, generator, correct)
-        self.factors = [factor.to("cpu") for factor in correct.factors]
+        self.factors = [*self.factors, *(f.to("cpu") for f in correct.factors)]
         self.counted = [table.columns for table in tables]
 
     @property

@@ -41,6 +41,7 @@ from dpgenerative.encoding.pixels import Pixels
 from dpgenerative.encoding.series import Series
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.exceptions import FileFormatError
+from dpgenerative.encoding.nesting import Nesting
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.models import priors
 from dpgenerative.models.factors import TableFactor
@@ -66,7 +67,7 @@ CHECKPOINT = "unfinished fit: private, do not release"
 
 _RECORDS = (
     Column, Schema, TableFormat, TableTransformer, LevelCodec, IntervalCodec, Increment,
-    Calendar, PrivacyPlan, Release, PrivacyReport, priors.NormalPrior,
+    Calendar, Nesting, PrivacyPlan, Release, PrivacyReport, priors.NormalPrior,
     priors.SparsePrior, priors.MixturePrior, priors.GaussianPrior,
     priors.GaussianMixture, Pixels, Series, *constraints.KINDS.values(), Optimizer,
     BatchTerm, Sparsified, TableFactor, ClassGaussians, LabelledPixels,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dpgenerative._random import Streams
 from dpgenerative._validation import Check, check_option, count, refuse
+from dpgenerative.encoding.nesting import groups_first
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting.domain import TableDomain
 from dpgenerative.fitting.fit import Fitted
@@ -20,6 +21,7 @@ from dpgenerative.fitting.recipe import RULES, FitSize, GroupedRecipe, Rule
 from dpgenerative.fitting.workload import Measurement, check_workload
 from dpgenerative.models.cells import RAKING_ROWS, CellFacts
 from dpgenerative.models.divergences import DIVERGENCES
+from dpgenerative.models.factors import TableFactor
 from dpgenerative.models.hflow import HFlow, likelihood_bound
 from dpgenerative.models.probing import check_divergence
 from dpgenerative.persistence.registry import register
@@ -116,9 +118,9 @@ class FlowRecipe(GroupedRecipe):
             check_divergence(owner, divergence, use)
 
     def ordered(self, schema: Schema) -> Schema:
-        """Take the last column before all others: often the one to predict."""
+        """Take the last column first: often the one to predict; groups before levels."""
         columns = [*schema.columns[-1:], *schema.columns[:-1]]
-        return Schema(columns, schema.constraints)
+        return groups_first(Schema(columns, schema.constraints))
 
     def settings(self, facts: Sequence[CellFacts], scale: FitSize) -> dict[str, Any]:
         n_basis, most_levels = self._functions(facts, scale)
@@ -233,6 +235,8 @@ class FlowRecipe(GroupedRecipe):
         mechanisms: Mechanisms,
         streams: Streams,
     ) -> None:
+        if self.is_exact:
+            model.factors = _nested(transformer)
         if self.anchored:
             if model.first.ordered_only:
                 model.first.denoise_weights()
@@ -272,6 +276,17 @@ class FlowRecipe(GroupedRecipe):
             pairs = zip(chunks, positions.split(SCORED), strict=True)
             parts = [likelihood_bound(model, *pair, rng) for pair in pairs]
         return torch.cat(parts).double().numpy()
+
+
+def _nested(transformer: TableTransformer) -> list[TableFactor]:
+    """Return what rules out levels that do not lie in their group."""
+    return [
+        TableFactor.of_pairs(
+            (transformer.place(each.within), transformer.place(each.name)),
+            torch.from_numpy(each.allowed),
+        )
+        for each in transformer.nestings
+    ]
 
 
 @register("flow")
