@@ -339,6 +339,11 @@ class Partition:
     sole : int, default=-1
         Edge at which the grid cell begins that has all rows, as far as noise shows; -1
         for none.
+    noisy : ndarray of shape (n,)
+        The counts before they were brought into line, without bias; of the intervals
+        that were counted alone.
+    declines : tuple of slopes.Decline
+        What the tails follow.
     """
 
     places: np.ndarray
@@ -347,8 +352,70 @@ class Partition:
     heavy: np.ndarray
     missing: np.ndarray
     sole: int = -1
-    noisy: np.ndarray | None = None
+    noisy: np.ndarray = field(default_factory=lambda: np.empty(0))
     declines: tuple[Any, ...] = ()
+
+    @np.errstate(over="ignore", invalid="ignore")  # of the largest floats
+    def with_tails(self, ends: np.ndarray) -> "Partition":
+        """Let rows at ends that may be empty thin out from the density next to them.
+
+        Where bounds are far too wide, noise leaves a few rows in intervals that hold
+        nobody, and they would carry the mean along.
+
+        Parameters
+        ----------
+        ends : ndarray
+            Edges of the grid.
+        """
+        noisy = self.noisy
+        n_low = _n_at_end(noisy[::-1], self.variances[::-1])
+        n_high = _n_at_end(noisy, self.variances)
+        if n_low + n_high >= len(noisy):
+            return self
+        places = ends[self.places]
+        low, high = places[n_low], places[-1 - n_high]
+        parts = self
+        if n_high and places[-1] - high > FAR * (high - low):
+            parts = parts._with_tail(ends, n_high, noisy[-n_high:].sum())
+        if n_low and low - places[0] > FAR * (high - low):
+            flipped = parts._flipped(ends)
+            flipped = flipped._with_tail(-ends[::-1], n_low, noisy[:n_low].sum())
+            parts = flipped._flipped(ends)
+        return parts
+
+    def _with_tail(self, ends: np.ndarray, n: int, rows: float) -> "Partition":
+        """Give the last `n` intervals so many rows, near the others."""
+        rest, whole = self.counts[:-n], self.counts[-n:].sum()
+        if not 0 < rest[-1] < SPIKE * self.counts.sum():
+            return self
+        rows = min(max(0.0, rows), whole)
+        rest = rest * (1 + (whole - rows) / rest.sum())
+        # Their mean is that of a density that falls exponentially.
+        near, start, stop = self.places[[-2 - n, -1 - n, -1]]
+        reach = 2 * rows / rest[-1] * (ends[start] - ends[near])
+        cut = max(start + 1, np.searchsorted(ends, ends[start] + reach))
+        if cut >= stop:
+            return self
+        variance = self.variances[-n:].sum()
+        return replace(
+            self,
+            places=np.append(self.places[:-n], [cut, stop]),
+            counts=np.append(rest, [rows, 0.0]),
+            noisy=np.append(self.noisy[:-n], [rows, 0.0]),
+            variances=np.append(self.variances[:-n], [variance, variance]),
+            heavy=np.append(self.heavy[:-n], [False, False]),
+        )
+
+    def _flipped(self, ends: np.ndarray) -> "Partition":
+        """Return the intervals as they lie on the reversed grid."""
+        return replace(
+            self,
+            places=len(ends) - 1 - self.places[::-1],
+            counts=self.counts[::-1],
+            noisy=self.noisy[::-1],
+            variances=self.variances[::-1],
+            heavy=self.heavy[::-1],
+        )
 
     def with_spikes(self, rows: np.ndarray) -> "Partition":
         """Cut out grid cells of far more rows than those beside them.
@@ -407,7 +474,18 @@ class Partition:
         places = np.concatenate([*cuts, self.places[-1:]])
         sizes = [len(cut) for cut in cuts]
         heavy, variances = (np.repeat(x, sizes) for x in (self.heavy, self.variances))
-        return Partition(places, np.concatenate(counts), variances, heavy, self.missing)
+        return replace(
+            self, places=places, counts=np.concatenate(counts), variances=variances,
+            heavy=heavy,
+        )  # fmt: skip
+
+
+def _n_at_end(noisy: np.ndarray, variances: np.ndarray) -> int:
+    """Return how many intervals at the upper end hold no more rows than noise may."""
+    sums, summed = (np.cumsum(x[::-1])[::-1] for x in (noisy, variances))
+    occupied = sums > TAIL_NOISE * np.sqrt(summed)
+    occupied |= noisy > TAIL_NOISE * np.sqrt(variances)
+    return int(len(noisy) - 1 - np.flatnonzero(occupied).max(initial=-1))
 
 
 def masses(

@@ -423,7 +423,7 @@ class MarginalRelease:
         noisy = self._counted(exact, self.std * math.sqrt(fair))
         for cell, count in zip(cells, noisy, strict=True):
             cell.add(count, fair)
-        return self._partition(root, missing, self._least(root, rough))
+        return self._partition(root, missing, self._least(root, rough), fine)
 
     def _least(self, root: Interval, variance: float) -> float:
         """Return the number of rows up to which intervals are not halved."""
@@ -457,7 +457,7 @@ class MarginalRelease:
             interval.prune(least)
 
     def _partition(
-        self, root: Interval, missing: Interval, least: float
+        self, root: Interval, missing: Interval, least: float, fine: np.ndarray
     ) -> Partition:
         """Combine all counts of a tree; leave out what has no rows."""
         nullable = bool(self.column.nullable)
@@ -477,7 +477,8 @@ class MarginalRelease:
         counts = np.array([leaf.count for leaf in leaves])
         heavy = (np.diff(places) == 1) & (counts > least)
         variances = self.std**2 * np.array([leaf.variance for leaf in leaves])
-        return Partition(places, counts, variances, heavy, whole[1:], sole, noisy)
+        parts = Partition(places, counts, variances, heavy, whole[1:], sole, noisy)
+        return parts.with_tails(fine) if self.std else parts
 
     def _sole(self, root: Interval, n_missing: float, variance: float) -> int:
         """Return the edge at which the one value of all rows begins, -1 without one."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpgenerative.encoding.codecs import LevelCodec
+from dpgenerative.encoding.codecs import Codec, LevelCodec
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.constraints import Determines, FixedCombinations
 from dpgenerative.tables.schema import Schema
@@ -61,21 +61,18 @@ class Nesting:
     allowed: np.ndarray
 
     @classmethod
-    def completed(
-        cls, rule: NestingRule, codec: LevelCodec, groups: LevelCodec
-    ) -> "Nesting":
+    def completed(cls, rule: NestingRule, codec: Codec, groups: Codec) -> "Nesting":
         """Return the rule for cells, once they are released."""
+        assert isinstance(codec, LevelCodec)
+        assert isinstance(groups, LevelCodec)
         allowed = np.zeros((groups.n_cells, codec.n_cells), bool)
-        cells: dict[Any, list[int]] = {}
-        for level, cell in zip(
-            levels_of(groups.column), groups.level_cells, strict=True
+        levels = levels_of(groups.column)
+        cells = dict(zip(levels, groups.level_cells.tolist(), strict=True))
+        for wanted, cell in zip(
+            rule.of(codec.column), codec.level_cells.tolist(), strict=True
         ):
-            cells.setdefault(level, []).append(int(cell))
-        every = range(groups.n_cells)
-        pairs = zip(rule.of(codec.column), codec.level_cells, strict=True)
-        for wanted, cell in pairs:
-            found = every if wanted is None else sum((cells.get(w, []) for w in wanted), [])
-            allowed[list(found), cell] = True
+            found = cells.values() if wanted is None else map(cells.get, wanted)
+            allowed[[each for each in found if each is not None], cell] = True
         return cls(rule.name, rule.within, allowed)
 
 

@@ -1,11 +1,11 @@
-"""How rows thin out in the tails of a column: processing of counts, which costs nothing.
+"""How rows thin out in tails: processing of counts, which costs nothing.
 
 Far from most rows intervals are wide, since noise leaves no room to halve their counts,
-and their counts are mostly noise. Taken as they are, and spread evenly, they would carry
-means and deviations along: of amounts of money, a last interval may end a thousand times
-beyond its first value. So a smooth decline is fitted to all counts on one side of the
-highest density: its logarithm is a parabola that falls ever faster, in asinh space, as
-that of a lognormal does. Counts move towards it as far as their noise says, and rows
+and these counts are mostly noise. Taken as they are, and spread evenly, they would
+carry means and deviations along: of amounts of money, a last interval may end a
+thousand times beyond its first value. So a smooth decline is fitted to the counts of a
+tail. The logarithm of its density is a parabola in asinh space that falls ever faster,
+as that of a lognormal does. Counts move towards it as far as their noise says, and rows
 decline by it inside their intervals.
 """
 
@@ -17,15 +17,18 @@ from scipy.optimize import least_squares
 from dpgenerative.encoding.estimates import LEAST, SPIKE, TAIL_NOISE, Partition
 
 STEPS = np.array([0.7, 1.5, 3.0, 6.0, 12.0])
-"""Where a decline is cut into even pieces, by the fall of the logarithm of density."""
-N_ROUNDS = 4
-"""Of a fit, after each of which its errors are estimated anew."""
+"""Where intervals are cut into even pieces, by the fall of the logarithm of density."""
+EVEN = 2.0
+"""Fall inside an interval up to which it stays even."""
+TAILS = (0.25, 0.12, 0.06)
+"""Shares of the rows in a tail: the first whose decline explains its counts."""
+LEAST_INTERVALS = 4
+MISFIT = 2.0
+"""Standard deviations of the sum of squares that a decline may leave."""
 LEAST_ERROR = 0.1
 """Relative error of a decline at least."""
-TAILS, LEAST_INTERVALS, MOST_ERROR = (0.25, 0.12, 0.06), 4, 0.25
-"""Share of the rows beyond which a tail begins, and its intervals at least."""
-EVEN = 2.0
-"""Fall of the logarithm of a density inside an interval up to which it stays even."""
+N_ROUNDS = 4
+"""Of a fit, after each of which its error is estimated anew."""
 LARGEST_LOG, TINY = 700.0, 1e-300
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
 
@@ -39,19 +42,21 @@ def toward_declines(parts: Partition, ends: np.ndarray) -> Partition:
     ends : ndarray
         Edges of the grid, on the line where intervals are even.
     """
-    edges, counts, declines = ends[parts.places], parts.counts.copy(), []
-    plain = np.flatnonzero(~is_spike(parts))
+    edges, counts = ends[parts.places], parts.counts.copy()
+    density = counts / np.diff(edges)
+    plain, declines = np.flatnonzero(~is_spike(parts)), []
     for side in (plain, plain[::-1]):
         for share in TAILS:
-            chosen = side[: _tail(counts[side], share)][::-1]
-            if len(chosen) < 2:
+            n = _tail(counts[side], density[side], share)
+            chosen = side[:n][::-1]
+            if n < 2:
                 break
             rows, variances = parts.noisy[chosen], parts.variances[chosen]
             decline = fitted(rows, variances, edges[chosen], edges[chosen + 1])
-            if decline.error <= MOST_ERROR:
-                break
-        if len(chosen) > 1:
             expected = decline.rows(edges[chosen], edges[chosen + 1])
+            if _fits(rows, variances, expected):
+                break
+        if n > 1:
             moved = decline.shrunk(rows, variances, expected)
             counts[chosen[1:]] = moved[1:].clip(min=0)
             declines += [decline]
@@ -64,11 +69,22 @@ def is_spike(parts: Partition) -> np.ndarray:
     return np.asarray(parts.heavy | (parts.counts > SPIKE * parts.counts.sum()))
 
 
-def _tail(counts: np.ndarray, share: float) -> int:
-    """Return how many intervals, from the first on, are a tail."""
-    shares = np.cumsum(counts) / max(counts.sum(), LEAST)
-    few, most = np.searchsorted(shares, [share, 0.5])
-    return int(min(max(few + 1, LEAST_INTERVALS), most))
+def _tail(counts: np.ndarray, density: np.ndarray, share: float) -> int:
+    """Return how many intervals, from the first on, are a tail of a share of rows.
+
+    It ends where density is highest.
+    """
+    if not len(counts):
+        return 0
+    shares = np.cumsum(counts) / max(counts.sum(), TINY)
+    n = int(np.searchsorted(shares, share)) + 1
+    return min(max(n, LEAST_INTERVALS), int(density.argmax()) + 1)
+
+
+def _fits(rows: np.ndarray, variances: np.ndarray, expected: np.ndarray) -> bool:
+    """Return whether a decline explains rows, but for noise and small errors."""
+    squares = (rows - expected) ** 2 / (variances + (LEAST_ERROR * expected) ** 2)
+    return bool(squares.sum() <= len(rows) + MISFIT * np.sqrt(2 * len(rows)))
 
 
 def with_slopes(parts: Partition, ends: np.ndarray) -> Partition:
@@ -161,7 +177,7 @@ class Decline:
         places, last = [0], len(line) - 1
         if falls[-1] <= EVEN:
             return np.zeros(1, int)
-        for place in np.searchsorted(falls, STEPS[STEPS < falls[-1]]).tolist():
+        for place in np.searchsorted(falls, STEPS[falls[-1] > STEPS]).tolist():
             if place - places[-1] > 1 and last - place > 1:  # no piece is one value
                 places.append(place)
         cut = np.array(places)

@@ -37,11 +37,11 @@ from dpgenerative.encoding.classes import ClassGaussians, LabelledPixels
 from dpgenerative.encoding.codecs import IntervalCodec, LevelCodec
 from dpgenerative.encoding.increments import Increment
 from dpgenerative.encoding.marginals import MARGINALS
+from dpgenerative.encoding.nesting import Nesting
 from dpgenerative.encoding.pixels import Pixels
 from dpgenerative.encoding.series import Series
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.exceptions import FileFormatError
-from dpgenerative.encoding.nesting import Nesting
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.models import priors
 from dpgenerative.models.factors import TableFactor
