@@ -118,7 +118,7 @@ class FlowRecipe(GroupedRecipe):
             check_divergence(owner, divergence, use)
 
     def ordered(self, schema: Schema) -> Schema:
-        """Take the last column, often the one to predict, first; groups before levels."""
+        """Take the last column, often the one to predict, first; groups before them."""
         columns = [*schema.columns[-1:], *schema.columns[:-1]]
         return groups_first(Schema(columns, schema.constraints))
 
