@@ -29,10 +29,11 @@ LEAST_ERROR = 0.1
 """Relative error of a decline at least."""
 N_ROUNDS = 4
 """Of a fit, after each of which its error is estimated anew."""
-LARGEST_LOG, TINY = 700.0, 1e-300
+LARGEST_LOG, TINY = 300.0, 1e-300
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 
+@np.errstate(all="ignore")  # of the largest floats, and of tiny lengths
 def toward_declines(parts: Partition, ends: np.ndarray) -> Partition:
     """Return intervals whose counts have moved towards a decline on either side.
 
@@ -43,6 +44,8 @@ def toward_declines(parts: Partition, ends: np.ndarray) -> Partition:
         Edges of the grid, on the line where intervals are even.
     """
     edges, counts = ends[parts.places], parts.counts.copy()
+    if not np.isfinite(np.ptp(edges)):
+        return parts
     density = counts / np.diff(edges)
     plain, declines = np.flatnonzero(~is_spike(parts)), []
     for side in (plain, plain[::-1]):
@@ -87,6 +90,7 @@ def _fits(rows: np.ndarray, variances: np.ndarray, expected: np.ndarray) -> bool
     return bool(squares.sum() <= len(rows) + MISFIT * np.sqrt(2 * len(rows)))
 
 
+@np.errstate(all="ignore")
 def with_slopes(parts: Partition, ends: np.ndarray) -> Partition:
     """Return intervals cut so that rows decline inside them, away from most rows.
 
@@ -198,6 +202,7 @@ def fitted(
     origin = float(starts[0] if sign > 0 else stops[0])
     scale = float(max(abs(starts[-1] - origin), abs(stops[-1] - origin)))
     first = np.log(max(rows[0], LEAST) / (stops[0] - starts[0]) * scale)
+    first = min(first, LARGEST_LOG)
     found, error = np.array([first, 1.0, 1.0])[: len(rows)], 1.0
     least = np.array([-np.inf, 0, 0])[: len(rows)]
 

@@ -38,7 +38,7 @@ LEAST_DEVIATION = 3.0
 MOST_TABLES = 10
 WEIGHT_OF_WANTED = 5
 """Weight of a table that was asked for, beside others."""
-SIZES = (2, 3, 4, 5, 10, 20, 40, 80)
+SIZES = (2, 3, 4, 5, 10, 20, 40)
 """Groups per column in which tables are counted."""
 CELLS_PER_ROW = 0.4
 """Cells of a counted table, per row and standard deviation of its noise."""

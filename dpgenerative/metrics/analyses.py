@@ -30,6 +30,9 @@ MOST_GROUPS = 20
 """Maximum number of levels by which means are computed: the most frequent ones."""
 LEAST_IN_GROUP = 30
 """Real rows of a group at least: below, its standard error is a guess."""
+CONSTANT = 1e-6
+"""Standard error of a mean by group, in the column's standard deviations, up to which
+the group has one value, and no error to compare with."""
 MOST_COLUMNS = 20
 """Columns of which pairs are compared: the first ones of each kind."""
 ANALYSES = (
@@ -209,11 +212,13 @@ def _by_group(column: Column, groups: Column, levels: pd.Index) -> Iterator[Entr
     name, own, made = column
     by, codes, others = groups
     middle = _finite(own).mean() if len(_finite(own)) else 0.0
+    least = CONSTANT * _finite(own).std() if len(_finite(own)) else 0.0
     sizes, sums, squares = _sums(own - middle, codes, len(levels))
     n_made, sums_made, _ = _sums(made - middle, others, len(levels))
     errors = np.sqrt((squares / sizes - (sums / sizes) ** 2) / sizes)
     for code in np.argsort(-sizes, kind="stable")[:MOST_GROUPS]:
-        if sizes[code] >= LEAST_IN_GROUP and n_made[code]:
+        has_rows = sizes[code] >= LEAST_IN_GROUP and n_made[code]
+        if has_rows and errors[code] > least:
             apart = sums_made[code] / n_made[code] - sums[code] / sizes[code]
             mean = middle + sums[code] / sizes[code]
             about = (name, by, levels[code])
