@@ -1,6 +1,6 @@
-"""What a person computes first: means of money, hours and weekdays of admissions.
+"""What a person computes first: means, deviations, hours, groups, slopes and places.
 
-    python benchmarks/analyses.py [--seeds 20] [--only money]
+    python benchmarks/analyses.py --peer-python PEER/bin/python [--only tables]
 
 Fits of the flow at epsilon 1, delta 1e-5, by the defaults; bounds are stated.
 
@@ -10,9 +10,15 @@ Fits of the flow at epsilon 1, delta 1e-5, by the defaults; bounds are stated.
 - *admissions*: 20,000 and 60,000 simulated stays of four years, on workdays between 7
   and 19 h but for 4 % on weekends, at hours that depend on one of three wards; three
   more columns. Total variation distances of hours and weekdays, from real rows.
+- *tables*: six simulated tables (``analysis_tables.py``), three seeds, beside dpmm's
+  MST and AIM (given the same levels and bounds, times as numbers of days or minutes),
+  rows redrawn from the real ones, and the flow without what the schema says of groups
+  and places (*apart*). Errors are in standard errors of the real result, the 90 %
+  quantile over all results of a kind. *limit* are private means alone, of the whole
+  budget, clipped at real quantiles.
 
 Adds records to ``results/analyses.jsonl`` and tabulates all of them in
-``results/analyses.md``.
+``results/analyses.md``; those that are there are not made again.
 """
 
 from __future__ import annotations
@@ -20,19 +26,29 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections import defaultdict
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import analysis_tables
 import numpy as np
 import pandas as pd
 import records
+from analysis_tables import Simulated
+from peers import FitError, fit_peer
 
 from dpgenerative import Column, DPHFlowSynthesizer, Schema
 from dpgenerative.exceptions import PrivacyWarning
-from dpgenerative.metrics import analysis_errors
+from dpgenerative.metrics import analysis_errors, marginal_distance
+from dpgenerative.privacy.accounting import gaussian_multiplier
 
 RESULTS = Path(__file__).parent / "results"
+RECORDS = RESULTS / "analyses.jsonl"
 N_AMOUNTS = 10_000
+PEERS, LIMIT = ("mst", "aim"), 900
+"""Methods of dpmm, and the seconds that a fit may take."""
+METHODS = ("ours", "apart", "redrawn", "limit", *PEERS)
 SIGMAS, UPPERS, STAYS = (1.5, 2.0), (1e4, 1e5, 1e6), (20_000, 60_000)
 
 
@@ -47,39 +63,10 @@ def money(sigma: float, upper: float, seed: int) -> dict[str, Any]:
     return {"mean": drawn.mean() / real.mean(), "std": drawn.std() / real.std()}
 
 
-def stays(n: int, seed: int) -> tuple[pd.DataFrame, Schema]:
-    """Return simulated admissions and what a hospital would state of them."""
-    rng = np.random.default_rng(seed)
-    days = rng.integers(0, 1461, 2 * n)
-    is_workday = (days + 2) % 7 < 5  # 2020 began on a Wednesday
-    days = days[is_workday | (rng.random(2 * n) < 0.1)][:n]
-    ward = rng.choice(["day", "night", "emergency"], n, p=[0.5, 0.2, 0.3])
-    middle = pd.Series(ward).map({"day": 10.0, "night": 17.0, "emergency": 13.0})
-    hours = rng.normal(middle, 1.5).clip(7, 18.99)
-    admitted = pd.Timestamp("2020-01-01") + pd.to_timedelta(days, "D")
-    admitted += pd.to_timedelta((hours * 60).astype(int), "min")
-    frame = pd.DataFrame(
-        {
-            "age": rng.integers(0, 100, n),
-            "admitted": admitted,
-            "ward": ward,
-            "cost": rng.lognormal(7, 1, n).round(),
-        }
-    )
-    columns = [
-        Column("age", "integer", lower=0, upper=110),
-        Column(
-            "admitted", "datetime", lower="2020-01-01", upper="2023-12-31T23:59",
-            resolution="min",
-        ),
-        Column("cost", "integer", lower=0, upper=1_000_000),
-    ]  # fmt: skip
-    return frame, Schema(columns)
-
-
 def admissions(n: int, seed: int) -> dict[str, Any]:
     """Return shares and distances of the hours and weekdays of a sample."""
-    frame, schema = stays(n, seed)
+    made = analysis_tables.admissions(seed, n)
+    frame, schema = made.frame, made.schema
     fit = DPHFlowSynthesizer(schema=schema, random_state=seed).fit(frame)
     drawn = fit.sample(n, random_state=seed)
     table = analysis_errors(frame, drawn).table
@@ -98,18 +85,125 @@ def admissions(n: int, seed: int) -> dict[str, Any]:
     }
 
 
-def run(seeds: int, only: str | None) -> None:
-    """Run all cases and add their records."""
-    cases: dict[str, tuple[Any, list[Any], int]] = {
-        "money": (money, [(s, u) for s in SIGMAS for u in UPPERS], seeds),
-        "admissions": (admissions, [(n,) for n in STAYS], 3),
+def as_numbers(made: Simulated) -> tuple[pd.DataFrame, Schema]:
+    """Return a table with times as whole numbers of days or minutes, for peers."""
+    frame, columns = made.frame.copy(), []
+    whole = made.schema.resolve(made.frame)
+    for column in whole.columns:
+        if column.kind == "datetime":
+            unit = {"D": "D"}.get(column.unit, "m")
+            ends = (np.datetime64(end, unit) for end in (column.lower, column.upper))
+            lower, upper = (end.astype(int) for end in ends)
+            times = frame[column.name].to_numpy().astype(f"M8[{unit}]")
+            frame[column.name] = times.astype(int)
+            column = Column(column.name, "integer", lower=int(lower), upper=int(upper))
+        columns.append(column)
+    return frame, Schema(columns)
+
+
+def with_times(drawn: pd.DataFrame, made: Simulated) -> pd.DataFrame:
+    """Return numbers of days or minutes as the times that they were."""
+    drawn = drawn.copy()
+    for column in made.schema.resolve(made.frame).columns:
+        if column.kind == "datetime":
+            unit = {"D": "D"}.get(column.unit, "m")
+            counts = drawn[column.name].to_numpy().astype(np.int64)
+            drawn[column.name] = counts.astype(f"M8[{unit}]").astype("M8[us]")
+    return drawn
+
+
+def synthesized(
+    made: Simulated, method: str, seed: int, python: str | None
+) -> pd.DataFrame:
+    """Return as many rows by a method."""
+    n = len(made.frame)
+    if method == "redrawn":
+        return made.frame.sample(n, replace=True, random_state=seed)
+    if method in PEERS:
+        frame, schema = as_numbers(made)
+        _, (drawn,) = fit_peer(
+            f"dpmm {method}", frame, str(python), schema=schema, epsilon=1.0, seed=seed,
+            time_limit=LIMIT,
+        )  # fmt: skip
+        return with_times(drawn[list(frame)], made)
+    if method == "apart":  # what the schema says of groups and places is not used
+        made = replace(made, schema=Schema(made.schema.columns))
+    fit = DPHFlowSynthesizer(schema=made.schema, random_state=seed).fit(made.frame)
+    return fit.sample(n, random_state=seed)
+
+
+def tables(name: str, method: str, seed: int, python: str | None) -> dict[str, Any]:
+    """Return what the first analyses of a table come to, in standard errors."""
+    made = analysis_tables.TABLES[name](seed)
+    if method == "limit":
+        return limit(made, seed)
+    try:
+        drawn = synthesized(made, method, seed, python)
+    except FitError as error:
+        return {"failed": error.facts["failed"]}
+    errors = analysis_errors(made.frame, drawn)
+    results = errors.summary()["synthetic"].to_dict()
+    stds = errors.table[errors.table["analysis"] == "standard deviation"]
+    ratios = stds["synthetic"] / stds["real"]
+    pairs = marginal_distance(made.frame, drawn, 2, references=False, max_sets=200)
+    return {
+        **results, "least deviation": ratios.min(), "most deviation": ratios.max(),
+        "pairs": pairs.mean, **laws(made, drawn),
+    }  # fmt: skip
+
+
+LAWS = [("kind", "category"), ("state", "region"), ("group", "class"),
+        ("route", "origin"), ("code", "chapter")]  # fmt: skip
+
+
+def laws(made: Simulated, drawn: pd.DataFrame) -> dict[str, float]:
+    """Return shares of sampled rows that break what all real rows obey."""
+    found = {}
+    for names in made.laws:
+        pairs = [each[list(names)].astype(str).agg("|".join, axis=1) for each in
+                 (made.frame, drawn)]  # fmt: skip
+        found[" ".join(names)] = (~pairs[1].isin(pairs[0].unique())).mean()
+    if len(made.towns):
+        places = drawn[["lat", "long"]].to_numpy(float)[:, None] - made.towns
+        off = np.sqrt(((places / analysis_tables.TOWN_SIZE) ** 2).sum(2)).min(1)
+        found["places"] = (off > 5).mean()
+    return found
+
+
+def limit(made: Simulated, seed: int) -> dict[str, float]:
+    """Return errors of private means alone, by the whole budget, in standard errors.
+
+    Every numeric column is clipped at its real 0.1 and 99.9 % quantiles, which is more
+    than private quantiles would allow; all means are one Gaussian release.
+    """
+    rng, numbers = np.random.default_rng(seed), made.frame.select_dtypes("number")
+    noise = gaussian_multiplier(1.0, 1e-5) * np.sqrt(numbers.shape[1])
+    low, high = numbers.quantile(0.001), numbers.quantile(0.999)
+    clipped = numbers.clip(low, high, axis=1)
+    off = clipped.mean() - numbers.mean()
+    off += rng.normal(0, 1, len(off)) * noise * (high - low) / 2 / len(numbers)
+    errors = off / (numbers.std() / np.sqrt(len(numbers)))
+    return {"mean": errors.abs().quantile(0.9)}
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run all cases that have no record yet, and add their records."""
+    made = [[x["case"], x["setting"], x["seed"]] for x in records.read(RECORDS)]
+    settings = [[name, method] for name in options.tables for method in options.methods]
+    cases: dict[str, tuple[Any, list[list[Any]], int]] = {
+        "money": (money, [[s, u] for s in SIGMAS for u in UPPERS], options.seeds),
+        "admissions": (admissions, [[n] for n in STAYS], 3),
+        "tables": (partial(tables, python=options.peer_python), settings, 3),
     }
     for name, (measure, settings, n_seeds) in cases.items():
-        for setting in settings if only in (None, name) else ():
-            for seed in range(n_seeds):
-                results = {k: float(v) for k, v in measure(*setting, seed).items()}
-                record = {"case": name, "setting": setting, "seed": seed, **results}
-                records.append(RESULTS / "analyses.jsonl", record | records.origin())
+        for seed in range(n_seeds if options.only in (None, name) else 0):
+            for setting in settings:
+                if [name, setting, seed] in made:
+                    continue
+                record = {"case": name, "setting": setting, "seed": seed}
+                record |= measure(*setting, seed=seed)
+                print(record, flush=True)
+                records.append(RECORDS, record | records.origin())
 
 
 def revisions(some: list[dict[str, Any]]) -> str:
@@ -120,7 +214,7 @@ def revisions(some: list[dict[str, Any]]) -> str:
 def write() -> None:
     """Tabulate all records."""
     groups = defaultdict(list)
-    made = records.read(RESULTS / "analyses.jsonl")
+    made = records.read(RECORDS)
     for each in made:
         groups[each["case"], tuple(each["setting"])].append(each)
     lines = ["# What a person computes first", "", (__doc__ or "").split("\n\n", 2)[2]]
@@ -149,15 +243,50 @@ def write() -> None:
     head = ["rows", "revision", "7 to 19 h", "weekends", "hours, TVD", "weekdays, TVD"]
     head += ["mean hour of a ward, largest error"]
     lines += records.markdown_table(head, rows)
+    lines += tabulated(made)
     lines += ["Machines: " + "; ".join(sorted({each["machine"] for each in made}))]
     (RESULTS / "analyses.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def tabulated(made: list[dict[str, Any]]) -> list[str]:
+    """Return lines of the means over seeds, by table and method."""
+    some = pd.DataFrame([each for each in made if each["case"] == "tables"])
+    if not len(some):
+        return []
+    some[["table", "method"]] = some["setting"].tolist()
+    shown = [
+        "mean", "standard deviation", "least deviation", "most deviation", "quantile",
+        "mean by group", "slope", "hours", "weekdays", "pairs",
+    ]  # fmt: skip
+    broken = some.columns.intersection([" ".join(x) for x in LAWS] + ["places"])
+    some["broken"] = some[broken].max(axis=1)
+    rows = []
+    for (table, method), part in some.groupby(["table", "method"], sort=False):
+        cells = [_cell(part, name) for name in [*shown, "broken"]]
+        failed = part["failed"].dropna().tolist() if "failed" in part else []
+        rows.append([table, method, f"{len(part)}", *cells, "; ".join(set(failed))])
+    head = ["table", "method", "fits", *shown, "laws broken", "failed"]
+    return ["", *records.markdown_table(head, rows)]
+
+
+def _cell(part: pd.DataFrame, name: str) -> str:
+    if name not in part or part[name].isna().all():
+        return ""
+    worst = {"least deviation": part[name].min(), "most deviation": part[name].max()}
+    return f"{worst.get(name, part[name].mean()):.3g}"
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=20, help="fits of each amount")
-    parser.add_argument("--only", choices=["money", "admissions"], help="one case")
+    add = parser.add_argument
+    add("--seeds", type=int, default=20, help="fits of each amount")
+    add("--only", choices=["money", "admissions", "tables"], help="one case")
+    add("--tables", nargs="+", default=[*analysis_tables.TABLES], help="some tables")
+    add("--methods", nargs="+", default=METHODS, choices=METHODS, help="some methods")
+    add("--peer-python", metavar="PATH", help="interpreter with dpmm")
     arguments = parser.parse_args()
+    if arguments.peer_python is None:
+        arguments.methods = [x for x in arguments.methods if x not in PEERS]
     warnings.simplefilter("ignore", PrivacyWarning)
-    run(arguments.seeds, arguments.only)
+    run(arguments)
     write()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,8 @@ import pandas as pd
 from dpgenerative import Column, Determines, Schema
 
 Frame = pd.DataFrame
+TOWN_SIZE = (0.015, 0.02)
+"""Standard deviations of the latitudes and longitudes of a town."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +31,15 @@ class Simulated:
     frame : DataFrame
     schema : Schema
     laws : tuple of pair of column name
-        The first decides on the second, though the schema does not say so.
+        The first decides on the second.
+    towns : sequence of (float, float)
+        Latitudes and longitudes around which all rows lie.
     """
 
     frame: Frame
     schema: Schema
     laws: tuple[tuple[str, str], ...] = ()
+    towns: Any = ()
 
 
 def _names(stem: str, codes: np.ndarray) -> pd.Series:
@@ -203,7 +209,7 @@ def codes(seed: int, n: int = 20_000) -> Simulated:
         Column("days", "integer", lower=0, upper=1_000),
     ]
     law = Determines(["code"], "chapter", mapping)
-    return Simulated(frame, Schema(columns, constraints=[law]))
+    return Simulated(frame, Schema(columns, constraints=[law]), (("code", "chapter"),))
 
 
 def homes(seed: int, n: int = 21_600) -> Simulated:
@@ -211,7 +217,7 @@ def homes(seed: int, n: int = 21_600) -> Simulated:
     rng, fixed = np.random.default_rng(seed), np.random.default_rng(2)
     town = _zipf(rng, 10, n, 0.6)
     centres = fixed.uniform([47.2, -122.5], [47.75, -121.6], (10, 2))
-    place = centres[town] + rng.normal(0, 1, (n, 2)) * [0.015, 0.02]
+    place = centres[town] + rng.normal(0, 1, (n, 2)) * TOWN_SIZE
     area = rng.lognormal(7.5, 0.4, n).clip(300, 13_000).round()
     price = area * np.exp(fixed.normal(5.3, 0.4, 10)[town] + rng.normal(0, 0.25, n))
     frame = pd.DataFrame(
@@ -231,7 +237,7 @@ def homes(seed: int, n: int = 21_600) -> Simulated:
         Column("rooms", "integer", lower=0, upper=40),
         Column("year", "integer", lower=1900, upper=2020),
     ]
-    return Simulated(frame, Schema(columns))
+    return Simulated(frame, Schema(columns), towns=centres)
 
 
 TABLES: dict[str, Callable[[int], Simulated]] = {
