@@ -2,12 +2,15 @@
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
 
+import numpy as np
 import pandas as pd
 
-from dpgenerative.encoding.codecs import Codec
+from dpgenerative.encoding.calendar import parts_of
+from dpgenerative.encoding.codecs import Codec, LevelCodec
 from dpgenerative.encoding.values import NO_NUMBERS
 from dpgenerative.tables.dtypes import can_hold_missing
 from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.times import PER_DAY
 
 MOSTLY_MISSING = 0.5
 """Released share of missing values, and of those too rare to be released, from which a
@@ -150,6 +153,35 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
             "Schema to keep their noisy share, or nullable=False to spend nothing on "
             "them."
         )
+
+
+    yield from _lost_structure(schema, codecs)
+
+
+def _lost_structure(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
+    """Yield which structure inside columns could not be learned."""
+    shared = {c.column.name: _n_sharing(c) for c in codecs}
+    if names := [f"{name} ({n} levels)" for name, n in shared.items() if n]:
+        yield (
+            f"Rare levels of {listed(names)} share cells: samples have them as often "
+            "as released, but what they go with was learned for all of a cell together. "
+            "If they lie in groups of another column, state a Determines constraint."
+        )
+    timed = [c for c in schema.modelled if c.kind == "datetime"]
+    plain = [c.name for c in timed if PER_DAY[c.unit] > 1 and len(parts_of(c)) == 1]
+    if plain:
+        yield (
+            f"Hours and weekdays of {listed(plain)} were not learned: its values are "
+            "spread evenly over each cell, night and day."
+        )
+
+
+def _n_sharing(codec: Codec) -> int:
+    """Return how many levels share a cell with others."""
+    if not isinstance(codec, LevelCodec):
+        return 0
+    sizes = np.bincount(codec.level_cells)
+    return int(sizes[sizes > 1].sum())
 
 
 def _lies_at_a_bound(schema: Schema, codec: Codec) -> bool:
