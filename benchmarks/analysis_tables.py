@@ -219,7 +219,8 @@ def homes(seed: int, n: int = 21_600) -> Simulated:
             "lat": place[:, 0].round(4), "long": place[:, 1].round(4),
             "price": price.round(-2).astype(int), "area": area.astype(int),
             "rooms": (area / 600 + rng.normal(0, 0.7, n)).clip(1, 10).astype(int),
-            "year": rng.integers(1900, 2016, n), "view": _names("view", _zipf(rng, 5, n, 2)),
+            "year": rng.integers(1900, 2016, n),
+            "view": _names("view", _zipf(rng, 5, n, 2)),
         }
     )  # fmt: skip
     columns = [
