@@ -143,12 +143,16 @@ def measurement(n_columns, mechanisms=None):
 
 
 def test_tables_that_matter_are_not_drowned_by_others(monkeypatch):
-    pairs = {(0, 1): 5000.0}  # rows that lie elsewhere; of all other pairs, 1,000
+    pairs = {(0, 1): 9000.0}  # rows that lie elsewhere; of all other pairs, 1,000
 
-    def scores(codes, tables, expected, plan, mechanisms):
-        return np.array([pairs.get(t.columns, 1000.0) for t in tables])
+    def released(codes, candidates, wanted, n_choices, plan, mechanisms):
+        places = [*wanted, *(i for i in range(36) if i not in wanted)]
+        places = places[: len(wanted) + n_choices]
+        columns = [candidates[i].table.columns for i in places]
+        news = [(pairs.get(each, 1000.0), 10.0) for each in columns]
+        return dict(zip(places, news, strict=True))
 
-    monkeypatch.setattr(workload, "release_scores", scores)
+    monkeypatch.setattr(workload, "release_news", released)
     some = measurement(9, Mechanisms(*[np.random.default_rng(0)] * 2))
     tables, pool = some._candidates([(0, 1)])[:36], np.zeros((1, 9), int)
     free = some._selected(tables, pool, [])

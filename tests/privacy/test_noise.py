@@ -325,18 +325,17 @@ SCORES = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400, deadline=None, report_multiple_bugs=False)
 @given(SCORES, st.floats(0.05, 100))
-@example([(3, -3), (-3, 3)], 1.0)
-@example([(3, -3), (-3, 3), (-3, 3), (0, 0)], 0.3)
+@example([(2, -3), (-1, 3)], 1.0)  # all that may be told
 def test_no_test_of_a_choice_has_more_power_than_of_its_release(pairs, multiplier):
     scores, moves = np.array(pairs).T
     laws = [
         log_softmax(choice_rate(multiplier) / 3 * each)
         for each in (scores, scores + moves)
     ]
-    assert most_power(*laws, multiplier) <= 1e-9
-    assert most_power(*laws[::-1], multiplier) <= 1e-9
+    both = (most_power(*each, multiplier) for each in (laws, laws[::-1]))
+    assert max(both) <= 1e-9
 
 
 @pytest.mark.parametrize("multiplier", [0.1, 0.5, 1.0, 10.0, 1000.0])
