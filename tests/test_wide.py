@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,7 +18,11 @@ from dpgenerative import (
 )
 from dpgenerative.fitting import workload
 from dpgenerative.fitting.recipe import FitSize
-from dpgenerative.fitting.workload import MOST_CANDIDATES, Measurement
+from dpgenerative.fitting.workload import (
+    MOST_CANDIDATES,
+    MOST_TABLES,
+    Measurement,
+)
 from dpgenerative.metrics import measuring
 from dpgenerative.metrics.reporting import report
 from dpgenerative.models import flow, hflow
@@ -270,3 +276,21 @@ def test_defaults_follow_the_columns(default, d, n, epsilon, expected):
     columns = [Column(f"x{j}", "categorical", levels=["a", "b"]) for j in range(d)]
     rule = DPHFlowSynthesizer()._recipe.rules[default]
     assert rule(FitSize(n, Schema(columns), epsilon)) == expected
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 9, 11, 100, 1500])
+def test_tables_have_a_share_where_choices_are_not_noise(d):
+    columns = [Column(f"x{j}", "categorical", levels=["a", "b"]) for j in range(d)]
+    rule, schema = DPHFlowSynthesizer()._recipe.rules["table_budget"], Schema(columns)
+    few = min(0.5, max(TUNING.least_share, 2 / d**1.5))
+    many = max(TUNING.table_share, few)
+    n_choices, n_candidates = min(d, MOST_TABLES), min(2**d, MOST_CANDIDATES)
+    difficulty = math.sqrt(n_choices) * math.log(n_candidates)
+    least = TUNING.rows_for_few * difficulty / math.sqrt(few)
+    most = TUNING.rows_for_tables * difficulty / math.sqrt(many)
+    for epsilon in (0.1, 1.0):
+        rows = [0.99 * least, 1.01 * least, 0.99 * most, 1.01 * most]
+        sizes = (FitSize(math.ceil(n / epsilon), schema, epsilon) for n in rows)
+        expected = [0.0, few, few, many] if d > 1 else [0.0] * 4
+        assert [rule(size) for size in sizes] == expected
+    assert rule(FitSize(10**9, schema, None)) == 0.0
