@@ -75,6 +75,10 @@ class Counter(Mechanisms):
         self.calls.append("thresholded")
         return super().thresholded(*args, **stated)
 
+    def choose(self, *args, **stated):
+        self.calls.append("choose")
+        return super().choose(*args, **stated)
+
     def gradient(self, *args, **stated):
         self.calls.append("gradient")
         return super().gradient(*args, **stated)

@@ -176,7 +176,7 @@ def test_where_no_table_is_counted_the_report_says_so():
     flow = DPHFlowSynthesizer(schema=Schema(columns), n_steps=2, random_state=0)
     text = str(flow.fit(frame).privacy_)
     assert flow.tables_ == []
-    assert "contingency tables (listed below, if any): their counts" in text
+    assert "contingency tables (listed below, if any): their selection" in text
     assert "No contingency table was released: none was worth its noise." in text
 
 

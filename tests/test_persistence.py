@@ -388,6 +388,9 @@ class Replay(Mechanisms):
         zeros = np.zeros_like(opened(values), float)
         return super().gaussian(zeros, std, **stated)
 
+    def choose(self, scores, multiplier, **stated):
+        return super().choose(np.zeros_like(opened(scores)), multiplier, **stated)
+
     def thresholded(self, counts, std, threshold, *, release):
         self.ledger.keys(release, std, threshold)
         return (

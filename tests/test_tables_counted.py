@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpgenerative import Column, DPHFlowSynthesizer, Schema, load
+from dpgenerative.models import factors
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.factors import CountedTable, grouping, scales_of
 from dpgenerative.privacy.tables import TABLES
@@ -243,6 +244,69 @@ def test_where_the_model_is_right_noise_moves_it_little(seed):
     noisy = table_of(facts, (0, 1), joint, [12, 12], std=3e-3, seed=seed)
     model = corrected(make_flow(facts, PLAIN), noisy)
     assert tvd(cell_probabilities(model, facts), joint) < 0.6 * tvd(right, joint)
+
+
+def noisy(truth, std, seed):
+    """Return noisy shares, masses of a model of independent columns, and variances."""
+    generator = torch.Generator().manual_seed(seed)
+    masses = truth.sum(1, keepdim=True) * truth.sum(0, keepdim=True)
+    shares = truth + std * torch.randn(truth.shape, generator=generator)
+    return shares, masses, torch.full_like(truth, std**2)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("k", "std"), [(4, 5e-3), (8, 2e-3), (20, 1e-4), (20, 1e-3), (40, 5e-4)]
+)
+def test_cells_that_no_row_can_be_in_are_expected_empty(k, std, seed):
+    # One column decides on the other; a model of independent columns is far off.
+    truth = torch.eye(k) / k
+    shares, masses, noise = noisy(truth, std, seed)
+    expected = factors._posterior_means(shares, masses, noise)
+    impossible = truth == 0
+    assert expected[impossible].clamp(min=0).sum() <= 0.01
+    assert expected.sum().item() == pytest.approx(1, abs=0.05)
+    assert (expected - truth)[~impossible].abs().sum() < 0.05
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_factors_of_impossible_cells_vanish(seed):
+    k, std = 8, 2e-3
+    facts = [facts_of([1 / k] * k) for _ in range(2)]
+    codes = all_codes(facts)
+    is_possible = codes[:, 0] == codes[:, 1]
+    table = table_of(facts, (0, 1), is_possible / k, [k, k], std, seed)
+    found = cell_probabilities(corrected(make_flow(facts, PLAIN), table), facts)
+    assert found[~is_possible].sum() < 0.01  # 7 of 8, of independent columns
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_counts_that_are_noise_leave_the_masses_as_they_are(seed):
+    generator = torch.Generator().manual_seed(seed)
+    masses = torch.rand(20, 20, generator=generator) + 0.1
+    masses /= masses.sum()
+    noise = torch.ones_like(masses)  # of standard deviation 1, for masses of 1 in all
+    agreeing = factors._posterior_means(masses, masses, noise)
+    torch.testing.assert_close(agreeing, masses, rtol=1e-4, atol=0)
+    signs = (torch.rand(20, 20, generator=generator) - 0.5).sign()
+    expected = factors._posterior_means(masses + signs, masses, noise)
+    assert (expected - masses).abs().max() < masses.max()
+    assert expected.sum().item() == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_counts_with_hardly_any_noise_are_met(seed):
+    generator = torch.Generator().manual_seed(seed)
+    truth = torch.rand(20, 20, generator=generator).square()
+    truth /= truth.sum()
+    shares, masses, noise = noisy(truth, 1e-6, seed)
+    expected = factors._posterior_means(shares, masses, noise)
+    assert (expected - shares).abs().sum() < 1e-3
+    assert expected.sum().item() == pytest.approx(shares.sum().item(), abs=1e-3)
+    # A model of no row in most cells has no say in them.
+    masses[1:] = 0
+    expected = factors._posterior_means(shares, masses, noise)
+    assert expected.isfinite().all()
 
 
 def test_same_generator_gives_the_same_factors():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,7 +18,11 @@ from dpgenerative import (
 )
 from dpgenerative.fitting import workload
 from dpgenerative.fitting.recipe import FitSize
-from dpgenerative.fitting.workload import MOST_CANDIDATES, Measurement
+from dpgenerative.fitting.workload import (
+    MOST_CANDIDATES,
+    MOST_TABLES,
+    Measurement,
+)
 from dpgenerative.metrics import measuring
 from dpgenerative.metrics.reporting import report
 from dpgenerative.models import flow, hflow
@@ -143,12 +149,16 @@ def measurement(n_columns, mechanisms=None):
 
 
 def test_tables_that_matter_are_not_drowned_by_others(monkeypatch):
-    pairs = {(0, 1): 5000.0}  # rows that lie elsewhere; of all other pairs, 1,000
+    pairs = {(0, 1): 9000.0}  # rows that lie elsewhere; of all other pairs, 1,000
 
-    def scores(codes, tables, expected, plan, mechanisms):
-        return np.array([pairs.get(t.columns, 1000.0) for t in tables])
+    def released(codes, candidates, wanted, n_choices, plan, mechanisms):
+        places = [*wanted, *(i for i in range(36) if i not in wanted)]
+        places = places[: len(wanted) + n_choices]
+        columns = [candidates[i].table.columns for i in places]
+        news = [(pairs.get(each, 1000.0), 10.0) for each in columns]
+        return dict(zip(places, news, strict=True))
 
-    monkeypatch.setattr(workload, "release_scores", scores)
+    monkeypatch.setattr(workload, "release_news", released)
     some = measurement(9, Mechanisms(*[np.random.default_rng(0)] * 2))
     tables, pool = some._candidates([(0, 1)])[:36], np.zeros((1, 9), int)
     free = some._selected(tables, pool, [])
@@ -266,3 +276,21 @@ def test_defaults_follow_the_columns(default, d, n, epsilon, expected):
     columns = [Column(f"x{j}", "categorical", levels=["a", "b"]) for j in range(d)]
     rule = DPHFlowSynthesizer()._recipe.rules[default]
     assert rule(FitSize(n, Schema(columns), epsilon)) == expected
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 9, 11, 100, 1500])
+def test_tables_have_a_share_where_choices_are_not_noise(d):
+    columns = [Column(f"x{j}", "categorical", levels=["a", "b"]) for j in range(d)]
+    rule, schema = DPHFlowSynthesizer()._recipe.rules["table_budget"], Schema(columns)
+    few = min(0.5, max(TUNING.least_share, 2 / d**1.5))
+    many = max(TUNING.table_share, few)
+    n_choices, n_candidates = min(d, MOST_TABLES), min(2**d, MOST_CANDIDATES)
+    difficulty = math.sqrt(n_choices) * math.log(n_candidates)
+    least = TUNING.rows_for_few * difficulty / math.sqrt(few)
+    most = TUNING.rows_for_tables * difficulty / math.sqrt(many)
+    for epsilon in (0.1, 1.0):
+        rows = [0.99 * least, 1.01 * least, 0.99 * most, 1.01 * most]
+        sizes = (FitSize(math.ceil(n / epsilon), schema, epsilon) for n in rows)
+        expected = [0.0, few, few, many] if d > 1 else [0.0] * 4
+        assert [rule(size) for size in sizes] == expected
+    assert rule(FitSize(10**9, schema, None)) == 0.0

@@ -119,7 +119,8 @@ class Measurement:
             if len(new) > MOST_CANDIDATES:
                 new.sort(key=lambda c: (c[0] > 0, c[1] - c[0]))
             candidates += new[:MOST_CANDIDATES]
-        candidates += [c for c in dict.fromkeys(wanted) if c not in candidates]
+        others = [c for c in dict.fromkeys(wanted) if c not in candidates]
+        candidates += sorted(others, key=len)
         return [self._table(c, [SCORED_GROUPS[len(c)]] * len(c)) for c in candidates]
 
     def _table(self, columns: Columns, sizes: Sequence[int]) -> Table:
@@ -149,10 +150,9 @@ class Measurement:
         )
         by_counts = multipliers(self.plan, True)[1]
         best = n_wanted = len(places)
-        found = sorted(released, key=lambda i: -released[i][0])
         order = places + [
             i
-            for i in found
+            for i in sorted(released, key=lambda i: -released[i][0])
             if i not in places and released[i][0] > LEAST_DEVIATION * released[i][1]
         ]
         news = [released[i][0] for i in order]

@@ -7,7 +7,8 @@ noisy counts on rows drawn from the model; no row of anybody is read.
 Factors are fitted on coarse scales first. On every scale the squared deviations of the
 counts from the model, less the variance of their noise, estimate the model's error in
 cells of like size, and how many of these are empty. A cell moves to the mean of its
-mass given its count (an empirical Bayes estimate). Where the model is right, there is only noise, and the model stays.
+mass given its count (an empirical Bayes estimate). Where the model is right, there is
+only noise, and the model stays.
 """
 
 import math
@@ -338,7 +339,7 @@ class _Alike:
 
     def __init__(self, sizes: Tensor) -> None:
         n_groups = max(1, sizes.numel() // CELLS_ALIKE)
-        ranks = sizes.flatten().argsort().argsort()
+        ranks = sizes.flatten().argsort(stable=True).argsort()
         self.group = ranks * n_groups // len(ranks)
         self.counts = torch.bincount(self.group, minlength=n_groups)
 

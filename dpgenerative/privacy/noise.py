@@ -13,13 +13,13 @@ present in one row only survives with probability P(round(N(0, std^2)) > thresho
 `choose` is the exponential mechanism, drawn exactly: it returns i with probability
 proportional to exp(r s_i), of whole scores s that one row moves by at most D each. The
 logarithm of the ratio of these probabilities, with a row and without it, then lies
-between t - h and t for some t, with h = 2 r D, so no test of one level a has more power
-than min(e^t a, 1 - e^(t - h) (1 - a)). A Gaussian mechanism of noise multiplier z, with
-m = 1 / z, has at least the power of that at the corner, and so everywhere, if its two
-means differ by m >= x - y, where Phi(x) and Phi(y) are power and level at the corner.
-There g(x) - g(y) = h, with g = logit(Phi). The slope of g is the sum of the hazard rates
-of a normal at x and at -x. These are convex, so it is least at 0, and rises on both
-sides: ``h >= 2 g((x - y) / 2)``. Hence h = 2 g(m / 2) makes a choice at most as
+between t - h and t for some t, with h = 2 r D. So no test of level a has more power
+than min(e^t a, 1 - e^(t - h) (1 - a)), whose corner has level Phi(y) and power Phi(x).
+The power of a Gaussian mechanism of noise multiplier z = 1 / m is concave in a: where
+it is as large at the corner, it is everywhere, and it is if m >= x - y. At the corner
+g(x) - g(y) = h, with g = logit(Phi). The slope of g is the sum of the hazard rates of a
+normal at x and at -x. The hazard rate is convex, so that sum is least at 0 and rises on
+both sides: ``h >= 2 g((x - y) / 2)``. Hence h = 2 g(m / 2) makes a choice at most as
 informative as a Gaussian release of noise multiplier z, in every composition (Dong,
 Roth and Su 2022, Theorem 3.2).
 
@@ -29,13 +29,17 @@ one model (`ranks`), their statistics are added up, and the first process draws 
 noise once. For gradients it adds the noise to its own sums, so that one exchange gives
 all processes what is released.
 
-Edge cases: empty arrays come back empty; std = 0 means no privacy and adds nothing.
+Edge cases: empty arrays come back empty; std = 0 means no privacy and adds nothing, as
+a multiplier of 0, with which the highest score is chosen. A choice takes the longer the
+more scores are far below the highest: time is not covered, as that of a whole fit.
 """
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -164,8 +168,7 @@ class Mechanisms:
         """
         self.ledger.gaussian(release, multiplier * sensitivity, sensitivity)
         parts = self.ranks.gathered(opened(scores))
-        half = 0.5 / multiplier
-        rate = float(log_ndtr(half) - log_ndtr(-half)) / sensitivity
+        rate = choice_rate(multiplier) / sensitivity
 
         def chosen() -> int:
             return exponential_choice(reduce(np.add, parts).tolist(), rate, self._rng)
@@ -237,7 +240,27 @@ def threshold_for(std: float, delta: float, n_releases: int) -> float:
     return float(math.ceil(0.5 - std * ndtri(p)))
 
 
-# Exact noise of counts ----------------------------------------------------------------
+def choice_rate(multiplier: float) -> float:
+    """Return the rate r of a choice that costs what a Gaussian release would.
+
+    Of scores that one row moves by 1: half of what the range h of privacy losses may
+    be, ``logit(Phi(1 / (2 multiplier)))``.
+
+    Parameters
+    ----------
+    multiplier : float
+        Noise multiplier of the Gaussian release; inf makes all scores alike.
+
+    Examples
+    --------
+    >>> round(choice_rate(1.0), 4)  # ln(Phi(0.5) / Phi(-0.5))
+    0.807
+    """
+    half = 0.5 / multiplier if multiplier else math.inf
+    return min(float(log_ndtr(half) - log_ndtr(-half)), sys.float_info.max)
+
+
+# Exact draws of whole numbers ---------------------------------------------------------
 
 
 def discrete_laplace(epsilon: float, rng: RandomSource) -> int:
@@ -272,13 +295,25 @@ def discrete_laplace(epsilon: float, rng: RandomSource) -> int:
 def exponential_choice(scores: Sequence[int], rate: float, rng: RandomSource) -> int:
     """Draw i with probability proportional to ``exp(rate scores[i])``, exactly.
 
-    Any place is proposed, and kept with probability ``exp(rate (scores[i] - highest))``.
+    Any place is proposed, and accepted with ``exp(rate (scores[i] - max(scores)))``, a
+    product of probabilities exp(-1) and one more. Integers alone, as above.
+
+    Parameters
+    ----------
+    scores : sequence of int
+        At least one. Floats are refused: their differences would be rounded.
+    rate : float
+        Finite, at least 0.
+    rng : RandomSource
+        Its bytes are read.
     """
     s, t = float(rate).as_integer_ratio()
-    highest = max(scores)
+    exact = [index(score) for score in scores]
+    highest = max(exact)
     while True:
-        place = _below(len(scores), rng)
-        whole, rest = divmod((highest - scores[place]) * s, t)
+        place = _below(len(exact), rng)
+        whole, rest = divmod((highest - exact[place]) * s, t)
+        # `all` ends at the first failure, however many there could be.
         if all(_decays(1, 1, rng) for _ in range(whole)) and _decays(rest, t, rng):
             return place
 

@@ -1,23 +1,25 @@
 """Contingency tables: scores of candidates, then the counts of those that were chosen.
 
-A table groups the cells of a few columns; a row is in exactly one cell of it.
+A table groups the cells of two columns or more; a row is in exactly one cell of it.
 
 Formal guarantee: the score of a candidate is the sum over its cells of the distance
 between the number of rows and an expected number, which is public and whole. One row
 more or less changes one number by 1, so a score by at most 1, exactly. What a table
 shows beyond its parts is its score less the highest of theirs, and moves by at most 2.
-Tables are chosen by it one after the other, each by the exponential mechanism
-(`Mechanisms.choose`); then that of those chosen is released with Gaussian noise. T
-numbers, of which each moves by at most 2, move by 2 sqrt(T) in the Euclidean norm. The
-counts of T tables move by sqrt(T). All of it costs at most the plan's share of the
-precision of Gaussian releases, which is fixed beforehand, whatever is expected and
-chosen because of what was released before (adaptive composition).
+A pair has no parts: it moves by at most 1, and counts twice. Tables are chosen one
+after the other, each by the exponential mechanism (`Mechanisms.choose`). Then what the
+T chosen show is released with Gaussian noise: T numbers, each of which moves by at most
+2, move by 2 sqrt(T) in the Euclidean norm. The counts of T tables move by sqrt(T).
+
+All of it costs at most the plan's share of the precision of Gaussian releases, which is
+fixed beforehand, whatever is expected and chosen because of what was released before
+(adaptive composition). The number of choices follows from the number of columns.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from itertools import combinations
 from operator import itemgetter
 
@@ -188,9 +190,9 @@ def release_news(
     candidates : sequence of Candidate
         Those of fewer columns first.
     wanted : sequence of int
-        Places of tables of which it is released in any case.
+        Places of tables of which it is released in any case, each once.
     n_choices : int
-        Number of others, at most as many as there are.
+        Number of others, at most as many as there are; 1 or more if none is wanted.
     plan : PrivacyPlan
     mechanisms : Mechanisms
 
@@ -204,9 +206,10 @@ def release_news(
 
     def scaled(counts: list[np.ndarray]) -> np.ndarray:
         # No sum over rows: the first process has all counts, and all news.
-        totals = [sum(parts) for parts in zip(*ranks.gathered(counts), strict=True)]
-        values = news(candidates, totals) * factors
-        return values if ranks.is_first else values * 0
+        parts = zip(*ranks.gathered(counts), strict=True)
+        totals = [reduce(np.add, each) for each in parts]
+        shown: np.ndarray = news(candidates, totals) * factors * ranks.is_first
+        return shown
 
     counts = codes.map(partial(all_counts, [each.table for each in candidates]))
     values = counts.map(scaled)
@@ -260,7 +263,7 @@ def release_counts(
         Cells of all rows.
     tables : sequence of Table
     has_scores : bool
-        Whether they were chosen by `release_scores`.
+        Whether they were chosen by `release_news`.
     plan : PrivacyPlan
     mechanisms : Mechanisms
     """

@@ -91,7 +91,7 @@ TUNING = FlowTuning()
 
 
 def table_budget(scale: FitSize) -> float:
-    """Return the tables' share: small where choices are noisy, 0 where all are noise."""
+    """Return the tables' share: small where choices are noisy, 0 where all is noise."""
     d, rows = len(scale.schema), scale.n_rows * (scale.epsilon or 0)
     few = min(0.5, max(TUNING.least_share, 2 / d**1.5))
     for share, least in (
@@ -109,8 +109,9 @@ def _difficulty(d: int) -> float:
     That is the root of the number of choices, each of its own share, times the
     logarithm of the number of candidates, of which the luckiest counts.
     """
-    n_candidates = min(2.0**d, MOST_CANDIDATES)
-    return math.sqrt(min(d, MOST_TABLES)) * math.log(n_candidates)
+    # Of very many columns a power would overflow.
+    by_number = min(d * math.log(2), math.log(MOST_CANDIDATES))
+    return math.sqrt(min(d, MOST_TABLES)) * by_number
 
 
 def share_of_rest(scale: FitSize) -> float:

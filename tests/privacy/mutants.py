@@ -48,6 +48,7 @@ from dpgenerative.privacy import (
     clipping,
     latents,
     moments,
+    noise,
     plan,
     sampling,
     steps,
@@ -57,6 +58,7 @@ from dpgenerative.privacy import (
 )
 from dpgenerative.privacy.accounting import GaussianRelease
 from dpgenerative.privacy.gradients import LinearGradients, core, linear
+from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.moments import MOMENTS
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.ranks import ALONE, ProcessGroup
@@ -174,16 +176,14 @@ def one_stream_of_batches_for_all_processes(patch):
 
 
 def scores_of_parts_added_up(patch):
-    def release_scores(codes, candidates, expected, plan, mechanisms):
-        pairs = zip(candidates, expected, strict=True)
-        cells = opened(codes)
-        exact = np.array(
-            [np.abs(tables.all_counts([t], cells)[0] - w).sum() for t, w in pairs]
-        )
-        std = tables.multipliers(plan, True)[0]
-        return mechanisms.gaussian(exact, std, release="tables", sensitivity=1.0)
+    whole = tables.release_news
 
-    patch.setattr(tables, "release_scores", release_scores)
+    def release_news(*args):
+        door = args[-1]
+        alone = SimpleNamespace(ranks=ALONE, choose=door.choose, gaussian=door.gaussian)
+        return whole(*args[:-1], alone)
+
+    patch.setattr(tables, "release_news", release_news)
 
 
 # Clipping and sensitivity ---------------------------------------------------------
@@ -957,21 +957,59 @@ def rows_in_two_cells(patch):
     )
 
 
-def weights_of_scores_unpaid(patch):
-    whole = tables.release_scores
+def parts_of_tables_unpaid(patch):
+    patch.setattr(tables, "MOST_REACH", 1)
 
-    class Door:
-        def __init__(self, inner):
-            self.inner, self.ranks = inner, inner.ranks
 
-        def gaussian(self, values, std, *, release, sensitivity):
-            light = math.sqrt(len(opened(values)))
-            std = std * light / sensitivity
-            return self.inner.gaussian(values, std, release=release, sensitivity=light)
+def the_best_table_without_noise(patch):
+    def choose(self, scores, multiplier, *, release, sensitivity):
+        self.ledger.gaussian(release, multiplier * sensitivity, sensitivity)
+        return int(np.argmax(opened(scores)))
 
-    patch.setattr(
-        tables, "release_scores", lambda *args: whole(*args[:-1], Door(args[-1]))
-    )
+    patch.setattr(Mechanisms, "choose", choose)
+
+
+def choices_at_twice_their_rate(patch):
+    whole = noise.choice_rate
+    for module in (noise, test_noise):
+        patch.setattr(module, "choice_rate", lambda multiplier: 2 * whole(multiplier))
+
+
+def choices_not_noted(patch):
+    whole = Mechanisms.choose
+
+    def choose(self, *args, **stated):
+        ledger, self.ledger = self.ledger, Ledger()
+        place = whole(self, *args, **stated)
+        self.ledger = ledger
+        return place
+
+    patch.setattr(Mechanisms, "choose", choose)
+
+
+def choices_with_half_their_noise(patch):
+    whole = Mechanisms.choose
+
+    def choose(self, scores, multiplier, **stated):
+        return whole(self, scores, multiplier / 2, **stated)
+
+    patch.setattr(Mechanisms, "choose", choose)
+
+
+def what_chosen_tables_show_without_noise(patch):
+    whole = tables.release_news
+
+    def release_news(*args):
+        door = args[-1]
+
+        def exact(values, std, **stated):
+            door.gaussian(values, std, **stated)
+            return opened(values).astype(float)
+
+        silent = SimpleNamespace(ranks=ALONE, choose=door.choose, gaussian=exact)
+        return whole(*args[:-1], silent)
+
+    patch.setattr(tables, "release_news", release_news)
 
 
 def counts_with_the_noise_of_one_table(patch):
@@ -1396,7 +1434,8 @@ TERM_WISE = test_aggregation.test_the_term_wise_bound_is_reached
 AUTOMATIC = partial(test_ledger.test_a_fit_releases_what_was_planned, "automatic norm")
 ONE_ARRAY = test_moments.test_one_row_moves_moments_no_further_than_stated
 ARRAYS = test_moments.test_a_row_leaves_no_trace_but_in_what_is_released
-ONE_SCORE = test_tables.test_one_row_moves_every_score_by_its_weight_at_most
+MOVED = test_tables.test_one_row_moves_what_a_table_shows_by_two_at_most
+NOTED = test_noise.test_a_choice_is_noted_as_the_release_that_costs_as_much
 CHOSEN = test_tables.test_one_row_moves_what_is_counted_of_chosen_tables_by_one
 EXPECTED = test_tables.test_what_is_compared_depends_on_released_numbers_alone
 
@@ -1507,7 +1546,7 @@ MUTANTS = (
     Mutant(
         "divisor: size of the table",
         divisor_of_the_table,
-        test_training.test_neighbours_ask_for_the_same_noise,
+        partial(test_training.test_neighbours_ask_for_the_same_noise, "discovered"),
     ),
     Mutant(
         "partitions cut by position",
@@ -1798,12 +1837,35 @@ MUTANTS = (
     Mutant(
         "a row in two cells of a table",
         rows_in_two_cells,
-        partial(ONE_SCORE, "the rows", 60, "uint8"),
+        partial(MOVED, "the rows", 60, "uint8"),
     ),
     Mutant(
-        "scores of pairs weigh more than they cost",
-        weights_of_scores_unpaid,
-        partial(ONE_SCORE, "the rows", 60, "uint8"),
+        "a table's parts, which a row moves too, cost nothing",
+        parts_of_tables_unpaid,
+        partial(MOVED, "of pairs", 60, "uint8"),
+    ),
+    Mutant(
+        "the table that differs most is chosen without noise",
+        the_best_table_without_noise,
+        partial(test_noise.test_choices_have_the_rate_of_their_multiplier, 1.0),
+    ),
+    Mutant(
+        "choices at twice their rate",
+        choices_at_twice_their_rate,
+        test_noise.test_no_test_of_a_choice_has_more_power_than_of_its_release,
+    ),
+    Mutant("choices that are not noted", choices_not_noted, NOTED),
+    Mutant(
+        "choices with half their noise",
+        choices_with_half_their_noise,
+        partial(test_tables.test_no_more_is_released_than_planned, [], 4, 5000),
+    ),
+    Mutant(
+        "what chosen tables show, released without noise",
+        what_chosen_tables_show_without_noise,
+        partial(
+            test_tables.test_news_comes_back_in_rows_with_the_noise_that_is_stated, []
+        ),
     ),
     Mutant(
         "counts of several tables with the noise of one",
@@ -1896,7 +1958,7 @@ MUTANTS = (
     Mutant(
         "scores of tables added up over processes",
         scores_of_parts_added_up,
-        partial(test_ranks.test_scores_are_of_all_rows_and_no_sums_of_scores, 2),
+        partial(test_ranks.test_what_tables_show_is_of_all_rows_and_no_sum_of_parts, 2),
     ),
     Mutant(
         "sampling rate: batch over the true count",

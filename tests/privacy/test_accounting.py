@@ -29,6 +29,7 @@ from dpgenerative.privacy.accounting import (
     renyi_curve,
 )
 from dpgenerative.privacy.latents import LATENTS
+from dpgenerative.privacy.noise import choice_rate
 from dpgenerative.privacy.plan import count_epsilon
 from dpgenerative.privacy.steps import NORM
 from dpgenerative.privacy.tables import TABLES, multipliers
@@ -294,6 +295,21 @@ def test_scores_and_counts_of_tables_against_an_independent_accountant():
     exact = oracle([*others, *parts]) + p.count_epsilon
     assert exact <= p.epsilon * (1 + 1e-4)
     assert exact == pytest.approx(oracle([*others, tables]) + p.count_epsilon, rel=1e-3)
+
+
+@pytest.mark.parametrize(("multiplier", "n"), [(1.5, 100), (4.0, 400)])
+def test_choices_cost_no_more_than_gaussian_releases(multiplier, n):
+    # The worst choice: of two scores, each moved as far as it may be. Its loss is one
+    # of two values, and many of them have 2 / pi of the Gaussian releases' variance.
+    z = multiplier * math.sqrt(n)
+    odds = choice_rate(z)
+    up, down = -math.log1p(math.exp(-odds)), -math.log1p(math.exp(odds))
+    one = pld.from_two_probability_mass_functions(
+        {0: down, 1: up}, {0: up, 1: down}, value_discretization_interval=1e-4
+    )
+    found = one.self_compose(n).get_epsilon_for_delta(DELTA)
+    claim = gaussian_epsilon(multiplier, DELTA)
+    assert 0.7 * claim < found <= claim
 
 
 def test_a_plan_without_privacy_says_so():

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 import torch
 from scipy import stats
+from scipy.special import log_softmax
 
 from dpgenerative import (
     Column,
@@ -48,11 +49,10 @@ from dpgenerative.audit.training import _sampled
 from dpgenerative.fitting.domain import TableDomain
 from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.privacy.accounting import gaussian_epsilon, gaussian_multiplier
-from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.noise import Mechanisms, choice_rate
 from dpgenerative.privacy.plan import row_budget
 from dpgenerative.privacy.tables import TABLES
 from dpgenerative.synthesizers import session
-from dpgenerative.tables.private import opened
 from tests.privacy import mutants
 from tests.privacy import test_tables as tables
 from tests.toy_model import PairRecipe
@@ -406,36 +406,47 @@ def test_whole_fits_betray_bounds_of_the_rows(monkeypatch):
 # Counted tables -------------------------------------------------------------------
 
 
-class Seen(Mechanisms):
+class Seen(tables.Door):
     """Keeps what is released, and what it was before its noise."""
 
     def __init__(self):
-        super().__init__(SecureGenerator(), SecureGenerator())
-        self.exact, self.noisy, self.stds = [], [], []
+        super().__init__()
+        self._rng = SecureGenerator()
+        self.noisy, self.places = [], []
+
+    @property
+    def tape(self):
+        return [*self.places, *self.noisy]
 
     def gaussian(self, values, std, **stated):
-        self.exact.append(np.array(opened(values), float))
         self.noisy.append(super().gaussian(values, std, **stated))
-        self.stds.append(std)
         return self.noisy[-1]
+
+    def choose(self, scores, multiplier, **stated):
+        self.places.append(super().choose(scores, multiplier, **stated))
+        return self.places[-1]
 
 
 def told_of_a_row(is_with, worlds, plan):
-    """Return the log-likelihood ratio of a row, given scores and then counts.
+    """Return the log-likelihood ratio of a row, given choices, news and counts.
 
-    The adversary knows all other rows; what is chosen because of the scores of this
-    world is counted in both.
+    The adversary knows all other rows; what is chosen because of the rows of this
+    world is released of both.
     """
     seen = Seen()
     tables.measured(worlds[is_with], plan=plan, door=seen)
-    frozen = tables.Frozen(seen.noisy)
+    frozen = tables.Frozen(seen.tape)
     tables.measured(worlds[not is_with], plan=plan, door=frozen)
-    ratio = sum(
-        float(((noisy - (a + b) / 2) * (a - b)).sum()) / std**2
-        for noisy, a, (b, *_), std in zip(
-            seen.noisy, seen.exact, frozen.asked, seen.stds, strict=True
-        )
-    )
+    ratio = 0.0
+    for noisy, (a, std, _), (b, *_) in zip(
+        seen.noisy, seen.asked, frozen.asked, strict=True
+    ):
+        ratio += float(((noisy - (a + b) / 2) * (a - b)).sum()) / std**2
+    for place, (a, multiplier, stated), (b, *_) in zip(
+        seen.places, seen.chosen, frozen.chosen, strict=True
+    ):
+        rate = choice_rate(multiplier) / stated["sensitivity"]
+        ratio += log_softmax(rate * a)[place] - log_softmax(rate * b)[place]
     return ratio if is_with else -ratio
 
 
@@ -457,20 +468,21 @@ def audited_tables(n_trials, monkeypatch):
 
 @pytest.mark.slow
 def test_counted_tables_tell_what_they_may(monkeypatch):
-    found, claim = audited_tables(2000, monkeypatch)
-    assert 0.7 * claim <= found <= claim
+    # Choices tell less than they are counted for.
+    found, claim = audited_tables(4000, monkeypatch)
+    assert 0.55 * claim <= found <= claim
 
 
 @pytest.mark.audit
-def test_counted_tables_tell_nearly_all_that_they_may(monkeypatch):
+def test_counted_tables_tell_most_of_what_they_may(monkeypatch):
     found, claim = audited_tables(10_000, monkeypatch)
-    assert 0.85 * claim <= found <= claim
+    assert 0.65 * claim <= found <= claim
 
 
 @pytest.mark.slow
 def test_tables_betray_a_row_in_two_cells(monkeypatch):
     mutants.rows_in_two_cells(monkeypatch)
-    found, claim = audited_tables(400, monkeypatch)
+    found, claim = audited_tables(1500, monkeypatch)
     assert found > claim
 
 

@@ -99,7 +99,11 @@ def planned():
     ledger.keys("marginals", std, threshold_for(std, 1e-6, 1))
     ledger.gaussian("norm", 60.0, 1.0)
     ledger.gaussian("latents", 36.0, 3.0)
-    ledger.gaussian("tables", 15 * np.sqrt(2) * 3.0, 3.0)
+    door = Mechanisms(np.random.default_rng(0), np.random.default_rng(0))
+    door.ledger = ledger
+    stated = {"release": "tables", "sensitivity": 2}
+    door.choose(np.arange(3), 15 * np.sqrt(4), **stated)
+    door.choose(np.arange(2), 15 * np.sqrt(4), **stated)
     ledger.gaussian("tables", 15 * np.sqrt(2), 1.0)
     for _ in range(20):
         ledger.sample(0.1)
@@ -130,6 +134,8 @@ DIFFERENCES = {
     "tables": {
         "one more": lambda x: x.gaussian("tables", 1e3, 1.0),
         "unpaid scores": lambda x: x.losses.update(tables=[1 / 450, 1 / 225]),
+        "unpaid choices": lambda x: x.losses.update(tables=[1 / 900] * 2 + [1 / 225]),
+        "one more choice": lambda x: x.losses["tables"].append(1 / 900),
     },
     "gradients": {
         "one more": lambda x: (x.sample(0.1), x.gradient([0.3], [0.2], 40.0)),

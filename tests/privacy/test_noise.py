@@ -10,14 +10,23 @@ from collections import defaultdict
 import numpy as np
 import pytest
 import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from scipy import stats
+from scipy.special import log_softmax, softmax
 from torch import nn
 
 from dpgenerative import DPHFlowSynthesizer, DPVAESynthesizer, _random
 from dpgenerative._random import SecureGenerator, Streams
 from dpgenerative.layers import LULinear, MaskedLinear
 from dpgenerative.privacy import noise
-from dpgenerative.privacy.noise import Mechanisms, discrete_laplace, threshold_for
+from dpgenerative.privacy.noise import (
+    Mechanisms,
+    choice_rate,
+    discrete_laplace,
+    exponential_choice,
+    threshold_for,
+)
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from tests.privacy import test_sampling as sampling
 
@@ -195,6 +204,152 @@ def test_every_probability_of_the_count_is_exact(epsilon, monkeypatch):
     for k in range(-20, 21):
         exact = (1 - decay) / (1 + decay) * decay ** abs(k)
         assert found[k] / whole == pytest.approx(exact, rel=1e-6)
+
+
+# Choices ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.25, 0.75, 1.5])
+@pytest.mark.parametrize("scores", [[4], [3, 3, 3], [0, 3, -2, 3, 5]])
+def test_every_probability_of_a_choice_is_exact(scores, rate, monkeypatch):
+    def run(pick):
+        began = []
+
+        def below(n, rng):
+            if began:
+                raise Restart  # and what comes then is as at the beginning
+            began.append(n)
+            return pick([1 / n] * n)
+
+        def decays(a, b, rng):
+            assert 0 <= a <= b
+            yes = math.exp(-a / b)
+            return bool(pick([1 - yes, yes]))
+
+        monkeypatch.setattr(noise, "_below", below)
+        monkeypatch.setattr(noise, "_decays", decays)
+        return exponential_choice(scores, rate, None)
+
+    found = every_way(run)
+    whole = sum(found.values())
+    exact = softmax(rate * np.array(scores))
+    for place, probability in enumerate(exact):
+        assert found[place] / whole == pytest.approx(probability, rel=1e-6)
+
+
+def chosen(scores, multiplier, sensitivity=2, n=1, door=None):
+    door, stated = door or mechanisms(), {"release": "tables"}
+    stated["sensitivity"] = sensitivity
+    return [door.choose(np.array(scores), multiplier, **stated) for _ in range(n)]
+
+
+def looks_drawn(places, scores, rate):
+    """Return whether places were drawn at a rate; wrong once in 100,000 times."""
+    exact = softmax(rate * np.array(scores, float))
+    observed = np.bincount(places, minlength=len(scores))
+    return stats.chisquare(observed, exact * len(places)).pvalue > 1e-5
+
+
+@pytest.mark.parametrize("multiplier", [0.4, 1.0, 20.0])
+def test_choices_have_the_rate_of_their_multiplier(multiplier):
+    step = math.ceil(2 * multiplier)
+    scores = [0, step, 2 * step, 4 * step, 4 * step]
+    places = chosen(scores, multiplier, n=8000)
+    half = stats.norm.cdf(1 / (2 * multiplier))
+    rate = math.log(half / (1 - half)) / 2
+    assert looks_drawn(places, scores, rate)
+    assert not looks_drawn(places, scores, rate * 2 / 3)
+    assert not looks_drawn(places, scores, rate * 3 / 2)
+
+
+def test_equal_scores_are_chosen_equally_often():
+    scores = [7, 7, 7, 7, 7, 7]
+    for multiplier in (0.0, 1.0, math.inf):
+        assert looks_drawn(chosen(scores, multiplier, n=3000), scores, 1.0)
+    # All scores are equal at infinite noise, and only the highest without any.
+    assert looks_drawn(chosen([0, 50, 99], math.inf, n=3000), scores[:3], 1.0)
+    places = chosen([9, 3, 9], 0.0, n=3000)
+    assert looks_drawn(np.array(places) // 2, scores[:2], 1.0)
+    assert set(places) == {0, 2}
+
+
+def test_the_choice_of_one_is_none():
+    assert chosen([-5], 1.0) == [0]
+
+
+@pytest.mark.parametrize("multiplier", [0.0, 1e-150, 1e-3, 1.0])
+def test_gaps_of_any_size_are_drawn_at_once(multiplier):
+    scores = [0, 2**62, -(2**62), *range(500)]
+    assert set(chosen(scores, multiplier, n=20)) == {1}
+
+
+def test_scores_that_are_no_whole_numbers_are_refused():
+    with pytest.raises(TypeError, match="integer"):
+        chosen([1.0, 2.0], 1.0)
+    with pytest.raises(ValueError, match="empty"):
+        chosen(np.zeros(0, int), 1.0)
+
+
+def test_a_choice_is_noted_as_the_release_that_costs_as_much():
+    door = mechanisms()
+    chosen([1, 2], 4.0, door=door)
+    chosen([1, 2], 0.5, sensitivity=3, door=door)
+    chosen([1, 2], 0.0, door=door)
+    assert door.ledger.losses == {"tables": [1 / 16, 4.0, math.inf]}
+
+
+def test_choices_draw_from_the_system_alone(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        SecureGenerator, "bytes", lambda _, n: drawn.append(n) or random.randbytes(n)
+    )
+    door = Mechanisms(SecureGenerator(), None)
+    assert len(chosen([3, 3], 1.0, n=5, door=door)) == 5
+    assert len(drawn) >= 5
+
+
+def most_power(one, other, multiplier):
+    """Return by how much a test beats all of a Gaussian release, at any level.
+
+    The best tests of two laws are those of the largest ratios; between these, power is
+    linear in the level, and that of the Gaussian release is concave.
+    """
+    order = np.argsort(other - one, kind="stable")
+    power, level = (np.exp(x[order]).cumsum()[:-1] for x in (one, other))
+    allowed = stats.norm.cdf(stats.norm.ppf(level.clip(0, 1)) + 1 / multiplier)
+    return float((power - allowed).max(initial=-1.0))
+
+
+SCORES = st.lists(
+    st.tuples(st.integers(-60, 60), st.integers(-3, 3)), min_size=2, max_size=9
+)
+
+
+@settings(max_examples=400, deadline=None, report_multiple_bugs=False)
+@given(SCORES, st.floats(0.05, 100))
+@example([(2, -3), (-1, 3)], 1.0)  # all that may be told
+def test_no_test_of_a_choice_has_more_power_than_of_its_release(pairs, multiplier):
+    scores, moves = np.array(pairs).T
+    laws = [
+        log_softmax(choice_rate(multiplier) / 3 * each)
+        for each in (scores, scores + moves)
+    ]
+    both = (most_power(*each, multiplier) for each in (laws, laws[::-1]))
+    assert max(both) <= 1e-9
+
+
+@pytest.mark.parametrize("multiplier", [0.1, 0.5, 1.0, 10.0, 1000.0])
+def test_the_power_of_a_choice_is_reached(multiplier):
+    # One score is moved up by 1, the other down.
+    rate = choice_rate(multiplier)
+    one, other = (log_softmax(rate * np.array([s, -s]) / 2) for s in (1, -1))
+    assert most_power(one, other, multiplier) == pytest.approx(0, abs=1e-9)
+    ends = stats.norm.isf(np.exp([one[1], other[1]]))
+    assert ends[0] - ends[1] == pytest.approx(1 / multiplier, rel=1e-6)
+    # With a hundredth more the release would not cover it.
+    one, other = (log_softmax(1.01 * rate * np.array([s, -s]) / 2) for s in (1, -1))
+    least = 1e-3 * stats.norm.pdf(0.5 / multiplier) / multiplier
+    assert most_power(one, other, multiplier) > least
 
 
 @pytest.mark.thin(2)

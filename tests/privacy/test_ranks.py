@@ -191,20 +191,41 @@ def test_the_summed_gradient_is_that_of_one_process():
             torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("size", [1, 2])
-def test_scores_are_of_all_rows_and_no_sums_of_scores(size):
-    codes = np.random.default_rng(0).integers(0, 3, (400, 2))
-    counted = tables.Table((0, 1), (np.arange(3), np.arange(3)))
-    expected = np.full((3, 3), 44)
-    exact = np.abs(all_counts([counted], codes)[0] - expected).sum()
+def test_choices_are_of_summed_scores():
+    scores = [[500, 0, 300], [0, 500, 300]]
+
+    def released(ranks):
+        door = doors(ranks)
+        stated = {"release": "tables", "sensitivity": 2}
+        places = [door.choose(scores[ranks.rank], 0.05, **stated) for _ in range(3)]
+        places += [door.choose(np.zeros(3, int), 1.0, **stated) for _ in range(200)]
+        return places, door.ledger.losses
+
+    one, other = in_threads(released)
+    assert one == other
+    assert one[0][:3] == [2, 2, 2]
+    assert {*one[0][3:]} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_what_tables_show_is_of_all_rows_and_no_sum_of_parts(size):
+    codes = np.random.default_rng(0).integers(0, 3, (400, 3))
+    codes[1::2, 2] = (codes[::2, 2] + 1) % 3  # every process has other rows
+    groups = (np.arange(3), np.arange(3))
+    counted = [tables.Table(pair, groups) for pair in ((0, 1), (0, 2), (1, 2))]
+    some = [tables.Candidate(each, np.full((3, 3), 44), 5) for each in counted]
+    exact = tables.news(some, all_counts(counted, codes))
 
     def released(ranks):
         plan = SimpleNamespace(multiplier=lambda release: 1e-3)
-        mine = Private(codes[ranks.rank :: ranks.size])
-        found = tables.release_scores(mine, [counted], [expected], plan, doors(ranks))
-        return found.item()
+        mine, door = Private(codes[ranks.rank :: ranks.size]), doors(ranks)
+        found = tables.release_news(mine, some, [1], 1, plan, door)
+        return {i: value for i, (value, _) in found.items()}
 
-    assert in_threads(released, size) == [exact] * size
+    highest = max((0, 2), key=lambda i: exact[i])
+    assert exact[0] != exact[2]
+    for found in in_threads(released, size):
+        assert found == {1: exact[1], highest: exact[highest]}
 
 
 def test_the_median_norm_is_that_of_all_rows():

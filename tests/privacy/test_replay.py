@@ -68,7 +68,8 @@ class Recorder(Mechanisms):
     def _keep(self, name, private, *args, **stated):
         released = getattr(self.inner, name)(private, *args, **stated)
         # Gradients are not compared, and a table is counted.
-        exact = opened(private) if name in ("gaussian", "thresholded") else None
+        is_compared = name in ("gaussian", "thresholded", "choose")
+        exact = opened(private) if is_compared else None
         self.tape.append((name, declared(*args, **stated), released, exact))
         return released
 
@@ -80,6 +81,9 @@ class Recorder(Mechanisms):
 
     def thresholded(self, *args, **stated):
         return self._keep("thresholded", *args, **stated)
+
+    def choose(self, *args, **stated):
+        return self._keep("choose", *args, **stated)
 
     def gradient(self, *args, **stated):
         return self._keep("gradient", *args, **stated)
@@ -128,6 +132,15 @@ class Replayer(Mechanisms):
             moved = Counter(opened(counts))
             moved.subtract(exact)
             assert sum(map(abs, moved.values())) <= 1, release
+        return released
+
+    def choose(self, scores, multiplier, *, release, sensitivity):
+        stated = {"release": release, "sensitivity": sensitivity}
+        super().choose(scores, multiplier, **stated)
+        released, exact = self._next("choose", multiplier, **stated)
+        assert opened(scores).shape == exact.shape
+        if self.is_neighbour:
+            assert np.abs(opened(scores) - exact).max() <= sensitivity, release
         return released
 
     def gradient(self, sums, stds, **stated):
@@ -807,9 +820,34 @@ def test_many_neighbours_leave_no_trace(example):
 
 @pytest.mark.parametrize("name", ["tables", "workload", "tables of a person"])
 def test_tables_are_counted_where_they_are_replayed(name):
-    (synthesizer, *_), *_ = recording_of_an_outlier(name)
+    (synthesizer, *_), tape, _ = recording_of_an_outlier(name)
     assert synthesizer.tables_
     assert synthesizer._model.factors
+    n_choices = sum(kind == "choose" for kind, *_ in tape)
+    assert n_choices == synthesizer._model.first.n_columns
+
+
+def test_tables_are_chosen_where_sizes_are_replayed():
+    tables, params = SIZES["flow, tables"]
+    with quickly():
+        _, tape, _ = recorded(tables()[0], Fixed, **{**AUTO, **params})
+    assert [kind for kind, *_ in tape].count("choose") == 4
+
+
+def test_the_replay_refuses_scores_that_a_row_moves_too_far():
+    stated = {"release": "tables", "sensitivity": 2}
+    scores, tape = np.array([5, 9, 1]), []
+    rng = np.random.default_rng(0)
+    Recorder(Mechanisms(rng, rng), tape).choose(scores, 1.0, **stated)
+    for moved, holds in (([2, -2, 0], True), ([0, 3, 0], False)):
+        replayer = Replayer(tape, is_neighbour=True)
+        if holds:
+            assert replayer.choose(scores + moved, 1.0, **stated) == tape[0][2]
+        else:
+            with pytest.raises(AssertionError, match="tables"):
+                replayer.choose(scores + moved, 1.0, **stated)
+    with pytest.raises(AssertionError, match="another noise"):
+        Replayer(tape).choose(scores, 1.1, **stated)
 
 
 def test_the_replay_has_teeth(monkeypatch):

@@ -1,12 +1,14 @@
 """Counted tables: how far one row moves them, what they cost, that nothing else leaks.
 
-Scores are sums of distances to public whole numbers, counts are counts; either is one
-Gaussian release whose sensitivity must be that of the worst neighbours, exactly.
+Scores are sums of distances to public whole numbers, and what a table shows is one less
+others. Choices by it, its release and that of counts must have the sensitivity of the
+worst neighbours, exactly.
 """
 
 from __future__ import annotations
 
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -23,7 +25,15 @@ from dpgenerative.models.factors import grouping
 from dpgenerative.privacy import tables as privacy
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
-from dpgenerative.privacy.tables import TABLES, Table, all_counts, multipliers
+from dpgenerative.privacy.tables import (
+    CHOICE_SHARE,
+    TABLES,
+    Candidate,
+    Table,
+    all_counts,
+    multipliers,
+    news,
+)
 from dpgenerative.tables.private import Private, opened
 from tests.plans import make_plan
 from tests.privacy import test_replay as replay
@@ -61,22 +71,31 @@ def tables(groups=3):
 
 
 class Door(Mechanisms):
-    """Notes what is handed in, and lets it out as it is."""
+    """Notes what is handed in: of Gaussian releases, and of choices."""
 
     def __init__(self):
         super().__init__(np.random.default_rng(0), np.random.default_rng(0))
-        self.asked = []
+        self.asked, self.chosen = [], []
 
     def gaussian(self, values, std, **stated):
         self.asked.append((opened(values), std, stated))
         return super().gaussian(values, std, **stated)
 
+    def choose(self, scores, multiplier, **stated):
+        self.chosen.append((opened(scores), multiplier, stated))
+        return super().choose(scores, multiplier, **stated)
 
-def exact_scores(codes, expected):
-    """Return what goes into the release of scores, and how it is released."""
-    door = Door()
-    privacy.release_scores(Private(codes), tables(), expected, PLAN, door)
-    return door.asked[0]
+
+def candidates(expected, chance=0):
+    pairs = zip(tables(), expected, strict=True)
+    return [Candidate(table, numbers, chance) for table, numbers in pairs]
+
+
+def exact_news(codes, expected, door=None):
+    """Return what the first choice is made of, and how it is made."""
+    door = door or Door()
+    privacy.release_news(Private(codes), candidates(expected), [], 2, PLAN, door)
+    return door.chosen[0]
 
 
 def exact_counts(codes, chosen=None):
@@ -100,40 +119,110 @@ EXPECTED = {
     "the rows": lambda counts, rng: counts,
     "next to the rows": lambda counts, rng: counts + rng.integers(-1, 2, counts.shape),
     "anything": lambda counts, rng: rng.integers(0, 10**6, counts.shape),
+    # One row moves the score of a pair down, and that of a larger table up.
+    "of pairs": lambda counts, rng: np.full_like(counts, 2**40 * (counts.ndim < 3)),
 }
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "int64"])
 @pytest.mark.parametrize("what", EXPECTED)
 @pytest.mark.parametrize("n", [0, 1, 2, N])
-def test_one_row_moves_every_score_by_its_weight_at_most(what, n, dtype):
+def test_one_row_moves_what_a_table_shows_by_two_at_most(what, n, dtype):
     rng = np.random.default_rng(n)
     codes = rng.integers(0, CELLS, (n, D)).astype(dtype)
     expected = [EXPECTED[what](all_counts([t], codes)[0], rng) for t in tables()]
-    scores, std, stated = exact_scores(codes, expected)
-    assert scores.dtype.kind == "i"  # nothing is rounded
-    weights = [3, 3, 1, 1]  # two pairs, and larger tables
-    sensitivity = math.sqrt(20)
-    assert stated == {"release": "tables", "sensitivity": sensitivity}
-    assert std == multipliers(PLAN, True)[0] * sensitivity
+    values, multiplier, stated = exact_news(codes, expected)
+    assert values.dtype.kind == "i"  # nothing is rounded
+    assert stated == {"release": "tables", "sensitivity": 2}
+    by_choices = multipliers(PLAN, True)[0] / math.sqrt(CHOICE_SHARE)
+    assert multiplier == pytest.approx(by_choices * math.sqrt(2))
+    assert (values[:2] % 2 == 0).all()  # those of pairs, which a row moves by 1
     for other in neighbours(codes, n):
-        moved = np.abs(exact_scores(other, expected)[0] - scores)
-        assert (moved <= weights).all()
-        if what in ("nothing", "everything", "the rows"):  # reached, by all of them
-            assert np.linalg.norm(moved) == pytest.approx(stated["sensitivity"])
+        moved = np.abs(exact_news(other, expected)[0] - values)
+        assert (moved <= 2).all()
+        if what in ("nothing", "everything", "the rows", "of pairs"):
+            assert (moved[:2] == 2).all()
+        if what == "of pairs":
+            assert (moved == 2).all()
 
 
-def test_scores_come_back_in_rows_with_the_noise_that_is_stated():
+@pytest.mark.parametrize("n", [0, 1, 2, N])
+def test_one_row_moves_the_news_of_those_chosen_by_two_each(n):
+    codes = np.random.default_rng(n).integers(0, CELLS, (n, D))
+    counts = all_counts(tables(), codes)
+    expected = [EXPECTED["of pairs"](each, None) for each in counts]
+
+    def released(rows, wanted, n_choices):
+        door, some = Door(), candidates(expected)
+        privacy.release_news(Private(rows), some, wanted, n_choices, PLAN, door)
+        return door.asked
+
+    for wanted, n_choices in (([], 4), ([2], 3), ([3, 0], 2), ([0, 1, 2, 3], 0)):
+        ((values, std, stated),) = released(codes, wanted, n_choices)
+        assert values.dtype.kind == "i"
+        assert stated == {"release": "tables", "sensitivity": 4.0}  # of 4 tables
+        by_news = multipliers(PLAN, True)[0] / math.sqrt(1 - CHOICE_SHARE)
+        assert std == pytest.approx(by_news * 4)
+        for other in neighbours(codes, n):
+            ((again, *_),) = released(other, wanted, n_choices)
+            # The order may differ: of these, every number is moved by 2.
+            assert np.abs(np.sort(again) - np.sort(values)).max() <= 2
+            if not n_choices:
+                assert np.linalg.norm(again - values) == pytest.approx(4)
+
+
+NUMBERS = st.lists(st.integers(-3, 40), min_size=8, max_size=8)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(NUMBERS, st.integers(-20, 20)), min_size=11, max_size=11),
+       st.lists(st.integers(0, 7), max_size=12), st.integers(0, 7))  # fmt: skip
+def test_news_is_what_no_part_shows(stated, rows, more):
+    # Eight cells each, whatever the number of columns: parts are known by columns.
+    families = [c for k in (2, 3, 4) for c in combinations(range(4), k)]
+    some = [
+        Candidate(Table(columns, ()), np.array(numbers), chance)
+        for columns, (numbers, chance) in zip(families, stated, strict=True)
+    ]
+
+    def slow(counts):
+        scores = {c.table.columns: int(np.abs(counts - c.expected).sum()) - c.chance
+                  for c in some}  # fmt: skip
+        return [
+            score - max([0, *(s for part, s in scores.items() if set(part) < set(c))])
+            for c, score in scores.items()
+        ]
+
+    counts = np.bincount(rows, minlength=8)
+    found = news(some, [counts] * len(some))
+    assert found.tolist() == slow(counts)
+    moved = found - news(some, [counts + np.eye(8, dtype=int)[more]] * len(some))
+    assert (np.abs(moved) <= [each.reach for each in some]).all()
+
+
+@pytest.mark.parametrize("wanted", [[], [3], [2, 0]])
+def test_news_comes_back_in_rows_with_the_noise_that_is_stated(wanted):
     codes = np.random.default_rng(0).integers(0, CELLS, (N, D))
-    columns = [table.columns for table in tables()]
+    # Of 60 rows none is expected, but of those of pairs 10.
     expected = [np.zeros(table.shape, int) for table in tables()]
+    for numbers in expected[:2]:
+        numbers.flat[0] = 10
+    exact = news(candidates(expected), all_counts(tables(), codes))
 
     class Shift(Door):
         def gaussian(self, values, std, **stated):
+            super().gaussian(values, std, **stated)
             return opened(values) + std
 
-    found = privacy.release_scores(Private(codes), tables(), expected, PLAN, Shift())
-    assert found == pytest.approx(N + privacy.score_noise(PLAN, columns))
+    door, n_choices = Shift(), 4 - len(wanted)
+    some = candidates(expected)
+    found = privacy.release_news(Private(codes), some, wanted, n_choices, PLAN, door)
+    assert list(found)[: len(wanted)] == wanted
+    assert sorted(found) == [0, 1, 2, 3]
+    ((_, std, _),) = door.asked
+    for i, (value, noise) in found.items():
+        assert noise == pytest.approx(std / (2 if i < 2 else 1))
+        assert value == pytest.approx(exact[i] + noise)
 
 
 @settings(max_examples=60, deadline=None)
@@ -210,6 +299,10 @@ def test_no_more_is_released_than_planned(wanted, d, n):
     plan = plan_of(max(n, 1))
     found, door = measured(planted(n, max(d, 3))[:, :d], wanted, plan)
     assert len(door.asked) <= 2
+    n_candidates = 2**d - d - 1
+    left = n_candidates - len(set(wanted))
+    is_choice = n_candidates > max(1, len(set(wanted)))
+    assert len(door.chosen) == (min(d, left) if is_choice else 0)
     spent = door.ledger.total("tables")
     assert spent <= plan.multiplier(TABLES) ** -2 * (1 + 1e-12)
     asked = list(dict.fromkeys(wanted))
@@ -234,24 +327,37 @@ def test_counts_are_divided_by_their_sum_whatever_was_released(released):
 
 
 def test_what_is_compared_depends_on_released_numbers_alone():
-    release, seen = workload.release_scores, []
+    release, seen = workload.release_news, []
 
-    def watched(codes, tables, expected, *rest):
-        seen.append((tables, expected))
-        return release(codes, tables, expected, *rest)
+    def watched(codes, candidates, *rest):
+        seen.append((candidates, rest[:2]))
+        return release(codes, candidates, *rest)
 
     everything = planted(5000), planted(4999), planted(0), planted(7000, seed=3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workload, "release_scores", watched)
+        patch.setattr(workload, "release_news", watched)
         doors = [measured(codes, [(0, 3)], plan_of(5000))[1] for codes in everything]
-    asked = [door.asked[0] for door in doors]
+    asked = [[*door.chosen, door.asked[0]] for door in doors]
+    assert len(asked[0]) == D + 1
     for k in range(1, len(everything)):
-        assert np.shape(asked[k][0]) == np.shape(asked[0][0])
-        assert asked[k][1:] == asked[0][1:]
+        for one, other in zip(asked[k], asked[0], strict=True):
+            assert np.shape(one[0]) == np.shape(other[0])
+            assert one[1:] == other[1:]
+        assert seen[k][1] == seen[0][1] == ([2], D)
         for one, other in zip(seen[k][0], seen[0][0], strict=True):
-            assert one.columns == other.columns
-            assert all(map(np.array_equal, one.groups, other.groups))
-        assert all(map(np.array_equal, seen[k][1], seen[0][1]))
+            assert one.table.columns == other.table.columns
+            assert all(map(np.array_equal, one.table.groups, other.table.groups))
+            assert np.array_equal(one.expected, other.expected)
+            assert one.chance == other.chance
+
+
+def test_candidates_of_fewer_columns_come_first():
+    facts_of_many = [facts()] * 70  # of more than 63 columns no triple is compared
+    measurement = Measurement(facts_of_many, None, PLAN, None)
+    wanted = [(0, 1, 2, 9), (1, 69), (1, 2, 9), (0, 1), (0, 1, 2, 9)]
+    columns = [each.columns for each in measurement._candidates(wanted)]
+    assert columns[-3:] == [(1, 69), (1, 2, 9), (0, 1, 2, 9)]
+    assert len(set(columns)) == len(columns)
 
 
 @pytest.mark.parametrize("concentration", [0.02, 0.3, 5.0])
@@ -291,14 +397,22 @@ class Frozen(Door):
         fresh = super().gaussian(values, std, **stated)
         return next(self.tape, fresh)
 
+    def choose(self, scores, multiplier, **stated):
+        fresh = super().choose(scores, multiplier, **stated)
+        return next(self.tape, fresh)
+
 
 def taped(codes, plan):
-    """Return what was counted, and what two releases let out."""
+    """Return what was counted, and what choices and two releases let out."""
     tape = []
 
     class Recorder(Door):
         def gaussian(self, *args, **stated):
             tape.append(super().gaussian(*args, **stated))
+            return tape[-1]
+
+        def choose(self, *args, **stated):
+            tape.append(super().choose(*args, **stated))
             return tape[-1]
 
     return measured(codes, plan=plan, door=Recorder())[0], tape
@@ -309,6 +423,7 @@ def test_scores_decide_by_what_was_released_of_them(n):
     # Frozen releases lead to the same tables, whatever the rows are.
     plan = plan_of(5000)
     first, tape = taped(planted(5000), plan)
+    assert [type(each) for each in tape] == [int] * D + [np.ndarray] * 2
     again, _ = measured(planted(n, seed=1), plan=plan, door=Frozen(tape))
     assert [t.columns for t in again] == [t.columns for t in first]
     for one, other in zip(first, again, strict=True):
@@ -321,11 +436,29 @@ def test_one_row_moves_what_is_counted_of_chosen_tables_by_one(seed):
     plan, codes = plan_of(300, epsilon=60.0), planted(300, seed=seed)
     first, tape = taped(codes, plan)
     assert first
-    counted, *_ = measured(codes, plan=plan, door=Frozen(tape[:1]))[1].asked[1]
+    counted, *_ = measured(codes, plan=plan, door=Frozen(tape[:-1]))[1].asked[1]
     for other in neighbours(codes, seed):
-        again, *_ = measured(other, plan=plan, door=Frozen(tape[:1]))[1].asked[1]
+        again, *_ = measured(other, plan=plan, door=Frozen(tape[:-1]))[1].asked[1]
         assert np.abs(again - counted).sum() == len(first)
         assert np.abs(again - counted).max() == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_row_moves_every_choice_by_its_sensitivity_at_most(seed):
+    plan, codes = plan_of(300, epsilon=60.0), planted(300, seed=seed)
+    _, tape = taped(codes, plan)
+    *_, (values, *_) = whole = choices(codes, plan, tape)
+    assert len(values) == 11 - D + 1  # of the tables of two to four columns
+    for other in neighbours(codes, seed):
+        for (one, *stated), (again, *same) in zip(
+            whole, choices(other, plan, tape), strict=True
+        ):
+            assert stated == same
+            assert np.abs(again - one).max() <= same[1]["sensitivity"]
+
+
+def choices(codes, plan, tape):
+    return measured(codes, plan=plan, door=Frozen(tape))[1].chosen
 
 
 # Whole fits ---------------------------------------------------------------------------
@@ -345,7 +478,8 @@ def test_a_fit_spends_all_that_is_planned_for_tables(name):
     plan.check(ledger)
     assert len(synthesizer.tables_) >= 1
     assert ledger.total("tables") == pytest.approx(plan.multiplier(TABLES) ** -2)
-    assert len(ledger.losses["tables"]) == 2
+    n_columns = synthesizer._model.first.n_columns  # parts of instants among them
+    assert len(ledger.losses["tables"]) == min(n_columns, workload.MOST_TABLES) + 2
     assert "contingency tables (listed below" in str(synthesizer.privacy_)
     assert " x ".join(synthesizer.tables_[0]) in str(synthesizer.privacy_)
 

@@ -171,15 +171,22 @@ class Asked(replay.Recorder):
         self.asked.append((std, threshold))
         return super().thresholded(counts, std, threshold, **stated)
 
+    def choose(self, scores, multiplier, **stated):
+        self.asked.append((opened(scores).shape, multiplier))
+        return super().choose(scores, multiplier, **stated)
+
     def gradient(self, sums, stds, **stated):
         self.asked.append(list(stds))
         return super().gradient(sums, stds, **stated)
 
 
-def test_neighbours_ask_for_the_same_noise():
+@pytest.mark.parametrize("name", ["discovered", "tables"])
+def test_neighbours_ask_for_the_same_noise(name):
+    params = replay.CONFIGURATIONS[name]
+
     def asked(frame, inner):
         found = []
-        replay.fit(frame, lambda streams: Asked(inner(streams), [], found))
+        replay.fit(frame, lambda s: Asked(inner(s), [], found), **params)
         return found
 
     tape = []
