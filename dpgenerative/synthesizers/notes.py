@@ -154,7 +154,6 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
             "them."
         )
 
-
     yield from _lost_structure(schema, codecs)
 
 
@@ -164,7 +163,7 @@ def _lost_structure(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
     if names := [f"{name} ({n} levels)" for name, n in shared.items() if n]:
         yield (
             f"Rare levels of {listed(names)} share cells: samples have them as often "
-            "as released, but what they go with was learned for all of a cell together. "
+            "as released, but what they go with was learned for all of a cell at once. "
             "If they lie in groups of another column, state a Determines constraint."
         )
     timed = [c for c in schema.modelled if c.kind == "datetime"]

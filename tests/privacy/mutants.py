@@ -1058,6 +1058,17 @@ def tables_without_noise(patch):
     patch.setattr(workload, "release_counts", exact)
 
 
+def levels_nest_where_all_rows_are_listed(patch):
+    whole = TableTransformer.fit.__func__
+
+    def fit(cls, rows, schema, *args, **stated):
+        listed = opened(rows)["city"].isin(schema["city"].levels).all()
+        laws = schema.constraints if listed else []
+        return whole(cls, rows, Schema(schema.columns, laws), *args, **stated)
+
+    patch.setattr(TableTransformer, "fit", classmethod(fit))
+
+
 def expected_by_exact_counts(patch):
     whole = workload.Measurement._selected
     patch.setattr(
@@ -2029,6 +2040,11 @@ MUTANTS = (
         "times of day counted twice",
         times_of_day_counted_twice,
         partial(REPLAY, "instants"),
+    ),
+    Mutant(
+        "levels nest where all rows are listed",
+        levels_nest_where_all_rows_are_listed,
+        partial(REPLAY, "groups"),
     ),
     Mutant(
         "heavy cells by exact counts",

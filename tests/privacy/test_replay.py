@@ -28,6 +28,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from dpgenerative import (
     Column,
     Derived,
+    Determines,
     DPArrayVAESynthesizer,
     DPHFlowSynthesizer,
     DPVAESynthesizer,
@@ -287,6 +288,13 @@ CONFIGURATIONS = {
         ),
         "batch_size": 10**6,
     },
+    "groups": {
+        "schema": Schema(
+            [Column("city", "categorical", levels=("Oslo", "Rome", "Lima"))],
+            [Determines(["city"], "smokes", {"Oslo": "yes", "Rome": "no"})],
+        ),
+        "batch_size": 10**6,
+    },
     "public": {"public": table(60, seed=1), "batch_size": 10**6},
     "blocks": {
         "architecture__n_blocks": 2,
@@ -388,7 +396,7 @@ def unrelated():
     "name",
     [
         "large model", "public", "automatic norm", "tables", "workload", "blocks",
-        "vae mixture", "instants",
+        "vae mixture", "instants", "groups",
     ],
 )  # fmt: skip
 def test_unrelated_rows_leave_no_trace(name):
