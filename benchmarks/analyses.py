@@ -18,7 +18,7 @@ Fits of the flow at epsilon 1, delta 1e-5, by the defaults; bounds are stated.
   budget, clipped at real quantiles.
 
 Adds records to ``results/analyses.jsonl`` and tabulates all of them in
-``results/analyses.md``; those that are there are not made again.
+``results/analyses.md`` and a picture; those that are there are not made again.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import analysis_tables
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import records
@@ -44,11 +45,21 @@ from dpgenerative.metrics import analysis_errors, marginal_distance
 from dpgenerative.privacy.accounting import gaussian_multiplier
 
 RESULTS = Path(__file__).parent / "results"
+PICTURE = Path(__file__).parents[1] / "doc" / "_static" / "analyses.png"
 RECORDS = RESULTS / "analyses.jsonl"
 N_AMOUNTS = 10_000
 PEERS, LIMIT = ("mst", "aim"), 900
 """Methods of dpmm, and the seconds that a fit may take."""
 METHODS = ("ours", "apart", "redrawn", "limit", *PEERS)
+DRAWN = ("mean", "standard deviation", "quantile", "mean by group", "slope")
+MARKS = {
+    "redrawn": ("real rows redrawn", "|", "black"),
+    "limit": ("private means alone", "x", "tab:grey"),
+    "ours": ("DPHFlowSynthesizer", "o", "tab:blue"),
+    "mst": ("MST", "s", "tab:orange"),
+    "aim": ("AIM", "^", "tab:red"),
+}
+"""Labels, markers and colours of methods in the picture."""
 SIGMAS, UPPERS, STAYS = (1.5, 2.0), (1e4, 1e5, 1e6), (20_000, 60_000)
 
 
@@ -246,6 +257,7 @@ def write() -> None:
     lines += tabulated(made)
     lines += ["Machines: " + "; ".join(sorted({each["machine"] for each in made}))]
     (RESULTS / "analyses.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    draw(made)
 
 
 def tabulated(made: list[dict[str, Any]]) -> list[str]:
@@ -267,6 +279,31 @@ def tabulated(made: list[dict[str, Any]]) -> list[str]:
         rows.append([table, method, f"{len(part)}", *cells, "; ".join(set(failed))])
     head = ["table", "method", "fits", *shown, "laws broken", "failed"]
     return ["", *records.markdown_table(head, rows)]
+
+
+def draw(made: list[dict[str, Any]]) -> None:
+    """Draw the errors of every table and method, of a method that has any."""
+    some = pd.DataFrame([each for each in made if each["case"] == "tables"])
+    some[["table", "method"]] = some["setting"].tolist()
+    means = some.groupby(["table", "method"])[list(DRAWN)].mean()
+    figure, axes = plt.subplots(
+        2, 3, figsize=(10, 5.6), sharex=True, sharey=True, layout="constrained"
+    )
+    for axis, name in zip(axes.flat, analysis_tables.TABLES, strict=True):
+        for method, (label, marker, color) in MARKS.items():
+            if (name, method) in means.index:
+                errors = means.loc[(name, method)].clip(0.1, 300)
+                places = range(len(DRAWN))
+                axis.plot(errors, places, marker, color=color, label=label, alpha=0.85)
+        axis.set(title=name, xscale="log", yticks=range(len(DRAWN)))
+        axis.set_yticklabels(DRAWN)
+        axis.grid(axis="x", alpha=0.3)
+    axes[0, 0].invert_yaxis()
+    for axis in axes[1]:
+        axis.set_xlabel("standard errors")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center",
+                  ncols=len(MARKS))  # fmt: skip
+    figure.savefig(PICTURE, dpi=90)
 
 
 def _cell(part: pd.DataFrame, name: str) -> str:
