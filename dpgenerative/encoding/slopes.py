@@ -27,7 +27,7 @@ MISFIT = 2.0
 """Standard deviations of the sum of squares that a decline may leave."""
 LEAST_ERROR = 0.1
 """Relative error of a decline at least."""
-N_ROUNDS = 4
+N_ROUNDS, MOST_CALLS = 3, 30
 """Of a fit, after each of which its error is estimated anew."""
 LARGEST_LOG, TINY = 300.0, 1e-300
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
@@ -150,11 +150,17 @@ class Decline:
 
     def rows(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
         """Return the rows of intervals."""
-        lengths = stops - starts
-        places = starts[:, None] + lengths[:, None] * (NODES + 1) / 2
+        return np.asarray(self.rows_and_slopes(starts, stops)[0])
+
+    def rows_and_slopes(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+        """Return the rows of intervals, and their derivatives by -b and -c, (3, n)."""
+        lengths = (stops - starts) / self.scale
+        places = starts[:, None] + (stops - starts)[:, None] * (NODES + 1) / 2
         u = np.abs(places - self.origin) / self.scale
         logs = np.minimum(self.a - self.b * u - self.c * u**2, LARGEST_LOG)
-        return np.asarray(lengths / self.scale / 2 * (np.exp(logs) @ WEIGHTS))
+        density = np.exp(logs)
+        powers = np.stack([density, density * u, density * u**2])
+        return np.asarray(lengths / 2 * (powers @ WEIGHTS))
 
     def shrunk(
         self, rows: np.ndarray, variances: np.ndarray, expected: np.ndarray
@@ -210,13 +216,21 @@ def fitted(
         a, b, c = np.append(x, np.zeros(3 - len(x)))
         return Decline(a, b, c, origin, scale, sign, error)
 
+    signs = np.array([-1.0, 1.0, 1.0])[: len(found)]
     for _ in range(N_ROUNDS):
         expected = decline(found).rows(starts, stops)
         stds = np.sqrt(variances + (error * expected) ** 2)
+
+        def gaps(x: np.ndarray) -> np.ndarray:
+            return np.asarray((rows - decline(x).rows(starts, stops)) / stds)  # noqa: B023
+
+        def slopes(x: np.ndarray) -> np.ndarray:
+            parts = decline(x).rows_and_slopes(starts, stops)[: len(x)]
+            return np.asarray((parts / stds).T * signs)  # noqa: B023
+
         found = least_squares(
-            lambda x: (rows - decline(x).rows(starts, stops)) / stds,  # noqa: B023
-            found, bounds=(least, np.inf),
-        ).x  # fmt: skip
+            gaps, found, slopes, bounds=(least, np.inf), max_nfev=MOST_CALLS
+        ).x
         expected = np.maximum(decline(found).rows(starts, stops), LEAST)
         excess = ((rows - expected) ** 2 - variances) / expected**2
         weights = expected**4 / (variances + (error * expected) ** 2) ** 2
