@@ -57,10 +57,10 @@ class FlowTuning:
         (wide_tables).
     table_share, least_share : float
         Share of contingency tables where rows are many, and least where they are few
-        (counted_tables).
+        (counted_tables, first_analyses).
     rows_for_tables, rows_for_few : float
         Least rows for each, over the difficulty of choosing tables (`_difficulty`) and
-        per inverse root of the share (counted_tables).
+        per inverse root of the share (counted_tables, first_analyses).
     """
 
     untrained: float = 1400.0
