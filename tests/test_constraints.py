@@ -367,6 +367,9 @@ RULES = [
 ]
 
 
+LANDS = {("Oslo", 1): "NO", ("Rome", 2): "IT"}
+
+
 @pytest.fixture(scope="module", params=[DPHFlowSynthesizer, DPVAESynthesizer])
 def constrained(request):
     synthesizer = request.param(
@@ -449,7 +452,7 @@ def test_other_constraints_do_not_change_the_fit():
         DPHFlowSynthesizer(schema=Schema(COLUMNS, rules), **params)
         .fit(table(200))
         ._model.state_dict()
-        for rules in ([], RULES[2:])
+        for rules in ([], [Determines(["city", "kind"], "land", LANDS), RULES[-1]])
     ]
     for name, weights in states[0].items():
         assert weights.equal(states[1][name])

@@ -29,7 +29,7 @@ from scipy.stats import norm
 from dpgenerative.encoding import estimates, grid, values
 from dpgenerative.encoding.codecs import Codec, IntervalCodec, LevelCodec
 from dpgenerative.encoding.estimates import Interval, Partition
-from dpgenerative.encoding.nesting import NestingRule
+from dpgenerative.encoding.nesting import NestingRule, pooled_cells
 from dpgenerative.encoding.shares import (
     DOMAIN_SHARE,
     FEW_HALVINGS,
@@ -231,11 +231,7 @@ class MarginalRelease:
         if column.ordered or rare.sum() < 2:
             return np.arange(len(counts))
         groups = self.nesting.of(column) if self.nesting else [None] * len(counts)
-        pools: dict[Any, int] = {}
-        pool = [pools.setdefault(each, len(pools)) for each in groups]
-        # The shared cells are the first ones.
-        keys = np.where(rare, pool, len(counts) + np.arange(len(counts)))
-        return np.asarray(np.unique(keys, return_inverse=True)[1])
+        return pooled_cells(rare, groups)
 
     # Numbers --------------------------------------------------------------------
 

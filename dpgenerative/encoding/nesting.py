@@ -71,8 +71,8 @@ class Nesting:
         for wanted, cell in zip(
             rule.of(codec.column), codec.level_cells.tolist(), strict=True
         ):
-            found = cells.values() if wanted is None else map(cells.get, wanted)
-            allowed[[each for each in found if each is not None], cell] = True
+            rows = cells.values() if wanted is None else map(cells.get, wanted)
+            allowed[[row for row in rows if row is not None], cell] = True
         return cls(rule.name, rule.within, allowed)
 
 
@@ -111,9 +111,9 @@ def _rule(constraint: Any) -> NestingRule | None:
             for place in (0, 1):
                 both[place].setdefault(pair[place], set()).add(pair[1 - place])
         place = int(len(both[1]) > len(both[0]))  # the column of more levels
-        found = {level: frozenset(groups) for level, groups in both[place].items()}
+        by_level = {level: frozenset(each) for level, each in both[place].items()}
         names = constraint.names
-        return NestingRule(names[place], names[1 - place], found, frozenset())
+        return NestingRule(names[place], names[1 - place], by_level, frozenset())
     return None
 
 
@@ -127,3 +127,14 @@ def groups_first(schema: Schema) -> Schema:
             if above > place:
                 columns.insert(place, columns.pop(above))
     return Schema(columns, schema.constraints)
+
+
+def pooled_cells(rare: np.ndarray, groups: list[Groups | None]) -> np.ndarray:
+    """Return the cell of every level: the rare ones of a group share one.
+
+    Shared cells are the first ones.
+    """
+    pools: dict[Groups | None, int] = {}
+    pool = [pools.setdefault(each, len(pools)) for each in groups]
+    own = len(rare) + np.arange(len(rare))
+    return np.asarray(np.unique(np.where(rare, pool, own), return_inverse=True)[1])

@@ -1,9 +1,9 @@
 """How rows thin out in tails: processing of counts, which costs nothing.
 
 Far from most rows intervals are wide, since noise leaves no room to halve their counts,
-and these counts are mostly noise. Taken as they are, and spread evenly, they would
-carry means and deviations along: of amounts of money, a last interval may end a
-thousand times beyond its first value. So a smooth decline is fitted to the counts of a
+and these counts are mostly noise. Spread evenly, they would distort means and
+deviations: of amounts of money, a last interval may end a thousand times beyond its
+first value. So a smooth decline is fitted to the counts of a
 tail. The logarithm of its density is a parabola in asinh space that falls ever faster,
 as that of a lognormal does. Counts move towards it as far as their noise says, and rows
 decline by it inside their intervals.
@@ -60,7 +60,7 @@ def toward_declines(parts: Partition, ends: np.ndarray) -> Partition:
             if _fits(rows, variances, expected):
                 break
         if n > 1:
-            moved = decline.shrunk(rows, variances, expected)
+            moved = decline.posterior_means(rows, variances, expected)
             counts[chosen[1:]] = moved[1:].clip(min=0)
             declines += [decline]
     counts *= parts.counts.sum() / max(counts.sum(), TINY)
@@ -162,7 +162,7 @@ class Decline:
         powers = np.stack([density, density * u, density * u**2])
         return np.asarray(lengths / 2 * (powers @ WEIGHTS))
 
-    def shrunk(
+    def posterior_means(
         self, rows: np.ndarray, variances: np.ndarray, expected: np.ndarray
     ) -> np.ndarray:
         """Return rows to expect, given noisy ones and those that the decline expects.
@@ -209,16 +209,16 @@ def fitted(
     scale = float(max(abs(starts[-1] - origin), abs(stops[-1] - origin)))
     first = np.log(max(rows[0], LEAST) / (stops[0] - starts[0]) * scale)
     first = min(first, LARGEST_LOG)
-    found, error = np.array([first, 1.0, 1.0])[: len(rows)], 1.0
+    values, error = np.array([first, 1.0, 1.0])[: len(rows)], 1.0
     least = np.array([-np.inf, 0, 0])[: len(rows)]
 
     def decline(x: np.ndarray) -> Decline:
         a, b, c = np.append(x, np.zeros(3 - len(x)))
         return Decline(a, b, c, origin, scale, sign, error)
 
-    signs = np.array([-1.0, 1.0, 1.0])[: len(found)]
+    signs = np.array([-1.0, 1.0, 1.0])[: len(values)]
     for _ in range(N_ROUNDS):
-        expected = decline(found).rows(starts, stops)
+        expected = decline(values).rows(starts, stops)
         stds = np.sqrt(variances + (error * expected) ** 2)
 
         def gaps(x: np.ndarray) -> np.ndarray:
@@ -228,11 +228,11 @@ def fitted(
             parts = decline(x).rows_and_slopes(starts, stops)[: len(x)]
             return np.asarray((parts / stds).T * signs)  # noqa: B023
 
-        found = least_squares(
-            gaps, found, slopes, bounds=(least, np.inf), max_nfev=MOST_CALLS
+        values = least_squares(
+            gaps, values, slopes, bounds=(least, np.inf), max_nfev=MOST_CALLS
         ).x
-        expected = np.maximum(decline(found).rows(starts, stops), LEAST)
+        expected = np.maximum(decline(values).rows(starts, stops), LEAST)
         excess = ((rows - expected) ** 2 - variances) / expected**2
         weights = expected**4 / (variances + (error * expected) ** 2) ** 2
         error = float(np.sqrt(max(LEAST_ERROR**2, np.average(excess, weights=weights))))
-    return decline(found)
+    return decline(values)

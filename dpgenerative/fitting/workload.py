@@ -16,8 +16,9 @@ import torch
 from pandas.api.types import is_hashable
 
 from dpgenerative._validation import refuse
+from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.models.cells import CellFacts
-from dpgenerative.models.factors import CountedTable, grouping, scales_of
+from dpgenerative.models.factors import CountedTable, TableFactor, grouping, scales_of
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.tables import (
@@ -60,6 +61,17 @@ def check_workload(owner: str, name: str, value: Any) -> None:
         if not (is_listed and few <= len(set(table)) == len(table) <= most):
             rule = f"must be a list of lists of {few} to {most} different column names"
             refuse(owner, name, rule, value)
+
+
+def factors_of_groups(transformer: TableTransformer) -> list[TableFactor]:
+    """Return what rules out levels that do not lie in their group."""
+    return [
+        TableFactor.of_pairs(
+            (transformer.place(each.within), transformer.place(each.name)),
+            torch.from_numpy(each.allowed),
+        )
+        for each in transformer.nestings
+    ]
 
 
 @dataclass(frozen=True)

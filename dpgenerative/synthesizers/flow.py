@@ -18,10 +18,13 @@ from dpgenerative.fitting.domain import TableDomain
 from dpgenerative.fitting.fit import Fitted
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.fitting.recipe import RULES, FitSize, GroupedRecipe, Rule
-from dpgenerative.fitting.workload import Measurement, check_workload
+from dpgenerative.fitting.workload import (
+    Measurement,
+    check_workload,
+    factors_of_groups,
+)
 from dpgenerative.models.cells import RAKING_ROWS, CellFacts
 from dpgenerative.models.divergences import DIVERGENCES
-from dpgenerative.models.factors import TableFactor
 from dpgenerative.models.hflow import HFlow, likelihood_bound
 from dpgenerative.models.probing import check_divergence
 from dpgenerative.persistence.registry import register
@@ -236,7 +239,7 @@ class FlowRecipe(GroupedRecipe):
         streams: Streams,
     ) -> None:
         if self.is_exact:
-            model.factors = _nested(transformer)
+            model.factors = factors_of_groups(transformer)
         if self.anchored:
             if model.first.ordered_only:
                 model.first.denoise_weights()
@@ -276,17 +279,6 @@ class FlowRecipe(GroupedRecipe):
             pairs = zip(chunks, positions.split(SCORED), strict=True)
             parts = [likelihood_bound(model, *pair, rng) for pair in pairs]
         return torch.cat(parts).double().numpy()
-
-
-def _nested(transformer: TableTransformer) -> list[TableFactor]:
-    """Return what rules out levels that do not lie in their group."""
-    return [
-        TableFactor.of_pairs(
-            (transformer.place(each.within), transformer.place(each.name)),
-            torch.from_numpy(each.allowed),
-        )
-        for each in transformer.nestings
-    ]
 
 
 @register("flow")
