@@ -158,3 +158,24 @@ def test_columns_of_a_frame_are_nominal_by_position():
     numbered = frame.set_axis([1, 0], axis=1)
     model.fit(numbered)
     assert model.schema_[1].kind == "categorical"
+
+
+def test_structure_that_is_not_learned_is_named():
+    rng = np.random.default_rng(0)
+    codes = rng.choice(40, 2000, p=np.r_[0.9, np.full(39, 0.1 / 39)])
+    hours = pd.Timestamp("2020-01-01") + pd.to_timedelta(
+        rng.integers(0, 9000, 2000), "h"
+    )
+    frame = pd.DataFrame({"code": pd.Categorical(codes), "at": hours, "on": hours})
+    times = [
+        Column(name, "datetime", lower="2020-01-01", upper="2021-01-31T23:00", resolution="h",
+               cycles=cycles)
+        for name, cycles in (("at", ()), ("on", None))
+    ]  # fmt: skip
+    notes = fitted(frame, schema=Schema(times)).privacy_.notes
+    assert any(
+        note.startswith("Rare levels of code (39 levels) share") for note in notes
+    )
+    assert any(note.startswith("Hours and weekdays of at were not") for note in notes)
+    plain = fitted(frame[["on"]], schema=Schema(times[1:])).privacy_.notes
+    assert not [note for note in plain if note.startswith(("Rare levels", "Hours and"))]

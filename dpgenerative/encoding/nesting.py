@@ -6,7 +6,7 @@ group keeps its own marginal and what depends on it, however many levels there a
 levels share a cell with those of the same groups alone.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,7 +129,7 @@ def groups_first(schema: Schema) -> Schema:
     return Schema(columns, schema.constraints)
 
 
-def pooled_cells(rare: np.ndarray, groups: list[Groups | None]) -> np.ndarray:
+def pooled_cells(rare: np.ndarray, groups: Sequence[Groups | None]) -> np.ndarray:
     """Return the cell of every level: the rare ones of a group share one.
 
     Shared cells are the first ones.

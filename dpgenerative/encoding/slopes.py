@@ -46,25 +46,42 @@ def toward_declines(parts: Partition, ends: np.ndarray) -> Partition:
     edges, counts = ends[parts.places], parts.counts.copy()
     if not np.isfinite(np.ptp(edges)):
         return parts
-    density = counts / np.diff(edges)
     plain, declines = np.flatnonzero(~is_spike(parts)), []
     for side in (plain, plain[::-1]):
-        for share in TAILS:
-            n = _tail(counts[side], density[side], share)
-            chosen = side[:n][::-1]
-            if n < 2:
-                break
-            rows, variances = parts.noisy[chosen], parts.variances[chosen]
-            decline = fitted(rows, variances, edges[chosen], edges[chosen + 1])
-            expected = decline.rows(edges[chosen], edges[chosen + 1])
-            if _fits(rows, variances, expected):
-                break
-        if n > 1:
-            moved = decline.posterior_means(rows, variances, expected)
+        if tail := _explained(parts, edges, side):
+            chosen, decline = tail
+            moved = decline.posterior_means(
+                parts.noisy[chosen], parts.variances[chosen],
+                decline.rows(edges[chosen], edges[chosen + 1]),
+            )  # fmt: skip
             counts[chosen[1:]] = moved[1:].clip(min=0)
-            declines += [decline]
+            declines.append(decline)
     counts *= parts.counts.sum() / max(counts.sum(), TINY)
     return replace(parts, counts=counts, declines=tuple(declines))
+
+
+def _explained(
+    parts: Partition, edges: np.ndarray, side: np.ndarray
+) -> "tuple[np.ndarray, Decline] | None":
+    """Return the intervals of a tail, from inside, and the decline that explains them.
+
+    The longest tail is tried first. The shortest one needs no explanation. None for
+    fewer than two intervals.
+    """
+    density = parts.counts[side] / np.diff(edges)[side]
+    tail = None
+    for share in TAILS:
+        n = _tail(parts.counts[side], density, share)
+        if n < 2:
+            break
+        chosen = side[:n][::-1]
+        starts, stops = edges[chosen], edges[chosen + 1]
+        rows, variances = parts.noisy[chosen], parts.variances[chosen]
+        decline = fitted(rows, variances, starts, stops)
+        tail = chosen, decline
+        if _fits(rows, variances, decline.rows(starts, stops)):
+            break
+    return tail
 
 
 def is_spike(parts: Partition) -> np.ndarray:

@@ -154,10 +154,8 @@ def domain_notes(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
             "them."
         )
 
-    yield from _lost_structure(schema, codecs)
 
-
-def _lost_structure(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
+def lost_structure(schema: Schema, codecs: Sequence[Codec]) -> Iterator[str]:
     """Yield which structure inside columns could not be learned."""
     shared = {c.column.name: _n_sharing(c) for c in codecs}
     if names := [f"{name} ({n} levels)" for name, n in shared.items() if n]:

@@ -315,7 +315,9 @@ class BaseTableSynthesizer(Synthesizer):
         codecs, private = [*fitted.transformer.columns.values()], fitted.plan.private
         lost = notes.lost_columns(schema, codecs, private)
         domain = notes.domain_notes(schema, codecs) if private else ()
-        return (*filter(None, [lost]), *super()._notes(schema, fitted), *domain)
+        inside = notes.lost_structure(schema, codecs)
+        others = super()._notes(schema, fitted)
+        return (*filter(None, [lost]), *others, *domain, *inside)
 
     def _warnings(self, schema: Schema) -> Iterator[UserWarning]:
         codecs, private = (
