@@ -36,7 +36,8 @@ SCORED_GROUPS = {2: 20, 3: 4, 4: 2, 5: 2}
 MOST_CANDIDATES = 2000
 LEAST_DEVIATION = 3.0
 """Standard deviations of its noise that the news of a table must exceed."""
-MOST_TABLES = 10
+MOST_TABLES, MOST_LARGER = 10, 5
+"""Choices among pairs, and among larger tables, of which there are many more."""
 WEIGHT_OF_WANTED = 5
 """Weight of a table that was asked for, beside others."""
 SIZES = (2, 3, 4, 5, 10, 20, 40)
@@ -146,7 +147,7 @@ class Measurement:
         """Release what tables show; return the columns of those worth counting.
 
         Beside those wanted, as many are counted as bring the model closest in all,
-        those first that show most.
+        those first that would bring it closest alone.
         """
         n = self.plan.n_rows
         shares = [counts / len(pool) for counts in all_counts(tables, pool)]
@@ -156,23 +157,31 @@ class Measurement:
             for chance in [round(_by_chance(share, n, len(pool)))]
         ]
         places = [i for i, table in enumerate(tables) if table.columns in wanted]
-        n_choices = min(len(self.facts), MOST_TABLES, len(tables) - len(places))
+        others = [i for i in range(len(tables)) if i not in places]
+        pairs = [i for i in others if len(tables[i].columns) == 2]
+        larger = [i for i in others if len(tables[i].columns) > 2]
+        most = min(len(self.facts), MOST_TABLES)
+        among = [pairs] * min(most, len(pairs))
+        among += [larger] * min(most, MOST_LARGER, len(larger))
         released = release_news(
-            self.codes, candidates, places, n_choices, self.plan, self.mechanisms
+            self.codes, candidates, places, among, self.plan, self.mechanisms
         )
         by_counts = multipliers(self.plan, True)[1]
+        cost = {
+            i: MEAN_DEVIATION * by_counts * math.prod(tables[i].shape) for i in released
+        }
         best = n_wanted = len(places)
         order = places + [
             i
-            for i in sorted(released, key=lambda i: -released[i][0])
+            for i in sorted(released, key=lambda i: -_gain(released[i][0], cost[i]))
             if i not in places and released[i][0] > LEAST_DEVIATION * released[i][1]
         ]
         news = [released[i][0] for i in order]
-        costs = [MEAN_DEVIATION * by_counts * math.prod(tables[i].shape) for i in order]
+        costs = [cost[i] for i in order]
         gain = 0.0
         for k in range(n_wanted, len(order) + 1):
-            pairs = zip(news[:k], costs[:k], strict=True)
-            gains = [_gain(each, math.sqrt(k) * cost) for each, cost in pairs]
+            both = zip(news[:k], costs[:k], strict=True)
+            gains = [_gain(each, math.sqrt(k) * cost) for each, cost in both]
             total = sum(gains) + (WEIGHT_OF_WANTED - 1) * sum(gains[:n_wanted])
             best, gain = (k, total) if total > gain else (best, gain)
         chosen = [tables[i].columns for i in order[:best]]

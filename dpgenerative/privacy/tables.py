@@ -35,7 +35,7 @@ TABLES = Release(
     "mechanism, their scores and counts ({noise})",
     spends="any",
 )
-SCORE_SHARE = 0.3
+SCORE_SHARE = 0.15
 """Share of the tables' budget that scores get, where tables are chosen by scores."""
 CHOICE_SHARE = 0.67
 """Share of that for the choices; the rest is for the scores of those chosen."""
@@ -177,7 +177,7 @@ def release_news(
     codes: Private[np.ndarray],
     candidates: Sequence[Candidate],
     wanted: Sequence[int],
-    n_choices: int,
+    among: Sequence[Sequence[int]],
     plan: PrivacyPlan,
     mechanisms: Mechanisms,
 ) -> dict[int, tuple[float, float]]:
@@ -191,8 +191,9 @@ def release_news(
         Those of fewer columns first.
     wanted : sequence of int
         Places of tables of which it is released in any case, each once.
-    n_choices : int
-        Number of others, at most as many as there are; 1 or more if none is wanted.
+    among : sequence of sequence of int
+        For every choice, the places of tables of which one is chosen, unless it is
+        already; more than choices before. One or more if none is wanted.
     plan : PrivacyPlan
     mechanisms : Mechanisms
 
@@ -215,14 +216,14 @@ def release_news(
     values = counts.map(scaled)
     multiplier = multipliers(plan, True)[0]
     by_choices = multiplier / math.sqrt(CHOICE_SHARE)
-    left = [i for i in range(len(candidates)) if i not in set(wanted)]
     places = list(wanted)
-    for _ in range(n_choices):
+    for some in among:
+        left = [i for i in some if i not in places]
         place = mechanisms.choose(
-            values.map(itemgetter(left)), by_choices * math.sqrt(n_choices),
+            values.map(itemgetter(left)), by_choices * math.sqrt(len(among)),
             release=TABLES.name, sensitivity=MOST_REACH,
         )  # fmt: skip
-        places.append(left.pop(place))
+        places.append(left[place])
     sensitivity = MOST_REACH * math.sqrt(len(places))
     std = multiplier / math.sqrt(1 - CHOICE_SHARE) * sensitivity
     noisy = mechanisms.gaussian(
