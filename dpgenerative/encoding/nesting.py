@@ -126,4 +126,4 @@ def groups_first(schema: Schema) -> Schema:
             place, above = names.index(rule.name), names.index(rule.within)
             if above > place:
                 columns.insert(place, columns.pop(above))
-    return Schema(columns, schema.constraints)
+    return Schema(columns, schema.constraints, schema.joint)

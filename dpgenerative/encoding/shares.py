@@ -33,6 +33,8 @@ SPIKE_ROWS = 1000.0
 """... from this many rows per standard deviation of a count on."""
 OPEN_LEVELS = 64
 """Number of levels reckoned with where they are unknown: finding them costs most."""
+PLACE_CELLS = 2
+"""Cells of columns that are learned together, per interval of a single one."""
 POOL_NOISE = 5.0
 """Levels with fewer rows than this many standard deviations share a cell."""
 
@@ -49,6 +51,11 @@ def has_open_keys(column: Column, anchored: bool = True) -> bool:
     return column.levels is None
 
 
+def cells_aimed_at(column: Column, n_bins: int) -> int:
+    """Return the number of cells that a column of numbers is cut into, or fewer."""
+    return n_bins if column.is_ordered else PLACE_CELLS * n_bins
+
+
 def expected_cells(column: Column, n_bins: int) -> float:
     """Return how many cells a column may get, by what is public."""
     if not column.numeric:
@@ -57,7 +64,7 @@ def expected_cells(column: Column, n_bins: int) -> float:
     if column.lower is None or column.step is None:
         return n_bins
     low, high = grid.ends_of(column)
-    return min(n_bins, high - low + 1)
+    return min(cells_aimed_at(column, n_bins), high - low + 1)
 
 
 def column_stds(
@@ -105,6 +112,8 @@ def spike_share(column: Column, n_bins: int, n_rows: int, std: float) -> float:
     """
     if column.step is None:
         return SPIKE_SHARE
+    if not column.is_ordered:
+        return 0.0
     if column.lower is None:
         return 0.0
     low, high = grid.ends_of(column)

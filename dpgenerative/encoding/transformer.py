@@ -4,7 +4,8 @@ A table is learned as *cells*, one per column and row, and positions within them
 released masses of the cells (`marginals`) are where the model starts; inside a cell,
 rare levels follow their released masses and numbers are uniform in asinh space
 (`codecs`). A column that a constraint keeps above another is learned as its distance
-from it (`increments`): its cells are those of the increments.
+from it (`increments`): its cells are those of the increments. Columns that belong
+together are learned as one (`places`), whose cells are boxes.
 
 What reads private rows is `TableTransformer.fit`, where every statistic passes through
 `Mechanisms`, and `learned`, `encode`, `positions` and `arrays`, whose output stays
@@ -33,7 +34,8 @@ from dpgenerative.encoding.increments import (
 )
 from dpgenerative.encoding.marginals import MarginalRelease
 from dpgenerative.encoding.nesting import Nesting, nesting_rules
-from dpgenerative.encoding.shares import column_stds, has_open_keys
+from dpgenerative.encoding.places import Places
+from dpgenerative.encoding.shares import cells_aimed_at, column_stds, has_open_keys
 from dpgenerative.encoding.values import dtype_with_levels
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.tables.column import Column
@@ -68,12 +70,15 @@ class TableTransformer:
         Columns of instants that are learned by their parts.
     nestings : tuple of Nesting
         Columns whose levels lie within those of others.
+    places : tuple of Places
+        Columns that are learned together.
     """
 
     codecs: tuple[Codec, ...]
     increments: tuple[Increment, ...] = ()
     calendars: tuple[Calendar, ...] = ()
     nestings: tuple[Nesting, ...] = ()
+    places: tuple[Places, ...] = ()
 
     @classmethod
     def fit(
@@ -139,14 +144,22 @@ class TableTransformer:
             own = name if whole is None else whole
             codecs[name] = MarginalRelease(
                 learned[name], dtype, mechanisms, n_rows, total, stds[name], delta,
-                n_open, n_bins, anchored, may_lose_missing=own not in with_missing,
-                is_target=name == target, nesting=nested.get(name),
+                n_open, cells_aimed_at(learned[name], n_bins), anchored,
+                may_lose_missing=own not in with_missing, is_target=name == target,
+                nesting=nested.get(name),
             ).fit(entries)  # fmt: skip
             return codecs[name].column
 
         rules, dtypes = increments_of(schema), dict(opened(rows).dtypes.items())
-        columns, calendars = {}, []
-        for column in (column for column in schema.columns if column.name not in rules):
+        columns, calendars, places = {}, [], []
+        for names in schema.joint:
+            place = Places.fitted([schema[name] for name in names], dtypes)
+            entries = chunks(rows, list(names)).map(place.of)
+            whole = next((name for name in names if name in with_missing), None)
+            release(names[0], np.dtype(float), entries, whole)
+            places.append(place.completed(codecs[names[0]]))
+        others = {*rules, *(name for names in schema.joint for name in names)}
+        for column in (each for each in schema.columns if each.name not in others):
             name, calendar = column.name, Calendar.fitted(column, dtypes[column.name])
             if calendar is None:
                 dtype = dtype_with_levels(column, dtypes[name])
@@ -171,7 +184,8 @@ class TableTransformer:
             for rule in nested.values()
         )
         ordered = tuple(codecs[name] for name in learned)
-        return cls(ordered, tuple(increments), tuple(calendars), nestings)
+        parts_of_rows = tuple(increments), tuple(calendars), nestings, tuple(places)
+        return cls(ordered, *parts_of_rows)
 
     @property
     def schema(self) -> Schema:
@@ -185,11 +199,16 @@ class TableTransformer:
 
     @property
     def columns(self) -> dict[Hashable, Codec]:
-        """Codecs by column of the table: of its increments, or of its dates."""
+        """Codecs by column of the table: of its increments, or of its dates.
+
+        And of one cell where columns are learned together.
+        """
         parts = {name for each in self.calendars for name in each.parts}
         named = {codec.column.name: codec for codec in self.codecs}
         for each in self.calendars:
             named[each.name] = replace(named[each.name], dtype=each.whole.dtype)
+        for place in self.places:
+            named |= dict(zip(place.names, place.wholes, strict=True))
         return {name: codec for name, codec in named.items() if name not in parts}
 
     @property
@@ -209,24 +228,28 @@ class TableTransformer:
     def parts(self, name: Hashable) -> dict[Hashable, Any]:
         """Return what is learned of a column, and functions to read it from the column.
 
-        None for increments, which need another column too.
+        None for increments and places, which need another column too. Places are
+        learned by the name of their first column.
         """
         for split in self.calendars:
             if split.name == name:
                 names = (*split.parts, name)
                 return {part: partial(split.of, part=part) for part in names}
+        for place in self.places:
+            if name in place.names:
+                return {name: None} if name == place.name else {}
         is_built = any(each.name == name for each in self.increments)
         return {name: None if is_built else itemgetter(name)}
 
     def _readers(self) -> Iterator[tuple[list[Hashable], Any]]:
         """Yield, for every codec, the columns it needs and a function to read them."""
-        built = {each.name: each for each in self.increments}
+        built: dict[Hashable, tuple[list[Hashable], Any]] = {
+            each.name: ([each.low.name, each.name], each.of) for each in self.increments
+        }
+        built |= {each.name: ([*each.names], each.of) for each in self.places}
         for name in self.columns:
             for read in self.parts(name).values():
-                if read is None:
-                    yield [built[name].low.name, name], built[name].of
-                else:
-                    yield [name], read
+                yield built[name] if read is None else ([name], read)
 
     def learned(self, frame: pd.DataFrame) -> list[pd.Series]:
         """Return what the codecs read of a table, one column each: private."""
@@ -276,7 +299,13 @@ class TableTransformer:
     def log_within(self, frame: pd.DataFrame) -> np.ndarray:
         """Return the log-density of every row given its cells, shape (n,)."""
         learned = dict(zip(self.names, self.learned(frame), strict=True))
-        logs = [c.log_within(learned[c.column.name]) for c in self.codecs]
+        places = {each.name: each for each in self.places}
+        logs = [
+            places[name].log_within(codec, frame)
+            if (name := codec.column.name) in places
+            else codec.log_within(learned[name])
+            for codec in self.codecs
+        ]
         dated = (each for each in self.calendars if each.weekday is not None)
         logs += [c.log_days(self.columns[c.name], learned[c.name]) for c in dated]
         return np.sum(logs, axis=0)
@@ -309,6 +338,9 @@ class TableTransformer:
             codec.column.name: codec.decode(cells[:, j], positions[:, j])
             for j, codec in enumerate(self.codecs)
         }
+        for place in self.places:
+            j = self.place(place.name)
+            drawn |= place.built(self.codecs[j], cells[:, j], positions[:, j])
         built = {each.name for each in self.increments}
         inside = np.ones(len(codes), dtype=bool)
         for split in self.calendars:

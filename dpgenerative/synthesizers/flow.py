@@ -120,7 +120,7 @@ class FlowRecipe(GroupedRecipe):
     def ordered(self, schema: Schema) -> Schema:
         """Take the last column, often the one to predict, first; groups before them."""
         columns = [*schema.columns[-1:], *schema.columns[:-1]]
-        return groups_first(Schema(columns, schema.constraints))
+        return groups_first(Schema(columns, schema.constraints, schema.joint))
 
     def settings(self, facts: Sequence[CellFacts], scale: FitSize) -> dict[str, Any]:
         n_basis, most_levels = self._functions(facts, scale)

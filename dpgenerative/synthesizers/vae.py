@@ -99,6 +99,9 @@ class VAERecipe(AutoencoderRecipe):
         if self.conditional in increments_of(schema):
             rule = "must not be the second column of a LessEqual"
             refuse(owner, "conditional", rule, self.conditional)
+        if any(self.conditional in names for names in schema.joint):
+            rule = "must not be a column of joint"
+            refuse(owner, "conditional", rule, self.conditional)
 
     def settings(self, facts: Sequence[CellFacts], scale: FitSize) -> dict[str, Any]:
         names, own = list(learned_columns(scale.schema)), self.conditional
