@@ -36,6 +36,7 @@ from dpgenerative.encoding.shares import (
     POOL_NOISE,
     STRUCTURE_SHARE,
     has_open_domain,
+    place_releases,
     spike_share,
     split_releases,
 )
@@ -400,7 +401,8 @@ class MarginalRelease:
         nullable = bool(self.column.nullable)
         # Every release that splits cells counts each row once, as that of missing ones
         # does: by this variance, relative to the whole budget's, all share the part.
-        n_splits, depth = split_releases(n_levels, self.n_rows, self.std)
+        planned = split_releases if self.column.is_ordered else place_releases
+        n_splits, depth = planned(n_levels, self.n_rows, self.std)
         rough = max(n_splits + nullable, 1) / STRUCTURE_SHARE
         root = Interval(0, len(fine) - 1, self._n_estimated)
         missing = Interval(0, 0, 0.0)

@@ -5,31 +5,41 @@ one column after the other, and the digits of these halvings, one after another,
 number of a place (a Morton number). A row has one such number. To halve an interval of
 numbers is to halve a box, so that the tree that cuts a single column (`marginals`) cuts
 boxes where rows are (a k-d tree), by the same releases and with the same sensitivity.
-Inside a box values are uniform.
+
+Between boxes the density is smooth: it is averaged over neighbours on the grid of
+places, again and again, while every box keeps its mass (Tobler's pycnophylactic
+interpolation). That reads released masses alone.
 
 Which columns are learned so follows from the schema alone; what is read of private rows
 is private.
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.ndimage import uniform_filter
+from scipy.sparse import csr_array
 
 from dpgenerative.encoding import grid
-from dpgenerative.encoding.codecs import Codec, IntervalCodec, Segments
+from dpgenerative.encoding.codecs import Codec, IntervalCodec, Segments, draw_parts
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.values import is_missing
 
-MOST_HALVINGS = 20
-"""Number of halvings of a box, by all columns together."""
+MOST_HALVINGS = {2: 16, 3: 18}
+"""Number of halvings of a box by all columns together, by how many these are."""
+ROUNDS = 40
+"""How many times the density is averaged over neighbours."""
+LEAST_DENSITY = 1e-30
+"""No place is impossible."""
 GENERATOR = 7919
 """Multiples of one position by its powers fill a box evenly (a Korobov lattice)."""
+Given = Mapping[Hashable, pd.Series]
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,21 +75,22 @@ def _numbers(columns: Sequence[Column]) -> Column:
 
 def _halvings(columns: Sequence[Column]) -> list[int]:
     """Return which column every halving of the box halves, the first one first."""
-    room = [_most_halvings(column) for column in columns]
+    most = MOST_HALVINGS[len(columns)]
+    room = [min(most, _most_halvings(column)) for column in columns]
     turns = [
         axis
-        for turn in range(MOST_HALVINGS)
+        for turn in range(most)
         for axis in range(len(columns))
         if turn < room[axis]
     ]
-    return turns[:MOST_HALVINGS]
+    return turns[:most]
 
 
-def _most_halvings(column: Column) -> int:
+def _most_halvings(column: Column) -> float:
     """Return how many halvings separate all values of a column."""
     low, high = grid.ends_of(column)
     if column.step is None:
-        return MOST_HALVINGS * (low < high)
+        return math.inf if low < high else 0
     return math.ceil(math.log2(high - low + 1))
 
 
@@ -91,24 +102,34 @@ class Places:
     ----------
     wholes : tuple of IntervalCodec
         The columns themselves, each in one cell, and one for missing values.
+    cells : ndarray of int of shape (n_places,)
+        Cell of every place, ascending.
+    shares : ndarray of shape (n_places,)
+        Probability of every place, given its cell.
     """
 
     wholes: tuple[IntervalCodec, ...]
+    cells: np.ndarray
+    shares: np.ndarray
 
     @classmethod
-    def fitted(cls, columns: Sequence[Column], dtypes: Mapping[Hashable, Any]) -> Any:
-        """Return the rule for some columns, of which no mass is released yet."""
+    def fitted(
+        cls, columns: Sequence[Column], dtypes: Mapping[Hashable, Any]
+    ) -> "Places":
+        """Return the rule for some columns, of which nothing is released yet."""
         nullable = bool(_numbers(columns).nullable)
-        return cls(
-            tuple(_whole(each, dtypes[each.name], nullable, 0.0) for each in columns)
-        )
+        wholes = (_whole(each, dtypes[each.name], nullable, 0.0) for each in columns)
+        return cls(tuple(wholes), np.empty(0, dtype=np.int64), np.empty(0))
 
     def completed(self, codec: Codec) -> "Places":
-        """Return it with what was released of missing values."""
+        """Return it with what follows from the masses that were released."""
+        assert isinstance(codec, IntervalCodec)
         facts = bool(codec.column.nullable), codec.unnamed_mass
-        return Places(
-            tuple(_whole(each.column, each.dtype, *facts) for each in self.wholes)
-        )
+        wholes = (_whole(each.column, each.dtype, *facts) for each in self.wholes)
+        firsts = (codec.edges[:-1] - codec.edges[0]).astype(np.int64)
+        cells = np.searchsorted(firsts, np.arange(self.n_places), side="right") - 1
+        shares = self._smooth(cells, codec.masses[: len(firsts)])
+        return Places(tuple(wholes), cells, shares)
 
     @property
     def names(self) -> tuple[Hashable, ...]:
@@ -121,137 +142,219 @@ class Places:
         return self.names[0]
 
     @property
+    def n_places(self) -> int:
+        """Number of places."""
+        return int(2 ** len(self._axes))
+
+    @property
     def _columns(self) -> list[Column]:
         return [each.column for each in self.wholes]
 
+    @property
+    def _axes(self) -> list[int]:
+        """Which column every halving halves, the first one first."""
+        return _halvings(self._columns)
+
+    @property
     def _edges(self) -> list[np.ndarray]:
-        """Return the edges of every column's parts, in steps; the last may be empty.
+        """The edges of every column's parts, in steps; a part may be empty.
 
         A grid's value v is in the part from a to b if a <= v < b.
         """
-        axes = _halvings(self._columns)
-        return [
-            _even_edges(column, axes.count(j)) for j, column in enumerate(self._columns)
-        ]
+        columns = enumerate(self._columns)
+        return [_even_edges(column, self._axes.count(j)) for j, column in columns]
+
+    @property
+    def _parts(self) -> list[np.ndarray]:
+        """The part of every place, by column."""
+        numbers = np.arange(self.n_places)
+        parts, used = [np.zeros_like(numbers) for _ in self.wholes], [0] * 3
+        for shift, axis in enumerate(self._axes[::-1]):
+            parts[axis] |= (numbers >> shift & 1) << used[axis]
+            used[axis] += 1
+        return parts
+
+    @property
+    def _facts(self) -> Iterator[tuple[Column, np.ndarray, np.ndarray]]:
+        """Every column with its edges and the part of every place."""
+        return zip(self._columns, self._edges, self._parts, strict=True)
+
+    def _size(self, names: Collection[Hashable]) -> np.ndarray:
+        """Return how many values, or how much of a continuum, every place has."""
+        size = np.ones(self.n_places)
+        for column, edges, part in self._facts:
+            if column.name in names:
+                lengths = np.diff(edges)
+                if column.step is None:
+                    lengths = np.maximum(lengths, np.spacing(np.abs(edges[1:])))
+                size *= lengths[part]
+        return size
+
+    def _smooth(self, cells: np.ndarray, masses: np.ndarray) -> np.ndarray:
+        """Return shares of places in their cells, by a density without jumps."""
+        size = self._size(self.names)
+        size = np.where(np.bincount(cells, size)[cells] > 0, size / size.max(), 1.0)
+        order = np.lexsort(self._parts[::-1])
+        shape = [len(edges) - 1 for edges in self._edges]
+        density = np.ones(self.n_places)
+        for turn in range(ROUNDS + 1):
+            if turn:
+                box = density[order].reshape(shape)
+                density[order] = uniform_filter(box, 3, mode="nearest").ravel()
+            density = np.maximum(density, LEAST_DENSITY)
+            density *= (masses / np.bincount(cells, density * size))[cells]
+        shares = np.maximum(density, LEAST_DENSITY) * size
+        return np.asarray(shares / np.bincount(cells, shares)[cells])
 
     # Rows to numbers ------------------------------------------------------------
+
+    def _located(self, frame: pd.DataFrame) -> np.ndarray:
+        """Return the place of private rows, -1 where a column is missing: private."""
+        parts = [
+            _parts_of(column, frame[column.name], edges)
+            for column, edges, _ in self._facts
+        ]
+        missing = np.any([part < 0 for part in parts], axis=0)
+        numbers = np.zeros(len(frame), dtype=np.int64)
+        left = [self._axes.count(axis) for axis in range(len(parts))]
+        for axis in self._axes:
+            left[axis] -= 1
+            digits = np.where(missing, 0, parts[axis]) >> left[axis] & 1
+            numbers = 2 * numbers + digits
+        return np.where(missing, -1, numbers)
 
     def of(self, frame: pd.DataFrame) -> pd.Series:
         """Return the numbers of the places of private rows: private.
 
         Missing where any of the columns is.
         """
-        parts = [
-            _parts_of(column, frame[column.name], edges)
-            for column, edges in zip(self._columns, self._edges(), strict=True)
-        ]
-        missing = np.any([part < 0 for part in parts], axis=0)
-        axes, left = _halvings(self._columns), [0] * len(parts)
-        numbers = np.ones(len(frame), dtype=np.int64)
-        for axis in axes:
-            left[axis] += 1
-            shift = axes.count(axis) - left[axis]
-            numbers = 2 * numbers + (np.where(missing, 0, parts[axis]) >> shift & 1)
-        return pd.Series(np.where(missing, np.nan, numbers))
+        places = self._located(frame)
+        return pd.Series(np.where(places < 0, np.nan, self.n_places + places))
 
-    def log_within(self, codec: Codec, frame: pd.DataFrame) -> np.ndarray:
+    def log_within(self, frame: pd.DataFrame) -> np.ndarray:
         """Return the log-density of every row given its cell."""
-        logs = -sum(np.log(size) for size in self._sizes(codec))
-        logs = np.append(logs, 0.0)  # missing
-        return np.asarray(logs[codec.encode(self.of(frame))])
+        with np.errstate(divide="ignore"):
+            logs = np.log(self.shares) - np.log(self._size(self.names))
+        return np.asarray(np.append(logs, 0.0)[self._located(frame)])
 
     # Numbers to rows ------------------------------------------------------------
 
-    def _boxes(self, codec: Codec) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return the first and the last part of every cell, by column."""
-        assert isinstance(codec, IntervalCodec)
-        axes, numbers = _halvings(self._columns), codec.edges + 0.5
-        firsts = _digits(numbers[:-1].astype(np.int64), axes, len(self.wholes))
-        lasts = _digits(numbers[1:].astype(np.int64) - 1, axes, len(self.wholes))
-        return list(zip(firsts, lasts, strict=True))
-
-    def _ends(self, codec: Codec) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return between which steps every cell lies, by column."""
-        pairs = zip(self._boxes(codec), self._edges(), strict=True)
-        return [(edges[first], edges[last + 1]) for (first, last), edges in pairs]
-
-    def _sizes(self, codec: Codec) -> list[np.ndarray]:
-        """Return how many values, or how much of a continuum, a cell has, by column."""
-        pairs = zip(self._columns, self._ends(codec), strict=True)
-        return [
-            np.maximum(high - low, np.spacing(high) if column.step is None else 1.0)
-            for column, (low, high) in pairs
-        ]
-
     def built(
-        self, codec: Codec, codes: np.ndarray, positions: np.ndarray
+        self, codes: np.ndarray, positions: np.ndarray, given: Given
     ) -> dict[Hashable, pd.Series]:
-        """Return the columns of given cells, by name."""
-        ends = self._ends(codec)
-        missing = codes >= len(ends[0][0])
+        """Return the columns of given cells and positions, by name.
+
+        Parameters
+        ----------
+        codes, positions : ndarray of shape (n,)
+        given : mapping from name to Series
+            Values of some columns, each indexed by the rows that have them: the others
+            are drawn among the places with these.
+        """
+        missing = codes > self.cells[-1]
         inside = np.where(missing, 0, codes)
-        drawn, power = {}, 1
-        for whole, (lows, highs) in zip(self.wholes, ends, strict=True):
-            low, high = lows[inside], highs[inside]
+        places = draw_parts(self.cells, self.shares, inside, positions)[0]
+        for rows, keys, chosen, _ in self._patterns(given, len(codes)):
+            rows, chosen = rows[chosen >= 0], chosen[chosen >= 0]
+            # Places of one key in one cell, next to each other.
+            n_keys, order = keys.max() + 1, np.lexsort([keys, self.cells])
+            groups = self.cells * n_keys + keys
+            of = inside[rows] * n_keys + chosen
+            drawn, _ = draw_parts(
+                groups[order], self.shares[order], of, positions[rows]
+            )
+            places[rows] = order[drawn]
+        return self._drawn(places, positions, missing)
+
+    def _drawn(
+        self, places: np.ndarray, positions: np.ndarray, missing: np.ndarray
+    ) -> dict[Hashable, pd.Series]:
+        """Return values inside places, by name."""
+        columns, power = {}, GENERATOR
+        for whole, (column, edges, part) in zip(self.wholes, self._facts, strict=True):
+            low, high = edges[part[places]], edges[part[places] + 1]
             share = positions.astype(float) * power % 1
             steps = low * (1 - share) + high * share
-            if whole.column.step is not None:
-                steps = np.minimum(
-                    low + np.floor((high - low) * share), highs.max() - 1
-                )
-            drawn[whole.column.name] = grid.from_steps(
-                whole.column, whole.dtype, steps, missing
-            )
+            if column.step is not None:
+                steps = np.minimum(low + np.floor((high - low) * share), edges[-1] - 1)
+            columns[column.name] = grid.from_steps(column, whole.dtype, steps, missing)
             power *= GENERATOR
-        return drawn
+        return columns
 
     # Conditions and values given ------------------------------------------------
 
-    def segments(self, codec: Codec, conditions: Mapping[Hashable, Any]) -> Segments:
-        """Return the cells that hold values which satisfy conditions on the columns.
+    def segments(self, conditions: Mapping[Hashable, Any]) -> Segments:
+        """Return the places that hold values which satisfy conditions on the columns.
 
         As a whole: others of their values do not satisfy them.
         """
-        met = np.ones(codec.n_cells, dtype=bool)
-        pairs = zip(self._columns, self._ends(codec), strict=True)
-        for column, (low, high) in pairs:
+        met = np.ones(self.n_places + 1, dtype=bool)
+        for column, edges, part in self._facts:
             if column.name in conditions:
-                last = high if column.step is None else np.maximum(high - 1, low)
-                parts = alternatives(conditions[column.name])
-                meets = [_overlap(column, low, last, part) for part in parts]
-                met &= np.any(meets, axis=0)[: codec.n_cells]
-        cells = np.flatnonzero(met)
-        return Segments(cells, np.zeros(len(cells)), np.ones(len(cells)))
+                meets = _meets(column, edges, conditions[column.name])
+                met &= meets[np.append(part, len(edges) - 1)]
+        met[-1] &= bool(self._columns[0].nullable)
+        ends = np.cumsum(self.shares)
+        starts = np.append(0.0, ends[:-1])
+        first = starts[np.searchsorted(self.cells, self.cells)]
+        low, high = np.append(starts - first, 0.0), np.append(ends - first, 1.0)
+        cells = np.append(self.cells, self.cells[-1] + 1)
+        return Segments(cells[met], low[met].clip(0, 1), high[met].clip(0, 1))
 
-    def log_shares(
-        self, codec: Codec, given: Mapping[Hashable, pd.Series], n: int
-    ) -> np.ndarray:
+    def log_shares(self, given: Given, n: int, n_cells: int) -> np.ndarray:
         """Return the log-density of values given in n rows, given each cell.
 
         Parameters
         ----------
-        codec : Codec
         given : mapping from name to Series
-            Values of some columns, each indexed by the rows that have them.
-        n : int
+            As `built` takes it.
+        n, n_cells : int
 
         Returns
         -------
         ndarray of shape (n, n_cells)
             'Missing' is possible where a value that is given is missing.
         """
-        logs, absent = np.zeros((n, codec.n_cells)), np.zeros(n, dtype=bool)
-        facts = zip(self._columns, self._edges(), strict=True)
-        boxes = zip(self._boxes(codec), self._sizes(codec), strict=True)
-        n_boxes = codec.n_cells - bool(codec.column.nullable)
-        for (column, edges), ((first, last), size) in zip(facts, boxes, strict=True):
-            values = given.get(column.name, pd.Series(dtype=float))
-            part = _parts_of(column, values, edges)[:, None]
-            inside = (first <= part) & (part <= last)
-            logs[values.index, :n_boxes] += np.where(inside, -np.log(size), -np.inf)
-            absent[values.index] |= part[:, 0] < 0
-        logs[:, n_boxes:] = np.where(absent, 0.0, -np.inf)[:, None]
+        logs = np.zeros((n, n_cells))
+        n_boxes = int(self.cells[-1]) + 1
+        logs[:, n_boxes:] = -np.inf
+        for rows, keys, chosen, size in self._patterns(given, n):
+            shares = csr_array((self.shares / size, (keys, self.cells)))
+            with np.errstate(divide="ignore"):
+                logs[rows, :n_boxes] = np.log(shares[chosen.clip(0)].toarray())
+            absent = rows[chosen < 0]
+            logs[absent, :n_boxes], logs[absent, n_boxes:] = -np.inf, 0.0
         return logs
+
+    def _patterns(self, given: Given, n: int) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yield, for every set of columns that some rows have, what is given in them.
+
+        These are the rows, the parts of every place in these columns as one number, the
+        same of the values given, -1 where one is missing, and the places' sizes.
+        """
+        named = [name for name in self.names if name in given]
+        has = np.zeros((n, len(named)), dtype=bool)
+        for j, name in enumerate(named):
+            has[given[name].index, j] = True
+        for pattern in np.unique(has, axis=0):
+            names = [
+                name for name, is_given in zip(named, pattern, strict=True) if is_given
+            ]
+            if not names:
+                continue
+            rows = np.flatnonzero((has == pattern).all(axis=1))
+            keys, chosen = (
+                np.zeros(self.n_places, dtype=np.int64),
+                np.zeros(len(rows), dtype=np.int64),
+            )
+            missing = np.zeros(len(rows), dtype=bool)
+            for column, edges, part in self._facts:
+                if column.name in names:
+                    values = _parts_of(column, given[column.name].loc[rows], edges)
+                    missing |= values < 0
+                    keys = keys * (len(edges) - 1) + part
+                    chosen = chosen * (len(edges) - 1) + values
+            yield rows, keys, np.where(missing, -1, chosen), self._size(names)
 
 
 def _whole(column: Column, dtype: Any, nullable: bool, missing: float) -> IntervalCodec:
@@ -278,27 +381,21 @@ def _parts_of(column: Column, series: pd.Series, edges: np.ndarray) -> np.ndarra
     return np.where(np.isnan(steps), -1, parts)
 
 
-def _digits(numbers: np.ndarray, axes: Sequence[int], n: int) -> list[np.ndarray]:
-    """Return the digits of every column, as one whole number each."""
-    parts = [np.zeros_like(numbers) for _ in range(n)]
-    for shift, axis in enumerate(axes):
-        parts[axis] = 2 * parts[axis] + (numbers >> (len(axes) - 1 - shift) & 1)
-    return parts
-
-
-def _overlap(
-    column: Column, first: np.ndarray, last: np.ndarray, part: Any
-) -> np.ndarray:
-    """Return which cells have values in a part of a condition, 'missing' last.
-
-    Values lie between the ends given, in steps.
-    """
-    if is_missing(part):
-        return np.append(np.zeros(len(first), dtype=bool), True)
-    low, high = part if isinstance(part, tuple) else (part, part)
-    low = column.lower if is_missing(low) else column.count(low)
-    high = column.upper if is_missing(high) else column.count(high)
+def _meets(column: Column, edges: np.ndarray, condition: Any) -> np.ndarray:
+    """Return which parts of a column have values that satisfy it, 'missing' last."""
+    first, last = edges[:-1], edges[1:]
     if column.step is not None:
-        low = math.ceil(low / column.step - 1e-6)
-        high = math.floor(high / column.step + 1e-6)
-    return np.append((low <= last) & (high >= first), False)
+        last = np.maximum(last - 1, first)
+    met = np.zeros(len(edges), dtype=bool)
+    for each in alternatives(condition):
+        if is_missing(each):
+            met[-1] = True
+            continue
+        low, high = each if isinstance(each, tuple) else (each, each)
+        low = column.lower if is_missing(low) else column.count(low)
+        high = column.upper if is_missing(high) else column.count(high)
+        if column.step is not None:
+            low = math.ceil(low / column.step - 1e-6)
+            high = math.floor(high / column.step + 1e-6)
+        met[:-1] |= (low <= last) & (high >= first)
+    return met

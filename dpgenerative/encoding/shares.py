@@ -33,7 +33,10 @@ SPIKE_ROWS = 1000.0
 """... from this many rows per standard deviation of a count on."""
 OPEN_LEVELS = 64
 """Number of levels reckoned with where they are unknown: finding them costs most."""
-PLACE_CELLS = 2
+PLACE_SPLITS = 3
+"""Number of releases that find the boxes of columns that are learned together: two
+halvings of a box halve each column once."""
+PLACE_CELLS = 3
 """Cells of columns that are learned together, per interval of a single one."""
 POOL_NOISE = 5.0
 """Levels with fewer rows than this many standard deviations share a cell."""
@@ -91,6 +94,12 @@ def split_releases(n_levels: int, n_rows: int, std: float) -> tuple[int, int]:
     if n_rows > ONE_SPLIT * std:
         return math.ceil(n_levels / FAN_OUT), FAN_OUT
     return min(n_levels, 1), FAN_OUT
+
+
+def place_releases(n_levels: int, n_rows: int, std: float) -> tuple[int, int]:
+    """Return the same as `split_releases` for columns that are learned together."""
+    n_splits = PLACE_SPLITS if n_rows > ONE_SPLIT * std else 1
+    return min(n_levels, n_splits), math.ceil(n_levels / PLACE_SPLITS)
 
 
 def cell_std(column: Column, n_bins: int, n_rows: int, std: float) -> float:

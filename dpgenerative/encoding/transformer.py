@@ -301,7 +301,7 @@ class TableTransformer:
         learned = dict(zip(self.names, self.learned(frame), strict=True))
         places = {each.name: each for each in self.places}
         logs = [
-            places[name].log_within(codec, frame)
+            places[name].log_within(frame)
             if (name := codec.column.name) in places
             else codec.log_within(learned[name])
             for codec in self.codecs
@@ -340,7 +340,7 @@ class TableTransformer:
         }
         for place in self.places:
             j = self.place(place.name)
-            drawn |= place.built(self.codecs[j], cells[:, j], positions[:, j])
+            drawn |= place.built(cells[:, j], positions[:, j], given)
         built = {each.name for each in self.increments}
         inside = np.ones(len(codes), dtype=bool)
         for split in self.calendars:

@@ -215,7 +215,7 @@ class Candidates:
             if not conditions:
                 continue
             j = self.transformer.place(each.name)
-            clamped[j] = each.segments(self.transformer.codecs[j], conditions)
+            clamped[j] = each.segments(conditions)
             if not len(clamped[j].cells):
                 raise ValueError(
                     f"{self.owner}: no values of the columns {list(conditions)}, which "

@@ -102,9 +102,8 @@ class PartialRows:
         for each in self.transformer.places:
             if given.keys() & set(each.names):
                 j = self.transformer.place(each.name)
-                log_shares = each.log_shares(
-                    self.transformer.codecs[j], given, len(rows)
-                )
+                n_cells = self.transformer.codecs[j].n_cells
+                log_shares = each.log_shares(given, len(rows), n_cells)
                 shares[j] = torch.from_numpy(log_shares).float()
         return shares
 
