@@ -127,6 +127,7 @@ class TableDomain:
                 codec.column.is_ordered,
                 bool(codec.column.nullable),
                 torch.from_numpy(codec.atoms),
+                codec.column.numeric and not codec.column.is_ordered,
             )
             for codec in transformer.codecs
         ]
