@@ -133,11 +133,10 @@ class MarginalRelease:
             column = self._with(share)._domain(entries)
             rest = self._with(1 - share) if self.anchored else self
             release = replace(rest, column=column, is_estimated=True)
-        if not self.column.is_ordered and self.column.numeric:
-            return release._boxes(entries)
-        if self.column.numeric:
-            return release._intervals(entries)
-        return release._levels(entries)
+        if not self.column.numeric:
+            return release._levels(entries)
+        is_ordered = self.column.is_ordered
+        return release._intervals(entries) if is_ordered else release._boxes(entries)
 
     @property
     def _n_estimated(self) -> float:
@@ -317,18 +316,12 @@ class MarginalRelease:
 
     def _boxes(self, entries: Chunks[pd.Series]) -> Codec:
         """Return cells of numbers of places (`places`): no neighbours on a line."""
-        edges, n_missing = grid.edges_of(self.column), int(bool(self.column.nullable))
-        counts, missing = np.ones(1), np.ones(n_missing)
-        if self.anchored:
-            steps = entries.map(lambda series: grid.in_steps(self.column, series))
-            parts = self._split(edges, steps)
-            edges, counts, missing = edges[parts.places], parts.counts, parts.missing
-        else:
-            edges = edges[[0, -1]]
-        column = replace(self.column, nullable=len(missing) > 0)
-        masses = estimates.masses(
-            [*counts, *missing], column.nullable, estimates.UNSEEN
-        )
+        fine = grid.edges_of(self.column)
+        steps = entries.map(lambda series: grid.in_steps(self.column, series))
+        parts = self._split(fine, steps)
+        edges, counts = fine[parts.places], [*parts.counts, *parts.missing]
+        column = replace(self.column, nullable=len(parts.missing) > 0)
+        masses = estimates.masses(counts, bool(column.nullable), estimates.UNSEEN)
         return IntervalCodec(column, self.dtype, masses, edges, edges[:-1] + 0.5)
 
     def _constant(

@@ -233,8 +233,9 @@ class Places:
 
     def log_within(self, frame: pd.DataFrame) -> np.ndarray:
         """Return the log-density of every row given its cell."""
-        with np.errstate(divide="ignore"):
-            logs = np.log(self.shares) - np.log(self._size(self.names))
+        size = self._size(self.names)
+        with np.errstate(divide="ignore"):  # places without any value
+            logs = np.log(self.shares) - np.log(np.where(size > 0, size, 1.0))
         return np.asarray(np.append(logs, 0.0)[self._located(frame)])
 
     # Numbers to rows ------------------------------------------------------------
@@ -319,7 +320,8 @@ class Places:
         n_boxes = int(self.cells[-1]) + 1
         logs[:, n_boxes:] = -np.inf
         for rows, keys, chosen, size in self._patterns(given, n):
-            shares = csr_array((self.shares / size, (keys, self.cells)))
+            densities = self.shares / np.where(size > 0, size, 1.0)
+            shares = csr_array((densities, (keys, self.cells)))
             with np.errstate(divide="ignore"):
                 logs[rows, :n_boxes] = np.log(shares[chosen.clip(0)].toarray())
             absent = rows[chosen < 0]

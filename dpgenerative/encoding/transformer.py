@@ -222,8 +222,9 @@ class TableTransformer:
         return tuple(whole.get(name, codec) for name, codec in self.columns.items())
 
     def place(self, name: Hashable) -> int:
-        """Return the place of what is learned by its name."""
-        return self.names.index(name)
+        """Return the place of what is learned by its name, or by one of its columns."""
+        together = {name: each.name for each in self.places for name in each.names}
+        return self.names.index(together.get(name, name))
 
     def parts(self, name: Hashable) -> dict[Hashable, Any]:
         """Return what is learned of a column, and functions to read it from the column.

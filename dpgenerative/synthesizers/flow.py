@@ -102,10 +102,16 @@ class FlowRecipe(GroupedRecipe):
             check_option(owner, "divergence", divergence, options, "a callable")
 
     def check_schema(self, owner: str, schema: Schema) -> None:
+        super().check_schema(owner, schema)
         names = [column.name for column in schema.columns]
         for table in self.workload:
             if not set(table) <= set(names):
                 rule = f"must name columns that are learned, which are {names}"
+                refuse(owner, "workload", rule, table)
+            if any(len(set(table) & set(names)) > 1 for names in schema.joint):
+                rule = (
+                    "must name one column at most of what is learned together (joint)"
+                )
                 refuse(owner, "workload", rule, table)
         divergence = self.term.divergence
         if callable(divergence):

@@ -94,6 +94,7 @@ class VAERecipe(AutoencoderRecipe):
     }
 
     def check_schema(self, owner: str, schema: Schema) -> None:
+        super().check_schema(owner, schema)
         if self.conditional is not None and self.conditional not in schema.names:
             refuse(owner, "conditional", "must name a column", self.conditional)
         if self.conditional in increments_of(schema):
