@@ -640,11 +640,11 @@ def places_counted_twice(patch):
     patch.setattr(MarginalRelease, "_boxes", twice)
 
 
-def boxes_halved_by_rows(patch):
+def boxes_bounded_by_rows(patch):
     def parts(column, series, edges):
         steps = grid.in_steps(column, series)
-        middle = np.quantile(steps[~np.isnan(steps)], np.linspace(0, 1, len(edges)))
-        cells = np.searchsorted(middle[1:-1], steps, side="right")
+        ends = np.nanmin(steps), np.nanmax(steps)
+        cells = np.searchsorted(np.linspace(*ends, len(edges))[1:-1], steps)
         return np.where(np.isnan(steps), -1, cells)
 
     patch.setattr(places, "_parts_of", parts)
@@ -1995,8 +1995,8 @@ MUTANTS = (
         partial(REPLAY, "places"),
     ),
     Mutant(
-        "boxes of places halved where rows are",
-        boxes_halved_by_rows,
+        "boxes of places bounded by the rows",
+        boxes_bounded_by_rows,
         partial(REPLAY, "places"),
     ),
     Mutant(

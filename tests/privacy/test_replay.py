@@ -285,6 +285,7 @@ CONFIGURATIONS = {
             joint=[("income", "age", "visits")],
         ),
         "epsilon": 30.0,
+        "architecture__table_budget": 0.0,
         "batch_size": 10**6,
     },
     "public": {"public": table(60, seed=1), "batch_size": 10**6},
