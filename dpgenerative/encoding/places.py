@@ -15,6 +15,7 @@ is private.
 """
 
 import math
+import sys
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,6 +34,8 @@ from dpgenerative.tables.values import is_missing
 
 MOST_HALVINGS = {2: 16, 3: 18}
 """Number of halvings of a box by all columns together, by how many these are."""
+FINEST = 2.0**20
+"""More values of a column than so many are as many as a continuum's."""
 ROUNDS = 40
 """How many times the density is averaged over neighbours."""
 LEAST_DENSITY = 1e-30
@@ -89,7 +92,7 @@ def _halvings(columns: Sequence[Column]) -> list[int]:
 def _most_halvings(column: Column) -> float:
     """Return how many halvings separate all values of a column."""
     low, high = grid.ends_of(column)
-    if column.step is None:
+    if column.step is None or high - low >= FINEST:
         return math.inf if low < high else 0
     return math.ceil(math.log2(high - low + 1))
 
@@ -179,21 +182,26 @@ class Places:
         """Every column with its edges and the part of every place."""
         return zip(self._columns, self._edges, self._parts, strict=True)
 
-    def _size(self, names: Collection[Hashable]) -> np.ndarray:
-        """Return how many values, or how much of a continuum, every place has."""
-        size = np.ones(self.n_places)
+    def _log_size(self, names: Collection[Hashable]) -> np.ndarray:
+        """Return the logarithm of how many values every place has in some columns.
+
+        Of a continuum, how large it is; -inf of a place without any value.
+        """
+        log_size = np.zeros(self.n_places)
         for column, edges, part in self._facts:
             if column.name in names:
-                lengths = np.diff(edges)
+                lengths = edges[1:] - edges[:-1]
                 if column.step is None:
                     lengths = np.maximum(lengths, np.spacing(np.abs(edges[1:])))
-                size *= lengths[part]
-        return size
+                with np.errstate(divide="ignore"):
+                    log_size += np.log(lengths)[part]
+        return log_size
 
     def _smooth(self, cells: np.ndarray, masses: np.ndarray) -> np.ndarray:
         """Return shares of places in their cells, by a density without jumps."""
-        size = self._size(self.names)
-        size = np.where(np.bincount(cells, size)[cells] > 0, size / size.max(), 1.0)
+        log_size = self._log_size(self.names)
+        size = np.exp(log_size - log_size.max())
+        size = np.where(np.bincount(cells, size)[cells] > 0, size, 1.0)
         order = np.lexsort(self._parts[::-1])
         shape = [len(edges) - 1 for edges in self._edges]
         density = np.ones(self.n_places)
@@ -233,9 +241,9 @@ class Places:
 
     def log_within(self, frame: pd.DataFrame) -> np.ndarray:
         """Return the log-density of every row given its cell."""
-        size = self._size(self.names)
+        log_size = self._log_size(self.names)
         with np.errstate(divide="ignore"):  # places without any value
-            logs = np.log(self.shares) - np.log(np.where(size > 0, size, 1.0))
+            logs = np.log(self.shares) - np.maximum(log_size, -sys.float_info.max)
         return np.asarray(np.append(logs, 0.0)[self._located(frame)])
 
     # Numbers to rows ------------------------------------------------------------
@@ -305,6 +313,8 @@ class Places:
     def log_shares(self, given: Given, n: int, n_cells: int) -> np.ndarray:
         """Return the log-density of values given in n rows, given each cell.
 
+        Up to a constant of each row.
+
         Parameters
         ----------
         given : mapping from name to Series
@@ -319,8 +329,9 @@ class Places:
         logs = np.zeros((n, n_cells))
         n_boxes = int(self.cells[-1]) + 1
         logs[:, n_boxes:] = -np.inf
-        for rows, keys, chosen, size in self._patterns(given, n):
-            densities = self.shares / np.where(size > 0, size, 1.0)
+        for rows, keys, chosen, log_size in self._patterns(given, n):
+            least = log_size[self.shares > 0].min()
+            densities = self.shares * np.exp(np.minimum(least - log_size, 0.0))
             shares = csr_array((densities, (keys, self.cells)))
             with np.errstate(divide="ignore"):
                 logs[rows, :n_boxes] = np.log(shares[chosen.clip(0)].toarray())
@@ -331,32 +342,34 @@ class Places:
     def _patterns(self, given: Given, n: int) -> Iterator[tuple[np.ndarray, ...]]:
         """Yield, for every set of columns that some rows have, what is given in them.
 
-        These are the rows, the parts of every place in these columns as one number, the
-        same of the values given, -1 where one is missing, and the places' sizes.
+        These are the rows, and as one number per place and per row the parts of these
+        columns: -1 where a value that is given is missing. Then the places' log-sizes.
         """
         named = [name for name in self.names if name in given]
+        if not named:
+            return
         has = np.zeros((n, len(named)), dtype=bool)
         for j, name in enumerate(named):
             has[given[name].index, j] = True
         for pattern in np.unique(has, axis=0):
-            names = [
-                name for name, is_given in zip(named, pattern, strict=True) if is_given
-            ]
-            if not names:
-                continue
-            rows = np.flatnonzero((has == pattern).all(axis=1))
-            keys, chosen = (
-                np.zeros(self.n_places, dtype=np.int64),
-                np.zeros(len(rows), dtype=np.int64),
-            )
-            missing = np.zeros(len(rows), dtype=bool)
-            for column, edges, part in self._facts:
-                if column.name in names:
-                    values = _parts_of(column, given[column.name].loc[rows], edges)
-                    missing |= values < 0
-                    keys = keys * (len(edges) - 1) + part
-                    chosen = chosen * (len(edges) - 1) + values
-            yield rows, keys, np.where(missing, -1, chosen), self._size(names)
+            names = [named[j] for j in np.flatnonzero(pattern)]
+            if names:
+                rows = np.flatnonzero((has == pattern).all(axis=1))
+                yield rows, *self._keys(names, given, rows), self._log_size(names)
+
+    def _keys(
+        self, names: Sequence[Hashable], given: Given, rows: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the parts of some columns as one number, per place and per row."""
+        facts = [fact for fact in self._facts if fact[0].name in names]
+        shape = [len(edges) - 1 for _, edges, _ in facts]
+        chosen = [
+            _parts_of(column, given[column.name].loc[rows], edges)
+            for column, edges, _ in facts
+        ]
+        keys = np.ravel_multi_index([part for _, _, part in facts], shape)
+        numbers = np.ravel_multi_index([np.maximum(x, 0) for x in chosen], shape)
+        return keys, np.where(np.min(chosen, axis=0) < 0, -1, numbers)
 
 
 def _whole(column: Column, dtype: Any, nullable: bool, missing: float) -> IntervalCodec:
@@ -373,7 +386,7 @@ def _even_edges(column: Column, n_halvings: int) -> np.ndarray:
     shares = np.linspace(0, 1, 2**n_halvings + 1)
     if column.step is None:
         return low * (1 - shares) + high * shares
-    return low + np.ceil((high - low + 1) * shares)
+    return np.ceil(low * (1 - shares) + (high + 1) * shares)
 
 
 def _parts_of(column: Column, series: pd.Series, edges: np.ndarray) -> np.ndarray:
