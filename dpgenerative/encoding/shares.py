@@ -73,12 +73,19 @@ def expected_cells(column: Column, n_bins: int) -> float:
 def column_stds(
     schema: Schema, multiplier: float, n_bins: int, n_rows: int
 ) -> list[float]:
-    """Return the noise of every column's budget, as the deviation of one count."""
+    """Return the noise of every column's budget, as the deviation of one count.
+
+    Columns that are learned together count as often as they are.
+    """
     columns = learned_columns(schema).values()
+    times = {names[0]: len(names) for names in schema.joint}
     # Of noise shared evenly, no more cells than these would stand out.
     noise = POOL_NOISE * multiplier * math.sqrt(len(columns))
     most = max(LEAST_CELLS, n_rows / noise) if noise else math.inf
-    weights = [min(expected_cells(c, n_bins), most) ** (2 / 3) for c in columns]
+    weights = [
+        times.get(c.name, 1) * min(expected_cells(c, n_bins), most) ** (2 / 3)
+        for c in columns
+    ]
     return [multiplier * math.sqrt(sum(weights) / weight) for weight in weights]
 
 
