@@ -67,10 +67,13 @@ def schema_of(columns=SETS["two"], **facts):
 
 
 @shared
-def fitted(kind=DPHFlowSynthesizer, missing=0.0, nullable=None, constrained=False):
+def fitted(
+    kind=DPHFlowSynthesizer, missing=0.0, nullable=None, constrained=False, n_columns=2
+):
     columns = [
-        Column("lat", "continuous", 47, 48, resolution=1e-4, nullable=nullable), LONG
-    ]  # fmt: skip
+        Column("lat", "continuous", 47, 48, resolution=1e-4, nullable=nullable), LONG,
+        FLOOR,
+    ][:n_columns]  # fmt: skip
     rules = [LessEqual("floor", "age"), Impossible({"lat": (47.21, 47.3)})]
     schema = schema_of(columns, constraints=rules if constrained else [])
     params = {"n_steps": 20, "noise": "reproducible", "random_state": 0}
@@ -352,6 +355,17 @@ def test_rows_are_completed_by_one_coordinate(kind):
     town, distance = of_town(drawn)
     assert (town == np.repeat([0, 1], 200)).mean() > 0.9
     assert np.median(distance) < 3
+
+
+@pytest.mark.parametrize("names", [["lat"], ["floor", "lat"], ["floor", "long"]])
+def test_rows_are_completed_by_some_of_three_columns(names):
+    given = pd.DataFrame(np.repeat(CENTRES, 50, axis=0), columns=["lat", "long"])
+    given["floor"] = np.resize([-1, 0, 1, 2, 3], 100)
+    drawn = fitted(n_columns=3).sample(given=given[names], random_state=0)
+    pd.testing.assert_frame_equal(drawn[names], given[names], check_dtype=False)
+    town, distance = of_town(drawn)
+    assert (town == np.repeat([0, 1], 50)).mean() > 0.9
+    assert np.median(distance) < 4
 
 
 def test_rows_are_completed_by_both_coordinates_or_the_others():

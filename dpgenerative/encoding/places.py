@@ -330,7 +330,7 @@ class Places:
         n_boxes = int(self.cells[-1]) + 1
         logs[:, n_boxes:] = -np.inf
         for rows, keys, chosen, log_size in self._patterns(given, n):
-            least = log_size[self.shares > 0].min()
+            least = log_size[np.isfinite(log_size)].min()
             densities = self.shares * np.exp(np.minimum(least - log_size, 0.0))
             shares = csr_array((densities, (keys, self.cells)))
             with np.errstate(divide="ignore"):
