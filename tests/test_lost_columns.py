@@ -168,8 +168,10 @@ def test_structure_that_is_not_learned_is_named():
     )
     frame = pd.DataFrame({"code": pd.Categorical(codes), "at": hours, "on": hours})
     times = [
-        Column(name, "datetime", lower="2020-01-01", upper="2021-01-31T23:00", resolution="h",
-               cycles=cycles)
+        Column(
+            name, "datetime", lower="2020-01-01", upper="2021-01-31T23:00",
+            resolution="h", cycles=cycles,
+        )
         for name, cycles in (("at", ()), ("on", None))
     ]  # fmt: skip
     notes = fitted(frame, schema=Schema(times)).privacy_.notes

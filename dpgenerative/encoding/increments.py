@@ -17,6 +17,7 @@ import pandas as pd
 from dpgenerative.encoding import grid
 from dpgenerative.encoding.calendar import parts_of
 from dpgenerative.encoding.codecs import IntervalCodec
+from dpgenerative.encoding.places import place_columns
 from dpgenerative.encoding.values import as_numbers
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.constraints import LessEqual
@@ -83,12 +84,18 @@ def scale(low: Column, high: Column) -> float:
 def learned_columns(schema: Schema) -> dict[Hashable, Column]:
     """Return every column by name as it is learned.
 
-    Some are learned by their increments, and instants by several columns.
+    Some are learned by their increments, instants by several columns, and the columns
+    of a set of `joint` by one.
     """
-    rules, columns = increments_of(schema), {}
+    rules = increments_of(schema)
+    columns: dict[Hashable, Column] = {}
+    places = place_columns(schema)
     for column in distinct(schema).columns:
         rule = rules.get(column.name)
-        if rule is None:
+        if column.name in places:
+            numbers = places[column.name]
+            columns |= {} if numbers is None else {column.name: numbers}
+        elif rule is None:
             columns.update(parts_of(column))
         else:
             low = schema[rule.low]
@@ -105,7 +112,7 @@ def distinct(schema: Schema) -> Schema:
             column = replace(column, cycles=())
         names |= parts
         columns.append(column)
-    return Schema(columns, schema.constraints)
+    return Schema(columns, schema.constraints, schema.joint)
 
 
 def _increments(low: Column, high: Column, strict: bool) -> Column:

@@ -36,11 +36,12 @@ from dpgenerative.encoding.shares import (
     POOL_NOISE,
     STRUCTURE_SHARE,
     has_open_domain,
+    place_releases,
     spike_share,
     split_releases,
 )
 from dpgenerative.encoding.slopes import toward_declines, with_slopes
-from dpgenerative.encoding.smoothing import smoothed
+from dpgenerative.encoding.smoothing import smooth_pieces
 from dpgenerative.privacy.noise import Key, Mechanisms, sum_of_counts, threshold_for
 from dpgenerative.privacy.plan import Release
 from dpgenerative.tables.column import OTHER, Column
@@ -132,9 +133,10 @@ class MarginalRelease:
             column = self._with(share)._domain(entries)
             rest = self._with(1 - share) if self.anchored else self
             release = replace(rest, column=column, is_estimated=True)
-        if self.column.numeric:
-            return release._intervals(entries)
-        return release._levels(entries)
+        if not self.column.numeric:
+            return release._levels(entries)
+        is_ordered = self.column.is_ordered
+        return release._intervals(entries) if is_ordered else release._boxes(entries)
 
     @property
     def _n_estimated(self) -> float:
@@ -295,7 +297,8 @@ class MarginalRelease:
                 parts = parts.with_spikes(rows)
         pieces = with_slopes(parts, axis)
         pieces = pieces.cut_evenly(axis, SPLIT_SIZE * size)
-        parts = self._smooth(parts, pieces, axis)
+        is_noisy = self.n_rows <= FEW_HALVINGS * self.std
+        parts = smooth_pieces(parts, pieces, axis) if is_noisy else pieces
         edges = fine[parts.places]
         if is_continuum:
             single = grid.shared_values(edges, parts.heavy, parts.counts, keys)
@@ -306,6 +309,16 @@ class MarginalRelease:
         counts, nullable = [*parts.counts, *parts.missing], column.nullable
         masses = estimates.masses(counts, nullable, estimates.UNSEEN)
         return IntervalCodec(column, self.dtype, masses, edges, single)
+
+    def _boxes(self, entries: Chunks[pd.Series]) -> Codec:
+        """Return cells of numbers of places (`places`): no neighbours on a line."""
+        fine = grid.edges_of(self.column)
+        steps = entries.map(lambda series: grid.in_steps(self.column, series))
+        parts = self._split(fine, steps)
+        edges, counts = fine[parts.places], [*parts.counts, *parts.missing]
+        column = replace(self.column, nullable=len(parts.missing) > 0)
+        masses = estimates.masses(counts, bool(column.nullable), estimates.UNSEEN)
+        return IntervalCodec(column, self.dtype, masses, edges, edges[:-1] + 0.5)
 
     def _constant(
         self, column: Column, value: float, edges: Any, start: float, parts: Partition
@@ -321,26 +334,6 @@ class MarginalRelease:
         masses = estimates.masses(np.append(rows, parts.missing), column.nullable)
         single = np.full(len(rows), value)
         return IntervalCodec(column, self.dtype, masses, edges, single)
-
-    def _smooth(
-        self, parts: Partition, pieces: Partition, axis: np.ndarray
-    ) -> Partition:
-        """Return the pieces of intervals with smooth counts, where noise is large."""
-        if self.n_rows > FEW_HALVINGS * self.std:
-            return pieces
-        groups = np.searchsorted(parts.places[1:-1], pieces.places[:-1], side="right")
-        lengths, counts = np.diff(axis[pieces.places]), pieces.counts.copy()
-        # Spikes stand for themselves; what lies between them is smooth.
-        alone = parts.heavy | (parts.counts > estimates.SPIKE * parts.counts.sum())
-        runs = np.cumsum(alone | np.append(False, alone[:-1]))
-        for run in np.unique(runs[~alone]):
-            among = np.flatnonzero((runs == run) & ~alone)
-            chosen = np.isin(groups, among)
-            counts[chosen] = smoothed(
-                counts[chosen], groups[chosen] - among[0],
-                parts.variances[among], lengths[chosen],
-            )  # fmt: skip
-        return replace(pieces, counts=counts)
 
     def _shared(
         self, fine: np.ndarray, steps: Chunks[np.ndarray], parts: Partition
@@ -397,7 +390,8 @@ class MarginalRelease:
         nullable = bool(self.column.nullable)
         # Every release that splits cells counts each row once, as that of missing ones
         # does: by this variance, relative to the whole budget's, all share the part.
-        n_splits, depth = split_releases(n_levels, self.n_rows, self.std)
+        planned = split_releases if self.column.is_ordered else place_releases
+        n_splits, depth = planned(n_levels, self.n_rows, self.std)
         rough = max(n_splits + nullable, 1) / STRUCTURE_SHARE
         root = Interval(0, len(fine) - 1, self._n_estimated)
         missing = Interval(0, 0, 0.0)
@@ -474,7 +468,8 @@ class MarginalRelease:
         heavy = (np.diff(places) == 1) & (counts > least)
         variances = self.std**2 * np.array([leaf.variance for leaf in leaves])
         parts = Partition(places, counts, variances, heavy, whole[1:], sole, noisy)
-        return parts.with_tails(fine) if self.std else parts
+        has_tails = self.std and self.column.is_ordered
+        return parts.with_tails(fine) if has_tails else parts
 
     def _sole(self, root: Interval, n_missing: float, variance: float) -> int:
         """Return the edge at which the one value of all rows begins, -1 without one."""

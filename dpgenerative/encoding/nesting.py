@@ -126,7 +126,7 @@ def groups_first(schema: Schema) -> Schema:
             place, above = names.index(rule.name), names.index(rule.within)
             if above > place:
                 columns.insert(place, columns.pop(above))
-    return Schema(columns, schema.constraints)
+    return Schema(columns, schema.constraints, schema.joint)
 
 
 def pooled_cells(rare: np.ndarray, groups: Sequence[Groups | None]) -> np.ndarray:

@@ -33,6 +33,11 @@ SPIKE_ROWS = 1000.0
 """... from this many rows per standard deviation of a count on."""
 OPEN_LEVELS = 64
 """Number of levels reckoned with where they are unknown: finding them costs most."""
+PLACE_SPLITS = 3
+"""Number of releases that find the boxes of columns that are learned together: two
+halvings of a box halve each column once."""
+PLACE_CELLS = 3
+"""Cells of columns that are learned together, per interval of a single one."""
 POOL_NOISE = 5.0
 """Levels with fewer rows than this many standard deviations share a cell."""
 
@@ -49,6 +54,11 @@ def has_open_keys(column: Column, anchored: bool = True) -> bool:
     return column.levels is None
 
 
+def cells_aimed_at(column: Column, n_bins: int) -> int:
+    """Return the number of cells that a column of numbers is cut into, or fewer."""
+    return n_bins if column.is_ordered else PLACE_CELLS * n_bins
+
+
 def expected_cells(column: Column, n_bins: int) -> float:
     """Return how many cells a column may get, by what is public."""
     if not column.numeric:
@@ -57,18 +67,25 @@ def expected_cells(column: Column, n_bins: int) -> float:
     if column.lower is None or column.step is None:
         return n_bins
     low, high = grid.ends_of(column)
-    return min(n_bins, high - low + 1)
+    return min(cells_aimed_at(column, n_bins), high - low + 1)
 
 
 def column_stds(
     schema: Schema, multiplier: float, n_bins: int, n_rows: int
 ) -> list[float]:
-    """Return the noise of every column's budget, as the deviation of one count."""
+    """Return the noise of every column's budget, as the deviation of one count.
+
+    Columns that are learned together count as often as they are.
+    """
     columns = learned_columns(schema).values()
+    times = {names[0]: len(names) for names in schema.joint}
     # Of noise shared evenly, no more cells than these would stand out.
     noise = POOL_NOISE * multiplier * math.sqrt(len(columns))
     most = max(LEAST_CELLS, n_rows / noise) if noise else math.inf
-    weights = [min(expected_cells(c, n_bins), most) ** (2 / 3) for c in columns]
+    weights = [
+        times.get(c.name, 1) * min(expected_cells(c, n_bins), most) ** (2 / 3)
+        for c in columns
+    ]
     return [multiplier * math.sqrt(sum(weights) / weight) for weight in weights]
 
 
@@ -84,6 +101,12 @@ def split_releases(n_levels: int, n_rows: int, std: float) -> tuple[int, int]:
     if n_rows > ONE_SPLIT * std:
         return math.ceil(n_levels / FAN_OUT), FAN_OUT
     return min(n_levels, 1), FAN_OUT
+
+
+def place_releases(n_levels: int, n_rows: int, std: float) -> tuple[int, int]:
+    """Return the same as `split_releases` for columns that are learned together."""
+    n_splits = PLACE_SPLITS if n_rows > ONE_SPLIT * std else 1
+    return min(n_levels, n_splits), math.ceil(n_levels / PLACE_SPLITS)
 
 
 def cell_std(column: Column, n_bins: int, n_rows: int, std: float) -> float:
@@ -105,6 +128,8 @@ def spike_share(column: Column, n_bins: int, n_rows: int, std: float) -> float:
     """
     if column.step is None:
         return SPIKE_SHARE
+    if not column.is_ordered:
+        return 0.0
     if column.lower is None:
         return 0.0
     low, high = grid.ends_of(column)

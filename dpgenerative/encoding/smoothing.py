@@ -6,7 +6,11 @@ the density nearby, are normal with one variance, which the counts themselves de
 (empirical Bayes). What comes back is the mean of the pieces given the counts.
 """
 
+from dataclasses import replace
+
 import numpy as np
+
+from dpgenerative.encoding.estimates import SPIKE, Partition
 
 STRENGTHS = 10.0 ** np.arange(-2, 5.1, 0.5)
 """Inverse variances of second differences, of which the likeliest is selected."""
@@ -15,6 +19,31 @@ FLOOR = 0.2
 """Part of the mean density that is added to what is nearby: counts may be 0."""
 MOST_PIECES = 200
 """More are left as they are: the time grows with their third power."""
+
+
+def smooth_pieces(parts: Partition, pieces: Partition, axis: np.ndarray) -> Partition:
+    """Return the pieces of intervals with smooth counts.
+
+    Parameters
+    ----------
+    parts, pieces : Partition
+        Intervals that were counted, and the pieces that they were cut into.
+    axis : ndarray
+        Edges of the grid, on the line where intervals are even.
+    """
+    groups = np.searchsorted(parts.places[1:-1], pieces.places[:-1], side="right")
+    lengths, counts = np.diff(axis[pieces.places]), pieces.counts.copy()
+    # Spikes stand for themselves; what lies between them is smooth.
+    alone = parts.heavy | (parts.counts > SPIKE * parts.counts.sum())
+    runs = np.cumsum(alone | np.append(False, alone[:-1]))
+    for run in np.unique(runs[~alone]):
+        among = np.flatnonzero((runs == run) & ~alone)
+        chosen = np.isin(groups, among)
+        counts[chosen] = smoothed(
+            counts[chosen], groups[chosen] - among[0],
+            parts.variances[among], lengths[chosen],
+        )  # fmt: skip
+    return replace(pieces, counts=counts)
 
 
 def smoothed(

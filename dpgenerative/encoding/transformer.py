@@ -4,7 +4,8 @@ A table is learned as *cells*, one per column and row, and positions within them
 released masses of the cells (`marginals`) are where the model starts; inside a cell,
 rare levels follow their released masses and numbers are uniform in asinh space
 (`codecs`). A column that a constraint keeps above another is learned as its distance
-from it (`increments`): its cells are those of the increments.
+from it (`increments`): its cells are those of the increments. Columns that belong
+together are learned as one (`places`), whose cells are boxes.
 
 What reads private rows is `TableTransformer.fit`, where every statistic passes through
 `Mechanisms`, and `learned`, `encode`, `positions` and `arrays`, whose output stays
@@ -12,7 +13,7 @@ private. So does that of `log_within`, for scores. The rest reads only what was
 released.
 """
 
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
@@ -33,7 +34,8 @@ from dpgenerative.encoding.increments import (
 )
 from dpgenerative.encoding.marginals import MarginalRelease
 from dpgenerative.encoding.nesting import Nesting, nesting_rules
-from dpgenerative.encoding.shares import column_stds, has_open_keys
+from dpgenerative.encoding.places import Places
+from dpgenerative.encoding.shares import cells_aimed_at, column_stds, has_open_keys
 from dpgenerative.encoding.values import dtype_with_levels
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.tables.column import Column
@@ -44,6 +46,48 @@ from dpgenerative.tables.schema import Schema
 
 Given = Mapping[Hashable, pd.Series]
 """Values of some columns by name, each indexed by the rows that have them."""
+
+
+Release = Callable[..., Codec]
+"""Releases the marginal of a name, a dtype and private values."""
+
+
+def _fitted_places(
+    rows: Private[Any],
+    schema: Schema,
+    dtypes: Mapping[Hashable, Any],
+    with_missing: Collection[Hashable],
+    release: Release,
+) -> tuple[Places, ...]:
+    """Return the columns that are learned together, released."""
+    places = []
+    for names in schema.joint:
+        place = Places.fitted([schema[name] for name in names], dtypes)
+        entries = chunks(rows, list(names)).map(place.of)
+        whole = next((name for name in names if name in with_missing), None)
+        codec = release(names[0], np.dtype(float), entries, whole)
+        places.append(place.completed(codec))
+    return tuple(places)
+
+
+def _fitted_increments(
+    rows: Private[Any],
+    schema: Schema,
+    dtypes: Mapping[Hashable, Any],
+    columns: dict[Hashable, Column],
+    release: Release,
+) -> tuple[Increment, ...]:
+    """Return the columns that are learned as increments, released; note them."""
+    increments = []
+    for name, rule in increments_of(schema).items():
+        increment = Increment.fitted(
+            columns[rule.low], schema[name], dtypes[name], rule.strict
+        )
+        added = chunks(rows, [rule.low, name]).map(increment.of)
+        codec = release(name, increment.dtype, added)
+        increments.append(increment.completed(codec.column))
+        columns[name] = increments[-1].whole.column
+    return tuple(increments)
 
 
 def with_given(drawn: pd.Series, values: pd.Series) -> pd.Series:
@@ -68,12 +112,15 @@ class TableTransformer:
         Columns of instants that are learned by their parts.
     nestings : tuple of Nesting
         Columns whose levels lie within those of others.
+    places : tuple of Places
+        Columns that are learned together.
     """
 
     codecs: tuple[Codec, ...]
     increments: tuple[Increment, ...] = ()
     calendars: tuple[Calendar, ...] = ()
     nestings: tuple[Nesting, ...] = ()
+    places: tuple[Places, ...] = ()
 
     @classmethod
     def fit(
@@ -135,43 +182,39 @@ class TableTransformer:
 
         def release(
             name: Hashable, dtype: Any, entries: Chunks[pd.Series], whole: Any = None
-        ) -> Column:
+        ) -> Codec:
             own = name if whole is None else whole
             codecs[name] = MarginalRelease(
                 learned[name], dtype, mechanisms, n_rows, total, stds[name], delta,
-                n_open, n_bins, anchored, may_lose_missing=own not in with_missing,
-                is_target=name == target, nesting=nested.get(name),
+                n_open, cells_aimed_at(learned[name], n_bins), anchored,
+                may_lose_missing=own not in with_missing, is_target=name == target,
+                nesting=nested.get(name),
             ).fit(entries)  # fmt: skip
-            return codecs[name].column
+            return codecs[name]
 
         rules, dtypes = increments_of(schema), dict(opened(rows).dtypes.items())
         columns, calendars = {}, []
-        for column in (column for column in schema.columns if column.name not in rules):
+        places = _fitted_places(rows, schema, dtypes, with_missing, release)
+        others = {*rules, *(name for names in schema.joint for name in names)}
+        for column in (each for each in schema.columns if each.name not in others):
             name, calendar = column.name, Calendar.fitted(column, dtypes[column.name])
             if calendar is None:
                 dtype = dtype_with_levels(column, dtypes[name])
                 entries = chunks(rows, [name]).map(itemgetter(name))
-                columns[name] = release(name, dtype, entries)
+                columns[name] = release(name, dtype, entries).column
                 continue
             for part in (*calendar.parts, name):
                 entries = chunks(rows, [name]).map(partial(calendar.of, part=part))
                 date = release(part, calendar.dtype_of(part), entries, name)
-            calendars.append(calendar.completed(date))
+            calendars.append(calendar.completed(date.column))
             columns[name] = calendars[-1].whole.column
-        increments = []
-        for name, rule in rules.items():
-            low, dtype = columns[rule.low], dtypes[name]
-            increment = Increment.fitted(low, schema[name], dtype, rule.strict)
-            added = chunks(rows, [rule.low, name]).map(increment.of)
-            increment = increment.completed(release(name, increment.dtype, added))
-            columns[name] = increment.whole.column
-            increments.append(increment)
+        increments = _fitted_increments(rows, schema, dtypes, columns, release)
         nestings = tuple(
             Nesting.completed(rule, codecs[rule.name], codecs[rule.within])
             for rule in nested.values()
         )
         ordered = tuple(codecs[name] for name in learned)
-        return cls(ordered, tuple(increments), tuple(calendars), nestings)
+        return cls(ordered, increments, tuple(calendars), nestings, places)
 
     @property
     def schema(self) -> Schema:
@@ -185,11 +228,16 @@ class TableTransformer:
 
     @property
     def columns(self) -> dict[Hashable, Codec]:
-        """Codecs by column of the table: of its increments, or of its dates."""
+        """Codecs by column of the table: of its increments, or of its dates.
+
+        And of one cell where columns are learned together.
+        """
         parts = {name for each in self.calendars for name in each.parts}
         named = {codec.column.name: codec for codec in self.codecs}
         for each in self.calendars:
             named[each.name] = replace(named[each.name], dtype=each.whole.dtype)
+        for place in self.places:
+            named |= dict(zip(place.names, place.wholes, strict=True))
         return {name: codec for name, codec in named.items() if name not in parts}
 
     @property
@@ -203,30 +251,35 @@ class TableTransformer:
         return tuple(whole.get(name, codec) for name, codec in self.columns.items())
 
     def place(self, name: Hashable) -> int:
-        """Return the place of what is learned by its name."""
-        return self.names.index(name)
+        """Return the place of what is learned by its name, or by one of its columns."""
+        together = {name: each.name for each in self.places for name in each.names}
+        return self.names.index(together.get(name, name))
 
     def parts(self, name: Hashable) -> dict[Hashable, Any]:
         """Return what is learned of a column, and functions to read it from the column.
 
-        None for increments, which need another column too.
+        None for increments and places, which need another column too. Places are
+        learned by the name of their first column.
         """
         for split in self.calendars:
             if split.name == name:
                 names = (*split.parts, name)
                 return {part: partial(split.of, part=part) for part in names}
+        for place in self.places:
+            if name in place.names:
+                return {name: None} if name == place.name else {}
         is_built = any(each.name == name for each in self.increments)
         return {name: None if is_built else itemgetter(name)}
 
     def _readers(self) -> Iterator[tuple[list[Hashable], Any]]:
         """Yield, for every codec, the columns it needs and a function to read them."""
-        built = {each.name: each for each in self.increments}
+        built: dict[Hashable, tuple[list[Hashable], Any]] = {
+            each.name: ([each.low.name, each.name], each.of) for each in self.increments
+        }
+        built |= {each.name: ([*each.names], each.of) for each in self.places}
         for name in self.columns:
             for read in self.parts(name).values():
-                if read is None:
-                    yield [built[name].low.name, name], built[name].of
-                else:
-                    yield [name], read
+                yield built[name] if read is None else ([name], read)
 
     def learned(self, frame: pd.DataFrame) -> list[pd.Series]:
         """Return what the codecs read of a table, one column each: private."""
@@ -276,7 +329,13 @@ class TableTransformer:
     def log_within(self, frame: pd.DataFrame) -> np.ndarray:
         """Return the log-density of every row given its cells, shape (n,)."""
         learned = dict(zip(self.names, self.learned(frame), strict=True))
-        logs = [c.log_within(learned[c.column.name]) for c in self.codecs]
+        places = {each.name: each for each in self.places}
+        logs = [
+            places[name].log_within(frame)
+            if (name := codec.column.name) in places
+            else codec.log_within(learned[name])
+            for codec in self.codecs
+        ]
         dated = (each for each in self.calendars if each.weekday is not None)
         logs += [c.log_days(self.columns[c.name], learned[c.name]) for c in dated]
         return np.sum(logs, axis=0)
@@ -309,6 +368,9 @@ class TableTransformer:
             codec.column.name: codec.decode(cells[:, j], positions[:, j])
             for j, codec in enumerate(self.codecs)
         }
+        for place in self.places:
+            j = self.place(place.name)
+            drawn |= place.built(cells[:, j], positions[:, j], given)
         built = {each.name for each in self.increments}
         inside = np.ones(len(codes), dtype=bool)
         for split in self.calendars:

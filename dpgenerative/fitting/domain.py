@@ -94,7 +94,7 @@ class TableDomain:
             elif has_open_domain(column) and not column.temporal:
                 column = column.bounded(0, 100)
             columns.append(column)
-        return replace(self, schema=Schema(columns, self.schema.constraints))
+        return replace(self, schema=self.schema.completed(columns))
 
     @staticmethod
     def drawn(transformer: TableTransformer, n: int, rng: np.random.Generator) -> Any:
@@ -127,6 +127,7 @@ class TableDomain:
                 codec.column.is_ordered,
                 bool(codec.column.nullable),
                 torch.from_numpy(codec.atoms),
+                codec.column.numeric and not codec.column.is_ordered,
             )
             for codec in transformer.codecs
         ]

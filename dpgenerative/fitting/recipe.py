@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from dpgenerative._random import Streams
+from dpgenerative._validation import refuse
 from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan, Release
@@ -115,6 +116,11 @@ class ModelRecipe(BaseEstimator, ABC):
 
     def check_schema(self, owner: str, schema: Schema) -> None:
         """Raise ValueError for settings that do not fit the columns."""
+        if schema.joint and not self.anchored:
+            rule = (
+                "must not be stated for a model that counts no cells (anchored=False)"
+            )
+            refuse(owner, "joint", rule, schema.joint)
 
     def ordered(self, schema: Schema) -> Schema:
         """Return the columns in the order in which the model takes them."""

@@ -30,6 +30,7 @@ from dpgenerative.privacy.tables import (
     release_news,
 )
 from dpgenerative.tables.private import Private
+from dpgenerative.tables.schema import Schema
 
 SCORED_GROUPS = {2: 20, 3: 4, 4: 2, 5: 2}
 """Groups per column in which tables of so many columns are compared."""
@@ -62,6 +63,18 @@ def check_workload(owner: str, name: str, value: Any) -> None:
         if not (is_listed and few <= len(set(table)) == len(table) <= most):
             rule = f"must be a list of lists of {few} to {most} different column names"
             refuse(owner, name, rule, value)
+
+
+def check_names(owner: str, workload: Sequence[Any], schema: Schema) -> None:
+    """Require tables of columns that are learned, and not together."""
+    learned = [column.name for column in schema.columns]
+    for table in workload:
+        if not set(table) <= set(learned):
+            rule = f"must name columns that are learned, which are {learned}"
+            refuse(owner, "workload", rule, table)
+        if any(len(set(table) & set(names)) > 1 for names in schema.joint):
+            rule = "must name one column at most of what is learned together (joint)"
+            refuse(owner, "workload", rule, table)
 
 
 def factors_of_groups(transformer: TableTransformer) -> list[TableFactor]:
@@ -217,7 +230,7 @@ class Measurement:
                 break
             numbers = sizes
         for j, fact in enumerate(facts):
-            room = 0 if fact.ordered else most * numbers[j] / math.prod(numbers)
+            room = 0 if fact.has_neighbours else most * numbers[j] / math.prod(numbers)
             able = (min(size, len(fact.masses)) for size in SIZES)
             numbers[j] = max([numbers[j], *(size for size in able if size <= room)])
         return numbers

@@ -24,6 +24,9 @@ HEAVY = 0.25
 DECLINE = 0.5
 """Functions of an ordered column are scaled by their degree to minus this power."""
 LARGEST_OFFSET = 40.0
+PLACE_GROUPS = 32
+"""Groups of cells of places that have an indicator of their own."""
+LEAST_WEIGHT = 1e-30
 MOST_CELLS = 2048
 """Cells whose products are made once a step: as many as a usual batch has rows."""
 LEAST_SPREAD = 0.3
@@ -46,12 +49,20 @@ class CellFacts:
         Whether the last cell is 'missing'.
     atoms : BoolTensor of shape (n_cells,)
         Cells within which positions have no meaning and are drawn uniformly.
+    are_places : bool, default=False
+        Whether the cells are boxes of several columns: neighbours without an order.
     """
 
     masses: Tensor
     ordered: bool
     nullable: bool
     atoms: Tensor
+    are_places: bool = False
+
+    @property
+    def has_neighbours(self) -> bool:
+        """Whether cells that follow each other are much alike."""
+        return self.ordered or self.are_places
 
     @property
     def special(self) -> list[int]:
@@ -76,9 +87,12 @@ def cell_basis(
     Higher degrees are scaled down, so that smooth dependence is learned first. Nominal
     columns, and those of which the basis would not be smaller, have one indicator per
     cell, the identity. Of a nominal column with more than `most_levels` cells,
-    the heaviest have an indicator.
+    the heaviest have an indicator. Places have one per group of neighbours.
     """
     k, special = len(facts.masses), facts.special
+    if facts.are_places:
+        groups = grouping(facts, min(PLACE_GROUPS, most_levels or k))
+        return torch.eye(int(groups.max()) + 1)[groups]
     if not facts.ordered and most_levels is not None and k > most_levels:
         heaviest = facts.masses.argsort(descending=True, stable=True)[:most_levels]
         return torch.eye(k)[:, heaviest.sort().values]
@@ -95,6 +109,29 @@ def cell_basis(
     smooth[special] = 0
     indicators = F.one_hot(torch.tensor(special, dtype=torch.long), k).T
     return torch.cat([smooth, indicators], 1).float()
+
+
+def grouping(facts: CellFacts, n_groups: int) -> Tensor:
+    """Return a group for every cell: n_groups or fewer, but for 'missing'.
+
+    In a column with neighbours these form groups of like mass, and 'missing' is a group
+    of its own; in a nominal one the cells of least mass form one group.
+    """
+    k = len(facts.masses)
+    if k <= n_groups:
+        return torch.arange(k)
+    masses = facts.masses.double().clone()
+    if not facts.has_neighbours:
+        groups = torch.full((k,), n_groups - 1)
+        largest = masses.argsort(descending=True, stable=True)[: n_groups - 1]
+        groups[largest] = torch.arange(n_groups - 1)
+        return groups
+    masses[-1] *= not facts.nullable
+    masses.clamp_(max=max(float(masses.sum() - masses.max()), LEAST_WEIGHT))
+    middle = (masses.cumsum(0) - masses / 2) / masses.sum()
+    groups = (middle * n_groups).long().clamp(0, n_groups - 1)
+    groups[-1] += n_groups * facts.nullable
+    return groups.unique(return_inverse=True)[1]
 
 
 def standardised(table: Tensor, masses: Tensor) -> Tensor:

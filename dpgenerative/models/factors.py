@@ -19,7 +19,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from dpgenerative.models.cells import CellFacts, Cells, Rake, invert_cdf
+from dpgenerative.models.cells import (
+    LEAST_WEIGHT,
+    CellFacts,
+    Cells,
+    Rake,
+    grouping,
+    invert_cdf,
+)
 from dpgenerative.privacy.precision import added_at
 
 LARGEST_MOVE = 2.0
@@ -28,7 +35,6 @@ N_ROUNDS, N_TURNS = 6, 3
 """Rounds on every scale of a table, and turns among tables of one column."""
 LEAST_LEFT = 0.005
 """Least share of its mass that a cell keeps, whatever was counted."""
-LEAST_WEIGHT = 1e-30
 RULED_OUT = -60.0
 """Offset of a cell that does not go with one before; if none does, all do."""
 CELLS_ALIKE = 32
@@ -87,39 +93,16 @@ def _size(group: Tensor) -> int:
     return int(group.max()) + 1
 
 
-def grouping(facts: CellFacts, n_groups: int) -> Tensor:
-    """Return a group for every cell: n_groups or fewer, but for 'missing'.
-
-    In an ordered column neighbours form groups of like mass, and 'missing' is a group
-    of its own; in a nominal one the cells of least mass form one group.
-    """
-    k = len(facts.masses)
-    if k <= n_groups:
-        return torch.arange(k)
-    masses = facts.masses.double().clone()
-    if not facts.ordered:
-        groups = torch.full((k,), n_groups - 1)
-        largest = masses.argsort(descending=True, stable=True)[: n_groups - 1]
-        groups[largest] = torch.arange(n_groups - 1)
-        return groups
-    masses[-1] *= not facts.nullable
-    masses.clamp_(max=max(float(masses.sum() - masses.max()), LEAST_WEIGHT))
-    middle = (masses.cumsum(0) - masses / 2) / masses.sum()
-    groups = (middle * n_groups).long().clamp(0, n_groups - 1)
-    groups[-1] += n_groups * facts.nullable
-    return groups.unique(return_inverse=True)[1]
-
-
 def scales_of(facts: Sequence[CellFacts], sizes: Sequence[int]) -> list[list[Tensor]]:
     """Return groups of cells from coarse to fine; the finest has the sizes given.
 
-    Ordered columns are halved as long as all their sizes are even.
+    Columns with neighbours are halved as long as all their sizes are even.
     """
     scales, sizes = [], list(sizes)
     while True:
         scales.append([grouping(f, n) for f, n in zip(facts, sizes, strict=True)])
         halved = [
-            n // 2 if f.ordered and n > 2 and n % 2 == 0 else n
+            n // 2 if f.has_neighbours and n > 2 and n % 2 == 0 else n
             for f, n in zip(facts, sizes, strict=True)
         ]
         if halved == sizes:

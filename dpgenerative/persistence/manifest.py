@@ -39,6 +39,7 @@ from dpgenerative.encoding.increments import Increment
 from dpgenerative.encoding.marginals import MARGINALS
 from dpgenerative.encoding.nesting import Nesting
 from dpgenerative.encoding.pixels import Pixels
+from dpgenerative.encoding.places import PlaceColumn, Places
 from dpgenerative.encoding.series import Series
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.exceptions import FileFormatError
@@ -67,8 +68,8 @@ CHECKPOINT = "unfinished fit: private, do not release"
 
 _RECORDS = (
     Column, Schema, TableFormat, TableTransformer, LevelCodec, IntervalCodec, Increment,
-    Calendar, Nesting, PrivacyPlan, Release, PrivacyReport, priors.NormalPrior,
-    priors.SparsePrior, priors.MixturePrior, priors.GaussianPrior,
+    Calendar, Nesting, PlaceColumn, Places, PrivacyPlan, Release, PrivacyReport,
+    priors.NormalPrior, priors.SparsePrior, priors.MixturePrior, priors.GaussianPrior,
     priors.GaussianMixture, Pixels, Series, *constraints.KINDS.values(), Optimizer,
     BatchTerm, Sparsified, TableFactor, ClassGaussians, LabelledPixels,
 )  # fmt: skip

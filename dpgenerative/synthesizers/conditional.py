@@ -173,7 +173,12 @@ class Candidates:
         calendars = {each.name: each for each in self.transformer.calendars}
         if ids := [name for name in given if self.schema[name].role == "id"]:
             refuse(self.owner, "given", "names identifiers, which are made anew", ids)
-        below = {each.name: each.low.name for each in self.transformer.increments}
+        built = {
+            each.name: f"as a sum of {each.low.name!r} and an increment"
+            for each in self.transformer.increments
+        }
+        for place in self.transformer.places:
+            built |= dict.fromkeys(place.names, "as part of a place (joint)")
         repaired = {name for c in self.schema.constraints for name in c.repairs}
         clamped, points = {}, {}
         for name, condition in given.items():
@@ -181,13 +186,13 @@ class Candidates:
                 check_condition(self.schema[name], condition)
                 continue
             segments, single = self._possible(outer[name], condition)
-            if single and name in below:
+            if single and name in built:
                 raise ValueError(
                     f"{self.owner}: one number of the continuum {name!r} has "
-                    f"probability 0, as a sum of {below[name]!r} and an increment; "
+                    f"probability 0, {built[name]}; "
                     "give an interval, or a DataFrame of partial rows."
                 )
-            if name in below or name in repaired:
+            if name in built or name in repaired:
                 continue
             if name in calendars:
                 for part, each in calendars[name].conditions(condition):
@@ -197,7 +202,26 @@ class Candidates:
             clamped[self.transformer.place(name)] = segments
             if single:
                 points[name] = single[0]
-        return clamped, points
+        return clamped | self._clamped_places(given), points
+
+    def _clamped_places(self, given: Mapping[Hashable, Any]) -> dict[int, Segments]:
+        """Return the cells to which columns that are learned together are clamped.
+
+        Raise an error where none satisfies the conditions on all of them.
+        """
+        clamped = {}
+        for each in self.transformer.places:
+            conditions = {name: given[name] for name in each.names if name in given}
+            if not conditions:
+                continue
+            j = self.transformer.place(each.name)
+            clamped[j] = each.segments(conditions)
+            if not len(clamped[j].cells):
+                raise ValueError(
+                    f"{self.owner}: no values of the columns {list(conditions)}, which "
+                    f"are learned together, meet {conditions!r}."
+                )
+        return clamped
 
     def _possible(self, codec: Codec, condition: Any) -> tuple[Segments, list[Any]]:
         """Return where a condition holds, and the single number of a continuum.

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from dpgenerative._random import Streams
-from dpgenerative._validation import Check, check_option, count, refuse
+from dpgenerative._validation import Check, check_option, count
 from dpgenerative.encoding.nesting import groups_first
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting.domain import TableDomain
@@ -20,6 +20,7 @@ from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.fitting.recipe import RULES, FitSize, GroupedRecipe, Rule
 from dpgenerative.fitting.workload import (
     Measurement,
+    check_names,
     check_workload,
     factors_of_groups,
 )
@@ -105,11 +106,8 @@ class FlowRecipe(GroupedRecipe):
             check_option(owner, "divergence", divergence, options, "a callable")
 
     def check_schema(self, owner: str, schema: Schema) -> None:
-        names = [column.name for column in schema.columns]
-        for table in self.workload:
-            if not set(table) <= set(names):
-                rule = f"must name columns that are learned, which are {names}"
-                refuse(owner, "workload", rule, table)
+        super().check_schema(owner, schema)
+        check_names(owner, self.workload, schema)
         divergence = self.term.divergence
         if callable(divergence):
             generator = torch.Generator().manual_seed(0)
@@ -123,7 +121,7 @@ class FlowRecipe(GroupedRecipe):
     def ordered(self, schema: Schema) -> Schema:
         """Take the last column, often the one to predict, first; groups before them."""
         columns = [*schema.columns[-1:], *schema.columns[:-1]]
-        return groups_first(Schema(columns, schema.constraints))
+        return groups_first(Schema(columns, schema.constraints, schema.joint))
 
     def settings(self, facts: Sequence[CellFacts], scale: FitSize) -> dict[str, Any]:
         n_basis, most_levels = self._functions(facts, scale)

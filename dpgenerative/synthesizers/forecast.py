@@ -146,7 +146,7 @@ def forecast(
     valid = [each for each in schema.constraints if facts.keys() >= set(each.columns)]
     for constraint in valid:
         constraint.check(facts, dict.fromkeys(facts, np.dtype(object)))
-    whole = Schema(facts.values(), valid).modelled
+    whole = Schema(facts.values(), valid, schema.joint).modelled
     recipe.check_schema("forecast", whole)
     fit = session.planned_fit(synthesizer, synthesizer._domain(whole))
     plan = fit.plan(int(n_rows))

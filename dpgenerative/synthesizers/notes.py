@@ -73,6 +73,7 @@ def public_facts(
     }
     facts = ["column names, order, dtypes and kinds; constructor parameters"]
     facts += [f"{fact} {listed(names)}" for fact, names in by_fact.items() if names]
+    facts += [f"learned together: {listed(names)}" for names in stated.joint]
     for each in stated.constraints:
         facts.append(f"constraint {type(each).__name__} on {listed(each.columns)}")
     return tuple(facts)
@@ -187,6 +188,8 @@ def _lies_at_a_bound(schema: Schema, codec: Codec) -> bool:
     if not column.numeric or column.lower is None or column.lower == column.upper:
         return False
     masses = codec.masses[: len(codec.masses) - bool(codec.column.nullable)]
+    if len(masses) < 2:
+        return False
     return bool(max(masses[0], masses[-1]) > AT_A_BOUND * masses.sum())
 
 

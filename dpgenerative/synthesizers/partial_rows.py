@@ -54,7 +54,8 @@ class PartialRows:
             _require_fit(owner, codec.column, values, name in open_levels)
             self.values[name] = _converted(owner, codec, values)
             self.given[name] = given.to_numpy()
-            self._encode_given(name)
+            if not any(name in place.names for place in transformer.places):
+                self._encode_given(name)
         for each in self.transformer.increments:
             if each.name in self.values:
                 self._encode(each)
@@ -81,7 +82,10 @@ class PartialRows:
             self.codes[j][rows] = self.transformer.codecs[j].encode(added)
 
     def log_shares(self, rows: np.ndarray) -> dict[int, Tensor]:
-        """Return 0 for the cells that the rows may have, else -inf, per column."""
+        """Return 0 for the cells that the rows may have, else -inf, per column.
+
+        Of columns that are learned together, the log-density of the values given.
+        """
         shares = {}
         for j, codes in self.codes.items():
             codec, cells = self.transformer.codecs[j], codes[rows]
@@ -90,6 +94,17 @@ class PartialRows:
             if codec.column.nullable:
                 allowed[is_open, -1] = False
             shares[j] = logs(allowed)
+        return shares | self._log_shares_of_places(rows)
+
+    def _log_shares_of_places(self, rows: np.ndarray) -> dict[int, Tensor]:
+        """Return log-densities of the values given in the cells of places."""
+        given, shares = self.given_in(rows), {}
+        for each in self.transformer.places:
+            if given.keys() & set(each.names):
+                j = self.transformer.place(each.name)
+                n_cells = self.transformer.codecs[j].n_cells
+                log_shares = each.log_shares(given, len(rows), n_cells)
+                shares[j] = torch.from_numpy(log_shares).float()
         return shares
 
     def rows(

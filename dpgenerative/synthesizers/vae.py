@@ -94,10 +94,14 @@ class VAERecipe(AutoencoderRecipe):
     }
 
     def check_schema(self, owner: str, schema: Schema) -> None:
+        super().check_schema(owner, schema)
         if self.conditional is not None and self.conditional not in schema.names:
             refuse(owner, "conditional", "must name a column", self.conditional)
         if self.conditional in increments_of(schema):
             rule = "must not be the second column of a LessEqual"
+            refuse(owner, "conditional", rule, self.conditional)
+        if any(self.conditional in names for names in schema.joint):
+            rule = "must not be a column of joint"
             refuse(owner, "conditional", rule, self.conditional)
 
     def settings(self, facts: Sequence[CellFacts], scale: FitSize) -> dict[str, Any]:

@@ -5,7 +5,7 @@ rows*: a code book, a data-entry form, a law. Nothing is spent on what it states
 it leaves open (bounds or levels of ``None``) is estimated privately, inside the budget.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -22,6 +22,7 @@ from dpgenerative.tables.contradictions import check_possible
 from dpgenerative.tables.derived import Derived, in_order
 from dpgenerative.tables.dtypes import column_from_dtype, reconcile
 from dpgenerative.tables.foreign import refuse_metadata
+from dpgenerative.tables.joint import Sets, check_missing, checked_joint
 from dpgenerative.tables.times import dates_among, to_units
 from dpgenerative.tables.values import is_missing
 
@@ -43,6 +44,10 @@ class Schema:
     constraints : iterable of Constraint, optional
         Facts about several columns at once (`tables.constraints`), which every
         sampled row satisfies.
+    joint : iterable of sequences of hashable, optional
+        Sets of two or three numeric columns with stated bounds that belong together,
+        such as ``[("lat", "long")]``. Each set is learned as one column of places:
+        :ref:`places`. A row in which one of them is missing counts as missing in all.
 
     Examples
     --------
@@ -53,9 +58,13 @@ class Schema:
 
     columns: tuple[Column, ...]
     constraints: tuple[Constraint, ...] = ()
+    joint: Sets = ()
 
     def __init__(
-        self, columns: Iterable[Column], constraints: Iterable[Constraint] = ()
+        self,
+        columns: Iterable[Column],
+        constraints: Iterable[Constraint] = (),
+        joint: Iterable[Sequence[Hashable]] = (),
     ) -> None:
         refuse_metadata("The 'columns' of Schema", columns)
         columns = _checked("columns", columns, Column)
@@ -66,6 +75,8 @@ class Schema:
         if repeated := sorted({str(name) for name in names if names.count(name) > 1}):
             raise ValueError(f"Schema: column names must be distinct; got {repeated}.")
         in_order(self.derived)
+        joint = checked_joint(joint, self.columns, self.constraints)
+        object.__setattr__(self, "joint", joint)
 
     @property
     def names(self) -> tuple[Hashable, ...]:
@@ -91,17 +102,19 @@ class Schema:
 
     def __repr__(self) -> str:
         lines = "".join(f"\n    {column!r}," for column in self.columns)
-        if not self.constraints:
-            return f"Schema([{lines}\n])"
         rules = "".join(f"\n    {constraint!r}," for constraint in self.constraints)
-        return f"Schema([{lines}\n], constraints=[{rules}\n])"
+        rules = f", constraints=[{rules}\n]" if rules else ""
+        joint = f", joint={list(self.joint)!r}" if self.joint else ""
+        return f"Schema([{lines}\n]{rules}{joint})"
 
     def _repr_html_(self) -> str:
         facts = [column.to_dict() for column in self.columns]
         kinds = dict.fromkeys(key for each in facts for key in each)
         cells = [[str(each.get(key, "")) for key in kinds] for each in facts]
         table = pd.DataFrame(cells, columns=list(kinds)).to_html(index=False)
-        rules = "".join(f"<li>{escape(repr(each))}</li>" for each in self.constraints)
+        facts_of_several = [*map(repr, self.constraints)]
+        facts_of_several += [f"joint: {', '.join(map(str, x))}" for x in self.joint]
+        rules = "".join(f"<li>{escape(each)}</li>" for each in facts_of_several)
         return f"{table}<ul>{rules}</ul>" if rules else table
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,9 +123,13 @@ class Schema:
         Names and levels stay what they are: JSON takes those that are text, numbers or
         booleans, and no dates or bytes.
         """
-        facts = {"columns": [column.to_dict() for column in self.columns]}
+        facts: dict[str, Any] = {
+            "columns": [column.to_dict() for column in self.columns]
+        }
         if self.constraints:
             facts["constraints"] = [each.to_dict() for each in self.constraints]
+        if self.joint:
+            facts["joint"] = [list(names) for names in self.joint]
         return facts
 
     @classmethod
@@ -126,11 +143,13 @@ class Schema:
         """
         refuse_metadata("What Schema.from_dict is given", facts)
         is_dict = isinstance(facts, Mapping) and "columns" in facts
-        is_dict = is_dict and set(facts) <= {"columns", "constraints"}
-        if not (is_dict and all(map(_are_mappings, facts.values()))):
+        is_dict = is_dict and set(facts) <= {"columns", "constraints", "joint"}
+        listed = [facts[key] for key in facts if key != "joint"] if is_dict else []
+        if not (is_dict and all(map(_are_mappings, listed))):
             raise ValueError(
                 "Schema.from_dict takes a dictionary of 'columns' and, where there are "
-                f"some, 'constraints', each a list of dictionaries; got {shown(facts)}."
+                "some, 'constraints', each a list of dictionaries, and of 'joint'; got "
+                f"{shown(facts)}."
             )
         fields = set(Column.__dataclass_fields__)
         for column in facts["columns"]:
@@ -144,6 +163,7 @@ class Schema:
         return cls(
             (Column(**column) for column in facts["columns"]),
             map(constraint_from_dict, facts.get("constraints", ())),
+            facts.get("joint", ()),
         )
 
     @classmethod
@@ -196,8 +216,9 @@ class Schema:
         for constraint in self.constraints:
             constraint.check(facts, dtypes)
         check_possible(self.constraints, facts)
+        check_missing(self.joint, stated, facts)
         constraints = [each.completed(facts) for each in self.constraints]
-        return Schema(facts.values(), constraints)
+        return Schema(facts.values(), constraints, self.joint)
 
     @property
     def modelled(self) -> "Schema":
@@ -210,6 +231,7 @@ class Schema:
         return Schema(
             (column for column in self.columns if column.name not in others),
             (each for each in self.constraints if others.isdisjoint(each.columns)),
+            self.joint,
         )
 
     def repaired(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -253,7 +275,7 @@ class Schema:
         """Return this schema with the columns given in place of those of their name."""
         new = {column.name: column for column in columns}
         merged = [new.get(column.name, column) for column in self.columns]
-        return Schema(merged, self.constraints)
+        return Schema(merged, self.constraints, self.joint)
 
     def check(self, frame: pd.DataFrame, cells: bool = False) -> pd.DataFrame:
         """Count the cells that this schema will change and the rows that it rules out.

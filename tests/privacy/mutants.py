@@ -30,6 +30,7 @@ from dpgenerative import (
     VAEPerturber,
 )
 from dpgenerative._random import SecureGenerator, Streams
+from dpgenerative.encoding import grid, places
 from dpgenerative.encoding.marginals import MarginalRelease
 from dpgenerative.encoding.shares import SPIKE_SHARE
 from dpgenerative.encoding.transformer import TableTransformer
@@ -627,6 +628,26 @@ def times_of_day_counted_twice(patch):
         return whole(self, entries)
 
     patch.setattr(MarginalRelease, "fit", twice)
+
+
+def places_counted_twice(patch):
+    whole = MarginalRelease._boxes
+
+    def twice(self, entries):
+        entries = entries.map(lambda numbers: pd.concat([numbers, numbers]))
+        return whole(self, entries)
+
+    patch.setattr(MarginalRelease, "_boxes", twice)
+
+
+def boxes_bounded_by_rows(patch):
+    def parts(column, series, edges):
+        steps = grid.in_steps(column, series)
+        ends = np.nanmin(steps), np.nanmax(steps)
+        cells = np.searchsorted(np.linspace(*ends, len(edges))[1:-1], steps)
+        return np.where(np.isnan(steps), -1, cells)
+
+    patch.setattr(places, "_parts_of", parts)
 
 
 def levels_from_rows(patch):
@@ -2045,6 +2066,16 @@ MUTANTS = (
         "levels nest where all rows are listed",
         levels_nest_where_all_rows_are_listed,
         partial(REPLAY, "groups"),
+    ),
+    Mutant(
+        "numbers of places counted twice",
+        places_counted_twice,
+        partial(REPLAY, "places"),
+    ),
+    Mutant(
+        "boxes of places bounded by the rows",
+        boxes_bounded_by_rows,
+        partial(REPLAY, "places"),
     ),
     Mutant(
         "heavy cells by exact counts",

@@ -295,6 +295,19 @@ CONFIGURATIONS = {
         ),
         "batch_size": 10**6,
     },
+    # Missing values and numbers beyond the bounds are of one place.
+    "places": {
+        "schema": Schema(
+            [
+                Column("income", "continuous", lower=0, upper=1e5),
+                Column("age", "integer", lower=0, upper=120),
+                Column("visits", "integer", lower=0, upper=10),
+            ],
+            joint=[("income", "age", "visits")],
+        ),
+        "epsilon": 30.0,
+        "batch_size": 10**6,
+    },
     "public": {"public": table(60, seed=1), "batch_size": 10**6},
     "blocks": {
         "architecture__n_blocks": 2,
@@ -396,7 +409,7 @@ def unrelated():
     "name",
     [
         "large model", "public", "automatic norm", "tables", "workload", "blocks",
-        "vae mixture", "instants", "groups",
+        "vae mixture", "instants", "groups", "places",
     ],
 )  # fmt: skip
 def test_unrelated_rows_leave_no_trace(name):
@@ -489,7 +502,9 @@ def fit_in_two_parts(frame, door, **params):
 
 
 @pytest.mark.thin(2)
-@pytest.mark.parametrize("name", ["discovered", "tables", "vae mixture", "instants"])
+@pytest.mark.parametrize(
+    "name", ["discovered", "tables", "vae mixture", "instants", "places"]
+)
 def test_an_outlier_leaves_no_trace_in_rows_read_by_chunks(name, tmp_path, monkeypatch):
     first, second = table(), with_outlier(table())
     monkeypatch.setattr(rows, "CHUNK", len(first) // 4)  # the outlier has its own
@@ -670,6 +685,18 @@ SIZES = {
     "flow, divergence": (
         tables_of_sizes,
         {"divergence": "mmd", "architecture__n_blocks": 2},
+    ),
+    "flow, places": (
+        tables_of_sizes,
+        {
+            "schema": Schema(
+                [
+                    Column("income", "continuous", lower=0, upper=1e5),
+                    Column("age", "integer", lower=0, upper=120),
+                ],
+                joint=[("income", "age")],
+            )
+        },
     ),
     "vae": (tables_of_sizes, {"estimator": DPVAESynthesizer}),
     "arrays": (arrays_of_sizes, {"estimator": DPArrayVAESynthesizer}),
