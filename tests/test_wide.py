@@ -151,9 +151,9 @@ def measurement(n_columns, mechanisms=None):
 def test_tables_that_matter_are_not_drowned_by_others(monkeypatch):
     pairs = {(0, 1): 9000.0}  # rows that lie elsewhere; of all other pairs, 1,000
 
-    def released(codes, candidates, wanted, n_choices, plan, mechanisms):
-        places = [*wanted, *(i for i in range(36) if i not in wanted)]
-        places = places[: len(wanted) + n_choices]
+    def released(codes, candidates, wanted, among, plan, mechanisms):
+        assert set(among[0]) == set(range(36)) - set(wanted)
+        places = [*wanted, *among[0]][: len(wanted) + len(among)]
         columns = [candidates[i].table.columns for i in places]
         news = [(pairs.get(each, 1000.0), 10.0) for each in columns]
         return dict(zip(places, news, strict=True))

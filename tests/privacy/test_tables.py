@@ -94,7 +94,9 @@ def candidates(expected, chance=0):
 def exact_news(codes, expected, door=None):
     """Return what the first choice is made of, and how it is made."""
     door = door or Door()
-    privacy.release_news(Private(codes), candidates(expected), [], 2, PLAN, door)
+    privacy.release_news(
+        Private(codes), candidates(expected), [], [range(4)] * 2, PLAN, door
+    )
     return door.chosen[0]
 
 
@@ -152,22 +154,26 @@ def test_one_row_moves_the_news_of_those_chosen_by_two_each(n):
     counts = all_counts(tables(), codes)
     expected = [EXPECTED["of pairs"](each, None) for each in counts]
 
-    def released(rows, wanted, n_choices):
+    def released(rows, wanted, among):
         door, some = Door(), candidates(expected)
-        privacy.release_news(Private(rows), some, wanted, n_choices, PLAN, door)
+        privacy.release_news(Private(rows), some, wanted, among, PLAN, door)
         return door.asked
 
-    for wanted, n_choices in (([], 4), ([2], 3), ([3, 0], 2), ([0, 1, 2, 3], 0)):
-        ((values, std, stated),) = released(codes, wanted, n_choices)
+    every, apart = range(4), [(0, 1), (0, 1), (2, 3), (2, 3)]
+    for wanted, among in (
+        ([], [every] * 4), ([], apart), ([2], [every] * 3), ([3, 0], [(1,), (2,)]),
+        ([0, 1, 2, 3], []),
+    ):  # fmt: skip
+        ((values, std, stated),) = released(codes, wanted, among)
         assert values.dtype.kind == "i"
         assert stated == {"release": "tables", "sensitivity": 4.0}  # of 4 tables
         by_news = multipliers(PLAN, True)[0] / math.sqrt(1 - CHOICE_SHARE)
         assert std == pytest.approx(by_news * 4)
         for other in neighbours(codes, n):
-            ((again, *_),) = released(other, wanted, n_choices)
+            ((again, *_),) = released(other, wanted, among)
             # The order may differ: of these, every number is moved by 2.
             assert np.abs(np.sort(again) - np.sort(values)).max() <= 2
-            if not n_choices:
+            if not among:
                 assert np.linalg.norm(again - values) == pytest.approx(4)
 
 
@@ -214,9 +220,9 @@ def test_news_comes_back_in_rows_with_the_noise_that_is_stated(wanted):
             super().gaussian(values, std, **stated)
             return opened(values) + std
 
-    door, n_choices = Shift(), 4 - len(wanted)
+    door, among = Shift(), [range(4)] * (4 - len(wanted))
     some = candidates(expected)
-    found = privacy.release_news(Private(codes), some, wanted, n_choices, PLAN, door)
+    found = privacy.release_news(Private(codes), some, wanted, among, PLAN, door)
     assert list(found)[: len(wanted)] == wanted
     assert sorted(found) == [0, 1, 2, 3]
     ((_, std, _),) = door.asked
@@ -338,12 +344,13 @@ def test_what_is_compared_depends_on_released_numbers_alone():
         patch.setattr(workload, "release_news", watched)
         doors = [measured(codes, [(0, 3)], plan_of(5000))[1] for codes in everything]
     asked = [[*door.chosen, door.asked[0]] for door in doors]
-    assert len(asked[0]) == D + 1
+    among = [[0, 1, 3, 4, 5]] * D + [[6, 7, 8, 9, 10]] * D  # pairs, and larger tables
+    assert len(asked[0]) == len(among) + 1
     for k in range(1, len(everything)):
         for one, other in zip(asked[k], asked[0], strict=True):
             assert np.shape(one[0]) == np.shape(other[0])
             assert one[1:] == other[1:]
-        assert seen[k][1] == seen[0][1] == ([2], D)
+        assert seen[k][1] == seen[0][1] == ([2], among)
         for one, other in zip(seen[k][0], seen[0][0], strict=True):
             assert one.table.columns == other.table.columns
             assert all(map(np.array_equal, one.table.groups, other.table.groups))
