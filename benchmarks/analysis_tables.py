@@ -237,7 +237,8 @@ def homes(seed: int, n: int = 21_600) -> Simulated:
         Column("rooms", "integer", lower=0, upper=40),
         Column("year", "integer", lower=1900, upper=2020),
     ]
-    return Simulated(frame, Schema(columns), towns=centres)
+    schema = Schema(columns, joint=[("lat", "long")])
+    return Simulated(frame, schema, towns=centres)
 
 
 TABLES: dict[str, Callable[[int], Simulated]] = {

@@ -315,15 +315,12 @@ class BaseTableSynthesizer(Synthesizer):
         codecs, private = [*fitted.transformer.columns.values()], fitted.plan.private
         lost = notes.lost_columns(schema, codecs, private)
         domain = notes.domain_notes(schema, codecs) if private else ()
-        inside = notes.lost_structure(schema, codecs)
-        others = super()._notes(schema, fitted)
-        return (*filter(None, [lost]), *others, *domain, *inside)
+        also = notes.lost_structure(schema, codecs)
+        return (*filter(None, [lost]), *super()._notes(schema, fitted), *domain, *also)
 
     def _warnings(self, schema: Schema) -> Iterator[UserWarning]:
-        codecs, private = (
-            [*self._transformer.columns.values()],
-            self.privacy_.plan.private,
-        )
+        codecs = [*self._transformer.columns.values()]
+        private = self.privacy_.plan.private
         if lost := notes.lost_columns(schema, codecs, private):
             yield LostColumnWarning(lost)
         yield from super()._warnings(schema)

@@ -305,10 +305,12 @@ def test_no_more_is_released_than_planned(wanted, d, n):
     plan = plan_of(max(n, 1))
     found, door = measured(planted(n, max(d, 3))[:, :d], wanted, plan)
     assert len(door.asked) <= 2
-    n_candidates = 2**d - d - 1
-    left = n_candidates - len(set(wanted))
-    is_choice = n_candidates > max(1, len(set(wanted)))
-    assert len(door.chosen) == (min(d, left) if is_choice else 0)
+    n_candidates, n_pairs = 2**d - d - 1, d * (d - 1) // 2
+    sizes = [len(columns) for columns in set(wanted)]
+    n_larger = n_candidates - n_pairs - len(sizes) + sizes.count(2)
+    n_choices = min(d, n_pairs - sizes.count(2)) + min(d, n_larger)
+    is_choice = n_candidates > max(1, len(sizes))
+    assert len(door.chosen) == (n_choices if is_choice else 0)
     spent = door.ledger.total("tables")
     assert spent <= plan.multiplier(TABLES) ** -2 * (1 + 1e-12)
     asked = list(dict.fromkeys(wanted))
@@ -430,7 +432,7 @@ def test_scores_decide_by_what_was_released_of_them(n):
     # Frozen releases lead to the same tables, whatever the rows are.
     plan = plan_of(5000)
     first, tape = taped(planted(5000), plan)
-    assert [type(each) for each in tape] == [int] * D + [np.ndarray] * 2
+    assert [type(each) for each in tape] == [int] * 2 * D + [np.ndarray] * 2
     again, _ = measured(planted(n, seed=1), plan=plan, door=Frozen(tape))
     assert [t.columns for t in again] == [t.columns for t in first]
     for one, other in zip(first, again, strict=True):
@@ -455,7 +457,7 @@ def test_one_row_moves_every_choice_by_its_sensitivity_at_most(seed):
     plan, codes = plan_of(300, epsilon=60.0), planted(300, seed=seed)
     _, tape = taped(codes, plan)
     *_, (values, *_) = whole = choices(codes, plan, tape)
-    assert len(values) == 11 - D + 1  # of the tables of two to four columns
+    assert len(values) == 5 - D + 1  # of the tables of three and four columns
     for other in neighbours(codes, seed):
         for (one, *stated), (again, *same) in zip(
             whole, choices(other, plan, tape), strict=True
@@ -485,8 +487,9 @@ def test_a_fit_spends_all_that_is_planned_for_tables(name):
     plan.check(ledger)
     assert len(synthesizer.tables_) >= 1
     assert ledger.total("tables") == pytest.approx(plan.multiplier(TABLES) ** -2)
-    n_columns = synthesizer._model.first.n_columns  # parts of instants among them
-    assert len(ledger.losses["tables"]) == min(n_columns, workload.MOST_TABLES) + 2
+    d = synthesizer._model.first.n_columns  # parts of instants among them
+    n_choices = min(d, workload.MOST_TABLES) + min(d, workload.MOST_LARGER)
+    assert len(ledger.losses["tables"]) == n_choices + 2
     assert "contingency tables (listed below" in str(synthesizer.privacy_)
     assert " x ".join(synthesizer.tables_[0]) in str(synthesizer.privacy_)
 
