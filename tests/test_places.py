@@ -25,7 +25,9 @@ from dpgenerative.cli import main
 from dpgenerative.encoding.places import Places, place_columns
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.exceptions import SamplingError
+from dpgenerative.fitting.recipe import FitSize
 from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.synthesizers.flow_rules import ordered_only
 from dpgenerative.tables.private import Private
 from tests.fits import few_rows_to_rake, shared
 
@@ -478,3 +480,13 @@ def test_conditions_beyond_all_mass_end_with_an_error_of_sampling():
     given = {"lat": (47.95, 48), "long": (-123, -122.99), "age": (98, 100)}
     with pytest.raises(SamplingError, match="candidates"):
         fitted().sample(500, given=given, max_tries=2)
+
+
+def test_few_rows_of_places_alone_leave_no_order_to_learn():
+    names = ("lat", "long")
+    sex = Column("sex", "categorical", levels=("f", "m"))
+    flat = [Column(name, "continuous", lower=0, upper=1) for name in names]
+    apart, joint = (Schema([*flat, sex], joint=each) for each in ([], [names]))
+    scale = FitSize(300, apart, 1.0)
+    assert ordered_only(scale)
+    assert not ordered_only(replace(scale, schema=joint))

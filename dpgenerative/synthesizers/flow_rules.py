@@ -153,7 +153,8 @@ def ordered_only(scale: FitSize) -> bool:
 
     Public rows can teach a whole model, which is then left as it is.
     """
-    n = sum(column.is_ordered for column in scale.schema.columns)
+    together = {name for names in scale.schema.joint for name in names}
+    n = sum(c.is_ordered and c.name not in together for c in scale.schema.columns)
     rows = scale.rows_per_column * len(scale.schema)
     can_learn = n > 1 and rows > TUNING.min_rows_for_order * n and not scale.has_public
     return can_learn and _has_few_rows(scale)
