@@ -36,6 +36,8 @@ SPIKE = 0.25
 """Share of a column's rows from which an interval is no part of a smooth density."""
 SHARP = 2.0
 """A grid cell sticks out with this many times the rows of others in its interval."""
+CREDIBLE = 0.5
+"""... and if its interval does not contradict it: more than this many times its rows."""
 OTHERS = (5e-3, 0.25)
 """A column may be one value where noise hides no more than this share of its rows in
 others: within stated bounds, and within bounds that noisy counts put around it."""
@@ -337,11 +339,9 @@ class Partition:
     missing : ndarray of shape (1,) or (0,)
         Rows without a value; none where there is no cell for them.
     sole : int, default=-1
-        Edge at which the grid cell begins that has all rows, as far as noise shows; -1
-        for none.
+        Edge where the grid cell of all rows begins, as far as noise shows; else -1.
     noisy : ndarray of shape (n,)
-        The counts before they were brought into line, without bias; of the intervals
-        that were counted alone.
+        Counts of intervals before they were brought into line, without bias.
     declines : tuple of slopes.Decline
         What the tails follow.
     """
@@ -429,7 +429,8 @@ class Partition:
         of = np.searchsorted(self.places[1:-1], cells, side="right")
         n_others = np.diff(self.places)[of] - 1
         others = np.maximum(self.counts[of] - rows[cells], 0)
-        cells = cells[(n_others > 0) & (rows[cells] * n_others > SHARP * others)]
+        is_sharp = (n_others > 0) & (rows[cells] * n_others > SHARP * others)
+        cells = cells[is_sharp & (self.counts[of] > CREDIBLE * rows[cells])]
         places = np.unique(np.concatenate([self.places, cells, cells + 1]))
         of = np.searchsorted(self.places[1:-1], places[:-1], side="right")
         is_spike = np.isin(places[:-1], cells)

@@ -385,7 +385,7 @@ def _even_edges(column: Column, n_halvings: int) -> np.ndarray:
     low, high = grid.ends_of(column)
     shares = np.linspace(0, 1, 2**n_halvings + 1)
     if column.step is None:
-        return low * (1 - shares) + high * shares
+        return np.maximum.accumulate(low * (1 - shares) + high * shares)
     return np.ceil(low * (1 - shares) + (high + 1) * shares)
 
 
