@@ -37,7 +37,7 @@ SPIKE = 0.25
 SHARP = 2.0
 """A grid cell sticks out with this many times the rows of others in its interval."""
 CREDIBLE = 0.5
-"""... and if its interval does not contradict it: more than this many times its rows."""
+"""... and if its interval has at least this many times its rows."""
 OTHERS = (5e-3, 0.25)
 """A column may be one value where noise hides no more than this share of its rows in
 others: within stated bounds, and within bounds that noisy counts put around it."""
