@@ -17,7 +17,8 @@ is private.
 import math
 import sys
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -105,15 +106,19 @@ class Places:
     ----------
     wholes : tuple of IntervalCodec
         The columns themselves, each in one cell, and one for missing values.
-    cells : ndarray of int of shape (n_places,)
-        Cell of every place, ascending.
-    shares : ndarray of shape (n_places,)
-        Probability of every place, given its cell.
+    firsts : ndarray of float of shape (n_cells,)
+        The first place of every cell, a whole number.
+    masses : ndarray of shape (n_cells,)
+        Released masses of cells.
     """
 
     wholes: tuple[IntervalCodec, ...]
-    cells: np.ndarray
-    shares: np.ndarray
+    firsts: np.ndarray
+    masses: np.ndarray
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what follows from the rest."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @classmethod
     def fitted(
@@ -122,17 +127,26 @@ class Places:
         """Return the rule for some columns, of which nothing is released yet."""
         nullable = bool(_numbers(columns).nullable)
         wholes = (_whole(each, dtypes[each.name], nullable, 0.0) for each in columns)
-        return cls(tuple(wholes), np.empty(0, dtype=np.int64), np.empty(0))
+        return cls(tuple(wholes), np.empty(0), np.empty(0))
 
     def completed(self, codec: Codec) -> "Places":
         """Return it with what follows from the masses that were released."""
         assert isinstance(codec, IntervalCodec)
         facts = bool(codec.column.nullable), codec.unnamed_mass
         wholes = (_whole(each.column, each.dtype, *facts) for each in self.wholes)
-        firsts = (codec.edges[:-1] - codec.edges[0]).astype(np.int64)
-        cells = np.searchsorted(firsts, np.arange(self.n_places), side="right") - 1
-        shares = self._smooth(cells, codec.masses[: len(firsts)])
-        return Places(tuple(wholes), cells, shares)
+        firsts = codec.edges[:-1] - codec.edges[0]
+        return Places(tuple(wholes), firsts, codec.masses[: len(firsts)])
+
+    @cached_property
+    def cells(self) -> np.ndarray:
+        """Cell of every place, ascending."""
+        places = np.arange(self.n_places)
+        return np.asarray(np.searchsorted(self.firsts, places, side="right") - 1)
+
+    @cached_property
+    def shares(self) -> np.ndarray:
+        """Probability of every place, given its cell."""
+        return self._smooth(self.cells, self.masses)
 
     @property
     def names(self) -> tuple[Hashable, ...]:
