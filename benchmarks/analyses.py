@@ -103,8 +103,10 @@ def as_numbers(made: Simulated) -> tuple[pd.DataFrame, Schema]:
     for column in whole.columns:
         if column.kind == "datetime":
             unit = {"D": "D"}.get(column.unit, "m")
-            ends = (np.datetime64(end, unit) for end in (column.lower, column.upper))
-            lower, upper = (end.astype(int) for end in ends)
+            ends = (
+                pd.Timestamp(end).to_numpy() for end in (column.lower, column.upper)
+            )
+            lower, upper = (end.astype(f"M8[{unit}]").astype(int) for end in ends)
             times = frame[column.name].to_numpy().astype(f"M8[{unit}]")
             frame[column.name] = times.astype(int)
             column = Column(column.name, "integer", lower=int(lower), upper=int(upper))

@@ -17,7 +17,6 @@ import pandas as pd
 
 from dpgenerative import Column, Determines, Schema
 
-Frame = pd.DataFrame
 TOWN_SIZE = (0.015, 0.02)
 """Standard deviations of the latitudes and longitudes of a town."""
 
@@ -36,7 +35,7 @@ class Simulated:
         Latitudes and longitudes around which all rows lie.
     """
 
-    frame: Frame
+    frame: pd.DataFrame
     schema: Schema
     laws: tuple[tuple[str, str], ...] = ()
     towns: Any = ()
