@@ -327,7 +327,7 @@ SCORES = st.lists(
 
 @settings(max_examples=400, deadline=None, report_multiple_bugs=False)
 @given(SCORES, st.floats(0.05, 100))
-@example([(2, -3), (-1, 3)], 1.0)  # all that may be told
+@example([(2, -3), (-1, 3)], 1.0)  # the most that a choice shows
 def test_no_test_of_a_choice_has_more_power_than_of_its_release(pairs, multiplier):
     scores, moves = np.array(pairs).T
     laws = [
