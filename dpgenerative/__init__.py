@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # for type checkers
     from dpgenerative.synthesizers.forecast import forecast as forecast
     from dpgenerative.synthesizers.vae import VAEArchitecture as VAEArchitecture
     from dpgenerative.tables.column import Column as Column
+    from dpgenerative.tables.compositions import Composition as Composition
     from dpgenerative.tables.constraints import Determines as Determines
     from dpgenerative.tables.constraints import FixedCombinations as FixedCombinations
     from dpgenerative.tables.constraints import Impossible as Impossible
@@ -60,6 +61,7 @@ _NAMES = {
     "synthesizers.forecast": ["Forecast", "forecast"],
     "synthesizers.vae": ["VAEArchitecture"],
     "tables.column": ["Column"],
+    "tables.compositions": ["Composition"],
     "tables.constraints": [
         "Determines", "FixedCombinations", "Impossible", "LessEqual",
     ],

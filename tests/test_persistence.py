@@ -35,6 +35,7 @@ from dpgenerative.persistence import manifest
 from dpgenerative.persistence.manifest import RECORDS, read, write
 from dpgenerative.persistence.rebuild import CONSTANT, FACTOR, Bounded
 from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.tables.compositions import Composition
 from dpgenerative.tables.constraints import (
     Determines,
     FixedCombinations,
@@ -175,6 +176,8 @@ def test_constraints_times_and_identifiers_come_back(tmp_path):
             "out": days + pd.Timedelta("9D"),
             "c": level,
             "c2": pd.Categorical(["u", "v"] * 50),
+            **dict.fromkeys(("p", "q"), np.arange(100) / 200),
+            "r": 1 - np.arange(100) / 100,
         }
     )
     schema = Schema(
@@ -187,6 +190,7 @@ def test_constraints_times_and_identifiers_come_back(tmp_path):
             FixedCombinations(("c",), (("x",), ("y",))),
             Impossible({"c": "z"}),
             Determines(["c"], "c2", {"x": "u", "y": "v"}),
+            Composition(["p", "q", "r"]),
         ],
     )
     saved = (

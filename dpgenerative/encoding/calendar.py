@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from dpgenerative.encoding import grid
-from dpgenerative.encoding.codecs import Codec, IntervalCodec
+from dpgenerative.encoding.codecs import Codec, IntervalCodec, whole_codec
 from dpgenerative.encoding.values import as_numbers
 from dpgenerative.tables.column import CYCLES, Column
 from dpgenerative.tables.conditions import alternatives
@@ -86,7 +86,7 @@ class Calendar:
             return None
         time = next((n for n in names if str(n).endswith(f"({TIME})")), None)
         weekday = next((n for n in names if str(n).endswith(f"({WEEKDAY})")), None)
-        return cls(_whole(column, dtype), time, weekday)
+        return cls(whole_codec(column, dtype), time, weekday)
 
     @property
     def name(self) -> Hashable:
@@ -114,7 +114,7 @@ class Calendar:
             days = date.numbers
             ends = [days.lower * self.per_day, (days.upper + 1) * self.per_day - 1]
             column = column.bounded(*grid.within_type(column, self.whole.dtype, ends))
-        return replace(self, whole=_whole(column, self.whole.dtype))
+        return replace(self, whole=whole_codec(column, self.whole.dtype))
 
     # Rows to parts --------------------------------------------------------------
 
@@ -223,13 +223,6 @@ class Calendar:
             low -= low % per_day if low == lower else 0
             high += per_day - 1 - high % per_day if high == upper else 0
         return float(low), float(high)
-
-
-def _whole(column: Column, dtype: Any) -> IntervalCodec:
-    """Return one cell of a whole column, of no values where its bounds are open."""
-    low, high = (0.0, 0.0) if column.lower is None else grid.ends_of(column)
-    edges = np.array([low - 0.5, high + 0.5])
-    return IntervalCodec(column, dtype, np.ones(1), edges, np.full(1, np.nan))
 
 
 def _weekdays(days: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from dpgenerative._random import RandomSource
-from dpgenerative.encoding.grid import CellAxis, from_steps, in_steps
+from dpgenerative.encoding.grid import CellAxis, ends_of, from_steps, in_steps
 from dpgenerative.encoding.values import level_codes, restored_levels
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives, satisfies
@@ -314,3 +314,15 @@ class IntervalCodec(Codec):
         cells = np.flatnonzero(stop > start)
         parts = cells, start[cells], stop[cells]
         return list(zip(*(each.tolist() for each in parts), strict=True))
+
+
+def whole_codec(column: Column, dtype: Any, missing: float = 0.0) -> IntervalCodec:
+    """Return one cell of a whole column, and one of missing values.
+
+    The first has no values where the bounds of the column are open.
+    """
+    low, high = (0.0, 0.0) if column.lower is None else ends_of(column)
+    half = 0.0 if column.step is None else 0.5
+    masses = np.array([1 - missing, missing])[: 1 + bool(column.nullable)]
+    edges = np.array([low - half, high + half])
+    return IntervalCodec(column, dtype, masses, edges, np.full(1, np.nan))

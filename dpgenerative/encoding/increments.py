@@ -7,7 +7,7 @@ increments, follow from the schema alone. Nothing is released here; the incremen
 private rows are private.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,8 +16,9 @@ import pandas as pd
 
 from dpgenerative.encoding import grid
 from dpgenerative.encoding.calendar import parts_of
-from dpgenerative.encoding.codecs import IntervalCodec
+from dpgenerative.encoding.codecs import IntervalCodec, whole_codec
 from dpgenerative.encoding.places import place_columns
+from dpgenerative.encoding.stick_breaking import share_of, stick_breaks_of
 from dpgenerative.encoding.values import as_numbers
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.constraints import LessEqual
@@ -90,9 +91,12 @@ def learned_columns(schema: Schema) -> dict[Hashable, Column]:
     rules = increments_of(schema)
     columns: dict[Hashable, Column] = {}
     places = place_columns(schema)
+    shares = stick_breaks_of(schema)
     for column in distinct(schema).columns:
         rule = rules.get(column.name)
-        if column.name in places:
+        if column.name in shares:
+            columns[column.name] = share_of(column)
+        elif column.name in places:
             numbers = places[column.name]
             columns |= {} if numbers is None else {column.name: numbers}
         elif rule is None:
@@ -160,16 +164,21 @@ class Increment:
     @classmethod
     def fitted(cls, low: Column, high: Column, dtype: Any, strict: bool) -> "Increment":
         """Return the rule for columns of which the second may have open bounds."""
-        lower, upper = (0.0, 0.0) if high.lower is None else grid.ends_of(high)
-        half = 0.0 if high.step is None else 0.5
-        edges = np.array([lower - half, upper + half])
-        whole = IntervalCodec(high, dtype, np.ones(1), edges, np.full(1, np.nan))
-        return cls(low, whole, least(high, strict))
+        return cls(low, whole_codec(high, dtype), least(high, strict))
 
     @property
     def name(self) -> Hashable:
         """Name of the column."""
         return self.whole.column.name
+
+    @property
+    def bases(self) -> tuple[Hashable, ...]:
+        """Names of the columns on which it is built."""
+        return (self.low.name,)
+
+    def log_slope(self, rows: Mapping[Hashable, pd.Series]) -> float:
+        """Return how much denser its increments are than its values: not at all."""
+        return 0.0
 
     @property
     def invertible(self) -> bool:
@@ -195,15 +204,11 @@ class Increment:
         rule = Increment.fitted(self.low, bounded, dtype, False)
         return replace(rule, least=self.least)
 
-    def of(self, frame: pd.DataFrame) -> pd.Series:
-        """Return the increments of a table of private rows: private."""
-        return self.apart(frame[self.low.name], frame[self.name])
-
-    def apart(self, low: pd.Series, high: pd.Series) -> pd.Series:
-        """Return the increments between two columns of private rows: private."""
+    def of(self, rows: Mapping[Hashable, pd.Series]) -> pd.Series:
+        """Return the increments of private rows: private."""
         column = self.whole.column
-        steps = grid.in_steps(self.low, low)
-        numbers = as_numbers(column, high)
+        steps = grid.in_steps(self.low, rows[self.low.name])
+        numbers = as_numbers(column, rows[self.name])
         numbers = np.where(np.isinf(numbers), np.nan, numbers)
         if column.lower is not None:
             facts = column.numbers
@@ -218,10 +223,13 @@ class Increment:
         counts = np.where(missing, 0.0, added)
         return from_units(counts, missing, column.unit, self.dtype)
 
-    def built(self, low: pd.Series, added: pd.Series) -> tuple[pd.Series, np.ndarray]:
+    def built(
+        self, rows: Mapping[Hashable, pd.Series], added: pd.Series
+    ) -> tuple[pd.Series, np.ndarray]:
         """Return the column, and which of its values lie within its bounds."""
         column = self.whole.column
-        numbers = as_numbers(column, added) + self._base(as_numbers(self.low, low))
+        low = self._base(as_numbers(self.low, rows[self.low.name]))
+        numbers = as_numbers(column, added) + low
         return grid.nearest_values(column, self.whole.dtype, numbers)
 
     def below(

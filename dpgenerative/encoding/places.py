@@ -27,7 +27,13 @@ from scipy.ndimage import uniform_filter
 from scipy.sparse import csr_array
 
 from dpgenerative.encoding import grid
-from dpgenerative.encoding.codecs import Codec, IntervalCodec, Segments, draw_parts
+from dpgenerative.encoding.codecs import (
+    Codec,
+    IntervalCodec,
+    Segments,
+    draw_parts,
+    whole_codec,
+)
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import alternatives
 from dpgenerative.tables.schema import Schema
@@ -126,14 +132,20 @@ class Places:
     ) -> "Places":
         """Return the rule for some columns, of which nothing is released yet."""
         nullable = bool(_numbers(columns).nullable)
-        wholes = (_whole(each, dtypes[each.name], nullable, 0.0) for each in columns)
+        wholes = (
+            whole_codec(replace(each, nullable=nullable), dtypes[each.name])
+            for each in columns
+        )
         return cls(tuple(wholes), np.empty(0), np.empty(0))
 
     def completed(self, codec: Codec) -> "Places":
         """Return it with what follows from the masses that were released."""
         assert isinstance(codec, IntervalCodec)
-        facts = bool(codec.column.nullable), codec.unnamed_mass
-        wholes = (_whole(each.column, each.dtype, *facts) for each in self.wholes)
+        nullable, missing = bool(codec.column.nullable), codec.unnamed_mass
+        wholes = (
+            whole_codec(replace(each.column, nullable=nullable), each.dtype, missing)
+            for each in self.wholes
+        )
         firsts = codec.edges[:-1] - codec.edges[0]
         return Places(tuple(wholes), firsts, codec.masses[: len(firsts)])
 
@@ -384,14 +396,6 @@ class Places:
         keys = np.ravel_multi_index([part for _, _, part in facts], shape)
         numbers = np.ravel_multi_index([np.maximum(x, 0) for x in chosen], shape)
         return keys, np.where(np.min(chosen, axis=0) < 0, -1, numbers)
-
-
-def _whole(column: Column, dtype: Any, nullable: bool, missing: float) -> IntervalCodec:
-    """Return one cell of a whole column, and one of missing values."""
-    column = replace(column, nullable=nullable)
-    masses = np.array([1 - missing, missing])[: 1 + nullable]
-    ends = grid.edges_of(column)[[0, -1]]
-    return IntervalCodec(column, dtype, masses, ends, np.full(1, np.nan))
 
 
 def _even_edges(column: Column, n_halvings: int) -> np.ndarray:

@@ -16,6 +16,7 @@ released.
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -36,6 +37,7 @@ from dpgenerative.encoding.marginals import MarginalRelease
 from dpgenerative.encoding.nesting import Nesting, nesting_rules
 from dpgenerative.encoding.places import Places
 from dpgenerative.encoding.shares import cells_aimed_at, column_stds, has_open_keys
+from dpgenerative.encoding.stick_breaking import StickBreaking, stick_breaks_of
 from dpgenerative.encoding.values import dtype_with_levels
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.tables.column import Column
@@ -44,6 +46,8 @@ from dpgenerative.tables.private import Private, opened
 from dpgenerative.tables.rows import Chunks, Rows, chunks, parts, room_for
 from dpgenerative.tables.schema import Schema
 
+Built = Increment | StickBreaking
+"""Columns that are learned by what lies between them and others."""
 Given = Mapping[Hashable, pd.Series]
 """Values of some columns by name, each indexed by the rows that have them."""
 
@@ -90,6 +94,22 @@ def _fitted_increments(
     return tuple(increments)
 
 
+def _fitted_breaks(
+    rows: Private[Any],
+    schema: Schema,
+    dtypes: Mapping[Hashable, Any],
+    release: Release,
+) -> tuple[StickBreaking, ...]:
+    """Return the columns that are learned as shares of what is left, released."""
+    breaks = []
+    for name, composition in stick_breaks_of(schema).items():
+        each = StickBreaking.fitted(composition, name, schema, dtypes[name])
+        shares = chunks(rows, [*each.bases, name]).map(each.of)
+        codec = release(name, each.dtype, shares)
+        breaks.append(each.completed(codec.column))
+    return tuple(breaks)
+
+
 def with_given(drawn: pd.Series, values: pd.Series) -> pd.Series:
     """Return drawn values with those given in their places."""
     column = drawn.copy()
@@ -114,6 +134,8 @@ class TableTransformer:
         Columns whose levels lie within those of others.
     places : tuple of Places
         Columns that are learned together.
+    breaks : tuple of StickBreaking
+        Columns that are learned as shares of what others leave of a total.
     """
 
     codecs: tuple[Codec, ...]
@@ -121,6 +143,7 @@ class TableTransformer:
     calendars: tuple[Calendar, ...] = ()
     nestings: tuple[Nesting, ...] = ()
     places: tuple[Places, ...] = ()
+    breaks: tuple[StickBreaking, ...] = ()
 
     @classmethod
     def fit(
@@ -195,7 +218,7 @@ class TableTransformer:
         rules, dtypes = increments_of(schema), dict(opened(rows).dtypes.items())
         columns, calendars = {}, []
         places = _fitted_places(rows, schema, dtypes, with_missing, release)
-        others = {*rules, *(name for names in schema.joint for name in names)}
+        others = {*rules, *stick_breaks_of(schema), *chain(*schema.joint)}
         for column in (each for each in schema.columns if each.name not in others):
             name, calendar = column.name, Calendar.fitted(column, dtypes[column.name])
             if calendar is None:
@@ -209,12 +232,18 @@ class TableTransformer:
             calendars.append(calendar.completed(date.column))
             columns[name] = calendars[-1].whole.column
         increments = _fitted_increments(rows, schema, dtypes, columns, release)
+        breaks = _fitted_breaks(rows, schema, dtypes, release)
         nestings = tuple(
             Nesting.completed(rule, codecs[rule.name], codecs[rule.within])
             for rule in nested.values()
         )
         ordered = tuple(codecs[name] for name in learned)
-        return cls(ordered, increments, tuple(calendars), nestings, places)
+        return cls(ordered, increments, tuple(calendars), nestings, places, breaks)
+
+    @property
+    def built(self) -> tuple[Built, ...]:
+        """What is built on other columns, each after those that it needs."""
+        return (*self.increments, *self.breaks)
 
     @property
     def schema(self) -> Schema:
@@ -246,7 +275,7 @@ class TableTransformer:
 
         And for those that are learned as increments.
         """
-        whole: dict[Hashable, Codec] = {i.name: i.whole for i in self.increments}
+        whole: dict[Hashable, Codec] = {each.name: each.whole for each in self.built}
         whole |= {each.name: each.whole for each in self.calendars}
         return tuple(whole.get(name, codec) for name, codec in self.columns.items())
 
@@ -258,8 +287,8 @@ class TableTransformer:
     def parts(self, name: Hashable) -> dict[Hashable, Any]:
         """Return what is learned of a column, and functions to read it from the column.
 
-        None for increments and places, which need another column too. Places are
-        learned by the name of their first column.
+        None for what is built on others and for places, which need other columns too.
+        Places are learned by the name of their first column.
         """
         for split in self.calendars:
             if split.name == name:
@@ -268,13 +297,13 @@ class TableTransformer:
         for place in self.places:
             if name in place.names:
                 return {name: None} if name == place.name else {}
-        is_built = any(each.name == name for each in self.increments)
+        is_built = any(each.name == name for each in self.built)
         return {name: None if is_built else itemgetter(name)}
 
     def _readers(self) -> Iterator[tuple[list[Hashable], Any]]:
         """Yield, for every codec, the columns it needs and a function to read them."""
         built: dict[Hashable, tuple[list[Hashable], Any]] = {
-            each.name: ([each.low.name, each.name], each.of) for each in self.increments
+            each.name: ([*each.bases, each.name], each.of) for each in self.built
         }
         built |= {each.name: ([*each.names], each.of) for each in self.places}
         for name in self.columns:
@@ -338,6 +367,7 @@ class TableTransformer:
         ]
         dated = (each for each in self.calendars if each.weekday is not None)
         logs += [c.log_days(self.columns[c.name], learned[c.name]) for c in dated]
+        logs += [each.log_slope(frame) for each in self.breaks]
         return np.sum(logs, axis=0)
 
     def decode(self, codes: np.ndarray, positions: np.ndarray) -> pd.DataFrame:
@@ -359,7 +389,7 @@ class TableTransformer:
         -------
         frame : DataFrame
         inside : ndarray of bool of shape (n,)
-            Sums with an increment can be beyond the bounds, to which they are moved.
+            What is built on others can be beyond its bounds, to which it is moved.
         """
         given, cells = given or {}, codes.astype(np.int64)
         if self.calendars:
@@ -371,7 +401,7 @@ class TableTransformer:
         for place in self.places:
             j = self.place(place.name)
             drawn |= place.built(cells[:, j], positions[:, j], given)
-        built = {each.name for each in self.increments}
+        built = {each.name for each in self.built}
         inside = np.ones(len(codes), dtype=bool)
         for split in self.calendars:
             dates = cells[:, self.place(split.name)]
@@ -382,8 +412,8 @@ class TableTransformer:
             inside &= fits
         for name in given.keys() - built:
             drawn[name] = with_given(drawn[name], given[name])
-        for each in self.increments:
-            column, fits = each.built(drawn[each.low.name], drawn[each.name])
+        for each in self.built:
+            column, fits = each.built(drawn, drawn[each.name])
             if each.name in given:
                 column = with_given(column, given[each.name])
                 fits[given[each.name].index] = True

@@ -41,6 +41,7 @@ from dpgenerative.encoding.nesting import Nesting
 from dpgenerative.encoding.pixels import Pixels
 from dpgenerative.encoding.places import PlaceColumn, Places
 from dpgenerative.encoding.series import Series
+from dpgenerative.encoding.stick_breaking import StickBreaking
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.exceptions import FileFormatError
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
@@ -68,10 +69,11 @@ CHECKPOINT = "unfinished fit: private, do not release"
 
 _RECORDS = (
     Column, Schema, TableFormat, TableTransformer, LevelCodec, IntervalCodec, Increment,
-    Calendar, Nesting, PlaceColumn, Places, PrivacyPlan, Release, PrivacyReport,
-    priors.NormalPrior, priors.SparsePrior, priors.MixturePrior, priors.GaussianPrior,
-    priors.GaussianMixture, Pixels, Series, *constraints.KINDS.values(), Optimizer,
-    BatchTerm, Sparsified, TableFactor, ClassGaussians, LabelledPixels,
+    StickBreaking, Calendar, Nesting, PlaceColumn, Places,
+    PrivacyPlan, Release, PrivacyReport, priors.NormalPrior, priors.SparsePrior,
+    priors.MixturePrior, priors.GaussianPrior, priors.GaussianMixture, Pixels,
+    Series, *constraints.KINDS.values(), Optimizer, BatchTerm, Sparsified,
+    TableFactor, ClassGaussians, LabelledPixels,
 )  # fmt: skip
 for _record in _RECORDS:  # of rooms below this one; others register their own
     storable(_record)

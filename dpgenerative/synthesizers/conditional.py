@@ -13,12 +13,13 @@ Rows of the conditional distribution are obtained from them
   candidates with probability in proportion to the weights (sampling / importance
   resampling), which is exact in the limit of many candidates.
 
-A column that is learned as an increment on another (`increments`) is clamped where that
-one is given too. Otherwise a condition on it is met by rejection, and a value of a
-partial row by weight: the column below is set to the value less the candidate's
-increment, and counts by the density of that within the candidate's cell, 0 outside.
-Where that cannot be (the column below is missing, of another grid, an increment itself
-or learned by its parts), the increment follows from both columns and counts likewise.
+A column that is learned as an increment on another (`increments`), or as a share of
+what others leave (`stick_breaking`), is clamped where these are given too. Otherwise a
+condition on it is met by rejection, and a value of a partial row by weight: the column
+below is set to the value less the candidate's increment, and counts by the density of
+that within the candidate's cell, 0 outside. Where that cannot be (for shares, or as the
+column below is missing, of another grid, an increment itself or learned by its parts),
+the increment or share follows from all columns and counts likewise.
 
 All of it reads the released model and what the caller gave, never private rows.
 """
@@ -174,8 +175,8 @@ class Candidates:
         if ids := [name for name in given if self.schema[name].role == "id"]:
             refuse(self.owner, "given", "names identifiers, which are made anew", ids)
         built = {
-            each.name: f"as a sum of {each.low.name!r} and an increment"
-            for each in self.transformer.increments
+            each.name: "as it is built on " + ", ".join(map(repr, each.bases))
+            for each in self.transformer.built
         }
         for place in self.transformer.places:
             built |= dict.fromkeys(place.names, "as part of a place (joint)")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dpgenerative.encoding.codecs import Codec
 from dpgenerative.encoding.increments import Increment
-from dpgenerative.encoding.transformer import TableTransformer, with_given
+from dpgenerative.encoding.transformer import Built, TableTransformer, with_given
 from dpgenerative.encoding.values import floats
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.schema import Schema, misfits
@@ -56,12 +56,12 @@ class PartialRows:
             self.given[name] = given.to_numpy()
             if not any(name in place.names for place in transformer.places):
                 self._encode_given(name)
-        for each in self.transformer.increments:
+        for each in self.transformer.built:
             if each.name in self.values:
                 self._encode(each)
 
     def _encode_given(self, name: Hashable) -> None:
-        """Find the cells of what is learned of a column, increments aside."""
+        """Find the cells of what is learned of a column, unless built on others."""
         values, given = self.values[name].to_frame(name), self.given[name]
         for part, read in self.transformer.parts(name).items():
             j = self.transformer.place(part)
@@ -69,17 +69,18 @@ class PartialRows:
             if read is not None:
                 self.codes[j][given] = self.transformer.codecs[j].encode(read(values))
 
-    def _encode(self, each: Increment) -> None:
-        """Find the cells of increments that the values given decide."""
+    def _encode(self, each: Built) -> None:
+        """Find the cells of what is built on others, where all values are given."""
         j = self.transformer.place(each.name)
         missing = self.values[each.name].isna()
         rows = missing.index[missing]
         self.codes[j][rows] = self.transformer.codecs[j].n_cells - 1
-        if each.low.name in self.values:
-            low, high = self.values[each.low.name], self.values[each.name]
-            rows = missing.index[~missing].intersection(low.index)
-            added = each.apart(low[rows], high[rows])
-            self.codes[j][rows] = self.transformer.codecs[j].encode(added)
+        if self.values.keys() >= {*each.bases}:
+            rows = missing.index[~missing]
+            for name in each.bases:
+                rows = rows.intersection(self.values[name].index)
+            read = {n: self.values[n][rows] for n in (*each.bases, each.name)}
+            self.codes[j][rows] = self.transformer.codecs[j].encode(each.of(read))
 
     def log_shares(self, rows: np.ndarray) -> dict[int, Tensor]:
         """Return 0 for the cells that the rows may have, else -inf, per column.
@@ -121,10 +122,13 @@ class PartialRows:
         frame, inside = self.transformer.rows(codes, positions, given)
         log_density = np.zeros(len(rows))
         learned = self.transformer.learned(frame) if matched else []
+        built = {self.transformer.place(x.name): x for x in self.transformer.built}
         for j, chosen in matched.items():
             codec = self.transformer.codecs[j]
             fits = codec.encode(learned[j]) == codes[:, j]
             within = np.where(fits, codec.log_within(learned[j]), -np.inf)
+            if j in built:
+                within = within + built[j].log_slope(frame)
             log_density += np.where(chosen, within, 0.0)
         return frame, inside, log_density
 
@@ -138,13 +142,16 @@ class PartialRows:
         """
         lows: dict[Hashable, pd.Series] = {}
         matched: dict[int, np.ndarray] = {}
-        built = {each.name for each in self.transformer.increments}
+        built = {each.name for each in self.transformer.built}
         built |= {each.name for each in self.transformer.calendars}
-        for each in self.transformer.increments:
-            low, j = each.low.name, self.transformer.place(each.name)
+        for each in self.transformer.built:
+            j = self.transformer.place(each.name)
             if each.name not in self.values:
                 continue
             matched[j] = self.given[each.name][rows] & (self.codes[j][rows] < 0)
+            if not isinstance(each, Increment):
+                continue
+            low = each.low.name
             if low in lows or low in built or not each.invertible:
                 continue
             k = self.transformer.place(low)

@@ -12,6 +12,7 @@ from torch import Tensor
 from dpgenerative._random import as_seed, torch_generator
 from dpgenerative._validation import Check, dimension, refuse, shown
 from dpgenerative.encoding.increments import increments_of, learned_columns
+from dpgenerative.encoding.stick_breaking import stick_breaks_of
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.fitting.recipe import FitSize, Rule
 from dpgenerative.models.cells import CellFacts
@@ -99,6 +100,9 @@ class VAERecipe(AutoencoderRecipe):
             refuse(owner, "conditional", "must name a column", self.conditional)
         if self.conditional in increments_of(schema):
             rule = "must not be the second column of a LessEqual"
+            refuse(owner, "conditional", rule, self.conditional)
+        if self.conditional in stick_breaks_of(schema):
+            rule = "must not be learned as a share of what is left of a Composition"
             refuse(owner, "conditional", rule, self.conditional)
         if any(self.conditional in names for names in schema.joint):
             rule = "must not be a column of joint"

@@ -233,7 +233,7 @@ class FixedCombinations(Constraint):
     combinations: Sequence[Sequence[Any]]
 
     def __post_init__(self) -> None:
-        names = _names(self, self.names)
+        names = distinct_names(self, self.names)
         listed = _tuples(self.combinations)
         if not listed or any(len(row) != len(names) for row in listed):
             refuse_field(self, "combinations", f"must hold a value of each of {names}")
@@ -348,7 +348,7 @@ class Determines(Constraint):
     mapping: Any
 
     def __post_init__(self) -> None:
-        names = _names(self, self.names)
+        names = distinct_names(self, self.names)
         given = self.mapping
         pairs = _tuples(given.items() if isinstance(given, Mapping) else given)
         if any(len(pair) != 2 for pair in pairs):
@@ -423,7 +423,8 @@ def refuse_field(constraint: Constraint, field: str, rule: str) -> NoReturn:
     raise ValueError(f"{type(constraint).__name__}: {field} {rule}; got {shown(got)}.")
 
 
-def _names(constraint: Constraint, names: Any) -> tuple[Hashable, ...]:
+def distinct_names(constraint: Constraint, names: Any) -> tuple[Hashable, ...]:
+    """Return names of columns as a tuple; raise ValueError where they are none."""
     if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
         refuse_field(constraint, "names", "must be a sequence of names")
     given = tuple(names)

@@ -24,7 +24,7 @@ from dpgenerative.tables.constraints import (
     LessEqual,
     check_orders,
 )
-from dpgenerative.tables.derived import Derived
+from dpgenerative.tables.derived import Computed
 from dpgenerative.tables.dtypes import CERTAIN
 from dpgenerative.tables.times import count_of
 from dpgenerative.tables.values import is_missing
@@ -44,7 +44,7 @@ def check_possible(constraints: Sequence[Constraint], facts: Facts) -> None:
     orders = check_orders(constraints, facts)
     if any(facts[n].nullable is not False for each in orders for n in each.columns):
         orders = []  # none follows from others where a value between is missing
-    others = [each for each in constraints if not isinstance(each, Derived)]
+    others = [each for each in constraints if not isinstance(each, Computed)]
     builtin = [each for each in others if type(each) in KINDS.values()]
     for linked in _linked([*builtin, *orders]):
         if not _is_possible(linked, facts):

@@ -10,6 +10,7 @@ import ast
 import datetime as dt
 import re
 import sys
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -273,9 +274,37 @@ def _example(column: Column) -> Values:
 # The constraint -----------------------------------------------------------------------
 
 
+class Computed(Constraint):
+    """A constraint that computes a column from others, after they are sampled."""
+
+    name: Hashable
+
+    @property
+    @abstractmethod
+    def reads(self) -> tuple[Hashable, ...]:
+        """Names of the columns from which it is computed."""
+
+    @abstractmethod
+    def compute(self, frame: pd.DataFrame) -> Values:
+        """Return its values in the rows of a table: floats, times or texts."""
+
+    @property
+    def columns(self) -> tuple[Hashable, ...]:
+        return (*self.reads, self.name)
+
+    @property
+    def repairs(self) -> tuple[Hashable, ...]:
+        return (self.name,)
+
+    def repair(self, frame: pd.DataFrame) -> pd.DataFrame:
+        mended = frame.copy(deep=False)
+        mended[self.name] = self.compute(frame)
+        return mended
+
+
 @builtin
 @dataclass(frozen=True)
-class Derived(Constraint):
+class Derived(Computed):
     """A column that is computed from others.
 
     It is neither read nor learned, and nothing is spent on it. In sampled rows, and
@@ -309,13 +338,7 @@ class Derived(Constraint):
         for field in ("name", "expression"):
             if not isinstance(getattr(self, field), str):
                 refuse_field(self, field, "must be text")
-        digits = self.digits
-        if digits is not None and (
-            not isinstance(digits, int)
-            or isinstance(digits, bool)
-            or abs(digits) > MOST_DIGITS
-        ):
-            refuse_field(self, "digits", "must be None or an integer from -15 to 15")
+        check_digits(self, self.digits)
         try:
             formula = self.formula
         except ValueError as error:
@@ -329,12 +352,8 @@ class Derived(Constraint):
         return Expression(self.expression)
 
     @property
-    def columns(self) -> tuple[Hashable, ...]:
-        return (*self.formula.columns, self.name)
-
-    @property
-    def repairs(self) -> tuple[Hashable, ...]:
-        return (self.name,)
+    def reads(self) -> tuple[Hashable, ...]:
+        return self.formula.columns
 
     def check(self, facts: Facts, dtypes: Mapping[Hashable, Any]) -> None:
         super().check(facts, dtypes)
@@ -356,7 +375,6 @@ class Derived(Constraint):
         return replace(self, digits=0) if is_whole and self.digits is None else self
 
     def compute(self, frame: pd.DataFrame) -> Values:
-        """Return its values in the rows of a table: floats, times or texts."""
         read = {name: values_of(frame[name]) for name in self.formula.columns}
         values = self.formula.evaluate(read, len(frame))
         if values.dtype.kind != "f":
@@ -377,11 +395,6 @@ class Derived(Constraint):
             near = own == meant
         return np.where(missing[0] | missing[1], missing[0] & missing[1], near)
 
-    def repair(self, frame: pd.DataFrame) -> pd.DataFrame:
-        mended = frame.copy(deep=False)
-        mended[self.name] = self.compute(frame)
-        return mended
-
 
 _KINDS = {
     "f": ("continuous", "integer", "boolean"),
@@ -391,7 +404,14 @@ _KINDS = {
 }
 
 
-def in_order(derived: Iterable[Derived]) -> tuple[Derived, ...]:
+def check_digits(owner: Computed, digits: Any) -> None:
+    """Require None or a number of decimals."""
+    is_whole = isinstance(digits, int) and not isinstance(digits, bool)
+    if digits is not None and not (is_whole and abs(digits) <= MOST_DIGITS):
+        refuse_field(owner, "digits", "must be None or an integer from -15 to 15")
+
+
+def in_order(computed: Iterable[Computed]) -> tuple[Computed, ...]:
     """Return columns that are computed from others, each after those it needs.
 
     Raises
@@ -399,14 +419,14 @@ def in_order(derived: Iterable[Derived]) -> tuple[Derived, ...]:
     ValueError
         Where one is derived twice, or from itself through others.
     """
-    waiting = list(derived)
+    waiting = list(computed)
     names = [each.name for each in waiting]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"Schema: more than one Derived makes {twice}.")
-    order: list[Derived] = []
+    if twice := [x for x in dict.fromkeys(names) if names.count(x) > 1]:
+        raise ValueError(f"Schema: more than one constraint computes {twice}.")
+    order: list[Computed] = []
     while waiting:
         open_names = {each.name for each in waiting}
-        ready = [e for e in waiting if open_names.isdisjoint(e.formula.columns)]
+        ready = [e for e in waiting if open_names.isdisjoint(e.reads)]
         if not ready:
             raise ValueError(f"Schema: {waiting} need each other.")
         order += ready

@@ -8,7 +8,6 @@ from pandas.api.types import is_hashable
 from dpgenerative._validation import shown
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.constraints import Constraint, LessEqual
-from dpgenerative.tables.derived import Derived
 
 Sets = tuple[tuple[Hashable, ...], ...]
 
@@ -75,8 +74,6 @@ def _check_constraint(constraint: Constraint, names: set[Hashable]) -> None:
     involved: Iterable[Hashable] = constraint.repairs
     if isinstance(constraint, LessEqual):
         involved = constraint.columns
-    if isinstance(constraint, Derived):
-        involved = (constraint.name,)
     if clash := [name for name in involved if name in names]:
         raise ValueError(
             f"Schema: joint and {constraint!r} exclude each other, as both decide how "

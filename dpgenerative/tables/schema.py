@@ -16,10 +16,11 @@ import pandas as pd
 from dpgenerative._validation import check_instance, shown
 from dpgenerative.tables.arrow import table_in_pandas
 from dpgenerative.tables.column import Column
+from dpgenerative.tables.compositions import Composition, check_apart, with_bounds
 from dpgenerative.tables.conditions import alternatives
 from dpgenerative.tables.constraints import Constraint, constraint_from_dict
 from dpgenerative.tables.contradictions import check_possible
-from dpgenerative.tables.derived import Derived, in_order
+from dpgenerative.tables.derived import Computed, Derived, in_order
 from dpgenerative.tables.dtypes import column_from_dtype, reconcile
 from dpgenerative.tables.foreign import refuse_metadata
 from dpgenerative.tables.joint import Sets, check_missing, checked_joint
@@ -75,6 +76,7 @@ class Schema:
         if repeated := sorted({str(name) for name in names if names.count(name) > 1}):
             raise ValueError(f"Schema: column names must be distinct; got {repeated}.")
         in_order(self.derived)
+        check_apart(self.constraints)
         joint = checked_joint(joint, self.columns, self.constraints)
         object.__setattr__(self, "joint", joint)
 
@@ -84,9 +86,9 @@ class Schema:
         return tuple(column.name for column in self.columns)
 
     @property
-    def derived(self) -> tuple[Derived, ...]:
+    def derived(self) -> tuple[Computed, ...]:
         """The columns that are computed from others."""
-        return tuple(each for each in self.constraints if isinstance(each, Derived))
+        return tuple(each for each in self.constraints if isinstance(each, Computed))
 
     def __getitem__(self, name: Hashable) -> Column:
         return {column.name: column for column in self.columns}[name]
@@ -213,6 +215,7 @@ class Schema:
             c.name: reconcile(stated.get(c.name, c), c, dtypes[c.name])
             for c in Schema.from_dtypes(frame, nominal).columns
         }
+        facts = with_bounds(facts, self.constraints)
         for constraint in self.constraints:
             constraint.check(facts, dtypes)
         check_possible(self.constraints, facts)
@@ -230,7 +233,11 @@ class Schema:
         others |= {each.name for each in self.derived}
         return Schema(
             (column for column in self.columns if column.name not in others),
-            (each for each in self.constraints if others.isdisjoint(each.columns)),
+            (
+                each
+                for each in self.constraints
+                if others.isdisjoint(each.columns) or isinstance(each, Composition)
+            ),
             self.joint,
         )
 
@@ -240,8 +247,9 @@ class Schema:
             if constraint not in self.derived:
                 frame = constraint.repair(frame)
         for each in in_order(self.derived):
-            read = self._timed(frame, each.formula.columns)
-            frame = frame.assign(**{each.name: each.compute(read)})
+            read = self._timed(frame, each.reads)
+            frame = frame.copy(deep=False)
+            frame[each.name] = each.compute(read)
         return frame
 
     def satisfied(self, frame: pd.DataFrame) -> Iterator[tuple[Constraint, np.ndarray]]:

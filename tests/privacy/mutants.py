@@ -33,6 +33,7 @@ from dpgenerative._random import SecureGenerator, Streams
 from dpgenerative.encoding import grid, places
 from dpgenerative.encoding.marginals import MarginalRelease
 from dpgenerative.encoding.shares import SPIKE_SHARE
+from dpgenerative.encoding.stick_breaking import StickBreaking
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting import fit, loop, workload
 from dpgenerative.fitting import trial as fitting_trial
@@ -595,6 +596,16 @@ def increments_from_rows(patch):
         return whole(self, entries)
 
     patch.setattr(MarginalRelease, "fit", bounded)
+
+
+def shares_of_the_rows_total(patch):
+    left = StickBreaking._left
+
+    def found(self, rows):
+        totals = sum(rows[name].fillna(0) for name in (*self.bases, self.name))
+        return left(dataclasses.replace(self, total=float(max(totals))), rows)
+
+    patch.setattr(StickBreaking, "_left", found)
 
 
 def cycles_from_rows(patch):
@@ -1683,6 +1694,11 @@ MUTANTS = (
         "bounds of increments from the rows",
         increments_from_rows,
         partial(REPLAY, "constrained"),
+    ),
+    Mutant(
+        "the total of a composition from the rows",
+        shares_of_the_rows_total,
+        partial(REPLAY, "composition"),
     ),
     Mutant(
         "levels from the rows",

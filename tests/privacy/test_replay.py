@@ -27,6 +27,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from dpgenerative import (
     Column,
+    Composition,
     Derived,
     Determines,
     DPArrayVAESynthesizer,
@@ -293,6 +294,14 @@ CONFIGURATIONS = {
         "schema": Schema(
             [Column("city", "categorical", levels=("Oslo", "Rome", "Lima"))],
             [Determines(["city"], "smokes", {"Oslo": "yes", "Rome": "no"})],
+        ),
+        "batch_size": 10**6,
+    },
+    # Nothing may be left of the total, or less than nothing.
+    "composition": {
+        "schema": Schema(
+            [Column("income", "continuous", resolution=1)],
+            [Composition(["income", "age", "visits"], total=50_000)],
         ),
         "batch_size": 10**6,
     },

@@ -1,0 +1,158 @@
+"""Columns that sum to a public total in every row: shares, percentages, hours.
+
+The first is learned as it is, each further one as its share of what those before it
+leave (`encoding.stick_breaking`), and the last is computed. No row is drawn again, so
+that sums are exact and no column's own distribution is bent for them.
+"""
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dpgenerative.tables.column import Column
+from dpgenerative.tables.constraints import (
+    Constraint,
+    Facts,
+    builtin,
+    distinct_names,
+    refuse_field,
+)
+from dpgenerative.tables.derived import (
+    MOST_DIGITS,
+    Computed,
+    Values,
+    check_digits,
+    values_of,
+)
+
+
+@builtin
+@dataclass(frozen=True)
+class Composition(Computed):
+    """Numbers, none below 0, that sum to a total in every row.
+
+    Sampled rows keep it exactly, in the precision of their dtypes. A row in which one
+    of them is missing satisfies it, and is sampled with the last one missing.
+
+    Parameters
+    ----------
+    names : sequence of hashable
+        Three columns of numbers or more, of one resolution. Their bounds are 0 and
+        the total where none are stated. All but the last are learned: the first as
+        it is, the others as shares of what is left.
+    total : float, default=1
+        What they sum to.
+    digits : int, optional
+        Decimals to which the last is rounded. None: those of the resolution, if any.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"sand": [60, 10], "silt": [30, 40], "clay": [10, 40]})
+    >>> Composition(["sand", "silt", "clay"], total=100).holds(frame).tolist()
+    [True, False]
+    """
+
+    names: Sequence[Hashable]
+    total: float = 1.0
+    digits: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", distinct_names(self, self.names))
+        if len(self.names) < 3:
+            refuse_field(self, "names", "must be three or more")
+        is_number = isinstance(self.total, (int, float)) and self.total is not True
+        if not (is_number and 0 < self.total < math.inf):
+            refuse_field(self, "total", "must be a positive number")
+        check_digits(self, self.digits)
+
+    @property
+    def name(self) -> Hashable:  # type: ignore[override]
+        """The column that is computed."""
+        return self.names[-1]
+
+    @property
+    def reads(self) -> tuple[Hashable, ...]:
+        return tuple(self.names[:-1])
+
+    @property
+    def repairs(self) -> tuple[Hashable, ...]:
+        return tuple(self.names[1:])
+
+    def check(self, facts: Facts, dtypes: Mapping[Hashable, Any]) -> None:
+        super().check(facts, dtypes)
+        columns = [facts[name] for name in self.names]
+        for column in columns:
+            if not column.numeric:
+                raise ValueError(f"{self!r} needs numbers in {column.name!r}.")
+            bounds = (column.lower, column.upper)
+            if column.lower is not None and (bounds[0] < 0 or bounds[1] > self.total):
+                raise ValueError(
+                    f"{self!r} needs bounds of {column.name!r} between 0 and "
+                    f"{self.total}; got {bounds}."
+                )
+        steps = {column.step for column in columns}
+        if len(steps) > 1:
+            raise ValueError(
+                f"{self!r} needs columns of one resolution; got {_spelled(columns)}."
+            )
+        if columns[0].misses_step(np.array([float(self.total)])).any():
+            raise ValueError(f"{self!r} needs a total on the grid of its columns.")
+
+    def completed(self, facts: Facts) -> "Composition":
+        step = facts[self.name].step
+        if step is None or self.digits is not None:
+            return self
+        off = [abs(round(step, d) - step) for d in range(MOST_DIGITS)]
+        exact = [d for d, error in enumerate(off) if error < 1e-9 * step]
+        return replace(self, digits=exact[0] if exact else None)
+
+    def compute(self, frame: pd.DataFrame) -> Values:
+        rest = np.full(len(frame), float(self.total))
+        for name in self.reads:
+            rest = rest - values_of(frame[name])
+        return rest if self.digits is None else np.round(rest, self.digits)
+
+    def holds(self, frame: pd.DataFrame) -> np.ndarray:
+        off = np.abs(self.compute(frame) - values_of(frame[self.name]))
+        room = 1e-6 * self.total
+        if self.digits is not None:
+            room += 0.5 * 10.0**-self.digits
+        return np.isnan(off) | (off <= room)
+
+
+def _spelled(columns: Iterable[Column]) -> str:
+    return ", ".join(f"{each.step} of {each.name!r}" for each in columns)
+
+
+def with_bounds(facts: Facts, constraints: Iterable[Constraint]) -> dict[Hashable, Any]:
+    """Return what is public of columns, with the bounds that compositions imply."""
+    bounded = dict(facts)
+    for each in constraints:
+        if not isinstance(each, Composition):
+            continue
+        for name in each.names:
+            if bounded[name].numeric and bounded[name].lower is None:
+                bounded[name] = bounded[name].bounded(0, each.total)
+    return bounded
+
+
+def check_apart(constraints: Sequence[Constraint]) -> None:
+    """Require that no other constraint sets a column of a composition.
+
+    Raises
+    ------
+    ValueError
+    """
+    for each in constraints:
+        for other in constraints if isinstance(each, Composition) else ():
+            both = [name for name in each.columns if name in other.repairs]
+            if other is not each and both:
+                raise ValueError(
+                    f"Schema: {each!r} and {other!r} exclude each other, as both "
+                    f"decide how {both} are made. Leave out one of them."
+                )
