@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dpgenerative._files import atomic_write, require_place
@@ -134,7 +135,16 @@ def sample(options: argparse.Namespace) -> None:
     seed = options.random_state
     seed = secrets.randbits(31) if seed is None else seed
     given = _given(synthesizer.schema_, options.given)
-    synthesizer.sample_to(options.output, options.n_samples, seed, given=given)
+    if not options.copies:
+        synthesizer.sample_to(options.output, options.n_samples, seed, given=given)
+        return
+    if given or options.copies < 2:
+        raise ValueError("--copies takes a number of at least 2, and no --given.")
+    from dpgenerative.inference.copies import copies_to
+
+    paths = _copies(options)
+    copies_to(paths, synthesizer, options.n_samples, options.jobs, seed)
+    _say(f"Written to {paths[0]}, and {options.copies} copies to {paths[1]}, ...")
 
 
 def report(options: argparse.Namespace) -> None:
@@ -224,6 +234,16 @@ def _check_output(options: argparse.Namespace) -> None:
     target = require_place(options.output)
     if target.exists() and not options.force:
         raise FileExistsError(f"{target} exists; --force replaces it.")
+
+
+def _copies(options: argparse.Namespace) -> list[Path]:
+    """Return the files of a table and its copies, none of which is there."""
+    path, numbers = Path(options.output), range(1, options.copies + 1)
+    paths = [path, *(path.with_stem(f"{path.stem}-{i}") for i in numbers)]
+    for each in () if options.force else paths:
+        if each.exists():
+            raise FileExistsError(f"{each} exists; --force replaces it.")
+    return paths
 
 
 def _require_tables(synthesizer: Any, options: argparse.Namespace) -> None:
@@ -416,6 +436,9 @@ COMMANDS: dict[Callable[[argparse.Namespace], None], tuple[Option, ...]] = {
             "--given", action="append", default=[], metavar="NAME=VALUE",
             help="only rows of this value, [values], (low, high) or None; repeatable",
         ),
+        _option("--copies", type=int, default=0, metavar="M",
+                help="also M tables of refits, which show how far to trust results"),
+        _option("--jobs", type=int, default=1, help="refits at the same time"),
     ),
     report: (
         *_output("the page to write, with --real", required=False),

@@ -38,6 +38,7 @@ ORDER = (
     "local",
     "metrics",
     "study",
+    "inference",
     "audit",
     "meta",
     "cli",

@@ -35,19 +35,19 @@ _payers: dict[str, list[PrivacyBudget]] = {}
 
 @dataclass(frozen=True)
 class Trial:
-    """A fit for which a private search has paid.
+    """A fit that charges no budget: a private search has paid, or no row is private.
 
-    It takes the search's row count, charges no budget, and may meet a table of no rows.
+    It may meet a table of no rows, and does not warn.
 
     Attributes
     ----------
-    n_rows : int
-        The row count that the search released.
+    n_rows : int, optional
+        The row count that a search released; None: the fit releases its own.
     ledger : Ledger
-        The search's, which counts its fits.
+        Counts the fits: of a search, its own.
     """
 
-    n_rows: int
+    n_rows: int | None
     ledger: Ledger
 
 

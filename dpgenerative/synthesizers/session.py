@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.base import clone
 
 from dpgenerative._files import locked
 from dpgenerative._random import Streams, as_seed
@@ -26,6 +27,7 @@ from dpgenerative.fitting.options import BatchTerm
 from dpgenerative.fitting.trial import check_recipe, is_custom
 from dpgenerative.persistence.checkpoint import Checkpoint, settings_of
 from dpgenerative.privacy.budget import Trial, charge, finished
+from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.ranks import ProcessGroup
 from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.synthesizers import noisy
@@ -164,7 +166,7 @@ def run(
 def _keep(estimator: Any, fitted: Fitted, data: Data, seed: int | None) -> None:
     """Set the fitted attributes."""
     plan = fitted.plan
-    estimator._layout = data.layout
+    estimator._layout, estimator._has_public = data.layout, data.public is not None
     estimator._sample_seed, estimator._n_sampled = seed, 0
     estimator._transformer, estimator._model = fitted.transformer, fitted.model
     estimator._settings = fitted.settings
@@ -240,12 +242,43 @@ def _public_parts(data: Data) -> list[Any]:
     return [data.layout, data.schema, *data.domain.dtypes]
 
 
+def refit(fitted: Any, X: Any, y: Any = None, *, seed: int) -> Any:
+    """Return its fit repeated with rows that it has drawn: nothing is charged.
+
+    All parameters and the size of noise are the same; the noise follows the seed.
+
+    Raises
+    ------
+    ValueError
+        If the fit had public rows, without which it cannot be repeated.
+    """
+    if getattr(fitted, "_has_public", False):
+        raise ValueError(
+            f"{fitted._owner}: a fit with public rows cannot be repeated without them. "
+            "Fit without public."
+        )
+    again = clone(fitted)
+    again.set_params(random_state=seed, noise="reproducible", verbose=0)
+    return run(again, X, y, trial=Trial(None, Ledger()))
+
+
 # What a fitted estimator knows --------------------------------------------------------
 
 
 def layout_of(fitted: Any) -> Any:
     """Return how the rows came, so that samples come back in it."""
     return fitted._layout
+
+
+def released_rows(fitted: Any) -> int:
+    """Return the released row count."""
+    return int(fitted.privacy_.plan.n_rows)
+
+
+def drawn(fitted: Any, n: int, seed: Any) -> tuple[Any, ...]:
+    """Return a sample as a tuple of X, or of X and y."""
+    sample = fitted.sample(n, random_state=seed)
+    return sample if isinstance(sample, tuple) else (sample,)
 
 
 def codecs_of(fitted: Any) -> Any:

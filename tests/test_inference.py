@@ -1,0 +1,336 @@
+"""Intervals of analyses: from refits to tables that the synthesizer drew itself."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from sklearn.base import clone
+
+from dpgenerative import (
+    Column,
+    DPArrayVAESynthesizer,
+    DPHFlowSynthesizer,
+    PrivacyBudget,
+    Schema,
+    load,
+)
+from dpgenerative.cli import main
+from dpgenerative.inference import Bootstrap, bootstrap, combine, sample_copies
+from dpgenerative.inference.results import level_notes
+from dpgenerative.synthesizers import session
+
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
+FEW = {"n_steps": 5, "random_state": 0, "noise": "reproducible"}
+QUICK = {"n_refits": 4, "random_state": 0, "verbose": 0}
+
+
+def table(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    group = rng.random(n) < 0.4
+    return pd.DataFrame(
+        {"x": rng.normal(group, 1), "group": pd.Categorical(np.where(group, *"ab"))}
+    )
+
+
+SCHEMA = Schema([Column("x", "continuous", lower=-5, upper=5)])
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return DPHFlowSynthesizer(schema=SCHEMA, **FEW).fit(table())
+
+
+def by_group(frame):
+    return frame.groupby("group", observed=True)["x"].mean()
+
+
+def mean(frame):
+    return frame["x"].mean()
+
+
+def made(estimate, truth, replicates, **facts):
+    """Return a result of made-up numbers."""
+    names = [f"r{i}" for i in range(len(estimate))]
+    columns = {
+        "estimate": pd.Series(estimate, names),
+        "error": pd.Series(np.nan, names),
+        "truth": pd.Series(truth, names),
+        "replicates": pd.DataFrame(replicates, columns=names),
+        "errors": pd.DataFrame(np.nan, range(len(replicates)), names),
+        "resampled": pd.DataFrame(replicates, columns=names),
+        "n_rows": 100,
+    }
+    return Bootstrap(**columns | facts)
+
+
+# Refits -------------------------------------------------------------------------------
+
+
+def test_results_are_those_of_refits(fitted):
+    result = bootstrap(fitted, by_group, **QUICK)
+    assert result.replicates.shape == result.resampled.shape == (4, 2)
+    assert list(result.estimate.index) == ["a", "b"]
+    assert result.n_rows == 4 * session.released_rows(fitted)
+    pd.testing.assert_series_equal(result.estimate, result.truth)
+    # Refits see what was drawn, with noise of their own.
+    apart = (result.replicates - result.resampled).std()
+    assert (apart > 0).all()
+    assert (result.resampled.std() > 0).all()
+
+
+def test_a_refit_is_the_fit_itself(fitted):
+    """On the private rows, with the seed of the fit, it is the fit."""
+    again = session.refit(fitted, table(), seed=0)
+    pd.testing.assert_frame_equal(
+        again.sample(50, random_state=1), fitted.sample(50, random_state=1)
+    )
+    assert again.privacy_.plan == fitted.privacy_.plan
+
+
+def test_the_same_seed_gives_the_same_result_in_processes_and_from_a_file(
+    fitted, tmp_path
+):
+    expected = bootstrap(fitted, by_group, **QUICK)
+    fitted.save(tmp_path / "model.dpg")
+    for source, n_jobs in ((load(tmp_path / "model.dpg"), None), (fitted, 2)):
+        result = bootstrap(source, by_group, n_jobs=n_jobs, **QUICK)
+        pd.testing.assert_frame_equal(result.replicates, expected.replicates)
+    other = bootstrap(fitted, by_group, **QUICK | {"random_state": 1})
+    assert (other.replicates != expected.replicates).all(axis=None)
+
+
+def test_no_private_row_is_needed_and_nothing_is_spent():
+    """The rows are gone; a budget is not charged, and the report stays."""
+    rows = table()
+    fitted = DPHFlowSynthesizer(schema=SCHEMA, **FEW).fit(rows)
+    rows.iloc[:] = np.nan
+    del rows
+    before, state = str(fitted.privacy_), {**fitted.__dict__}
+    with PrivacyBudget(1.0, 1e-5) as budget:
+        result = bootstrap(fitted, mean, **QUICK)
+    assert budget.spent == (0, 0)
+    assert np.isfinite(result.replicates).all(axis=None)
+    assert str(fitted.privacy_) == before
+    assert fitted.__dict__.keys() == state.keys()
+    assert all(fitted.__dict__[name] is state[name] for name in state)
+
+
+def test_fresh_noise_stays_fresh_and_refits_know_no_seed_of_it():
+    parameters = {**FEW, "noise": "fresh", "random_state": 3}
+    fitted = DPHFlowSynthesizer(schema=SCHEMA, **parameters).fit(table())
+    again = session.refit(fitted, table(), seed=3)
+    sampled = (each.sample(50, random_state=1) for each in (again, fitted))
+    assert not next(sampled).equals(next(sampled))
+    assert fitted.noise == "fresh"
+
+
+def test_y_arrays_and_images_are_given_as_they_are_sampled():
+    frame = table()
+    pair = DPHFlowSynthesizer(schema=SCHEMA, **FEW).fit(frame[["x"]], frame["group"])
+    result = bootstrap(pair, lambda X, y: X["x"][y == "a"].mean(), **QUICK)
+    assert result.estimate.index.tolist() == ["<lambda>"]
+    assert result.standard_error.iloc[0] > 0
+    pixels = np.random.default_rng(0).random((300, 4, 4))
+    images = DPArrayVAESynthesizer(n_steps=3, random_state=0).fit(pixels)
+    result = bootstrap(images, lambda X: X.mean(axis=0), **QUICK)
+    assert len(result.estimate) == 16
+
+
+def test_a_fit_with_public_rows_is_refused():
+    fitted = DPHFlowSynthesizer(schema=SCHEMA, **FEW).fit(table(), public=table(50, 1))
+    with pytest.raises(ValueError, match="cannot be repeated without them"):
+        bootstrap(fitted, mean, **QUICK)
+    assert not clone(fitted).fit(table())._has_public
+
+
+# Statistics ---------------------------------------------------------------------------
+
+
+def test_rows_of_a_size_of_ones_own(fitted):
+    n = session.released_rows(fitted)
+    result = bootstrap(fitted, len, n_rows=50, **QUICK)
+    assert result.n_rows == result.estimate.item() == 50
+    assert result.truth.item() == 4 * n
+    assert (result.resampled == n).all(axis=None)
+    assert (result.replicates == 50).all(axis=None)
+
+
+@pytest.mark.parametrize(
+    ("statistic", "names"),
+    [
+        (mean, ["mean"]),
+        (lambda f: np.quantile(f["x"], [0.2, 0.5]), [0, 1]),
+        (lambda f: f.groupby("group", observed=True).agg(["mean"]),
+         [("a", ("x", "mean")), ("b", ("x", "mean"))]),
+    ],
+)  # fmt: skip
+def test_results_of_several_forms(fitted, statistic, names):
+    result = bootstrap(fitted, statistic, **QUICK)
+    assert len(result.estimate) == len(names)
+    if isinstance(names[0], (str, int)):
+        assert result.estimate.index.tolist() == names
+
+
+@pytest.mark.parametrize(
+    "statistic",
+    [lambda f: "text", lambda f: [], lambda f: None,
+     lambda f: pd.Series([1.0, 2.0], ["same", "same"])],
+)  # fmt: skip
+def test_what_is_no_result_is_refused(fitted, statistic):
+    with pytest.raises(ValueError, match="must return a number"):
+        bootstrap(fitted, statistic, **QUICK)
+
+
+def test_errors_of_a_statistic(fitted):
+    with pytest.raises(ValueError, match="1 results and 2 standard errors"):
+        bootstrap(fitted, lambda f: (1.0, [1.0, 2.0]), **QUICK)
+    with pytest.raises(KeyError, match="absent"):
+        bootstrap(fitted, lambda f: f["absent"].mean(), **QUICK)
+    n = len(fitted.sample(1)) * 4 * session.released_rows(fitted)
+
+    def whole_only(frame):  # fails on what is refitted, and on nothing else
+        if len(frame) < n:
+            raise ZeroDivisionError
+        return 1.0
+
+    assert bootstrap(fitted, whole_only, **QUICK).resampled.isna().all(axis=None)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"), [({"n_refits": 1}, "n_refits"), ({"n_rows": 0}, "n_rows")]
+)
+def test_parameters_are_checked(fitted, wrong, name):
+    with pytest.raises(ValueError, match=name):
+        bootstrap(fitted, mean, **QUICK | wrong)
+
+
+# Intervals ----------------------------------------------------------------------------
+
+
+def test_intervals_by_their_formulas():
+    rng = np.random.default_rng(0)
+    draws = rng.normal([2.0, 5.0], [0.5, 1.0], (40, 2))
+    result = made([1.0, 5.0], [1.5, 5.0], draws)
+    bias, error = draws.mean(axis=0) - [1.5, 5.0], draws.std(axis=0, ddof=1)
+    assert result.bias.to_numpy() == pytest.approx(bias)
+    reach = stats.t.ppf(0.95, 39) * error * np.sqrt(1 + 1 / 40)
+    normal = result.interval(0.9)
+    assert normal["lower"].to_numpy() == pytest.approx([1, 5] - bias - reach)
+    assert normal["upper"].to_numpy() == pytest.approx([1, 5] - bias + reach)
+    basic = result.interval(0.9, "basic")
+    upper = np.quantile(draws - [1.5, 5.0], 0.95, axis=0)
+    assert basic["lower"].to_numpy() == pytest.approx([1, 5] - upper)
+
+
+def test_studentised_intervals_take_each_tables_own_error():
+    draws = np.random.default_rng(0).normal(0, 1, (50, 1))
+    errors = pd.DataFrame(np.full((50, 1), 0.5), columns=["r0"])
+    result = made([3.0], [0.0], draws, error=pd.Series([1.0], ["r0"]), errors=errors)
+    bounds = result.interval(0.9, "studentised").iloc[0]
+    assert bounds["lower"] == pytest.approx(3 - 2 * np.quantile(draws, 0.95))
+    with pytest.raises(ValueError, match="need a statistic that returns two things"):
+        made([3.0], [0.0], draws).interval(method="studentised")
+    with pytest.raises(ValueError, match="method"):
+        result.interval(method="percentile")
+
+
+def test_normal_intervals_of_a_normal_estimate_cover():
+    """Estimate and replicates differ from their truths by one distribution."""
+    rng = np.random.default_rng(0)
+    n = 4000
+    off = rng.normal(0.3, 1, n)
+    draws = rng.normal(0.3, 1, (10, n))
+    bounds = made(off, np.zeros(n), draws).interval(0.9)
+    covers = (bounds["lower"] < 0) & (bounds["upper"] > 0)
+    assert 0.88 < covers.mean() < 0.92
+
+
+def test_parts_of_the_error():
+    rng = np.random.default_rng(0)
+    drawn = pd.DataFrame({"r0": rng.normal(0, 2, 2000)})
+    draws = drawn.to_numpy() * 0.5 + rng.normal(1, 1, (2000, 1))
+    parts = made([0.0], [0.0], draws, resampled=drawn).parts().loc["r0"]
+    assert parts["sampling"] == pytest.approx(2, rel=0.1)
+    assert parts["noise"] == pytest.approx(np.sqrt(1 + 1), rel=0.1)
+    assert parts["bias"] == pytest.approx(1, abs=0.1)
+
+
+# What not to trust --------------------------------------------------------------------
+
+
+def test_cautions_name_what_is_undefined_biased_fixed_or_lost(fitted):
+    draws = np.array([[1.0, 9.0, 0.0], [1.0, 9.1, 0.1], [1.0, np.nan, 0.2]])
+    result = made([1.0, 5.0, 0.0], [1.0, 5.0, 0.1], draws, notes=("lost",))
+    text = " ".join(result.cautions())
+    assert "r1 are undefined in over 5 %" in text
+    assert "r0 are the same in all refits" in text
+    assert "r1 have a bias beyond two standard errors" in text
+    assert "r2" not in text
+    assert result.cautions()[-1] == "lost"
+    assert "- lost" in str(result)
+    rows = fitted.sample(400)
+    assert level_notes(fitted, (rows,)) == ()
+    (note,) = level_notes(fitted, (rows[rows["group"] == "a"],))
+    assert "these levels of 'group': 'b'" in note
+
+
+def test_a_result_is_shown_and_drawn(fitted):
+    result = bootstrap(fitted, by_group, **QUICK)
+    assert "95 % intervals of 4 refits" in str(result)
+    assert repr(result) == "Bootstrap(2 results, 4 refits)"
+    (axes,) = result.plot(0.8).axes
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["a", "b"]
+    assert axes.get_xlabel().startswith("estimate, 80 % interval")
+    assert result.plot(ax=axes) is axes.figure
+
+
+# Copies -------------------------------------------------------------------------------
+
+
+def test_copies_are_samples_of_refits(fitted):
+    tables = list(sample_copies(fitted, 3, 150, random_state=0, verbose=0))
+    assert [len(each) for each in tables] == [150] * 4
+    pd.testing.assert_frame_equal(tables[0], fitted.sample(150, random_state=0))
+    assert not any(tables[0].equals(each) for each in tables[1:])
+    assert inspect.isgenerator(sample_copies(fitted, 2, 10))
+    with pytest.raises(ValueError, match="n_copies"):
+        sample_copies(fitted, 1, 150)
+
+
+def test_combine_is_the_rule_of_bootstrap():
+    draws = np.random.default_rng(0).normal(0, 1, (20, 2))
+    result = made([1.0, 2.0], [1.0, 2.0], draws)
+    combined = combine(np.vstack([[1.0, 2.0], draws]), 0.9)
+    expected = result.interval(0.9)
+    assert combined[["lower", "upper"]].to_numpy() == pytest.approx(expected.to_numpy())
+    assert combined["estimate"].to_numpy() == pytest.approx(
+        expected.mean(axis=1).to_numpy()
+    )
+    assert combined["df"].tolist() == [19, 19]
+    with pytest.raises(ValueError, match="three tables or more; got 2"):
+        combine([1.0, 2.0])
+
+
+def test_copies_on_the_command_line(fitted, tmp_path, capsys):
+    fitted.save(tmp_path / "model.dpg")
+    model, out = str(tmp_path / "model.dpg"), str(tmp_path / "rows.csv")
+    command = ["sample", model, "-n", "60", "-o", out, "--random-state", "1"]
+    assert main([*command, "--copies", "2"]) == 0
+    names = ["rows.csv", "rows-1.csv", "rows-2.csv"]
+    tables = [pd.read_csv(tmp_path / name) for name in names]
+    assert all(each.shape == (60, 2) for each in tables)
+    assert not tables[1].equals(tables[2])
+    expected = list(sample_copies(fitted, 2, 60, random_state=1, verbose=0))
+    for written, each in zip(tables, expected, strict=True):
+        assert written["x"].to_numpy() == pytest.approx(each["x"].to_numpy())
+    (tmp_path / "rows.csv").unlink()
+    assert main([*command, "--copies", "2"]) == 2
+    assert "rows-1.csv exists" in capsys.readouterr().err
+    assert not (tmp_path / "rows.csv").exists()
+    assert main([*command, "--copies", "1"]) == 2
+    assert "at least 2" in capsys.readouterr().err
