@@ -42,6 +42,7 @@ napoleon_use_rtype = False
 EXAMPLES = [
     "quickstart.py",
     "conditional.py",
+    "intervals.py",
     "domains.py",
     "attack.py",
     "privacy_budget.py",

@@ -200,3 +200,13 @@ def test_cluster(tmp_path):
     printed = run("cluster.py", tmp_path)
     scores = re.search(r"Scores from fits on .*: \[(.*)\]", printed)[1]
     assert all(0.3 < float(score) < 1 for score in scores.split())
+
+
+@pytest.mark.slow
+def test_intervals(tmp_path):
+    pytest.importorskip("statsmodels")
+    printed = run("intervals.py", tmp_path)
+    assert "95 % intervals of 20 refits" in printed
+    *_, last = re.findall(r"^5.0 +([\d.]+) +([\d.]+)", printed, re.MULTILINE)
+    estimate, error = map(float, last)
+    assert abs(estimate - 0.181) < 5 * error  # of the real rows
