@@ -84,7 +84,7 @@ figure
 # %%
 # For those who get only files
 # ----------------------------
-# A synthetic table and twenty copies of it, from refits, let anyone compute the same.
-tables = sample_copies(synth, 20, 6_000, n_jobs=2)
+# A synthetic table and ten copies of it, from refits, let anyone compute the same.
+tables = sample_copies(synth, 10, 6_000, n_jobs=2)
 shares = [by_rating(rows)[0] for rows in tables]
 print(combine(shares).round(3).to_string())
