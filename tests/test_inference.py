@@ -206,7 +206,7 @@ def test_results_of_several_forms(fitted, statistic, names):
 
 @pytest.mark.parametrize(
     "statistic",
-    [lambda f: "text", lambda f: [], lambda f: None,
+    [lambda f: "text", lambda f: [], lambda f: None, lambda f: (1.0, 2.0, 3.0),
      lambda f: pd.Series([1.0, 2.0], ["same", "same"])],
 )  # fmt: skip
 def test_what_is_no_result_is_refused(fitted, statistic):
@@ -217,6 +217,8 @@ def test_what_is_no_result_is_refused(fitted, statistic):
 def test_errors_of_a_statistic(fitted):
     with pytest.raises(ValueError, match="1 results and 2 standard errors"):
         bootstrap(fitted, lambda f: (1.0, [1.0, 2.0]), **QUICK)
+    with pytest.raises(ValueError, match="the second must be standard errors"):
+        bootstrap(fitted, lambda f: (1.0, "wide"), **QUICK)
     with pytest.raises(KeyError, match="absent"):
         bootstrap(fitted, lambda f: f["absent"].mean(), **QUICK)
     n = len(fitted.sample(1)) * 4 * session.released_rows(fitted)

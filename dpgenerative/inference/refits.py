@@ -192,11 +192,12 @@ def computed(statistic: Callable[..., Any], rows: Rows) -> tuple[pd.Series, pd.S
     ValueError
         If they are no numbers.
     """
-    value = statistic(*rows)
-    value, error = value if isinstance(value, tuple) else (value, np.nan)
+    returned = statistic(*rows)
+    is_pair = isinstance(returned, tuple) and len(returned) == 2
+    value, error = returned if is_pair else (returned, np.nan)
     name = getattr(statistic, "__name__", "statistic")
     values = _series(name, value)
-    errors = pd.Series(np.ravel(np.asarray(error, float)))
+    errors = _errors(error)
     if len(errors) not in (1, len(values)):
         raise ValueError(
             f"bootstrap: statistic returns {len(values)} results and {len(errors)} "
@@ -205,12 +206,24 @@ def computed(statistic: Callable[..., Any], rows: Rows) -> tuple[pd.Series, pd.S
     return values, pd.Series(np.broadcast_to(errors, len(values)), values.index)
 
 
+def _errors(value: Any) -> pd.Series:
+    try:
+        return pd.Series(np.ravel(np.asarray(value, float)))
+    except (TypeError, ValueError):
+        raise ValueError(
+            "bootstrap: of two things that statistic returns, the second must be "
+            f"standard errors; got {value!r}."
+        ) from None
+
+
 def _series(name: str, value: Any) -> pd.Series:
     if isinstance(value, pd.DataFrame):
         value = value.stack(future_stack=True)
     try:
         if isinstance(value, pd.Series):
             series = value.astype(float)
+        elif isinstance(value, tuple):
+            raise TypeError
         else:
             numbers = np.asarray(value, dtype=float)
             index = [name] if numbers.ndim == 0 else range(numbers.size)
