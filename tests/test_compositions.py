@@ -100,12 +100,45 @@ def test_shares_and_back(rows, step):
     assert (off <= (step or 0) / 2 + 1e-9).all()
 
 
-def test_densities_of_shares_are_those_of_values():
-    """A column that is uniform between 0 and what is left has its density."""
-    frame = pd.DataFrame({"p": [0.0, 0.5, 0.9], "q": [0.1] * 3, "r": [0.9, 0.4, 0.0]})
-    facts = schema(None, 1, NAMES[:3], nullable=False).resolve(frame)
-    each = StickBreaking.fitted(facts.constraints[0], "q", facts, float)
-    assert each.log_slope(frame) == pytest.approx(-np.log([1, 0.5, 0.1]))
+@pytest.mark.parametrize("step", [None, 1])
+def test_scores_are_densities_of_values(step):
+    """They add up to 1 over all rows, with those that have nothing of a part.
+
+    Roughly on a coarse grid, of which rows have few shares, in narrow cells.
+    """
+    names, total = NAMES[:3], 12.0
+    frame = table(step, total, 4000)[names].assign(r=lambda x: total - x["p"] - x["q"])
+    fit = DPHFlowSynthesizer(schema=schema(step, total, names), **FEW).fit(frame)
+    parts = np.arange(total + 1) if step else np.arange(0.05, total, 0.1)
+    p, q = (each.ravel() for each in np.meshgrid(parts, parts))
+    rows = pd.DataFrame({"p": p, "q": q, "r": total - p - q})
+    mass = np.exp(fit.score_samples(rows[rows["r"] >= 0])).sum()
+    drawn = fit.sample(4000, random_state=0)[["p", "q"]]
+    whole = (drawn > 0).all(axis=1).mean()  # the others are on no point of the mesh
+    expected = 1.0 if step else whole
+    assert mass * (1.0 if step else 0.01) == pytest.approx(
+        expected, abs=0.3 if step else 0.1
+    )
+
+
+def test_scores_of_missing_parts_are_probabilities():
+    frame = table(None, 24.0)
+    frame.loc[::2, "r"] = np.nan
+    fit = DPHFlowSynthesizer(schema=schema(None, 24), **FEW).fit(frame)
+    each, rows = fit._transformer.breaks[1], frame[::2]
+    codec = fit._transformer.codecs[fit._transformer.place("r")]
+    assert (each.log_within(codec, each.of(rows), rows) == 0).all()
+
+
+@pytest.mark.parametrize("step", [None, 1])
+def test_completions_follow_what_is_drawn(step):
+    """Also where a part has nothing, which is one share, not a density of shares."""
+    fit = DPHFlowSynthesizer(schema=schema(step, 24), **FEW).fit(table(step, 24.0))
+    drawn = fit.sample(5000, random_state=0)
+    alike = drawn.loc[drawn["q"] == 0, "p"]
+    given = pd.DataFrame({"q": np.zeros(500)})
+    made = fit.sample(given=given, random_state=0)["p"]
+    assert abs(made.mean() - alike.mean()) < 0.25 * alike.std()
 
 
 def test_missing_parts_leave_their_place_and_the_last_is_missing():
@@ -135,6 +168,23 @@ def test_conditions_hold_and_what_is_given_stays():
     assert (made[NAMES].sum(axis=1) == 24).all()
     with pytest.raises(ValueError, match="must leave out derived columns"):
         fit.sample(given=pd.DataFrame({"s": [1.0]}))
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+def test_what_rounding_leaves_of_nothing_is_nothing(dtype):
+    """Where others sum to the total but for rounding, nothing is left."""
+    given = pd.DataFrame(
+        {"p": [0.3, 0.1, 0.7], "q": [0.6, 0.2, 0.2], "r": [0.1, 0.7, 0.1]}
+    )
+    given = given.astype(dtype)
+    assert Composition(NAMES).compute(given).tolist() == [0, 0, 0]
+    frame = table(None, 1.0)
+    frame[NAMES] = frame[NAMES].astype(dtype)
+    fit = DPHFlowSynthesizer(schema=schema(None, 1), **FEW).fit(frame)
+    assert fit.sample(given=given, random_state=0)["s"].tolist() == [0, 0, 0]
+    none_left = table(None, 1.0, 4000).query("s == 0 and r > 0")
+    shares = fit._transformer.breaks[1].of(none_left.astype({"r": dtype}))
+    assert (shares == 1).all()
 
 
 def test_bounds_are_kept_where_they_are_stated():
@@ -179,6 +229,7 @@ WRONG = {
     "total must be a positive number": (NAMES, 0),
     "got True": (NAMES, True),
     "got inf": (NAMES, float("inf")),
+    "positive number; got an object": (NAMES, 10**400),
     "digits must be None or an integer": (NAMES, 1, 0.5),
 }
 
@@ -200,6 +251,8 @@ UNFIT = {
     "one resolution; got None of 'p', 0.1 of 'q'": [column(resolution=0.1)],
     "a total on the grid": [column(name, resolution=0.3) for name in NAMES],
     "takes no column of times": [column(kind="datetime")],
+    "sum to between 0 and 0.8": [column(n, lower=0, upper=0.2) for n in NAMES],
+    "sum to between 2 and 4": [column(n, lower=0.5, upper=1) for n in NAMES],
 }
 
 
@@ -224,6 +277,16 @@ def test_two_rules_for_one_column_are_refused(other):
     columns = [Column(name, "continuous", lower=0, upper=1) for name in "qp"]
     with pytest.raises(ValueError, match="exclude each other"):
         Schema(columns, [Composition(NAMES)], joint=[("q", "p")])
+
+
+def test_a_dtype_that_does_not_hold_the_last_is_refused():
+    frame = table(1, 1000.0).astype({"s": "u1"})
+    facts = Schema([Column(n, "continuous", resolution=1) for n in NAMES])
+    rules = [Composition(NAMES, 1000)]
+    with pytest.raises(ValueError, match="holds its upper bound 1000; got uint8"):
+        Schema(facts.columns, rules).resolve(frame)
+    last = Column("s", "continuous", lower=0, upper=255, resolution=1)
+    assert Schema([*facts.columns[:3], last], rules).resolve(frame)["s"].upper == 255
 
 
 def test_orders_of_its_columns_are_met_by_drawing_again():

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from dpgenerative import (
     Column,
+    Composition,
     Derived,
+    Determines,
     DPHFlowSynthesizer,
     DPVAESynthesizer,
     Impossible,
@@ -356,3 +358,12 @@ def test_nothing_else_than_derived_columns_is_refused():
     assert schema.resolve(frame).modelled.names == ("c",)
     with pytest.raises(ValueError, match="identifiers 'a'"):
         Schema(schema.columns, [Derived("b", "a")]).resolve(frame)
+
+
+@pytest.mark.parametrize("names", [("x", "label"), ("label", "x")])
+def test_repairs_of_computed_columns_are_refused(names):
+    """They are made after all repairs: samples would fail when all is spent."""
+    rule = Determines(names[:1], names[1], {1: 1})
+    for computed in (Derived("x", "a * 2"), Composition(["a", "b", "x"])):
+        with pytest.raises(ValueError, match=r"compute only after it|exclude each"):
+            Schema([], [rule, computed])

@@ -11,6 +11,7 @@ import pytest
 
 from dpgenerative import (
     Column,
+    Composition,
     Determines,
     DPHFlowSynthesizer,
     DPVAESynthesizer,
@@ -215,3 +216,12 @@ def test_models_that_count_no_cells_or_are_not_known_are_refused():
         forecast(SCHEMA, 100, architecture__n_bims=8)
     with pytest.raises(ValueError, match=r"'model' .* one of \('flow', 'vae'"):
         forecast(SCHEMA, 100, model="gan")
+
+
+def test_bounds_of_a_composition_are_those_of_its_total():
+    names = ["a", "b", "c"]
+    bare = [Column(name, "continuous") for name in names]
+    stated = [Column(name, "continuous", lower=0, upper=1) for name in names]
+    rules = [Composition(names)]
+    ahead, expected = (forecast(Schema(c, rules), 1000) for c in (bare, stated))
+    pd.testing.assert_frame_equal(ahead.columns, expected.columns)

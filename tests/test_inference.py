@@ -9,11 +9,14 @@ import pandas as pd
 import pytest
 from scipy import stats
 from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from dpgenerative import (
     Column,
     DPArrayVAESynthesizer,
     DPHFlowSynthesizer,
+    DPVAESynthesizer,
     PrivacyBudget,
     Schema,
     load,
@@ -120,6 +123,31 @@ def test_no_private_row_is_needed_and_nothing_is_spent():
     assert all(fitted.__dict__[name] is state[name] for name in state)
 
 
+def test_without_a_seed_the_synthesizer_counts_no_samples():
+    fitted = DPHFlowSynthesizer(schema=SCHEMA, **FEW).fit(table())
+    bootstrap(fitted, mean, 2, n_rows=10, verbose=0)
+    list(sample_copies(fitted, 2, 10, verbose=0))
+    assert fitted._n_sampled == 0
+
+
+def test_samples_of_refits_are_drawn_independently():
+    """Few rows of a sample: the chance of their draw is most of the error."""
+    fitted = DPVAESynthesizer(epsilon=None, schema=SCHEMA, n_steps=5).fit(table())
+    result = bootstrap(fitted, mean, 12, n_rows=20, random_state=0, verbose=0)
+    spread = fitted.sample(1000, random_state=0)["x"].std() / np.sqrt(20)
+    assert result.standard_error.item() > 0.5 * spread
+
+
+def test_a_statistic_may_change_its_rows(fitted):
+    def changes(frame):
+        result = frame["x"].mean()
+        frame["x"] = 0.0
+        return result
+
+    result = bootstrap(fitted, changes, **QUICK)
+    assert (result.resampled != 0).all(axis=None)
+
+
 def test_fresh_noise_stays_fresh_and_refits_know_no_seed_of_it():
     parameters = {**FEW, "noise": "fresh", "random_state": 3}
     fitted = DPHFlowSynthesizer(schema=SCHEMA, **parameters).fit(table())
@@ -178,7 +206,7 @@ def test_results_of_several_forms(fitted, statistic, names):
 
 @pytest.mark.parametrize(
     "statistic",
-    [lambda f: "text", lambda f: [], lambda f: None,
+    [lambda f: "text", lambda f: [], lambda f: None, lambda f: (1.0, 2.0, 3.0),
      lambda f: pd.Series([1.0, 2.0], ["same", "same"])],
 )  # fmt: skip
 def test_what_is_no_result_is_refused(fitted, statistic):
@@ -189,6 +217,8 @@ def test_what_is_no_result_is_refused(fitted, statistic):
 def test_errors_of_a_statistic(fitted):
     with pytest.raises(ValueError, match="1 results and 2 standard errors"):
         bootstrap(fitted, lambda f: (1.0, [1.0, 2.0]), **QUICK)
+    with pytest.raises(ValueError, match="the second must be standard errors"):
+        bootstrap(fitted, lambda f: (1.0, "wide"), **QUICK)
     with pytest.raises(KeyError, match="absent"):
         bootstrap(fitted, lambda f: f["absent"].mean(), **QUICK)
     n = len(fitted.sample(1)) * 4 * session.released_rows(fitted)
@@ -199,6 +229,14 @@ def test_errors_of_a_statistic(fitted):
         return 1.0
 
     assert bootstrap(fitted, whole_only, **QUICK).resampled.isna().all(axis=None)
+
+
+@pytest.mark.parametrize("other", [None, "text", make_pipeline(StandardScaler())])
+def test_what_is_no_synthesizer_is_refused(other):
+    with pytest.raises(ValueError, match="must be a fitted synthesizer"):
+        bootstrap(other, mean, **QUICK)
+    with pytest.raises(ValueError, match="must be a fitted synthesizer"):
+        sample_copies(other, 2, 10)
 
 
 @pytest.mark.parametrize(
@@ -300,6 +338,20 @@ def test_copies_are_samples_of_refits(fitted):
     assert inspect.isgenerator(sample_copies(fitted, 2, 10))
     with pytest.raises(ValueError, match="n_copies"):
         sample_copies(fitted, 1, 150)
+
+
+def test_refits_of_copies_see_rows_of_the_first_table(fitted, monkeypatch):
+    """Their results then vary around its own, as `combine` takes it."""
+    seen, refit = [], session.refit
+
+    def spy(model, rows, **facts):
+        seen.append(rows)
+        return refit(model, rows, **facts)
+
+    monkeypatch.setattr(session, "refit", spy)
+    first, *_ = sample_copies(fitted, 2, 30, random_state=0, verbose=0)
+    assert [len(rows) for rows in seen] == [session.released_rows(fitted)] * 2
+    assert all(set(rows["x"]) <= set(first["x"]) for rows in seen)
 
 
 def test_combine_is_the_rule_of_bootstrap():

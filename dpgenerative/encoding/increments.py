@@ -176,10 +176,6 @@ class Increment:
         """Names of the columns on which it is built."""
         return (self.low.name,)
 
-    def log_slope(self, rows: Mapping[Hashable, pd.Series]) -> float:
-        """Return how much denser its increments are than its values: not at all."""
-        return 0.0
-
     @property
     def invertible(self) -> bool:
         """Whether the column less an increment is on the grid of the one below."""

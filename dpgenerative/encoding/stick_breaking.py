@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 
 from dpgenerative.encoding import grid
-from dpgenerative.encoding.codecs import IntervalCodec, whole_codec
+from dpgenerative.encoding.codecs import Codec, IntervalCodec, whole_codec
 from dpgenerative.tables.column import Column
-from dpgenerative.tables.compositions import Composition
+from dpgenerative.tables.compositions import ROOM, Composition
 from dpgenerative.tables.schema import Schema
 
 
@@ -72,9 +72,9 @@ class StickBreaking:
         """Return the shares of private rows: private."""
         column, left = self.whole.column, self._left(rows)
         steps = grid.in_steps(column, rows[self.name])
-        half = 0.0 if column.step is None else 0.5
+        half, room = (0.0, ROOM * self.total) if column.step is None else (0.5, 0.0)
         shares = ((steps - half) / self._span(left)).clip(0, 1)
-        shares = np.where(steps >= left, 1.0, shares)
+        shares = np.where(steps >= left - room, 1.0, shares)
         return pd.Series(np.where(steps <= 0, 0.0, shares))
 
     def built(
@@ -92,13 +92,23 @@ class StickBreaking:
         numbers = np.minimum(steps, left) * (column.step or 1.0)
         return grid.nearest_values(column, self.whole.dtype, numbers)
 
-    def log_slope(self, rows: Mapping[Hashable, pd.Series]) -> np.ndarray:
-        """Return how much denser its values are than its shares, as logarithms."""
-        return -np.log(self._span(self._left(rows)))
+    def log_within(
+        self, codec: Codec, shares: pd.Series, rows: Mapping[Hashable, pd.Series]
+    ) -> np.ndarray:
+        """Return the log-density of every value given the cell of its share.
+
+        A probability for what is missing and on a grid, where a cell of one share is
+        one value.
+        """
+        density = codec.log_within(shares) - np.log(self._span(self._left(rows)))
+        is_atom = codec.atoms[codec.encode(shares)]
+        is_sure = shares.isna() if self.whole.column.step is None else is_atom
+        return np.where(is_sure, 0.0, density)
 
     def _left(self, rows: Mapping[Hashable, pd.Series]) -> np.ndarray:
         """Return what the others leave of the total, in steps."""
-        left = self.total / (self.whole.column.step or 1.0)
+        step = self.whole.column.step
+        left = self.total if step is None else round(self.total / step)
         for column in self.before:  # in the order of `Composition.compute`
             left = left - np.nan_to_num(grid.in_steps(column, rows[column.name]))
         return np.maximum(left, 0.0)

@@ -359,15 +359,18 @@ class TableTransformer:
         """Return the log-density of every row given its cells, shape (n,)."""
         learned = dict(zip(self.names, self.learned(frame), strict=True))
         places = {each.name: each for each in self.places}
-        logs = [
-            places[name].log_within(frame)
-            if (name := codec.column.name) in places
-            else codec.log_within(learned[name])
-            for codec in self.codecs
-        ]
+        breaks = {each.name: each for each in self.breaks}
+        logs = []
+        for codec in self.codecs:
+            name = codec.column.name
+            if name in places:
+                logs.append(places[name].log_within(frame))
+            elif name in breaks:
+                logs.append(breaks[name].log_within(codec, learned[name], frame))
+            else:
+                logs.append(codec.log_within(learned[name]))
         dated = (each for each in self.calendars if each.weekday is not None)
         logs += [c.log_days(self.columns[c.name], learned[c.name]) for c in dated]
-        logs += [each.log_slope(frame) for each in self.breaks]
         return np.sum(logs, axis=0)
 
     def decode(self, codes: np.ndarray, positions: np.ndarray) -> pd.DataFrame:

@@ -1,10 +1,12 @@
 """Synthetic tables that carry their own error, for analysts who get only files.
 
-One table is drawn from the synthesizer, the others from refits to tables like it. The
-rule for intervals is that of `bootstrap`: results on the copies vary around the result
-on the first table as that varies around the truth.
+One table is drawn from the synthesizer. The others are drawn from refits to tables of
+the first one's rows, which stand for the people. The rule for intervals is that of
+`bootstrap`: results on the copies vary around the result on the first table as that
+varies around the truth.
 """
 
+import copy
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,12 +15,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy import stats
-from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._progress import watched
-from dpgenerative._random import as_seed
 from dpgenerative._validation import count, number
-from dpgenerative.inference.refits import refitted, stand_ins
+from dpgenerative.inference.refits import check_fitted, refitted, seed_of
+from dpgenerative.synthesizers import session
 from dpgenerative.synthesizers.base import Synthesizer
 
 
@@ -39,7 +40,8 @@ def sample_copies(
     n_copies : int
         Number of copies, at least 2; 20 are enough for 95 % intervals.
     n_samples : int
-        Rows of every table.
+        Rows of every table: no fewer than the private ones, or refits see few
+        different rows.
     n_jobs, random_state, verbose
         As `bootstrap` takes them.
 
@@ -56,31 +58,33 @@ def sample_copies(
     """
     count(2)("sample_copies", "n_copies", n_copies)
     count()("sample_copies", "n_samples", n_samples)
-    check_is_fitted(synthesizer)
-    seed = as_seed(random_state)
+    check_fitted("sample_copies", synthesizer)
+    seed = seed_of(random_state)
     return _copies(synthesizer, n_copies, n_samples, n_jobs, seed, bool(verbose))
 
 
 def _copies(
-    synthesizer: Any, n_copies: int, n_samples: int, n_jobs: Any, seed: Any, bar: bool
+    synthesizer: Any, n_copies: int, n_samples: int, n_jobs: Any, seed: int, bar: bool
 ) -> Iterator[Any]:
-    yield synthesizer.sample(n_samples, random_state=seed)
-    people, then = stand_ins(synthesizer, seed), partial(_copy, n_samples)
-    copies = refitted(synthesizer, people, n_copies, n_jobs, seed, then)
+    first = session.drawn(synthesizer, n_samples, seed)
+    yield copy.copy(first[0]) if len(first) == 1 else tuple(map(copy.copy, first))
+    then = partial(_copy, n_samples)
+    copies = refitted(synthesizer, first, n_copies, n_jobs, seed, then)
     yield from watched(copies, "copies", bar, total=n_copies)
 
 
 def _copy(n_samples: int, i: int, rows: Any, fitted: Any) -> Any:
-    return fitted.sample(n_samples, random_state=0)
+    return fitted.sample(n_samples)  # by the refit's own seed
 
 
 def copies_to(
-    paths: Sequence[Path], synthesizer: Any, n_samples: int, n_jobs: Any, seed: Any
+    paths: Sequence[Path], synthesizer: Any, n_samples: int, n_jobs: Any, seed: int
 ) -> None:
     """Write a synthetic table to the first of some files, copies to the others."""
     synthesizer.sample_to(paths[0], n_samples, seed)
-    people, then = stand_ins(synthesizer, seed), partial(_write, paths[1:], n_samples)
-    copies = refitted(synthesizer, people, len(paths) - 1, n_jobs, seed, then)
+    first = session.drawn_in_parts(synthesizer, n_samples, seed)
+    then = partial(_write, paths[1:], n_samples)
+    copies = refitted(synthesizer, first, len(paths) - 1, n_jobs, seed, then)
     for _ in watched(copies, "copies", True, total=len(paths) - 1):
         pass
 
@@ -88,7 +92,7 @@ def copies_to(
 def _write(
     paths: Sequence[Path], n_samples: int, i: int, rows: Any, fitted: Any
 ) -> None:
-    fitted.sample_to(paths[i], n_samples, 0)
+    fitted.sample_to(paths[i], n_samples)
 
 
 def combine(estimates: Any, level: float = 0.95) -> pd.DataFrame:

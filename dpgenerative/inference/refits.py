@@ -7,6 +7,8 @@ the model's bias together (Efron and Tibshirani 1993, chapter 6; for private rel
 Ferrando, Wang and Sheldon 2022). No private row is read.
 """
 
+import copy
+import secrets
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -19,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._progress import watched
 from dpgenerative._random import as_seed
-from dpgenerative._validation import count
+from dpgenerative._validation import count, refuse
 from dpgenerative.inference.results import Bootstrap, level_notes
 from dpgenerative.synthesizers import session
 from dpgenerative.synthesizers.base import Synthesizer
@@ -89,15 +91,17 @@ def bootstrap(
     count(2)(owner, "n_refits", n_refits)
     if n_rows is not None:
         count()(owner, "n_rows", n_rows)
-    check_is_fitted(synthesizer)
-    people = stand_ins(synthesizer, random_state)
-    truth, error = computed(statistic, people)
+    check_fitted(owner, synthesizer)
+    seed = seed_of(random_state)
+    people = stand_ins(synthesizer, seed)
+    # A copy, since a statistic may change its rows.
+    truth, error = computed(statistic, tuple(map(copy.copy, people)))
     size, estimate = len(people[0]), truth
     if n_rows is not None:
-        size, drawn = n_rows, session.drawn(synthesizer, n_rows, as_seed(random_state))
+        size, drawn = n_rows, session.drawn(synthesizer, n_rows, seed)
         estimate, error = computed(statistic, drawn)
     then = partial(_results, statistic, size)
-    refits = refitted(synthesizer, people, n_refits, n_jobs, random_state, then)
+    refits = refitted(synthesizer, people, n_refits, n_jobs, seed, then)
     results = list(watched(refits, "refits", bool(verbose), total=n_refits))
     resampled, replicates, errors = (
         pd.DataFrame([each[i] for each in results])
@@ -114,15 +118,28 @@ def _results(
     statistic: Callable[..., Any], size: int, _: int, rows: Rows, fitted: Synthesizer
 ) -> tuple[pd.Series, ...]:
     """Return results on the rows of a refit and on its sample, and their errors."""
-    made = session.drawn(fitted, size, 0)
+    made = session.drawn(fitted, size, None)  # which follows the refit's own seed
     return tried(statistic, rows)[0], *tried(statistic, made)
 
 
-def stand_ins(synthesizer: Synthesizer, random_state: Any) -> Rows:
+def check_fitted(owner: str, synthesizer: Any) -> None:
+    """Require a fitted synthesizer."""
+    if not isinstance(synthesizer, Synthesizer):
+        refuse(owner, "synthesizer", "must be a fitted synthesizer", synthesizer)
+    check_is_fitted(synthesizer)
+
+
+def seed_of(random_state: Any) -> int:
+    """Return an integer seed, a fresh one of None: samples then count no calls."""
+    seed = as_seed(random_state)
+    return secrets.randbits(31) if seed is None else seed
+
+
+def stand_ins(synthesizer: Synthesizer, seed: int) -> Rows:
     """Return rows of the synthesizer that stand for the people."""
-    seed = np.random.SeedSequence(as_seed(random_state)).spawn(1)[0]
+    child = np.random.SeedSequence(seed).spawn(1)[0]
     n = DRAWN * session.released_rows(synthesizer)
-    return session.drawn(synthesizer, n, int(seed.generate_state(1)[0]))
+    return session.drawn(synthesizer, n, int(child.generate_state(1)[0]))
 
 
 def refitted(
@@ -130,7 +147,7 @@ def refitted(
     people: Rows,
     n_refits: int,
     n_jobs: Any,
-    random_state: Any,
+    seed: int,
     then: Callable[[int, Rows, Synthesizer], Any],
 ) -> Iterator[Any]:
     """Yield what a function makes of tables drawn from the people, and of refits.
@@ -139,7 +156,7 @@ def refitted(
     all parameters, with noise of the same size.
     """
     n = session.released_rows(synthesizer)
-    seeds = np.random.SeedSequence(as_seed(random_state)).generate_state(2 * n_refits)
+    seeds = np.random.SeedSequence(seed).generate_state(2 * n_refits)
     yield from Parallel(n_jobs=n_jobs, return_as="generator")(
         delayed(_refit)(
             synthesizer, _redrawn(people, n, int(first)), int(second), then, i
@@ -175,11 +192,12 @@ def computed(statistic: Callable[..., Any], rows: Rows) -> tuple[pd.Series, pd.S
     ValueError
         If they are no numbers.
     """
-    value = statistic(*rows)
-    value, error = value if isinstance(value, tuple) else (value, np.nan)
+    returned = statistic(*rows)
+    is_pair = isinstance(returned, tuple) and len(returned) == 2
+    value, error = returned if is_pair else (returned, np.nan)
     name = getattr(statistic, "__name__", "statistic")
     values = _series(name, value)
-    errors = pd.Series(np.ravel(np.asarray(error, float)))
+    errors = _errors(error)
     if len(errors) not in (1, len(values)):
         raise ValueError(
             f"bootstrap: statistic returns {len(values)} results and {len(errors)} "
@@ -188,12 +206,24 @@ def computed(statistic: Callable[..., Any], rows: Rows) -> tuple[pd.Series, pd.S
     return values, pd.Series(np.broadcast_to(errors, len(values)), values.index)
 
 
+def _errors(value: Any) -> pd.Series:
+    try:
+        return pd.Series(np.ravel(np.asarray(value, float)))
+    except (TypeError, ValueError):
+        raise ValueError(
+            "bootstrap: of two things that statistic returns, the second must be "
+            f"standard errors; got {value!r}."
+        ) from None
+
+
 def _series(name: str, value: Any) -> pd.Series:
     if isinstance(value, pd.DataFrame):
         value = value.stack(future_stack=True)
     try:
         if isinstance(value, pd.Series):
             series = value.astype(float)
+        elif isinstance(value, tuple):
+            raise TypeError
         else:
             numbers = np.asarray(value, dtype=float)
             index = [name] if numbers.ndim == 0 else range(numbers.size)

@@ -20,6 +20,7 @@ from dpgenerative.persistence.registry import MODELS
 from dpgenerative.privacy.plan import PrivacyPlan, count_std
 from dpgenerative.privacy.report import cautions, outlook, weak_outlook
 from dpgenerative.synthesizers import session
+from dpgenerative.tables.compositions import with_bounds
 from dpgenerative.tables.schema import Schema, check_schema
 
 MOST_ROWS = 10**9
@@ -144,6 +145,7 @@ def forecast(
     }
     # Those on columns that are not stated change nothing here.
     valid = [each for each in schema.constraints if facts.keys() >= set(each.columns)]
+    facts = with_bounds(facts, valid)
     for constraint in valid:
         constraint.check(facts, dict.fromkeys(facts, np.dtype(object)))
     whole = Schema(facts.values(), valid, schema.joint).modelled

@@ -122,13 +122,15 @@ class PartialRows:
         frame, inside = self.transformer.rows(codes, positions, given)
         log_density = np.zeros(len(rows))
         learned = self.transformer.learned(frame) if matched else []
-        built = {self.transformer.place(x.name): x for x in self.transformer.built}
+        breaks = {self.transformer.place(x.name): x for x in self.transformer.breaks}
         for j, chosen in matched.items():
             codec = self.transformer.codecs[j]
             fits = codec.encode(learned[j]) == codes[:, j]
-            within = np.where(fits, codec.log_within(learned[j]), -np.inf)
-            if j in built:
-                within = within + built[j].log_slope(frame)
+            within = codec.log_within(learned[j])
+            if j in breaks:  # one share is one value, whatever is left
+                within = breaks[j].log_within(codec, learned[j], frame)
+                within = np.where(codec.atoms[codes[:, j]], 0.0, within)
+            within = np.where(fits, within, -np.inf)
             log_density += np.where(chosen, within, 0.0)
         return frame, inside, log_density
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.base import clone
 
@@ -277,7 +278,16 @@ def released_rows(fitted: Any) -> int:
 
 def drawn(fitted: Any, n: int, seed: Any) -> tuple[Any, ...]:
     """Return a sample as a tuple of X, or of X and y."""
-    sample = fitted.sample(n, random_state=seed)
+    return _as_tuple(fitted.sample(n, random_state=seed))
+
+
+def drawn_in_parts(fitted: Any, n: int, seed: Any) -> tuple[Any, ...]:
+    """Return the rows of a table that `sample_to` writes, as `drawn` returns them."""
+    parts = fitted._finished(n, seed, None, 1000)
+    return _as_tuple(fitted._layout.restore(pd.concat(parts, ignore_index=True)))
+
+
+def _as_tuple(sample: Any) -> tuple[Any, ...]:
     return sample if isinstance(sample, tuple) else (sample,)
 
 

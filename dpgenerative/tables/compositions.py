@@ -6,6 +6,7 @@ that sums are exact and no column's own distribution is bent for them.
 """
 
 import math
+import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +29,11 @@ from dpgenerative.tables.derived import (
     check_digits,
     values_of,
 )
+from dpgenerative.tables.dtypes import can_hold
+from dpgenerative.tables.values import as_stored
+
+ROOM = 1e-6
+"""Share of the total by which rows may miss it: those of 32 bits do."""
 
 
 @builtin
@@ -66,7 +72,7 @@ class Composition(Computed):
         if len(self.names) < 3:
             refuse_field(self, "names", "must be three or more")
         is_number = isinstance(self.total, (int, float)) and self.total is not True
-        if not (is_number and 0 < self.total < math.inf):
+        if not (is_number and 0 < self.total <= sys.float_info.max):
             refuse_field(self, "total", "must be a positive number")
         check_digits(self, self.digits)
 
@@ -102,6 +108,24 @@ class Composition(Computed):
             )
         if columns[0].misses_step(np.array([float(self.total)])).any():
             raise ValueError(f"{self!r} needs a total on the grid of its columns.")
+        self._check_sums(columns)
+        upper, dtype = columns[-1].upper, dtypes[self.name]
+        if not can_hold(dtype, as_stored(upper, dtype)):
+            raise ValueError(
+                f"{self!r} needs a dtype of {self.name!r} that holds its upper bound "
+                f"{upper}; got {dtype}."
+            )
+
+    def _check_sums(self, columns: Iterable[Column]) -> None:
+        """Require that some values within the bounds sum to the total."""
+        low = math.fsum(column.lower for column in columns)
+        high = math.fsum(min(column.upper, self.total) for column in columns)
+        room = ROOM * self.total
+        if not low - room <= self.total <= high + room:
+            raise ValueError(
+                f"{self!r} has no rows: by the bounds of its columns they sum to "
+                f"between {low:g} and {high:g}."
+            )
 
     def completed(self, facts: Facts) -> "Composition":
         step = facts[self.name].step
@@ -115,14 +139,24 @@ class Composition(Computed):
         rest = np.full(len(frame), float(self.total))
         for name in self.reads:
             rest = rest - values_of(frame[name])
+        # What rounding leaves of nothing, on either side of 0.
+        room = self.total * max(_precision(frame[name].dtype) for name in self.reads)
+        rest = np.where(np.abs(rest) <= room, 0.0, rest)
         return rest if self.digits is None else np.round(rest, self.digits)
 
     def holds(self, frame: pd.DataFrame) -> np.ndarray:
         off = np.abs(self.compute(frame) - values_of(frame[self.name]))
-        room = 1e-6 * self.total
+        room = ROOM * self.total
         if self.digits is not None:
             room += 0.5 * 10.0**-self.digits
         return np.isnan(off) | (off <= room)
+
+
+def _precision(dtype: Any) -> float:
+    """Return how far sums of rounded numbers between 0 and 1 miss 1, at most."""
+    plain = getattr(dtype, "numpy_dtype", dtype)
+    is_float = isinstance(plain, np.dtype) and plain.kind == "f"
+    return max(1e-12, 4 * float(np.finfo(plain).eps) if is_float else 0.0)
 
 
 def _spelled(columns: Iterable[Column]) -> str:

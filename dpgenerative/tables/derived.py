@@ -432,3 +432,21 @@ def in_order(computed: Iterable[Computed]) -> tuple[Computed, ...]:
         order += ready
         waiting = [each for each in waiting if each not in ready]
     return tuple(order)
+
+
+def check_repairs(constraints: Iterable[Constraint]) -> None:
+    """Require that no repair involves a computed column: those are made later.
+
+    Raises
+    ------
+    ValueError
+    """
+    stated = list(constraints)
+    names = {each.name for each in stated if isinstance(each, Computed)}
+    for each in stated:
+        used = [name for name in each.columns if name in names]
+        if used and each.repairs and not isinstance(each, Computed):
+            raise ValueError(
+                f"Schema: {each!r} involves {used}, which other constraints compute "
+                "only after it. State it of the columns that they are computed from."
+            )

@@ -20,7 +20,7 @@ from dpgenerative.tables.compositions import Composition, check_apart, with_boun
 from dpgenerative.tables.conditions import alternatives
 from dpgenerative.tables.constraints import Constraint, constraint_from_dict
 from dpgenerative.tables.contradictions import check_possible
-from dpgenerative.tables.derived import Computed, Derived, in_order
+from dpgenerative.tables.derived import Computed, Derived, check_repairs, in_order
 from dpgenerative.tables.dtypes import column_from_dtype, reconcile
 from dpgenerative.tables.foreign import refuse_metadata
 from dpgenerative.tables.joint import Sets, check_missing, checked_joint
@@ -77,6 +77,7 @@ class Schema:
             raise ValueError(f"Schema: column names must be distinct; got {repeated}.")
         in_order(self.derived)
         check_apart(self.constraints)
+        check_repairs(self.constraints)
         joint = checked_joint(joint, self.columns, self.constraints)
         object.__setattr__(self, "joint", joint)
 
