@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import records
-from scipy import stats
 
 from dpgenerative import Column, DPHFlowSynthesizer, Schema
 from dpgenerative.exceptions import PrivacyWarning
@@ -177,10 +176,11 @@ def one(
     rows = LAWS[generator](np.random.default_rng(seed), n)
     fit = DPHFlowSynthesizer(epsilon=epsilon, schema=SCHEMAS[generator]).fit(rows)
     result = bootstrap(fit, analyses, n_refits, n_jobs=n_jobs, verbose=0)
+    bounds = result.interval()
     columns = {
-        "estimate": result.estimate, "naive": result.error, "centre": result.truth,
-        "mean": result.replicates.mean(), "std": result.replicates.std(),
-        "sampling": result.resampled.std(),
+        "estimate": result.estimate, "naive": result.error, "lower": bounds["lower"],
+        "upper": bounds["upper"], "mean": result.replicates.mean(),
+        "std": result.replicates.std(), "retained": result.retained,
     }  # fmt: skip
     return {name: series.tolist() for name, series in columns.items()}
 
@@ -209,18 +209,16 @@ def run(options: argparse.Namespace) -> None:
 def covered(generator: str, some: list[dict[str, Any]]) -> pd.DataFrame:
     """Return coverage and relative width by kind of result, least over results."""
     true = truth(generator).to_numpy()
-    names = ("estimate", "naive", "centre", "mean", "std")
-    estimate, naive, centre, mean, std = (
-        np.array([each[name] for each in some]) for name in names
+    estimate, naive, lower, upper = (
+        np.array([each[name] for each in some])
+        for name in ("estimate", "naive", "lower", "upper")
     )
-    n_refits = some[0]["refits"]
-    reach = stats.t.ppf(0.975, n_refits - 1) * np.sqrt(1 + 1 / n_refits) * std
-    middle = estimate - (mean - centre)
     table = pd.DataFrame(
         {
-            "covered": (np.abs(middle - true) <= reach).mean(axis=0),
+            "covered": ((lower <= true) & (true <= upper)).mean(axis=0),
             "naive": (np.abs(estimate - true) <= 1.96 * naive).mean(axis=0),
-            "width": 2 * reach.mean(axis=0) / (3.92 * estimate.std(axis=0, ddof=1)),
+            "width": (upper - lower).mean(axis=0)
+            / (3.92 * estimate.std(axis=0, ddof=1)),
         },
         index=truth(generator).index,
     )

@@ -23,7 +23,7 @@ from dpgenerative import (
 )
 from dpgenerative.cli import main
 from dpgenerative.inference import Bootstrap, bootstrap, combine, sample_copies
-from dpgenerative.inference.results import level_notes
+from dpgenerative.inference.results import lost_notes
 from dpgenerative.synthesizers import session
 
 pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
@@ -67,6 +67,11 @@ def made(estimate, truth, replicates, **facts):
         "errors": pd.DataFrame(np.nan, range(len(replicates)), names),
         "resampled": pd.DataFrame(replicates, columns=names),
         "n_rows": 100,
+    }
+    columns |= {
+        "alone": columns["estimate"],
+        "alone_truth": columns["truth"],
+        "alone_replicates": columns["replicates"],
     }
     return Bootstrap(**columns | facts)
 
@@ -288,6 +293,51 @@ def test_normal_intervals_of_a_normal_estimate_cover():
     assert 0.88 < covers.mean() < 0.92
 
 
+@pytest.mark.parametrize(("retained", "effect"), [(0.5, 10.0), (1.0, 10.0), (0.6, 0.0)])
+def test_what_refits_lose_of_a_relation_is_restored(retained, effect):
+    """Fits retain a share of it, and so do refits of what is left."""
+    rng = np.random.default_rng(0)
+    n = 3000
+    fits = retained * effect + rng.normal(0, 1, n)
+    draws = retained * fits + rng.normal(0, 1, (20, n))
+    names = [f"r{i}" for i in range(n)]
+    nothing = pd.Series(0.0, names)
+    alone = {"alone": nothing, "alone_truth": nothing}
+    alone["alone_replicates"] = pd.DataFrame(0.0, range(20), names)
+    result = made(fits, fits, draws, **alone)
+    if effect:
+        assert result.retained.median() == pytest.approx(retained, abs=0.03)
+        assert (fits - result.bias).median() == pytest.approx(effect, abs=0.2)
+    bounds = result.interval()
+    covers = (bounds["lower"] < effect) & (bounds["upper"] > effect)
+    assert covers.mean() > 0.94
+    if effect:
+        assert covers.mean() < 0.985
+
+
+def test_lost_relations_are_named():
+    draws = pd.DataFrame(
+        np.random.default_rng(0).normal(0, 0.1, (20, 1)), columns=["r0"]
+    )
+    nothing = {"alone": draws.iloc[0] * 0, "alone_truth": draws.iloc[0] * 0}
+    result = made([1.0], [1.0], draws, **nothing, alone_replicates=draws * 0)
+    assert result.retained.item() == 0.25
+    assert "r0 are relations of which refits lose" in " ".join(result.cautions())
+
+
+def test_shuffled_columns_keep_their_values_and_lose_each_other(fitted):
+    rows = session.drawn(fitted, 500, 0)
+    (mixed,) = session.shuffled(fitted, rows, 1)
+    ordered = (x["x"].sort_values(ignore_index=True) for x in (mixed, rows[0]))
+    pd.testing.assert_series_equal(*ordered)
+    assert (mixed.dtypes == rows[0].dtypes).all()
+    assert (mixed["group"] != rows[0]["group"]).any()
+    pixels = (np.arange(60.0).reshape(20, 3),)
+    (other,) = session.shuffled(fitted, pixels, 0)
+    assert np.sort(other, axis=0).tolist() == pixels[0].tolist()
+    assert (np.diff(other[:, 0]) != np.diff(other[:, 1])).any()
+
+
 def test_parts_of_the_error():
     rng = np.random.default_rng(0)
     drawn = pd.DataFrame({"r0": rng.normal(0, 2, 2000)})
@@ -312,9 +362,12 @@ def test_cautions_name_what_is_undefined_biased_fixed_or_lost(fitted):
     assert result.cautions()[-1] == "lost"
     assert "- lost" in str(result)
     rows = fitted.sample(400)
-    assert level_notes(fitted, (rows,)) == ()
-    (note,) = level_notes(fitted, (rows[rows["group"] == "a"],))
+    assert lost_notes(fitted, (rows,)) == ()
+    (note,) = lost_notes(fitted, (rows[rows["group"] == "a"],))
     assert "these levels of 'group': 'b'" in note
+    untrained = clone(fitted).set_params(epsilon=0.02, n_steps="auto").fit(table())
+    (note,) = lost_notes(untrained, (rows,))
+    assert "too small to learn how columns are related" in note
 
 
 def test_a_result_is_shown_and_drawn(fitted):
@@ -357,15 +410,18 @@ def test_refits_of_copies_see_rows_of_the_first_table(fitted, monkeypatch):
 def test_combine_is_the_rule_of_bootstrap():
     draws = np.random.default_rng(0).normal(0, 1, (20, 2))
     result = made([1.0, 2.0], [1.0, 2.0], draws)
-    combined = combine(np.vstack([[1.0, 2.0], draws]), 0.9)
+    combined = combine(np.vstack([[1.0, 2.0], draws]), level=0.9)
     expected = result.interval(0.9)
     assert combined[["lower", "upper"]].to_numpy() == pytest.approx(expected.to_numpy())
     assert combined["estimate"].to_numpy() == pytest.approx(
         expected.mean(axis=1).to_numpy()
     )
-    assert combined["df"].tolist() == [19, 19]
+    related = combine([4.0, 2.0, 2.0, 2.0], [0.0, 0.0, 0.0, 0.0])
+    assert related["estimate"].item() == 8
     with pytest.raises(ValueError, match="three tables or more; got 2"):
         combine([1.0, 2.0])
+    with pytest.raises(ValueError, match="differ in shape"):
+        combine([1.0, 2.0, 3.0], [1.0])
 
 
 def test_copies_on_the_command_line(fitted, tmp_path, capsys):

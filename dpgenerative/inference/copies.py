@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from dpgenerative._progress import watched
-from dpgenerative._validation import count, number
+from dpgenerative._validation import count
 from dpgenerative.inference.refits import check_fitted, refitted, seed_of
+from dpgenerative.inference.results import Bootstrap
 from dpgenerative.synthesizers import session
 from dpgenerative.synthesizers.base import Synthesizer
 
@@ -95,26 +95,30 @@ def _write(
     fitted.sample_to(paths[i], n_samples)
 
 
-def combine(estimates: Any, level: float = 0.95) -> pd.DataFrame:
+def combine(
+    estimates: Any, independent: Any = None, level: float = 0.95
+) -> pd.DataFrame:
     """Return estimates with intervals, from results on tables of `sample_copies`.
 
     Parameters
     ----------
     estimates : array-like or DataFrame of shape (n_tables,) or (n_tables, n_results)
         Results on the first table, then on each of the copies.
+    independent : array-like or DataFrame, optional
+        The same after each column of every table was shuffled on its own. With it,
+        relations between columns are corrected as in `bootstrap`.
     level : float in (0, 1), default=0.95
 
     Returns
     -------
     DataFrame
         One row per result: ``estimate`` (on the first table, less the bias that the
-        copies show), ``standard_error``, ``lower``, ``upper``, and ``df``, degrees of
-        freedom of the intervals.
+        copies show), ``lower`` and ``upper``.
 
     Raises
     ------
     ValueError
-        For fewer than three tables.
+        For fewer than three tables, or two inputs of different shapes.
 
     Examples
     --------
@@ -122,20 +126,23 @@ def combine(estimates: Any, level: float = 0.95) -> pd.DataFrame:
        lower  upper
     0   39.5   42.9
     """
-    number(low=0, high=1)("combine", "level", level)
-    table = pd.DataFrame(estimates).astype(float)
+    table = pd.DataFrame(estimates).astype(float).reset_index(drop=True)
     if len(table) < 3:
         raise ValueError(
             f"combine needs results on three tables or more; got {len(table)}."
         )
-    first, copies = table.iloc[0], table.iloc[1:]
-    n = copies.count()
-    error = copies.std() * np.sqrt(1 + 1 / n)
-    reach = stats.t.ppf((1 + level) / 2, n - 1) * error
-    centre = 2 * first - copies.mean()
-    return pd.DataFrame(
-        {
-            "estimate": centre, "standard_error": error, "lower": centre - reach,
-            "upper": centre + reach, "df": n - 1,
-        }
+    alone = table if independent is None else pd.DataFrame(independent).astype(float)
+    if alone.shape != table.shape:
+        raise ValueError(
+            f"combine: estimates and independent differ in shape: {table.shape} and "
+            f"{alone.shape}."
+        )
+    alone = alone.set_axis(table.columns, axis=1).reset_index(drop=True)
+    first, copies, none = table.iloc[0], table.iloc[1:], table.iloc[1:] * np.nan
+    result = Bootstrap(
+        first, none.iloc[0], first, copies, none, none,
+        alone.iloc[0], alone.iloc[0], alone.iloc[1:], 0,
     )  # fmt: skip
+    bounds = result.interval(level)
+    bounds.insert(0, "estimate", first - result.bias)
+    return bounds

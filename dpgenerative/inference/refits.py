@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpgenerative._progress import watched
 from dpgenerative._random import as_seed
 from dpgenerative._validation import count, refuse
-from dpgenerative.inference.results import Bootstrap, level_notes
+from dpgenerative.inference.results import Bootstrap, lost_notes
 from dpgenerative.synthesizers import session
 from dpgenerative.synthesizers.base import Synthesizer
 
@@ -96,22 +96,29 @@ def bootstrap(
     people = stand_ins(synthesizer, seed)
     # A copy, since a statistic may change its rows.
     truth, error = computed(statistic, tuple(map(copy.copy, people)))
+    mixed = [session.shuffled(synthesizer, people, seed)]
     size, estimate = len(people[0]), truth
     if n_rows is not None:
         size, drawn = n_rows, session.drawn(synthesizer, n_rows, seed)
+        mixed.append(session.shuffled(synthesizer, drawn, seed))
         estimate, error = computed(statistic, drawn)
+    alone = [tried(statistic, each)[0] for each in mixed]
     then = partial(_results, statistic, size)
     refits = refitted(synthesizer, people, n_refits, n_jobs, seed, then)
     results = list(watched(refits, "refits", bool(verbose), total=n_refits))
-    resampled, replicates, errors = (
+    resampled, replicates, errors, shuffled = (
         pd.DataFrame([each[i] for each in results])
         .reset_index(drop=True)
         .reindex(columns=truth.index)
-        for i in range(3)
+        for i in range(4)
     )
-    notes = level_notes(synthesizer, people)
-    estimate, error = (x.reindex(truth.index) for x in (estimate, error))
-    return Bootstrap(estimate, error, truth, replicates, errors, resampled, size, notes)
+    estimate, error, first, last = (
+        x.reindex(truth.index) for x in (estimate, error, alone[0], alone[-1])
+    )
+    return Bootstrap(
+        estimate, error, truth, replicates, errors, resampled,
+        last, first, shuffled, size, lost_notes(synthesizer, people),
+    )  # fmt: skip
 
 
 def _results(
@@ -119,7 +126,9 @@ def _results(
 ) -> tuple[pd.Series, ...]:
     """Return results on the rows of a refit and on its sample, and their errors."""
     made = session.drawn(fitted, size, None)  # which follows the refit's own seed
-    return tried(statistic, rows)[0], *tried(statistic, made)
+    mixed = session.shuffled(fitted, made, 0)
+    resampled = tried(statistic, rows)[0]
+    return resampled, *tried(statistic, made), tried(statistic, mixed)[0]
 
 
 def check_fitted(owner: str, synthesizer: Any) -> None:

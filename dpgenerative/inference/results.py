@@ -12,12 +12,19 @@ from scipy import stats
 
 from dpgenerative._validation import number, option
 from dpgenerative.metrics.plots import FRAMED, STYLE
+from dpgenerative.synthesizers import session
 
 METHODS = ("normal", "basic", "studentised")
 MOST_BIASED = 2.0
 """Standard errors of bias beyond which an interval is called untrustworthy."""
 MOST_UNDEFINED = 0.05
 """Share of refits without a result, likewise."""
+LEAST_RETAINED = 0.25
+"""Least share of a relation by which an estimate is divided: below, it is lost."""
+UNRELATED = (
+    "The budget was too small to learn how columns are related: differences between "
+    "groups, correlations and slopes are no findings."
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,6 +45,10 @@ class Bootstrap:
         Standard errors by the usual formulas on these.
     resampled : DataFrame of shape (n_refits, n_results)
         Results on the tables that were refitted.
+    alone, alone_truth : Series
+        As `estimate` and `truth`, on the same rows after each column was shuffled.
+    alone_replicates : DataFrame of shape (n_refits, n_results)
+        As `replicates`, likewise.
     n_rows : int
         Rows of every sample.
     notes : tuple of str
@@ -50,13 +61,51 @@ class Bootstrap:
     replicates: pd.DataFrame
     errors: pd.DataFrame
     resampled: pd.DataFrame
+    alone: pd.Series
+    alone_truth: pd.Series
+    alone_replicates: pd.DataFrame
     n_rows: int
     notes: tuple[str, ...] = field(default=())
 
     @property
+    def retained(self) -> pd.Series:
+        """Share of a relation between columns that refits retain, from .25 to 1.
+
+        The relation is what a result differs by from that on shuffled columns. A share
+        that chance can explain is drawn towards 1 (James and Stein 1961).
+        """
+        own, made = self._relations()
+        variance = (made.var() / made.count()).fillna(0.0)
+        share = (own * made.mean() + variance) / (own**2 + variance)
+        return share.fillna(1.0).clip(LEAST_RETAINED, 1.0)
+
+    def _relations(self) -> tuple[pd.Series, pd.DataFrame]:
+        """Return what relations add to results: in truth, and in refits."""
+        own = (self.truth - self.alone_truth).fillna(0.0)
+        made = self.replicates - self.alone_replicates
+        return own, made.mask(np.broadcast_to(own == 0, made.shape), 0.0)
+
+    def _corrected(self) -> tuple[pd.Series, pd.Series]:
+        """Return estimates with relations restored, and their standard errors."""
+        own, made = self._relations()
+        share, counts = self.retained, np.maximum(self.replicates.count(), 2)
+        related = (self.estimate - self.alone).where(own != 0, 0.0).fillna(0.0)
+        single, replicates = self.estimate - related, self.replicates - made
+        bias = replicates.mean() - (self.truth - own)
+        # Of the fit, of the bias, and of the share (by the delta method).
+        variance = (replicates + made / share).var()
+        variance += (replicates.var() + made.var() / share**4) / counts
+        return single - bias + related / share, np.sqrt(variance)
+
+    @property
     def bias(self) -> pd.Series:
-        """Mean of the replicates less their truth: what a refit loses again."""
-        return self.replicates.mean() - self.truth
+        """What the estimate is off by, as refits show it.
+
+        The mean of what a refit adds to results of single columns. What refits retain
+        of a relation is the share that the fit itself has retained, so that it is
+        divided by that share.
+        """
+        return self.estimate - self._corrected()[0]
 
     @property
     def standard_error(self) -> pd.Series:
@@ -87,10 +136,11 @@ class Bootstrap:
             the truth.
         method : {"normal", "basic", "studentised"}, default="normal"
             "normal": the estimate less its bias, plus and minus a quantile of Student's
-            distribution times the standard error. "basic": by quantiles of the
-            replicates (Davison and Hinkley 1997, section 5.2), which take a few hundred
-            refits. "studentised": by quantiles of their deviations in their own
-            standard errors, if the statistic returns these.
+            distribution times the standard error (over the share `retained` of a
+            relation). "basic": by quantiles of the replicates (Davison and Hinkley
+            1997, section 5.2), which take a few hundred refits. "studentised": by
+            quantiles of their deviations in their own standard errors, if the statistic
+            returns these.
 
         Returns
         -------
@@ -102,11 +152,11 @@ class Bootstrap:
         tails = np.array([1 - level, 1 + level]) / 2
         off = self.replicates - self.truth
         if method == "normal":
-            counts = self.replicates.count()
-            quantiles = stats.t.ppf(tails[:, None], np.maximum(counts - 1, 1))
-            spread = self.standard_error * np.sqrt(1 + 1 / np.maximum(counts, 1))
-            deviations = [self.bias + q * spread for q in quantiles]
-        elif method == "basic":
+            centre, error = self._corrected()
+            counts = np.maximum(self.replicates.count(), 2)
+            reach = stats.t.ppf(tails[1], counts - 1) * error
+            return pd.DataFrame({"lower": centre - reach, "upper": centre + reach})
+        if method == "basic":
             deviations = [off.quantile(q) for q in tails]
         else:
             if self.error.isna().all():
@@ -136,6 +186,9 @@ class Bootstrap:
             == 0,
             "have a bias beyond two standard errors: refits lose what they measure": (
                 (bias > MOST_BIASED * error) & (error > 0)
+            ),
+            "are relations of which refits lose three quarters: nothing can be said": (
+                self.retained <= LEAST_RETAINED
             ),
         }
         listed = [
@@ -187,9 +240,9 @@ class Bootstrap:
         axes.set_xlabel(f"estimate, {100 * level:g} % interval; grey: refits")
 
 
-def level_notes(synthesizer: Any, rows: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return a note on every column of which levels occur in no synthetic row."""
-    notes = []
+def lost_notes(synthesizer: Any, rows: tuple[Any, ...]) -> tuple[str, ...]:
+    """Return notes on what a synthesizer has lost: relations, and levels of columns."""
+    notes = [] if session.has_relations(synthesizer) else [UNRELATED]
     table = rows[0]
     for column in getattr(synthesizer, "schema_", ()):
         if column.levels is None or column.name not in getattr(table, "columns", ()):

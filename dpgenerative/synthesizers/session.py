@@ -33,7 +33,7 @@ from dpgenerative.privacy.ranks import ProcessGroup
 from dpgenerative.privacy.report import PrivacyReport
 from dpgenerative.synthesizers import noisy
 from dpgenerative.synthesizers.notes import NOISE_STATED, unit_notes
-from dpgenerative.tables.containers import set_feature_names
+from dpgenerative.tables.containers import as_table, set_feature_names
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.rows import require_order
 from dpgenerative.tables.schema import Schema
@@ -289,6 +289,23 @@ def drawn_in_parts(fitted: Any, n: int, seed: Any) -> tuple[Any, ...]:
 
 def _as_tuple(sample: Any) -> tuple[Any, ...]:
     return sample if isinstance(sample, tuple) else (sample,)
+
+
+def shuffled(fitted: Any, rows: tuple[Any, ...], seed: int) -> tuple[Any, ...]:
+    """Return rows whose columns are permuted, each on its own: none is related."""
+    rng = np.random.default_rng(seed)
+    if isinstance(rows[0], np.ndarray):
+        return tuple(rng.permuted(each, axis=0) for each in rows)
+    frame = as_table(fitted._owner, *rows)[0]
+    columns = [frame[name].iloc[rng.permutation(len(frame))] for name in frame]
+    mixed = pd.concat([x.reset_index(drop=True) for x in columns], axis=1)
+    made = fitted._layout.restore(mixed.set_axis(frame.columns, axis=1))
+    return made if isinstance(made, tuple) else (made,)
+
+
+def has_relations(fitted: Any) -> bool:
+    """Return whether anything was learned of several columns together."""
+    return bool(fitted.privacy_.plan.n_steps or getattr(fitted, "tables_", ()))
 
 
 def codecs_of(fitted: Any) -> Any:
