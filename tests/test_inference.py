@@ -223,6 +223,15 @@ def test_what_is_no_result_is_refused(fitted, statistic):
         bootstrap(fitted, statistic, **QUICK)
 
 
+def test_standard_errors_are_matched_by_index(fitted):
+    def sized(frame):
+        sizes = frame.groupby("group", observed=True).size()
+        return sizes, sizes.iloc[::-1]
+
+    result = bootstrap(fitted, sized, **QUICK)
+    pd.testing.assert_series_equal(result.error, result.estimate)
+
+
 def test_errors_of_a_statistic(fitted):
     with pytest.raises(ValueError, match="1 results and 2 standard errors"):
         bootstrap(fitted, lambda f: (1.0, [1.0, 2.0]), **QUICK)
@@ -369,6 +378,8 @@ def test_cautions_name_what_is_undefined_biased_fixed_or_lost(fitted):
     assert lost_notes(fitted, (rows,)) == ()
     (note,) = lost_notes(fitted, (rows[rows["group"] == "a"],))
     assert "these levels of 'group': 'b'" in note
+    pair = rows[["x"]], rows["group"].where(rows["group"] == "a")
+    assert lost_notes(fitted, pair) == (note,)
     untrained = clone(fitted).set_params(epsilon=0.02, n_steps="auto").fit(table())
     (note,) = lost_notes(untrained, (rows,))
     assert "too small to learn how columns are related" in note

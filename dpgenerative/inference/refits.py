@@ -196,6 +196,8 @@ def _redrawn(people: Rows, n: int, seed: int) -> Rows:
 def computed(statistic: Callable[..., Any], rows: Rows) -> tuple[pd.Series, pd.Series]:
     """Return results as numbers, and their standard errors, NaN where there are none.
 
+    Standard errors in a Series are matched by its index.
+
     Raises
     ------
     ValueError
@@ -206,6 +208,8 @@ def computed(statistic: Callable[..., Any], rows: Rows) -> tuple[pd.Series, pd.S
     value, error = returned if is_pair else (returned, np.nan)
     name = getattr(statistic, "__name__", "statistic")
     values = _series(name, value)
+    if isinstance(error, pd.Series):
+        error = error.reindex(values.index)
     errors = _errors(error)
     if len(errors) not in (1, len(values)):
         raise ValueError(

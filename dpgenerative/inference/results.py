@@ -243,11 +243,12 @@ class Bootstrap:
 def lost_notes(synthesizer: Any, rows: tuple[Any, ...]) -> tuple[str, ...]:
     """Return notes on what a synthesizer has lost: relations, and levels of columns."""
     notes = [] if session.has_relations(synthesizer) else [UNRELATED]
-    table = rows[0]
+    drawn = {name: rows[0][name] for name in getattr(rows[0], "columns", ())}
+    drawn |= {getattr(each, "name", None): each for each in rows[1:]}
     for column in getattr(synthesizer, "schema_", ()):
-        if column.levels is None or column.name not in getattr(table, "columns", ()):
+        if column.levels is None or column.name not in drawn:
             continue
-        lost = [x for x in column.levels if not (table[column.name] == x).any()]
+        lost = [x for x in column.levels if not (drawn[column.name] == x).any()]
         if lost:
             some = ", ".join(map(repr, lost[:3])) + (", ..." if len(lost) > 3 else "")
             notes.append(
