@@ -382,7 +382,7 @@ def test_cautions_name_what_is_undefined_biased_fixed_or_lost(fitted):
     assert lost_notes(fitted, pair) == (note,)
     untrained = clone(fitted).set_params(epsilon=0.02, n_steps="auto").fit(table())
     (note,) = lost_notes(untrained, (rows,))
-    assert "too small to learn how columns are related" in note
+    assert "too small for relations between columns" in note
 
 
 def test_a_result_is_shown_and_drawn(fitted):

@@ -22,8 +22,8 @@ MOST_UNDEFINED = 0.05
 LEAST_RETAINED = 0.25
 """Least share of a relation by which an estimate is divided: below, it is lost."""
 UNRELATED = (
-    "The budget was too small to learn how columns are related: differences between "
-    "groups, correlations and slopes are no findings."
+    "The budget was too small for relations between columns: differences between "
+    "groups, correlations and slopes may well lie outside of their intervals."
 )
 
 
@@ -242,7 +242,7 @@ class Bootstrap:
 
 def lost_notes(synthesizer: Any, rows: tuple[Any, ...]) -> tuple[str, ...]:
     """Return notes on what a synthesizer has lost: relations, and levels of columns."""
-    notes = [] if session.has_relations(synthesizer) else [UNRELATED]
+    notes = [] if session.learns_relations(synthesizer) else [UNRELATED]
     drawn = {name: rows[0][name] for name in getattr(rows[0], "columns", ())}
     drawn |= {getattr(each, "name", None): each for each in rows[1:]}
     for column in getattr(synthesizer, "schema_", ()):

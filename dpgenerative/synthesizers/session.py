@@ -30,7 +30,7 @@ from dpgenerative.persistence.checkpoint import Checkpoint, settings_of
 from dpgenerative.privacy.budget import Trial, charge, finished
 from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.ranks import ProcessGroup
-from dpgenerative.privacy.report import PrivacyReport
+from dpgenerative.privacy.report import PrivacyReport, outlook
 from dpgenerative.synthesizers import noisy
 from dpgenerative.synthesizers.notes import NOISE_STATED, unit_notes
 from dpgenerative.tables.containers import as_table, set_feature_names
@@ -303,9 +303,10 @@ def shuffled(fitted: Any, rows: tuple[Any, ...], seed: int) -> tuple[Any, ...]:
     return made if isinstance(made, tuple) else (made,)
 
 
-def has_relations(fitted: Any) -> bool:
-    """Return whether anything was learned of several columns together."""
-    return bool(fitted.privacy_.plan.n_steps or getattr(fitted, "tables_", ()))
+def learns_relations(fitted: Any) -> bool:
+    """Return whether the budget was enough for relations, as its report judges."""
+    n_columns = len(fitted.schema_.modelled)
+    return outlook(fitted.privacy_.plan, n_columns) == "good"
 
 
 def codecs_of(fitted: Any) -> Any:
