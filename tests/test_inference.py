@@ -45,7 +45,7 @@ SCHEMA = Schema([Column("x", "continuous", lower=-5, upper=5)])
 
 @pytest.fixture(scope="module")
 def fitted():
-    return DPHFlowSynthesizer(schema=SCHEMA, **FEW).fit(table())
+    return DPHFlowSynthesizer(schema=SCHEMA, **FEW).fit(table(800))
 
 
 def by_group(frame):
@@ -93,7 +93,7 @@ def test_results_are_those_of_refits(fitted):
 
 def test_a_refit_is_the_fit_itself(fitted):
     """On the private rows, with the seed of the fit, it is the fit."""
-    again = session.refit(fitted, table(), seed=0)
+    again = session.refit(fitted, table(800), seed=0)
     pd.testing.assert_frame_equal(
         again.sample(50, random_state=1), fitted.sample(50, random_state=1)
     )
