@@ -130,6 +130,7 @@ def test_scores_of_missing_parts_are_probabilities():
     assert (each.log_within(codec, each.of(rows), rows) == 0).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("step", [None, 1])
 def test_completions_follow_what_is_drawn(step):
     """Also where a part has nothing, which is one share, not a density of shares."""
