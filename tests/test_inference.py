@@ -328,6 +328,16 @@ def test_what_refits_lose_of_a_relation_is_restored(retained, effect):
         assert covers.mean() < 0.985
 
 
+def test_a_share_that_chance_explains_is_drawn_to_one():
+    """By the variance of the mean: .94 here, where the plain ratio would be -1."""
+    draws = pd.DataFrame({"r0": [-1.1, 0.9, -1.1, 0.9]})
+    nothing = pd.Series({"r0": 0.0})
+    alone = {"alone": nothing, "alone_truth": nothing, "alone_replicates": draws * 0}
+    variance = 4 / 3 / 4
+    expected = (0.1 * -0.1 + variance) / (0.1**2 + variance)
+    assert made([0.1], [0.1], draws, **alone).retained.item() == pytest.approx(expected)
+
+
 def test_lost_relations_are_named():
     draws = pd.DataFrame(
         np.random.default_rng(0).normal(0, 0.1, (20, 1)), columns=["r0"]

@@ -109,7 +109,10 @@ class Bootstrap:
 
     @property
     def standard_error(self) -> pd.Series:
-        """Standard deviation of the replicates: sampling and noise together."""
+        """Standard deviation of the replicates: sampling and noise together.
+
+        Intervals of relations are wider, by one over the share `retained`.
+        """
         return self.replicates.std()
 
     def parts(self) -> pd.DataFrame:
@@ -120,7 +123,7 @@ class Bootstrap:
         DataFrame
             ``sampling``: standard deviation over the tables that were refitted, as of
             other people. ``noise``: standard deviation of what a refit adds to that,
-            by its noise and its draw of rows. ``bias``: the mean of it.
+            by its noise and its draw of rows. ``bias``: as the attribute says.
         """
         added = self.replicates - self.resampled
         columns = {"sampling": self.resampled.std(), "noise": added.std()}
