@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import importlib
 import inspect
 import json
 import os
-import re
 import secrets
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dpgenerative._files import atomic_write, require_place
+from dpgenerative._texts import conditions, texts_by_name, value_of
 from dpgenerative._validation import check_option
 from dpgenerative._version import __version__
 
@@ -25,9 +24,7 @@ from dpgenerative._version import __version__
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dpgenerative.tables.column import Column
     from dpgenerative.tables.drafts import SchemaFile
-    from dpgenerative.tables.schema import Schema
 
 OWN_OPTIONS = ("epsilon", "noise_multiplier", "delta", "schema", "verbose")
 """Parameters that have options of their own, and are not for --set."""
@@ -134,7 +131,7 @@ def sample(options: argparse.Namespace) -> None:
         raise ValueError(f"-n must be at least 1; got {options.n_samples}.")
     seed = options.random_state
     seed = secrets.randbits(31) if seed is None else seed
-    given = _given(synthesizer.schema_, options.given)
+    given = conditions(synthesizer.schema_, options.given)
     if not options.copies:
         synthesizer.sample_to(options.output, options.n_samples, seed, given=given)
         return
@@ -149,7 +146,9 @@ def sample(options: argparse.Namespace) -> None:
 
 def report(options: argparse.Namespace) -> None:
     """Print what a fit released; compare with real rows where they are given."""
-    needs = [n for n in ("holdout", "target", "output") if getattr(options, n)]
+    needs = [
+        n for n in ("holdout", "target", "refits", "output") if getattr(options, n)
+    ]
     if options.real is None and needs:
         raise ValueError(f"--{needs[0]} needs --real.")
     if options.real is not None and options.output is None:
@@ -177,6 +176,7 @@ def report(options: argparse.Namespace) -> None:
         holdout=holdout,
         target=options.target,
         synthesizer=synthesizer,
+        intervals=_intervals(synthesizer, options),
         verbose=not options.quiet,
     )
     with atomic_write(options.output) as draft:
@@ -223,7 +223,14 @@ def forecast(options: argparse.Namespace) -> None:
 
     facts, (_, parameters) = read_schema(options.schema).schema, _model(options)
     budget = (options.epsilon, options.delta)
-    _say(make_forecast(facts, options.rows, *budget, model=options.model, **parameters))
+    ahead = make_forecast(
+        facts, options.rows, *budget, model=options.model, **parameters
+    )
+    _say(ahead)
+    if options.errors:
+        _say("Standard errors of means and shares (people: of as many real rows):")
+        errors = ahead.expected_errors(random_state=0)
+        _say(errors.to_string(index=False, float_format="{:.3g}".format))
 
 
 # Parts of commands --------------------------------------------------------------------
@@ -246,6 +253,18 @@ def _copies(options: argparse.Namespace) -> list[Path]:
     return paths
 
 
+def _intervals(synthesizer: Any, options: argparse.Namespace) -> Any:
+    """Return means and shares with intervals, if refits are asked for."""
+    if not options.refits:
+        return None
+    from dpgenerative.inference import bootstrap, means_and_shares
+
+    return bootstrap(
+        synthesizer, means_and_shares, options.refits, n_jobs=options.jobs,
+        random_state=options.random_state, verbose=not options.quiet,
+    )  # fmt: skip
+
+
 def _require_tables(synthesizer: Any, options: argparse.Namespace) -> None:
     from dpgenerative.synthesizers.tables import BaseTableSynthesizer
 
@@ -263,68 +282,11 @@ def _model(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     check_option("fit", "--model", options.model, list(MODELS))
     model: Any = MODELS[options.model]
     allowed = set(model().get_params()) - set(OWN_OPTIONS)
-    texts = _settings("--set", options.set, allowed)
-    parameters = {name: _value(text) for name, text in texts.items()}
+    texts = texts_by_name("--set", options.set, allowed)
+    parameters = {name: value_of(text) for name, text in texts.items()}
     if options.noise_multiplier is not None:
         parameters["noise_multiplier"] = options.noise_multiplier
     return model, parameters
-
-
-def _settings(
-    option: str, settings: Sequence[str], allowed: Iterable[str]
-) -> dict[str, str]:
-    """Return the texts of name=text, by name."""
-    names, texts = sorted(allowed), {}
-    for setting in settings:
-        heads = [name for name in names if setting.startswith(f"{name}=")]
-        if not heads:
-            raise ValueError(f"{option} takes name=value of {names}; got {setting!r}.")
-        name = max(heads, key=len)  # which may hold the sign itself
-        if name in texts:
-            raise ValueError(f"{option} takes every name once; got {name!r} again.")
-        texts[name] = setting[len(name) + 1 :]
-    return texts
-
-
-def _value(text: str) -> Any:
-    """Return what a text says as a literal of Python, or else the text.
-
-    Words and dates in a list or an interval need no quotes: [A, B].
-    """
-    try:
-        return ast.literal_eval(text)
-    except (SyntaxError, ValueError):
-        pass
-    if text[:1] + text[-1:] not in ("[]", "()"):
-        return text
-    items = [_value(item.strip()) for item in text[1:-1].split(",")]
-    return items if text[0] == "[" else tuple(items)
-
-
-def _given(schema: Schema, settings: Sequence[str]) -> dict[Any, Any] | None:
-    """Return conditions by column."""
-    names = {str(name): name for name in schema.names}
-    given = _settings("--given", settings, names)
-    return {names[n]: _condition(schema[names[n]], given[n]) for n in given} or None
-
-
-def _condition(column: Column, text: str) -> Any:
-    """Return what a text asks of a column; a level may be written as its text.
-
-    Booleans may be written as in a CSV file.
-    """
-    from dpgenerative.tables.entries import TRUTHS
-
-    levels, word = {str(level): level for level in column.levels or ()}, text
-    if column.kind == "boolean":
-        levels, word = TRUTHS, text.lower().strip("'\"")
-    # As it is written: the number 1.10 is also that of the level 1.1.
-    if word in levels:
-        return levels[word]
-    if re.fullmatch(r"\[[^][()'\"]+\]", text):
-        return [_condition(column, item.strip()) for item in text[1:-1].split(",")]
-    value = _value(text)
-    return levels.get(value, value) if isinstance(value, str) else value
 
 
 def _facts(options: argparse.Namespace) -> SchemaFile:
@@ -398,6 +360,7 @@ _NOISE = _option(
 )  # fmt: skip
 _DELTA = _option("--delta", type=float, default=1e-5, help="default 1e-5")
 _MODEL_FILE = _option("model", help="a model file")
+_JOBS = _option("--jobs", type=int, default=1, help="refits at the same time")
 _QUIET = _option("--quiet", action="store_true", help="no progress bar")
 _MODEL = (
     _option("--model", default="flow", help="flow (default), vae or a registered one"),
@@ -438,7 +401,7 @@ COMMANDS: dict[Callable[[argparse.Namespace], None], tuple[Option, ...]] = {
         ),
         _option("--copies", type=int, default=0, metavar="M",
                 help="also M tables of refits, which show how far to trust results"),
-        _option("--jobs", type=int, default=1, help="refits at the same time"),
+        _JOBS,
     ),
     report: (
         *_output("the page to write, with --real", required=False),
@@ -449,6 +412,8 @@ COMMANDS: dict[Callable[[argparse.Namespace], None], tuple[Option, ...]] = {
         _option("--holdout", help="real rows that were not fitted"),
         _option("--target", help="column that models are to predict"),
         _option("--random-state", type=seed, default=0, help="default 0"),
+        _option("--refits", type=int, help="for intervals of means and shares; try 20"),
+        _JOBS,
         _QUIET,
     ),
     schema: (
@@ -470,6 +435,7 @@ COMMANDS: dict[Callable[[argparse.Namespace], None], tuple[Option, ...]] = {
         _NOISE,
         _DELTA,
         *_MODEL,
+        _option("--errors", action="store_true", help="also of means and shares"),
     ),
 }  # fmt: skip
 """Commands and their options."""

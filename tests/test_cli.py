@@ -307,6 +307,7 @@ def test_formats_of_warnings_are_put_back(capsys):
         ("schema data.csv -o o --encoding base64", "must be one of text that"),
         ("schema data.csv -o schema.json", "--force replaces it"),
         ("report data.csv --target age", "--target needs --real"),
+        ("report data.csv --refits 5", "--refits needs --real"),
         ("report data.csv --real data.csv", "--real needs --output"),
         ("report m --real data.csv -o p --target age", "--target needs --holdout"),
     ],

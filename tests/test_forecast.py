@@ -25,6 +25,7 @@ from dpgenerative.encoding.marginals import DOMAIN_SHARE
 from dpgenerative.exceptions import HopelessBudgetWarning
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.report import cautions
+from dpgenerative.synthesizers import expected
 from dpgenerative.tables.private import opened
 from tests.plans import make_plan
 
@@ -171,6 +172,53 @@ def test_the_command_forecasts(tmp_path, capsys):
     assert out.strip() == str(forecast(SCHEMA, 500, 1.0)).strip()
     assert main([*arguments, "--set", "n_steps=7"]) == 0
     assert "7 steps" in capsys.readouterr().out
+    assert main([*arguments, "--errors"]) == 0
+    told = capsys.readouterr().out.split("as many real rows):\n")[1].splitlines()
+    assert [line.split()[0] for line in told[1:]] == list(SCHEMA.names)
+
+
+@pytest.mark.thorough
+def test_expected_errors_are_those_of_releases():
+    columns = [
+        Column("x", "continuous", lower=0, upper=12, nullable=False),
+        Column("day", "datetime", **STAY, nullable=False),
+        Column("sex", "categorical", levels=("f", "m"), nullable=False),
+    ]
+    n = 4000
+    errors = forecast(Schema(columns), n).expected_errors(40, 0, verbose=0)
+    assert errors["column"].tolist() == ["x", "day", "sex"]
+    assert errors["of"].tolist() == ["mean", "mean", "share"]
+    # Of people: those of a uniform law, whose cells are made up and so may be uneven.
+    uniform = np.array([12 / np.sqrt(12), 366 / np.sqrt(12), 0.5]) / np.sqrt(n)
+    assert (errors["people"] / uniform).to_numpy() == pytest.approx(1, abs=0.5)
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(
+        {
+            "x": rng.uniform(0, 12, n),
+            "day": pd.Timestamp("2020-01-01")
+            + pd.to_timedelta(np.arange(n) % 366, "D"),
+            "sex": rng.choice(["f", "m"], n),
+        }
+    )
+    flow = DPHFlowSynthesizer(schema=Schema(columns), noise="reproducible")
+    off = []
+    for seed in range(12):
+        drawn = flow.set_params(random_state=seed).fit(rows).sample(n)
+        shares = (drawn["sex"] == "f").mean() - (rows["sex"] == "f").mean()
+        off.append([drawn["x"].mean() - rows["x"].mean(), shares])
+    squares = np.square(errors[["people", "error"]].to_numpy()[[0, 2]])
+    added = np.sqrt(squares[:, 1] - squares[:, 0])
+    assert np.sqrt(np.square(off).mean(axis=0)) / added == pytest.approx(1, abs=0.6)
+
+
+def test_expected_errors_shrink_as_rows_grow(monkeypatch):
+    monkeypatch.setattr(expected, "MOST_SIMULATED", 4000)
+    few, more, most = (
+        forecast(SCHEMA, n).expected_errors(3, 0, verbose=0)["error"]
+        for n in (300, 5000, 10**6)
+    )
+    assert (few > more).all()
+    assert (more > most).all()
 
 
 @pytest.mark.parametrize(

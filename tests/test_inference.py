@@ -22,8 +22,15 @@ from dpgenerative import (
     load,
 )
 from dpgenerative.cli import main
-from dpgenerative.inference import Bootstrap, bootstrap, combine, sample_copies
+from dpgenerative.inference import (
+    Bootstrap,
+    bootstrap,
+    combine,
+    means_and_shares,
+    sample_copies,
+)
 from dpgenerative.inference.results import lost_notes
+from dpgenerative.metrics import report
 from dpgenerative.synthesizers import session
 
 pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
@@ -467,3 +474,24 @@ def test_copies_on_the_command_line(fitted, tmp_path, capsys):
     assert not (tmp_path / "rows.csv").exists()
     assert main([*command, "--copies", "1"]) == 2
     assert "at least 2" in capsys.readouterr().err
+
+
+def test_a_report_shows_intervals(fitted):
+    result = bootstrap(fitted, means_and_shares, 3, random_state=0, verbose=0)
+    rows = fitted.sample(200, random_state=0)
+    page = report(None, rows, synthesizer=fitted, intervals=result, public=True).html
+    bounds = result.interval()
+    for about, low, high in bounds.itertuples():
+        title = ", ".join(part for part in about if part)
+        cells = page.split(f'<th scope="row">{title}</th>')[1].split("</tr>")[0]
+        assert f"<td>{low:.4g}</td><td>{high:.4g}</td>" in cells
+    assert "How far to trust" not in report(None, rows, public=True).html
+
+
+def test_a_report_on_the_command_line_has_intervals(fitted, tmp_path):
+    model, real, page = tmp_path / "m.dpg", tmp_path / "real.csv", tmp_path / "p.html"
+    fitted.save(model)
+    fitted.sample(300, random_state=0).to_csv(real, index=False)
+    command = ["report", str(model), "--real", str(real), "-o", str(page), "--quiet"]
+    assert main([*command, "--refits", "2"]) == 0
+    assert "How far to trust" in page.read_text(encoding="utf-8")

@@ -41,6 +41,7 @@ ORDER = (
     "inference",
     "audit",
     "meta",
+    "_texts",
     "cli",
     "__main__",
 )

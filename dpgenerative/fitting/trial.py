@@ -3,7 +3,7 @@
 Rows are drawn from a made-up release: the domain's own, of no rows, with random counts.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -84,18 +84,26 @@ def check_recipe(
     """
     blank, dtypes = rows.map(domain.blank), dict(zip(names, domain.dtypes, strict=True))
     for n, n_rows in SIZES.items():
-        rng = np.random.default_rng(0)
-        plan = make_plan(
-            epsilon=None, delta=0.5, n_rows=n_rows, sampling_rate=1.0, n_steps=1,
-            shares=domain.releases(True, 0.4),
-        )  # fmt: skip
         scale = FitSize(n_rows, domain.schema, epsilon, domain.has_public)
         check_shares(recipe.releases(scale, 0.6), 1)
-        transformer = domain.made_up(dtypes).release(
-            blank, plan, _MadeUp(rng, rng), anchored=recipe.anchored,
-            n_bins=recipe.n_bins(scale),
-        )  # fmt: skip
+        rng = np.random.default_rng(0)
+        transformer = made_up_encoding(recipe, domain, blank, dtypes, scale, rng)
         _check(owner, recipe, domain, transformer, scale, n)
+
+
+def made_up_encoding(
+    recipe: ModelRecipe, domain: Domain, blank: Private[Any],
+    dtypes: Mapping[Hashable, Any], scale: FitSize, rng: np.random.Generator,
+) -> Any:  # fmt: skip
+    """Return an encoding of random counts, made up where the domain is open."""
+    plan = make_plan(
+        epsilon=None, delta=0.5, n_rows=scale.n_rows, sampling_rate=1.0, n_steps=1,
+        shares=domain.releases(True, 0.4),
+    )  # fmt: skip
+    return domain.made_up(dtypes).release(
+        blank, plan, _MadeUp(rng, rng), anchored=recipe.anchored,
+        n_bins=recipe.n_bins(scale),
+    )  # fmt: skip
 
 
 def _check(

@@ -39,6 +39,7 @@ def write_page(
     measured: Measured,
     findings: Sequence[Finding],
     privacy: PrivacyReport | None,
+    intervals: Any = None,
 ) -> str:
     """Return one HTML document without references to anything outside it."""
     ranked = sorted(findings, key=lambda each: each.order)
@@ -59,6 +60,8 @@ def write_page(
         columns=_draw_columns(tables, measured),
         n_compared=len(names if lost is None else retained(lost, names)),
         numbers=[] if measured.analyses is None else _numbers(measured.analyses),
+        intervals=[] if intervals is None else _intervals(intervals),
+        cautions=[] if intervals is None else intervals.cautions(),
         maps=_draw_associations(measured),
         scores={} if utility is None else _draw_scores(utility),
         means=None if utility is None else _means(utility),
@@ -129,6 +132,22 @@ def _numbers(errors: AnalysisErrors) -> list[tuple[str, ...]]:
         deviations = results.get(("standard deviation", name), ("", ""))
         rows.append((str(name), *results["mean", name], *deviations, *quantiles))
     return rows
+
+
+def _intervals(bootstrap: Any) -> list[tuple[str, ...]]:
+    """Return a row of the table of intervals for every result."""
+    table = bootstrap.summary()
+    table["estimate"] -= table["bias"]
+    shown = ["estimate", "lower", "upper", "sampling", "noise", "bias"]
+    return [
+        (_title(about), *(f"{value:.4g}" for value in row))
+        for about, row in zip(table.index, table[shown].to_numpy(), strict=True)
+    ]
+
+
+def _title(about: Any) -> str:
+    parts = about if isinstance(about, tuple) else (about,)
+    return ", ".join(str(part) for part in parts if part != "")
 
 
 def _draw_associations(measured: Measured) -> dict[str, str]:

@@ -119,6 +119,7 @@ def report(
     holdout: pd.DataFrame | None = None,
     target: Hashable | None = None,
     synthesizer: Any = None,
+    intervals: Any = None,
     public: bool = False,
     random_state: int = 0,
     verbose: bool = False,
@@ -141,6 +142,9 @@ def report(
         columns are identifiers (these are generated, and are left out) and which
         numbers are codes without an order. That the table was sampled from it is not
         verified.
+    intervals : Bootstrap, optional
+        Of `inference.bootstrap`: results of the synthesizer with their intervals, such
+        as those of `inference.means_and_shares`. Shown on public pages too.
     public : bool, default=False
         Leave out everything that needs real rows. `real`, `holdout` and `target` are
         then ignored.
@@ -201,7 +205,7 @@ def report(
         public=public,
         findings=findings,
         privacy=privacy,
-        html=write_page(tables, measured, findings, privacy),
+        html=write_page(tables, measured, findings, privacy, intervals),
         **vars(measured),
     )
 

@@ -1,7 +1,7 @@
 """What a fit would release, and with which noise, before anything is spent."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,12 @@ from dpgenerative.encoding.shares import (
     column_stds,
     expected_cells,
 )
+from dpgenerative.fitting.fit import PrivateFit
 from dpgenerative.persistence.registry import MODELS
 from dpgenerative.privacy.plan import PrivacyPlan, count_std
 from dpgenerative.privacy.report import cautions, outlook, weak_outlook
 from dpgenerative.synthesizers import session
+from dpgenerative.synthesizers.expected import expected_errors
 from dpgenerative.tables.compositions import with_bounds
 from dpgenerative.tables.schema import Schema, check_schema
 
@@ -58,6 +60,44 @@ class Forecast:
     outlook: str
     count_std: float
     columns: pd.DataFrame
+    _fit: PrivateFit = field(repr=False)
+
+    def expected_errors(
+        self, n_trials: int = 20, random_state: Any = None, verbose: int = 1
+    ) -> pd.DataFrame:
+        """Return standard errors to expect of means and shares, by simulation.
+
+        The rows that are simulated are spread evenly over what the schema states, and
+        their columns are independent. The bounds of real rows are often wider than
+        they need be: then their errors are smaller.
+
+        Parameters
+        ----------
+        n_trials : int, default=20
+            Tables that are made up and released, at least 2.
+        random_state : int, RandomState or Generator instance or None, default=None
+        verbose : int, default=1
+            Above 0 shows a progress bar in terminals and notebooks.
+
+        Returns
+        -------
+        DataFrame
+            A row per column and kind of result: ``of`` ("mean" of numbers and of times,
+            in days; "share" of a level, the root of the mean square over levels),
+            ``people`` (standard error of as many real rows) and ``error`` (of as many
+            synthetic ones, with the privacy noise). Of more than 50,000 rows, both are
+            scaled by the root of their number: `error` is an upper bound.
+
+        Examples
+        --------
+        >>> from dpgenerative import Column, Schema, forecast
+        >>> schema = Schema([Column("age", "integer", lower=0, upper=120)])
+        >>> ahead = forecast(schema, 1000, epsilon=1.0)
+        >>> ahead.expected_errors(5, random_state=0, verbose=0)["of"][0]
+        'mean'
+        """
+        fit, n_rows = self._fit, self.plan.n_rows
+        return expected_errors(fit, n_rows, n_trials, random_state, verbose)
 
     def __str__(self) -> str:
         plan, n_columns = self.plan, len(self.columns)
@@ -154,7 +194,7 @@ def forecast(
     plan = fit.plan(int(n_rows))
     n_bins = recipe.n_bins(fit.scale(plan.n_rows))
     prospect, std = outlook(plan, len(whole)), count_std(plan.count_epsilon)
-    return Forecast(plan, prospect, std, _columns(whole, plan, n_bins))
+    return Forecast(plan, prospect, std, _columns(whole, plan, n_bins), fit)
 
 
 def _columns(schema: Schema, plan: PrivacyPlan, n_bins: int) -> pd.DataFrame:
