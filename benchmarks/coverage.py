@@ -2,12 +2,18 @@
 
     python benchmarks/coverage.py --generators linear network --rows 3000 --epsilons 1
 
-Tables of two laws are drawn again and again, fitted at delta 1e-5 with all defaults and
+Tables are drawn again and again, fitted at delta 1e-5 with all defaults and
 stated bounds, and analysed: 95 % intervals of refits, and the usual intervals as if the
-synthetic rows were people (*naive*). The truth is that of four million rows.
+synthetic rows were people (*naive*).
 
 - *linear*: two numbers, of which one depends on the other and on a binary column.
 - *network*: eight mixed columns of a survey, each given some of those before it.
+- *adult*, *fair*, *health*: rows drawn with replacement from Adult (training and test
+  rows, 15 columns), Fair's survey (9 columns) and the RAND health insurance experiment
+  (statsmodels, 10 columns), which are the people; the truth is that of all rows.
+
+With ``--copies``, intervals of `combine` from as many tables of `sample_copies` are
+recorded beside them (*copies*), relations corrected by shuffled columns.
 
 Widths are relative to those of an oracle: 3.92 standard deviations of the estimates
 over all tables of a cell, as if their bias were known. Adds a record per table to
@@ -19,17 +25,21 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections import defaultdict
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import records
+import statsmodels.datasets
+from loaders import fetch_adult
 
 from dpgenerative import Column, DPHFlowSynthesizer, Schema
+from dpgenerative.datasets import load_fair
 from dpgenerative.exceptions import PrivacyWarning
-from dpgenerative.inference import bootstrap
+from dpgenerative.inference import bootstrap, combine, sample_copies
 
 RESULTS = Path(__file__).parent / "results"
 RECORDS = RESULTS / "coverage.jsonl"
@@ -78,6 +88,27 @@ def column(name: str, lower: float, upper: float, step: float | None = None) -> 
     return Column(name, "continuous", lower=lower, upper=upper, resolution=step)
 
 
+def adult() -> tuple[pd.DataFrame, Schema]:
+    """Return the rows of Adult, and its schema."""
+    bunch = fetch_adult()
+    return pd.concat([bunch.train, bunch.test], ignore_index=True), bunch.schema
+
+
+def fair() -> tuple[pd.DataFrame, Schema]:
+    """Return the rows of Fair's survey, and its schema."""
+    bunch = load_fair()
+    return bunch.data, bunch.schema
+
+
+def health() -> tuple[pd.DataFrame, Schema]:
+    """Return the rows of the RAND experiment, and its schema."""
+    rows = statsmodels.datasets.randhie.load_pandas().data
+    flags = ["idp", "hlthg", "hlthf", "hlthp"]
+    rows[flags] = rows[flags].astype(bool)
+    facts = [Column("mdvis", "integer", lower=0, upper=100), column("disea", 0, 60)]
+    return rows, Schema([*facts, column("lncoins", 0, 5), column("physlm", 0, 1)])
+
+
 SCHEMAS = {
     "linear": Schema([column("x", -8, 8), column("y", -8, 8)]),
     "network": Schema(
@@ -90,23 +121,79 @@ SCHEMAS = {
     ),
 }
 LAWS = {"linear": linear, "network": network}
+POPULATIONS = {"adult": adult, "fair": fair, "health": health}
+ENDS = ("lower", "upper")
 Results = tuple[pd.Series, pd.Series]
 
 
-def analyses(frame: pd.DataFrame) -> Results:
+class Roles(NamedTuple):
+    """What is analysed of a table.
+
+    Attributes
+    ----------
+    numbers, quantiles : tuple of str
+        For means; for quantiles of columns of more than a few values, on which an
+        interval would be a step.
+    y : str
+        Number whose mean is compared between groups, and that is regressed on `others`
+        and the group.
+    group, outcome : tuple of str and function
+        A column and what makes a flag of it; the outcome is regressed on `predictors`.
+    """
+
+    numbers: tuple[str, ...]
+    quantiles: tuple[str, ...]
+    y: str
+    others: tuple[str, ...]
+    group: tuple[str, Callable[[pd.Series], pd.Series]]
+    outcome: tuple[str, Callable[[pd.Series], pd.Series]]
+    predictors: tuple[str, ...]
+
+
+def _is(level: str) -> Callable[[pd.Series], pd.Series]:
+    return lambda series: series == level
+
+
+def _above(bound: float) -> Callable[[pd.Series], pd.Series]:
+    return lambda series: series > bound
+
+
+ROLES = {
+    "linear": Roles(
+        ("x", "y"), ("x", "y"), "y", ("x",), ("group", _is("b")),
+        ("group", _is("b")), ("x", "y"),
+    ),
+    "network": Roles(
+        ("bmi", "income"), ("bmi", "income"), "pressure", ("age", "bmi"),
+        ("smokes", _is("y")), ("ill", _is("y")), ("age", "bmi"),
+    ),
+    "adult": Roles(
+        ("age", "hours_per_week"), ("age",), "hours_per_week", ("age", "education_num"),
+        ("sex", _is("Male")), ("income", _is(">50K")), ("age", "education_num"),
+    ),
+    "fair": Roles(
+        ("yrs_married", "children"), (), "rate_marriage", ("yrs_married", "religious"),
+        ("affairs", _above(0)), ("affairs", _above(0)),
+        ("rate_marriage", "yrs_married"),
+    ),
+    "health": Roles(
+        ("mdvis", "disea"), ("disea",), "mdvis", ("disea", "lncoins"),
+        ("hlthg", _above(0)), ("mdvis", _above(0)), ("disea", "lncoins"),
+    ),
+}  # fmt: skip
+
+
+def analyses(roles: Roles, frame: pd.DataFrame) -> Results:
     """Return results by kind and name, and their usual standard errors."""
-    if "x" in frame:
-        y, group, others = "y", frame["group"] == "b", [frame["x"]]
-        outcome, numbers = group, ["x", "y"]
-        flags = {"group": group}
-    else:
-        y, group, numbers = "pressure", frame["smokes"] == "y", ["bmi", "income"]
-        others, outcome = [frame["age"], frame["bmi"]], frame["ill"] == "y"
-        flags = {"smokes": group, "ill": outcome}
+    y, numbers = roles.y, roles.numbers
+    others = [frame[name].astype(float) for name in roles.others]
+    flags = {name: flag(frame[name]) for name, flag in (roles.group, roles.outcome)}
+    group, outcome = flags[roles.group[0]], flags[roles.outcome[0]]
     found: dict[tuple[str, str], tuple[float, float]] = {}
     for name in numbers:
         found["mean", name] = _mean(frame[name])
-        found["quantile", name] = _quantile(frame[name].to_numpy(float), 0.75)
+        if name in roles.quantiles:
+            found["quantile", name] = _quantile(frame[name].to_numpy(float), 0.75)
     for name, flag in flags.items():
         found["proportion", name] = _mean(flag)
     parts = [_mean(frame[y][is_in]) for is_in in (group, ~group)]
@@ -116,7 +203,7 @@ def analyses(frame: pd.DataFrame) -> Results:
     found["correlation", y] = r, (1 - r**2) / np.sqrt(len(frame))
     for i, pair in enumerate(_regression([*others, group], frame[y].to_numpy(float))):
         found["least squares", f"{i}"] = pair
-    predictors = [*others, frame[y]] if "x" in frame else others
+    predictors = [frame[name].astype(float) for name in roles.predictors]
     for i, pair in enumerate(_logit(predictors, outcome.to_numpy(float))):
         found["logistic", f"{i}"] = pair
     index = pd.MultiIndex.from_tuples(found)
@@ -164,24 +251,60 @@ def _logit(columns: list[Any], y: np.ndarray) -> list[tuple[float, float]]:
 
 
 @cache
+def people(generator: str) -> tuple[pd.DataFrame, Schema]:
+    """Return the rows of a law from which the truth is computed, and its schema."""
+    if generator in POPULATIONS:
+        return POPULATIONS[generator]()
+    rng = np.random.default_rng(10**9)
+    return LAWS[generator](rng, N_TRUE), SCHEMAS[generator]
+
+
+@cache
 def truth(generator: str) -> pd.Series:
     """Return the results of a law."""
-    return analyses(LAWS[generator](np.random.default_rng(10**9), N_TRUE))[0]
+    return analyses(ROLES[generator], people(generator)[0])[0]
+
+
+def drawn(generator: str, seed: int, n: int) -> pd.DataFrame:
+    """Return n rows of a law."""
+    rng = np.random.default_rng(seed)
+    if generator in LAWS:
+        return LAWS[generator](rng, n)
+    rows = people(generator)[0]
+    return rows.iloc[rng.integers(0, len(rows), n)].reset_index(drop=True)
+
+
+def of_copies(
+    fit: DPHFlowSynthesizer, statistic: Callable[..., Results], n: int, n_copies: int
+) -> pd.DataFrame:
+    """Return intervals from a table and its copies."""
+    rng, results, shuffled = np.random.default_rng(0), [], []
+    for rows in sample_copies(fit, n_copies, n, verbose=0):
+        mixed = {name: rng.permutation(rows[name]) for name in rows}
+        results.append(statistic(rows)[0])
+        shuffled.append(statistic(pd.DataFrame(mixed).astype(rows.dtypes))[0])
+    return combine(pd.DataFrame(results), pd.DataFrame(shuffled))
 
 
 def one(
-    generator: str, n: int, epsilon: float, seed: int, n_refits: int, n_jobs: int
+    generator: str, n: int, epsilon: float, seed: int, options: argparse.Namespace
 ) -> dict[str, Any]:
     """Return what a table's intervals are made of, by result."""
-    rows = LAWS[generator](np.random.default_rng(seed), n)
-    fit = DPHFlowSynthesizer(epsilon=epsilon, schema=SCHEMAS[generator]).fit(rows)
-    result = bootstrap(fit, analyses, n_refits, n_jobs=n_jobs, verbose=0)
+    rows, schema = drawn(generator, seed, n), SCHEMAS.get(generator)
+    schema = people(generator)[1] if schema is None else schema
+    fit = DPHFlowSynthesizer(epsilon=epsilon, schema=schema).fit(rows)
+    statistic = partial(analyses, ROLES[generator])
+    refits, jobs = options.refits, options.jobs
+    result = bootstrap(fit, statistic, refits, n_jobs=jobs, verbose=0)
     bounds = result.interval()
     columns = {
         "estimate": result.estimate, "naive": result.error, "lower": bounds["lower"],
         "upper": bounds["upper"], "mean": result.replicates.mean(),
         "std": result.replicates.std(), "retained": result.retained,
     }  # fmt: skip
+    if options.copies:
+        bounds = of_copies(fit, statistic, n, refits)
+        columns |= {f"copies {name}": bounds[name] for name in ENDS}
     return {name: series.tolist() for name, series in columns.items()}
 
 
@@ -201,7 +324,7 @@ def run(options: argparse.Namespace) -> None:
             if case in made:
                 continue
             record = dict(zip(keys, case, strict=True))
-            record |= one(*cell, seed, options.refits, options.jobs)
+            record |= one(*cell, seed, options)
             records.append(RECORDS, record | records.origin())
             print(*case, flush=True)
 
@@ -222,7 +345,13 @@ def covered(generator: str, some: list[dict[str, Any]]) -> pd.DataFrame:
         },
         index=truth(generator).index,
     )
-    rules = {"covered": "mean", "naive": "mean", "width": "mean"}
+    copies = [each for each in some if "copies lower" in each]
+    if copies:
+        low, high = (np.array([each[f"copies {k}"] for each in copies]) for k in ENDS)
+        table["copies"] = ((low <= true) & (true <= high)).mean(axis=0)
+    else:
+        table["copies"] = np.nan
+    rules = dict.fromkeys(["covered", "naive", "width", "copies"], "mean")
     by_kind = table.groupby(level=0, sort=False).agg(rules)
     by_kind["least"] = table["covered"].groupby(level=0, sort=False).min()
     return by_kind
@@ -241,10 +370,11 @@ def write() -> None:
             rows.append([
                 generator, f"{n:,}", f"{epsilon:g}", f"{len(some)} x {refits}", kind,
                 f"{part['covered']:.3f}", f"{part['least']:.3f}",
-                f"{part['naive']:.3f}", f"{part['width']:.2f}", revisions,
+                f"{part['naive']:.3f}", f"{part['width']:.2f}",
+                f"{part['copies']:.3f}".replace("nan", ""), revisions,
             ])  # fmt: skip
     head = ["law", "rows", "epsilon", "tables x refits", "kind", "covered", "least"]
-    head += ["naive", "width / oracle's", "revision"]
+    head += ["naive", "width / oracle's", "copies", "revision"]
     text = (__doc__ or "").split("\n\n", 2)[2]
     lines = ["# Coverage of 95 % intervals", "", text]
     lines += records.markdown_table(head, rows)
@@ -256,11 +386,12 @@ def write() -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
-    add("--generators", nargs="+", default=list(LAWS), choices=list(LAWS), help="laws")
+    add("--generators", nargs="+", default=list(LAWS), choices=list(ROLES), help="laws")
     add("--rows", nargs="+", type=int, default=[1000, 3000, 10_000], help="of a table")
     add("--epsilons", nargs="+", type=float, default=[0.5, 1.0, 3.0], help="budgets")
     add("--tables", type=int, default=200, help="of every cell")
     add("--refits", type=int, default=20, help="of every table")
+    add("--copies", action="store_true", help="also intervals from copies")
     add("--jobs", type=int, default=1, help="refits at the same time")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", PrivacyWarning)
