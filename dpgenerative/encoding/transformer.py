@@ -45,6 +45,7 @@ from dpgenerative.tables.containers import labels
 from dpgenerative.tables.private import Private, opened
 from dpgenerative.tables.rows import Chunks, Rows, chunks, parts, room_for
 from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.sequences import Sequences
 
 Built = Increment | StickBreaking
 """Columns that are learned by what lies between them and others."""
@@ -136,6 +137,9 @@ class TableTransformer:
         Columns that are learned together.
     breaks : tuple of StickBreaking
         Columns that are learned as shares of what others leave of a total.
+    given : tuple of hashable
+        What is known of a step of linked rows (`tables.sequences`) when it is drawn,
+        besides the person: nothing is drawn from relations within it.
     """
 
     codecs: tuple[Codec, ...]
@@ -144,6 +148,7 @@ class TableTransformer:
     nestings: tuple[Nesting, ...] = ()
     places: tuple[Places, ...] = ()
     breaks: tuple[StickBreaking, ...] = ()
+    given: tuple[Hashable, ...] = ()
 
     @classmethod
     def fit(
@@ -160,6 +165,7 @@ class TableTransformer:
         anchored: bool = True,
         with_missing: Collection[Hashable] = (),
         target: Hashable = None,
+        sequences: Sequences | None = None,
     ) -> "TableTransformer":
         """Release the one-way marginals of a table.
 
@@ -189,6 +195,8 @@ class TableTransformer:
             their cell, however few were counted.
         target : hashable, optional
             Name of the column to predict: of two levels, none counts as absent.
+        sequences : Sequences, optional
+            Of linked rows: rare levels of a column before share cells as they do now.
 
         Returns
         -------
@@ -202,6 +210,7 @@ class TableTransformer:
         total = Estimate(count=n_rows, variance=n_std**2)
         codecs: dict[Hashable, Codec] = {}
         nested = nesting_rules(schema)
+        alike = {} if sequences is None else sequences.before
 
         def release(
             name: Hashable, dtype: Any, entries: Chunks[pd.Series], whole: Any = None
@@ -211,7 +220,7 @@ class TableTransformer:
                 learned[name], dtype, mechanisms, n_rows, total, stds[name], delta,
                 n_open, cells_aimed_at(learned[name], n_bins), anchored,
                 may_lose_missing=own not in with_missing, is_target=name == target,
-                nesting=nested.get(name),
+                nesting=nested.get(name), like=codecs.get(alike.get(name)),
             ).fit(entries)  # fmt: skip
             return codecs[name]
 
@@ -219,7 +228,8 @@ class TableTransformer:
         columns, calendars = {}, []
         places = _fitted_places(rows, schema, dtypes, with_missing, release)
         others = {*rules, *stick_breaks_of(schema), *chain(*schema.joint)}
-        for column in (each for each in schema.columns if each.name not in others):
+        single = [each for each in schema.columns if each.name not in others]
+        for column in sorted(single, key=lambda each: each.name in alike):
             name, calendar = column.name, Calendar.fitted(column, dtypes[column.name])
             if calendar is None:
                 dtype = dtype_with_levels(column, dtypes[name])
@@ -238,7 +248,10 @@ class TableTransformer:
             for rule in nested.values()
         )
         ordered = tuple(codecs[name] for name in learned)
-        return cls(ordered, increments, tuple(calendars), nestings, places, breaks)
+        given = () if sequences is None else sequences.given
+        return cls(
+            ordered, increments, tuple(calendars), nestings, places, breaks, given
+        )  # fmt: skip
 
     @property
     def built(self) -> tuple[Built, ...]:

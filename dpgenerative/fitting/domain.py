@@ -27,6 +27,7 @@ from dpgenerative.tables.dtypes import is_real_dtype
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.rows import Rows
 from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.sequences import Sequences
 
 MOMENT_SHARE = 0.5
 """Share of the budget for the moments of classes, where training follows."""
@@ -48,6 +49,8 @@ class TableDomain:
         Whether public rows train the model first.
     dtypes : sequence
         Of the columns as they came.
+    sequences : Sequences, optional
+        Of linked rows: a row of these stands for all rows of a person.
     """
 
     schema: Schema
@@ -55,6 +58,7 @@ class TableDomain:
     target: Hashable = None
     has_public: bool = False
     dtypes: Sequence[Any] = ()
+    sequences: Sequences | None = None
 
     def releases(self, anchored: bool, share: float) -> Mapping[Release, float]:
         """Return what `release` releases, and its share: the one given, or nothing.
@@ -81,7 +85,8 @@ class TableDomain:
             rows, self.schema, mechanisms, n_rows=plan.n_rows,
             n_std=count_std(plan.count_epsilon),
             multiplier=plan.multiplier(MARGINALS), delta=plan.threshold_delta,
-            with_missing=self.with_missing, target=self.target, **cells,
+            with_missing=self.with_missing, target=self.target,
+            sequences=self.sequences, **cells,
         )  # fmt: skip
 
     def made_up(self, dtypes: Mapping[Hashable, Any]) -> Self:
@@ -141,6 +146,7 @@ class ArrayDomain:
 
     schema: ClassVar[Schema] = Schema([])
     has_public: ClassVar[bool] = False
+    sequences: ClassVar[Sequences | None] = None
     dtypes: ClassVar[Sequence[Any]] = ()
 
     def releases(self, anchored: bool, share: float) -> Mapping[Release, float]:

@@ -171,7 +171,7 @@ class PrivateFit:
     def release(self, rows: Private[Any], n_rows: int | None = None) -> Released:
         """Release the row count, unless it is given, and the marginals."""
         if n_rows is None:
-            k, z = self.parameters.max_rows_per_unit, self.parameters.noise_multiplier
+            k, z = self.rows_per_unit, self.parameters.noise_multiplier
             n_rows = self.mechanisms.count(rows, count_epsilon(self.epsilon, k, z))
         else:
             self.mechanisms.ledger.count(n_rows, 0.0)  # the search has paid
@@ -234,6 +234,12 @@ class PrivateFit:
         return self.domain.facts(released.transformer), self.scale(released.plan.n_rows)
 
     @property
+    def rows_per_unit(self) -> int:
+        """Rows that a person may have, of those that are released."""
+        is_linked = self.domain.sequences is not None
+        return 1 if is_linked else int(self.parameters.max_rows_per_unit)
+
+    @property
     def epsilon(self) -> float | None:
         """Budget that was stated; None without privacy."""
         return finite(self.parameters.epsilon)
@@ -271,7 +277,7 @@ class PrivateFit:
             epsilon=scale.epsilon,
             noise_multiplier=parameters.noise_multiplier,
             delta=parameters.delta,
-            rows_per_unit=parameters.max_rows_per_unit,
+            rows_per_unit=self.rows_per_unit,
             n_rows=n_rows,
             sampling_rate=min(1.0, batch / n_rows),
             n_steps=n_steps,

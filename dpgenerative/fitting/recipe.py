@@ -99,6 +99,8 @@ class ModelRecipe(BaseEstimator, ABC):
     reads_once: bool = False
     """Whether training reads the cells of rows and nothing else of them: one pass, so
     that queries, whose rows may come in another order each time, can be learned."""
+    draws_in_order: bool = False
+    """Whether columns are drawn in their order, each given those before it."""
     learned: ClassVar[Sequence[str]] = ()
     """Attributes of a model, other than tensors, that a fit sets."""
 

@@ -99,12 +99,15 @@ class Measurement:
         Cells of all rows.
     plan : PrivacyPlan
     mechanisms : Mechanisms
+    given : frozenset of int
+        Columns of linked rows that are given when rows are drawn.
     """
 
     facts: Sequence[CellFacts]
     codes: Private[np.ndarray]
     plan: PrivacyPlan
     mechanisms: Mechanisms
+    given: frozenset[int] = frozenset()
 
     def correct(
         self, model: Any, generator: torch.Generator, wanted: Sequence[Columns]
@@ -138,7 +141,7 @@ class Measurement:
         candidates: list[Columns] = []
         for columns in _families(len(self.facts)):
             present = set(candidates)
-            new = [c for c in columns if c not in present]
+            new = [c for c in columns if c not in present and self._is_drawn(c)]
             total = len(candidates) + len(new)
             if len(columns[0]) > 2 and total > MOST_CANDIDATES:
                 break
@@ -148,6 +151,10 @@ class Measurement:
         others = [c for c in dict.fromkeys(wanted) if c not in candidates]
         candidates += sorted(others, key=len)
         return [self._table(c, [SCORED_GROUPS[len(c)]] * len(c)) for c in candidates]
+
+    def _is_drawn(self, columns: Columns) -> bool:
+        """Return whether a table shows more than relations within what is given."""
+        return columns[-1] not in self.given and len(self.given & {*columns}) < 2
 
     def _table(self, columns: Columns, sizes: Sequence[int]) -> Table:
         pairs = zip(columns, sizes, strict=True)

@@ -79,6 +79,11 @@ class Bootstrap:
         share = (own * made.mean() + variance) / (own**2 + variance)
         return share.fillna(1.0).clip(LEAST_RETAINED, 1.0)
 
+    @property
+    def _is_lost(self) -> pd.Series:
+        """Whether refits lose so much of a relation that nothing is known of it."""
+        return self.retained <= LEAST_RETAINED
+
     def _relations(self) -> tuple[pd.Series, pd.DataFrame]:
         """Return what relations add to results: in truth, and in refits."""
         own = (self.truth - self.alone_truth).fillna(0.0)
@@ -140,10 +145,10 @@ class Bootstrap:
         method : {"normal", "basic", "studentised"}, default="normal"
             "normal": the estimate less its bias, plus and minus a quantile of Student's
             distribution times the standard error (over the share `retained` of a
-            relation). "basic": by quantiles of the replicates (Davison and Hinkley
-            1997, section 5.2), which take a few hundred refits. "studentised": by
-            quantiles of their deviations in their own standard errors, if the statistic
-            returns these.
+            relation; without bounds where three quarters are lost). "basic": by
+            quantiles of the replicates (Davison and Hinkley 1997, section 5.2), which
+            take a few hundred refits. "studentised": by quantiles of their deviations
+            in their own standard errors, if the statistic returns these.
 
         Returns
         -------
@@ -158,6 +163,7 @@ class Bootstrap:
             centre, error = self._corrected()
             counts = np.maximum(self.replicates.count(), 2)
             reach = stats.t.ppf(tails[1], counts - 1) * error
+            reach = reach.mask(self._is_lost, np.inf)
             return pd.DataFrame({"lower": centre - reach, "upper": centre + reach})
         if method == "basic":
             deviations = [off.quantile(q) for q in tails]
@@ -191,7 +197,7 @@ class Bootstrap:
                 (bias > MOST_BIASED * error) & (error > 0)
             ),
             "are relations of which refits lose three quarters: nothing can be said": (
-                self.retained <= LEAST_RETAINED
+                self._is_lost
             ),
         }
         listed = [
@@ -236,8 +242,10 @@ class Bootstrap:
             made = self.replicates[name]
             axes.plot(made, np.full(len(made), place), "|", color="0.8", ms=6)
         centre = self.estimate - self.bias
-        lengths = np.abs(bounds.sub(centre, axis=0)).T.to_numpy()
-        axes.errorbar(centre, places, xerr=lengths, fmt="o", ms=4, capsize=3)
+        lengths = np.abs(bounds.sub(centre, axis=0)).replace(np.inf, np.nan)
+        axes.errorbar(
+            centre, places, xerr=lengths.T.to_numpy(), fmt="o", ms=4, capsize=3
+        )
         axes.set(yticks=places, yticklabels=list(map(str, self.estimate.index)))
         axes.set_ylim(len(places) - 0.5, -0.5)
         axes.set_xlabel(f"estimate, {100 * level:g} % interval; grey: refits")

@@ -313,7 +313,7 @@ class LaplaceRandomizer(OneToOneFeatureMixin, LocalRandomizer):
         self, column: Column, with_missing: Collection[Hashable], dtype: Any
     ) -> Column:
         """Return a column with all public facts; refuse one that lacks some."""
-        if column.role == "id":
+        if column.is_key:
             rule = f"holds the identifier {column.name!r}: drop the column"
             refuse(self._owner, "schema", rule, column)
         nullable = column.name in with_missing and can_hold_missing(dtype)

@@ -216,7 +216,7 @@ def _judged(synthesizer: Any, table: Any) -> Any:
     if schema is None or not isinstance(table, pd.DataFrame):
         return table
     # They were made anew: numbers from 1 on are far from any real keys.
-    keys = [column.name for column in schema.columns if column.role == "id"]
+    keys = [column.name for column in schema.columns if column.is_key]
     nominal = {c.name for c in schema.columns if c.kind == "categorical"}
     nominal -= {c.name for c in schema.columns if c.ordered}
     codes = [name for name in table.select_dtypes("number") if name in nominal]

@@ -59,6 +59,7 @@ from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import TableFormat
 from dpgenerative.tables.dtypes import decimal_scale
 from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.sequences import Sequences
 from dpgenerative.tables.values import as_python
 
 FORMAT, OLDEST = 3, 2
@@ -68,8 +69,8 @@ CHECKPOINT = "unfinished fit: private, do not release"
 
 
 _RECORDS = (
-    Column, Schema, TableFormat, TableTransformer, LevelCodec, IntervalCodec, Increment,
-    StickBreaking, Calendar, Nesting, PlaceColumn, Places,
+    Column, Schema, TableFormat, Sequences, TableTransformer, LevelCodec, IntervalCodec,
+    Increment, StickBreaking, Calendar, Nesting, PlaceColumn, Places,
     PrivacyPlan, Release, PrivacyReport, priors.NormalPrior, priors.SparsePrior,
     priors.MixturePrior, priors.GaussianPrior, priors.GaussianMixture, Pixels,
     Series, *constraints.KINDS.values(), Optimizer, BatchTerm, Sparsified,

@@ -71,6 +71,8 @@ class PrivacyReport(Report):
         Facts assumed public.
     notes : tuple of str
         What weakens or limits the statement.
+    unit : str
+        Whose addition or removal is protected, where it is one record.
     """
 
     plan: PrivacyPlan
@@ -78,6 +80,7 @@ class PrivacyReport(Report):
     clipping: str
     public: tuple[str, ...]
     notes: tuple[str, ...] = field(default=())
+    unit: str = "one row"
 
     @property
     def epsilon(self) -> float:
@@ -131,7 +134,7 @@ class PrivacyReport(Report):
     def _unit(self) -> str:
         plan = self.plan
         if plan.rows_per_unit == 1:
-            return "one row"
+            return self.unit
         return (
             f"all rows of one person, at most {plan.rows_per_unit} "
             f"(group privacy from ({plan.epsilon:.4g}, {plan.delta:.4g}) for one row)"
@@ -141,7 +144,8 @@ class PrivacyReport(Report):
         plan = self.plan
         noise = f"geometric, epsilon {plan.count_epsilon:g}"
         noise = noise if plan.private else "exact"
-        lines = [f"row count {plan.n_rows} ({noise})"]
+        what = self.unit.removeprefix("one ").split(",")[0]
+        lines = [f"{what} count {plan.n_rows} ({noise})"]
         if plan.mean_trials:
             lines.append(
                 f"the best by noisy score of a random number of trials (logarithmic, "

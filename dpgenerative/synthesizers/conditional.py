@@ -172,7 +172,7 @@ class Candidates:
         self._require_names(given)
         outer = {codec.column.name: codec for codec in self.transformer.outer}
         calendars = {each.name: each for each in self.transformer.calendars}
-        if ids := [name for name in given if self.schema[name].role == "id"]:
+        if ids := [name for name in given if self.schema[name].is_key]:
             refuse(self.owner, "given", "names identifiers, which are made anew", ids)
         built = {
             each.name: "as it is built on " + ", ".join(map(repr, each.bases))

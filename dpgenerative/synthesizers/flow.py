@@ -99,6 +99,8 @@ class FlowRecipe(GroupedRecipe):
         """Whether the flow has no use for positions within cells."""
         return self.is_exact and self.term.divergence is None
 
+    draws_in_order = is_exact  # type: ignore[assignment]
+
     def check(self, owner: str) -> None:
         divergence = self.term.divergence
         if not callable(divergence):
@@ -245,7 +247,8 @@ class FlowRecipe(GroupedRecipe):
         if plan.private and math.isfinite(plan.multiplier(TABLES)):
             codes = rows.map(transformer.encode)
             facts = TableDomain.facts(transformer)
-            measurement = Measurement(facts, codes, plan, mechanisms)
+            given = frozenset(map(transformer.place, transformer.given))
+            measurement = Measurement(facts, codes, plan, mechanisms, given)
             wanted = [
                 tuple(sorted(map(transformer.place, table))) for table in self.workload
             ]

@@ -70,6 +70,9 @@ def public_facts(
         "identifiers, which are not read:": [
             c.name for c in stated.columns if c.role == "id"
         ],
+        "keys of persons, read to tell whose a row is:": [
+            c.name for c in stated.columns if c.role == "unit"
+        ],
     }
     facts = ["column names, order, dtypes and kinds; constructor parameters"]
     facts += [f"{fact} {listed(names)}" for fact, names in by_fact.items() if names]
@@ -193,7 +196,9 @@ def _lies_at_a_bound(schema: Schema, codec: Codec) -> bool:
     return bool(max(masses[0], masses[-1]) > AT_A_BOUND * masses.sum())
 
 
-def unit_notes(noise: str, rows_per_unit: int) -> tuple[str, ...]:
+def unit_notes(
+    noise: str, rows_per_unit: int, is_linked: bool = False
+) -> tuple[str, ...]:
     """Return the notes of every fit, and of its noise."""
     unit = (
         "The privacy unit is one row: a person with k rows gets k times epsilon (and "
@@ -203,6 +208,11 @@ def unit_notes(noise: str, rows_per_unit: int) -> tuple[str, ...]:
         unit = (
             f"The privacy unit is a person with at most {rows_per_unit} rows. The "
             "fit does not check this: whoever prepares the table must ensure it."
+        )
+    if is_linked:
+        unit = (
+            "The privacy unit is a person, with all of their rows. Of more than "
+            f"{rows_per_unit} rows the first are read, and rows without a key are not."
         )
     notes = [
         unit,

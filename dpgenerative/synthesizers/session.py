@@ -159,7 +159,7 @@ def run(
             raise
     # Nothing is released of trials that a search does not choose.
     if trial is None and ranks.is_first:
-        for warning in estimator._warnings(data.schema):
+        for warning in estimator._warnings(data.domain.schema):
             warnings.warn(warning, stacklevel=3)
     return estimator
 
@@ -187,13 +187,16 @@ def _report(estimator: Any, data: Data, fitted: Fitted) -> PrivacyReport:
     if data.public is not None:
         rows = f"{len(data.public)} rows given as public: they trained the model first"
         facts = (*facts, f"{rows}, and bounds and levels that were open are theirs")
-    general = unit_notes(estimator.noise, estimator.max_rows_per_unit)
+    linked = data.domain.sequences is not None
+    general = unit_notes(estimator.noise, estimator.max_rows_per_unit, linked)
     notes = (
         *estimator._notes(data.domain.schema, fitted),
         *(general if fitted.plan.private else ()),
         *([] if estimator.noise_multiplier is None else [NOISE_STATED]),
     )
-    return PrivacyReport(fitted.plan, estimator.epsilon_, fitted.clipping, facts, notes)
+    unit = "one person, with all of their rows" if linked else "one row"
+    spent = estimator.epsilon_
+    return PrivacyReport(fitted.plan, spent, fitted.clipping, facts, notes, unit)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from dpgenerative.fitting.fit import Fitted
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.fitting.public import domain_of, public_table
 from dpgenerative.fitting.recipe import ModelRecipe
-from dpgenerative.synthesizers import notes
+from dpgenerative.synthesizers import linked, notes
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.synthesizers.conditional import Candidates
 from dpgenerative.synthesizers.session import Data, in_fitted_zones, with_stated_levels
@@ -41,6 +41,7 @@ from dpgenerative.tables.files import is_csv, stream_table, suffix_of, write_tab
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.rows import Rows, streamed
 from dpgenerative.tables.schema import Schema, check_schema
+from dpgenerative.tables.sequences import Sequences
 
 SAMPLE_CHUNK = 2**16
 
@@ -130,7 +131,9 @@ class BaseTableSynthesizer(Synthesizer):
         n_samples = self._n_wanted(n_samples, given)
         generator, rng = self._sampling_streams(random_state)
         candidates = self._candidates(generator, rng, max_tries)
-        if isinstance(given, pd.DataFrame):
+        if self._layout.sequences is not None:
+            frame = linked.drawn(self, n_samples, given, candidates, rng)
+        elif isinstance(given, pd.DataFrame):
             frame = candidates.completing(given, impute)
         elif given is None and not self.schema_.constraints:
             frame = pd.concat(self._drawn(n_samples, generator, rng), ignore_index=True)
@@ -234,6 +237,9 @@ class BaseTableSynthesizer(Synthesizer):
                 "query may return them in another order. Write it to Parquet files."
             )
         schema = self._stated().resolve(frame, self._nominal(layout))
+        sequences = Sequences.stated(self._owner, schema, self.max_rows_per_unit)
+        if sequences is not None:
+            return linked.read(self, frame, layout, schema, sequences)
         names = list(schema.modelled.names)
         if not names:
             raise ValueError(f"{self._owner} needs a column that is no identifier.")
@@ -292,6 +298,8 @@ class BaseTableSynthesizer(Synthesizer):
 
     def _as_fitted(self, X: Any, y: Any) -> pd.DataFrame:
         """Return X and y as one table like the fitted one, or raise ValueError."""
+        if self._layout.sequences is not None:
+            raise ValueError(f"{self._owner}: rows that are linked have no scores.")
         frame, layout = as_table(self._owner, X, y)
         has_y = layout.y_name is not None
         if has_y != (self._layout.y_name is not None):
@@ -342,7 +350,9 @@ class BaseTableSynthesizer(Synthesizer):
         generator, rng = self._sampling_streams(random_state)
         (ids,) = rng.spawn(1)
         candidates = self._candidates(generator, rng, max_tries)
-        if given is None and not self.schema_.constraints:
+        if self._layout.sequences is not None:
+            parts = iter([linked.drawn(self, n, given, candidates, rng)])
+        elif given is None and not self.schema_.constraints:
             parts = self._drawn(n, generator, rng)
         else:
             parts = (candidates.satisfying(size, given or {}) for size in _sizes(n))
@@ -358,7 +368,7 @@ class BaseTableSynthesizer(Synthesizer):
     ) -> Candidates:
         recipe = self._recipe
         return Candidates(
-            f"{self._owner}.sample", self._transformer, self.schema_,
+            f"{self._owner}.sample", self._transformer, linked.learned_schema(self),
             lambda n, shares: recipe.draw_given(self._model, n, shares, generator, rng),
             recipe.can_clamp(self._model), rng, max_tries, self._open_levels(),
         )  # fmt: skip

@@ -16,6 +16,7 @@ from dpgenerative.tables.times import PER_DAY, count_of, spelled
 from dpgenerative.tables.values import as_python, is_missing
 
 TEMPORAL = ("datetime", "timedelta")
+ROLES = (None, "id", "unit", "order")
 CYCLES = ("hour", "weekday")
 """Cycles that columns of instants can have."""
 EXAMPLES = {"datetime": "2020-01-31", "timedelta": "36h"}
@@ -52,9 +53,12 @@ class Column:
         Step of a continuous column's values (0.01 for percentages with two
         decimals), or the unit of times, which are rounded down to it; None means
         seconds for times. Integers have resolution 1.
-    role : {None, "id"}, optional
+    role : {None, "id", "unit", "order"}, optional
         "id" for an identifier, of kind "integer" or "categorical": it is never read
-        nor learned, nothing is spent on it, and `sample` makes new ones.
+        nor learned, nothing is spent on it, and `sample` makes new ones. "unit" for the
+        key of a person who may have several rows (:doc:`/persons`): it is read to tell
+        whose a row is, and made anew. "order" for the number or time by which a
+        person's rows are ordered.
     format : str, optional
         How identifiers of kind "categorical" are written: "uuid", or a format of their
         number such as ``"P{:05d}"``. None: the number alone.
@@ -62,6 +66,9 @@ class Column:
         Level of a nominal column that stands for every value that is no level; one
         that `levels` lacks is added to them. None: ``"other"`` for text whose levels
         are estimated privately (``"(other)"`` where "other" is one), else nothing.
+
+    per_unit : bool, default=False
+        Whether a person has one value, as of a year of birth, where rows are linked.
 
     cycles : sequence of {"hour", "weekday"}, optional
         Of instants: what repeats, and is learned besides the date. None: hours where
@@ -92,6 +99,7 @@ class Column:
     format: str | None = None
     other: Any = None
     cycles: Sequence[str] | None = None
+    per_unit: bool = False
 
     def __post_init__(self) -> None:
         if self.name is None or not isinstance(self.name, Hashable):
@@ -109,8 +117,9 @@ class Column:
             self._refuse("nullable", "must be True, False or None", self.nullable)
         if self.nullable is not None:
             self._set("nullable", bool(self.nullable))
-        if not isinstance(self.ordered, bool):
-            self._refuse("ordered", "must be True or False", self.ordered)
+        for field in ("ordered", "per_unit"):
+            if not isinstance(getattr(self, field), bool):
+                self._refuse(field, "must be True or False", getattr(self, field))
         self._check_role()
         self._check_other()
         self._check_cycles()
@@ -125,13 +134,22 @@ class Column:
     def _refuse(self, field: str, rule: str, value: object) -> NoReturn:
         raise ValueError(f"Column {self.name!r}: {field} {rule}; got {shown(value)}.")
 
+    @property
+    def is_key(self) -> bool:
+        """Whether it names rows or persons: it is not learned, but made anew."""
+        return self.role in ("id", "unit")
+
     def _check_role(self) -> None:
-        if self.role is None:
+        if self.role not in ROLES:
+            self._refuse("role", f"must be one of {ROLES}", self.role)
+        if self.per_unit and self.role is not None:
+            self._refuse("per_unit", "belongs to no role", self.role)
+        if self.role == "order" and not self.numeric:
+            self._refuse("role", 'needs numbers or times for "order"', self.kind)
+        if not self.is_key:
             if self.format is not None:
                 self._refuse("format", 'belongs to role="id"', self.format)
             return
-        if self.role != "id":
-            self._refuse("role", 'must be None or "id"', self.role)
         if self.kind not in ("integer", "categorical"):
             self._refuse("role", 'needs kind "integer" or "categorical"', self.kind)
         learned = (self.lower, self.upper, self.levels, self.resolution)
@@ -336,8 +354,9 @@ class Column:
         for field in ("levels", "cycles"):
             if field in facts:
                 facts[field] = list(getattr(self, field))
-        if not self.ordered:
-            del facts["ordered"]
+        for field in ("ordered", "per_unit"):
+            if not facts[field]:
+                del facts[field]
         return facts
 
     def __repr__(self) -> str:

@@ -75,7 +75,7 @@ class Constraint(ABC):
             For columns that it cannot speak of, or values that they cannot have.
         """
         for name in self.columns:
-            if facts[name].role == "id":
+            if facts[name].is_key:
                 raise ValueError(f"{self!r} speaks of the identifiers {name!r}.")
             if facts[name].temporal and not self.takes_times:
                 raise ValueError(f"{self!r} takes no column of times; got {name!r}.")

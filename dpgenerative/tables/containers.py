@@ -77,6 +77,10 @@ class TableFormat:
         Columns that are not learned: identifiers are made anew, others computed.
     written : tuple of (name, str)
         Types of text that other libraries have and pandas has not.
+    sequences : Sequences, optional
+        What is public of linked rows.
+    unit_dtype : dtype, optional
+        Of their persons' key.
     """
 
     x_names: tuple[Hashable, ...]
@@ -87,6 +91,8 @@ class TableFormat:
     y_label: Hashable = None
     ids: tuple[tuple[Hashable, Any], ...] = ()
     written: Written = ()
+    sequences: Any = None
+    unit_dtype: Any = None
 
     @property
     def is_named(self) -> bool:

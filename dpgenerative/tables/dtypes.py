@@ -115,7 +115,7 @@ def reconcile(stated: Column, by_dtype: Column, dtype: Any) -> Column:
     ValueError
         If the dtype cannot hold what is stated.
     """
-    if stated.role == "id":
+    if stated.is_key:
         _require_identifiers(stated, by_dtype, dtype)
         return replace(stated, nullable=False)
     _require_kind(stated, dtype)

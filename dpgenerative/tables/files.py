@@ -227,7 +227,7 @@ def misfits_of(
     written = stream_table(path, as_text, form, without).whole()
     problems = []
     for column in schema.columns:
-        if column.role == "id" or column.name not in frame:
+        if column.is_key or column.name not in frame:
             continue
         texts = written[column.name]
         unread = texts[frame[column.name].isna() & texts.notna()]

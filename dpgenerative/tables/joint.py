@@ -58,7 +58,7 @@ def _check_column(name: Hashable, facts: Mapping[Hashable, Column], n: int) -> N
         )
     if n > 1:
         raise ValueError(f"Schema: joint names the column {name!r} more than once.")
-    if not column.numeric or column.temporal or column.role == "id":
+    if not column.numeric or column.temporal or column.is_key:
         raise ValueError(
             "Schema: columns of joint hold numbers (kind 'continuous' or 'integer', no "
             f"identifiers); got {column!r}."

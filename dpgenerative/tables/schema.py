@@ -230,7 +230,7 @@ class Schema:
 
         Identifiers are made anew, and derived columns are computed.
         """
-        others = {column.name for column in self.columns if column.role == "id"}
+        others = {column.name for column in self.columns if column.is_key}
         others |= {each.name for each in self.derived}
         return Schema(
             (column for column in self.columns if column.name not in others),
@@ -374,7 +374,7 @@ def _checked(field: str, given: Any, kind: type) -> tuple[Any, ...]:
 def _problems(column: Column, series: pd.Series) -> Iterator[tuple[str, np.ndarray]]:
     """Yield every kind of problem, and which cells of a column have it."""
     missing = series.isna().to_numpy(bool)
-    if column.role == "id":
+    if column.is_key:
         return
     if not column.nullable:
         yield "missing in a column that is not nullable", missing

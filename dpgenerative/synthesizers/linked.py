@@ -1,0 +1,101 @@
+"""Fits and samples of tables with several rows per person (`tables.sequences`).
+
+Formal guarantee: `read` passes rows on through `Sequences.steps` alone, which maps each
+person's rows to one row. So the fit that follows, which is (epsilon, delta)-DP for
+adding or removing one row of that, is so for a person with all of their rows.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dpgenerative._validation import refuse
+from dpgenerative.encoding.nesting import groups_first
+from dpgenerative.encoding.values import identifiers
+from dpgenerative.fitting.domain import TableDomain
+from dpgenerative.synthesizers.conditional import Candidates
+from dpgenerative.synthesizers.session import Data
+from dpgenerative.tables.containers import TableFormat, select_columns
+from dpgenerative.tables.private import Private
+from dpgenerative.tables.rows import Rows
+from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.sequences import Sequences
+
+MOST_TRIES = 100
+"""Candidates per step, at most: most steps take the first."""
+
+
+def read(
+    estimator: Any,
+    frame: pd.DataFrame | Rows,
+    layout: TableFormat,
+    schema: Schema,
+    sequences: Sequences,
+) -> Data:
+    """Return what a fit reads: one step of every person.
+
+    Raises
+    ------
+    ValueError
+        Where rows cannot be linked: public facts alone decide.
+    """
+    owner = estimator._owner
+    if isinstance(frame, Rows):
+        raise ValueError(f"{owner}: linked rows are read from memory: give a table.")
+    if not estimator._recipe.draws_in_order:
+        raise ValueError(
+            f"{owner} with these parameters cannot draw one row given another: link "
+            "rows with DPHFlowSynthesizer, without blocks."
+        )
+    keys = [name for name in layout.x_names if name not in schema.modelled.names]
+    ids = [(name, frame.dtypes[name]) for name in keys if name != sequences.unit]
+    layout = replace(
+        layout, ids=tuple(ids), sequences=sequences,
+        unit_dtype=frame.dtypes[sequences.unit],
+    )  # fmt: skip
+    names = [sequences.unit, *sequences.fixed, *sequences.varying]
+    rows = Private(select_columns(frame, names)).map(sequences.steps)
+    blank = sequences.steps(select_columns(frame, names).iloc[:0])
+    domain = TableDomain(
+        groups_first(sequences.schema),
+        estimator._stated().with_missing,
+        dtypes=tuple(blank.dtypes),
+        sequences=sequences,
+    )
+    return Data(rows, layout, schema, domain)
+
+
+def drawn(
+    estimator: Any, n: int, given: Any, candidates: Candidates, rng: np.random.Generator
+) -> pd.DataFrame:
+    """Return the rows of n new people.
+
+    Raises
+    ------
+    ValueError
+        For conditions on what varies within a person.
+    """
+    sequences, owner = estimator._layout.sequences, f"{estimator._owner}.sample"
+    given = {} if given is None else given
+    known = list(sequences.fixed)
+    if not isinstance(given, Mapping) or not given.keys() <= set(known):
+        rule = f"must be a mapping of columns that a person has one value of: {known}"
+        refuse(owner, "given", rule, given)
+    people = candidates.satisfying(n, given)
+    complete = replace(candidates, max_tries=min(candidates.max_tries, MOST_TRIES))
+    rows = sequences.grown(people, lambda some: complete.completing(some, False))
+    dtype, key = estimator._layout.unit_dtype, estimator.schema_[sequences.unit]
+    rows[key.name] = identifiers(key, n, dtype, rng).iloc[rows[key.name]].array
+    return rows
+
+
+def learned_schema(estimator: Any) -> Schema:
+    """Return the schema of what is learned: of steps, where rows are linked."""
+    sequences: Sequences | None = estimator._layout.sequences
+    if sequences is None:
+        stated: Schema = estimator.schema_
+        return stated
+    return sequences.schema.completed(estimator._transformer.schema.columns)

@@ -1,0 +1,282 @@
+"""Linked rows: several rows of one person, in order, as one record.
+
+A person's rows are learned as *steps*: one of the rows, how many there are, its place
+among them, what the row before holds, and the means of all before. Of every person one
+step is read, so that a person is one row of a table, whatever the number of their rows.
+New people are drawn step by step (`grown`), each given the steps before it.
+
+Formal guarantee: `Sequences.steps` maps the rows of each person to one row, by these
+rows and their key alone. So adding or removing a person, with all of their rows, adds
+or removes one row of what it returns. Which step is read follows from a hash of the
+key; rows beyond the first `most` in order, and rows without a key, are left out.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+
+from dpgenerative._validation import refuse
+from dpgenerative.tables.column import Column
+from dpgenerative.tables.constraints import Constraint, LessEqual
+from dpgenerative.tables.containers import holds_objects, labels, plain
+from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.times import temporal_kind, to_units
+
+NUMBER, PLACE = "rows of a person", "place of a row"
+BEFORE, MEAN = "{} (row before)", "{} (mean before)"
+"""Names of what is learned besides the columns."""
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """What is public of a table with several rows per person.
+
+    Attributes
+    ----------
+    unit : hashable
+        Column of the person's key.
+    order : hashable, optional
+        Column by which a person's rows are ordered; None keeps them as they come.
+    fixed : tuple of hashable
+        Columns of which a person has one value: that of their first row.
+    varying : tuple of hashable
+        The other columns that are learned, with `order`.
+    most : int
+        Rows of a person that are read.
+    schema : Schema
+        What is learned of a step, in the model's order.
+    """
+
+    unit: Hashable
+    order: Hashable | None
+    fixed: tuple[Hashable, ...]
+    varying: tuple[Hashable, ...]
+    most: int
+    schema: Schema
+
+    @classmethod
+    def stated(cls, owner: str, schema: Schema, most: int) -> Self | None:
+        """Return what a resolved schema says of linked rows, None where it has none.
+
+        Raises
+        ------
+        ValueError
+            For what cannot be learned of them.
+        """
+        units = [c.name for c in schema if c.role == "unit"]
+        if not units:
+            return None
+        if most < 2:
+            rule = 'must be 2 or more with a column of role="unit"'
+            refuse(owner, "max_rows_per_unit", rule, most)
+        orders = [c.name for c in schema if c.role == "order"]
+        learned = schema.modelled
+        fixed = tuple(c.name for c in learned if c.per_unit)
+        varying = tuple(c.name for c in learned if not c.per_unit)
+        problems = {
+            "one column of role unit": len(units) > 1,
+            "one column of role order": len(orders) > 1,
+            "a column that varies within a person": not varying,
+            "no columns that are learned together (joint)": len(schema.joint) > 0,
+            f"no column named {NUMBER!r} or {PLACE!r}": bool(
+                {NUMBER, PLACE} & set(schema.names)
+            ),
+        }
+        if broken := [rule for rule, is_broken in problems.items() if is_broken]:
+            raise ValueError(f"{owner}: linked rows need {broken[0]}.")
+        order = orders[0] if orders else None
+        steps = _steps(learned, order, fixed, varying, most)
+        return cls(units[0], order, fixed, varying, most, steps)
+
+    @property
+    def means(self) -> dict[Hashable, Hashable]:
+        """Columns of numbers, by the name of their mean before."""
+        return {
+            _named(MEAN, name): name
+            for name in self.varying
+            if _has_mean(self.schema[name])
+        }
+
+    @property
+    def before(self) -> dict[Hashable, Hashable]:
+        """Columns by the name of their value in the row before."""
+        return {_named(BEFORE, name): name for name in self.varying}
+
+    @property
+    def given(self) -> tuple[Hashable, ...]:
+        """What is known of a step, besides the person, when it is drawn."""
+        return (PLACE, *self.before, *self.means)
+
+    # Rows to steps --------------------------------------------------------------
+
+    def steps(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return one step of every person: private.
+
+        Parameters
+        ----------
+        frame : DataFrame of n rows
+
+        Returns
+        -------
+        DataFrame
+            One row per person, of the columns of `schema`.
+        """
+        persons, keys = pd.factorize(_keys(frame[self.unit]))
+        places = np.flatnonzero(persons >= 0)
+        by = [persons[places]]
+        if self.order is not None:
+            by.insert(0, _floats(frame[self.order].iloc[places]))
+        places = places[np.lexsort([places, *by])]
+        sizes = np.bincount(persons[places], minlength=len(keys))
+        first = np.cumsum(sizes) - sizes
+        sizes = np.minimum(sizes, self.most)
+        chosen = (_hashed(keys) % np.maximum(sizes, 1).astype(np.uint64)).astype(int)
+        now, begin = places[first + chosen], places[first]
+        table: dict[Hashable, Any] = {}
+        for name in self.fixed:
+            table[name] = frame[name].iloc[begin].array
+        table |= {NUMBER: sizes, PLACE: chosen + 1}
+        for named, name in self.before.items():
+            previous = frame[name].iloc[places[first + np.maximum(chosen, 1) - 1]]
+            table[named] = _missing_where(previous, chosen == 0).array
+        for named, name in self.means.items():
+            values = _finite(frame[name].iloc[places])
+            table[named] = _means(values, first, chosen)
+        for name in self.varying:
+            table[name] = frame[name].iloc[now].array
+        return pd.DataFrame(table, index=range(len(keys)))[list(self.schema.names)]
+
+    # Steps to rows --------------------------------------------------------------
+
+    def grown(
+        self, people: pd.DataFrame, complete: Callable[[pd.DataFrame], pd.DataFrame]
+    ) -> pd.DataFrame:
+        """Return the rows of people, who are numbered in `unit` from 0 on.
+
+        Parameters
+        ----------
+        people : DataFrame of n people
+            A step of each, of which `fixed` and the number of rows are kept.
+        complete : callable
+            Draws the rest of steps that are given in part.
+
+        Returns
+        -------
+        DataFrame
+            Columns `unit`, `fixed` and `varying`; a person's rows follow each other.
+        """
+        known = people[[*self.fixed, NUMBER]].reset_index(drop=True)
+        sums = {name: np.zeros(len(known)) for name in self.means.values()}
+        counts = {name: np.zeros(len(known)) for name in sums}
+        last = known.iloc[:0]
+        drawn: list[pd.DataFrame] = []
+        for place in range(1, self.most + 1):
+            ids = np.flatnonzero(known[NUMBER] >= place)
+            if not len(ids):
+                break
+            given = known.iloc[ids].reset_index(drop=True)
+            given[PLACE] = place
+            if place > 1:
+                for named, name in self.before.items():
+                    given[named] = last[name].loc[ids].array
+                for named, name in self.means.items():
+                    with np.errstate(invalid="ignore"):
+                        given[named] = sums[name][ids] / counts[name][ids]
+            else:
+                for named in (*self.before, *self.means):
+                    drawn_before = people[named].iloc[ids]
+                    given[named] = _missing_where(drawn_before, np.ones(len(ids), bool))
+            last = complete(given).set_axis(ids, axis=0)
+            for name in sums:
+                values = _finite(last[name])
+                counts[name][ids] += ~np.isnan(values)
+                sums[name][ids] += np.nan_to_num(values)
+            drawn.append(last)
+        rows = pd.concat(drawn)
+        rows[self.unit] = rows.index
+        rows = rows.sort_values([self.unit, PLACE], ignore_index=True)
+        return rows[[self.unit, *self.fixed, *self.varying]]
+
+
+def _steps(
+    learned: Schema, order: Hashable, fixed: Any, varying: Any, most: int
+) -> Schema:
+    """Return what is learned of a step: what is given of it comes first."""
+    number = Column(NUMBER, "integer", lower=1, upper=most, nullable=False)
+    columns = [*(learned[name] for name in fixed), number, replace(number, name=PLACE)]
+    plain_facts = {"role": None, "nullable": True}
+    for name in varying:
+        now, named = learned[name], _named(BEFORE, name)
+        cycles = () if now.kind == "datetime" else None
+        columns.append(replace(now, name=named, cycles=cycles, **plain_facts))
+    for name in varying:
+        if _has_mean(now := learned[name]):
+            columns.append(
+                Column(
+                    _named(MEAN, name),
+                    "continuous",
+                    now.lower,
+                    now.upper,
+                    nullable=True,
+                )
+            )
+    columns += [learned[name] for name in varying]
+    constraints: list[Constraint] = list(learned.constraints)
+    if order is not None:
+        constraints.append(LessEqual(_named(BEFORE, order), order))
+    return Schema(columns, constraints)
+
+
+def _named(template: str, name: Hashable) -> Hashable:
+    return template.format(name)
+
+
+def _has_mean(column: Column) -> bool:
+    return column.numeric and not column.temporal
+
+
+def _keys(series: pd.Series) -> Any:
+    """Return keys that can be compared and hashed, None where there is none."""
+    if not holds_objects(series.dtype):
+        return series
+    return labels([plain(value) for value in series]).to_numpy(object)
+
+
+def _hashed(keys: Any) -> np.ndarray:
+    """Return numbers of 64 bits that follow from each key alone."""
+    texts = np.array([f"{type(key).__name__} {key}" for key in keys], dtype=object)
+    return np.asarray(pd.util.hash_array(texts))
+
+
+def _floats(series: pd.Series) -> np.ndarray:
+    """Return numbers or times as floats, NaN where they are missing."""
+    if temporal_kind(series.dtype) or holds_objects(series.dtype):
+        return to_units(series, "us")
+    return series.to_numpy(float, na_value=np.nan)
+
+
+def _missing_where(series: pd.Series, flags: np.ndarray) -> pd.Series:
+    """Return values, some of them missing, in a dtype that can hold this."""
+    series = series.reset_index(drop=True)
+    return series.where(~flags)
+
+
+def _finite(series: pd.Series) -> np.ndarray:
+    """Return numbers as floats, NaN where they are missing or infinite."""
+    values = series.to_numpy(float, na_value=np.nan)
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def _means(values: np.ndarray, first: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return the means of runs of values, each added up by itself; NaN of none."""
+    means = np.full(len(first), np.nan)
+    for k in np.unique(lengths[lengths > 0]):
+        some = np.flatnonzero(lengths == k)
+        runs = values[first[some, None] + np.arange(k)]
+        counts = (~np.isnan(runs)).sum(axis=1)
+        with np.errstate(invalid="ignore", over="ignore"):
+            means[some] = np.nansum(runs, axis=1) / counts
+    return means
