@@ -11,15 +11,15 @@ without known levels, values that many rows of a continuum share - cost a delta 
 `noise.threshold_for`.)
 
 A numeric column spends a part of its budget (`shares`) on splitting a grid into its
-cells, and the rest on counting them. All counts of a tree are combined by weighted
-least squares (`estimates`). What far more rows share than the values beside it (a
-rounded wage, a price) gets a cell of its own: of a continuum as a released key, of a
-grid by a count of every value. Intervals that hold many numbers still are then cut into
-even pieces, uncounted.
+cells, and the rest on counting them; weighted least squares combines all counts of a
+tree (`estimates`). What far more rows share than the values beside it gets a cell of
+its own: of a continuum as a released key, of a grid by a count of every value. Large
+intervals are then cut into even pieces, uncounted.
 """
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -61,8 +61,7 @@ SPLIT_NOISE = 2.5
 SPIKE_SIZE = 0.25
 """A value has a cell of its own with more than this many times numbers / n_bins..."""
 MOST_SPIKES = 0.5
-"""... unless more values of a grid than this many times n_bins would: those that there
-are have so many each..."""
+"""... unless more values of a grid than this many times n_bins have so many each..."""
 FALSE_SPIKES = 1e-2
 """... and more than noise alone makes of this many values of one row, or none."""
 MOST_KEYS = 2**20
@@ -88,8 +87,7 @@ class MarginalRelease:
     n_rows : int
         The released row count.
     total : Estimate
-        The number of rows by that count and those of columns before; this one adds its
-        own.
+        The number of rows by that count and those of columns so far.
     std : float
         Noise of the column's budget, were it spent on one count (`column_stds`).
     delta : float
@@ -103,7 +101,7 @@ class MarginalRelease:
     may_lose_missing : bool
         Whether 'missing' has no cell where its count is within the noise.
     is_target : bool
-        Whether of two levels none counts as absent: there would be nothing to predict.
+        Whether of two levels none counts as absent: nothing would be to predict.
     nesting : NestingRule, optional
         Rare levels share a cell with those of the same groups.
     is_estimated : bool, default=False
@@ -283,7 +281,7 @@ class MarginalRelease:
             if not is_continuum:
                 single = grid.single_values(column, ends, np.zeros(1, dtype=bool))
             return IntervalCodec(column, self.dtype, masses, ends, single)
-        steps = entries.map(lambda series: grid.in_steps(self.column, series))
+        steps = entries.map(partial(grid.in_steps, self.column))
         share = spike_share(column, self.n_bins, self.n_rows, self.std)
         parts = self._with(1 - share)._split(fine, steps)
         column = replace(column, nullable=len(parts.missing) > 0)
@@ -321,8 +319,7 @@ class MarginalRelease:
     def _boxes(self, entries: Chunks[pd.Series]) -> Codec:
         """Return cells of numbers of places (`places`): no neighbours on a line."""
         fine = grid.edges_of(self.column)
-        steps = entries.map(lambda series: grid.in_steps(self.column, series))
-        parts = self._split(fine, steps)
+        parts = self._split(fine, entries.map(partial(grid.in_steps, self.column)))
         edges, counts = fine[parts.places], [*parts.counts, *parts.missing]
         column = replace(self.column, nullable=len(parts.missing) > 0)
         masses = estimates.masses(counts, bool(column.nullable), estimates.UNSEEN)

@@ -33,7 +33,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from dpgenerative._validation import refuse
+from dpgenerative._validation import check_option, count, refuse
 from dpgenerative.encoding.codecs import Codec, Segments
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.exceptions import SamplingError
@@ -56,6 +56,21 @@ POOR = 5
 
 Drawer = Callable[[int, Mapping[int, Tensor]], tuple[np.ndarray, ...]]
 """From a number of rows and log-shares of cells: codes, positions, log-weights."""
+
+
+def check_given(owner: str, given: Any, impute: Any, max_tries: Any) -> None:
+    """Require conditions that are a mapping or a table; raise ValueError."""
+    is_table = isinstance(given, pd.DataFrame)
+    if not is_table and not isinstance(given, (Mapping, type(None))):
+        refuse(owner, "given", "must be a mapping or a DataFrame", given)
+    if is_table and not len(given):
+        refuse(owner, "given", "needs at least one row", given)
+    if is_table and given.columns.has_duplicates:
+        refuse(owner, "given", "needs distinct column names", list(given.columns))
+    check_option(owner, "impute", impute, [True, False])
+    if impute and not is_table:
+        refuse(owner, "impute", "needs a DataFrame given", impute)
+    count()(owner, "max_tries", max_tries)
 
 
 @dataclass

@@ -188,9 +188,11 @@ def forecast(
     facts = with_bounds(facts, valid)
     for constraint in valid:
         constraint.check(facts, dict.fromkeys(facts, np.dtype(object)))
-    whole = Schema(facts.values(), valid, schema.joint).modelled
-    recipe.check_schema("forecast", whole)
-    fit = session.planned_fit(synthesizer, synthesizer._domain(whole))
+    stated = Schema(facts.values(), valid, schema.joint)
+    recipe.check_schema("forecast", stated.modelled)
+    domain = synthesizer._domain(stated)
+    whole = domain.schema if domain.sequences else stated.modelled
+    fit = session.planned_fit(synthesizer, domain)
     plan = fit.plan(int(n_rows))
     n_bins = recipe.n_bins(fit.scale(plan.n_rows))
     prospect, std = outlook(plan, len(whole)), count_std(plan.count_epsilon)

@@ -29,11 +29,7 @@ MOST_TRIES = 100
 
 
 def read(
-    estimator: Any,
-    frame: pd.DataFrame | Rows,
-    layout: TableFormat,
-    schema: Schema,
-    sequences: Sequences,
+    estimator: Any, frame: pd.DataFrame | Rows, layout: TableFormat, schema: Schema
 ) -> Data:
     """Return what a fit reads: one step of every person.
 
@@ -45,27 +41,39 @@ def read(
     owner = estimator._owner
     if isinstance(frame, Rows):
         raise ValueError(f"{owner}: linked rows are read from memory: give a table.")
+    domain = domain_of(estimator, schema)
+    sequences = domain.sequences
+    assert sequences is not None
+    made = {*schema.names} - {*schema.modelled.names, sequences.unit}
+    ids = tuple((name, frame.dtypes[name]) for name in schema.names if name in made)
+    dtype = frame.dtypes[sequences.unit]
+    layout = replace(layout, ids=ids, sequences=sequences, unit_dtype=dtype)
+    names = [sequences.unit, *sequences.fixed, *sequences.varying]
+    rows = select_columns(frame, names)
+    dtypes = tuple(sequences.steps(rows.iloc[:0]).dtypes)
+    steps = Private(rows).map(sequences.steps)
+    return Data(steps, layout, schema, replace(domain, dtypes=dtypes))
+
+
+def domain_of(estimator: Any, schema: Schema) -> TableDomain:
+    """Return what a fit learns of steps, in their order.
+
+    Raises
+    ------
+    ValueError
+        Where the model, or what the schema says, does not allow it.
+    """
+    owner = estimator._owner
     if not estimator._recipe.draws_in_order:
         raise ValueError(
             f"{owner} with these parameters cannot draw one row given another: link "
             "rows with DPHFlowSynthesizer, without blocks."
         )
-    keys = [name for name in layout.x_names if name not in schema.modelled.names]
-    ids = [(name, frame.dtypes[name]) for name in keys if name != sequences.unit]
-    layout = replace(
-        layout, ids=tuple(ids), sequences=sequences,
-        unit_dtype=frame.dtypes[sequences.unit],
-    )  # fmt: skip
-    names = [sequences.unit, *sequences.fixed, *sequences.varying]
-    rows = Private(select_columns(frame, names)).map(sequences.steps)
-    blank = sequences.steps(select_columns(frame, names).iloc[:0])
-    domain = TableDomain(
-        groups_first(sequences.schema),
-        estimator._stated().with_missing,
-        dtypes=tuple(blank.dtypes),
-        sequences=sequences,
+    sequences = Sequences.of(owner, schema, estimator.max_rows_per_unit)
+    with_missing = estimator._stated().with_missing | {*sequences.given}
+    return TableDomain(
+        groups_first(sequences.schema), with_missing, sequences=sequences
     )
-    return Data(rows, layout, schema, domain)
 
 
 def drawn(

@@ -25,7 +25,7 @@ from dpgenerative.fitting.public import domain_of, public_table
 from dpgenerative.fitting.recipe import ModelRecipe
 from dpgenerative.synthesizers import linked, notes
 from dpgenerative.synthesizers.base import Synthesizer
-from dpgenerative.synthesizers.conditional import Candidates
+from dpgenerative.synthesizers.conditional import Candidates, check_given
 from dpgenerative.synthesizers.session import Data, in_fitted_zones, with_stated_levels
 from dpgenerative.tables.arrow import in_pandas, is_path
 from dpgenerative.tables.column import Column
@@ -41,7 +41,6 @@ from dpgenerative.tables.files import is_csv, stream_table, suffix_of, write_tab
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.rows import Rows, streamed
 from dpgenerative.tables.schema import Schema, check_schema
-from dpgenerative.tables.sequences import Sequences
 
 SAMPLE_CHUNK = 2**16
 
@@ -127,7 +126,7 @@ class BaseTableSynthesizer(Synthesizer):
         """
         check_is_fitted(self)
         given = in_pandas(f"{self._owner}.sample", given)
-        self._check_given(given, impute, max_tries)
+        check_given(f"{self._owner}.sample", given, impute, max_tries)
         n_samples = self._n_wanted(n_samples, given)
         generator, rng = self._sampling_streams(random_state)
         candidates = self._candidates(generator, rng, max_tries)
@@ -184,7 +183,7 @@ class BaseTableSynthesizer(Synthesizer):
         suffix = suffix_of(path)
         if not isinstance(given, (Mapping, type(None))):
             refuse(f"{self._owner}.sample_to", "given", "must be a mapping", given)
-        self._check_given(given, False, max_tries)
+        check_given(f"{self._owner}.sample", given, False, max_tries)
         n_samples = self._n_wanted(n_samples, None)
         parts = self._finished(n_samples, random_state, given, max_tries)
         n_parts = -(-n_samples // SAMPLE_CHUNK)
@@ -237,9 +236,8 @@ class BaseTableSynthesizer(Synthesizer):
                 "query may return them in another order. Write it to Parquet files."
             )
         schema = self._stated().resolve(frame, self._nominal(layout))
-        sequences = Sequences.stated(self._owner, schema, self.max_rows_per_unit)
-        if sequences is not None:
-            return linked.read(self, frame, layout, schema, sequences)
+        if schema.unit is not None:
+            return linked.read(self, frame, layout, schema)
         names = list(schema.modelled.names)
         if not names:
             raise ValueError(f"{self._owner} needs a column that is no identifier.")
@@ -254,13 +252,16 @@ class BaseTableSynthesizer(Synthesizer):
             public = select_columns(public, names)
             schema = domain_of(schema, public)
         rows, has_public = select_columns(frame, names), public is not None
-        domain = self._domain(schema.modelled)
+        domain = self._domain(schema)
         domain = replace(domain, has_public=has_public, dtypes=tuple(rows.dtypes))
         return Data(Private(rows), layout, schema, domain, public)
 
     def _domain(self, schema: Schema) -> TableDomain:
-        """Return what the fit learns of these columns, in the model's order."""
-        with_missing, target = self._stated().with_missing, schema.names[-1]
+        """Return what the fit learns of a table, in the model's order."""
+        if schema.unit is not None:
+            return linked.domain_of(self, schema)
+        schema, with_missing = schema.modelled, self._stated().with_missing
+        target = schema.names[-1]
         return TableDomain(self._recipe.ordered(schema), with_missing, target)
 
     def _assumed_domain(self) -> TableDomain:
@@ -372,20 +373,6 @@ class BaseTableSynthesizer(Synthesizer):
             lambda n, shares: recipe.draw_given(self._model, n, shares, generator, rng),
             recipe.can_clamp(self._model), rng, max_tries, self._open_levels(),
         )  # fmt: skip
-
-    def _check_given(self, given: Any, impute: Any, max_tries: Any) -> None:
-        owner = f"{self._owner}.sample"
-        is_table = isinstance(given, pd.DataFrame)
-        if not is_table and not isinstance(given, (Mapping, type(None))):
-            refuse(owner, "given", "must be a mapping or a DataFrame", given)
-        if is_table and not len(given):
-            refuse(owner, "given", "needs at least one row", given)
-        if is_table and given.columns.has_duplicates:
-            refuse(owner, "given", "needs distinct column names", list(given.columns))
-        check_option(owner, "impute", impute, [True, False])
-        if impute and not is_table:
-            refuse(owner, "impute", "needs a DataFrame given", impute)
-        count()(owner, "max_tries", max_tries)
 
     def _n_wanted(self, n_samples: Any, given: Any) -> int:
         if isinstance(given, pd.DataFrame):

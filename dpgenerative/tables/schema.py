@@ -225,6 +225,11 @@ class Schema:
         return Schema(facts.values(), constraints, self.joint)
 
     @property
+    def unit(self) -> Hashable:
+        """Name of the column of persons' keys, None where rows are not linked."""
+        return next((c.name for c in self.columns if c.role == "unit"), None)
+
+    @property
     def modelled(self) -> "Schema":
         """The columns that a model learns, and the constraints on them alone.
 

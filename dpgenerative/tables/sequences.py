@@ -58,20 +58,18 @@ class Sequences:
     schema: Schema
 
     @classmethod
-    def stated(cls, owner: str, schema: Schema, most: int) -> Self | None:
-        """Return what a resolved schema says of linked rows, None where it has none.
+    def of(cls, owner: str, schema: Schema, most: int) -> Self:
+        """Return what a resolved schema says of linked rows.
 
         Raises
         ------
         ValueError
             For what cannot be learned of them.
         """
-        units = [c.name for c in schema if c.role == "unit"]
-        if not units:
-            return None
         if most < 2:
             rule = 'must be 2 or more with a column of role="unit"'
             refuse(owner, "max_rows_per_unit", rule, most)
+        units = [c.name for c in schema if c.role == "unit"]
         orders = [c.name for c in schema if c.role == "order"]
         learned = schema.modelled
         fixed = tuple(c.name for c in learned if c.per_unit)
@@ -207,11 +205,11 @@ def _steps(
     """Return what is learned of a step: what is given of it comes first."""
     number = Column(NUMBER, "integer", lower=1, upper=most, nullable=False)
     columns = [*(learned[name] for name in fixed), number, replace(number, name=PLACE)]
-    plain_facts = {"role": None, "nullable": True}
     for name in varying:
         now, named = learned[name], _named(BEFORE, name)
         cycles = () if now.kind == "datetime" else None
-        columns.append(replace(now, name=named, cycles=cycles, **plain_facts))
+        now = replace(now, name=named, cycles=cycles)
+        columns.append(replace(now, role=None, nullable=True))
     for name in varying:
         if _has_mean(now := learned[name]):
             columns.append(
