@@ -81,6 +81,8 @@ def audit_release(
     if estimator.noise_multiplier is not None:
         rule = "must not be stated: no epsilon holds for fits of every row count"
         refuse(owner, "noise_multiplier", rule, estimator.noise_multiplier)
+    if session.is_linked(estimator):
+        refuse(owner, "schema", "must link no rows", estimator.schema)
     if not isinstance(X, pd.DataFrame):
         raise TypeError(f"{owner} takes X as a DataFrame; got {type(X).__name__}.")
     tables = X, _neighbour(owner, X, pair)

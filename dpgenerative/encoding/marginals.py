@@ -63,7 +63,7 @@ SPIKE_SIZE = 0.25
 MOST_SPIKES = 0.5
 """... unless more values of a grid than this many times n_bins have so many each..."""
 FALSE_SPIKES = 1e-2
-"""... and more than noise alone makes of this many values of one row, or none."""
+"""... and more than noise alone makes of this many values of one row or none."""
 MOST_KEYS = 2**20
 """Up to this many rows every value of a continuum may be such a key, beyond them those
 of crowded grid cells alone: they are counted in memory, one by one."""

@@ -136,6 +136,8 @@ def check_fitted(owner: str, synthesizer: Any) -> None:
     if not isinstance(synthesizer, Synthesizer):
         refuse(owner, "synthesizer", "must be a fitted synthesizer", synthesizer)
     check_is_fitted(synthesizer)
+    if session.is_linked(synthesizer):
+        raise ValueError(f"{owner}: fits of linked rows cannot be repeated yet.")
 
 
 def seed_of(random_state: Any) -> int:

@@ -346,7 +346,8 @@ class Synthesizer(BaseEstimator):
     def _check_parameters(self) -> None:
         check_parameters(self._owner, self, self._checks)
         if (epsilon := finite(self.epsilon)) is not None:
-            row = row_budget(epsilon, self.delta, self.max_rows_per_unit)
+            k = 1 if session.is_linked(self) else self.max_rows_per_unit
+            row = row_budget(epsilon, self.delta, k)
             check_delta(self._owner, row[1], stacklevel=6)
         if self.noise_multiplier is not None:
             for name, only in {"epsilon": 1.0, "max_rows_per_unit": 1}.items():

@@ -318,16 +318,8 @@ class Candidates:
         if computed := [name for name in frame.columns if name in derived]:
             rule = "must leave out derived columns: give those they are computed from"
             refuse(self.owner, "given", rule, computed)
-        about = self.owner, self.transformer, self.open_levels
-        partial, n = PartialRows(*about, frame, impute), len(frame)
-        rows, few = np.arange(n), min(FEW_CANDIDATES, self.max_tries)
-        codes, positions, effective = self._chosen(partial, rows, 1)
-        if not np.isinf(effective).all():
-            codes, positions, effective = self._chosen(partial, rows, few)
-            hard = np.flatnonzero(effective < EFFECTIVE)
-            if len(hard) and self.max_tries > FEW_CANDIDATES:
-                better = self._chosen(partial, hard, self.max_tries)
-                codes[hard], positions[hard], effective[hard] = better
+        table, effective = self._completed(frame, impute)
+        n = len(frame)
         if not effective.all():
             raise SamplingError(
                 f"{self.owner}: {int((effective == 0).sum())} of the {n} rows given "
@@ -343,8 +335,30 @@ class Candidates:
                 "max_tries.",
                 stacklevel=4,
             )
+        return table
+
+    def continuing(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return one complete row for every row of a table that has any."""
+        table, effective = self._completed(frame, False)
+        return table[effective > 0]
+
+    def _completed(
+        self, frame: pd.DataFrame, impute: bool
+    ) -> tuple[pd.DataFrame, np.ndarray]:
+        """Return complete rows, and how many candidates each was chosen from."""
+        about = self.owner, self.transformer, self.open_levels
+        partial = PartialRows(*about, frame, impute)
+        rows, few = np.arange(len(frame)), min(FEW_CANDIDATES, self.max_tries)
+        codes, positions, effective = self._chosen(partial, rows, 1)
+        if not np.isinf(effective).all():
+            codes, positions, effective = self._chosen(partial, rows, few)
+            hard = np.flatnonzero(effective < EFFECTIVE)
+            if len(hard) and self.max_tries > FEW_CANDIDATES:
+                better = self._chosen(partial, hard, self.max_tries)
+                codes[hard], positions[hard], effective[hard] = better
         table, *_ = partial.rows(codes, positions, rows)
-        return partial.put(self.schema.repaired(table), rows).set_axis(frame.index)
+        table = partial.put(self.schema.repaired(table), rows)
+        return table.set_axis(frame.index), effective
 
     def _chosen(
         self, partial: PartialRows, rows: np.ndarray, n_candidates: int

@@ -94,7 +94,9 @@ def drawn(
         refuse(owner, "given", rule, given)
     people = candidates.satisfying(n, given)
     complete = replace(candidates, max_tries=min(candidates.max_tries, MOST_TRIES))
-    rows = sequences.grown(people, lambda some: complete.completing(some, False))
+    rows = sequences.grown(people, complete.continuing)
+    derived = Schema(estimator.schema_.columns, estimator.schema_.derived)
+    rows = derived.repaired(rows)
     dtype, key = estimator._layout.unit_dtype, estimator.schema_[sequences.unit]
     rows[key.name] = identifiers(key, n, dtype, rng).iloc[rows[key.name]].array
     return rows

@@ -274,6 +274,12 @@ def layout_of(fitted: Any) -> Any:
     return fitted._layout
 
 
+def is_linked(estimator: Any) -> bool:
+    """Return whether its schema links the rows of a person."""
+    schema = getattr(estimator, "schema", None)
+    return schema is not None and schema.unit is not None
+
+
 def released_rows(fitted: Any) -> int:
     """Return the released row count."""
     return int(fitted.privacy_.plan.n_rows)

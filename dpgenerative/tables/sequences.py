@@ -141,7 +141,7 @@ class Sequences:
             previous = frame[name].iloc[places[first + np.maximum(chosen, 1) - 1]]
             table[named] = _missing_where(previous, chosen == 0).array
         for named, name in self.means.items():
-            values = _finite(frame[name].iloc[places])
+            values = _finite(frame[name].iloc[places], self.schema[name])
             table[named] = _means(values, first, chosen)
         for name in self.varying:
             table[name] = frame[name].iloc[now].array
@@ -159,7 +159,8 @@ class Sequences:
         people : DataFrame of n people
             A step of each, of which `fixed` and the number of rows are kept.
         complete : callable
-            Draws the rest of steps that are given in part.
+            Draws the rest of steps that are given in part, and leaves out those that
+            have none: the row before was the person's last one.
 
         Returns
         -------
@@ -173,10 +174,10 @@ class Sequences:
         drawn: list[pd.DataFrame] = []
         for place in range(1, self.most + 1):
             ids = np.flatnonzero(known[NUMBER] >= place)
+            ids = ids if place == 1 else np.intersect1d(ids, last.index)
             if not len(ids):
                 break
-            given = known.iloc[ids].reset_index(drop=True)
-            given[PLACE] = place
+            given = known.iloc[ids].assign(**{PLACE: place})
             if place > 1:
                 for named, name in self.before.items():
                     given[named] = last[name].loc[ids].array
@@ -186,12 +187,13 @@ class Sequences:
             else:
                 for named in (*self.before, *self.means):
                     drawn_before = people[named].iloc[ids]
-                    given[named] = _missing_where(drawn_before, np.ones(len(ids), bool))
-            last = complete(given).set_axis(ids, axis=0)
+                    missing = _missing_where(drawn_before, np.ones(len(ids), bool))
+                    given[named] = missing.array
+            last = complete(given)
             for name in sums:
-                values = _finite(last[name])
-                counts[name][ids] += ~np.isnan(values)
-                sums[name][ids] += np.nan_to_num(values)
+                values = _finite(last[name], self.schema[name])
+                counts[name][last.index] += ~np.isnan(values)
+                sums[name][last.index] += np.nan_to_num(values)
             drawn.append(last)
         rows = pd.concat(drawn)
         rows[self.unit] = rows.index
@@ -257,15 +259,21 @@ def _floats(series: pd.Series) -> np.ndarray:
 
 
 def _missing_where(series: pd.Series, flags: np.ndarray) -> pd.Series:
-    """Return values, some of them missing, in a dtype that can hold this."""
-    series = series.reset_index(drop=True)
-    return series.where(~flags)
+    """Return values, some of them missing, in a dtype that can hold this.
+
+    The dtype is public: it follows from that of the values, whatever the flags.
+    """
+    dtype = series.iloc[:0].reset_index(drop=True).reindex([0]).dtype
+    return series.reset_index(drop=True).astype(dtype).where(~flags)
 
 
-def _finite(series: pd.Series) -> np.ndarray:
-    """Return numbers as floats, NaN where they are missing or infinite."""
+def _finite(series: pd.Series, column: Column) -> np.ndarray:
+    """Return numbers as floats within their bounds; NaN if missing or infinite."""
     values = series.to_numpy(float, na_value=np.nan)
-    return np.where(np.isfinite(values), values, np.nan)
+    values = np.where(np.isfinite(values), values, np.nan)
+    if column.lower is None:
+        return values
+    return np.clip(values, float(column.lower), float(column.upper))
 
 
 def _means(values: np.ndarray, first: np.ndarray, lengths: np.ndarray) -> np.ndarray:

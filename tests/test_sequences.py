@@ -1,0 +1,350 @@
+"""Linked rows: people with several rows, each of them one record."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpgenerative import (
+    Column,
+    Derived,
+    DPHFlowSynthesizer,
+    DPVAESynthesizer,
+    Schema,
+    forecast,
+    load,
+)
+from dpgenerative.audit import audit_release
+from dpgenerative.inference import bootstrap
+from dpgenerative.tables.sequences import NUMBER, PLACE, Sequences
+from tests.privacy.test_replay import compare
+
+pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
+
+K = 4
+FEW = {"n_steps": 5, "random_state": 0, "noise": "reproducible", "max_rows_per_unit": K}
+VISIT = {"lower": "2020-01-01", "upper": "2023-12-31", "resolution": "D"}
+
+
+def schema(*more, **facts):
+    return Schema(
+        [
+            Column("patient", "integer", role="unit"),
+            Column("day", "datetime", role="order", cycles=(), **VISIT),
+            Column("born", "integer", lower=1920, upper=2010, per_unit=True),
+            Column("cost", "continuous", lower=0, upper=100, resolution=0.5),
+            Column("ward", "categorical", levels=("A", "B", "C")),
+        ],
+        more,
+        **facts,
+    )
+
+
+def table(n=150, seed=0, dtype="int64"):
+    """Return visits of n people, whose costs and wards go on."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, K + 2, n)
+    key = np.repeat(rng.permutation(n) + 7, sizes)
+    level = np.repeat(rng.normal(50, 20, n), sizes)
+    day = pd.Timestamp("2020-02-01") + pd.to_timedelta(
+        rng.integers(0, 900, len(key)), "D"
+    )
+    ward = np.repeat(rng.integers(0, 3, n), sizes)
+    rows = pd.DataFrame(
+        {
+            "patient": key,
+            "day": day,
+            "born": np.repeat(rng.integers(1930, 2005, n), sizes),
+            "cost": (2 * (level + rng.normal(0, 3, len(key)))).round() / 2,
+            "ward": pd.Categorical(np.array(list("ABC"))[ward], list("ABC")),
+        }
+    )
+    return rows.astype({"patient": dtype}).sample(frac=1, random_state=seed)
+
+
+def linked(frame, facts=None):
+    return Sequences.of("owner", (facts or schema()).resolve(frame), K)
+
+
+def steps(frame, facts=None):
+    return linked(frame, facts).steps(frame)
+
+
+def listed(made):
+    """Return rows bit by bit, to be counted."""
+    return Counter(map(repr, made.astype(object).itertuples(index=False)))
+
+
+# Rows to steps ------------------------------------------------------------------------
+
+
+def test_a_step_is_what_is_known_of_a_row():
+    frame = table()
+    made = steps(frame)
+    assert len(made) == frame["patient"].nunique()
+    by = frame.sort_values(["patient", "day"], kind="stable").groupby("patient")
+    known = [g.head(K).reset_index() for _, g in by]
+    for step in made.to_dict("records"):
+        i = step[PLACE] - 1
+        assert 0 <= i < step[NUMBER] <= K
+        matches = [
+            g for g in known
+            if len(g) == step[NUMBER]
+            and g["day"][i] == step["day"] and g["cost"][i] == step["cost"]
+        ]  # fmt: skip
+        assert matches
+        (g, *_) = matches
+        if not i:
+            assert pd.isna(step["day (row before)"])
+            assert pd.isna(step["cost (mean before)"])
+            continue
+        assert step["day (row before)"] == g["day"][i - 1]
+        assert step["ward (row before)"] == g["ward"][i - 1]
+        assert step["cost (mean before)"] == pytest.approx(g["cost"][:i].mean())
+    assert set(made[PLACE]) == {1, 2, 3, 4}
+
+
+VALUES = st.sampled_from([0.0, 1.5, 99.0, 1e308, -1e308, np.nan, np.inf, 0.1, 33.3])
+PEOPLE = st.lists(
+    st.tuples(st.integers(-5, 5), VALUES, st.integers(0, 400), st.sampled_from("ABC")),
+    max_size=30,
+)
+
+
+def frame_of(rows, dtype):
+    keys, costs, days, wards = zip(*rows, strict=True)
+    return pd.DataFrame(
+        {
+            "patient": pd.Series(keys).astype(dtype),
+            "day": pd.Timestamp("2020-02-01") + pd.to_timedelta(list(days), "D"),
+            "born": 1950,
+            "cost": costs,
+            "ward": pd.Categorical(wards, list("ABC")),
+        }
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    PEOPLE,
+    st.lists(st.tuples(VALUES, st.integers(0, 400)), min_size=1, max_size=7),
+    st.sampled_from(["int64", "float64", "object", "string"]),
+    st.randoms(),
+)
+def test_a_person_adds_one_step_and_moves_no_other(others, own, dtype, order):
+    new = [(77, cost, day, "A") for cost, day in own]
+    both = [*others, *new]
+    order.shuffle(both)
+    text = dtype in ("object", "string")
+    facts = schema() if not text else Schema(
+        [Column("patient", "categorical", role="unit"), *schema().columns[1:]]
+    )  # fmt: skip
+    cast = "str" if dtype == "object" else dtype
+    whole = frame_of(both, cast)
+    rest = whole[whole["patient"].astype(str).astype(float) != 77]
+    with_them, without = (steps(frame, facts) for frame in (whole, rest))
+    assert with_them.dtypes.equals(without.dtypes)
+    added = listed(with_them)
+    added.subtract(listed(without))
+    assert sorted(v for v in added.values() if v) == [1]
+
+
+def test_rows_without_a_key_and_beyond_the_most_are_left_out():
+    frame = table(dtype="float64")
+    more = pd.concat([frame, frame.assign(patient=np.nan)], ignore_index=True)
+    assert listed(steps(more)) == listed(steps(frame))
+    assert steps(frame.assign(patient=1.0))[NUMBER].tolist() == [K]
+    assert steps(frame.assign(patient=np.nan)).empty
+
+
+def test_dtypes_of_steps_follow_from_public_ones():
+    facts = Schema([Column("key", "integer", role="unit")])
+    frame = pd.DataFrame(
+        {"key": [1, 2, 2], "whole": [1, 2, 3], "flag": [True, False, True], "t": "x"}
+    ).astype({"t": "string"})
+    frame["at"] = pd.Timestamp("2020-01-01", tz="UTC")
+    kinds = [steps(each, facts).dtypes for each in (frame, frame[:1], frame[:0])]
+    assert kinds[0].equals(kinds[1])
+    assert kinds[0].equals(kinds[2])
+
+
+# Fits and samples ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return DPHFlowSynthesizer(schema=schema(), epsilon=50, **FEW).fit(table(400))
+
+
+def test_samples_are_rows_of_people(fitted):
+    frame, drawn = table(400), fitted.sample(300, random_state=0)
+    assert drawn.dtypes.equals(frame.dtypes)
+    assert drawn.columns.equals(frame.columns)
+    people = drawn.groupby("patient")
+    assert drawn["patient"].unique().tolist() == list(range(1, 301))
+    assert people.size().between(1, K).all()
+    assert people["born"].nunique().eq(1).all()
+    assert people["day"].is_monotonic_increasing.all()
+    pd.testing.assert_frame_equal(drawn, fitted.sample(300, random_state=0))
+
+
+@pytest.mark.thorough
+def test_what_goes_on_within_a_person_is_learned():
+    frame = table(4000)
+    flow = DPHFlowSynthesizer(
+        schema=schema(), epsilon=10, max_rows_per_unit=K, random_state=0,
+        noise="reproducible",
+    ).fit(frame)  # fmt: skip
+    drawn = flow.sample(4000, random_state=0)
+
+    def facts(rows):
+        rows = rows.sort_values(["patient", "day"], kind="stable")
+        rows = rows[rows.groupby("patient").cumcount() < K]
+        by = rows.groupby("patient")
+        before = by["cost"].shift()
+        sizes = by.size().value_counts(normalize=True).sort_index()
+        stays = (by["ward"].shift() == rows["ward"])[before.notna()].mean()
+        return sizes.to_numpy(), rows["cost"].corr(before), stays
+
+    for real, made in zip(facts(frame), facts(drawn), strict=True):
+        assert made == pytest.approx(real, abs=0.1)
+
+
+def test_people_may_be_asked_for(fitted):
+    drawn = fitted.sample(50, random_state=0, given={"born": (1940, 1950)})
+    assert drawn["born"].between(1940, 1950).all()
+    assert drawn["patient"].nunique() == 50
+    for wrong in ({"ward": "A"}, pd.DataFrame({"born": [1950]})):
+        with pytest.raises(ValueError, match="columns that a person has one value of"):
+            fitted.sample(given=wrong)
+
+
+def test_files_keep_it(fitted, tmp_path):
+    fitted.save(tmp_path / "model.dpg")
+    again = load(tmp_path / "model.dpg")
+    drawn = fitted.sample(40, random_state=3)
+    pd.testing.assert_frame_equal(again.sample(40, random_state=3), drawn)
+    again.sample_to(tmp_path / "rows.parquet", 40, random_state=3)
+    assert pd.read_parquet(tmp_path / "rows.parquet")["patient"].nunique() == 40
+    assert Schema.from_dict(schema().to_dict()) == schema()
+
+
+def test_the_report_speaks_of_a_person(fitted):
+    text = str(fitted.privacy_)
+    assert "adding or removing one person, with all of their rows" in text
+    assert "person count" in text
+    assert "keys of persons, read to tell whose a row is: patient" in text
+    assert fitted.privacy_.plan.rows_per_unit == 1
+
+
+def test_a_person_costs_no_more_than_a_row(fitted):
+    """The noise is that of a table of one row per person, not of k rows."""
+    single = DPHFlowSynthesizer(schema=fitted._layout.sequences.schema, epsilon=50)
+    single.set_params(n_steps=5)
+    ahead = forecast(schema(), 400, 50, n_steps=5, max_rows_per_unit=K).plan
+    assert ahead == forecast(single.schema, 400, 50, n_steps=5).plan
+    assert forecast(schema(), 400, max_rows_per_unit=K).columns["column"][0] == "born"
+
+
+def test_text_keys_other_columns_and_times_without_order():
+    frame = table(dtype="str").assign(total=lambda rows: rows["cost"] * 2)
+    frame["visit"] = np.arange(len(frame))
+    facts = Schema(
+        [
+            Column("patient", "categorical", role="unit", format="P{:04d}"),
+            Column("visit", "integer", role="id"),
+            *schema().columns[2:],
+        ],
+        [Derived("total", "2 * cost")],
+    )
+    drawn = DPHFlowSynthesizer(schema=facts, **FEW).fit(frame).sample(60)
+    assert drawn["patient"].iloc[[0, -1]].tolist() == ["P0001", "P0060"]
+    assert drawn["visit"].is_unique
+    assert drawn["total"].equals(2 * drawn["cost"])
+
+
+def test_a_table_without_any_key_is_fitted_as_any_other():
+    frame = table(dtype="float64").assign(patient=np.nan)
+    drawn = DPHFlowSynthesizer(schema=schema(), **FEW).fit(frame).sample(3)
+    assert drawn["patient"].nunique() == 3
+
+
+# One person more leaves no trace ------------------------------------------------------
+
+
+def with_person(frame, n):
+    """Return the table with a person of n unusual rows, in the middle of others."""
+    row = {"patient": -1, "born": 10**6, "cost": 1e300, "ward": None}
+    own = pd.DataFrame([row] * n).assign(day=pd.Timestamp("2200-01-01"))
+    own = own[frame.columns].astype(frame.dtypes.to_dict())
+    return pd.concat([frame.iloc[:40], own, frame.iloc[40:]], ignore_index=True)
+
+
+@pytest.mark.parametrize("n", [1, 2, K, 30])
+def test_a_person_leaves_no_trace(n):
+    params = {"schema": schema(), "max_rows_per_unit": K, "epsilon": 40.0}
+    frame = table().reset_index(drop=True)
+    compare(with_person(frame, n), frame, True, batch_size=10**6, **params)
+
+
+def test_unrelated_people_leave_no_trace():
+    facts = Schema([Column("patient", "integer", role="unit")])
+    params = {"schema": facts, "max_rows_per_unit": K, "epsilon": 40.0}
+    other = table(7, seed=3).assign(cost=-1e9, day=pd.Timestamp("1990-01-01"))
+    compare(table(), other.astype(table().dtypes.to_dict()), **params)
+
+
+# What is refused ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("facts", "params", "match"),
+    [
+        (schema(), {"max_rows_per_unit": 1}, "must be 2 or more"),
+        (Schema([*schema().columns, Column("born2", "integer", role="unit")]), {},
+         "one column of role unit"),
+        (schema(joint=[("born", "cost")]), {}, "learned together"),
+        (schema(), {"architecture__n_blocks": 2}, "without blocks"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_linked_is_refused(facts, params, match):
+    frame = table().assign(born2=1)
+    frame = frame[list(facts.names)]
+    flow = DPHFlowSynthesizer(schema=facts).set_params(**{**FEW, **params})
+    with pytest.raises(ValueError, match=match):
+        flow.fit(frame)
+
+
+def test_what_has_no_linked_form_is_refused(fitted, tmp_path):
+    frame = table()
+    with pytest.raises(ValueError, match="cannot draw one row given another"):
+        DPVAESynthesizer(schema=schema(), max_rows_per_unit=K).fit(frame)
+    with pytest.raises(ValueError, match="have no scores"):
+        fitted.score_samples(frame)
+    with pytest.raises(ValueError, match="cannot be repeated yet"):
+        bootstrap(fitted, len)
+    with pytest.raises(ValueError, match="link no rows"):
+        audit_release(DPHFlowSynthesizer(schema=schema(), max_rows_per_unit=K), frame)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(ValueError, match="read from memory"):
+        DPHFlowSynthesizer(schema=schema(), **FEW).fit(tmp_path / "rows.parquet")
+
+
+@pytest.mark.parametrize(
+    ("facts", "match"),
+    [
+        ({"kind": "continuous", "role": "unit"}, "needs kind"),
+        ({"kind": "categorical", "role": "order"}, "needs numbers or times"),
+        ({"kind": "integer", "role": "unit", "per_unit": True}, "belongs to no role"),
+        ({"kind": "integer", "per_unit": 1}, "must be True or False"),
+        ({"kind": "integer", "role": "person"}, "must be one of"),
+    ],
+)
+def test_roles_that_do_not_fit_are_refused(facts, match):
+    with pytest.raises(ValueError, match=match):
+        Column("x", **facts)
