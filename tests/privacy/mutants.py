@@ -68,10 +68,18 @@ from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from dpgenerative.privacy.tables import TABLES
 from dpgenerative.synthesizers import flow, session
 from dpgenerative.synthesizers import latents as autoencoders
+from dpgenerative.tables import sequences
 from dpgenerative.tables.private import Private, opened
 from dpgenerative.tables.rows import Chunks
 from dpgenerative.tables.schema import Schema
-from tests import test_probing, test_search, test_series, test_transform, test_trial
+from tests import (
+    test_probing,
+    test_search,
+    test_sequences,
+    test_series,
+    test_transform,
+    test_trial,
+)
 from tests.privacy import (
     adversary,
     test_accounting,
@@ -606,6 +614,52 @@ def shares_of_the_rows_total(patch):
         return left(dataclasses.replace(self, total=float(max(totals))), rows)
 
     patch.setattr(StickBreaking, "_left", found)
+
+
+def steps_chosen_by_others(patch):
+    hashed = sequences._hashed
+
+    def found(keys):
+        return hashed(keys) + np.uint64(len(keys))
+
+    patch.setattr(sequences, "_hashed", found)
+
+
+def every_row_of_a_person(patch):
+    one = sequences.Sequences.steps
+
+    def found(self, frame):
+        made = one(self, frame)
+        return made.loc[np.repeat(made.index, made[sequences.NUMBER])]
+
+    patch.setattr(sequences.Sequences, "steps", found)
+
+
+def rows_without_a_key_kept(patch):
+    read = sequences._keys
+
+    def found(series):
+        keys = pd.Series(read(series)).reset_index(drop=True)
+        return keys.fillna(pd.Series(-1e9 - np.arange(len(keys))))
+
+    patch.setattr(sequences, "_keys", found)
+
+
+def means_of_running_sums(patch):
+    def found(values, first, lengths):
+        sums = np.append(0.0, np.nancumsum(values))
+        return (sums[first + lengths] - sums[first]) / np.where(
+            lengths, lengths, np.nan
+        )
+
+    patch.setattr(sequences, "_means", found)
+
+
+def dtypes_of_steps_from_rows(patch):
+    def found(series, flags):
+        return series.reset_index(drop=True).where(~flags)
+
+    patch.setattr(sequences, "_missing_where", found)
 
 
 def cycles_from_rows(patch):
@@ -1699,6 +1753,31 @@ MUTANTS = (
         "the total of a composition from the rows",
         shares_of_the_rows_total,
         partial(REPLAY, "composition"),
+    ),
+    Mutant(
+        "the step that is read chosen by other people",
+        steps_chosen_by_others,
+        partial(test_sequences.test_a_person_leaves_no_trace, 2),
+    ),
+    Mutant(
+        "every row of a person read",
+        every_row_of_a_person,
+        partial(test_sequences.test_a_person_leaves_no_trace, 30),
+    ),
+    Mutant(
+        "rows without a key read",
+        rows_without_a_key_kept,
+        test_sequences.test_rows_without_a_key_and_beyond_the_most_are_left_out,
+    ),
+    Mutant(
+        "means before from running sums over people",
+        means_of_running_sums,
+        test_sequences.test_a_person_adds_one_step_and_moves_no_other,
+    ),
+    Mutant(
+        "dtypes of steps from the rows",
+        dtypes_of_steps_from_rows,
+        test_sequences.test_dtypes_of_steps_follow_from_public_ones,
     ),
     Mutant(
         "levels from the rows",
