@@ -21,6 +21,7 @@ from dpgenerative import (
 )
 from dpgenerative.audit import audit_release
 from dpgenerative.inference import bootstrap
+from dpgenerative.tables import rows as chunked
 from dpgenerative.tables.sequences import NUMBER, PLACE, Sequences
 from tests.privacy.test_replay import compare
 
@@ -322,7 +323,17 @@ def test_what_cannot_be_linked_is_refused(facts, params, match):
         flow.fit(frame)
 
 
-def test_what_has_no_linked_form_is_refused(fitted, tmp_path):
+def test_files_are_read_as_tables_in_memory(tmp_path, monkeypatch):
+    frame = table().reset_index(drop=True)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    monkeypatch.setattr(chunked, "CHUNK", 50)
+    read = chunked.in_memory(chunked.streamed("owner", tmp_path / "rows.parquet"))
+    assert listed(read) == listed(frame[read.columns])
+    flow = DPHFlowSynthesizer(schema=schema(), **FEW).fit(tmp_path / "rows.parquet")
+    assert flow.sample(20, random_state=0)["patient"].nunique() == 20
+
+
+def test_what_has_no_linked_form_is_refused(fitted):
     frame = table()
     with pytest.raises(ValueError, match="cannot draw one row given another"):
         DPVAESynthesizer(schema=schema(), max_rows_per_unit=K).fit(frame)
@@ -332,9 +343,6 @@ def test_what_has_no_linked_form_is_refused(fitted, tmp_path):
         bootstrap(fitted, len)
     with pytest.raises(ValueError, match="link no rows"):
         audit_release(DPHFlowSynthesizer(schema=schema(), max_rows_per_unit=K), frame)
-    frame.to_parquet(tmp_path / "rows.parquet")
-    with pytest.raises(ValueError, match="read from memory"):
-        DPHFlowSynthesizer(schema=schema(), **FEW).fit(tmp_path / "rows.parquet")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from dpgenerative.synthesizers.conditional import Candidates
 from dpgenerative.synthesizers.session import Data
 from dpgenerative.tables.containers import TableFormat, select_columns
 from dpgenerative.tables.private import Private
-from dpgenerative.tables.rows import Rows
+from dpgenerative.tables.rows import Rows, in_memory
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.sequences import Sequences
 
@@ -38,9 +38,6 @@ def read(
     ValueError
         Where rows cannot be linked: public facts alone decide.
     """
-    owner = estimator._owner
-    if isinstance(frame, Rows):
-        raise ValueError(f"{owner}: linked rows are read from memory: give a table.")
     domain = domain_of(estimator, schema)
     sequences = domain.sequences
     assert sequences is not None
@@ -50,8 +47,8 @@ def read(
     layout = replace(layout, ids=ids, sequences=sequences, unit_dtype=dtype)
     names = [sequences.unit, *sequences.fixed, *sequences.varying]
     rows = select_columns(frame, names)
-    dtypes = tuple(sequences.steps(rows.iloc[:0]).dtypes)
-    steps = Private(rows).map(sequences.steps)
+    dtypes = tuple(sequences.steps(TableDomain.blank(rows)).dtypes)
+    steps = Private(rows).map(lambda rows: sequences.steps(in_memory(rows)))
     return Data(steps, layout, schema, replace(domain, dtypes=dtypes))
 
 

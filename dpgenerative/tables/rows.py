@@ -209,6 +209,13 @@ def parts(
     return rows.parts(names) if isinstance(rows, Rows) else [rows]
 
 
+def in_memory(rows: pd.DataFrame | Rows) -> pd.DataFrame:
+    """Return rows as one table in memory."""
+    if not isinstance(rows, Rows):
+        return rows
+    return pd.concat([rows.head, *parts(rows)], ignore_index=True)
+
+
 def chunks(
     rows: Private[pd.DataFrame | Rows], names: Sequence[Hashable] | None = None
 ) -> Chunks[pd.DataFrame]:
