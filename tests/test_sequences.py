@@ -6,15 +6,19 @@ from collections import Counter
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpgenerative import (
     Column,
+    Composition,
     Derived,
     DPHFlowSynthesizer,
     DPVAESynthesizer,
+    LessEqual,
+    PrivateSearch,
     Schema,
     forecast,
     load,
@@ -176,6 +180,54 @@ def test_dtypes_of_steps_follow_from_public_ones():
     assert kinds[0].equals(kinds[2])
 
 
+KEYED = [Column("patient", "categorical", role="unit")]
+
+
+HOSTILE = [None, 5, True, "a", "a\0", "\ud800", 10**6000, b"a"]
+
+
+@pytest.mark.parametrize("key", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_key_of_any_kind_changes_the_step_of_no_other(key):
+    """Texts that are equal up to a zero are different keys, whatever others are."""
+    people = [f"a\0{i // 2}" for i in range(20)]
+    facts = Schema(KEYED)
+    frames = [
+        pd.DataFrame({"patient": pd.Series(keys, dtype=object)}).assign(v=1.5)
+        for keys in (people, [key] * 3 + people)
+    ]
+    for seed in range(5):
+        frames = [f.sample(frac=1, random_state=seed) for f in frames]
+        without, with_them = (steps(frame, facts) for frame in frames)
+        assert len(without) == 10
+        added = listed(with_them)
+        added.subtract(listed(without))
+        new = 0 if key is None or key == b"a" else 1
+        assert sorted(v for v in added.values() if v) == [1] * new
+
+
+@pytest.mark.parametrize("dtype", ["float64", "Float64", "double[pyarrow]"])
+def test_keys_that_are_no_number_are_missing(dtype):
+    values = np.array([1.0, np.nan, -0.0, 0.0, np.nan])
+    keys = pd.Series(pa.array(values)).astype("double[pyarrow]").astype(dtype)
+    frame = pd.DataFrame({"patient": keys, "v": 1.5})
+    facts = Schema([Column("patient", "integer", role="unit")])
+    assert sorted(steps(frame, facts)[NUMBER]) == [1, 2]
+
+
+def test_objects_stay_objects_whatever_all_of_them_are():
+    day = pd.Timestamp("2020-01-01")
+    for values in (
+        [day.to_pydatetime()] * 3,
+        [day, "x", None],
+        [pd.Period("2020")] * 3,
+    ):
+        frame = pd.DataFrame({"patient": ["a", "b", "b"]}, dtype=object)
+        frame["seen"] = pd.Series(values, dtype=object)
+        made = steps(frame, Schema(KEYED))
+        assert made["seen"].dtype == object
+        assert made["seen (row before)"].dtype == object
+
+
 # Fits and samples ---------------------------------------------------------------------
 
 
@@ -271,6 +323,36 @@ def test_text_keys_other_columns_and_times_without_order():
     assert drawn["total"].equals(2 * drawn["cost"])
 
 
+def test_constraints_on_computed_columns_hold():
+    rng = np.random.default_rng(0)
+    shares = rng.integers(0, 50, (600, 2)) / 100
+    frame = pd.DataFrame(shares, columns=["a", "b"]).assign(key=np.arange(600) // 2)
+    frame = frame.assign(c=1 - frame.a - frame.b, twice=2 * frame.a, cap=2 * frame.a)
+    share = {"kind": "continuous", "lower": 0, "upper": 1, "resolution": 0.01}
+    facts = Schema(
+        [
+            Column("key", "integer", role="unit"),
+            *(Column(name, **share) for name in "abc"),
+            Column("twice", "continuous", lower=0, upper=0.8),
+            Column("cap", "continuous", lower=0, upper=2),
+        ],
+        [
+            Composition(["a", "b", "c"]),
+            Derived("twice", "2 * a"),
+            LessEqual("twice", "cap"),
+        ],
+    )
+    drawn = DPHFlowSynthesizer(schema=facts, **FEW).fit(frame).sample(100)
+    assert drawn[["a", "b", "c"]].sum(axis=1).to_numpy() == pytest.approx(1)
+    assert drawn["twice"].max() <= 0.8
+    assert (drawn["twice"] <= drawn["cap"]).all()
+
+
+def test_noise_may_be_stated():
+    flow = DPHFlowSynthesizer(schema=schema(), noise_multiplier=2.0, **FEW)
+    assert flow.fit(table()).noise_multiplier_ == 2.0
+
+
 def test_a_table_without_any_key_is_fitted_as_any_other():
     frame = table(dtype="float64").assign(patient=np.nan)
     drawn = DPHFlowSynthesizer(schema=schema(), **FEW).fit(frame).sample(3)
@@ -313,6 +395,7 @@ def test_unrelated_people_leave_no_trace():
          "one column of role unit"),
         (schema(joint=[("born", "cost")]), {}, "learned together"),
         (schema(), {"architecture__n_blocks": 2}, "without blocks"),
+        (schema(), {"workload": [("ward", "patient")]}, "columns that are learned"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_linked_is_refused(facts, params, match):
@@ -343,6 +426,11 @@ def test_what_has_no_linked_form_is_refused(fitted):
         bootstrap(fitted, len)
     with pytest.raises(ValueError, match="link no rows"):
         audit_release(DPHFlowSynthesizer(schema=schema(), max_rows_per_unit=K), frame)
+    with pytest.raises(ValueError, match="take no public ones"):
+        DPHFlowSynthesizer(schema=schema(), **FEW).fit(frame, public=frame)
+    flow = DPHFlowSynthesizer(schema=schema(), max_rows_per_unit=K)
+    with pytest.raises(ValueError, match="must link no rows"):
+        PrivateSearch(flow, {"n_steps": [5]}).fit(frame)
 
 
 @pytest.mark.parametrize(

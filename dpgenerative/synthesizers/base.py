@@ -350,7 +350,8 @@ class Synthesizer(BaseEstimator):
             row = row_budget(epsilon, self.delta, k)
             check_delta(self._owner, row[1], stacklevel=6)
         if self.noise_multiplier is not None:
-            for name, only in {"epsilon": 1.0, "max_rows_per_unit": 1}.items():
+            k = self.max_rows_per_unit if session.is_linked(self) else 1
+            for name, only in {"epsilon": 1.0, "max_rows_per_unit": k}.items():
                 if getattr(self, name) != only:
                     rule = f"must be left at {only} where noise_multiplier is stated"
                     refuse(self._owner, name, rule, getattr(self, name))

@@ -67,6 +67,7 @@ def domain_of(estimator: Any, schema: Schema) -> TableDomain:
             "rows with DPHFlowSynthesizer, without blocks."
         )
     sequences = Sequences.of(owner, schema, estimator.max_rows_per_unit)
+    estimator._recipe.check_schema(owner, sequences.schema)
     with_missing = estimator._stated().with_missing | {*sequences.given}
     return TableDomain(
         groups_first(sequences.schema), with_missing, sequences=sequences
@@ -100,9 +101,15 @@ def drawn(
 
 
 def learned_schema(estimator: Any) -> Schema:
-    """Return the schema of what is learned: of steps, where rows are linked."""
+    """Return the schema that rows are drawn by: of steps, where rows are linked.
+
+    Of these, derived columns and the constraints on them hold too.
+    """
     sequences: Sequences | None = estimator._layout.sequences
+    stated: Schema = estimator.schema_
     if sequences is None:
-        stated: Schema = estimator.schema_
         return stated
-    return sequences.schema.completed(estimator._transformer.schema.columns)
+    steps = sequences.schema.completed(estimator._transformer.schema.columns)
+    made = [stated[each.name] for each in stated.derived]
+    ordered = [c for c in steps.constraints if not {*c.columns} <= {*stated.names}]
+    return Schema([*steps.columns, *made], [*stated.constraints, *ordered])

@@ -237,6 +237,8 @@ class BaseTableSynthesizer(Synthesizer):
             )
         schema = self._stated().resolve(frame, self._nominal(layout))
         if schema.unit is not None:
+            if public is not None:
+                raise ValueError(f"{self._owner}: linked rows take no public ones yet.")
             return linked.read(self, frame, layout, schema)
         names = list(schema.modelled.names)
         if not names:

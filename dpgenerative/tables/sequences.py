@@ -21,7 +21,7 @@ import pandas as pd
 from dpgenerative._validation import refuse
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.constraints import Constraint, LessEqual
-from dpgenerative.tables.containers import holds_objects, labels, plain
+from dpgenerative.tables.containers import holds_objects, objects, plain
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.times import temporal_kind, to_units
 
@@ -122,7 +122,7 @@ class Sequences:
         DataFrame
             One row per person, of the columns of `schema`.
         """
-        persons, keys = pd.factorize(_keys(frame[self.unit]))
+        persons, keys = _persons(frame[self.unit])
         places = np.flatnonzero(persons >= 0)
         by = [persons[places]]
         if self.order is not None:
@@ -135,16 +135,18 @@ class Sequences:
         now, begin = places[first + chosen], places[first]
         table: dict[Hashable, Any] = {}
         for name in self.fixed:
-            table[name] = frame[name].iloc[begin].array
+            table[name] = _values_at(frame[name], begin)
         table |= {NUMBER: sizes, PLACE: chosen + 1}
         for named, name in self.before.items():
-            previous = frame[name].iloc[places[first + np.maximum(chosen, 1) - 1]]
-            table[named] = _missing_where(previous, chosen == 0).array
+            previous = places[first + np.maximum(chosen, 1) - 1]
+            table[named] = _missing_where(
+                _values_at(frame[name], previous), chosen == 0
+            )
         for named, name in self.means.items():
             values = _finite(frame[name].iloc[places], self.schema[name])
             table[named] = _means(values, first, chosen)
         for name in self.varying:
-            table[name] = frame[name].iloc[now].array
+            table[name] = _values_at(frame[name], now)
         return pd.DataFrame(table, index=range(len(keys)))[list(self.schema.names)]
 
     # Steps to rows --------------------------------------------------------------
@@ -238,17 +240,41 @@ def _has_mean(column: Column) -> bool:
     return column.numeric and not column.temporal
 
 
-def _keys(series: pd.Series) -> Any:
-    """Return keys that can be compared and hashed, None where there is none."""
+def _persons(series: pd.Series) -> tuple[np.ndarray, Any]:
+    """Return the number of each row's person, -1 without a key, and the keys.
+
+    Keys of objects are compared as Python does: pandas compares texts up to the first
+    zero character, but only where all keys are texts.
+    """
+    if pd.api.types.is_float_dtype(series.dtype):
+        return pd.factorize(_floats(series))
     if not holds_objects(series.dtype):
-        return series
-    return labels([plain(value) for value in series]).to_numpy(object)
+        return pd.factorize(series)
+    numbers: dict[Hashable, int] = {}
+    # NaN is no key: it is not equal to itself.
+    persons = [
+        -1 if key is None or key != key else numbers.setdefault(key, len(numbers))
+        for key in map(plain, series)
+    ]
+    return np.array(persons, dtype=np.intp), list(numbers)
 
 
 def _hashed(keys: Any) -> np.ndarray:
-    """Return numbers of 64 bits that follow from each key alone."""
-    texts = np.array([f"{type(key).__name__} {key}" for key in keys], dtype=object)
-    return np.asarray(pd.util.hash_array(texts))
+    """Return numbers of 64 bits that follow from each key alone: equal for equal ones.
+
+    Python's hash of a number is the same in all processes.
+    """
+    texts = (key if isinstance(key, str) else f"#{hash(key)}" for key in keys)
+    encoded = objects(text.encode(errors="surrogatepass") for text in texts)
+    return np.asarray(pd.util.hash_array(encoded, categorize=False))
+
+
+def _values_at(series: pd.Series, places: np.ndarray) -> pd.Series:
+    """Return the values at places, in the dtype that they have.
+
+    From an array pandas would turn objects that all are times into times.
+    """
+    return series.iloc[places].reset_index(drop=True)
 
 
 def _floats(series: pd.Series) -> np.ndarray:
