@@ -636,13 +636,19 @@ def every_row_of_a_person(patch):
 
 
 def rows_without_a_key_kept(patch):
-    read = sequences._keys
+    read = sequences._persons
 
     def found(series):
-        keys = pd.Series(read(series)).reset_index(drop=True)
-        return keys.fillna(pd.Series(-1e9 - np.arange(len(keys))))
+        persons, keys = read(series)
+        more = len(keys) + np.arange(len(persons))
+        persons = np.where(persons < 0, more, persons)
+        return pd.factorize(persons)[0], list(range(len(np.unique(persons))))
 
-    patch.setattr(sequences, "_keys", found)
+    patch.setattr(sequences, "_persons", found)
+
+
+def keys_compared_by_pandas(patch):
+    patch.setattr(sequences, "_persons", pd.factorize)
 
 
 def means_of_running_sums(patch):
@@ -1768,6 +1774,13 @@ MUTANTS = (
         "rows without a key read",
         rows_without_a_key_kept,
         test_sequences.test_rows_without_a_key_and_beyond_the_most_are_left_out,
+    ),
+    Mutant(
+        "keys compared as pandas compares all of them",
+        keys_compared_by_pandas,
+        partial(
+            test_sequences.test_a_key_of_any_kind_changes_the_step_of_no_other, None
+        ),
     ),
     Mutant(
         "means before from running sums over people",
