@@ -293,7 +293,7 @@ def test_the_report_speaks_of_a_person(fitted):
     text = str(fitted.privacy_)
     assert "adding or removing one person, with all of their rows" in text
     assert "person count" in text
-    assert "keys of persons, read to tell whose a row is: patient" in text
+    assert "keys of persons, which say whose a row is: patient" in text
     assert fitted.privacy_.plan.rows_per_unit == 1
 
 

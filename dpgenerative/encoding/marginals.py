@@ -124,7 +124,7 @@ class MarginalRelease:
     is_target: bool
     nesting: NestingRule | None = None
     is_estimated: bool = False
-    like: Codec | None = None
+    like: Any = None
 
     def fit(self, entries: Chunks[pd.Series]) -> Codec:
         """Return the codec of a column of private values."""
@@ -229,10 +229,7 @@ class MarginalRelease:
 
     def _pooled(self, column: Column, counts: np.ndarray) -> np.ndarray:
         """Give frequent levels cells of their own, and the others of a group one."""
-        if (
-            isinstance(self.like, LevelCodec)
-            and self.like.column.levels == column.levels
-        ):
+        if self.like is not None and self.like.column.levels == column.levels:
             return self.like.cells_of(len(counts))
         rare = counts < max(POOL_NOISE * self.std, 1.0)
         rare[-1] &= not column.nullable

@@ -13,7 +13,7 @@ private. So does that of `log_within`, for scores. The rest reads only what was
 released.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -109,6 +109,29 @@ def _fitted_breaks(
         codec = release(name, each.dtype, shares)
         breaks.append(each.completed(codec.column))
     return tuple(breaks)
+
+
+def _fitted_columns(
+    rows: Private[Any],
+    single: Sequence[Column],
+    dtypes: Mapping[Hashable, Any],
+    release: Release,
+) -> tuple[dict[Hashable, Column], list[Calendar]]:
+    """Return columns that are learned by themselves or by their parts, released."""
+    columns, calendars = {}, []
+    for column in single:
+        name, calendar = column.name, Calendar.fitted(column, dtypes[column.name])
+        if calendar is None:
+            dtype = dtype_with_levels(column, dtypes[name])
+            entries = chunks(rows, [name]).map(itemgetter(name))
+            columns[name] = release(name, dtype, entries).column
+            continue
+        for part in (*calendar.parts, name):
+            entries = chunks(rows, [name]).map(partial(calendar.of, part=part))
+            date = release(part, calendar.dtype_of(part), entries, name)
+        calendars.append(calendar.completed(date.column))
+        columns[name] = calendars[-1].whole.column
+    return columns, calendars
 
 
 def with_given(drawn: pd.Series, values: pd.Series) -> pd.Series:
@@ -225,22 +248,11 @@ class TableTransformer:
             return codecs[name]
 
         rules, dtypes = increments_of(schema), dict(opened(rows).dtypes.items())
-        columns, calendars = {}, []
         places = _fitted_places(rows, schema, dtypes, with_missing, release)
         others = {*rules, *stick_breaks_of(schema), *chain(*schema.joint)}
         single = [each for each in schema.columns if each.name not in others]
-        for column in sorted(single, key=lambda each: each.name in alike):
-            name, calendar = column.name, Calendar.fitted(column, dtypes[column.name])
-            if calendar is None:
-                dtype = dtype_with_levels(column, dtypes[name])
-                entries = chunks(rows, [name]).map(itemgetter(name))
-                columns[name] = release(name, dtype, entries).column
-                continue
-            for part in (*calendar.parts, name):
-                entries = chunks(rows, [name]).map(partial(calendar.of, part=part))
-                date = release(part, calendar.dtype_of(part), entries, name)
-            calendars.append(calendar.completed(date.column))
-            columns[name] = calendars[-1].whole.column
+        single.sort(key=lambda each: each.name in alike)
+        columns, calendars = _fitted_columns(rows, single, dtypes, release)
         increments = _fitted_increments(rows, schema, dtypes, columns, release)
         breaks = _fitted_breaks(rows, schema, dtypes, release)
         nestings = tuple(

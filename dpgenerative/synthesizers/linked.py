@@ -15,6 +15,7 @@ import pandas as pd
 from dpgenerative._validation import refuse
 from dpgenerative.encoding.nesting import groups_first
 from dpgenerative.encoding.values import identifiers
+from dpgenerative.exceptions import SamplingError
 from dpgenerative.fitting.domain import TableDomain
 from dpgenerative.synthesizers.conditional import Candidates
 from dpgenerative.synthesizers.session import Data
@@ -83,18 +84,29 @@ def drawn(
     ------
     ValueError
         For conditions on what varies within a person.
+    SamplingError
+        If too few people satisfy what is asked.
     """
     sequences, owner = estimator._layout.sequences, f"{estimator._owner}.sample"
     given = {} if given is None else given
-    known = list(sequences.fixed)
-    if not isinstance(given, Mapping) or not given.keys() <= set(known):
-        rule = f"must be a mapping of columns that a person has one value of: {known}"
+    fixed = list(sequences.fixed)
+    if not isinstance(given, Mapping) or not given.keys() <= set(fixed):
+        rule = f"must be a mapping of columns that a person has one value of: {fixed}"
         refuse(owner, "given", rule, given)
-    people = candidates.satisfying(n, given)
     complete = replace(candidates, max_tries=min(candidates.max_tries, MOST_TRIES))
-    rows = sequences.grown(people, complete.continuing)
-    derived = Schema(estimator.schema_.columns, estimator.schema_.derived)
-    rows = derived.repaired(rows)
+    parts, n_drawn = [], 0
+    for _ in range(MOST_TRIES):  # some people may have no first row
+        people = candidates.satisfying(n - n_drawn, given)
+        part = sequences.grown(people, complete.continuing)
+        numbers, new = pd.factorize(part[sequences.unit])
+        parts.append(part.assign(**{sequences.unit: numbers + n_drawn}))
+        n_drawn += len(new)
+        if n_drawn == n:
+            break
+    else:
+        raise SamplingError(f"{owner}: {n - n_drawn} of {n} people have no valid row.")
+    rows = pd.concat(parts, ignore_index=True)
+    rows = Schema(estimator.schema_, estimator.schema_.derived).repaired(rows)
     dtype, key = estimator._layout.unit_dtype, estimator.schema_[sequences.unit]
     rows[key.name] = identifiers(key, n, dtype, rng).iloc[rows[key.name]].array
     return rows

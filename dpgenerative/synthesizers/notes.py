@@ -70,7 +70,7 @@ def public_facts(
         "identifiers, which are not read:": [
             c.name for c in stated.columns if c.role == "id"
         ],
-        "keys of persons, read to tell whose a row is:": [
+        "keys of persons, which say whose a row is:": [
             c.name for c in stated.columns if c.role == "unit"
         ],
     }

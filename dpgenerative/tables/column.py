@@ -56,8 +56,8 @@ class Column:
     role : {None, "id", "unit", "order"}, optional
         "id" for an identifier, of kind "integer" or "categorical": it is never read
         nor learned, nothing is spent on it, and `sample` makes new ones. "unit" for the
-        key of a person who may have several rows (:doc:`/persons`): it is read to tell
-        whose a row is, and made anew. "order" for the number or time by which a
+        key of a person who may have several rows (:doc:`/persons`): it says whose a row
+        is, and is made anew. "order" for the number or time by which a
         person's rows are ordered.
     format : str, optional
         How identifiers of kind "categorical" are written: "uuid", or a format of their

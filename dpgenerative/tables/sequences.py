@@ -159,7 +159,7 @@ class Sequences:
         Parameters
         ----------
         people : DataFrame of n people
-            A step of each, of which `fixed` and the number of rows are kept.
+            A step of each. Only columns `fixed` and the number of rows matter.
         complete : callable
             Draws the rest of steps that are given in part, and leaves out those that
             have none: the row before was the person's last one.
@@ -169,38 +169,34 @@ class Sequences:
         DataFrame
             Columns `unit`, `fixed` and `varying`; a person's rows follow each other.
         """
-        known = people[[*self.fixed, NUMBER]].reset_index(drop=True)
-        sums = {name: np.zeros(len(known)) for name in self.means.values()}
-        counts = {name: np.zeros(len(known)) for name in sums}
-        last = known.iloc[:0]
-        drawn: list[pd.DataFrame] = []
+        persons = people[[*self.fixed, NUMBER]].reset_index(drop=True)
+        blank = people.reset_index(drop=True)
+        for name in (*self.before, *self.means):
+            blank[name] = _missing_where(blank[name], np.ones(len(blank), bool))
+        totals = {name: np.zeros((2, len(persons))) for name in self.means.values()}
+        rows: list[pd.DataFrame] = []
+        ids = persons.index
         for place in range(1, self.most + 1):
-            ids = np.flatnonzero(known[NUMBER] >= place)
-            ids = ids if place == 1 else np.intersect1d(ids, last.index)
+            ids = ids[persons[NUMBER][ids] >= place]
             if not len(ids):
                 break
-            given = known.iloc[ids].assign(**{PLACE: place})
-            if place > 1:
-                for named, name in self.before.items():
-                    given[named] = last[name].loc[ids].array
-                for named, name in self.means.items():
-                    with np.errstate(invalid="ignore"):
-                        given[named] = sums[name][ids] / counts[name][ids]
-            else:
-                for named in (*self.before, *self.means):
-                    drawn_before = people[named].iloc[ids]
-                    missing = _missing_where(drawn_before, np.ones(len(ids), bool))
-                    given[named] = missing.array
-            last = complete(given)
-            for name in sums:
-                values = _finite(last[name], self.schema[name])
-                counts[name][last.index] += ~np.isnan(values)
-                sums[name][last.index] += np.nan_to_num(values)
-            drawn.append(last)
-        rows = pd.concat(drawn)
-        rows[self.unit] = rows.index
-        rows = rows.sort_values([self.unit, PLACE], ignore_index=True)
-        return rows[[self.unit, *self.fixed, *self.varying]]
+            given = persons.loc[ids].assign(**{PLACE: place})
+            for name in (*self.before, *self.means) if place == 1 else ():
+                given[name] = blank[name]
+            for named, name in self.before.items() if place > 1 else ():
+                given[named] = rows[-1][name]
+            for named, name in self.means.items() if place > 1 else ():
+                with np.errstate(invalid="ignore"):
+                    given[named] = totals[name][0, ids] / totals[name][1, ids]
+            rows.append(complete(given))
+            ids = rows[-1].index
+            for name, total in totals.items():
+                values = _finite(rows[-1][name], self.schema[name])
+                total[:, ids] += np.nan_to_num(values), ~np.isnan(values)
+        whole = pd.concat(rows or [blank.iloc[:0]])
+        whole[self.unit] = whole.index
+        whole = whole.sort_values([self.unit, PLACE], ignore_index=True)
+        return whole[[self.unit, *self.fixed, *self.varying]]
 
 
 def _steps(
