@@ -17,6 +17,7 @@ from dpgenerative import (
     Derived,
     DPHFlowSynthesizer,
     DPVAESynthesizer,
+    Impossible,
     LessEqual,
     PrivateSearch,
     Schema,
@@ -24,6 +25,7 @@ from dpgenerative import (
     load,
 )
 from dpgenerative.audit import audit_release
+from dpgenerative.exceptions import SamplingError
 from dpgenerative.inference import bootstrap
 from dpgenerative.tables import rows as chunked
 from dpgenerative.tables.sequences import NUMBER, PLACE, Sequences
@@ -446,3 +448,19 @@ def test_what_has_no_linked_form_is_refused(fitted):
 def test_roles_that_do_not_fit_are_refused(facts, match):
     with pytest.raises(ValueError, match=match):
         Column("x", **facts)
+
+
+def test_people_without_a_valid_row_are_drawn_again():
+    """Of two kinds of people, one has no ward that its constraint allows."""
+    frame = table(300).assign(kind=lambda rows: rows["born"] % 2 == 0)
+    frame["ward"] = frame["ward"].where(frame["kind"], "A")
+    facts = Schema(
+        [*schema().columns, Column("kind", "boolean", per_unit=True)],
+        [Impossible({"kind": True, "ward": ["A", "B", "C"]})],
+    )
+    flow = DPHFlowSynthesizer(schema=facts, epsilon=50, **FEW).fit(frame)
+    drawn = flow.sample(80, random_state=0)
+    assert drawn["patient"].unique().tolist() == list(range(1, 81))
+    assert not drawn["kind"].any()
+    with pytest.raises(SamplingError, match="satisfy what is given"):
+        flow.sample(5, given={"kind": True})
