@@ -15,8 +15,9 @@ synthetic rows were people (*naive*).
 With ``--copies``, intervals of `combine` from as many tables of `sample_copies` are
 recorded beside them (*copies*), relations corrected by shuffled columns.
 
-Widths are relative to those of an oracle: 3.92 standard deviations of the estimates
-over all tables of a cell, as if their bias were known. Adds a record per table to
+Widths (medians) are relative to those of an oracle: 3.92 standard deviations of the
+estimates over all tables of a cell, as if their bias were known. *No ends* is the share
+of intervals without any, of relations that are lost. Adds a record per table to
 ``results/coverage.jsonl`` and tabulates all of them in ``results/coverage.md``.
 """
 
@@ -40,6 +41,7 @@ from dpgenerative import Column, DPHFlowSynthesizer, Schema
 from dpgenerative.datasets import load_fair
 from dpgenerative.exceptions import PrivacyWarning
 from dpgenerative.inference import bootstrap, combine, sample_copies
+from dpgenerative.inference.results import LEAST_RETAINED
 
 RESULTS = Path(__file__).parent / "results"
 RECORDS = RESULTS / "coverage.jsonl"
@@ -332,16 +334,20 @@ def run(options: argparse.Namespace) -> None:
 def covered(generator: str, some: list[dict[str, Any]]) -> pd.DataFrame:
     """Return coverage and relative width by kind of result, least over results."""
     true = truth(generator).to_numpy()
-    estimate, naive, lower, upper = (
-        np.array([each[name] for each in some])
-        for name in ("estimate", "naive", "lower", "upper")
+    estimate, naive, lower, upper, retained = (
+        np.array([each[name] for each in some], float)
+        for name in ("estimate", "naive", *ENDS, "retained")
     )
+    # Some records are older than the rule that these have no ends.
+    is_lost = retained <= LEAST_RETAINED
+    lower, upper = np.where(is_lost, -np.inf, lower), np.where(is_lost, np.inf, upper)
     table = pd.DataFrame(
         {
             "covered": ((lower <= true) & (true <= upper)).mean(axis=0),
             "naive": (np.abs(estimate - true) <= 1.96 * naive).mean(axis=0),
-            "width": (upper - lower).mean(axis=0)
+            "width": np.median(upper - lower, axis=0)
             / (3.92 * estimate.std(axis=0, ddof=1)),
+            "no ends": is_lost.mean(axis=0),
         },
         index=truth(generator).index,
     )
@@ -351,7 +357,7 @@ def covered(generator: str, some: list[dict[str, Any]]) -> pd.DataFrame:
         table["copies"] = ((low <= true) & (true <= high)).mean(axis=0)
     else:
         table["copies"] = np.nan
-    rules = dict.fromkeys(["covered", "naive", "width", "copies"], "mean")
+    rules = dict.fromkeys(["covered", "naive", "width", "no ends", "copies"], "mean")
     by_kind = table.groupby(level=0, sort=False).agg(rules)
     by_kind["least"] = table["covered"].groupby(level=0, sort=False).min()
     return by_kind
@@ -371,10 +377,11 @@ def write() -> None:
                 generator, f"{n:,}", f"{epsilon:g}", f"{len(some)} x {refits}", kind,
                 f"{part['covered']:.3f}", f"{part['least']:.3f}",
                 f"{part['naive']:.3f}", f"{part['width']:.2f}",
+                f"{part['no ends']:.2f}",
                 f"{part['copies']:.3f}".replace("nan", ""), revisions,
             ])  # fmt: skip
     head = ["law", "rows", "epsilon", "tables x refits", "kind", "covered", "least"]
-    head += ["naive", "width / oracle's", "copies", "revision"]
+    head += ["naive", "width / oracle's", "no ends", "copies", "revision"]
     text = (__doc__ or "").split("\n\n", 2)[2]
     lines = ["# Coverage of 95 % intervals", "", text]
     lines += records.markdown_table(head, rows)
