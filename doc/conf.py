@@ -42,6 +42,7 @@ napoleon_use_rtype = False
 EXAMPLES = [
     "quickstart.py",
     "conditional.py",
+    "visits.py",
     "intervals.py",
     "domains.py",
     "attack.py",

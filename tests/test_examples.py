@@ -203,6 +203,16 @@ def test_cluster(tmp_path):
 
 
 @pytest.mark.slow
+def test_visits(tmp_path):
+    printed = run("visits.py", tmp_path)
+    assert "removing one person, with all of their rows" in printed
+    pairs = re.findall(r"^[a-z ]+ +(-?[\d.]+) +(-?[\d.]+)$", printed, re.MULTILINE)
+    assert len(pairs) == 5
+    for real, made in pairs:
+        assert float(made) == pytest.approx(float(real), rel=0.5)
+
+
+@pytest.mark.slow
 def test_intervals(tmp_path):
     pytest.importorskip("statsmodels")
     printed = run("intervals.py", tmp_path)
