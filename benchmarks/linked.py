@@ -31,7 +31,7 @@ import records
 
 from dpgenerative import Column, DPHFlowSynthesizer, Schema
 from dpgenerative.exceptions import PrivacyWarning
-from dpgenerative.metrics import marginal_distance
+from dpgenerative.metrics import marginal_distance, sequence_results
 
 RESULTS = Path(__file__).parent / "results"
 RECORDS = RESULTS / "linked.jsonl"
@@ -102,55 +102,44 @@ DAY = pd.Timestamp("2018-01-01")
 LABELS = ("sex", "state", "label")
 
 
-def results(rows: pd.DataFrame) -> dict[str, Any]:
-    """Return what a person computes of people with several rows."""
-    rows = rows.sort_values(["person", "day"], kind="stable")
-    by = rows.groupby("person")
-    found: dict[str, Any] = {
-        "rows": by.size().value_counts(normalize=True).reindex(range(1, MOST + 1)),
-        "chain": pd.crosstab(by["state"].shift(), rows["state"], normalize="index"),
-    }
-    for name in ("x", "z", "y"):
-        found[f"within {name}"] = _intraclass(rows["person"], rows[name])
-        found[f"lag {name}"] = rows[name].corr(by[name].shift())
+def slopes(rows: pd.DataFrame) -> dict[str, float]:
+    """Return slopes of y: on z and x, and on z within people."""
     design = np.column_stack([np.ones(len(rows)), rows["z"], rows["x"]])
-    slopes = np.linalg.lstsq(design, rows["y"], rcond=None)[0][1:]
-    found |= {"slope z": slopes[0], "slope x": slopes[1]}
-    own = rows.assign(z=rows["z"] - by["z"].transform("mean"))
-    found["slope within"] = own["z"].cov(own["y"]) / own["z"].var()
-    gaps = by["day"].diff().dt.days.dropna()
-    found |= {"gap": gaps.mean(), "in order": float((gaps >= 0).mean())}
-    found["constant"] = float((by[["sex", "born"]].nunique() == 1).all(axis=1).mean())
-    return found
+    both = np.linalg.lstsq(design, rows["y"], rcond=None)[0][1:]
+    z = rows["z"] - rows.groupby("person")["z"].transform("mean")
+    within = z.cov(rows["y"]) / z.var()
+    return {"slope of z": both[0], "slope of x": both[1], "slope within": within}
 
 
-def _intraclass(person: pd.Series, values: pd.Series) -> float:
-    """Return the intraclass correlation, by analysis of variance (one way)."""
-    by = values.groupby(person)
-    sizes, means, n = by.size(), by.mean(), len(values)
-    within = ((values - by.transform("mean")) ** 2).sum() / (n - len(sizes))
-    between = (sizes * (means - values.mean()) ** 2).sum() / (len(sizes) - 1)
-    size = (n - (sizes**2).sum() / n) / (len(sizes) - 1)
-    return float((between - within) / (between + (size - 1) * within))
+def chain(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return how often states follow each other."""
+    rows = rows.sort_values(["person", "day"], kind="stable")
+    before = rows.groupby("person")["state"].shift()
+    counts = pd.crosstab(before, rows["state"], normalize="index")
+    return counts.reindex(LEVELS, columns=LEVELS).fillna(0)
 
 
-def scores(real: pd.DataFrame, made: pd.DataFrame) -> dict[str, float]:
-    """Compare results, and single columns."""
-    one, other = results(real), results(made)
-    shares = (one.pop("rows") - other.pop("rows").fillna(0)).abs().sum() / 2
-    chains = [
-        each.pop("chain").reindex(LEVELS, columns=LEVELS) for each in (one, other)
-    ]
-    columns = list(SCHEMA.names)
-    return {
-        "rows per person, TVD": float(shares),
-        "chain, mean difference": float(
-            (chains[0] - chains[1].fillna(0)).abs().mean(None)
-        ),
-        **{name: float(other[name]) for name in other},
-        **{f"real {name}": float(one[name]) for name in one},
-        "single columns": marginal_distance(real[columns], made[columns], k=1).mean,
+def scores(real: pd.DataFrame, made: pd.DataFrame) -> dict[str, list[float]]:
+    """Return results of both tables, by name."""
+    table = sequence_results(real, made, "person", "day")[["real", "synthetic"]]
+    found = {
+        " ".join(about).strip(): [*row]
+        for about, row in zip(table.index, table.to_numpy(), strict=True)
     }
+    pairs = zip(slopes(real).items(), slopes(made).values(), strict=True)
+    found |= {name: [one, other] for (name, one), other in pairs}
+    found["chain, mean difference"] = [
+        0.0,
+        (chain(real) - chain(made)).abs().mean(None),
+    ]
+    found["single columns"] = [0.0, single_columns(real, made)]
+    return {name: [float(x) for x in pair] for name, pair in found.items()}
+
+
+def single_columns(real: pd.DataFrame, made: pd.DataFrame) -> float:
+    """Return the mean distance of single columns."""
+    columns = list(SCHEMA.names)
+    return float(marginal_distance(real[columns], made[columns], k=1).mean)
 
 
 def linked(rows: pd.DataFrame, **params: Any) -> tuple[Any, pd.DataFrame]:
@@ -198,11 +187,8 @@ def run(options: argparse.Namespace) -> None:
                 if method == "single":
                     first = rows.sample(frac=1, random_state=0)
                     rows = first.drop_duplicates("person")
-                    columns = list(SCHEMA.names)
-                    distance = marginal_distance(
-                        rows[columns], drawn[columns], k=1
-                    ).mean
-                    record["scores"] = {"single columns": distance}
+                    distance = single_columns(rows, drawn)
+                    record["scores"] = {"single columns": [0.0, distance]}
                 else:
                     record["scores"] = scores(rows, drawn)
                 records.append(RECORDS, record | records.origin())
@@ -212,18 +198,16 @@ def run(options: argparse.Namespace) -> None:
 def write() -> None:
     """Tabulate all records."""
     table = pd.DataFrame(records.read(RECORDS))
-    found = pd.json_normalize(table["scores"].tolist())
-    names = [name for name in found if not name.startswith("real ")]
-    head = ["result", "real"]
     cells = table.groupby(["method", "people", "epsilon"], sort=False)
+    head = ["result", "real"]
     head += [f"{m}, {n:,} people, epsilon {e:g}" for (m, n, e), _ in cells]
-    real = found.filter(like="real ").mean()
     rows = []
-    for name in names:
-        shown = [name, f"{real.get(f'real {name}', np.nan):.3f}".replace("nan", "")]
+    for name in dict.fromkeys(name for each in table["scores"] for name in each):
+        pairs = [each[name] for each in table["scores"] if name in each]
+        shown = [name, f"{np.mean([real for real, _ in pairs]):.3f}"]
         for _, part in cells:
-            values = found.loc[part.index, name].dropna()
-            shown.append(", ".join(f"{value:.3f}" for value in values))
+            made = [each[name][1] for each in part["scores"] if name in each]
+            shown.append(", ".join(f"{value:.3f}" for value in made))
         rows.append(shown)
     seconds = [", ".join(f"{x:.0f}" for x in part["seconds"]) for _, part in cells]
     rows.append(["seconds", "", *seconds])

@@ -305,7 +305,10 @@ def test_a_person_costs_no_more_than_a_row(fitted):
     single.set_params(n_steps=5)
     ahead = forecast(schema(), 400, 50, n_steps=5, max_rows_per_unit=K).plan
     assert ahead == forecast(single.schema, 400, 50, n_steps=5).plan
-    assert forecast(schema(), 400, max_rows_per_unit=K).columns["column"][0] == "born"
+    ahead = forecast(schema(), 400, max_rows_per_unit=K)
+    assert ahead.columns["column"][0] == "born"
+    errors = ahead.expected_errors(2, 0, verbose=0)
+    assert errors["column"].tolist() == ["day", "born", "cost", "ward"]
 
 
 def test_text_keys_other_columns_and_times_without_order():

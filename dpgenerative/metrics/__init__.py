@@ -22,6 +22,8 @@ Analyses
 `analysis_errors`           `AnalysisErrors`: means, deviations, quantiles, means by
                             group, slopes, hours, weekdays and months, in standard
                             errors
+`sequence_results`          DataFrame, what goes on within people who have several
+                            rows, in both tables
 =========================== ======================================================
 
 Dependence
@@ -111,6 +113,7 @@ from dpgenerative.metrics.records import (
 )
 from dpgenerative.metrics.reporting import Report, report
 from dpgenerative.metrics.scorer import make_synthesis_scorer
+from dpgenerative.metrics.sequences import sequence_results
 from dpgenerative.metrics.sparsity import hoyer_sparsity
 from dpgenerative.metrics.tradeoff import bounded_phi, phi
 from dpgenerative.metrics.utility import default_classifiers, default_regressors, tstr
@@ -124,5 +127,6 @@ __all__ = [
     "kendall_tau_matrix", "likelihood_attack", "log_likelihood", "logan_attack",
     "make_synthesis_scorer", "marginal_attack", "marginal_distance",
     "monte_carlo_attack", "phi", "reconstruction_attack", "report", "sampling_floor",
-    "sdmetrics_diagnostic", "sdmetrics_quality", "tstr", "vulnerable_records",
+    "sdmetrics_diagnostic", "sdmetrics_quality", "sequence_results", "tstr",
+    "vulnerable_records",
 ]  # fmt: skip

@@ -47,6 +47,7 @@ def expected_errors(
     errors = np.sqrt(variances.groupby(level=[0, 1], sort=False).mean() * n / n_rows)
     table = errors.rename_axis(["column", "of"]).reset_index()
     order = {name: i for i, name in enumerate(fit.parameters.schema.names)}
+    table = table[table["column"].isin(list(order))]  # steps have others
     return table.sort_values("column", key=lambda c: c.map(order), ignore_index=True)
 
 

@@ -154,7 +154,7 @@ class BaseTableSynthesizer(Synthesizer):
         They are the rows of ``sample(n_samples, random_state)``, with a target as the
         last column, except for identifiers that are UUIDs. If conditions are given, or
         the schema has constraints, rows are drawn and selected part by part: more than
-        65,536 rows are then others of the same distribution.
+        65,536 rows are then others of the same distribution. Linked rows are one part.
 
         The file appears when it is complete; until then, a previous file of that name
         stays. After an interruption, the same call starts over. `verbose` shows a
