@@ -273,7 +273,7 @@ def test_times_are_counted(value, kind, unit, count):
         ({"kind": "datetime", "levels": ["2020"]}, "belong to categorical"),
         ({"kind": "integer", "resolution": "D"}, "must be a number"),
         ({"kind": "text"}, "no model here can learn.*drop the column"),
-        ({"kind": "integer", "role": "key"}, "role must be None or .id."),
+        ({"kind": "integer", "role": "key"}, "role must be one of .None, .id."),
         ({"kind": "datetime", "role": "id"}, "role needs kind"),
         ({"kind": "integer", "role": "id", "lower": 0, "upper": 9}, "no bounds"),
         ({"kind": "categorical", "role": "id", "levels": ["a"]}, "no bounds or levels"),

@@ -375,7 +375,8 @@ def with_person(frame, n):
     return pd.concat([frame.iloc[:40], own, frame.iloc[40:]], ignore_index=True)
 
 
-@pytest.mark.parametrize("n", [1, 2, K, 30])
+@pytest.mark.thin(4)
+@pytest.mark.parametrize("n", [2, 1, K, 30])
 def test_a_person_leaves_no_trace(n):
     params = {"schema": schema(), "max_rows_per_unit": K, "epsilon": 40.0}
     frame = table().reset_index(drop=True)
@@ -453,6 +454,7 @@ def test_roles_that_do_not_fit_are_refused(facts, match):
         Column("x", **facts)
 
 
+@pytest.mark.thorough
 def test_people_without_a_valid_row_are_drawn_again():
     """Of two kinds of people, one has no ward that its constraint allows."""
     frame = table(300).assign(kind=lambda rows: rows["born"] % 2 == 0)

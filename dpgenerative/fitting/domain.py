@@ -146,7 +146,6 @@ class ArrayDomain:
 
     schema: ClassVar[Schema] = Schema([])
     has_public: ClassVar[bool] = False
-    sequences: ClassVar[Sequences | None] = None
     dtypes: ClassVar[Sequence[Any]] = ()
 
     def releases(self, anchored: bool, share: float) -> Mapping[Release, float]:

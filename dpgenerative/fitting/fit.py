@@ -236,7 +236,7 @@ class PrivateFit:
     @property
     def rows_per_unit(self) -> int:
         """Rows that a person may have, of those that are released."""
-        is_linked = self.domain.sequences is not None
+        is_linked = getattr(self.domain, "sequences", None) is not None
         return 1 if is_linked else int(self.parameters.max_rows_per_unit)
 
     @property

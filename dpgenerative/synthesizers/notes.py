@@ -57,9 +57,9 @@ def public_facts(
 
     Columns that are `typed` have the levels of their dtype where none are stated.
     """
-    columns, named = schema.columns, [c.levels for c in stated.columns if c.levels]
+    columns, named = schema.columns, [c.name for c in stated.columns if c.levels]
     levels = [c.name for c in columns if c.levels is not None]
-    by_dtype = [n for n in levels if n in typed and schema[n].levels not in named]
+    by_dtype = [name for name in levels if name in typed and name not in named]
     bounded = [c for c in columns if c.lower is not None]
     by_fact: dict[str, list[Hashable]] = {
         "bounds of": [f"{c.name} ({c.lower} to {c.upper})" for c in bounded],

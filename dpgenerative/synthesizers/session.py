@@ -187,7 +187,7 @@ def _report(estimator: Any, data: Data, fitted: Fitted) -> PrivacyReport:
     if data.public is not None:
         rows = f"{len(data.public)} rows given as public: they trained the model first"
         facts = (*facts, f"{rows}, and bounds and levels that were open are theirs")
-    linked = data.domain.sequences is not None
+    linked = getattr(data.domain, "sequences", None) is not None
     general = unit_notes(estimator.noise, estimator.max_rows_per_unit, linked)
     notes = (
         *estimator._notes(data.domain.schema, fitted),

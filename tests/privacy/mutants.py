@@ -1769,11 +1769,13 @@ MUTANTS = (
         "every row of a person read",
         every_row_of_a_person,
         partial(test_sequences.test_a_person_leaves_no_trace, 30),
+        fast=False,
     ),
     Mutant(
         "rows without a key read",
         rows_without_a_key_kept,
         test_sequences.test_rows_without_a_key_and_beyond_the_most_are_left_out,
+        fast=False,
     ),
     Mutant(
         "keys compared as pandas compares all of them",
@@ -1786,6 +1788,7 @@ MUTANTS = (
         "means before from running sums over people",
         means_of_running_sums,
         test_sequences.test_a_person_adds_one_step_and_moves_no_other,
+        fast=False,
     ),
     Mutant(
         "dtypes of steps from the rows",
