@@ -211,6 +211,7 @@ def test_expected_errors_are_those_of_releases():
     assert np.sqrt(np.square(off).mean(axis=0)) / added == pytest.approx(1, abs=0.6)
 
 
+@pytest.mark.thorough
 def test_expected_errors_shrink_as_rows_grow(monkeypatch):
     monkeypatch.setattr(expected, "MOST_SIMULATED", 4000)
     few, more, most = (
