@@ -173,8 +173,8 @@ def test_the_command_forecasts(tmp_path, capsys):
     assert main([*arguments, "--set", "n_steps=7"]) == 0
     assert "7 steps" in capsys.readouterr().out
     assert main([*arguments, "--errors"]) == 0
-    told = capsys.readouterr().out.split("as many real rows):\n")[1].splitlines()
-    assert [line.split()[0] for line in told[1:]] == list(SCHEMA.names)
+    table = capsys.readouterr().out.split("as many real rows):\n")[1].splitlines()
+    assert [line.split()[0] for line in table[1:]] == list(SCHEMA.names)
 
 
 @pytest.mark.thorough
