@@ -37,6 +37,7 @@ from dpgenerative.encoding.marginals import MarginalRelease
 from dpgenerative.encoding.nesting import Nesting, nesting_rules
 from dpgenerative.encoding.places import Places
 from dpgenerative.encoding.shares import cells_aimed_at, column_stds, has_open_keys
+from dpgenerative.encoding.steps import counted, given_codec, repeated
 from dpgenerative.encoding.stick_breaking import StickBreaking, stick_breaks_of
 from dpgenerative.encoding.values import dtype_with_levels
 from dpgenerative.privacy.noise import Mechanisms
@@ -160,9 +161,8 @@ class TableTransformer:
         Columns that are learned together.
     breaks : tuple of StickBreaking
         Columns that are learned as shares of what others leave of a total.
-    given : tuple of hashable
-        What is known of a step of linked rows (`tables.sequences`) when it is drawn,
-        besides the person: nothing is drawn from relations within it.
+    sequences : Sequences, optional
+        Of linked rows.
     """
 
     codecs: tuple[Codec, ...]
@@ -171,7 +171,7 @@ class TableTransformer:
     nestings: tuple[Nesting, ...] = ()
     places: tuple[Places, ...] = ()
     breaks: tuple[StickBreaking, ...] = ()
-    given: tuple[Hashable, ...] = ()
+    sequences: Sequences | None = None
 
     @classmethod
     def fit(
@@ -227,9 +227,11 @@ class TableTransformer:
         """
         schema = distinct(schema)
         learned = learned_columns(schema)
-        n_open = sum(has_open_keys(c, anchored) for c in learned.values())
-        noise = column_stds(schema, multiplier, n_bins, n_rows)
-        stds = dict(zip(learned, noise, strict=True))
+        repeats = repeated(schema, sequences)
+        n_open = sum(has_open_keys(learned[x], anchored) for x in learned.keys() - repeats)
+        asked = counted(schema, sequences)
+        noise = column_stds(asked, multiplier, n_bins, n_rows)
+        stds = dict(zip(learned_columns(asked), noise, strict=True))
         total = Estimate(count=n_rows, variance=n_std**2)
         codecs: dict[Hashable, Codec] = {}
         nested = nesting_rules(schema)
@@ -249,7 +251,7 @@ class TableTransformer:
 
         rules, dtypes = increments_of(schema), dict(opened(rows).dtypes.items())
         places = _fitted_places(rows, schema, dtypes, with_missing, release)
-        others = {*rules, *stick_breaks_of(schema), *chain(*schema.joint)}
+        others = {*rules, *stick_breaks_of(schema), *chain(*schema.joint), *repeats}
         single = [each for each in schema.columns if each.name not in others]
         single.sort(key=lambda each: each.name in alike)
         columns, calendars = _fitted_columns(rows, single, dtypes, release)
@@ -259,11 +261,22 @@ class TableTransformer:
             Nesting.completed(rule, codecs[rule.name], codecs[rule.within])
             for rule in nested.values()
         )
+        for name, now in repeats.items():
+            codecs[name] = given_codec(
+                schema[name], dtypes[name], codecs[now], codecs
+            )
         ordered = tuple(codecs[name] for name in learned)
-        given = () if sequences is None else sequences.given
         return cls(
-            ordered, increments, tuple(calendars), nestings, places, breaks, given
+            ordered, increments, tuple(calendars), nestings, places, breaks, sequences
         )  # fmt: skip
+
+    @property
+    def given(self) -> tuple[Hashable, ...]:
+        """What is known of a step of linked rows when it is drawn.
+
+        Besides the person: nothing is drawn from relations within it.
+        """
+        return () if self.sequences is None else self.sequences.given
 
     @property
     def built(self) -> tuple[Built, ...]:

@@ -133,6 +133,7 @@ class TableDomain:
                 bool(codec.column.nullable),
                 torch.from_numpy(codec.atoms),
                 codec.column.numeric and not codec.column.is_ordered,
+                codec.column.name in transformer.given,
             )
             for codec in transformer.codecs
         ]

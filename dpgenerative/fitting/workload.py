@@ -6,7 +6,7 @@ nearer to their counts. Rows pass `privacy.tables` alone.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -110,7 +110,11 @@ class Measurement:
     given: frozenset[int] = frozenset()
 
     def correct(
-        self, model: Any, generator: torch.Generator, wanted: Sequence[Columns]
+        self,
+        model: Any,
+        generator: torch.Generator,
+        wanted: Sequence[Columns],
+        known: Callable[[int], torch.Tensor | None] = lambda n: None,
     ) -> None:
         """Count the tables wanted and those that the model gets wrong; correct it.
 
@@ -120,15 +124,18 @@ class Measurement:
         generator : torch.Generator
         wanted : sequence of tuple of int
             Tables to count in any case, as ascending columns.
+        known : callable, optional
+            Cells that some columns of n rows have, -1 in the others.
         """
         tables = self._candidates(wanted)
         chosen = [table.columns for table in tables]
         is_choice = len(chosen) > max(1, len(set(wanted)))
         if is_choice:
-            pool = model.sample(POOL, generator)[0].cpu().numpy()
+            pool = model.sample(POOL, generator, known=known(POOL))[0].cpu().numpy()
             chosen = self._selected(tables, pool, wanted)
         if chosen:
-            model.correct(RAKED, generator, self._counted(chosen, is_choice))
+            counted = self._counted(chosen, is_choice)
+            model.correct(RAKED, generator, counted, known(RAKED))
 
     def _candidates(self, wanted: Sequence[Columns]) -> list[Table]:
         """Return tables to compare, by public numbers.

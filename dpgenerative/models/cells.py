@@ -51,6 +51,8 @@ class CellFacts:
         Cells within which positions have no meaning and are drawn uniformly.
     are_places : bool, default=False
         Whether the cells are boxes of several columns: neighbours without an order.
+    is_given : bool, default=False
+        Whether the column is known whenever rows are drawn: nothing of it is learned.
     """
 
     masses: Tensor
@@ -58,6 +60,7 @@ class CellFacts:
     nullable: bool
     atoms: Tensor
     are_places: bool = False
+    is_given: bool = False
 
     @property
     def has_neighbours(self) -> bool:
@@ -198,6 +201,7 @@ class Cells(nn.Module):
         d = len(facts)
         numbers = [n_basis] * d if isinstance(n_basis, int) else n_basis
         self.n_columns = d
+        self.given = [j for j, fact in enumerate(facts) if fact.is_given]
         self.n_cells = [len(f.masses) for f in facts]
         pairs = zip(facts, numbers, strict=True)
         tables = [cell_basis(f, n, most_levels) for f, n in pairs]
@@ -318,6 +322,9 @@ class _CellLogProb(torch.autograd.Function):
         bounded = block.may_be_bounded(coefficients)
         for j, part in enumerate(coefficients.split(block.widths, dim=1)):
             k, out = codes[:, j : j + 1], slopes[:, block.columns(j)]
+            if j in block.given:
+                out.zero_()
+                continue
             total += _log_prob_and_slopes(part, k, block, j, bounded[j], out)
         ctx.save_for_backward(slopes)
         return total
@@ -374,6 +381,9 @@ class Rake:
 
     def __init__(self, soft: bool) -> None:
         self.soft = soft
+
+    def note(self, codes: Tensor) -> None:
+        """Note the cells of a column that is not drawn."""
 
     def __call__(self, block: Cells, j: int, logits: Tensor, u: Tensor) -> Tensor:
         """Update column j's correction and return its corrected logits.

@@ -164,6 +164,9 @@ class Correct(Rake):
         self.factors: list[TableFactor] = []
         self.drawn: list[Tensor] = []
 
+    def note(self, codes: Tensor) -> None:
+        self.drawn.append(codes)
+
     def __call__(self, block: Cells, j: int, logits: Tensor, u: Tensor) -> Tensor:
         """Update column j's correction and factors; return its corrected logits."""
         logits = super().__call__(block, j, logits, u)

@@ -65,7 +65,8 @@ class AnchoredBlock(Cells):
         self.factors: list[TableFactor] = []
         d = self.n_columns
         group = torch.arange(d).repeat_interleave(torch.tensor(self.widths))
-        before = torch.ones(d, d, dtype=torch.bool).tril(-1)
+        is_learned = torch.tensor([[not f.is_given] for f in facts])
+        before = torch.ones(d, d, dtype=torch.bool).tril(-1) & is_learned
         takes_part = torch.tensor([f.ordered or not ordered_only for f in facts])
         linked = takes_part[group].nonzero()[:, 0]
         if ordered_only:  # no tensor of files without it
@@ -77,7 +78,8 @@ class AnchoredBlock(Cells):
             # A hidden unit of degree g sees columns before g; column j sees g <= j.
             degree = torch.arange(hidden_units) % max(d - 1, 1) + 1
             degree = degree.clamp(max=d - 1)
-            self.hidden = MaskedLinear(group, degree, before, generator)
+            sees = torch.ones(d, d, dtype=torch.bool).tril(-1)
+            self.hidden = MaskedLinear(group, degree, sees, generator)
             with torch.no_grad():
                 self.hidden.weight.normal_(generator=generator).mul_(self.hidden.mask)
                 # The features of a column have size 1, and so has their sum here.
@@ -85,7 +87,7 @@ class AnchoredBlock(Cells):
                 self.hidden.bias.normal_(0, 0.5, generator=generator)
             size = 2 * math.sqrt(d) if hidden_size is None else hidden_size
             self.gain = size / math.sqrt(hidden_units)
-            upto = torch.ones(d, d, dtype=torch.bool).tril()
+            upto = torch.ones(d, d, dtype=torch.bool).tril() & is_learned
             self.output = MaskedLinear(degree, group, upto)
 
     def coefficients(self, codes: Tensor) -> Tensor:
@@ -138,7 +140,10 @@ class AnchoredBlock(Cells):
 
     @torch.no_grad()
     def invert(
-        self, points: Tensor, adjust: Rake | Clamp | None = None
+        self,
+        points: Tensor,
+        adjust: Rake | Clamp | None = None,
+        known: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return the codes and positions that `place` would put at given points.
 
@@ -148,12 +153,17 @@ class AnchoredBlock(Cells):
             Points of the unit cube.
         adjust : Rake or Clamp, optional
             Changes the logits of every column before its cells are drawn.
+        known : LongTensor of shape (n, d), optional
+            Cells of some columns, which are not drawn: -1 in those of the others.
 
         Returns
         -------
         codes : LongTensor of shape (n, d)
         positions : Tensor of shape (n, d)
         """
+        is_known = [False] * self.n_columns
+        if known is not None:
+            is_known = (known >= 0).all(0).tolist()
         features = points.new_zeros(len(points), sum(self.widths))
         weight, bias = self._linear()
         units = points.new_zeros(len(points), self.hidden_units)
@@ -164,6 +174,12 @@ class AnchoredBlock(Cells):
                 first, rows = self.starts[j], self._together(j)
                 base = features[:, :first] @ weight[rows, :first].T + bias[rows]
             here, recent = self.columns(j), slice(first, self.starts[j])
+            if known is not None and is_known[j]:
+                codes[:, j] = known[:, j]
+                features[:, here] = self.inputs(j).index_select(0, codes[:, j])
+                if isinstance(adjust, Rake):
+                    adjust.note(codes[:, j])
+                continue
             out = features[:, recent] @ weight[here, recent].T
             out += base[:, here.start - first : here.stop - first]
             logits = self.offsets(self._with_units(j, out, units, features), j)

@@ -285,13 +285,18 @@ class HFlow(nn.Module):
 
     @torch.no_grad()
     def sample(
-        self, n: int, generator: torch.Generator, adjust: Rake | Clamp | None = None
+        self,
+        n: int,
+        generator: torch.Generator,
+        adjust: Rake | Clamp | None = None,
+        known: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Draw rows: codes and positions, both of shape (n, d).
 
         Every row follows the model. Together they fill the base space more evenly than
         independent ones (a scrambled Sobol sequence, in random order), so that shares
-        in a sample lie closer to the model's. A `Clamp` needs an `exact` model.
+        in a sample lie closer to the model's. A `Clamp` needs an `exact` model, and so
+        do cells that are `known` (`AnchoredBlock.invert`).
         """
         device = self.first.log_masses.device
         seed = torch.randint(2**31, (1,), generator=generator, device=device)
@@ -301,8 +306,8 @@ class HFlow(nn.Module):
         v = points.to(self.first.log_masses)[order]
         if not self.exact:
             v = self._pull(torch.special.ndtri(v.clamp(_EDGE, 1 - _EDGE)))
-        if adjust is not None:
-            return self.first.invert(v, adjust)
+        if adjust is not None or known is not None:
+            return self.first.invert(v, adjust, known)
         parts = [self.first.invert(part) for part in v.split(DRAWN)]
         codes, positions = map(torch.cat, zip(*parts, strict=True))
         stands_alone = self.exact and not self.first.factors
@@ -332,16 +337,22 @@ class HFlow(nn.Module):
         codes, _ = self.sample(n, generator, clamp)
         return codes, clamp.log_weights
 
-    def rake(self, n: int, generator: torch.Generator) -> None:
+    def rake(
+        self, n: int, generator: torch.Generator, known: Tensor | None = None
+    ) -> None:
         """Correct the first block on `n` rows drawn from the model."""
-        self.sample(n, generator, Rake(soft=self.exact))
+        self.sample(n, generator, Rake(soft=self.exact), known)
 
     def correct(
-        self, n: int, generator: torch.Generator, tables: Sequence[CountedTable]
+        self,
+        n: int,
+        generator: torch.Generator,
+        tables: Sequence[CountedTable],
+        known: Tensor | None = None,
     ) -> None:
         """Rake and bring the model nearer to measured tables; see `Correct`."""
         correct = Correct(tables)
-        self.sample(n, generator, correct)
+        self.sample(n, generator, correct, known)
         self.factors = [*self.factors, *(f.to("cpu") for f in correct.factors)]
         self.counted = [table.columns for table in tables]
 

@@ -16,6 +16,7 @@ from dpgenerative.encoding.nesting import groups_first
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting.domain import TableDomain
 from dpgenerative.fitting.fit import Fitted
+from dpgenerative.fitting.growth import steps_of_new_people
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.fitting.recipe import RULES, FitSize, GroupedRecipe, Rule
 from dpgenerative.fitting.workload import (
@@ -41,6 +42,16 @@ from dpgenerative.synthesizers.notes import ORDERED_ONLY
 from dpgenerative.synthesizers.tables import BaseTableSynthesizer
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.schema import Schema
+
+ROUNDS = 3
+
+def known_steps(model, transformer, generator):
+    if transformer.sequences is None:
+        return lambda n: None
+    for _ in range(ROUNDS):
+        known = steps_of_new_people(model, transformer, generator)
+        model.rake(RAKING_ROWS, generator, known(RAKING_ROWS))
+    return steps_of_new_people(model, transformer, generator)
 
 SCORED = 2**13
 """Rows that are scored at a time."""
@@ -244,6 +255,8 @@ class FlowRecipe(GroupedRecipe):
             if model.first.ordered_only:
                 model.first.denoise_weights()
             model.rake(RAKING_ROWS, streams.rows)
+        about = transformer, streams.rows
+        known = known_steps(model, *about) if self.is_exact else None
         if plan.private and math.isfinite(plan.multiplier(TABLES)):
             codes = rows.map(transformer.encode)
             facts = TableDomain.facts(transformer)
@@ -252,7 +265,8 @@ class FlowRecipe(GroupedRecipe):
             wanted = [
                 tuple(sorted(map(transformer.place, table))) for table in self.workload
             ]
-            measurement.correct(model, streams.rows, wanted)
+            measurement.correct(model, streams.rows, wanted, known)
+            known_steps(model, *about)
 
     def draw(
         self, model: HFlow, n: int, generator: torch.Generator, rng: np.random.Generator

@@ -1,0 +1,112 @@
+"""Cells of what is given of a step of linked rows (`tables.sequences`).
+
+What a person's row before holds has the cells that rows have now, and so have means of
+rows before. Places follow from the number of rows. So nothing is released for these,
+but where a column is learned by parts, or as it differs from another.
+"""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from dpgenerative.encoding.codecs import Codec, IntervalCodec, LevelCodec
+from dpgenerative.encoding.increments import learned_columns
+from dpgenerative.tables.column import Column
+from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.sequences import NUMBER, PLACE, Sequences
+
+LEAST_MASS = 1e-6
+"""Of a cell that no released count says anything of."""
+
+
+def repeated(schema: Schema, sequences: Sequences | None) -> dict[Hashable, Hashable]:
+    """Return columns whose cells follow from those of another, by name: that one."""
+    if sequences is None:
+        return {}
+    learned = learned_columns(schema)
+    names = {PLACE: NUMBER, **sequences.before, **sequences.means}
+    return {
+        given: name for given, name in names.items() if learned[name] == schema[name]
+    }
+
+
+def counted(schema: Schema, sequences: Sequences | None) -> Schema:
+    """Return the columns of which something is released, and the rules among them."""
+    names = {*schema.names} - repeated(schema, sequences).keys()
+    columns = [column for column in schema if column.name in names]
+    rules = [each for each in schema.constraints if names.issuperset(each.columns)]
+    return Schema(columns, rules, schema.joint)
+
+
+def given_codec(
+    column: Column, dtype: object, now: Codec, codecs: Mapping[Hashable, Codec]
+) -> Codec:
+    """Return the cells of a given column, from those of the column that it repeats."""
+    shares = places_of(codecs[NUMBER])
+    if column.name == PLACE:
+        return _placed(column, dtype, now, shares)
+    masses = (1 - shares[0]) * now.masses
+    if now.column.nullable:
+        masses[-1] += shares[0]
+    else:
+        masses = np.append(masses, shares[0])
+    own = replace(now.column, name=column.name, nullable=True, per_unit=False)
+    if isinstance(now, LevelCodec):
+        cells, parts = now.level_cells, now.level_masses
+        if not now.column.nullable:
+            cells, parts = np.append(cells, now.n_cells), np.append(parts, 1.0)
+        return LevelCodec(own, dtype, masses, cells, parts)
+    assert isinstance(now, IntervalCodec)
+    if column.kind != now.column.kind or column.step != now.column.step:
+        return _averaged(column, dtype, now, masses)
+    return IntervalCodec(own, dtype, masses, now.edges, now.values)
+
+
+def _averaged(
+    column: Column, dtype: object, now: IntervalCodec, masses: np.ndarray
+) -> IntervalCodec:
+    """Return the cells of means of a column's values: those of the column.
+
+    Between cells of one value each, which lie apart, there are cells of their own.
+    """
+    step = now.column.numbers.step
+    ends = np.stack([now.edges[:-1], now.edges[1:]], 1)
+    if step is not None:
+        is_single = ~np.isnan(now.values)
+        ends[is_single] = now.values[is_single, None] + [-0.25, 0.25]
+        ends *= step
+    edges = np.unique(ends)
+    own = column.bounded(now.column.lower, now.column.upper)
+    middle = (edges[:-1] + edges[1:]) / 2
+    cells = np.searchsorted(ends[:, 0], middle, side="right") - 1
+    parts = np.where(middle < ends[cells, 1], np.diff(edges), 0.0)
+    lengths = ends[cells, 1] - ends[cells, 0]
+    inner = np.maximum(masses[cells] * parts / lengths, LEAST_MASS)
+    masses = np.append(inner, masses[-1])
+    blank = np.full(len(inner), np.nan)
+    return IntervalCodec(own, dtype, masses / masses.sum(), edges, blank)
+
+
+def places_of(number: Codec) -> np.ndarray:
+    """Return the shares of steps at each place: one of a person's rows is as likely."""
+    assert isinstance(number, IntervalCodec)
+    whole = np.floor(number.edges).astype(int)
+    lengths = np.diff(whole)
+    sizes = np.arange(whole[0], whole[-1]) + 1
+    rows = np.repeat(number.masses[: len(lengths)] / lengths, lengths)
+    ends = np.zeros(sizes[-1])
+    ends[sizes - 1] = rows / sizes
+    shares = np.maximum(ends[::-1].cumsum()[::-1], LEAST_MASS)
+    return np.asarray(shares / shares.sum())
+
+
+def _placed(
+    column: Column, dtype: object, number: Codec, shares: np.ndarray
+) -> IntervalCodec:
+    """Return the cells of places: as many as there are, or those of numbers of rows."""
+    assert isinstance(number, IntervalCodec)
+    edges = np.arange(len(shares) + 1) + 0.5
+    values = np.arange(len(shares)) + 1.0
+    own = replace(number.column, name=column.name, lower=1, upper=len(shares))
+    return IntervalCodec(own, dtype, shares, edges, values)
