@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dpgenerative.fitting import workload
+from dpgenerative.fitting import growth, workload
 from dpgenerative.synthesizers import flow, latents
 
 _made: dict[tuple, tuple[Any, bytes]] = {}
@@ -50,6 +50,7 @@ def few_rows_to_rake(n: int = 2**10) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (flow, latents):
             patch.setattr(module, "RAKING_ROWS", n)
+        patch.setattr(growth, "PEOPLE", n)
         for name in ("POOL", "RAKED"):
             patch.setattr(workload, name, n)
         yield

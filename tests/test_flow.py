@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -287,6 +288,38 @@ def test_sampling_frequencies_agree_with_probabilities(config):
     assert p_value(seen, expected) > 1e-4
     # The untrained model has the same marginals at best, and is rejected.
     assert p_value(seen, product_of_masses(TWO, all_codes(TWO))) < 1e-6
+
+
+def test_of_columns_that_are_given_nothing_is_learned():
+    facts = [replace(f, is_given=j == 1) for j, f in enumerate([*TWO, TWO[0]])]
+    generator = torch.Generator().manual_seed(0)
+    block = AnchoredBlock(facts, 3, 8, generator)
+    for p in block.parameters():
+        torch.nn.init.normal_(p, generator=generator)
+    codes, _ = block.invert(torch.rand(200, 3, generator=generator))
+    whole = block.log_probs(codes)
+    own = sum(whole[j].gather(1, codes[:, j : j + 1])[:, 0] for j in (0, 2))
+    total = block(codes)
+    assert torch.allclose(total, own, atol=1e-5)
+    total.sum().backward()
+    given = block.columns(1)
+    assert not block.skip.mask[given].any()
+    assert not block.skip.bias.grad[given].any()
+    assert block.skip.weight.grad[block.columns(2), given].any()
+
+
+def test_cells_that_are_known_are_not_drawn():
+    model, _ = perturbed((True, 1, "none", "uniform", 8))
+    n, generator = 20_000, torch.Generator().manual_seed(5)
+    known = torch.full((n, 2), -1)
+    known[:, 0] = torch.arange(n) % len(TWO[0].masses)
+    codes, _ = model.sample(n, generator, known=known)
+    assert torch.equal(codes[:, 0], known[:, 0])
+    probs = model.first.log_probs(codes)[1].exp()
+    for k in range(len(TWO[0].masses)):
+        rows = codes[:, 0] == k
+        seen = torch.bincount(codes[rows, 1], minlength=probs.shape[1])
+        assert p_value(seen, probs[rows][0].double()) > 1e-4
 
 
 @pytest.mark.thorough

@@ -25,10 +25,14 @@ from dpgenerative import (
     load,
 )
 from dpgenerative.audit import audit_release
+from dpgenerative.encoding.codecs import IntervalCodec
+from dpgenerative.encoding.steps import shares_of_places
 from dpgenerative.exceptions import SamplingError
 from dpgenerative.inference import bootstrap
+from dpgenerative.metrics import marginal_distance
 from dpgenerative.tables import rows as chunked
 from dpgenerative.tables.sequences import NUMBER, PLACE, Sequences
+from tests.fits import few_rows_to_rake
 from tests.privacy.test_replay import compare
 
 pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
@@ -309,6 +313,56 @@ def test_a_person_costs_no_more_than_a_row(fitted):
     assert ahead.columns["column"][0] == "born"
     errors = ahead.expected_errors(2, 0, verbose=0)
     assert errors["column"].tolist() == ["day", "born", "cost", "ward"]
+
+
+def test_what_is_given_costs_nothing(fitted):
+    """Of values before and their means, and of places, nothing is released."""
+    ahead = forecast(schema(), 400, max_rows_per_unit=K).columns["column"]
+    apart = ["born", NUMBER, "day (row before)", "day", "cost", "ward"]
+    assert sorted(ahead) == sorted(apart)
+    codecs = {c.column.name: c for c in fitted._transformer.codecs}
+    for name in ("cost", "ward"):
+        now, before = codecs[name].masses, codecs[f"{name} (row before)"].masses
+        first = codecs[PLACE].masses[0]
+        assert before == pytest.approx([*((1 - first) * now), first])
+    block = fitted._model.first
+    given = [fitted._transformer.place(name) for name in fitted._transformer.given]
+    assert block.given == sorted(given)
+    assert not any(block.skip.mask[block.columns(j)].any() for j in given)
+
+
+def test_places_follow_from_numbers_of_rows():
+    edges = np.array([0.5, 1.5, 2.5, 4.5])
+    column = Column(NUMBER, "integer", lower=1, upper=4, nullable=False)
+    values = np.array([1, 2, np.nan])
+    masses = np.array([0.4, 0.2, 0.4])
+    number = IntervalCodec(column, np.dtype(int), masses, edges, values)
+    later = 0.2 / 3 + 0.2 / 4
+    expected = [0.4 + 0.1 + later, 0.1 + later, later, 0.05]
+    assert shares_of_places(number) == pytest.approx(expected)
+
+
+def test_means_have_cells_between_those_of_values():
+    frame = table().assign(flag=lambda rows: (rows["cost"] > 50).astype(int))
+    facts = Schema([*schema().columns, Column("flag", "integer", lower=0, upper=1)])
+    flow = DPHFlowSynthesizer(schema=facts, epsilon=50, **FEW).fit(frame)
+    columns = {c.column.name: c for c in flow._transformer.codecs}
+    codec = columns["flag (mean before)"]
+    cells = codec.encode(pd.Series([0.0, 0.4, 0.6, 1.0, np.nan]))
+    assert cells.tolist() == [0, 1, 1, 2, 3]
+    assert codec.masses.sum() == pytest.approx(1)
+    assert codec.masses[1] < 1e-4
+
+
+@pytest.mark.thorough
+def test_marginals_are_those_of_new_people():
+    """What a row holds follows from the row before, and adds up to the marginals."""
+    flow = DPHFlowSynthesizer(schema=schema(), epsilon=20, max_rows_per_unit=K)
+    frame = table(4000).sort_values("day").groupby("patient").head(K)
+    with few_rows_to_rake(2**14):
+        drawn = flow.fit(frame).sample(8000)
+    names = ["cost", "ward"]
+    assert marginal_distance(frame[names], drawn[names], k=1).values.max() < 0.03
 
 
 def test_text_keys_other_columns_and_times_without_order():

@@ -43,7 +43,7 @@ def given_codec(
     column: Column, dtype: object, now: Codec, codecs: Mapping[Hashable, Codec]
 ) -> Codec:
     """Return the cells of a given column, from those of the column that it repeats."""
-    shares = places_of(codecs[NUMBER])
+    shares = shares_of_places(codecs[NUMBER])
     if column.name == PLACE:
         return _placed(column, dtype, now, shares)
     masses = (1 - shares[0]) * now.masses
@@ -88,7 +88,7 @@ def _averaged(
     return IntervalCodec(own, dtype, masses / masses.sum(), edges, blank)
 
 
-def places_of(number: Codec) -> np.ndarray:
+def shares_of_places(number: Codec) -> np.ndarray:
     """Return the shares of steps at each place: one of a person's rows is as likely."""
     assert isinstance(number, IntervalCodec)
     whole = np.floor(number.edges).astype(int)

@@ -228,7 +228,8 @@ class TableTransformer:
         schema = distinct(schema)
         learned = learned_columns(schema)
         repeats = repeated(schema, sequences)
-        n_open = sum(has_open_keys(learned[x], anchored) for x in learned.keys() - repeats)
+        released = learned.keys() - repeats
+        n_open = sum(has_open_keys(learned[name], anchored) for name in released)
         asked = counted(schema, sequences)
         noise = column_stds(asked, multiplier, n_bins, n_rows)
         stds = dict(zip(learned_columns(asked), noise, strict=True))
@@ -262,9 +263,7 @@ class TableTransformer:
             for rule in nested.values()
         )
         for name, now in repeats.items():
-            codecs[name] = given_codec(
-                schema[name], dtypes[name], codecs[now], codecs
-            )
+            codecs[name] = given_codec(schema[name], dtypes[name], codecs[now], codecs)
         ordered = tuple(codecs[name] for name in learned)
         return cls(
             ordered, increments, tuple(calendars), nestings, places, breaks, sequences
@@ -277,6 +276,13 @@ class TableTransformer:
         Besides the person: nothing is drawn from relations within it.
         """
         return () if self.sequences is None else self.sequences.given
+
+    @property
+    def transitions(self) -> list[tuple[Hashable, Hashable]]:
+        """Nominal columns of linked rows: what they were before, and what they are."""
+        pairs = {} if self.sequences is None else self.sequences.before
+        columns = {codec.column.name: codec.column for codec in self.codecs}
+        return [p for p in pairs.items() if not columns[p[1]].is_ordered]
 
     @property
     def built(self) -> tuple[Built, ...]:

@@ -18,6 +18,7 @@ from dpgenerative.encoding.increments import learned_columns
 from dpgenerative.encoding.marginals import MARGINALS
 from dpgenerative.encoding.pixels import Pixels
 from dpgenerative.encoding.shares import has_open_domain, has_open_keys
+from dpgenerative.encoding.steps import counted
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.privacy.moments import MOMENTS
@@ -59,6 +60,11 @@ class TableDomain:
     has_public: bool = False
     dtypes: Sequence[Any] = ()
     sequences: Sequences | None = None
+
+    @property
+    def counted(self) -> Schema:
+        """Columns of which marginals are released."""
+        return counted(self.schema, self.sequences)
 
     def releases(self, anchored: bool, share: float) -> Mapping[Release, float]:
         """Return what `release` releases, and its share: the one given, or nothing.

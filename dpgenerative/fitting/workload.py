@@ -6,7 +6,7 @@ nearer to their counts. Rows pass `privacy.tables` alone.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -17,6 +17,7 @@ from pandas.api.types import is_hashable
 
 from dpgenerative._validation import refuse
 from dpgenerative.encoding.transformer import TableTransformer
+from dpgenerative.fitting.growth import Known
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.factors import CountedTable, TableFactor, grouping, scales_of
 from dpgenerative.privacy.noise import Mechanisms
@@ -99,22 +100,19 @@ class Measurement:
         Cells of all rows.
     plan : PrivacyPlan
     mechanisms : Mechanisms
-    given : frozenset of int
-        Columns of linked rows that are given when rows are drawn.
     """
 
     facts: Sequence[CellFacts]
     codes: Private[np.ndarray]
     plan: PrivacyPlan
     mechanisms: Mechanisms
-    given: frozenset[int] = frozenset()
 
     def correct(
         self,
         model: Any,
         generator: torch.Generator,
         wanted: Sequence[Columns],
-        known: Callable[[int], torch.Tensor | None] = lambda n: None,
+        given: Known,
     ) -> None:
         """Count the tables wanted and those that the model gets wrong; correct it.
 
@@ -124,18 +122,18 @@ class Measurement:
         generator : torch.Generator
         wanted : sequence of tuple of int
             Tables to count in any case, as ascending columns.
-        known : callable, optional
-            Cells that some columns of n rows have, -1 in the others.
+        given : callable
+            From n to the cells of n rows where they are given, if any are.
         """
         tables = self._candidates(wanted)
         chosen = [table.columns for table in tables]
         is_choice = len(chosen) > max(1, len(set(wanted)))
         if is_choice:
-            pool = model.sample(POOL, generator, known=known(POOL))[0].cpu().numpy()
+            pool = model.sample(POOL, generator, known=given(POOL))[0].cpu().numpy()
             chosen = self._selected(tables, pool, wanted)
         if chosen:
             counted = self._counted(chosen, is_choice)
-            model.correct(RAKED, generator, counted, known(RAKED))
+            model.correct(RAKED, generator, counted, given(RAKED))
 
     def _candidates(self, wanted: Sequence[Columns]) -> list[Table]:
         """Return tables to compare, by public numbers.
@@ -161,7 +159,8 @@ class Measurement:
 
     def _is_drawn(self, columns: Columns) -> bool:
         """Return whether a table shows more than relations within what is given."""
-        return columns[-1] not in self.given and len(self.given & {*columns}) < 2
+        given = [self.facts[j].is_given for j in columns]
+        return not given[-1] and sum(given) < 2
 
     def _table(self, columns: Columns, sizes: Sequence[int]) -> Table:
         pairs = zip(columns, sizes, strict=True)

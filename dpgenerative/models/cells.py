@@ -390,15 +390,19 @@ class Rake:
 
         `u` holds the uniform number of every row from which its cell is drawn.
         """
-        target = block.log_masses[block.cells(j)]
+        correction = self.correction(block.log_masses[block.cells(j)], logits, u)
+        block.raking[block.cells(j)] += correction
+        return logits + correction
+
+    def correction(self, target: Tensor, logits: Tensor, u: Tensor) -> Tensor:
+        """Return what brings a column's marginal to the target, a logarithm."""
         weights = (logits - logits.amax(1, keepdim=True)).exp()
         correction = torch.zeros_like(target)
         for _ in range(self.n_rounds):
             masses = self._marginal(weights, correction.exp(), u)
             gap = target - masses.clamp(min=0.1 / len(logits)).log()
             correction += gap.clamp(-2, 2)
-        block.raking[block.cells(j)] += correction
-        return logits + correction
+        return correction
 
     def _marginal(self, weights: Tensor, factors: Tensor, u: Tensor) -> Tensor:
         """Return the masses of the cells under corrected weights."""

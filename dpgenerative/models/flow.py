@@ -174,22 +174,21 @@ class AnchoredBlock(Cells):
                 first, rows = self.starts[j], self._together(j)
                 base = features[:, :first] @ weight[rows, :first].T + bias[rows]
             here, recent = self.columns(j), slice(first, self.starts[j])
-            if known is not None and is_known[j]:
-                codes[:, j] = known[:, j]
-                features[:, here] = self.inputs(j).index_select(0, codes[:, j])
-                if isinstance(adjust, Rake):
-                    adjust.note(codes[:, j])
-                continue
             out = features[:, recent] @ weight[here, recent].T
             out += base[:, here.start - first : here.stop - first]
-            logits = self.offsets(self._with_units(j, out, units, features), j)
-            logits += self.base(j)
-            for factor in self.factors_of(j):
-                logits = logits + factor(codes)
-            u = points[:, j]
-            if adjust is not None:
-                logits = adjust(self, j, logits, u)
-            codes[:, j], positions[:, j] = invert_cdf(logits.softmax(1), u)
+            out = self._with_units(j, out, units, features)
+            if known is not None and is_known[j]:
+                codes[:, j] = known[:, j]
+                if isinstance(adjust, Rake):
+                    adjust.note(codes[:, j])
+            else:
+                logits = self.offsets(out, j) + self.base(j)
+                for factor in self.factors_of(j):
+                    logits = logits + factor(codes)
+                u = points[:, j]
+                if adjust is not None:
+                    logits = adjust(self, j, logits, u)
+                codes[:, j], positions[:, j] = invert_cdf(logits.softmax(1), u)
             features[:, here] = self.inputs(j).index_select(0, codes[:, j])
         return codes, positions
 

@@ -337,11 +337,9 @@ class HFlow(nn.Module):
         codes, _ = self.sample(n, generator, clamp)
         return codes, clamp.log_weights
 
-    def rake(
-        self, n: int, generator: torch.Generator, known: Tensor | None = None
-    ) -> None:
+    def rake(self, n: int, generator: torch.Generator) -> None:
         """Correct the first block on `n` rows drawn from the model."""
-        self.sample(n, generator, Rake(soft=self.exact), known)
+        self.sample(n, generator, Rake(soft=self.exact))
 
     def correct(
         self,

@@ -350,8 +350,9 @@ class Candidates:
         partial = PartialRows(*about, frame, impute)
         rows, few = np.arange(len(frame)), min(FEW_CANDIDATES, self.max_tries)
         codes, positions, effective = self._chosen(partial, rows, 1)
-        if not np.isinf(effective).all():
-            codes, positions, effective = self._chosen(partial, rows, few)
+        if len(rest := np.flatnonzero(~np.isinf(effective))):
+            better = self._chosen(partial, rest, few)
+            codes[rest], positions[rest], effective[rest] = better
             hard = np.flatnonzero(effective < EFFECTIVE)
             if len(hard) and self.max_tries > FEW_CANDIDATES:
                 better = self._chosen(partial, hard, self.max_tries)

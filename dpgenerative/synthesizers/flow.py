@@ -16,10 +16,11 @@ from dpgenerative.encoding.nesting import groups_first
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting.domain import TableDomain
 from dpgenerative.fitting.fit import Fitted
-from dpgenerative.fitting.growth import steps_of_new_people
+from dpgenerative.fitting.growth import raked_on_new_people
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.fitting.recipe import RULES, FitSize, GroupedRecipe, Rule
 from dpgenerative.fitting.workload import (
+    MOST_TABLES,
     Measurement,
     check_names,
     check_workload,
@@ -42,16 +43,6 @@ from dpgenerative.synthesizers.notes import ORDERED_ONLY
 from dpgenerative.synthesizers.tables import BaseTableSynthesizer
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.schema import Schema
-
-ROUNDS = 3
-
-def known_steps(model, transformer, generator):
-    if transformer.sequences is None:
-        return lambda n: None
-    for _ in range(ROUNDS):
-        known = steps_of_new_people(model, transformer, generator)
-        model.rake(RAKING_ROWS, generator, known(RAKING_ROWS))
-    return steps_of_new_people(model, transformer, generator)
 
 SCORED = 2**13
 """Rows that are scored at a time."""
@@ -175,9 +166,7 @@ class FlowRecipe(GroupedRecipe):
             return [1] * len(facts)
         if self.architecture.n_basis != "auto" or scale.epsilon is None:
             return [number] * len(facts)
-        # m columns of b functions each have (m b)^2 / 2 coefficients between them.
-        m = sum(each.ordered * each.plain_mass for each in facts)
-        m = max(m, math.sqrt(2 * len(facts)))
+        m = flow_rules.columns_paired(facts)
         # Rows whose value is missing, or a heavy one, do not count for a column.
         effective = [scale.n_rows * scale.epsilon * each.plain_mass for each in facts]
         pairs = [2 * max(0, n) / TUNING.rows_per_coefficient for n in effective]
@@ -255,18 +244,15 @@ class FlowRecipe(GroupedRecipe):
             if model.first.ordered_only:
                 model.first.denoise_weights()
             model.rake(RAKING_ROWS, streams.rows)
-        about = transformer, streams.rows
-        known = known_steps(model, *about) if self.is_exact else None
+        given = raked_on_new_people(model, transformer, streams.rows)
         if plan.private and math.isfinite(plan.multiplier(TABLES)):
             codes = rows.map(transformer.encode)
             facts = TableDomain.facts(transformer)
-            given = frozenset(map(transformer.place, transformer.given))
-            measurement = Measurement(facts, codes, plan, mechanisms, given)
-            wanted = [
-                tuple(sorted(map(transformer.place, table))) for table in self.workload
-            ]
-            measurement.correct(model, streams.rows, wanted, known)
-            known_steps(model, *about)
+            measurement = Measurement(facts, codes, plan, mechanisms)
+            tables = (*self.workload, *transformer.transitions[:MOST_TABLES])
+            wanted = [tuple(sorted(map(transformer.place, table))) for table in tables]
+            measurement.correct(model, streams.rows, wanted, given)
+            raked_on_new_people(model, transformer, streams.rows)
 
     def draw(
         self, model: HFlow, n: int, generator: torch.Generator, rng: np.random.Generator

@@ -5,6 +5,7 @@
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpgenerative.fitting.recipe import FitSize, Rule
@@ -136,6 +137,19 @@ def hidden_units(scale: FitSize) -> int:
         return max(64, min(256, scale.n_rows // 200))
     least = TUNING.rows_for_units[len(scale.schema) > TUNING.few_columns]
     return 64 if scale.rows_per_column > least else 0
+
+
+def columns_paired(facts: Sequence[CellFacts]) -> float:
+    """Return the m of which (m b)^2 / 2 coefficients join b functions of each column.
+
+    Of ordered columns, in pairs of which the second is learned.
+    """
+    m = squared = 0.0
+    for each in facts:
+        weight = float(each.ordered * each.plain_mass)
+        squared += weight * (2 * m + weight) * (not each.is_given)
+        m += weight
+    return max(math.sqrt(squared), math.sqrt(2 * len(facts)))
 
 
 def _has_few_rows(scale: FitSize) -> bool:

@@ -191,7 +191,7 @@ def forecast(
     stated = Schema(facts.values(), valid, schema.joint)
     recipe.check_schema("forecast", stated.modelled)
     domain = synthesizer._domain(stated)
-    whole = domain.schema if domain.sequences else stated.modelled
+    whole = domain.counted if domain.sequences else stated.modelled
     fit = session.planned_fit(synthesizer, domain)
     plan = fit.plan(int(n_rows))
     n_bins = recipe.n_bins(fit.scale(plan.n_rows))
