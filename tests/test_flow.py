@@ -313,7 +313,7 @@ def test_cells_that_are_known_are_not_drawn():
     n, generator = 20_000, torch.Generator().manual_seed(5)
     known = torch.full((n, 2), -1)
     known[:, 0] = torch.arange(n) % len(TWO[0].masses)
-    codes, _ = model.sample(n, generator, known=known)
+    codes, _ = model.sample(n, generator, clamped=known)
     assert torch.equal(codes[:, 0], known[:, 0])
     probs = model.first.log_probs(codes)[1].exp()
     for k in range(len(TWO[0].masses)):

@@ -28,13 +28,18 @@ PEOPLE = 2**14
 LEAST_ROWS = 500
 """Rows at a place from which on it has a correction of its own."""
 
-Known = Callable[[int], Tensor | None]
+Clamped = Callable[[int], Tensor | None]
 """From a number of rows to their cells where these are given, -1 elsewhere."""
+
+
+def nothing_clamped(n: int) -> Tensor | None:
+    """Return that all cells of n rows are to be drawn."""
+    return None
 
 
 def raked_on_new_people(
     model: Any, transformer: TableTransformer, generator: torch.Generator
-) -> Known:
+) -> Clamped:
     """Rake a model of linked rows; return what is given of steps of new people.
 
     Parameters
@@ -45,19 +50,16 @@ def raked_on_new_people(
     generator : torch.Generator
     """
     if transformer.sequences is None:
-        return lambda n: None
+        return nothing_clamped
     growth = _Growth(model, transformer, generator)
-    drawn: list[_AtPlace] = []
-    growth.steps(drawn.append)
-    wanted = _wanted(model.first, drawn)
-    made: list[_AtPlace] = []
-    known = growth.steps(made.append, wanted)
-    _add_factors(model, transformer.place(PLACE), made)
+    wanted = _wanted(model.first, growth.steps()[1])
+    clamped, places = growth.steps(wanted)
+    _add_factors(model, transformer.place(PLACE), places)
 
     def some(n: int) -> Tensor:
         size, device = (n,), generator.device
-        places = torch.randint(len(known), size, generator=generator, device=device)
-        return known[places]
+        chosen = torch.randint(len(clamped), size, generator=generator, device=device)
+        return clamped[chosen]
 
     return some
 
@@ -105,19 +107,18 @@ class _Growth:
         self.now = torch.tensor([name in parts for name in transformer.names])
 
     def steps(
-        self,
-        note: Callable[[_AtPlace], None],
-        wanted: Sequence[dict[int, Tensor]] = (),
-    ) -> Tensor:
+        self, wanted: Sequence[dict[int, Tensor]] = ()
+    ) -> tuple[Tensor, list[_AtPlace]]:
         """Return the cells that are given of one step of each of some people.
+
+        And the marginals at all places, the first one first.
 
         Parameters
         ----------
-        note : callable
-            Is told of every place, the first one first.
         wanted : sequence of dict
             For every place, marginals to which its rows are brought.
         """
+        places: list[_AtPlace] = []
         sequences = self.transformer.sequences
         assert sequences is not None
         people = self.transformer.decode(*self._drawn(PEOPLE))
@@ -125,25 +126,24 @@ class _Growth:
         def complete(steps: pd.DataFrame) -> pd.DataFrame:
             columns = {name: steps[name] for name in steps}
             cells = self._given(people.loc[steps.index].assign(**columns))
-            place = int(steps[PLACE].iloc[0])
-            aims = wanted[place - 1] if place <= len(wanted) else {}
+            aims = wanted[len(places)] if len(places) < len(wanted) else {}
             chances = 1 / steps[NUMBER].to_numpy(np.float32, na_value=1)
-            adjust = _AtPlace(torch.from_numpy(chances).to(cells.device), aims)
-            drawn = self._drawn(len(steps), adjust, cells)
-            note(adjust)
+            places.append(_AtPlace(torch.from_numpy(chances).to(cells.device), aims))
+            drawn = self._drawn(len(steps), places[-1], cells)
             values = {name: x.reset_index(drop=True) for name, x in columns.items()}
             return self.transformer.rows(*drawn, values)[0].set_axis(steps.index)
 
-        return self._given(sequences.steps(sequences.grown(people, complete)))
+        rows = sequences.grown(people, complete)
+        return self._given(sequences.steps(rows)), places
 
     def _given(self, steps: pd.DataFrame) -> Tensor:
         codes = torch.from_numpy(self.transformer.encode(steps).astype(np.int64))
         return codes.masked_fill(self.now, -1).to(self.generator.device)
 
     def _drawn(
-        self, n: int, adjust: Rake | None = None, known: Tensor | None = None
+        self, n: int, adjust: Rake | None = None, clamped: Tensor | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        codes, _ = self.model.sample(n, self.generator, adjust, known)
+        codes, _ = self.model.sample(n, self.generator, adjust, clamped)
         shape, device = codes.shape, codes.device
         places = torch.rand(shape, generator=self.generator, device=device)
         return codes.cpu().numpy(), places.double().cpu().numpy()

@@ -17,7 +17,7 @@ from pandas.api.types import is_hashable
 
 from dpgenerative._validation import refuse
 from dpgenerative.encoding.transformer import TableTransformer
-from dpgenerative.fitting.growth import Known
+from dpgenerative.fitting.growth import Clamped, nothing_clamped
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.factors import CountedTable, TableFactor, grouping, scales_of
 from dpgenerative.privacy.noise import Mechanisms
@@ -112,7 +112,7 @@ class Measurement:
         model: Any,
         generator: torch.Generator,
         wanted: Sequence[Columns],
-        given: Known,
+        given: Clamped = nothing_clamped,
     ) -> None:
         """Count the tables wanted and those that the model gets wrong; correct it.
 
@@ -122,14 +122,14 @@ class Measurement:
         generator : torch.Generator
         wanted : sequence of tuple of int
             Tables to count in any case, as ascending columns.
-        given : callable
+        given : callable, optional
             From n to the cells of n rows where they are given, if any are.
         """
         tables = self._candidates(wanted)
         chosen = [table.columns for table in tables]
         is_choice = len(chosen) > max(1, len(set(wanted)))
         if is_choice:
-            pool = model.sample(POOL, generator, known=given(POOL))[0].cpu().numpy()
+            pool = model.sample(POOL, generator, clamped=given(POOL))[0].cpu().numpy()
             chosen = self._selected(tables, pool, wanted)
         if chosen:
             counted = self._counted(chosen, is_choice)

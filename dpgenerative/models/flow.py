@@ -143,7 +143,7 @@ class AnchoredBlock(Cells):
         self,
         points: Tensor,
         adjust: Rake | Clamp | None = None,
-        known: Tensor | None = None,
+        clamped: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return the codes and positions that `place` would put at given points.
 
@@ -153,7 +153,7 @@ class AnchoredBlock(Cells):
             Points of the unit cube.
         adjust : Rake or Clamp, optional
             Changes the logits of every column before its cells are drawn.
-        known : LongTensor of shape (n, d), optional
+        clamped : LongTensor of shape (n, d), optional
             Cells of some columns, which are not drawn: -1 in those of the others.
 
         Returns
@@ -161,9 +161,9 @@ class AnchoredBlock(Cells):
         codes : LongTensor of shape (n, d)
         positions : Tensor of shape (n, d)
         """
-        is_known = [False] * self.n_columns
-        if known is not None:
-            is_known = (known >= 0).all(0).tolist()
+        is_clamped = [False] * self.n_columns
+        if clamped is not None:
+            is_clamped = (clamped >= 0).all(0).tolist()
         features = points.new_zeros(len(points), sum(self.widths))
         weight, bias = self._linear()
         units = points.new_zeros(len(points), self.hidden_units)
@@ -177,8 +177,8 @@ class AnchoredBlock(Cells):
             out = features[:, recent] @ weight[here, recent].T
             out += base[:, here.start - first : here.stop - first]
             out = self._with_units(j, out, units, features)
-            if known is not None and is_known[j]:
-                codes[:, j] = known[:, j]
+            if clamped is not None and is_clamped[j]:
+                codes[:, j] = clamped[:, j]
                 if isinstance(adjust, Rake):
                     adjust.note(codes[:, j])
             else:

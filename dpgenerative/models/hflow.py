@@ -289,14 +289,14 @@ class HFlow(nn.Module):
         n: int,
         generator: torch.Generator,
         adjust: Rake | Clamp | None = None,
-        known: Tensor | None = None,
+        clamped: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Draw rows: codes and positions, both of shape (n, d).
 
         Every row follows the model. Together they fill the base space more evenly than
         independent ones (a scrambled Sobol sequence, in random order), so that shares
         in a sample lie closer to the model's. A `Clamp` needs an `exact` model, and so
-        do cells that are `known` (`AnchoredBlock.invert`).
+        do cells that are `clamped` (`AnchoredBlock.invert`).
         """
         device = self.first.log_masses.device
         seed = torch.randint(2**31, (1,), generator=generator, device=device)
@@ -306,8 +306,8 @@ class HFlow(nn.Module):
         v = points.to(self.first.log_masses)[order]
         if not self.exact:
             v = self._pull(torch.special.ndtri(v.clamp(_EDGE, 1 - _EDGE)))
-        if adjust is not None or known is not None:
-            return self.first.invert(v, adjust, known)
+        if adjust is not None or clamped is not None:
+            return self.first.invert(v, adjust, clamped)
         parts = [self.first.invert(part) for part in v.split(DRAWN)]
         codes, positions = map(torch.cat, zip(*parts, strict=True))
         stands_alone = self.exact and not self.first.factors
@@ -346,11 +346,11 @@ class HFlow(nn.Module):
         n: int,
         generator: torch.Generator,
         tables: Sequence[CountedTable],
-        known: Tensor | None = None,
+        clamped: Tensor | None = None,
     ) -> None:
         """Rake and bring the model nearer to measured tables; see `Correct`."""
         correct = Correct(tables)
-        self.sample(n, generator, correct, known)
+        self.sample(n, generator, correct, clamped)
         self.factors = [*self.factors, *(f.to("cpu") for f in correct.factors)]
         self.counted = [table.columns for table in tables]
 

@@ -35,7 +35,7 @@ TABLES = Release(
     "mechanism, their scores and counts ({noise})",
     spends="any",
 )
-SCORE_SHARE = 0.15
+SCORE_SHARE = 0.1
 """Share of the tables' budget that scores get, where tables are chosen by scores."""
 CHOICE_SHARE = 0.67
 """Share of that for the choices; the rest is for the scores of those chosen."""

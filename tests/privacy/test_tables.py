@@ -275,10 +275,10 @@ class Uniform:
     def __init__(self, d=D):
         self.d, self.given = d, []
 
-    def sample(self, n, generator):
+    def sample(self, n, generator, clamped=None):
         return torch.randint(CELLS, (n, self.d), generator=generator), None
 
-    def correct(self, n, generator, tables):
+    def correct(self, n, generator, tables, clamped):
         self.given = tables
 
 
@@ -386,7 +386,7 @@ def test_a_pair_of_many_levels_of_like_size_is_found():
     codes = np.random.default_rng(0).integers(0, k, (n, 4))
     codes[: n // 4, 1] = (7 * codes[: n // 4, 0] + 3) % k
     model = Uniform()
-    model.sample = lambda n, generator: (
+    model.sample = lambda n, generator, clamped=None: (
         torch.randint(k, (n, 4), generator=generator),
         None,
     )
