@@ -22,8 +22,6 @@ from dpgenerative._version import __version__
 
 # Commands import what they need, so that --help is there at once.
 if TYPE_CHECKING:
-    import pandas as pd
-
     from dpgenerative.tables.drafts import SchemaFile
 
 OWN_OPTIONS = ("epsilon", "noise_multiplier", "delta", "schema", "verbose")
@@ -103,7 +101,10 @@ def fit(options: argparse.Namespace) -> None:
     model, parameters = _model(options)
     facts = _facts(options)
     how = facts.schema, facts.csv, facts.without
-    rows, public = stream_table(options.data, *how), None
+    rows: Any = stream_table(options.data, *how)
+    if options.people is not None:
+        rows = stream_table(options.people, *how), rows
+    public = None
     if options.public is not None:
         public = stream_table(options.public, *how)
     synthesizer = model(
@@ -133,7 +134,11 @@ def sample(options: argparse.Namespace) -> None:
     seed = secrets.randbits(31) if seed is None else seed
     given = conditions(synthesizer.schema_, options.given)
     if not options.copies:
-        synthesizer.sample_to(options.output, options.n_samples, seed, given=given)
+        path: Any = options.output
+        if options.people is not None:
+            _check_output(options, options.people)
+            path = options.people, path
+        synthesizer.sample_to(path, options.n_samples, seed, given=given)
         return
     if given or options.copies < 2:
         raise ValueError("--copies takes a number of at least 2, and no --given.")
@@ -164,15 +169,18 @@ def report(options: argparse.Namespace) -> None:
     _require_tables(synthesizer, options)
     _check_output(options)
     from dpgenerative.metrics import report as evaluate
+    from dpgenerative.synthesizers.session import frame_drawn
     from dpgenerative.tables.files import read_as_written
 
     facts, form = synthesizer.schema_, _facts(options).csv
     real, holdout = read_as_written(options.real, facts, form), None
+    unit = facts.unit
+    n = len(real) if unit is None else real[unit].nunique()
     if options.holdout is not None:
         holdout = read_as_written(options.holdout, facts, form)
     page = evaluate(
         real,
-        _sample_frame(synthesizer, len(real), options.random_state),
+        frame_drawn(synthesizer, n, options.random_state),
         holdout=holdout,
         target=options.target,
         synthesizer=synthesizer,
@@ -236,9 +244,9 @@ def forecast(options: argparse.Namespace) -> None:
 # Parts of commands --------------------------------------------------------------------
 
 
-def _check_output(options: argparse.Namespace) -> None:
+def _check_output(options: argparse.Namespace, path: Any = None) -> None:
     """Refuse a place that cannot be written, before a budget is spent."""
-    target = require_place(options.output)
+    target = require_place(options.output if path is None else path)
     if target.exists() and not options.force:
         raise FileExistsError(f"{target} exists; --force replaces it.")
 
@@ -299,15 +307,6 @@ def _facts(options: argparse.Namespace) -> SchemaFile:
     stated = {name: getattr(options, name) for name in facts.csv.__dataclass_fields__}
     stated = {name: value for name, value in stated.items() if value is not None}
     return replace(facts, csv=replace(facts.csv, **stated))
-
-
-def _sample_frame(fitted: Any, n: int, random_state: int) -> pd.DataFrame:
-    """Return a sample as one frame whose last column is y."""
-    from dpgenerative.tables.containers import as_table
-
-    rows = fitted.sample(n, random_state=random_state)
-    pair = rows if isinstance(rows, tuple) else (rows,)
-    return as_table("sample", *pair)[0]
 
 
 def _say(what: object) -> None:
@@ -383,6 +382,7 @@ COMMANDS: dict[Callable[[argparse.Namespace], None], tuple[Option, ...]] = {
         _DELTA,
         _option("--schema", help="JSON file of public facts; see schema"),
         _option("--public", help="rows that need no protection"),
+        _option("--people", help="private people, of whom data holds the rows"),
         *_MODEL,
         _option(
             "--checkpoint", metavar="FILE",
@@ -393,7 +393,9 @@ COMMANDS: dict[Callable[[argparse.Namespace], None], tuple[Option, ...]] = {
     sample: (
         *_output("the table to write, .csv or .parquet"),
         _MODEL_FILE,
-        _option("-n", "--n-samples", type=int, required=True, help="number of rows"),
+        _option("-n", "--n-samples", type=int, required=True,
+                help="number of rows, or of people"),
+        _option("--people", help="the file of people to write, if they were fitted"),
         _option("--random-state", type=seed, help="for the same rows again"),
         _option(
             "--given", action="append", default=[], metavar="NAME=VALUE",

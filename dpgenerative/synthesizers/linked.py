@@ -23,7 +23,7 @@ from dpgenerative.tables.containers import TableFormat, select_columns
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.rows import Rows, in_memory
 from dpgenerative.tables.schema import Schema
-from dpgenerative.tables.sequences import Sequences
+from dpgenerative.tables.sequences import NUMBER, PLACE, Sequences
 
 MOST_TRIES = 100
 """Candidates per step, at most: most steps take the first."""
@@ -88,12 +88,14 @@ def drawn(
         If too few people satisfy what is asked.
     """
     sequences, owner = estimator._layout.sequences, f"{estimator._owner}.sample"
+    complete = replace(candidates, max_tries=min(candidates.max_tries, MOST_TRIES))
+    if isinstance(given, pd.DataFrame):
+        return _continued(estimator, given, complete)
     given = {} if given is None else given
     fixed = list(sequences.fixed)
     if not isinstance(given, Mapping) or not given.keys() <= set(fixed):
-        rule = f"must be a mapping of columns that a person has one value of: {fixed}"
+        rule = f"must map columns that a person has one value of ({fixed}), or be rows"
         refuse(owner, "given", rule, given)
-    complete = replace(candidates, max_tries=min(candidates.max_tries, MOST_TRIES))
     parts, n_drawn = [], 0
     for _ in range(MOST_TRIES):  # some people may have no first row
         people = candidates.satisfying(n - n_drawn, given)
@@ -105,10 +107,59 @@ def drawn(
             break
     else:
         raise SamplingError(f"{owner}: {n - n_drawn} of {n} people have no valid row.")
-    rows = pd.concat(parts, ignore_index=True)
-    rows = Schema(estimator.schema_, estimator.schema_.derived).repaired(rows)
+    rows = _with_derived(estimator, pd.concat(parts, ignore_index=True))
     dtype, key = estimator._layout.unit_dtype, estimator.schema_[sequences.unit]
     rows[key.name] = identifiers(key, n, dtype, rng).iloc[rows[key.name]].array
+    return rows
+
+
+def _with_derived(estimator: Any, rows: pd.DataFrame) -> pd.DataFrame:
+    return Schema(estimator.schema_, estimator.schema_.derived).repaired(rows)
+
+
+def _continued(
+    estimator: Any, given: pd.DataFrame, complete: Candidates
+) -> pd.DataFrame:
+    """Return the rows that follow those given of some people.
+
+    Raises
+    ------
+    ValueError
+        For rows that lack a column or a key, or are more than a person has.
+    """
+    sequences = estimator._layout.sequences
+    unit, most = sequences.unit, sequences.most
+    names = [unit, *sequences.fixed, *sequences.varying]
+    if not {*names} <= {*given.columns}:
+        refuse(complete.owner, "given", f"must have the columns {names}", given)
+    past = given[names].reset_index(drop=True)
+    if sequences.order is not None:
+        past = past.sort_values(sequences.order, kind="stable", ignore_index=True)
+    numbers, keys = pd.factorize(past[unit])
+    n_past = np.bincount(numbers[numbers >= 0], minlength=len(keys))
+    if (numbers < 0).any() or n_past.max(initial=0) > most:
+        rule = f"must have a key in every row, and {most} rows or fewer of each"
+        refuse(complete.owner, "given", rule, given)
+    past[unit], past[PLACE] = numbers, 1 + past.groupby(numbers).cumcount()
+    left = past.drop_duplicates(unit).set_index(unit)[[*sequences.fixed]].sort_index()
+    people: list[pd.DataFrame] = []
+    for _ in range(MOST_TRIES):  # until they have as many rows as are given
+        if sequences.fixed:
+            drawn = complete.continuing(left)
+        else:
+            drawn = complete.satisfying(len(left), {}).set_axis(left.index)
+        drawn = drawn[drawn[NUMBER] >= n_past[drawn.index]]
+        people.append(drawn)
+        left = left.drop(drawn.index)
+        if not len(left):
+            break
+    whole = pd.concat(people).sort_index()
+    past = past[past[unit].isin(whole.index)]
+    again = pd.Series(range(len(whole)), whole.index)
+    past = past.assign(**{unit: past[unit].map(again)})
+    rows = sequences.grown(whole, complete.continuing, past)
+    rows = _with_derived(estimator, rows)
+    rows[unit] = keys.take(whole.index[rows[unit]])
     return rows
 
 

@@ -290,10 +290,15 @@ def drawn(fitted: Any, n: int, seed: Any) -> tuple[Any, ...]:
     return _as_tuple(fitted.sample(n, random_state=seed))
 
 
+def frame_drawn(fitted: Any, n: int, seed: Any) -> pd.DataFrame:
+    """Return a sample as one table, whose last column is y."""
+    parts = fitted._finished(n, seed, None, 1000)
+    return pd.concat(parts, ignore_index=True)
+
+
 def drawn_in_parts(fitted: Any, n: int, seed: Any) -> tuple[Any, ...]:
     """Return the rows of a table that `sample_to` writes, as `drawn` returns them."""
-    parts = fitted._finished(n, seed, None, 1000)
-    return _as_tuple(fitted._layout.restore(pd.concat(parts, ignore_index=True)))
+    return _as_tuple(fitted._layout.restore(frame_drawn(fitted, n, seed)))
 
 
 def _as_tuple(sample: Any) -> tuple[Any, ...]:

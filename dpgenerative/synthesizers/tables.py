@@ -1,6 +1,5 @@
 """Synthesizers of tables: what they read, how samples are chosen and returned."""
 
-import os
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from numbers import Integral
@@ -8,11 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from dpgenerative._files import atomic_write
 from dpgenerative._progress import watched
 from dpgenerative._validation import Check, check_option, count, number, refuse
 from dpgenerative.encoding.grid import computed
@@ -23,11 +20,11 @@ from dpgenerative.fitting.fit import Fitted
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.fitting.public import domain_of, public_table
 from dpgenerative.fitting.recipe import ModelRecipe
-from dpgenerative.synthesizers import linked, notes
+from dpgenerative.synthesizers import linked, notes, reading, writing
 from dpgenerative.synthesizers.base import Synthesizer
 from dpgenerative.synthesizers.conditional import Candidates, check_given
 from dpgenerative.synthesizers.session import Data, in_fitted_zones, with_stated_levels
-from dpgenerative.tables.arrow import in_pandas, is_path
+from dpgenerative.tables.arrow import in_pandas
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import (
     TableFormat,
@@ -37,9 +34,8 @@ from dpgenerative.tables.containers import (
     select_columns,
     table_tags,
 )
-from dpgenerative.tables.files import is_csv, stream_table, suffix_of, write_table
 from dpgenerative.tables.private import Private
-from dpgenerative.tables.rows import Rows, streamed
+from dpgenerative.tables.rows import Rows
 from dpgenerative.tables.schema import Schema, check_schema
 
 SAMPLE_CHUNK = 2**16
@@ -131,7 +127,7 @@ class BaseTableSynthesizer(Synthesizer):
         generator, rng = self._sampling_streams(random_state)
         candidates = self._candidates(generator, rng, max_tries)
         if self._layout.sequences is not None:
-            frame = linked.drawn(self, n_samples, given, candidates, rng)
+            frame, given = linked.drawn(self, n_samples, given, candidates, rng), None
         elif isinstance(given, pd.DataFrame):
             frame = candidates.completing(given, impute)
         elif given is None and not self.schema_.constraints:
@@ -142,7 +138,7 @@ class BaseTableSynthesizer(Synthesizer):
 
     def sample_to(
         self,
-        path: str | os.PathLike[str],
+        path: Any,
         n_samples: int,
         random_state: Any = None,
         *,
@@ -162,8 +158,9 @@ class BaseTableSynthesizer(Synthesizer):
 
         Parameters
         ----------
-        path : path-like
-            Ends in ``.parquet`` (row groups have 65,536 rows) or ``.csv``.
+        path : path-like, or pair of these
+            Ends in ``.parquet`` (row groups have 65,536 rows) or ``.csv``. People and
+            their rows, where both were fitted, go to two files.
         n_samples : int
             Number of rows, at least 1.
         random_state, given, max_tries
@@ -180,7 +177,7 @@ class BaseTableSynthesizer(Synthesizer):
             If too few candidates satisfy what is asked; the text gives the rate.
         """
         check_is_fitted(self)
-        suffix = suffix_of(path)
+        paths = writing.paths_of(f"{self._owner}.sample_to", path, self._layout.people)
         if not isinstance(given, (Mapping, type(None))):
             refuse(f"{self._owner}.sample_to", "given", "must be a mapping", given)
         check_given(f"{self._owner}.sample", given, False, max_tries)
@@ -188,14 +185,7 @@ class BaseTableSynthesizer(Synthesizer):
         parts = self._finished(n_samples, random_state, given, max_tries)
         n_parts = -(-n_samples // SAMPLE_CHUNK)
         parts = watched(parts, "sampling", bool(self.verbose), total=n_parts)
-        try:
-            with atomic_write(path) as draft:
-                write_table(parts, draft, suffix)
-        except pa.ArrowException as error:
-            raise ValueError(
-                f"{self._owner}: Parquet has no type for a column, as for objects of "
-                "several types, or for intervals: write a .csv file."
-            ) from error
+        writing.write(self._owner, parts, paths, self._layout)
 
     def score_samples(self, X: Any, y: Any = None) -> np.ndarray:
         """Return the log-density of every row; not private if the rows are.
@@ -221,21 +211,16 @@ class BaseTableSynthesizer(Synthesizer):
     # What is read ---------------------------------------------------------------
 
     def _read(self, X: Any, y: Any, public: Any, allow_empty: bool) -> Data:
-        X, public = (
-            stream_table(each, self._stated())
-            if is_path(type(each)) and is_csv(each)
-            else each
-            for each in (X, public)
-        )
-        rows = streamed(self._owner, X)
-        frame, layout = as_table(self._owner, rows, y, allow_empty=allow_empty)
-        once = isinstance(rows, Rows) and not rows.is_ordered
+        stated = self._stated()
+        frame, layout = reading.table_of(self._owner, X, y, stated, allow_empty)
+        once = isinstance(frame, Rows) and not frame.is_ordered
         if once and not self._recipe.reads_once:
             raise TypeError(
                 f"{self._owner}: with these parameters rows are read twice, and a "
                 "query may return them in another order. Write it to Parquet files."
             )
-        schema = self._stated().resolve(frame, self._nominal(layout))
+        schema = stated.resolve(frame, self._nominal(layout))
+        schema = reading.about_people(schema, layout.people)
         if schema.unit is not None:
             if public is not None:
                 raise ValueError(f"{self._owner}: linked rows take no public ones yet.")
@@ -250,6 +235,7 @@ class BaseTableSynthesizer(Synthesizer):
         others = [name for name in schema.names if name not in names]
         layout = replace(layout, ids=tuple((n, frame.dtypes[n]) for n in others))
         if public is not None:
+            public = reading.opened(public, stated)
             public = public_table(self._owner, public, frame, layout)
             public = select_columns(public, names)
             schema = domain_of(schema, public)

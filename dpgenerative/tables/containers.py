@@ -81,6 +81,8 @@ class TableFormat:
         What is public of linked rows.
     unit_dtype : dtype, optional
         Of their persons' key.
+    people : tuple of hashable
+        Columns of a table of people that came beside that of their rows.
     """
 
     x_names: tuple[Hashable, ...]
@@ -93,6 +95,7 @@ class TableFormat:
     written: Written = ()
     sequences: Any = None
     unit_dtype: Any = None
+    people: tuple[Hashable, ...] = ()
 
     @property
     def is_named(self) -> bool:
@@ -102,6 +105,9 @@ class TableFormat:
     def restore(self, frame: pd.DataFrame) -> Any:
         """Return sampled rows in the containers that were fitted."""
         x: Any = select_columns(frame, self.x_names)
+        if self.people:
+            kind = self.x_kind, self.written
+            return tuple(arrow.to_container(each, *kind) for each in self.pair_of(x))
         if self.is_named:
             x = arrow.to_container(x, self.x_kind, self.written)
         else:
@@ -114,6 +120,13 @@ class TableFormat:
         written = [(self.y_label, text) for n, text in self.written if n == self.y_name]
         y = y if self.y_kind.endswith("series") else y.to_frame()
         return x, arrow.to_container(y, self.y_kind, tuple(written))
+
+    def pair_of(self, rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return people, and rows without what is said of people."""
+        unit = self.sequences.unit
+        people = select_columns(rows, self.people).drop_duplicates(unit)
+        own = [n for n in self.x_names if n == unit or n not in self.people]
+        return people.reset_index(drop=True), select_columns(rows, own)
 
 
 def labels(names: Sequence[Hashable]) -> pd.Index:

@@ -11,16 +11,17 @@ or removes one row of what it returns. Which step is read follows from a hash of
 key; rows beyond the first `most` in order, and rows without a key, are left out.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
 
 from dpgenerative._validation import refuse
 from dpgenerative.tables.column import Column
-from dpgenerative.tables.constraints import Constraint, LessEqual
+from dpgenerative.tables.conditions import satisfies
+from dpgenerative.tables.constraints import Constraint, Facts, LessEqual, builtin
 from dpgenerative.tables.containers import holds_objects, objects, plain
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.times import temporal_kind, to_units
@@ -28,6 +29,52 @@ from dpgenerative.tables.times import temporal_kind, to_units
 NUMBER, PLACE = "rows of a person", "place of a row"
 BEFORE, MEAN = "{} (row before)", "{} (mean before)"
 """Names of what is learned besides the columns."""
+
+
+@builtin
+@dataclass(frozen=True)
+class NoReturnAfter(Constraint):
+    """No row of a person follows one that has a value: the dead have no more visits.
+
+    It speaks of linked rows (:doc:`/persons`); a row by itself satisfies it.
+
+    Parameters
+    ----------
+    name : hashable
+        Name of a column that varies within people.
+    condition : value, list of values, or interval, default=True
+        Values with which a person's rows end (`tables.conditions`).
+
+    Examples
+    --------
+    >>> NoReturnAfter("outcome", ["died", "moved away"]).columns
+    ('outcome',)
+    """
+
+    takes_times: ClassVar[bool] = True
+
+    name: Hashable
+    condition: Any = True
+
+    @property
+    def columns(self) -> tuple[Hashable, ...]:
+        return (self.name,)
+
+    def conditions_on(self) -> Iterator[tuple[Hashable, Any]]:
+        yield self.name, self.condition
+
+    def check(self, facts: Facts, dtypes: Mapping[Hashable, Any]) -> None:
+        super().check(facts, dtypes)
+        is_linked = any(column.role == "unit" for column in facts.values())
+        if not is_linked or facts[self.name].per_unit:
+            rule = "needs linked rows, and a column that varies within people"
+            raise ValueError(f"{self!r} {rule}.")
+
+    def holds(self, frame: pd.DataFrame) -> np.ndarray:
+        if PLACE not in frame:
+            return np.ones(len(frame), bool)
+        ends = np.asarray(satisfies(frame[self.name], self.condition))
+        return ~ends | (frame[PLACE] == frame[NUMBER]).to_numpy(bool)
 
 
 @dataclass(frozen=True)
@@ -152,7 +199,10 @@ class Sequences:
     # Steps to rows --------------------------------------------------------------
 
     def grown(
-        self, people: pd.DataFrame, complete: Callable[[pd.DataFrame], pd.DataFrame]
+        self,
+        people: pd.DataFrame,
+        complete: Callable[[pd.DataFrame], pd.DataFrame],
+        past: pd.DataFrame | None = None,
     ) -> pd.DataFrame:
         """Return the rows of people, who are numbered in `unit` from 0 on.
 
@@ -163,40 +213,70 @@ class Sequences:
         complete : callable
             Draws the rest of steps that are given in part, and leaves out those that
             have none: the row before was the person's last one.
+        past : DataFrame, optional
+            First rows of people, with their places; `unit` holds the people's numbers.
 
         Returns
         -------
         DataFrame
             Columns `unit`, `fixed` and `varying`; a person's rows follow each other.
+            Without those of the past.
         """
         persons = people[[*self.fixed, NUMBER]].reset_index(drop=True)
         blank = people.reset_index(drop=True)
         for name in (*self.before, *self.means):
             blank[name] = _missing_where(blank[name], np.ones(len(blank), bool))
         totals = {name: np.zeros((2, len(persons))) for name in self.means.values()}
-        rows: list[pd.DataFrame] = []
-        ids = persons.index
+        now, made = blank, [blank.iloc[:0]]
+        ids, n_past = persons.index, np.zeros(len(persons), int)
+        if past is not None:
+            n_past = np.bincount(past[self.unit], minlength=len(persons))
         for place in range(1, self.most + 1):
             ids = ids[persons[NUMBER][ids] >= place]
             if not len(ids):
                 break
-            given = persons.loc[ids].assign(**{PLACE: place})
-            for name in (*self.before, *self.means) if place == 1 else ():
-                given[name] = blank[name]
+            given = persons.loc[ids[n_past[ids] < place]].assign(**{PLACE: place})
+            for named in () if place > 1 else (*self.before, *self.means):
+                given[named] = blank[named][given.index]
             for named, name in self.before.items() if place > 1 else ():
-                given[named] = rows[-1][name]
+                given[named] = now[name].reindex(given.index)
             for named, name in self.means.items() if place > 1 else ():
+                sums, counts = totals[name][:, given.index]
                 with np.errstate(invalid="ignore"):
-                    given[named] = totals[name][0, ids] / totals[name][1, ids]
-            rows.append(complete(given))
-            ids = rows[-1].index
+                    given[named] = sums / counts
+            now = complete(given) if len(given) else blank.iloc[:0]
+            made.append(now)
+            if past is not None and (past[PLACE] == place).any():
+                old = past[past[PLACE] == place].set_index(self.unit).rename_axis(None)
+                now = pd.concat([old, now]) if len(now) else old
+            ids = now.index
             for name, total in totals.items():
-                values = _finite(rows[-1][name], self.schema[name])
+                values = _finite(now[name], self.schema[name])
                 total[:, ids] += np.nan_to_num(values), ~np.isnan(values)
-        whole = pd.concat(rows or [blank.iloc[:0]])
+        whole = pd.concat([part for part in made if len(part)] or made)
         whole[self.unit] = whole.index
         whole = whole.sort_values([self.unit, PLACE], ignore_index=True)
         return whole[[self.unit, *self.fixed, *self.varying]]
+
+
+def joined(people: pd.DataFrame, rows: pd.DataFrame, unit: Hashable) -> pd.DataFrame:
+    """Return rows with what the first row of their person in `people` says: private.
+
+    Rows of nobody there are left out. Which rows of a person these are, and what they
+    say, depends on the person's rows in both tables alone.
+    """
+    keys = pd.concat([people[unit], rows[unit]], ignore_index=True)
+    persons = _persons(keys)[0]
+    own, theirs = persons[: len(people)], persons[len(people) :]
+    first = np.full(persons.max(initial=-1) + 2, -1)  # the last one is of no person
+    first[own[::-1]] = np.arange(len(people))[::-1]
+    first[-1] = -1
+    places = first[theirs]
+    here = np.flatnonzero(places >= 0)
+    table = {name: _values_at(rows[name], here) for name in rows}
+    others = [name for name in people if name != unit]
+    table |= {name: _values_at(people[name], places[here]) for name in others}
+    return pd.DataFrame(table, index=range(len(here)))
 
 
 def _steps(

@@ -1,0 +1,74 @@
+"""What a fit of tables reads: files, containers, and people beside their rows.
+
+Formal guarantee: two tables become one by `sequences.joined`, person by person. No
+error here depends on a value.
+"""
+
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from dpgenerative.tables.arrow import is_path
+from dpgenerative.tables.containers import TableFormat, as_table
+from dpgenerative.tables.files import is_csv, stream_table
+from dpgenerative.tables.rows import Rows, in_memory, streamed
+from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.sequences import joined
+
+
+def opened(data: Any, stated: Schema) -> Any:
+    """Return a table; files and what else is read by chunks as `Rows`."""
+    if is_path(type(data)) and is_csv(data):
+        data = stream_table(data, stated)
+    return streamed("fit", data)
+
+
+def table_of(
+    owner: str, X: Any, y: Any, stated: Schema, allow_empty: bool
+) -> tuple[pd.DataFrame | Rows, TableFormat]:
+    """Return X and y as one table, and its layout.
+
+    Parameters
+    ----------
+    owner : str
+        Whose errors these are.
+    X : table, or tuple of two tables
+        A pair are people, and their rows.
+    y : target, optional
+    stated : Schema
+    allow_empty : bool
+        Whether a table may be without rows.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no table, or no pair of people and their rows.
+    """
+    if not (isinstance(X, tuple) and stated.unit is not None):
+        return as_table(owner, opened(X, stated), y, allow_empty=allow_empty)
+    if y is not None or len(X) != 2:
+        raise ValueError(f"{owner}: give two tables, people and their rows, without y.")
+    read = [as_table(owner, opened(each, stated)) for each in X]
+    (people, own), (rows, layout) = ((in_memory(frame), form) for frame, form in read)
+    unit = stated.unit
+    both = [set(form.x_names) for form in (own, layout)]
+    if both[0] & both[1] != {unit} or people.dtypes[unit] != rows.dtypes[unit]:
+        raise ValueError(
+            f"{owner}: people and their rows must have the column {unit!r} in common, "
+            "of one dtype, and no other."
+        )
+    frame = joined(people, rows, unit)
+    written = tuple(dict.fromkeys((*own.written, *layout.written)))
+    names = tuple(frame.columns)
+    return frame, replace(layout, x_names=names, written=written, people=own.x_names)
+
+
+def about_people(schema: Schema, names: tuple[Hashable, ...]) -> Schema:
+    """Return a schema in which a person has one value of some columns."""
+    columns = [
+        replace(c, per_unit=True) if c.name in names and c.role is None else c
+        for c in schema
+    ]
+    return Schema(columns, schema.constraints, schema.joint)
