@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # for type checkers
     from dpgenerative.tables.constraints import LessEqual as LessEqual
     from dpgenerative.tables.derived import Derived as Derived
     from dpgenerative.tables.schema import Schema as Schema
+    from dpgenerative.tables.sequences import NoReturnAfter as NoReturnAfter
 
 _NAMES = {
     "fitting.options": ["BatchTerm", "Optimizer", "Sparsified"],
@@ -67,6 +68,7 @@ _NAMES = {
     ],
     "tables.derived": ["Derived"],
     "tables.schema": ["Schema"],
+    "tables.sequences": ["NoReturnAfter"],
 }  # fmt: skip
 """Public names by module, as above."""
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}

@@ -122,6 +122,7 @@ def fit(options: argparse.Namespace) -> None:
 def sample(options: argparse.Namespace) -> None:
     """Draw rows and write them, part by part."""
     from dpgenerative.synthesizers import load
+    from dpgenerative.synthesizers.session import layout_of
     from dpgenerative.tables.files import suffix_of
 
     _check_output(options)
@@ -135,6 +136,9 @@ def sample(options: argparse.Namespace) -> None:
     given = conditions(synthesizer.schema_, options.given)
     if not options.copies:
         path: Any = options.output
+        if bool(layout_of(synthesizer).people) != (options.people is not None):
+            rule = "goes with a model of people and their rows, and only with one"
+            raise ValueError(f"--people, a file to write, {rule}.")
         if options.people is not None:
             _check_output(options, options.people)
             path = options.people, path

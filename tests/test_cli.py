@@ -32,7 +32,7 @@ from dpgenerative import (
 from dpgenerative.cli import COMMANDS, main
 from dpgenerative.exceptions import UnsupportedColumnError
 from dpgenerative.metrics.losses import lost_values
-from dpgenerative.synthesizers import tables
+from dpgenerative.synthesizers import tables, writing
 from dpgenerative.tables import entries, files
 from dpgenerative.tables.drafts import ASK, MARK, NOTE, draft_schema, unmarked_schema
 from dpgenerative.tables.files import (
@@ -161,7 +161,7 @@ def test_long_samples_are_written_part_by_part(
     def recorded(parts, *rest):
         return write_table((written.append(len(p)) or p for p in parts), *rest)
 
-    monkeypatch.setattr(tables, "write_table", recorded)
+    monkeypatch.setattr(writing, "write_table", recorded)
     monkeypatch.setattr(tables, "SAMPLE_CHUNK", 40)
     out = tmp_path / f"out{suffix}"
     arguments = ["sample", model_file, "-n", "100", "--random-state", "5"]

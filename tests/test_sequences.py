@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -19,19 +20,20 @@ from dpgenerative import (
     DPVAESynthesizer,
     Impossible,
     LessEqual,
+    NoReturnAfter,
     PrivateSearch,
     Schema,
     forecast,
     load,
 )
-from dpgenerative.audit import audit_release
 from dpgenerative.encoding.codecs import IntervalCodec
 from dpgenerative.encoding.steps import shares_of_places
 from dpgenerative.exceptions import SamplingError
 from dpgenerative.inference import bootstrap
-from dpgenerative.metrics import marginal_distance
+from dpgenerative.metrics import marginal_distance, report
+from dpgenerative.synthesizers import session
 from dpgenerative.tables import rows as chunked
-from dpgenerative.tables.sequences import NUMBER, PLACE, Sequences
+from dpgenerative.tables.sequences import NUMBER, PLACE, Sequences, merged
 from tests.fits import few_rows_to_rake
 from tests.privacy.test_replay import compare
 
@@ -280,9 +282,169 @@ def test_people_may_be_asked_for(fitted):
     drawn = fitted.sample(50, random_state=0, given={"born": (1940, 1950)})
     assert drawn["born"].between(1940, 1950).all()
     assert drawn["patient"].nunique() == 50
-    for wrong in ({"ward": "A"}, pd.DataFrame({"born": [1950]})):
-        with pytest.raises(ValueError, match="columns that a person has one value of"):
-            fitted.sample(given=wrong)
+    with pytest.raises(ValueError, match="columns that a person has one value of"):
+        fitted.sample(given={"ward": "A"})
+
+
+def test_rows_follow_those_of_the_past(fitted):
+    """People of one row get more; their key, and what is constant, stay."""
+    frame = table(60).sort_values("day")
+    past = frame.groupby("patient").head(2)
+    made = fitted.sample(given=past, random_state=0)
+    assert made.columns.tolist() == frame.columns.tolist()
+    assert set(made["patient"]) <= set(past["patient"])
+    whole = pd.concat([past, made])
+    assert whole.groupby("patient").size().max() == K
+    assert whole.groupby("patient")["born"].nunique().eq(1).all()
+    assert whole.groupby("patient")["day"].is_monotonic_increasing.all()
+    for frame, match in (
+        (past.drop(columns="ward"), "must have the columns"),
+        (pd.concat([past] * 3), "4 rows or fewer of each"),
+        (past.assign(patient=np.nan), "a key in every row"),
+        (past.assign(ward="X"), "not among the levels"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            fitted.sample(given=frame)
+
+
+def test_what_follows_depends_on_the_last_row_and_the_means():
+    """The person's rows are given, place by place, to whoever draws the next ones."""
+    frame = table(3, seed=1).sort_values(["patient", "day"])
+    past = frame.groupby("patient").head(2).reset_index(drop=True)
+    past["patient"] = pd.factorize(past["patient"])[0]
+    past[PLACE] = past.groupby("patient").cumcount() + 1
+    sequences = linked(frame)
+    people = sequences.steps(frame).head(3).assign(**{NUMBER: K})
+    asked = []
+
+    def complete(given):
+        asked.append(given)
+        return people.loc[given.index].assign(**{PLACE: given[PLACE], "cost": 50.0})
+
+    made = sequences.grown(people, complete, past)
+    n_past = past.groupby("patient").size()
+    assert made.groupby("patient").size().tolist() == (K - n_past).tolist()
+    first = {}
+    for steps_asked in asked:
+        for person, row in steps_asked.iterrows():
+            first.setdefault(person, row)
+    for person, row in first.items():
+        own = past[past["patient"] == person]
+        assert row[PLACE] == len(own) + 1
+        assert row["day (row before)"] == own["day"].iloc[-1]
+        assert row["cost (mean before)"] == pytest.approx(own["cost"].mean())
+
+
+def test_no_row_follows_one_that_ends_them():
+    frame = table(300)
+    flow = DPHFlowSynthesizer(schema=schema(NoReturnAfter("ward", ["C"])), **FEW)
+    drawn = flow.fit(frame).sample(100, random_state=0)
+    ends = drawn["ward"] == "C"
+    assert ends.any()
+    assert not ends[drawn.groupby("patient").cumcount(ascending=False) > 0].any()
+    with pytest.raises(ValueError, match="needs linked rows"):
+        Schema(schema().columns[1:], [NoReturnAfter("ward", "C")]).resolve(
+            frame[["day", "born", "cost", "ward"]]
+        )
+    with pytest.raises(ValueError, match="varies within people"):
+        schema(NoReturnAfter("born", 1950)).resolve(frame)
+
+
+def pair(frame):
+    """Return people and their rows."""
+    people = frame.drop_duplicates("patient")[["patient", "born"]]
+    return people.sample(frac=1, random_state=1), frame.drop(columns="born")
+
+
+def test_people_and_their_rows_may_be_two_tables(tmp_path):
+    frame = table(300)
+    facts = Schema([replace(c, per_unit=False) for c in schema()])
+    flow = DPHFlowSynthesizer(schema=facts, **FEW).fit(pair(frame))
+    people, rows = flow.sample(40, random_state=0)
+    assert people.dtypes.equals(pair(frame)[0].dtypes)
+    assert rows.dtypes.equals(pair(frame)[1].dtypes)
+    assert people["patient"].tolist() == list(range(1, 41))
+    assert set(rows["patient"]) == set(people["patient"])
+    flow.save(tmp_path / "model.dpg")
+    files = tmp_path / "people.csv", tmp_path / "rows.csv"
+    load(tmp_path / "model.dpg").sample_to(files, 40, random_state=0)
+    for file, made in zip(files, (people, rows), strict=True):
+        assert file.read_text() == made.to_csv(index=False)
+    with pytest.raises(ValueError, match="must be two"):
+        flow.sample_to(files[0], 3)
+    again = DPHFlowSynthesizer(schema=schema(), **FEW).fit(files)
+    assert again.sample(3)[0].columns.tolist() == ["patient", "born"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda people, rows: (people, rows.assign(born=1)),
+        lambda people, rows: (people.drop(columns="patient"), rows),
+        lambda people, rows: (people.astype({"patient": float}), rows),
+        lambda people, rows: (people, rows, rows),
+    ],
+)
+def test_two_tables_that_do_not_fit_are_refused(change):
+    flow = DPHFlowSynthesizer(schema=schema(), **FEW)
+    with pytest.raises(ValueError, match=r"must have the column|give two tables"):
+        flow.fit(change(*pair(table(50))))
+
+
+KEYS = st.lists(st.sampled_from(["a", "b", "a\0", "", None, "b\0x"]), max_size=8)
+
+
+@settings(max_examples=100, deadline=None)
+@given(KEYS, KEYS, st.lists(st.integers(0, 3), max_size=3), st.randoms())
+def test_a_person_of_two_tables_changes_no_row_of_others(own, theirs, new, order):
+    """Nor does it matter where their rows stand."""
+
+    def tables(extra):
+        people = pd.DataFrame({"key": own + ["new"] * bool(extra)}, dtype=object)
+        people["seen"] = [f"{key}!" for key in people["key"]]
+        people = people.astype({"seen": object})
+        keys = [*theirs, *(["new"] * len(extra))]
+        rows = pd.DataFrame({"key": keys}, dtype=object)
+        values = [*range(len(theirs)), *(100 + x for x in extra)]
+        rows["value"] = np.array(values, dtype=np.int64)
+        shuffled = list(rows.index)
+        order.shuffle(shuffled)
+        rows = rows.loc[shuffled]
+        return merged(people, rows, "key")
+
+    with_them, without = tables(new), tables([])
+    assert with_them.dtypes.equals(without.dtypes)
+    added = listed(with_them)
+    added.subtract(listed(without))
+    assert sum(added.values()) == len(new)
+    assert all(count >= 0 for count in added.values())
+    here = {key for key in own if key is not None}
+    assert sorted(without["value"]) == [i for i, k in enumerate(theirs) if k in here]
+
+
+def test_what_is_said_of_a_person_is_their_first_row():
+    people = pd.DataFrame({"key": [2, 1, 2], "sex": ["f", "m", "m"]})
+    rows = pd.DataFrame({"key": [1, 2, 3, 2], "value": [1.0, 2.0, 3.0, 4.0]})
+    made = merged(people, rows, "key")
+    assert made["sex"].tolist() == ["m", "f", "f"]
+    assert made["value"].tolist() == [1, 2, 4]
+
+
+def test_the_report_compares_people(fitted):
+    frame = table(150)
+    drawn = fitted.sample(150, random_state=0)
+    page = report(frame, drawn, synthesizer=fitted)
+    assert ("row before", "cost") in page.people.index
+    assert "Within people" in page.html
+    assert "one person, with all of their rows" in page.html
+    assert report(None, drawn, synthesizer=fitted, public=True).people is None
+
+
+def test_a_layer_of_ones_own_takes_linked_rows(monkeypatch):
+    """The check of what users wrote makes up rows of steps."""
+    monkeypatch.setattr(session, "is_custom", lambda recipe: True)
+    flow = DPHFlowSynthesizer(schema=schema(), **FEW)
+    assert flow.fit(table()).sample(5)["patient"].nunique() == 5
 
 
 def test_files_keep_it(fitted, tmp_path):
@@ -484,8 +646,6 @@ def test_what_has_no_linked_form_is_refused(fitted):
         fitted.score_samples(frame)
     with pytest.raises(ValueError, match="cannot be repeated yet"):
         bootstrap(fitted, len)
-    with pytest.raises(ValueError, match="link no rows"):
-        audit_release(DPHFlowSynthesizer(schema=schema(), max_rows_per_unit=K), frame)
     with pytest.raises(ValueError, match="take no public ones"):
         DPHFlowSynthesizer(schema=schema(), **FEW).fit(frame, public=frame)
     flow = DPHFlowSynthesizer(schema=schema(), max_rows_per_unit=K)

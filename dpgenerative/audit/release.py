@@ -33,7 +33,8 @@ def audit_release(
     """Fit a table and its neighbour many times, and try to distinguish the results.
 
     The neighbour has one row more: the table's first row with the worst values that its
-    columns can take. The adversary observes the released row count, bounds, levels and
+    columns can take. Of linked rows, it has one person more, with as many such rows as
+    are read. The adversary observes the released row count, bounds, levels and
     masses, and samples. One half of the fits selects a statistic and its threshold; the
     other half bounds the two rates by Clopper and Pearson.
 
@@ -81,16 +82,16 @@ def audit_release(
     if estimator.noise_multiplier is not None:
         rule = "must not be stated: no epsilon holds for fits of every row count"
         refuse(owner, "noise_multiplier", rule, estimator.noise_multiplier)
-    if session.is_linked(estimator):
-        refuse(owner, "schema", "must link no rows", estimator.schema)
     if not isinstance(X, pd.DataFrame):
         raise TypeError(f"{owner} takes X as a DataFrame; got {type(X).__name__}.")
-    tables = X, _neighbour(owner, X, pair)
+    most = int(estimator.max_rows_per_unit)
+    unit = None if estimator.schema is None else estimator.schema.unit
+    tables = X, _neighbour(owner, X, pair, unit, most)
     views = [_view(estimator, x, n_samples) for x in tables for _ in range(n_runs)]
     frame = pd.DataFrame(views).fillna(-math.inf)
     worlds = np.repeat([False, True], n_runs)
     total = float(session.stated_epsilon(estimator) or math.inf), float(estimator.delta)
-    claim = row_budget(*total, estimator.max_rows_per_unit)
+    claim = row_budget(*total, most if unit is None else 1)
     bound = _split_bound(frame, worlds, claim[1], confidence)
     half = n_runs // 2
     best = epsilon_of_rates((half, half), (0, half), claim[1], confidence)
@@ -99,10 +100,17 @@ def audit_release(
     )
 
 
-def _neighbour(owner: str, X: pd.DataFrame, pair: str) -> pd.DataFrame:
-    """Return the table with the unusual row of this pair added."""
+def _neighbour(
+    owner: str, X: pd.DataFrame, pair: str, unit: Any, most: int
+) -> pd.DataFrame:
+    """Return the table with the unusual row of this pair added.
+
+    Or a person of as many as are read, where `unit` names the column of their key.
+    """
     values: dict[Any, Any] = {}
     for name, dtype in X.dtypes.items():
+        if name == unit:
+            continue
         if pair == "outlier" and is_real_dtype(dtype):
             values[name] = limits(dtype).max
         elif pair == "category" and is_string_dtype(dtype):
@@ -111,8 +119,12 @@ def _neighbour(owner: str, X: pd.DataFrame, pair: str) -> pd.DataFrame:
             values[name] = None
     if not values:
         raise ValueError(f"{owner}: X has no column for pair={pair!r}.")
+    n = 1
+    if unit is not None:
+        n, is_real = most, is_real_dtype(X.dtypes[unit])
+        values[unit] = limits(X.dtypes[unit]).max if is_real else CANARY
     row = {
-        name: pd.array([values.get(name, X[name].iloc[0])], dtype=dtype)
+        name: pd.array([values.get(name, X[name].iloc[0])] * n, dtype=dtype)
         for name, dtype in X.dtypes.items()
     }
     return pd.concat([X, pd.DataFrame(row)], ignore_index=True).astype(X.dtypes)

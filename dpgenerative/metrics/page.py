@@ -40,6 +40,7 @@ def write_page(
     findings: Sequence[Finding],
     privacy: PrivacyReport | None,
     intervals: Any = None,
+    people: pd.DataFrame | None = None,
 ) -> str:
     """Return one HTML document without references to anything outside it."""
     ranked = sorted(findings, key=lambda each: each.order)
@@ -62,6 +63,7 @@ def write_page(
         numbers=[] if measured.analyses is None else _numbers(measured.analyses),
         intervals=[] if intervals is None else _intervals(intervals),
         cautions=[] if intervals is None else intervals.cautions(),
+        people=people,
         maps=_draw_associations(measured),
         scores={} if utility is None else _draw_scores(utility),
         means=None if utility is None else _means(utility),

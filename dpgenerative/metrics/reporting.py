@@ -25,6 +25,7 @@ from dpgenerative.metrics.findings import GRADES, Finding, judge
 from dpgenerative.metrics.measuring import Measured, Tables, measure
 from dpgenerative.metrics.page import write_page
 from dpgenerative.metrics.records import require_disjoint
+from dpgenerative.metrics.sequences import sequence_results
 from dpgenerative.privacy.report import PrivacyReport
 
 
@@ -64,6 +65,9 @@ class Report(Measured):
         As `tstr` returns it.
     attack : AttackResult or None
         The Monte-Carlo attack by synthetic rows.
+    people : DataFrame or None
+        What goes on within people, as `sequence_results` returns it, where the
+        synthesizer was fitted to linked rows.
     html : str
         The page.
     """
@@ -71,6 +75,7 @@ class Report(Measured):
     public: bool
     findings: tuple[Finding, ...]
     privacy: PrivacyReport | None
+    people: pd.DataFrame | None
     html: str
 
     def to_html(self) -> str:
@@ -190,6 +195,7 @@ def report(
         real = holdout = target = None
     elif real is None:
         raise ValueError("report needs real unless public=True; got None.")
+    people = _within_people(real, synthetic, synthesizer, random_state)
     real, synthetic, holdout = (
         _judged(synthesizer, table) for table in (real, synthetic, holdout)
     )
@@ -205,9 +211,24 @@ def report(
         public=public,
         findings=findings,
         privacy=privacy,
-        html=write_page(tables, measured, findings, privacy, intervals),
+        people=people,
+        html=write_page(tables, measured, findings, privacy, intervals, people),
         **vars(measured),
     )
+
+
+def _within_people(
+    real: Any, synthetic: Any, synthesizer: Any, random_state: int
+) -> pd.DataFrame | None:
+    """Return results within people, where both tables have the key of linked rows."""
+    schema: Any = getattr(synthesizer, "schema_", None)
+    unit = getattr(schema, "unit", None)
+    if unit is None or real is None or not all(unit in x for x in (real, synthetic)):
+        return None
+    orders = [c.name for c in schema if c.role == "order" and c.name in real]
+    names = [n for n in schema.names if n in real and n in synthetic]
+    tables = real[names], synthetic[names]
+    return sequence_results(*tables, unit, *orders, random_state=random_state)
 
 
 def _judged(synthesizer: Any, table: Any) -> Any:

@@ -1,7 +1,7 @@
 """What a fit of tables reads: files, containers, and people beside their rows.
 
-Formal guarantee: two tables become one by `sequences.joined`, person by person. No
-error here depends on a value.
+Formal guarantee: `sequences.merged` makes one table of two, person by person. No error
+here depends on a value.
 """
 
 from collections.abc import Hashable
@@ -15,7 +15,7 @@ from dpgenerative.tables.containers import TableFormat, as_table
 from dpgenerative.tables.files import is_csv, stream_table
 from dpgenerative.tables.rows import Rows, in_memory, streamed
 from dpgenerative.tables.schema import Schema
-from dpgenerative.tables.sequences import joined
+from dpgenerative.tables.sequences import merged
 
 
 def opened(data: Any, stated: Schema) -> Any:
@@ -59,7 +59,7 @@ def table_of(
             f"{owner}: people and their rows must have the column {unit!r} in common, "
             "of one dtype, and no other."
         )
-    frame = joined(people, rows, unit)
+    frame = merged(people, rows, unit)
     written = tuple(dict.fromkeys((*own.written, *layout.written)))
     names = tuple(frame.columns)
     return frame, replace(layout, x_names=names, written=written, people=own.x_names)

@@ -89,7 +89,9 @@ def prepare(
     with np.errstate(all="ignore"):  # np.seterr could expose a value
         data = estimator._read(X, y, public, allow_empty)
         if is_custom(estimator._recipe):
-            facts = data.schema.modelled.names, data.rows, finite(estimator.epsilon)
+            sequences = getattr(data.domain, "sequences", None)
+            learned = data.schema.modelled if sequences is None else sequences.schema
+            facts = learned.names, data.rows, finite(estimator.epsilon)
             check_recipe(estimator._owner, estimator._recipe, data.domain, *facts)
     return data
 

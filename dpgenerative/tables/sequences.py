@@ -259,7 +259,7 @@ class Sequences:
         return whole[[self.unit, *self.fixed, *self.varying]]
 
 
-def joined(people: pd.DataFrame, rows: pd.DataFrame, unit: Hashable) -> pd.DataFrame:
+def merged(people: pd.DataFrame, rows: pd.DataFrame, unit: Hashable) -> pd.DataFrame:
     """Return rows with what the first row of their person in `people` says: private.
 
     Rows of nobody there are left out. Which rows of a person these are, and what they
