@@ -2,6 +2,7 @@
 
     python benchmarks/linked.py
     python benchmarks/linked.py --people 10000 --methods linked --seeds 0 1 2
+    python benchmarks/linked.py --methods mostlyai --peer-python PATH
 
 People have 1 to 5 visits, in order: a number with a random intercept (intraclass
 correlation .94), one that follows itself (autocorrelation .7), a state of a Markov
@@ -12,6 +13,9 @@ a year of birth. Fits at delta 1e-5 per person, by the defaults:
 - *group privacy*: the same rows without a key, ``max_rows_per_unit=5``; synthetic rows
   get the keys of real people, so that what is within people can be computed.
 - *single*: a table of one visit of each of as many people, for single columns alone.
+- *mostlyai*: mostlyai-engine's sequential model by its own differential privacy, by its
+  defaults (noise multiplier 1.5), and with a noise multiplier of 4. It is given sex and
+  year of birth of the real people, unprotected (``peer_linked.py``).
 
 Adds a record per fit to ``results/linked.jsonl``; ``results/linked.md`` tabulates them.
 """
@@ -19,10 +23,13 @@ Adds a record per fit to ``results/linked.jsonl``; ``results/linked.md`` tabulat
 from __future__ import annotations
 
 import argparse
+import subprocess
 import time
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -167,7 +174,27 @@ def single(rows: pd.DataFrame, **params: Any) -> tuple[Any, pd.DataFrame]:
     return flow, made.assign(person=np.arange(len(made)))
 
 
-METHODS = {"linked": linked, "group privacy": grouped, "single": single}
+def peer(rows: pd.DataFrame, noise: float, epsilon: float) -> tuple[Any, pd.DataFrame]:
+    """Return people by mostlyai-engine."""
+    with TemporaryDirectory() as folder:
+        files = [f"{folder}/{name}.parquet" for name in ("rows", "made")]
+        rows.to_parquet(files[0])
+        script = str(Path(__file__).with_name("peer_linked.py"))
+        options = ["--noise", str(noise), "--epsilon", str(epsilon)]
+        subprocess.run([PEER["python"], script, *files, *options], check=True)
+        made = pd.read_parquet(files[1])
+    return None, made[list(rows.columns)].astype(rows.dtypes.drop("person").to_dict())
+
+
+PEER: dict[str, str] = {}
+"""The interpreter that has mostlyai-engine."""
+METHODS: dict[str, Any] = {
+    "linked": linked,
+    "group privacy": grouped,
+    "single": single,
+    "mostlyai": partial(peer, noise=1.5),
+    "mostlyai, noise 4": partial(peer, noise=4.0),
+}
 
 
 def run(options: argparse.Namespace) -> None:
@@ -226,9 +253,12 @@ if __name__ == "__main__":
     add = parser.add_argument
     add("--people", nargs="+", type=int, default=[10_000])
     add("--epsilon", type=float, default=1.0)
-    add("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    ours = [name for name in METHODS if not name.startswith("mostlyai")]
+    add("--methods", nargs="+", default=ours, choices=list(METHODS))
+    add("--peer-python", metavar="PATH", help="interpreter with mostlyai-engine")
     add("--seeds", nargs="+", type=int, default=[0, 1, 2])
     arguments = parser.parse_args()
+    PEER["python"] = arguments.peer_python
     warnings.simplefilter("ignore", PrivacyWarning)
     run(arguments)
     write()
