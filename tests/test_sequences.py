@@ -35,6 +35,8 @@ from dpgenerative.synthesizers import session
 from dpgenerative.tables import rows as chunked
 from dpgenerative.tables.sequences import NUMBER, PLACE, Sequences, merged
 from tests.fits import few_rows_to_rake
+from tests.privacy.processes import fits_in_threads
+from tests.privacy.test_ranks import assert_equal_models
 from tests.privacy.test_replay import compare
 
 pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
@@ -169,6 +171,17 @@ def test_a_person_adds_one_step_and_moves_no_other(others, own, dtype, order):
     assert sorted(v for v in added.values() if v) == [1]
 
 
+def test_means_of_a_person_are_added_up_by_themselves():
+    """To the last bit, whoever comes before."""
+    rng = np.random.default_rng(0)
+    frame = table(60).sort_values("day", kind="stable")
+    frame["cost"] = rng.uniform(0, 100, len(frame))
+    first = frame["patient"].min()
+    frame = frame.iloc[np.argsort(frame["patient"] != first, kind="stable")]
+    with_them, without = steps(frame), steps(frame[frame["patient"] != first])
+    assert listed(with_them[1:]) == listed(without)
+
+
 def test_rows_without_a_key_and_beyond_the_most_are_left_out():
     frame = table(dtype="float64")
     more = pd.concat([frame, frame.assign(patient=np.nan)], ignore_index=True)
@@ -262,8 +275,9 @@ def test_what_goes_on_within_a_person_is_learned():
     flow = DPHFlowSynthesizer(
         schema=schema(), epsilon=10, max_rows_per_unit=K, random_state=0,
         noise="reproducible",
-    ).fit(frame)  # fmt: skip
-    drawn = flow.sample(4000, random_state=0)
+    )  # fmt: skip
+    with few_rows_to_rake(2**14):
+        drawn = flow.fit(frame).sample(4000, random_state=0)
 
     def facts(rows):
         rows = rows.sort_values(["patient", "day"], kind="stable")
@@ -597,6 +611,16 @@ def test_a_person_leaves_no_trace(n):
     params = {"schema": schema(), "max_rows_per_unit": K, "epsilon": 40.0}
     frame = table().reset_index(drop=True)
     compare(with_person(frame, n), frame, True, batch_size=10**6, **params)
+
+
+def test_two_processes_fit_people(monkeypatch):
+    def make():
+        return DPHFlowSynthesizer(schema=schema(), epsilon=50, **FEW)
+
+    one, other = fits_in_threads(monkeypatch, make, table())
+    assert_equal_models(one, other)
+    assert one.privacy_ == other.privacy_
+    assert one.sample(30, random_state=0)["patient"].nunique() == 30
 
 
 def test_unrelated_people_leave_no_trace():

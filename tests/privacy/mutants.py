@@ -651,6 +651,13 @@ def keys_compared_by_pandas(patch):
     patch.setattr(sequences, "_persons", pd.factorize)
 
 
+def two_tables_matched_by_pandas(patch):
+    def found(people, rows, unit):
+        return rows.merge(people.drop_duplicates(unit), on=unit)
+
+    patch.setattr(test_sequences, "merged", found)
+
+
 def means_of_running_sums(patch):
     def found(values, first, lengths):
         sums = np.append(0.0, np.nancumsum(values))
@@ -1785,10 +1792,15 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "people matched with their rows as pandas compares keys",
+        two_tables_matched_by_pandas,
+        test_sequences.test_a_person_of_two_tables_changes_no_row_of_others,
+        fast=False,
+    ),
+    Mutant(
         "means before from running sums over people",
         means_of_running_sums,
-        test_sequences.test_a_person_adds_one_step_and_moves_no_other,
-        fast=False,
+        test_sequences.test_means_of_a_person_are_added_up_by_themselves,
     ),
     Mutant(
         "dtypes of steps from the rows",

@@ -144,7 +144,7 @@ CONFIGURATIONS = {
 EPSILONS = (1.0, 2.0, 4.0, 8.0)
 RUNS = {1.0: 16_000, 2.0: 5000, 4.0: 2000, 8.0: 1000}
 PAIRED = [(estimator, pair) for estimator in (FLOW, VAE) for pair in PAIRS]
-N_OTHERS = 2 * len(CONFIGURATIONS) + len(PAIRED)
+N_OTHERS = 2 * len(CONFIGURATIONS) + len(PAIRED) + len(PAIRS)
 # Rows that must also show a share of their claim get the most: 0.05 in all.
 ERRORS = {
     "single": 0.02 / len(EPSILONS),
@@ -236,7 +236,46 @@ def test_no_release_tells_more_than_is_claimed(kind, pair, tabled):
     assert tabled(f"{name}, all found", result).holds
 
 
+def of_people(n):
+    """Return visits of n people, and the estimator of linked rows."""
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"key": np.repeat(np.arange(n), 3)})
+    rows["born"] = np.repeat(rng.integers(1930, 2000, n), 3)
+    rows["cost"] = rng.normal(50, 10, len(rows))
+    rows["ward"] = pd.Series(rng.choice(["A", "B"], len(rows)), dtype="str")
+    key = Column("key", "integer", role="unit")
+    born = Column("born", "integer", lower=1900, upper=2010, per_unit=True)
+    flow = FLOW(4.0, **WHOLE, schema=Schema([key, born]), max_rows_per_unit=3)
+    return rows, flow.set_params(**TINY)
+
+
+@pytest.mark.audit
+@pytest.mark.parametrize("pair", PAIRS)
+def test_no_release_tells_more_of_a_person_than_is_claimed(pair, tabled):
+    rows, flow = of_people(12)
+    result = audit_release(flow, rows, pair=pair, confidence=TOGETHER)
+    assert (result.epsilon, result.delta) == (4.0, 1e-5)
+    assert tabled(f"a person, {pair}", result).holds
+
+
 # The same in seconds --------------------------------------------------------------
+
+
+@pytest.mark.thin(2)
+@pytest.mark.parametrize("pair", PAIRS)
+def test_whole_fits_of_people_within_their_claim(pair):
+    rows, flow = of_people(12)
+    result = audit_release(flow, rows, pair=pair, n_runs=8, n_samples=5)
+    assert result.holds
+
+
+def test_a_person_counted_row_by_row_is_betrayed(monkeypatch):
+    """As many steps as rows, at the noise of one: beyond the claim."""
+    mutants.every_row_of_a_person(monkeypatch)
+    rows, flow = of_people(12)
+    flow.set_params(max_rows_per_unit=60, epsilon=0.5)
+    assert not audit_release(flow, rows, n_runs=40, n_samples=5).holds
+
 
 QUICK = 1 - 1e-5
 
