@@ -12,6 +12,7 @@ hang together. Two files go in, two files come out.
 # ---------
 # 6,000 patients with up to five visits each. Blood pressure differs between patients,
 # falls from visit to visit, and wards follow each other.
+import json
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -19,7 +20,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from dpgenerative import Column, DPHFlowSynthesizer, Schema
+from dpgenerative import Column, Schema
+from dpgenerative.cli import main
 
 rng = np.random.default_rng(0)
 n, most = 6_000, 5
@@ -51,7 +53,8 @@ visits.to_csv(folder / "visits.csv", index=False)
 # %%
 # What is public
 # --------------
-# The key, what orders a patient's rows, and what a patient has one value of.
+# The key, and what orders a patient's rows. A patient has one value of what stands in
+# the file of patients.
 schema = Schema(
     [
         Column("patient", "integer", role="unit"),
@@ -59,31 +62,39 @@ schema = Schema(
             "day", "datetime", role="order", lower="2020-01-01", upper="2024-12-31",
             resolution="D",
         ),
-        Column("sex", "categorical", levels=("f", "m"), per_unit=True),
-        Column("born", "integer", lower=1920, upper=2010, per_unit=True),
+        Column("sex", "categorical", levels=("f", "m")),
+        Column("born", "integer", lower=1920, upper=2010),
         Column("pressure", "continuous", lower=60, upper=260, resolution=1),
         Column("ward", "categorical", levels=("emergency", "medical", "surgical")),
     ]
 )  # fmt: skip
 
 # %%
-# One table in, one table out
+# Two files in, two files out
 # ---------------------------
-# The two files are one long table for the fit. (On the command line: ``dpgenerative fit
-# long.csv --schema schema.json --epsilon 1 --set max_rows_per_unit=5``.)
-real = pd.read_csv(folder / "visits.csv", parse_dates=["day"]).merge(
-    pd.read_csv(folder / "patients.csv"), on="patient"
+# By the command line, which ``main`` runs here as a terminal would.
+(folder / "schema.json").write_text(json.dumps(schema.to_dict()))
+main(
+    f"""fit {folder}/visits.csv --people {folder}/patients.csv --epsilon 1
+    --schema {folder}/schema.json --set max_rows_per_unit={most}
+    -o {folder}/model.dpg --quiet""".split()
 )
-synth = DPHFlowSynthesizer(epsilon=1.0, schema=schema, max_rows_per_unit=most)
-fake = synth.fit(real).sample(n)
-print(str(synth.privacy_).splitlines()[0])
-print(fake.head(8).to_string(index=False))
+main(
+    f"""sample {folder}/model.dpg -n {n} --random-state 0
+    --people {folder}/fake_patients.csv -o {folder}/fake_visits.csv""".split()
+)
+
 
 # %%
-# And two files again.
-own = ["patient", "sex", "born"]
-fake[own].drop_duplicates().to_csv(folder / "fake_patients.csv", index=False)
-fake.drop(columns=own[1:]).to_csv(folder / "fake_visits.csv", index=False)
+# Patients and visits have the key in common, as the real ones do.
+def read(name):
+    """Return visits, with what is constant of their patients."""
+    visits = pd.read_csv(folder / f"{name}visits.csv", parse_dates=["day"])
+    return visits.merge(pd.read_csv(folder / f"{name}patients.csv"), on="patient")
+
+
+real, fake = read(""), read("fake_")
+print(fake.head(8).to_string(index=False))
 
 # %%
 # What it may be used for

@@ -33,10 +33,7 @@ def repeated(schema: Schema, sequences: Sequences | None) -> dict[Hashable, Hash
 
 def counted(schema: Schema, sequences: Sequences | None) -> Schema:
     """Return the columns of which something is released, and the rules among them."""
-    free = repeated(schema, sequences).keys()
-    columns = [column for column in schema if column.name not in free]
-    rules = [each for each in schema.constraints if free.isdisjoint(each.columns)]
-    return Schema(columns, rules, schema.joint)
+    return schema.without(repeated(schema, sequences).keys())
 
 
 def given_codec(

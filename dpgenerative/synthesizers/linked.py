@@ -5,7 +5,7 @@ person's rows to one row. So the fit that follows, which is (epsilon, delta)-DP 
 adding or removing one row of that, is so for a person with all of their rows.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -176,10 +176,3 @@ def learned_schema(estimator: Any) -> Schema:
     made = [stated[each.name] for each in stated.derived]
     ordered = [c for c in steps.constraints if not {*c.columns} <= {*stated.names}]
     return Schema([*steps.columns, *made], [*stated.constraints, *ordered])
-
-
-def names_of(estimator: Any, names: set[Hashable]) -> set[Hashable]:
-    """Return names of columns, and of what they were in the row before."""
-    sequences: Sequences | None = estimator._layout.sequences
-    before = {} if sequences is None else sequences.before
-    return names | {named for named, name in before.items() if name in names}

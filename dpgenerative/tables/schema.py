@@ -5,7 +5,14 @@ rows*: a code book, a data-entry form, a law. Nothing is spent on what it states
 it leaves open (bounds or levels of ``None``) is estimated privately, inside the budget.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -228,6 +235,12 @@ class Schema:
     def unit(self) -> Hashable:
         """Name of the column of persons' keys, None where rows are not linked."""
         return next((c.name for c in self.columns if c.role == "unit"), None)
+
+    def without(self, names: Collection[Hashable]) -> "Schema":
+        """Return the schema of the other columns, with the constraints on them alone."""
+        columns = [column for column in self.columns if column.name not in names]
+        rules = [c for c in self.constraints if {*names}.isdisjoint(c.columns)]
+        return Schema(columns, rules, self.joint)
 
     @property
     def modelled(self) -> "Schema":
