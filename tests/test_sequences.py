@@ -33,7 +33,13 @@ from dpgenerative.inference import bootstrap
 from dpgenerative.metrics import marginal_distance, report
 from dpgenerative.synthesizers import session
 from dpgenerative.tables import rows as chunked
-from dpgenerative.tables.sequences import NUMBER, PLACE, Sequences, merged
+from dpgenerative.tables.sequences import (
+    NUMBER,
+    PLACE,
+    Sequences,
+    merged,
+    people_redrawn,
+)
 from tests.fits import few_rows_to_rake
 from tests.privacy.processes import fits_in_threads
 from tests.privacy.test_ranks import assert_equal_models
@@ -461,6 +467,37 @@ def test_a_layer_of_ones_own_takes_linked_rows(monkeypatch):
     assert flow.fit(table()).sample(5)["patient"].nunique() == 5
 
 
+def test_refits_are_of_people(fitted):
+    """Tables of refits are of people, with all of their rows and keys of their own."""
+    seen = []
+
+    def statistic(rows):
+        sizes = rows.groupby("patient").size()
+        seen.append((len(sizes), sizes.max(), rows["born"].nunique()))
+        before = rows.groupby("patient")["cost"].shift()
+        return pd.Series(
+            {"size": sizes.mean(), "row before": rows["cost"].corr(before)}
+        )
+
+    n = fitted.privacy_.plan.n_rows
+    result = bootstrap(fitted, statistic, 4, n_rows=n, random_state=0, verbose=0)
+    assert result.summary().index.tolist() == ["size", "row before"]
+    assert all(number % n == 0 and most <= K for number, most, _ in seen)
+    two = DPHFlowSynthesizer(schema=schema(), **FEW).fit(pair(table(50)))
+    with pytest.raises(ValueError, match="fitted to one table"):
+        bootstrap(two, len)
+
+
+def test_people_are_drawn_with_replacement():
+    persons = np.array([0, 2, 1, 0, 2, 2])
+    places, numbers = people_redrawn(persons, 50, np.random.default_rng(0))
+    assert set(numbers) == set(range(50))
+    for number in range(50):
+        own = places[numbers == number]
+        (who,) = {*persons[own]}
+        assert own.tolist() == np.flatnonzero(persons == who).tolist()
+
+
 def test_files_keep_it(fitted, tmp_path):
     fitted.save(tmp_path / "model.dpg")
     again = load(tmp_path / "model.dpg")
@@ -658,6 +695,10 @@ def test_files_are_read_as_tables_in_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(chunked, "CHUNK", 50)
     read = chunked.in_memory(chunked.streamed("owner", tmp_path / "rows.parquet"))
     assert listed(read) == listed(frame[read.columns])
+    stream = chunked.streamed("owner", tmp_path / "rows.parquet")
+    sequences = Sequences.of("owner", schema().resolve(stream), K)
+    made = sequences.steps(stream.select([*schema().names]))
+    pd.testing.assert_frame_equal(made, sequences.steps(read), check_dtype=False)
     flow = DPHFlowSynthesizer(schema=schema(), **FEW).fit(tmp_path / "rows.parquet")
     assert flow.sample(20, random_state=0)["patient"].nunique() == 20
 
@@ -668,8 +709,6 @@ def test_what_has_no_linked_form_is_refused(fitted):
         DPVAESynthesizer(schema=schema(), max_rows_per_unit=K).fit(frame)
     with pytest.raises(ValueError, match="have no scores"):
         fitted.score_samples(frame)
-    with pytest.raises(ValueError, match="cannot be repeated yet"):
-        bootstrap(fitted, len)
     with pytest.raises(ValueError, match="take no public ones"):
         DPHFlowSynthesizer(schema=schema(), **FEW).fit(frame, public=frame)
     flow = DPHFlowSynthesizer(schema=schema(), max_rows_per_unit=K)

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
-from sklearn.utils import resample
 from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._progress import watched
@@ -136,8 +135,9 @@ def check_fitted(owner: str, synthesizer: Any) -> None:
     if not isinstance(synthesizer, Synthesizer):
         refuse(owner, "synthesizer", "must be a fitted synthesizer", synthesizer)
     check_is_fitted(synthesizer)
-    if session.is_linked(synthesizer):
-        raise ValueError(f"{owner}: fits of linked rows cannot be repeated yet.")
+    if getattr(session.layout_of(synthesizer), "people", ()):
+        rule = "must be fitted to one table, in which rows hold what is said of people"
+        refuse(owner, "synthesizer", rule, synthesizer)
 
 
 def seed_of(random_state: Any) -> int:
@@ -163,14 +163,19 @@ def refitted(
 ) -> Iterator[Any]:
     """Yield what a function makes of tables drawn from the people, and of refits.
 
-    Tables are of the released size, drawn with replacement. Refits are exact reruns: of
+    Tables are of the released size, drawn with replacement (linked rows: people, with
+    all of their rows). Refits are exact reruns: of
     all parameters, with noise of the same size.
     """
     n = session.released_rows(synthesizer)
     seeds = np.random.SeedSequence(seed).generate_state(2 * n_refits)
     yield from Parallel(n_jobs=n_jobs, return_as="generator")(
         delayed(_refit)(
-            synthesizer, _redrawn(people, n, int(first)), int(second), then, i
+            synthesizer,
+            session.redrawn(synthesizer, people, n, int(first)),
+            int(second),
+            then,
+            i,
         )
         for i, (first, second) in enumerate(seeds.reshape(-1, 2))
     )
@@ -184,15 +189,6 @@ def _refit(
     i: int,
 ) -> Any:
     return then(i, rows, session.refit(synthesizer, *rows, seed=seed))
-
-
-def _redrawn(people: Rows, n: int, seed: int) -> Rows:
-    drawn = resample(*people, replace=True, n_samples=n, random_state=seed)
-    drawn = drawn if len(people) > 1 else [drawn]
-    return tuple(
-        each.reset_index(drop=True) if hasattr(each, "reset_index") else each
-        for each in drawn
-    )
 
 
 def computed(statistic: Callable[..., Any], rows: Rows) -> tuple[pd.Series, pd.Series]:

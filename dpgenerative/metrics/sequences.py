@@ -15,6 +15,7 @@ from pandas.api.types import is_bool_dtype
 
 from dpgenerative._validation import refuse
 from dpgenerative.metrics.columns import aligned, as_floats, is_number, takes_tables
+from dpgenerative.tables.sequences import people_redrawn
 from dpgenerative.tables.times import temporal_kind
 
 MOST_LEVELS = 20
@@ -113,12 +114,8 @@ class _People:
 
     def redrawn(self, rng: np.random.Generator) -> "_People":
         """Return as many people drawn with replacement."""
-        sizes = self.sizes
-        chosen = rng.integers(0, len(sizes), len(sizes))
-        first, lengths = (np.cumsum(sizes) - sizes)[chosen], sizes[chosen]
-        person = np.repeat(np.arange(len(chosen)), lengths)
-        starts = np.repeat(first - (np.cumsum(lengths) - lengths), lengths)
-        rows = self.rows.iloc[starts + np.arange(len(person))].reset_index(drop=True)
+        places, person = people_redrawn(self.person, len(self.sizes), rng)
+        rows = self.rows.iloc[places].reset_index(drop=True)
         return _People(rows, person, self.order)
 
     @property

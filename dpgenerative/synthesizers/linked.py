@@ -21,7 +21,7 @@ from dpgenerative.synthesizers.conditional import Candidates
 from dpgenerative.synthesizers.session import Data
 from dpgenerative.tables.containers import TableFormat, select_columns
 from dpgenerative.tables.private import Private
-from dpgenerative.tables.rows import Rows, in_memory
+from dpgenerative.tables.rows import Rows
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.sequences import NUMBER, PLACE, Sequences
 
@@ -49,7 +49,7 @@ def read(
     names = [sequences.unit, *sequences.fixed, *sequences.varying]
     rows = select_columns(frame, names)
     dtypes = tuple(sequences.steps(TableDomain.blank(rows)).dtypes)
-    steps = Private(rows).map(lambda rows: sequences.steps(in_memory(rows)))
+    steps = Private(rows).map(sequences.steps)
     return Data(steps, layout, schema, replace(domain, dtypes=dtypes))
 
 

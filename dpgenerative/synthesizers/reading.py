@@ -18,7 +18,7 @@ from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.sequences import merged
 
 
-def opened(data: Any, stated: Schema) -> Any:
+def readable(data: Any, stated: Schema) -> Any:
     """Return a table; files and what else is read by chunks as `Rows`."""
     if is_path(type(data)) and is_csv(data):
         data = stream_table(data, stated)
@@ -47,10 +47,10 @@ def table_of(
         For what is no table, or no pair of people and their rows.
     """
     if not (isinstance(X, tuple) and stated.unit is not None):
-        return as_table(owner, opened(X, stated), y, allow_empty=allow_empty)
+        return as_table(owner, readable(X, stated), y, allow_empty=allow_empty)
     if y is not None or len(X) != 2:
         raise ValueError(f"{owner}: give two tables, people and their rows, without y.")
-    read = [as_table(owner, opened(each, stated)) for each in X]
+    read = [as_table(owner, readable(each, stated)) for each in X]
     (people, own), (rows, layout) = ((in_memory(frame), form) for frame, form in read)
     unit = stated.unit
     both = [set(form.x_names) for form in (own, layout)]

@@ -18,10 +18,12 @@ import numpy as np
 import pandas as pd
 import torch
 from sklearn.base import clone
+from sklearn.utils import resample
 
 from dpgenerative._files import locked
 from dpgenerative._random import Streams, as_seed
 from dpgenerative._validation import refuse
+from dpgenerative.encoding.values import identifiers
 from dpgenerative.fitting.domain import Domain
 from dpgenerative.fitting.fit import Fitted, PrivateFit, finite
 from dpgenerative.fitting.options import BatchTerm
@@ -37,6 +39,7 @@ from dpgenerative.tables.containers import as_table, set_feature_names
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.rows import require_order
 from dpgenerative.tables.schema import Schema
+from dpgenerative.tables.sequences import people_redrawn
 from dpgenerative.tables.times import in_zones
 
 
@@ -317,6 +320,22 @@ def shuffled(fitted: Any, rows: tuple[Any, ...], seed: int) -> tuple[Any, ...]:
     mixed = pd.concat([x.reset_index(drop=True) for x in columns], axis=1)
     made = fitted._layout.restore(mixed.set_axis(frame.columns, axis=1))
     return made if isinstance(made, tuple) else (made,)
+
+
+def redrawn(fitted: Any, rows: tuple[Any, ...], n: int, seed: int) -> tuple[Any, ...]:
+    """Return n rows, or people with all of their rows, drawn with replacement."""
+    if is_linked(fitted):
+        frame, rng = as_table(fitted._owner, *rows)[0], np.random.default_rng(seed)
+        key = fitted.schema_[fitted.schema_.unit]
+        places, numbers = people_redrawn(pd.factorize(frame[key.name])[0], n, rng)
+        keys = identifiers(key, n, frame.dtypes[key.name], rng).iloc[numbers].array
+        drawn = frame.iloc[places].assign(**{key.name: keys})
+        return (fitted._layout.restore(drawn.reset_index(drop=True)),)
+    drawn = resample(*rows, replace=True, n_samples=n, random_state=seed)
+    return tuple(
+        each.reset_index(drop=True) if hasattr(each, "reset_index") else each
+        for each in (drawn if len(rows) > 1 else [drawn])
+    )
 
 
 def learns_relations(fitted: Any) -> bool:

@@ -237,7 +237,7 @@ class Schema:
         return next((c.name for c in self.columns if c.role == "unit"), None)
 
     def without(self, names: Collection[Hashable]) -> "Schema":
-        """Return the schema of the other columns, with the constraints on them alone."""
+        """Return the schema of the other columns, with constraints on them alone."""
         columns = [column for column in self.columns if column.name not in names]
         rules = [c for c in self.constraints if {*names}.isdisjoint(c.columns)]
         return Schema(columns, rules, self.joint)

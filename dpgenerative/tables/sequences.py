@@ -23,6 +23,7 @@ from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import satisfies
 from dpgenerative.tables.constraints import Constraint, Facts, LessEqual, builtin
 from dpgenerative.tables.containers import holds_objects, objects, plain
+from dpgenerative.tables.rows import Rows, in_memory
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.times import temporal_kind, to_units
 
@@ -157,18 +158,20 @@ class Sequences:
 
     # Rows to steps --------------------------------------------------------------
 
-    def steps(self, frame: pd.DataFrame) -> pd.DataFrame:
+    def steps(self, frame: pd.DataFrame | Rows) -> pd.DataFrame:
         """Return one step of every person: private.
 
         Parameters
         ----------
-        frame : DataFrame of n rows
+        frame : DataFrame or Rows
+            Of what is read by chunks, a column is in memory at a time, and the key.
 
         Returns
         -------
         DataFrame
             One row per person, of the columns of `schema`.
         """
+        frame = _Columns(frame)
         persons, keys = _persons(frame[self.unit])
         places = np.flatnonzero(persons >= 0)
         by = [persons[places]]
@@ -184,16 +187,16 @@ class Sequences:
         for name in self.fixed:
             table[name] = _values_at(frame[name], begin)
         table |= {NUMBER: sizes, PLACE: chosen + 1}
+        means = {name: named for named, name in self.means.items()}
+        previous = places[first + np.maximum(chosen, 1) - 1]
         for named, name in self.before.items():
-            previous = places[first + np.maximum(chosen, 1) - 1]
-            table[named] = _missing_where(
-                _values_at(frame[name], previous), chosen == 0
-            )
-        for named, name in self.means.items():
-            values = _finite(frame[name].iloc[places], self.schema[name])
-            table[named] = _means(values, first, chosen)
-        for name in self.varying:
-            table[name] = _values_at(frame[name], now)
+            column = frame[name]
+            before = _values_at(column, previous)
+            table[named] = _missing_where(before, chosen == 0)
+            if name in means:
+                values = _finite(column.iloc[places], self.schema[name])
+                table[means[name]] = _means(values, first, chosen)
+            table[name] = _values_at(column, now)
         return pd.DataFrame(table, index=range(len(keys)))[list(self.schema.names)]
 
     # Steps to rows --------------------------------------------------------------
@@ -257,6 +260,37 @@ class Sequences:
         whole[self.unit] = whole.index
         whole = whole.sort_values([self.unit, PLACE], ignore_index=True)
         return whole[[self.unit, *self.fixed, *self.varying]]
+
+
+class _Columns:
+    """Columns of a table, each read when it is asked for."""
+
+    def __init__(self, frame: pd.DataFrame | Rows) -> None:
+        once = isinstance(frame, Rows) and not frame.is_ordered
+        self._frame = in_memory(frame) if once else frame
+
+    def __getitem__(self, name: Hashable) -> pd.Series:
+        some = self._frame
+        return in_memory(some.select([name]) if isinstance(some, Rows) else some)[name]
+
+
+def people_redrawn(
+    persons: np.ndarray, n: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return n people drawn with replacement: places of their rows, and new numbers.
+
+    Parameters
+    ----------
+    persons : ndarray of int
+        The number of each row's person, from 0 on.
+    n : int
+    rng : Generator
+    """
+    order, sizes = np.argsort(persons, kind="stable"), np.bincount(persons)
+    chosen = rng.integers(0, len(sizes), n)
+    first, lengths = (np.cumsum(sizes) - sizes)[chosen], sizes[chosen]
+    starts = np.repeat(first - (np.cumsum(lengths) - lengths), lengths)
+    return order[starts + np.arange(len(starts))], np.repeat(np.arange(n), lengths)
 
 
 def merged(people: pd.DataFrame, rows: pd.DataFrame, unit: Hashable) -> pd.DataFrame:
