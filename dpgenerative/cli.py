@@ -144,8 +144,9 @@ def sample(options: argparse.Namespace) -> None:
             path = options.people, path
         synthesizer.sample_to(path, options.n_samples, seed, given=given)
         return
-    if given or options.copies < 2:
-        raise ValueError("--copies takes a number of at least 2, and no --given.")
+    if given or options.people or options.copies < 2:
+        rule = "takes a number of at least 2, and no --given or --people"
+        raise ValueError(f"--copies {rule}.")
     from dpgenerative.inference.copies import copies_to
 
     paths = _copies(options)
@@ -173,15 +174,20 @@ def report(options: argparse.Namespace) -> None:
     _require_tables(synthesizer, options)
     _check_output(options)
     from dpgenerative.metrics import report as evaluate
-    from dpgenerative.synthesizers.session import frame_drawn
+    from dpgenerative.synthesizers.session import frame_drawn, layout_of
     from dpgenerative.tables.files import read_as_written
 
     facts, form = synthesizer.schema_, _facts(options).csv
-    real, holdout = read_as_written(options.real, facts, form), None
-    unit = facts.unit
-    n = len(real) if unit is None else real[unit].nunique()
-    if options.holdout is not None:
-        holdout = read_as_written(options.holdout, facts, form)
+    people, unit = layout_of(synthesizer).people if options.people else (), facts.unit
+    own = facts.without([name for name in people if name != unit])
+    files = options.real, options.holdout
+    tables: list[Any] = [f and read_as_written(f, own, form) for f in files]
+    n = len(tables[0]) if unit is None else tables[0][unit].nunique()
+    if people:
+        rest = facts.without([name for name in facts.names if name not in people])
+        first = read_as_written(options.people, rest, form)
+        tables = [None if rows is None else (first, rows) for rows in tables]
+    real, holdout = tables
     page = evaluate(
         real,
         frame_drawn(synthesizer, n, options.random_state),
@@ -413,6 +419,7 @@ COMMANDS: dict[Callable[[argparse.Namespace], None], tuple[Option, ...]] = {
         *_output("the page to write, with --real", required=False),
         _MODEL_FILE,
         _option("--real", help="the rows that were fitted"),
+        _option("--people", help="the people that were fitted, in a file of their own"),
         _option("--schema", help="its file, which says how CSV files are written"),
         *_CSV,
         _option("--holdout", help="real rows that were not fitted"),

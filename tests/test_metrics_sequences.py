@@ -93,3 +93,13 @@ def test_rows_without_a_key_single_rows_and_missing_values():
 def test_columns_that_are_none_are_refused(unit, order):
     with pytest.raises(ValueError, match="must be a column"):
         sequence_results(people(5), people(5), unit, order)
+
+
+@pytest.mark.parametrize("dtype", ["boolean", "string"])
+def test_missing_levels_are_no_level(dtype):
+    flags = pd.array([True, None, True, True], dtype="boolean").astype(dtype)
+    rows = pd.DataFrame({"key": [1, 1, 2, 2], "ill": flags})
+    results = sequence_results(rows, rows, "key")["synthetic"]
+    assert results["same as before", "ill"] == 0.5
+    level = "ill" if dtype == "boolean" else "ill: True"
+    assert results["ever", level] == 1.0

@@ -123,6 +123,8 @@ def _neighbour(
     if unit is not None:
         n, is_real = most, is_real_dtype(X.dtypes[unit])
         values[unit] = limits(X.dtypes[unit]).max if is_real else CANARY
+        if (X[unit] == values[unit]).any():
+            refuse(owner, "X", f"must not hold the key {values[unit]!r}", unit)
     row = {
         name: pd.array([values.get(name, X[name].iloc[0])] * n, dtype=dtype)
         for name, dtype in X.dtypes.items()

@@ -12,6 +12,7 @@ import numpy as np
 
 from dpgenerative.encoding.codecs import Codec, IntervalCodec, LevelCodec
 from dpgenerative.encoding.increments import learned_columns
+from dpgenerative.encoding.values import dtype_with_levels
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.sequences import NUMBER, PLACE, Sequences
@@ -53,6 +54,7 @@ def given_codec(
         cells, parts = now.level_cells, now.level_masses
         if not now.column.nullable:
             cells, parts = np.append(cells, now.n_cells), np.append(parts, 1.0)
+        dtype = dtype_with_levels(own, dtype)
         return LevelCodec(own, dtype, masses, cells, parts)
     assert isinstance(now, IntervalCodec)
     if column.kind != now.column.kind or column.step != now.column.step:
@@ -101,7 +103,7 @@ def shares_of_places(number: Codec) -> np.ndarray:
 def _placed(
     column: Column, dtype: object, number: Codec, shares: np.ndarray
 ) -> IntervalCodec:
-    """Return the cells of places: as many as there are, or those of numbers of rows."""
+    """Return the cells of places, one each."""
     assert isinstance(number, IntervalCodec)
     edges = np.arange(len(shares) + 1) + 0.5
     values = np.arange(len(shares)) + 1.0

@@ -279,10 +279,18 @@ class TableTransformer:
 
     @property
     def transitions(self) -> list[tuple[Hashable, Hashable]]:
-        """Nominal columns of linked rows: what they were before, and what they are."""
+        """Nominal columns of linked rows: what they were before, and what they are.
+
+        Without those that are drawn before what is given.
+        """
         pairs = {} if self.sequences is None else self.sequences.before
         columns = {codec.column.name: codec.column for codec in self.codecs}
-        return [p for p in pairs.items() if not columns[p[1]].is_ordered]
+        place = {name: j for j, name in enumerate(columns)}
+        return [
+            (before, name)
+            for before, name in pairs.items()
+            if not columns[name].is_ordered and place[before] < place[name]
+        ]
 
     @property
     def built(self) -> tuple[Built, ...]:

@@ -71,13 +71,13 @@ class TableDomain:
 
         Marginals are where the model or an open end of a column needs them.
         """
-        columns = learned_columns(self.schema).values()
+        columns = learned_columns(self.counted).values()
         is_counted = anchored or any(map(has_open_domain, columns))
         return {MARGINALS: share} if is_counted else {}
 
     def has_open_keys(self, anchored: bool) -> bool:
         """Return whether any column's levels or spikes are open."""
-        columns = learned_columns(self.schema).values()
+        columns = learned_columns(self.counted).values()
         return any(has_open_keys(column, anchored) for column in columns)
 
     def release(

@@ -125,7 +125,8 @@ class _Growth:
 
         def complete(steps: pd.DataFrame) -> pd.DataFrame:
             columns = {name: steps[name] for name in steps}
-            cells = self._given(people.loc[steps.index].assign(**columns))
+            others = people.loc[steps.index].drop(columns=[*columns])
+            cells = self._given(pd.concat([steps, others], axis=1)[people.columns])
             aims = wanted[len(places)] if len(places) < len(wanted) else {}
             chances = 1 / steps[NUMBER].to_numpy(np.float32, na_value=1)
             places.append(_AtPlace(torch.from_numpy(chances).to(cells.device), aims))
@@ -164,7 +165,7 @@ def _wanted(block: Cells, drawn: Sequence[_AtPlace]) -> list[dict[int, Tensor]]:
 
 def _add_factors(model: Any, place: int, made: Sequence[_AtPlace]) -> None:
     """Add the corrections of all places to a model, in one factor per column."""
-    for j in made[0].moves:
+    for j in [j for j in made[0].moves if j > place]:  # what comes after it
         moves = [each.moves[j] for each in made if each.moves]
         n = model.first.n_cells[place]
         offsets = torch.stack([moves[min(p, len(moves) - 1)] for p in range(n)])

@@ -27,6 +27,7 @@ from dpgenerative.metrics.page import write_page
 from dpgenerative.metrics.records import require_disjoint
 from dpgenerative.metrics.sequences import sequence_results
 from dpgenerative.privacy.report import PrivacyReport
+from dpgenerative.tables.sequences import one_table
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -134,7 +135,8 @@ def report(
     Parameters
     ----------
     real : DataFrame of shape (n_real, p) or None
-        The rows that the synthesizer was fitted on. May be None if `public`.
+        The rows that the synthesizer was fitted on. May be None if `public`. People and
+        their rows may be a pair, and so may those below.
     synthetic : DataFrame of shape (n_synthetic, p)
         Same columns, in any order.
     holdout : DataFrame of shape (n_holdout, p), optional
@@ -195,6 +197,8 @@ def report(
         real = holdout = target = None
     elif real is None:
         raise ValueError("report needs real unless public=True; got None.")
+    unit = getattr(getattr(synthesizer, "schema_", None), "unit", None)
+    real, synthetic, holdout = (one_table(x, unit) for x in (real, synthetic, holdout))
     people = _within_people(real, synthetic, synthesizer, random_state)
     real, synthetic, holdout = (
         _judged(synthesizer, table) for table in (real, synthetic, holdout)

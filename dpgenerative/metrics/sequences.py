@@ -150,12 +150,14 @@ class _People:
         yield ("row before", name), _correlation(pair[0][both], pair[1][both])
 
     def _of_levels(self, name: Hashable, column: pd.Series) -> Iterator[Result]:
-        values = column.astype(object).to_numpy()
-        same = values[self.later] == values[self.later - 1]
+        codes = pd.factorize(column)[0]
+        same = codes[self.later] == codes[self.later - 1]
+        same &= codes[self.later] >= 0
         yield ("same as before", name), float(np.mean(same)) if len(same) else np.nan
         flags = is_bool_dtype(column)
         for level in [True] if flags else column.dropna().unique():
-            has = np.bincount(self.person, values == level, len(self.sizes)) > 0
+            is_level = (column == level).fillna(False).to_numpy(bool)
+            has = np.bincount(self.person, is_level, len(self.sizes)) > 0
             yield ("ever", name if flags else f"{name}: {level}"), float(has.mean())
 
     def distances(self, real: "_People") -> Iterator[Result]:

@@ -23,7 +23,7 @@ from dpgenerative.tables.containers import TableFormat, select_columns
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.rows import Rows
 from dpgenerative.tables.schema import Schema
-from dpgenerative.tables.sequences import NUMBER, PLACE, Sequences
+from dpgenerative.tables.sequences import NUMBER, PLACE, NoReturnAfter, Sequences
 
 MOST_TRIES = 100
 """Candidates per step, at most: most steps take the first."""
@@ -101,7 +101,8 @@ def drawn(
         people = candidates.satisfying(n - n_drawn, given)
         part = sequences.grown(people, complete.continuing)
         numbers, new = pd.factorize(part[sequences.unit])
-        parts.append(part.assign(**{sequences.unit: numbers + n_drawn}))
+        part[sequences.unit] = numbers + n_drawn
+        parts.append(part)
         n_drawn += len(new)
         if n_drawn == n:
             break
@@ -154,13 +155,22 @@ def _continued(
         if not len(left):
             break
     whole = pd.concat(people).sort_index()
-    past = past[past[unit].isin(whole.index)]
-    again = pd.Series(range(len(whole)), whole.index)
-    past = past.assign(**{unit: past[unit].map(again)})
+    whole = whole.drop(index=[*_ended(estimator, past)], errors="ignore")
+    past = past[past[unit].isin(whole.index)].reset_index(drop=True)
+    past[unit] = past[unit].map(pd.Series(range(len(whole)), whole.index))
     rows = sequences.grown(whole, complete.continuing, past)
     rows = _with_derived(estimator, rows)
     rows[unit] = keys.take(whole.index[rows[unit]])
     return rows
+
+
+def _ended(estimator: Any, past: pd.DataFrame) -> set[int]:
+    """Return the numbers of people who have no row after those given."""
+    rules = [c for c in estimator.schema_.constraints if isinstance(c, NoReturnAfter)]
+    sequences = estimator._layout.sequences
+    more = past.copy(deep=False)
+    more[NUMBER] = sequences.most + 1
+    return {who for rule in rules for who in past[sequences.unit][~rule.holds(more)]}
 
 
 def learned_schema(estimator: Any) -> Schema:

@@ -50,7 +50,8 @@ def table_of(
         return as_table(owner, readable(X, stated), y, allow_empty=allow_empty)
     if y is not None or len(X) != 2:
         raise ValueError(f"{owner}: give two tables, people and their rows, without y.")
-    read = [as_table(owner, readable(each, stated)) for each in X]
+    pair = [readable(each, stated) for each in X]
+    read = [as_table(owner, each, allow_empty=True) for each in pair]
     (people, own), (rows, layout) = ((in_memory(frame), form) for frame, form in read)
     unit = stated.unit
     both = [set(form.x_names) for form in (own, layout)]
@@ -66,7 +67,15 @@ def table_of(
 
 
 def about_people(schema: Schema, names: tuple[Hashable, ...]) -> Schema:
-    """Return a schema in which a person has one value of some columns."""
+    """Return a schema in which a person has one value of some columns.
+
+    Raises
+    ------
+    ValueError
+        Where one of them orders a person's rows.
+    """
+    if orders := [c.name for c in schema if c.name in names and c.role == "order"]:
+        raise ValueError(f"{orders} order a person's rows: not a column of people.")
     columns = [
         replace(c, per_unit=True) if c.name in names and c.role is None else c
         for c in schema

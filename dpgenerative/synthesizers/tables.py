@@ -12,7 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative._progress import watched
 from dpgenerative._validation import Check, check_option, count, number, refuse
+from dpgenerative.encoding.codecs import Codec
 from dpgenerative.encoding.grid import computed
+from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.encoding.values import identifiers
 from dpgenerative.exceptions import LostColumnWarning, SamplingError
 from dpgenerative.fitting.domain import Domain, TableDomain
@@ -37,6 +39,7 @@ from dpgenerative.tables.containers import (
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.rows import Rows
 from dpgenerative.tables.schema import Schema, check_schema
+from dpgenerative.tables.sequences import one_table
 
 SAMPLE_CHUNK = 2**16
 
@@ -121,6 +124,7 @@ class BaseTableSynthesizer(Synthesizer):
         explains how rows are selected from candidates, and when this is exact.
         """
         check_is_fitted(self)
+        given = one_table(given, self.schema_.unit)
         given = in_pandas(f"{self._owner}.sample", given)
         check_given(f"{self._owner}.sample", given, impute, max_tries)
         n_samples = self._n_wanted(n_samples, given)
@@ -220,7 +224,8 @@ class BaseTableSynthesizer(Synthesizer):
                 "query may return them in another order. Write it to Parquet files."
             )
         schema = stated.resolve(frame, self._nominal(layout))
-        schema = reading.about_people(schema, layout.people)
+        if layout.people:
+            schema = reading.about_people(schema, layout.people).resolve(frame)
         if schema.unit is not None:
             if public is not None:
                 raise ValueError(f"{self._owner}: linked rows take no public ones yet.")
@@ -312,14 +317,21 @@ class BaseTableSynthesizer(Synthesizer):
         return notes.public_facts(schema, self._stated(), typed)
 
     def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
-        codecs, private = [*fitted.transformer.columns.values()], fitted.plan.private
+        codecs, private = self._drawn_codecs(fitted.transformer), fitted.plan.private
+        schema = schema.without(fitted.transformer.given)
         lost = notes.lost_columns(schema, codecs, private)
         domain = notes.domain_notes(schema, codecs) if private else ()
         also = notes.lost_structure(schema, codecs)
         return (*filter(None, [lost]), *super()._notes(schema, fitted), *domain, *also)
 
+    @staticmethod
+    def _drawn_codecs(transformer: TableTransformer) -> list[Codec]:
+        """Return the codecs of columns, but for what is given of linked rows."""
+        named = transformer.columns.items()
+        return [codec for name, codec in named if name not in transformer.given]
+
     def _warnings(self, schema: Schema) -> Iterator[UserWarning]:
-        codecs = [*self._transformer.columns.values()]
+        codecs = self._drawn_codecs(self._transformer)
         private = self.privacy_.plan.private
         if lost := notes.lost_columns(schema, codecs, private):
             yield LostColumnWarning(lost)

@@ -1,5 +1,6 @@
 """Sampled tables in files: one of rows, or one of people beside one of their rows."""
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -25,6 +26,8 @@ def paths_of(owner: str, path: Any, people: Sequence[Any]) -> list[AnyPath]:
     if len(paths) != 1 + bool(people):
         two = "two: people, and their rows, as they were fitted"
         refuse(owner, "path", f"must be {two if people else 'one'}", path)
+    if len({os.path.realpath(each) for each in paths}) < len(paths):
+        refuse(owner, "path", "must be two files", path)
     for each in paths:
         suffix_of(each)
     return paths

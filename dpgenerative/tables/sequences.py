@@ -293,6 +293,14 @@ def people_redrawn(
     return order[starts + np.arange(len(starts))], np.repeat(np.arange(n), lengths)
 
 
+def one_table(data: Any, unit: Hashable) -> Any:
+    """Return people and their rows as one table, and all else as it is."""
+    if not (isinstance(data, tuple) and len(data) == 2 and unit is not None):
+        return data
+    people, rows = data
+    return merged(people, rows, unit)
+
+
 def merged(people: pd.DataFrame, rows: pd.DataFrame, unit: Hashable) -> pd.DataFrame:
     """Return rows with what the first row of their person in `people` says: private.
 
