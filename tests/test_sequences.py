@@ -725,6 +725,17 @@ def test_a_person_leaves_no_trace(n):
     compare(with_person(frame, n), frame, True, batch_size=10**6, **params)
 
 
+@pytest.mark.thin(4)
+@pytest.mark.parametrize("n", [1, 30])
+def test_a_person_of_two_tables_leaves_no_trace(n):
+    params = {"schema": schema(), "max_rows_per_unit": K, "epsilon": 40.0}
+    frame = table().reset_index(drop=True)
+    both = [(pair(each),) for each in (with_person(frame, n), frame)]
+    compare(*both, True, batch_size=10**6, **params)
+    people, rows = pair(table(7, seed=3))
+    compare(both[1], ((people, rows.iloc[:1]),), **params)
+
+
 def test_two_processes_fit_people(monkeypatch):
     def make():
         return DPHFlowSynthesizer(schema=schema(), epsilon=50, **FEW)
