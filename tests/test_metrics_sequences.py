@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpgenerative.metrics import sequence_results
+from dpgenerative.metrics import rows_with_before, sequence_results
 
 
 def people(n=2000, seed=0, resemblance=0.6, moves=0.3):
@@ -103,3 +103,15 @@ def test_missing_levels_are_no_level(dtype):
     assert results["same as before", "ill"] == 0.5
     level = "ill" if dtype == "boolean" else "ill: True"
     assert results["ever", level] == 1.0
+
+
+def test_rows_stand_beside_those_before():
+    rows = pd.DataFrame(
+        {"key": [2, 1, 2, None, 1], "t": [3, 1, 2, 0, 5], "x": list("abcde")}
+    )
+    beside = rows_with_before(rows, "key", "t")
+    assert beside["x"].tolist() == ["a", "e"]
+    assert beside["x (row before)"].tolist() == ["c", "b"]
+    assert beside["t (row before)"].tolist() == [2, 1]
+    with pytest.raises(ValueError, match="must be a column"):
+        rows_with_before(rows, "nobody")

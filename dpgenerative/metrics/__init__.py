@@ -22,6 +22,7 @@ Analyses
 `analysis_errors`           `AnalysisErrors`: means, deviations, quantiles, means by
                             group, slopes, hours, weekdays and months, in standard
                             errors
+`rows_with_before`          DataFrame, rows of people, each beside the row before it
 `sequence_results`          DataFrame, what goes on within people who have several
                             rows, in both tables
 =========================== ======================================================
@@ -113,20 +114,49 @@ from dpgenerative.metrics.records import (
 )
 from dpgenerative.metrics.reporting import Report, report
 from dpgenerative.metrics.scorer import make_synthesis_scorer
-from dpgenerative.metrics.sequences import sequence_results
+from dpgenerative.metrics.sequences import rows_with_before, sequence_results
 from dpgenerative.metrics.sparsity import hoyer_sparsity
 from dpgenerative.metrics.tradeoff import bounded_phi, phi
 from dpgenerative.metrics.utility import default_classifiers, default_regressors, tstr
 
 __all__ = [
-    "AnalysisErrors", "AssociationDistance", "AttackResult", "ClosestRecord",
-    "KendallDistance", "LogLikelihood", "MarginalDistance", "Report", "SDMetricsScore",
-    "analysis_errors", "association_distance", "association_matrix", "bounded_phi",
-    "closest_record", "crafted_canaries", "default_classifiers", "default_regressors",
-    "domias_attack", "hoyer_sparsity", "independence_baseline", "kendall_tau_distance",
-    "kendall_tau_matrix", "likelihood_attack", "log_likelihood", "logan_attack",
-    "make_synthesis_scorer", "marginal_attack", "marginal_distance",
-    "monte_carlo_attack", "phi", "reconstruction_attack", "report", "sampling_floor",
-    "sdmetrics_diagnostic", "sdmetrics_quality", "sequence_results", "tstr",
+    "AnalysisErrors",
+    "AssociationDistance",
+    "AttackResult",
+    "ClosestRecord",
+    "KendallDistance",
+    "LogLikelihood",
+    "MarginalDistance",
+    "Report",
+    "SDMetricsScore",
+    "analysis_errors",
+    "association_distance",
+    "association_matrix",
+    "bounded_phi",
+    "closest_record",
+    "crafted_canaries",
+    "default_classifiers",
+    "default_regressors",
+    "domias_attack",
+    "hoyer_sparsity",
+    "independence_baseline",
+    "kendall_tau_distance",
+    "kendall_tau_matrix",
+    "likelihood_attack",
+    "log_likelihood",
+    "logan_attack",
+    "make_synthesis_scorer",
+    "marginal_attack",
+    "marginal_distance",
+    "monte_carlo_attack",
+    "phi",
+    "reconstruction_attack",
+    "report",
+    "rows_with_before",
+    "sampling_floor",
+    "sdmetrics_diagnostic",
+    "sdmetrics_quality",
+    "sequence_results",
+    "tstr",
     "vulnerable_records",
 ]  # fmt: skip

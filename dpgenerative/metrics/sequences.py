@@ -15,7 +15,7 @@ from pandas.api.types import is_bool_dtype
 
 from dpgenerative._validation import refuse
 from dpgenerative.metrics.columns import aligned, as_floats, is_number, takes_tables
-from dpgenerative.tables.sequences import people_redrawn
+from dpgenerative.tables.sequences import BEFORE, people_redrawn
 from dpgenerative.tables.times import temporal_kind
 
 MOST_LEVELS = 20
@@ -75,9 +75,7 @@ def sequence_results(
     0.5
     """
     synthetic = aligned(real, synthetic)
-    for about, name in (("unit", unit), ("order", order)):
-        if name not in real and not (about == "order" and name is None):
-            refuse("sequence_results", about, "must be a column", name)
+    _require_columns("sequence_results", real, unit, order)
     rng = np.random.default_rng(random_state)
     people = _People.of(real, unit, order)
     others = {
@@ -93,6 +91,57 @@ def sequence_results(
     table = table.reindex(list(columns["real"]))
     index = pd.MultiIndex.from_tuples(table.index, names=["result", "column"])
     return table.set_axis(index)
+
+
+@takes_tables
+def rows_with_before(
+    rows: pd.DataFrame, unit: Hashable, order: Hashable = None
+) -> pd.DataFrame:
+    """Return all rows but people's first ones, each beside the row before it.
+
+    For models that predict the next row: train them on synthetic people, and test them
+    on real ones (`tstr`).
+
+    Parameters
+    ----------
+    rows : DataFrame of shape (n, p)
+    unit : hashable
+        Column of the people's keys. Rows without a key are left out.
+    order : hashable, optional
+        Column of numbers or times by which a person's rows are ordered. None: as they
+        come.
+
+    Returns
+    -------
+    DataFrame of shape (n - people, 2 (p - 1))
+        Columns but for `unit`, and their values in the row before: "x (row before)".
+
+    Raises
+    ------
+    ValueError
+        If `unit` or `order` is no column.
+
+    Examples
+    --------
+    >>> rows = pd.DataFrame({"key": [1, 2, 1, 2], "x": [1, 5, 2, 6]})
+    >>> rows_with_before(rows, "key").to_numpy().tolist()
+    [[2, 1], [6, 5]]
+    """
+    _require_columns("rows_with_before", rows, unit, order)
+    people = _People.of(rows, unit, order)
+    now, before = (
+        people.rows.iloc[places].reset_index(drop=True)
+        for places in (people.later, people.later - 1)
+    )
+    return pd.concat([now, before.rename(columns=BEFORE.format)], axis=1)
+
+
+def _require_columns(
+    owner: str, rows: pd.DataFrame, unit: Hashable, order: Hashable
+) -> None:
+    for about, name in (("unit", unit), ("order", order)):
+        if name not in rows and not (about == "order" and name is None):
+            refuse(owner, about, "must be a column", name)
 
 
 @dataclass(frozen=True)
