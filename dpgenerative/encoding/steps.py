@@ -87,15 +87,20 @@ def _averaged(
     return IntervalCodec(own, dtype, masses / masses.sum(), edges, blank)
 
 
-def shares_of_places(number: Codec) -> np.ndarray:
-    """Return the shares of steps at each place: one of a person's rows is as likely."""
+def shares_of_numbers(number: Codec) -> np.ndarray:
+    """Return the shares of people who have 1, 2, ... rows."""
     assert isinstance(number, IntervalCodec)
     whole = np.floor(number.edges).astype(int)
     lengths = np.diff(whole)
-    sizes = np.arange(whole[0], whole[-1]) + 1
-    rows = np.repeat(number.masses[: len(lengths)] / lengths, lengths)
-    ends = np.zeros(sizes[-1])
-    ends[sizes - 1] = rows / sizes
+    shares = np.zeros(whole[-1])
+    shares[whole[0] :] = np.repeat(number.masses[: len(lengths)] / lengths, lengths)
+    return shares
+
+
+def shares_of_places(number: Codec) -> np.ndarray:
+    """Return the shares of steps at each place: one of a person's rows is as likely."""
+    numbers = shares_of_numbers(number)
+    ends = numbers / np.arange(1, len(numbers) + 1)
     shares = np.maximum(ends[::-1].cumsum()[::-1], LEAST_MASS)
     return np.asarray(shares / shares.sum())
 

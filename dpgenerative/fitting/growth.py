@@ -18,13 +18,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from dpgenerative.encoding.steps import shares_of_numbers
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.models.cells import LEAST_WEIGHT, Cells, Rake
 from dpgenerative.models.factors import TableFactor
 from dpgenerative.tables.sequences import NUMBER, PLACE
 
-PEOPLE = 2**14
-"""People drawn, with all of their rows."""
+PEOPLE, FEWEST, ROWS = 2**14, 2**11, 2**16
+"""People drawn, with all of their rows: fewer of many rows each."""
 LEAST_ROWS = 500
 """Rows at a place from which on it has a correction of its own."""
 
@@ -121,7 +122,7 @@ class _Growth:
         places: list[_AtPlace] = []
         sequences = self.transformer.sequences
         assert sequences is not None
-        people = self.transformer.decode(*self._drawn(PEOPLE))
+        people = self.transformer.decode(*self._drawn(self._n_people))
 
         def complete(steps: pd.DataFrame) -> pd.DataFrame:
             columns = {name: steps[name] for name in steps}
@@ -136,6 +137,13 @@ class _Growth:
 
         rows = sequences.grown(people, complete)
         return self._given(sequences.steps(rows)), places
+
+    @property
+    def _n_people(self) -> int:
+        place = self.transformer.place(NUMBER)
+        shares = shares_of_numbers(self.transformer.codecs[place])
+        mean = shares @ np.arange(1, len(shares) + 1)
+        return min(PEOPLE, max(FEWEST, round(ROWS / float(mean))))
 
     def _given(self, steps: pd.DataFrame) -> Tensor:
         codes = torch.from_numpy(self.transformer.encode(steps).astype(np.int64))
