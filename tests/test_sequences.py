@@ -40,6 +40,7 @@ from dpgenerative.tables.sequences import (
     PLACE,
     Sequences,
     merged,
+    one_row_each,
     people_redrawn,
 )
 from tests.fits import few_rows_to_rake
@@ -66,6 +67,11 @@ def schema(*more, **facts):
         more,
         **facts,
     )
+
+
+def unlinked():
+    """Return the columns but for the key, each as of a row by itself."""
+    return [replace(c, role=None, per_unit=False) for c in schema().columns[1:]]
 
 
 def table(n=150, seed=0, dtype="int64"):
@@ -537,6 +543,51 @@ def test_what_is_given_is_not_said_to_be_lost():
         flow = DPHFlowSynthesizer(schema=Schema(schema().columns[:1]), **FEW)
         notes = str(flow.fit(frame).privacy_)
     assert "before)" not in notes.replace("Contingency", "").split("Please note")[1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(PEOPLE, st.lists(VALUES, min_size=1, max_size=7), st.randoms())
+def test_a_person_adds_one_row_where_one_of_each_is_read(others, own, order):
+    both = [*others, *((77, cost, 1, "A") for cost in own)]
+    order.shuffle(both)
+    whole = frame_of(both, "int64")
+    rest = whole[whole["patient"] != 77]
+    added = listed(one_row_each(whole, "patient"))
+    added.subtract(listed(one_row_each(rest, "patient")))
+    assert sorted(v for v in added.values() if v) == [1]
+    read = one_row_each(rest, "patient")
+    assert listed(read) <= listed(rest[read.columns])
+    assert len(read) == rest["patient"].nunique()
+
+
+@pytest.mark.parametrize("kind", [DPHFlowSynthesizer, DPVAESynthesizer])
+def test_people_may_own_rows_that_are_not_linked(kind):
+    """At the noise of one row each, whatever the model."""
+    key = Column("patient", "integer", role="owner")
+    facts = Schema([key, *unlinked()])
+    params = {"schema": facts, "n_steps": 5, "epsilon": 20.0}
+    flow = kind(**params, random_state=0, noise="reproducible").fit(table(300))
+    text = str(flow.privacy_)
+    assert "removing one person, with all of their rows" in text
+    assert "One row of each is read" in text
+    assert abs(flow.privacy_.plan.n_rows - 300) < 20
+    drawn = flow.sample(40, random_state=0)
+    assert drawn["patient"].is_unique
+    assert flow.score_samples(table(9)).shape == (len(table(9)),)
+    assert flow.privacy_.plan.rows_per_unit == 1
+    with pytest.raises(ValueError, match="one row of each is read"):
+        kind(**params, max_rows_per_unit=K).fit(table())
+
+
+@pytest.mark.thin(2)
+@pytest.mark.parametrize("n", [1, 30])
+def test_an_owner_leaves_no_trace(n):
+    key = Column("patient", "integer", role="owner")
+    facts = Schema([key, *unlinked()])
+    frame = table().reset_index(drop=True)
+    params = {"schema": facts, "epsilon": 40.0}
+    compare(with_person(frame, n), frame, True, batch_size=10**6, **params)
+    compare(frame, table(7, seed=3).astype(frame.dtypes.to_dict()), **params)
 
 
 def test_refits_are_of_people(fitted):

@@ -85,7 +85,8 @@ def audit_release(
     if not isinstance(X, pd.DataFrame):
         raise TypeError(f"{owner} takes X as a DataFrame; got {type(X).__name__}.")
     most = int(estimator.max_rows_per_unit)
-    unit = None if estimator.schema is None else estimator.schema.unit
+    key = session.key_of(estimator.schema)
+    unit = None if key is None else key.name
     tables = X, _neighbour(owner, X, pair, unit, most)
     views = [_view(estimator, x, n_samples) for x in tables for _ in range(n_runs)]
     frame = pd.DataFrame(views).fillna(-math.inf)

@@ -353,8 +353,8 @@ class PrivateSearch(base.MetaEstimatorMixin, base.BaseEstimator):
         if inner.noise == "reproducible":
             rule = "must not be reproducible: trials of one seed are not independent"
             refuse(owner, "noise", rule, inner.noise)
-        if session.is_linked(inner):
-            refuse(owner, "schema", "must link no rows", inner.schema)
+        if session.key_of(inner.schema) is not None:
+            refuse(owner, "schema", "must have no key of persons", inner.schema)
         if inner.max_rows_per_unit != 1:
             rule = "must be 1: rows of one person could be fitted and held out at once"
             refuse(owner, "max_rows_per_unit", rule, inner.max_rows_per_unit)

@@ -8,6 +8,7 @@ import pandas as pd
 from dpgenerative.encoding.calendar import parts_of
 from dpgenerative.encoding.codecs import Codec, LevelCodec
 from dpgenerative.encoding.values import NO_NUMBERS
+from dpgenerative.tables.column import Column
 from dpgenerative.tables.dtypes import can_hold_missing
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.times import PER_DAY
@@ -71,7 +72,7 @@ def public_facts(
             c.name for c in stated.columns if c.role == "id"
         ],
         "keys of persons, which say whose a row is:": [
-            c.name for c in stated.columns if c.role == "unit"
+            c.name for c in stated.columns if c.role in ("unit", "owner")
         ],
     }
     facts = ["column names, order, dtypes and kinds; constructor parameters"]
@@ -197,9 +198,9 @@ def _lies_at_a_bound(schema: Schema, codec: Codec) -> bool:
 
 
 def unit_notes(
-    noise: str, rows_per_unit: int, is_linked: bool = False
+    noise: str, rows_per_unit: int, key: Column | None = None
 ) -> tuple[str, ...]:
-    """Return the notes of every fit, and of its noise."""
+    """Return the notes of every fit, and of its noise; `key` is that of persons."""
     unit = (
         "The privacy unit is one row: a person with k rows gets k times epsilon (and "
         "a larger delta). Aggregate to one row per person, or state max_rows_per_unit."
@@ -209,11 +210,11 @@ def unit_notes(
             f"The privacy unit is a person with at most {rows_per_unit} rows. The "
             "fit does not check this: whoever prepares the table must ensure it."
         )
-    if is_linked:
-        unit = (
-            "The privacy unit is a person, with all of their rows. Of more than "
-            f"{rows_per_unit} rows the first are read, and rows without a key are not."
-        )
+    if key is not None:
+        read = f"Of more than {rows_per_unit} rows the first are read"
+        read = read if key.role == "unit" else "One row of each is read"
+        unit = "The privacy unit is a person, with all of their rows. "
+        unit += f"{read}, and rows without a key are not."
     notes = [
         unit,
         "Each call of fit on the same rows spends this much again.",

@@ -1,21 +1,24 @@
 """What a fit of tables reads: files, containers, and people beside their rows.
 
-Formal guarantee: `sequences.merged` makes one table of two, person by person. No error
-here depends on a value.
+Formal guarantee: `sequences.merged` makes one table of two, person by person, and
+`sequences.one_row_each` reads one row of a person. No error here depends on a value.
 """
 
 from collections.abc import Hashable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
+from dpgenerative._validation import refuse
 from dpgenerative.tables.arrow import is_path
-from dpgenerative.tables.containers import TableFormat, as_table
+from dpgenerative.tables.containers import TableFormat, as_table, select_columns
 from dpgenerative.tables.files import is_csv, stream_table
+from dpgenerative.tables.private import Private
 from dpgenerative.tables.rows import Rows, in_memory, streamed
 from dpgenerative.tables.schema import Schema
-from dpgenerative.tables.sequences import merged
+from dpgenerative.tables.sequences import merged, one_row_each
 
 
 def readable(data: Any, stated: Schema) -> Any:
@@ -64,6 +67,26 @@ def table_of(
     written = tuple(dict.fromkeys((*own.written, *layout.written)))
     names = tuple(frame.columns)
     return frame, replace(layout, x_names=names, written=written, people=own.x_names)
+
+
+def private_rows(
+    estimator: Any, frame: pd.DataFrame | Rows, schema: Schema, names: list[Hashable]
+) -> Private[Any]:
+    """Return what is fitted of a table: all rows, or one of every person.
+
+    Raises
+    ------
+    ValueError
+        For several keys of persons, or several rows of each.
+    """
+    if schema.owner is None:
+        return Private(select_columns(frame, names))
+    most, owners = estimator.max_rows_per_unit, [c for c in schema if c.role == "owner"]
+    if len(owners) > 1 or most != 1:
+        rule = "must be 1, with one column of role owner: one row of each is read"
+        refuse(estimator._owner, "max_rows_per_unit", rule, most)
+    rows = Private(select_columns(frame, [schema.owner, *names]))
+    return rows.map(partial(one_row_each, owner=schema.owner))
 
 
 def about_people(schema: Schema, names: tuple[Hashable, ...]) -> Schema:

@@ -35,6 +35,7 @@ from dpgenerative.privacy.ranks import ProcessGroup
 from dpgenerative.privacy.report import PrivacyReport, outlook
 from dpgenerative.synthesizers import noisy
 from dpgenerative.synthesizers.notes import NOISE_STATED, unit_notes
+from dpgenerative.tables.column import Column
 from dpgenerative.tables.containers import as_table, set_feature_names
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.rows import require_order
@@ -192,14 +193,14 @@ def _report(estimator: Any, data: Data, fitted: Fitted) -> PrivacyReport:
     if data.public is not None:
         rows = f"{len(data.public)} rows given as public: they trained the model first"
         facts = (*facts, f"{rows}, and bounds and levels that were open are theirs")
-    linked = getattr(data.domain, "sequences", None) is not None
-    general = unit_notes(estimator.noise, estimator.max_rows_per_unit, linked)
+    key = key_of(data.schema)
+    general = unit_notes(estimator.noise, estimator.max_rows_per_unit, key)
     notes = (
         *estimator._notes(data.domain.schema, fitted),
         *(general if fitted.plan.private else ()),
         *([] if estimator.noise_multiplier is None else [NOISE_STATED]),
     )
-    unit = "one person, with all of their rows" if linked else "one row"
+    unit = "one row" if key is None else "one person, with all of their rows"
     spent = estimator.epsilon_
     return PrivacyReport(fitted.plan, spent, fitted.clipping, facts, notes, unit)
 
@@ -285,6 +286,12 @@ def is_linked(estimator: Any) -> bool:
     return schema is not None and schema.unit is not None
 
 
+def key_of(schema: Schema | None) -> Column | None:
+    """Return the column of persons' keys, of whom each is one record."""
+    columns = () if schema is None else schema.columns
+    return next((c for c in columns if c.role in ("unit", "owner")), None)
+
+
 def released_rows(fitted: Any) -> int:
     """Return the released row count."""
     return int(fitted.privacy_.plan.n_rows)
@@ -324,13 +331,13 @@ def shuffled(fitted: Any, rows: tuple[Any, ...], seed: int) -> tuple[Any, ...]:
 
 def redrawn(fitted: Any, rows: tuple[Any, ...], n: int, seed: int) -> tuple[Any, ...]:
     """Return n rows, or people with all of their rows, drawn with replacement."""
-    if is_linked(fitted):
+    if (key := key_of(getattr(fitted, "schema_", None))) is not None:
         frame, rng = as_table(fitted._owner, *rows)[0], np.random.default_rng(seed)
-        key = fitted.schema_[fitted.schema_.unit]
         places, numbers = people_redrawn(pd.factorize(frame[key.name])[0], n, rng)
         keys = identifiers(key, n, frame.dtypes[key.name], rng).iloc[numbers].array
-        drawn = frame.iloc[places].assign(**{key.name: keys})
-        return (fitted._layout.restore(drawn.reset_index(drop=True)),)
+        drawn = frame.iloc[places].reset_index(drop=True)
+        drawn[key.name] = keys
+        return (fitted._layout.restore(drawn),)
     drawn = resample(*rows, replace=True, n_samples=n, random_state=seed)
     return tuple(
         each.reset_index(drop=True) if hasattr(each, "reset_index") else each

@@ -36,7 +36,6 @@ from dpgenerative.tables.containers import (
     select_columns,
     table_tags,
 )
-from dpgenerative.tables.private import Private
 from dpgenerative.tables.rows import Rows
 from dpgenerative.tables.schema import Schema, check_schema
 from dpgenerative.tables.sequences import one_table
@@ -244,10 +243,11 @@ class BaseTableSynthesizer(Synthesizer):
             public = public_table(self._owner, public, frame, layout)
             public = select_columns(public, names)
             schema = domain_of(schema, public)
-        rows, has_public = select_columns(frame, names), public is not None
+        rows = reading.private_rows(self, frame, schema, names)
+        dtypes, has_public = select_columns(frame, names).dtypes, public is not None
         domain = self._domain(schema)
-        domain = replace(domain, has_public=has_public, dtypes=tuple(rows.dtypes))
-        return Data(Private(rows), layout, schema, domain, public)
+        domain = replace(domain, has_public=has_public, dtypes=tuple(dtypes))
+        return Data(rows, layout, schema, domain, public)
 
     def _domain(self, schema: Schema) -> TableDomain:
         """Return what the fit learns of a table, in the model's order."""

@@ -16,7 +16,7 @@ from dpgenerative.tables.times import PER_DAY, count_of, spelled
 from dpgenerative.tables.values import as_python, is_missing
 
 TEMPORAL = ("datetime", "timedelta")
-ROLES = (None, "id", "unit", "order")
+ROLES = (None, "id", "unit", "owner", "order")
 CYCLES = ("hour", "weekday")
 """Cycles that columns of instants can have."""
 EXAMPLES = {"datetime": "2020-01-31", "timedelta": "36h"}
@@ -53,11 +53,12 @@ class Column:
         Step of a continuous column's values (0.01 for percentages with two
         decimals), or the unit of times, which are rounded down to it; None means
         seconds for times. Integers have resolution 1.
-    role : {None, "id", "unit", "order"}, optional
+    role : {None, "id", "unit", "owner", "order"}, optional
         "id" for an identifier, of kind "integer" or "categorical": it is never read
         nor learned, nothing is spent on it, and `sample` makes new ones. "unit" for the
         key of a person who may have several rows (:doc:`/persons`): it says whose a row
-        is, and is made anew. "order" for the number or time by which a
+        is, and is made anew. "owner" for such a key where rows are not linked: of each
+        person one row is read. "order" for the number or time by which a
         person's rows are ordered.
     format : str, optional
         How identifiers of kind "categorical" are written: "uuid", or a format of their
@@ -137,7 +138,7 @@ class Column:
     @property
     def is_key(self) -> bool:
         """Whether it names rows or persons: it is not learned, but made anew."""
-        return self.role in ("id", "unit")
+        return self.role in ("id", "unit", "owner")
 
     def _check_role(self) -> None:
         if self.role not in ROLES:

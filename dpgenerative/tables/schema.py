@@ -236,6 +236,11 @@ class Schema:
         """Name of the column of persons' keys, None where rows are not linked."""
         return next((c.name for c in self.columns if c.role == "unit"), None)
 
+    @property
+    def owner(self) -> Hashable:
+        """Name of the column of persons' keys of whom one row is read, or None."""
+        return next((c.name for c in self.columns if c.role == "owner"), None)
+
     def without(self, names: Collection[Hashable]) -> "Schema":
         """Return the schema of the other columns, with constraints on them alone."""
         columns = [column for column in self.columns if column.name not in names]

@@ -262,6 +262,22 @@ class Sequences:
         return whole[[self.unit, *self.fixed, *self.varying]]
 
 
+def one_row_each(frame: pd.DataFrame | Rows, owner: Hashable) -> pd.DataFrame:
+    """Return one row of every person, without their key: private.
+
+    Which one follows from a hash of the key; rows without a key are left out. So adding
+    or removing a person, with all of their rows, adds or removes one row.
+    """
+    names, columns = [n for n in frame.columns if n != owner], _Columns(frame)
+    persons, keys = _persons(columns[owner])
+    order = np.argsort(persons, kind="stable")
+    sizes = np.bincount(persons[persons >= 0], minlength=len(keys))
+    first = len(persons) - sizes.sum() + np.cumsum(sizes) - sizes
+    now = order[first + (_hashed(keys) % sizes.astype(np.uint64)).astype(int)]
+    table = {name: _values_at(columns[name], now) for name in names}
+    return pd.DataFrame(table, index=range(len(keys)))[names]
+
+
 class _Columns:
     """Columns of a table, each read when it is asked for."""
 

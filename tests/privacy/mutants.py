@@ -1792,6 +1792,12 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "rows of owners chosen by how many there are",
+        steps_chosen_by_others,
+        test_sequences.test_a_person_adds_one_row_where_one_of_each_is_read,
+        fast=False,
+    ),
+    Mutant(
         "people matched with their rows as pandas compares keys",
         two_tables_matched_by_pandas,
         test_sequences.test_a_person_of_two_tables_changes_no_row_of_others,
