@@ -70,8 +70,9 @@ class TableFactor:
 
     def __call__(self, codes: Tensor) -> Tensor:
         """Return the offsets of the last column's cells, (n, n_cells)."""
-        keys = joint_groups(codes, self.columns[:-1], self.groups[:-1])
-        return self.offsets[:, self.groups[-1]].index_select(0, keys)
+        here = self if self.offsets.device == codes.device else self.to(codes.device)
+        keys = joint_groups(codes, here.columns[:-1], here.groups[:-1])
+        return here.offsets[:, here.groups[-1]].index_select(0, keys)
 
     def to(self, device: str | torch.device) -> "TableFactor":
         """Return the factor on a device."""
