@@ -787,6 +787,18 @@ def test_a_person_of_two_tables_leaves_no_trace(n):
     compare(both[1], ((people, rows.iloc[:1]),), **params)
 
 
+@pytest.mark.thin(2)
+@pytest.mark.parametrize("n", [2, 30])
+def test_a_person_of_a_file_leaves_no_trace(n, tmp_path):
+    """Whose rows are in groups of the file that are read apart."""
+    params = {"schema": schema(), "max_rows_per_unit": K, "epsilon": 40.0}
+    frame = table().reset_index(drop=True)
+    files = tmp_path / "with.parquet", tmp_path / "without.parquet"
+    for path, rows in zip(files, (with_person(frame, n), frame), strict=True):
+        rows.to_parquet(path, row_group_size=33, index=False)
+    compare(*files, True, batch_size=10**6, **params)
+
+
 def test_two_processes_fit_people(monkeypatch):
     def make():
         return DPHFlowSynthesizer(schema=schema(), epsilon=50, **FEW)
