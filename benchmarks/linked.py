@@ -13,9 +13,9 @@ a year of birth. Fits at delta 1e-5 per person, by the defaults:
 - *group privacy*: the same rows without a key, ``max_rows_per_unit=5``; synthetic rows
   get the keys of real people, so that what is within people can be computed.
 - *single*: a table of one visit of each of as many people, for single columns alone.
-- *mostlyai*: mostlyai-engine's sequential model by its own differential privacy, by its
-  defaults (noise multiplier 1.5), and with a noise multiplier of 4. It is given sex and
-  year of birth of the real people, unprotected (``peer_linked.py``).
+- *mostlyai*: mostlyai-engine's sequential model by its own differential privacy and
+  defaults. It is given sex and year of birth of the real people, unprotected
+  (``peer_linked.py``).
 
 Adds a record per fit to ``results/linked.jsonl``; ``results/linked.md`` tabulates them.
 """
@@ -27,7 +27,6 @@ import subprocess
 import time
 import warnings
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -174,14 +173,14 @@ def single(rows: pd.DataFrame, **params: Any) -> tuple[Any, pd.DataFrame]:
     return flow, made.assign(person=np.arange(len(made)))
 
 
-def peer(rows: pd.DataFrame, noise: float, epsilon: float) -> tuple[Any, pd.DataFrame]:
+def peer(rows: pd.DataFrame, epsilon: float) -> tuple[Any, pd.DataFrame]:
     """Return people by mostlyai-engine."""
     with TemporaryDirectory() as folder:
         files = [f"{folder}/{name}.parquet" for name in ("rows", "made")]
         rows.to_parquet(files[0])
         script = str(Path(__file__).with_name("peer_linked.py"))
-        options = ["--noise", str(noise), "--epsilon", str(epsilon)]
-        subprocess.run([PEER["python"], script, *files, *options], check=True)
+        command = [PEER["python"], script, *files, "--epsilon", str(epsilon)]
+        subprocess.run(command, check=True)
         made = pd.read_parquet(files[1])
     return None, made[list(rows.columns)].astype(rows.dtypes.drop("person").to_dict())
 
@@ -192,8 +191,7 @@ METHODS: dict[str, Any] = {
     "linked": linked,
     "group privacy": grouped,
     "single": single,
-    "mostlyai": partial(peer, noise=1.5),
-    "mostlyai, noise 4": partial(peer, noise=4.0),
+    "mostlyai": peer,
 }
 
 
