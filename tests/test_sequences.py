@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.model_selection import GridSearchCV
 
 from dpgenerative import (
     Column,
@@ -27,13 +28,15 @@ from dpgenerative import (
     Schema,
     forecast,
     load,
+    search_privacy,
 )
 from dpgenerative.encoding.codecs import IntervalCodec
 from dpgenerative.encoding.steps import shares_of_places
 from dpgenerative.exceptions import LostColumnWarning, SamplingError
 from dpgenerative.inference import bootstrap
 from dpgenerative.metrics import marginal_distance, report
-from dpgenerative.synthesizers import session
+from dpgenerative.privacy.ranks import ProcessGroup
+from dpgenerative.synthesizers import reading, session
 from dpgenerative.tables import rows as chunked
 from dpgenerative.tables.sequences import (
     NUMBER,
@@ -579,6 +582,62 @@ def test_people_may_own_rows_that_are_not_linked(kind):
         kind(**params, max_rows_per_unit=K).fit(table())
 
 
+@pytest.mark.parametrize("role", ["unit", "owner"])
+def test_processes_must_read_people_in_one_order(role, tmp_path, monkeypatch):
+    frame = table().reset_index(drop=True)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    rows = chunked.streamed("owner", tmp_path / "rows.parquet")
+    query = replace(rows, is_ordered=False)
+    facts = Schema([Column("patient", "integer", role=role), *unlinked()])
+    most = {"max_rows_per_unit": K if role == "unit" else 1, "n_steps": 5}
+    assert DPHFlowSynthesizer(schema=facts, **most).fit(query).sample(3) is not None
+    group = ProcessGroup(2, 0)
+    monkeypatch.setattr(reading.ProcessGroup, "present", staticmethod(lambda: group))
+    with pytest.raises(TypeError, match="have no order"):
+        DPHFlowSynthesizer(schema=facts, **most).fit(query)
+
+
+def test_one_key_says_who_is_protected():
+    both = [Column("patient", "integer", role="owner"), Column("visit", "integer")]
+    facts = Schema([both[0], replace(both[1], role="unit"), *unlinked()])
+    frame = table().assign(visit=1)
+    with pytest.raises(ValueError, match="no column of role owner"):
+        DPHFlowSynthesizer(schema=facts, **FEW).fit(frame)
+
+
+def test_names_may_be_truth_values():
+    frame = pd.DataFrame({"key": np.arange(90) // 3, True: 1.5, False: 2.5})
+    key = Column("key", "integer", role="owner")
+    flow = DPHFlowSynthesizer(schema=Schema([key]), n_steps=5).fit(frame)
+    assert flow.sample(4).columns.tolist() == ["key", True, False]
+    frame = pd.DataFrame({True: np.arange(90) // 3, False: 2.5})
+    facts = Schema([Column(True, "integer", role="unit")])
+    drawn = DPHFlowSynthesizer(schema=facts, **FEW).fit(frame).sample(4)
+    assert drawn.iloc[:, 0].nunique() == 4
+
+
+def test_searches_of_people_are_not_counted_by_rows():
+    facts = Schema([Column("patient", "integer", role="owner"), *unlinked()])
+    flow = DPHFlowSynthesizer(schema=facts, n_steps=5)
+    search = GridSearchCV(flow, {"epsilon": [5.0]}, cv=2, refit=False, scoring=len_of)
+    search.fit(table(60))
+    with pytest.raises(TypeError, match="may be in all folds"):
+        search_privacy(search)
+
+
+def len_of(fitted, X, y=None):
+    return float(len(X))
+
+
+def test_refits_of_people_have_their_target():
+    key = Column("patient", "integer", role="owner")
+    frame = table(60)
+    flow = DPHFlowSynthesizer(schema=Schema([key]), n_steps=5, random_state=0)
+    flow.fit(frame.drop(columns="ward"), frame["ward"])
+    result = bootstrap(flow, lambda X, y: (y == "A").mean(), 2, verbose=0)
+    assert np.isfinite(result.summary()["estimate"]).all()
+
+
 @pytest.mark.thin(2)
 @pytest.mark.parametrize("n", [1, 30])
 def test_an_owner_leaves_no_trace(n):
@@ -861,7 +920,7 @@ def test_what_has_no_linked_form_is_refused(fitted):
     with pytest.raises(ValueError, match="take no public ones"):
         DPHFlowSynthesizer(schema=schema(), **FEW).fit(frame, public=frame)
     flow = DPHFlowSynthesizer(schema=schema(), max_rows_per_unit=K)
-    with pytest.raises(ValueError, match="must link no rows"):
+    with pytest.raises(ValueError, match="must have no key of persons"):
         PrivateSearch(flow, {"n_steps": [5]}).fit(frame)
 
 

@@ -18,6 +18,8 @@ from dpgenerative.synthesizers.tables import BaseTableSynthesizer
 from dpgenerative.tables.dtypes import can_hold_missing, is_real_dtype
 
 PAIRS = ("outlier", "category", "missing")
+OWNED = 3
+"""Rows of a person who is added where one of each is read."""
 CANARY = "\N{SNOWMAN} a string that no other row holds"
 
 
@@ -85,9 +87,10 @@ def audit_release(
     if not isinstance(X, pd.DataFrame):
         raise TypeError(f"{owner} takes X as a DataFrame; got {type(X).__name__}.")
     most = int(estimator.max_rows_per_unit)
+    n_rows = most if session.is_linked(estimator) else OWNED
     key = session.key_of(estimator.schema)
     unit = None if key is None else key.name
-    tables = X, _neighbour(owner, X, pair, unit, most)
+    tables = X, _neighbour(owner, X, pair, unit, n_rows)
     views = [_view(estimator, x, n_samples) for x in tables for _ in range(n_runs)]
     frame = pd.DataFrame(views).fillna(-math.inf)
     worlds = np.repeat([False, True], n_runs)

@@ -188,6 +188,11 @@ def _cost(estimator: Any) -> list[tuple[float, float]]:
     if isinstance(estimator, (SyntheticClassifier, SyntheticRegressor)):
         estimator = estimator.synthesizer or DPHFlowSynthesizer()
     if isinstance(estimator, Synthesizer):
+        if session.key_of(getattr(estimator, "schema", None)) is not None:
+            raise TypeError(
+                "search_privacy counts for a row, and a person of several rows may be "
+                "in all folds. Search inside an open PrivacyBudget: it counts all fits."
+            )
         return [(session.stated_epsilon(estimator) or math.inf, estimator.delta)]
     if isinstance(estimator, FrozenEstimator):
         return []

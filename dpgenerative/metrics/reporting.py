@@ -27,6 +27,7 @@ from dpgenerative.metrics.page import write_page
 from dpgenerative.metrics.records import require_disjoint
 from dpgenerative.metrics.sequences import sequence_results
 from dpgenerative.privacy.report import PrivacyReport
+from dpgenerative.tables.containers import select_columns
 from dpgenerative.tables.sequences import one_table
 
 
@@ -231,8 +232,9 @@ def _within_people(
         return None
     orders = [c.name for c in schema if c.role == "order" and c.name in real]
     names = [n for n in schema.names if n in real and n in synthetic]
-    tables = real[names], synthetic[names]
-    return sequence_results(*tables, unit, *orders, random_state=random_state)
+    real, synthetic = (select_columns(each, names) for each in (real, synthetic))
+    order = orders[0] if orders else None
+    return sequence_results(real, synthetic, unit, order, random_state=random_state)
 
 
 def _judged(synthesizer: Any, table: Any) -> Any:

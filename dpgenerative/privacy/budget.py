@@ -83,6 +83,9 @@ class PrivacyBudget:
     a budget in every worker, for its part of the total. A search turns the refusal of a
     candidate into a score of NaN unless ``error_score="raise"``.
 
+    A fit with a key of persons (:doc:`/persons`) counts for a person, another one for a
+    row: the total holds for what all of them protect.
+
     Scores of private rows and other statistics that take no budget are not counted, nor
     is how often a fit is given a person: draws with replacement, as by a bagging
     ensemble unless ``bootstrap=False``, make several rows of one.

@@ -17,6 +17,7 @@ from dpgenerative.encoding.nesting import groups_first
 from dpgenerative.encoding.values import identifiers
 from dpgenerative.exceptions import SamplingError
 from dpgenerative.fitting.domain import TableDomain
+from dpgenerative.synthesizers import reading
 from dpgenerative.synthesizers.conditional import Candidates
 from dpgenerative.synthesizers.session import Data
 from dpgenerative.tables.containers import TableFormat, select_columns
@@ -39,6 +40,7 @@ def read(
     ValueError
         Where rows cannot be linked: public facts alone decide.
     """
+    reading.require_one_order(frame)
     domain = domain_of(estimator, schema)
     sequences = domain.sequences
     assert sequences is not None
@@ -133,7 +135,7 @@ def _continued(
     names = [unit, *sequences.fixed, *sequences.varying]
     if not {*names} <= {*given.columns}:
         refuse(complete.owner, "given", f"must have the columns {names}", given)
-    past = given[names].reset_index(drop=True)
+    past = select_columns(given, names).reset_index(drop=True)
     if sequences.order is not None:
         past = past.sort_values(sequences.order, kind="stable", ignore_index=True)
     numbers, keys = pd.factorize(past[unit])

@@ -12,11 +12,12 @@ from typing import Any
 import pandas as pd
 
 from dpgenerative._validation import refuse
+from dpgenerative.privacy.ranks import ProcessGroup
 from dpgenerative.tables.arrow import is_path
 from dpgenerative.tables.containers import TableFormat, as_table, select_columns
 from dpgenerative.tables.files import is_csv, stream_table
 from dpgenerative.tables.private import Private
-from dpgenerative.tables.rows import Rows, in_memory, streamed
+from dpgenerative.tables.rows import Rows, in_memory, require_order, streamed
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.sequences import merged, one_row_each
 
@@ -81,12 +82,22 @@ def private_rows(
     """
     if schema.owner is None:
         return Private(select_columns(frame, names))
+    require_one_order(frame)
     most, owners = estimator.max_rows_per_unit, [c for c in schema if c.role == "owner"]
     if len(owners) > 1 or most != 1:
-        rule = "must be 1, with one column of role owner: one row of each is read"
+        rule = "must be 1, and one column of role owner: one row of each is read"
         refuse(estimator._owner, "max_rows_per_unit", rule, most)
     rows = Private(select_columns(frame, [schema.owner, *names]))
     return rows.map(partial(one_row_each, owner=schema.owner))
+
+
+def require_one_order(frame: pd.DataFrame | Rows) -> None:
+    """Require that several processes read the rows of a person in one order.
+
+    Which row of a person is read follows from it, and which process has the person.
+    """
+    if ProcessGroup.present().size > 1:
+        require_order(frame)
 
 
 def about_people(schema: Schema, names: tuple[Hashable, ...]) -> Schema:

@@ -337,7 +337,7 @@ def redrawn(fitted: Any, rows: tuple[Any, ...], n: int, seed: int) -> tuple[Any,
         keys = identifiers(key, n, frame.dtypes[key.name], rng).iloc[numbers].array
         drawn = frame.iloc[places].reset_index(drop=True)
         drawn[key.name] = keys
-        return (fitted._layout.restore(drawn),)
+        return _as_tuple(fitted._layout.restore(drawn))
     drawn = resample(*rows, replace=True, n_samples=n, random_state=seed)
     return tuple(
         each.reset_index(drop=True) if hasattr(each, "reset_index") else each

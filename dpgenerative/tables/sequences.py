@@ -22,7 +22,12 @@ from dpgenerative._validation import refuse
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.conditions import satisfies
 from dpgenerative.tables.constraints import Constraint, Facts, LessEqual, builtin
-from dpgenerative.tables.containers import holds_objects, objects, plain
+from dpgenerative.tables.containers import (
+    holds_objects,
+    objects,
+    plain,
+    select_columns,
+)
 from dpgenerative.tables.rows import Rows, in_memory
 from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.times import temporal_kind, to_units
@@ -124,6 +129,7 @@ class Sequences:
         varying = tuple(c.name for c in learned if not c.per_unit)
         problems = {
             "one column of role unit": len(units) > 1,
+            "no column of role owner": schema.owner is not None,
             "one column of role order": len(orders) > 1,
             "a column that varies within a person": not varying,
             "no columns that are learned together (joint)": len(schema.joint) > 0,
@@ -259,7 +265,7 @@ class Sequences:
         whole = pd.concat([part for part in made if len(part)] or made)
         whole[self.unit] = whole.index
         whole = whole.sort_values([self.unit, PLACE], ignore_index=True)
-        return whole[[self.unit, *self.fixed, *self.varying]]
+        return select_columns(whole, [self.unit, *self.fixed, *self.varying])
 
 
 def one_row_each(frame: pd.DataFrame | Rows, owner: Hashable) -> pd.DataFrame:
@@ -275,7 +281,7 @@ def one_row_each(frame: pd.DataFrame | Rows, owner: Hashable) -> pd.DataFrame:
     first = len(persons) - sizes.sum() + np.cumsum(sizes) - sizes
     now = order[first + (_hashed(keys) % sizes.astype(np.uint64)).astype(int)]
     table = {name: _values_at(columns[name], now) for name in names}
-    return pd.DataFrame(table, index=range(len(keys)))[names]
+    return pd.DataFrame(table, index=range(len(keys)))
 
 
 class _Columns:
