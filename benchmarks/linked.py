@@ -3,6 +3,7 @@
     python benchmarks/linked.py
     python benchmarks/linked.py --people 10000 --methods linked --seeds 0 1 2
     python benchmarks/linked.py --methods mostlyai --peer-python PATH
+    python benchmarks/linked.py --million FOLDER
 
 People have 1 to 5 visits, in order: a number with a random intercept (intraclass
 correlation .94), one that follows itself (autocorrelation .7), a state of a Markov
@@ -12,6 +13,7 @@ a year of birth. Fits at delta 1e-5 per person, by the defaults:
 - *linked*: rows are linked by a column of role "unit".
 - *group privacy*: the same rows without a key, ``max_rows_per_unit=5``; synthetic rows
   get the keys of real people, so that what is within people can be computed.
+- *owners*: the same rows, not linked, by a column of role "owner".
 - *single*: a table of one visit of each of as many people, for single columns alone.
 - *mostlyai*: mostlyai-engine's sequential model by its own differential privacy and
   defaults. It is given sex and year of birth of the real people, unprotected
@@ -24,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import subprocess
+import sys
 import time
 import warnings
 from dataclasses import replace
@@ -33,6 +36,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import records
 
 from dpgenerative import Column, DPHFlowSynthesizer, Schema
@@ -70,14 +75,16 @@ SCHEMA = Schema(
         Column("label", "categorical", levels=("p", "q", "r")),
     ]
 )
+APART = [replace(column, role=None, per_unit=False) for column in SCHEMA]
 LINKED = Schema([Column("person", "integer", role="unit"), *SCHEMA])
 
 
-def visits(n: int, seed: int) -> pd.DataFrame:
-    """Return the visits of n people, in order."""
+def visits(n: int, seed: int, always: bool = False) -> pd.DataFrame:
+    """Return the visits of n people, in order; `always` five of each."""
     rng = np.random.default_rng(seed)
     sex, born = rng.random(n) < 0.5, rng.integers(1930, 2005, n)
     sizes = 1 + np.minimum(rng.poisson(1.6 + 0.6 * sex), MOST - 1)
+    sizes = np.full(n, MOST) if always else sizes
     level, ends = rng.normal(0, 1, n), CHAIN.cumsum(axis=1)
     z, day = rng.normal(0, 1, n), rng.integers(0, 700, n)
     state = rng.integers(0, 3, n)
@@ -139,13 +146,19 @@ def scores(real: pd.DataFrame, made: pd.DataFrame) -> dict[str, list[float]]:
         (chain(real) - chain(made)).abs().mean(None),
     ]
     found["single columns"] = [0.0, single_columns(real, made)]
+    found["two columns"] = [0.0, distances(real, made, 2)]
     return {name: [float(x) for x in pair] for name, pair in found.items()}
+
+
+def distances(real: pd.DataFrame, made: pd.DataFrame, k: int) -> float:
+    """Return the mean distance of k columns together."""
+    columns = list(SCHEMA.names)
+    return float(marginal_distance(real[columns], made[columns], k=k).mean)
 
 
 def single_columns(real: pd.DataFrame, made: pd.DataFrame) -> float:
     """Return the mean distance of single columns."""
-    columns = list(SCHEMA.names)
-    return float(marginal_distance(real[columns], made[columns], k=1).mean)
+    return distances(real, made, 1)
 
 
 def linked(rows: pd.DataFrame, **params: Any) -> tuple[Any, pd.DataFrame]:
@@ -157,10 +170,16 @@ def linked(rows: pd.DataFrame, **params: Any) -> tuple[Any, pd.DataFrame]:
 def grouped(rows: pd.DataFrame, **params: Any) -> tuple[Any, pd.DataFrame]:
     """Fit rows under group privacy; give them the keys of real ones."""
     frame = rows.drop(columns="person")
-    columns = [replace(c, role=None, per_unit=False) for c in SCHEMA]
     flow = DPHFlowSynthesizer(
-        schema=Schema(columns), max_rows_per_unit=MOST, **params
+        schema=Schema(APART), max_rows_per_unit=MOST, **params
     ).fit(frame)
+    return flow, flow.sample(len(rows)).assign(person=rows["person"].to_numpy())
+
+
+def owned(rows: pd.DataFrame, **params: Any) -> tuple[Any, pd.DataFrame]:
+    """Fit one row of every person; give as many rows the keys of real ones."""
+    facts = Schema([Column("person", "integer", role="owner"), *APART])
+    flow = DPHFlowSynthesizer(schema=facts, **params).fit(rows)
     return flow, flow.sample(len(rows)).assign(person=rows["person"].to_numpy())
 
 
@@ -190,6 +209,7 @@ PEER: dict[str, str] = {}
 METHODS: dict[str, Any] = {
     "linked": linked,
     "group privacy": grouped,
+    "owners": owned,
     "single": single,
     "mostlyai": peer,
 }
@@ -218,6 +238,31 @@ def run(options: argparse.Namespace) -> None:
                     record["scores"] = scores(rows, drawn)
                 records.append(RECORDS, record | records.origin())
                 print(*case, flush=True)
+
+
+def million(folder: Path) -> None:
+    """Print seconds and memory of a million people of five rows, in files."""
+    source, target = folder / "visits.parquet", folder / "made.parquet"
+    writer = None
+    for part in range(10):
+        rows = visits(100_000, part, always=True)
+        rows["person"] += 100_000 * part
+        table = pa.Table.from_pandas(rows, preserve_index=False)
+        writer = writer or pq.ParquetWriter(source, table.schema)
+        writer.write_table(table)
+    assert writer is not None
+    writer.close()
+    work = (
+        "import resource, sys, time; from linked import *;"
+        "start = time.perf_counter(); flow = DPHFlowSynthesizer("
+        "schema=LINKED, max_rows_per_unit=MOST).fit(sys.argv[1]);"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20;"
+        "print(f'fit {time.perf_counter() - start:.0f} s, {peak():.2f} GiB');"
+        "start = time.perf_counter(); flow.sample_to(sys.argv[2], 10**6);"
+        "print(f'sample {time.perf_counter() - start:.0f} s, {peak():.2f} GiB')"
+    )
+    command = [sys.executable, "-c", work, str(source), str(target)]
+    subprocess.run(command, check=True, cwd=Path(__file__).parent)
 
 
 def write() -> None:
@@ -255,7 +300,11 @@ if __name__ == "__main__":
     add("--methods", nargs="+", default=ours, choices=list(METHODS))
     add("--peer-python", metavar="PATH", help="interpreter with mostlyai-engine")
     add("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    add("--million", type=Path, metavar="FOLDER", help="time a million people instead")
     arguments = parser.parse_args()
+    if arguments.million:
+        million(arguments.million)
+        sys.exit()
     PEER["python"] = arguments.peer_python
     warnings.simplefilter("ignore", PrivacyWarning)
     run(arguments)

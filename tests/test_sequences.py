@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import Counter
 from dataclasses import replace
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.model_selection import GridSearchCV
@@ -35,8 +37,10 @@ from dpgenerative.encoding.steps import shares_of_places
 from dpgenerative.exceptions import LostColumnWarning, SamplingError
 from dpgenerative.inference import bootstrap
 from dpgenerative.metrics import marginal_distance, report
+from dpgenerative.models.cells import CellFacts
 from dpgenerative.privacy.ranks import ProcessGroup
 from dpgenerative.synthesizers import reading, session
+from dpgenerative.synthesizers.flow_rules import columns_paired
 from dpgenerative.tables import rows as chunked
 from dpgenerative.tables.sequences import (
     NUMBER,
@@ -50,6 +54,7 @@ from tests.fits import few_rows_to_rake
 from tests.privacy.processes import fits_in_threads
 from tests.privacy.test_ranks import assert_equal_models
 from tests.privacy.test_replay import compare
+from tests.test_persistence import FIXTURES
 
 pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
 
@@ -593,8 +598,13 @@ def test_processes_must_read_people_in_one_order(role, tmp_path, monkeypatch):
     assert DPHFlowSynthesizer(schema=facts, **most).fit(query).sample(3) is not None
     group = ProcessGroup(2, 0)
     monkeypatch.setattr(reading.ProcessGroup, "present", staticmethod(lambda: group))
+    flow = DPHFlowSynthesizer(schema=facts, **most)
     with pytest.raises(TypeError, match="have no order"):
-        DPHFlowSynthesizer(schema=facts, **most).fit(query)
+        flow.fit(query)
+    if role == "unit":
+        people = frame.drop_duplicates("patient")[["patient"]].assign(sex="f")
+        with pytest.raises(TypeError, match="have no order"):
+            flow.fit((people, query))
 
 
 def test_one_key_says_who_is_protected():
@@ -688,6 +698,21 @@ def test_files_keep_it(fitted, tmp_path):
     again.sample_to(tmp_path / "rows.parquet", 40, random_state=3)
     assert pd.read_parquet(tmp_path / "rows.parquet")["patient"].nunique() == 40
     assert Schema.from_dict(schema().to_dict()) == schema()
+
+
+def test_files_of_the_first_days_of_linked_rows_load():
+    drawn = load(FIXTURES / "linked-3.dpg").sample(20, random_state=0)
+    assert drawn["patient"].nunique() == 20
+    assert drawn.groupby("patient")["day"].is_monotonic_increasing.all()
+
+
+def test_functions_are_counted_by_the_pairs_that_are_learned():
+    masses, flags = torch.full((9,), 1 / 9), torch.zeros(9).bool()
+    facts = [
+        CellFacts(masses, True, False, flags, is_given=j in (1, 2)) for j in range(5)
+    ]
+    # Of 5 columns 3 are learned: 1 + 7 + 9 of the 25 pairs, in both directions.
+    assert columns_paired(facts) == pytest.approx(math.sqrt(17))
 
 
 def test_the_report_speaks_of_a_person(fitted):

@@ -35,10 +35,11 @@ def audit_release(
     """Fit a table and its neighbour many times, and try to distinguish the results.
 
     The neighbour has one row more: the table's first row with the worst values that its
-    columns can take. Of linked rows, it has one person more, with as many such rows as
-    are read. The adversary observes the released row count, bounds, levels and
-    masses, and samples. One half of the fits selects a statistic and its threshold; the
-    other half bounds the two rates by Clopper and Pearson.
+    columns can take. Where rows have a key of persons, it has one person more, with as
+    many such rows as are read, or three where one of each is. The adversary observes
+    the released row count, bounds, levels and masses, and samples. One half of the fits
+    selects a statistic and its threshold; the other half bounds the two rates by
+    Clopper and Pearson.
 
     Parameters
     ----------
@@ -100,7 +101,13 @@ def audit_release(
     half = n_runs // 2
     best = epsilon_of_rates((half, half), (0, half), claim[1], confidence)
     return AuditResult(
-        f"Whole fits ({pair})", bound, float(confidence), *claim, best, 2 * n_runs
+        f"Whole fits ({pair})",
+        bound,
+        float(confidence),
+        *claim,
+        best,
+        2 * n_runs,
+        "one row" if unit is None else "one person",
     )
 
 
@@ -109,7 +116,7 @@ def _neighbour(
 ) -> pd.DataFrame:
     """Return the table with the unusual row of this pair added.
 
-    Or a person of as many as are read, where `unit` names the column of their key.
+    Or `most` rows of a new person, where `unit` names the column of their key.
     """
     values: dict[Any, Any] = {}
     for name, dtype in X.dtypes.items():

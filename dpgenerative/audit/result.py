@@ -27,14 +27,16 @@ class AuditResult:
     confidence : float
         Probability, over the audit's own draws, that the bound holds.
     epsilon, delta : float
-        What the configuration claims of a whole fit for one row: with
-        `max_rows_per_unit`, each row's share of what is promised a person.
+        What the configuration claims of a whole fit for `unit`: of a row, with
+        `max_rows_per_unit`, its share of what is promised a person.
     best : float
         About what the strongest adversary of this game could show if the claim were
         exactly met: with as many trials, of one step (`audit_mechanism`) with endless
         ones.
     n_trials : int
         Number of guesses, or of trials to choose guesses from.
+    unit : str, default="one row"
+        What is protected: "one person" where rows have a key of persons.
     """
 
     audit: str
@@ -44,6 +46,7 @@ class AuditResult:
     delta: float
     best: float
     n_trials: int
+    unit: str = "one row"
 
     @property
     def share(self) -> float:
@@ -61,7 +64,7 @@ class AuditResult:
         verdict = "within" if self.holds else "BEYOND"
         return (
             f"{self.audit}: with {100 * self.confidence:g} % confidence epsilon is at "
-            f"least {self.lower_bound:.3f} at delta {self.delta:g} for one row, "
+            f"least {self.lower_bound:.3f} at delta {self.delta:g} for {self.unit}, "
             f"{verdict} the claimed {self.epsilon:g} ({100 * self.share:.0f} % of it; "
             f"{self.n_trials} trials; an ideal adversary would show about "
             f"{min(self.best, self.epsilon):.3f})."

@@ -43,7 +43,9 @@ def given_codec(
     """Return the cells of a given column, from those of the column that it repeats."""
     shares = shares_of_places(codecs[NUMBER])
     if column.name == PLACE:
-        return _placed(column, dtype, now, shares)
+        edges = np.arange(len(shares) + 1) + 0.5
+        own = column.bounded(1, len(shares))
+        return IntervalCodec(own, dtype, shares, edges, edges[1:] - 0.5)
     masses = (1 - shares[0]) * now.masses
     if now.column.nullable:
         masses[-1] += shares[0]
@@ -103,14 +105,3 @@ def shares_of_places(number: Codec) -> np.ndarray:
     ends = numbers / np.arange(1, len(numbers) + 1)
     shares = np.maximum(ends[::-1].cumsum()[::-1], LEAST_MASS)
     return np.asarray(shares / shares.sum())
-
-
-def _placed(
-    column: Column, dtype: object, number: Codec, shares: np.ndarray
-) -> IntervalCodec:
-    """Return the cells of places, one each."""
-    assert isinstance(number, IntervalCodec)
-    edges = np.arange(len(shares) + 1) + 0.5
-    values = np.arange(len(shares)) + 1.0
-    own = replace(number.column, name=column.name, lower=1, upper=len(shares))
-    return IntervalCodec(own, dtype, shares, edges, values)

@@ -22,7 +22,7 @@ from dpgenerative.encoding.steps import shares_of_numbers
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.models.cells import LEAST_WEIGHT, Cells, Rake
 from dpgenerative.models.factors import TableFactor
-from dpgenerative.tables.sequences import NUMBER, PLACE
+from dpgenerative.tables.sequences import NUMBER, PLACE, Sequences
 
 PEOPLE, FEWEST, ROWS = 2**14, 2**11, 2**16
 """People drawn, with all of their rows: fewer of many rows each."""
@@ -50,9 +50,9 @@ def raked_on_new_people(
     transformer : TableTransformer
     generator : torch.Generator
     """
-    if transformer.sequences is None:
+    if (sequences := transformer.sequences) is None:
         return nothing_clamped
-    growth = _Growth(model, transformer, generator)
+    growth = _Growth(model, transformer, sequences, generator)
     wanted = _wanted(model.first, growth.steps()[1])
     clamped, places = growth.steps(wanted)
     _add_factors(model, transformer.place(PLACE), places)
@@ -100,10 +100,15 @@ class _Growth:
     """New people of a model, drawn place by place."""
 
     def __init__(
-        self, model: Any, transformer: TableTransformer, generator: torch.Generator
+        self,
+        model: Any,
+        transformer: TableTransformer,
+        sequences: Sequences,
+        generator: torch.Generator,
     ) -> None:
-        self.model, self.transformer, self.generator = model, transformer, generator
-        varying = transformer.sequences.varying  # type: ignore[union-attr]
+        self.model, self.transformer = model, transformer
+        self.sequences, self.generator = sequences, generator
+        varying = sequences.varying
         parts = {part for name in varying for part in transformer.parts(name)}
         self.now = torch.tensor([name in parts for name in transformer.names])
 
@@ -120,8 +125,6 @@ class _Growth:
             For every place, marginals to which its rows are brought.
         """
         places: list[_AtPlace] = []
-        sequences = self.transformer.sequences
-        assert sequences is not None
         people = self.transformer.decode(*self._drawn(self._n_people))
 
         def complete(steps: pd.DataFrame) -> pd.DataFrame:
@@ -135,8 +138,8 @@ class _Growth:
             values = {name: x.reset_index(drop=True) for name, x in columns.items()}
             return self.transformer.rows(*drawn, values)[0].set_axis(steps.index)
 
-        rows = sequences.grown(people, complete)
-        return self._given(sequences.steps(rows)), places
+        rows = self.sequences.grown(people, complete)
+        return self._given(self.sequences.steps(rows)), places
 
     @property
     def _n_people(self) -> int:

@@ -164,30 +164,27 @@ def refitted(
     """Yield what a function makes of tables drawn from the people, and of refits.
 
     Tables are of the released size, drawn with replacement (linked rows: people, with
-    all of their rows). Refits are exact reruns: of
-    all parameters, with noise of the same size.
+    all of their rows). Refits are exact reruns: of all parameters, with noise of the
+    same size.
     """
     n = session.released_rows(synthesizer)
     seeds = np.random.SeedSequence(seed).generate_state(2 * n_refits)
     yield from Parallel(n_jobs=n_jobs, return_as="generator")(
-        delayed(_refit)(
-            synthesizer,
-            session.redrawn(synthesizer, people, n, int(first)),
-            int(second),
-            then,
-            i,
-        )
+        delayed(_refit)(synthesizer, people, n, int(first), int(second), then, i)
         for i, (first, second) in enumerate(seeds.reshape(-1, 2))
     )
 
 
 def _refit(
     synthesizer: Synthesizer,
-    rows: Rows,
+    people: Rows,
+    n: int,
+    drawn: int,
     seed: int,
     then: Callable[[int, Rows, Synthesizer], Any],
     i: int,
 ) -> Any:
+    rows = session.redrawn(synthesizer, people, n, drawn)
     return then(i, rows, session.refit(synthesizer, *rows, seed=seed))
 
 

@@ -367,6 +367,8 @@ def _decode(code: Any, tensors: Mapping[str, Tensor]) -> Any:
     ((tag, content),) = code.items()
     if tag in RECORDS:
         facts = _decode_items(content, tensors)
+        if tag == "TableTransformer":  # files of its first days name what is given
+            facts.pop("given", None)
         return RECORDS[tag](**(_renewed(facts) if tag == "PrivacyPlan" else facts))
     if tag in ("tensor", "array"):
         return tensors[content] if tag == "tensor" else tensors[content].numpy()

@@ -22,11 +22,11 @@ from dpgenerative.tables.schema import Schema
 from dpgenerative.tables.sequences import merged, one_row_each
 
 
-def readable(data: Any, stated: Schema) -> Any:
+def readable(owner: str, data: Any, stated: Schema) -> Any:
     """Return a table; files and what else is read by chunks as `Rows`."""
     if is_path(type(data)) and is_csv(data):
         data = stream_table(data, stated)
-    return streamed("fit", data)
+    return streamed(owner, data)
 
 
 def table_of(
@@ -51,11 +51,14 @@ def table_of(
         For what is no table, or no pair of people and their rows.
     """
     if not (isinstance(X, tuple) and stated.unit is not None):
-        return as_table(owner, readable(X, stated), y, allow_empty=allow_empty)
+        table = readable(owner, X, stated)
+        return as_table(owner, table, y, allow_empty=allow_empty)
     if y is not None or len(X) != 2:
         raise ValueError(f"{owner}: give two tables, people and their rows, without y.")
-    pair = [readable(each, stated) for each in X]
+    pair = [readable(owner, each, stated) for each in X]
     read = [as_table(owner, each, allow_empty=True) for each in pair]
+    for frame, _ in read:
+        require_one_order(frame)
     (people, own), (rows, layout) = ((in_memory(frame), form) for frame, form in read)
     unit = stated.unit
     both = [set(form.x_names) for form in (own, layout)]

@@ -239,7 +239,7 @@ class BaseTableSynthesizer(Synthesizer):
         others = [name for name in schema.names if name not in names]
         layout = replace(layout, ids=tuple((n, frame.dtypes[n]) for n in others))
         if public is not None:
-            public = reading.readable(public, stated)
+            public = reading.readable(self._owner, public, stated)
             public = public_table(self._owner, public, frame, layout)
             public = select_columns(public, names)
             schema = domain_of(schema, public)

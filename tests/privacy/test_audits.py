@@ -267,6 +267,7 @@ def test_whole_fits_of_people_within_their_claim(pair):
     rows, flow = of_people(12)
     result = audit_release(flow, rows, pair=pair, n_runs=8, n_samples=5)
     assert result.holds
+    assert "for one person, within" in str(result)
 
 
 def test_a_person_counted_row_by_row_is_betrayed(monkeypatch):
