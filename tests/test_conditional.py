@@ -569,3 +569,21 @@ def test_few_rows_of_few_candidates_are_returned_with_a_warning():
     assert rows["a"].max() < 0.1
     with pytest.raises(SamplingError, match="; 480 are needed"):
         synthesizer.sample(480, **asked)
+
+
+def test_rows_whose_first_candidate_fails_alone_are_drawn_again():
+    """Others keep the first, and all of them the values given."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"b": rng.choice(list("pq"), 600), "a": rng.choice(3, 600)})
+    rules = [Impossible({"a": 0, "b": "p"})]
+    facts = [
+        Column("b", "categorical", levels=("p", "q")),
+        Column("a", "categorical", levels=(0, 1, 2)),
+    ]
+    flow = DPHFlowSynthesizer(epsilon=None, n_steps=5, schema=Schema(facts, rules))
+    given = pd.DataFrame({"a": np.arange(600) % 3})
+    drawn = flow.fit(frame).sample(given=given, random_state=0)
+    assert (drawn["a"] == given["a"]).all()
+    assert (drawn["b"][drawn["a"] == 0] == "q").all()
+    others = drawn["b"][drawn["a"] > 0] == "p"
+    assert 0.3 < others.mean() < 0.7

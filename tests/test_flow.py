@@ -308,18 +308,19 @@ def test_of_columns_that_are_given_nothing_is_learned():
     assert block.skip.weight.grad[block.columns(2), given].any()
 
 
-def test_cells_that_are_known_are_not_drawn():
-    model, _ = perturbed((True, 1, "none", "uniform", 8))
+def test_cells_that_are_clamped_are_not_drawn():
+    """Those of hidden units that clamped columns are the first to feed count, too."""
+    model = make_flow(THREE, (True, 1, "none", "uniform", 8), scale=1.0)
     n, generator = 20_000, torch.Generator().manual_seed(5)
-    known = torch.full((n, 2), -1)
-    known[:, 0] = torch.arange(n) % len(TWO[0].masses)
-    codes, _ = model.sample(n, generator, clamped=known)
-    assert torch.equal(codes[:, 0], known[:, 0])
-    probs = model.first.log_probs(codes)[1].exp()
-    for k in range(len(TWO[0].masses)):
-        rows = codes[:, 0] == k
-        seen = torch.bincount(codes[rows, 1], minlength=probs.shape[1])
-        assert p_value(seen, probs[rows][0].double()) > 1e-4
+    clamped = torch.full((n, 3), -1)
+    for k, cells in enumerate(((1, 0), (0, 4), (2, 2))):
+        clamped[k::3, :2] = torch.tensor(cells)
+    codes, _ = model.sample(n, generator, clamped=clamped)
+    assert torch.equal(codes[:, :2], clamped[:, :2])
+    probs = model.first.log_probs(codes)[2].exp()
+    for k in range(3):
+        seen = torch.bincount(codes[k::3, 2], minlength=probs.shape[1])
+        assert p_value(seen, probs[k].double()) > 1e-4
 
 
 @pytest.mark.thorough

@@ -35,6 +35,7 @@ from dpgenerative import (
 from dpgenerative.encoding.codecs import IntervalCodec
 from dpgenerative.encoding.steps import shares_of_places
 from dpgenerative.exceptions import LostColumnWarning, SamplingError
+from dpgenerative.fitting import growth
 from dpgenerative.inference import bootstrap
 from dpgenerative.metrics import marginal_distance, report
 from dpgenerative.models.cells import CellFacts
@@ -343,6 +344,33 @@ def test_rows_follow_those_of_the_past(fitted):
             fitted.sample(given=frame)
 
 
+def test_people_have_as_many_rows_as_are_given(fitted):
+    """Of those with three, two thirds have four: of all people two fifths do."""
+    past = table(500, seed=2).sort_values("day").groupby("patient").head(3)
+    past = past[past.groupby("patient")["day"].transform("size") == 3]
+    more = fitted.sample(given=past, random_state=0)["patient"].nunique()
+    assert 0.53 < more / past["patient"].nunique() < 0.8
+
+
+def test_how_levels_follow_each_other_is_counted():
+    """Also where they do not depend on those before."""
+    frame = table(400)
+    frame["ward"] = frame["ward"].sample(frac=1, random_state=0).to_numpy()
+    frame["cost"] = frame["cost"].sample(frac=1, random_state=1).to_numpy()
+    flow = DPHFlowSynthesizer(schema=schema(), epsilon=50, **FEW).fit(frame)
+    assert ("ward (row before)", "ward") in flow.tables_
+
+
+def test_fewer_new_people_of_many_rows(fitted, monkeypatch):
+    for name, value in (("PEOPLE", 10**6), ("FEWEST", 5), ("ROWS", 1000)):
+        monkeypatch.setattr(growth, name, value)
+    transformer = fitted._transformer
+    number = transformer.codecs[transformer.place(NUMBER)]
+    mean = number.masses @ np.arange(1, K + 1)
+    people = growth._Growth(fitted._model, transformer, transformer.sequences, None)
+    assert people._n_people == round(1000 / mean)
+
+
 def test_what_follows_depends_on_the_last_row_and_the_means():
     """The person's rows are given, place by place, to whoever draws the next ones."""
     frame = table(3, seed=1).sort_values(["patient", "day"])
@@ -538,7 +566,8 @@ def test_a_group_that_varies_is_drawn_before_what_is_given():
     flow = DPHFlowSynthesizer(schema=facts, epsilon=50, **FEW).fit(frame)
     place = flow._transformer.place(PLACE)
     assert flow._transformer.place("old") < place
-    assert all(f.columns != (place, 0) for f in flow._model.factors)
+    old = flow._transformer.place("old")
+    assert all(f.columns != (place, old) for f in flow._model.factors)
     assert all(c[-1] not in flow._model.first.given for c in flow._model.counted)
     drawn = flow.sample(50)
     assert (drawn["old"].eq("y") == drawn["decade"].astype(int).lt(1970)).all()
