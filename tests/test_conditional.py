@@ -582,7 +582,7 @@ def test_rows_whose_first_candidate_fails_alone_are_drawn_again():
     ]
     flow = DPHFlowSynthesizer(epsilon=None, n_steps=5, schema=Schema(facts, rules))
     given = pd.DataFrame({"a": np.arange(600) % 3})
-    drawn = flow.fit(frame).sample(given=given, random_state=0)
+    drawn = flow.fit(frame).sample(given=given, random_state=0, max_tries=100)
     assert (drawn["a"] == given["a"]).all()
     assert (drawn["b"][drawn["a"] == 0] == "q").all()
     others = drawn["b"][drawn["a"] > 0] == "p"
