@@ -287,7 +287,7 @@ def test_counts_that_are_noise_leave_the_masses_as_they_are(seed):
     masses /= masses.sum()
     noise = torch.ones_like(masses)  # of standard deviation 1, for masses of 1 in all
     agreeing = factors._posterior_means(masses, masses, noise)
-    torch.testing.assert_close(agreeing, masses, rtol=1e-4, atol=0)
+    torch.testing.assert_close(agreeing, masses, rtol=5e-3, atol=0)
     signs = (torch.rand(20, 20, generator=generator) - 0.5).sign()
     expected = factors._posterior_means(masses + signs, masses, noise)
     assert (expected - masses).abs().max() < masses.max()

@@ -5,10 +5,10 @@ cells that a few earlier columns have, and of its own cells. Factors are fitted 
 noisy counts on rows drawn from the model; no row of anybody is read.
 
 Factors are fitted on coarse scales first. On every scale the squared deviations of the
-counts from the model, less the variance of their noise, estimate the model's error in
-cells of like size, and how many of these are empty. A cell moves to the mean of its
-mass given its count (an empirical Bayes estimate). Where the model is right, there is
-only noise, and the model stays.
+counts from the model are compared with the variance of their noise. A cell moves to the
+mean of its mass given its count, where cells of like size have the model's error, and
+the share of them that is empty, in common (a hierarchical Bayes estimate). Where the
+model is right, there is only noise, and the model stays.
 """
 
 import math
@@ -37,12 +37,12 @@ LEAST_LEFT = 0.005
 """Least share of its mass that a cell keeps, whatever was counted."""
 RULED_OUT = -60.0
 """Offset of a cell that does not go with one before; if none does, all do."""
-CELLS_ALIKE = 32
-"""Number of cells of like size whose errors are modelled with one variance."""
-N_UPDATES = 20
-"""Of the share of cells that are empty..."""
-RARELY = 0.05
-"""... from this share on."""
+SHARES_EMPTY = (0.0, 0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97)
+"""Shares of cells of like size that may be empty; none has half of the prior."""
+ERRORS = (0.001, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+"""Standard deviations of the others from the model, by their root mean square."""
+LEAST_VARIANCE = 1e-14
+"""Of the noise of a share."""
 
 
 @dataclass(frozen=True)
@@ -298,43 +298,44 @@ class _TableFit:
 def _posterior_means(shares: Tensor, masses: Tensor, noise: Tensor) -> Tensor:
     """Return the masses of cells to expect, given noisy shares and the model's masses.
 
-    A cell is empty, with a probability that cells of like size have in common, or its
-    mass is normal. The mean of both is the model's mass. What they have in common, that
-    probability and the normal's variance, is fitted by expectation maximization.
+    A cell is empty, or its mass is normal; the mean of both is the model's mass. The
+    probability of empty cells and the normal's variance are those of a group of cells
+    of like size. Their posterior is the mean over a grid of both.
     """
-    like = _Alike(masses)
-    empty = torch.full_like(masses, RARELY)
-    errors = like.means((shares - masses).square() - noise).clamp(min=0)
-    for _ in range(N_UPDATES):
-        occupied = masses / (1 - empty)
-        gap = shares - occupied
-        total = errors + noise
-        # Log of the odds that a cell is not empty.
-        odds = 0.5 * (shares.square() / noise - gap.square() / total)
-        odds += 0.5 * (noise / total).log() + (1 - empty).log() - empty.log()
-        has_rows = odds.sigmoid()
-        means = occupied + errors / total * gap
-        weight = like.means(has_rows).clamp(1e-3, 1 - 1e-3)
-        excess = has_rows * (gap.square() - noise)
-        errors = (like.means(excess) / weight).clamp(min=0)
-        empty = 1 - weight
-    return has_rows * means
+    alike = _Alike(masses)
+    shape, noise = masses.shape, noise.flatten().clamp(min=LEAST_VARIANCE)
+    shares, masses = shares.flatten(), masses.flatten()
+    empty = masses.new_tensor(SHARES_EMPTY).view(-1, 1, 1)
+    filled = masses / (1 - empty)
+    errors = alike.means(filled.square()) * masses.new_tensor(ERRORS).view(-1, 1) ** 2
+    gaps, total = shares - filled, errors + noise
+    is_filled = (1 - empty).log() - (gaps.square() / total + total.log()) / 2
+    is_empty = empty.log() - (shares.square() / noise + noise.log()) / 2
+    either = torch.logaddexp(is_filled, is_empty)
+    prior = torch.full_like(empty, 1 / (len(SHARES_EMPTY) - 1))
+    prior[0] = 1
+    weights = (alike.sums(either) + prior.log()).flatten(0, 1).softmax(0)
+    means = (is_filled - either).exp() * (filled + errors / total * gaps)
+    return (weights * means.flatten(0, 1)).sum(0).view(shape)
 
 
 class _Alike:
-    """Cells of like size, in groups of some."""
+    """Cells of like size, as many groups as each has cells; the last axis of values."""
 
     def __init__(self, sizes: Tensor) -> None:
-        n_groups = max(1, sizes.numel() // CELLS_ALIKE)
+        n_groups = math.isqrt(sizes.numel())
         ranks = sizes.flatten().argsort(stable=True).argsort()
         self.group = ranks * n_groups // len(ranks)
         self.counts = torch.bincount(self.group, minlength=n_groups)
 
+    def sums(self, values: Tensor) -> Tensor:
+        """Return, for every cell, the sum of the values in its group."""
+        sums = values.new_zeros(*values.shape[:-1], len(self.counts))
+        return added_at(sums, -1, self.group, values)[..., self.group]
+
     def means(self, values: Tensor) -> Tensor:
         """Return, for every cell, the mean of the values in its group."""
-        sums = values.new_zeros(len(self.counts))
-        sums = added_at(sums, 0, self.group, values.flatten())
-        return (sums / self.counts)[self.group].view_as(values)
+        return self.sums(values) / self.counts[self.group]
 
 
 def _merged(weights: Tensor, groups: Tensor) -> Tensor:
