@@ -131,11 +131,11 @@ def test_nothing_is_counted_without_privacy_or_by_the_paper_s_blocks(params):
     "workload",
     [
         "ab", None, ["ab"], [("a",)], [("a", "a")], [{"a", "b"}], [("a", ["b"])],
-        [tuple("abcdey")], [("a", (["b"],))],
+        [tuple("abcdefgy")], [("a", (["b"],))],
     ],
 )  # fmt: skip
 def test_a_workload_is_a_list_of_lists_of_names(workload):
-    with pytest.raises(ValueError, match=r"'workload'.*2 to 5 different column"):
+    with pytest.raises(ValueError, match=r"'workload'.*2 to 7 different column"):
         DPHFlowSynthesizer(workload=workload).fit(xor(20))
 
 

@@ -33,7 +33,7 @@ from dpgenerative.privacy.tables import (
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.schema import Schema
 
-SCORED_GROUPS = {2: 20, 3: 4, 4: 2, 5: 2}
+SCORED_GROUPS = {2: 20, 3: 4, 4: 2, 5: 2, 6: 2, 7: 2}
 """Groups per column in which tables of so many columns are compared."""
 MOST_CANDIDATES = 2000
 LEAST_DEVIATION = 3.0
@@ -42,8 +42,8 @@ MOST_TABLES, MOST_LARGER = 10, 5
 """Choices among pairs, and among larger tables, of which there are many more."""
 WEIGHT_OF_WANTED = 5
 """Weight of a table that was asked for, beside others."""
-SIZES = (2, 3, 4, 5, 10, 20, 40)
-"""Groups per column in which tables are counted."""
+SIZES = (2, 4, 8, 16, 32)
+"""Groups per column in which tables are counted: each splits those before it."""
 CELLS_PER_ROW = 0.4
 """Cells of a counted table, per row and standard deviation of its noise."""
 POOL, RAKED = 2**17, 2**16
@@ -55,7 +55,7 @@ Columns = tuple[int, ...]
 
 
 def check_workload(owner: str, name: str, value: Any) -> None:
-    """Require a sequence of tables, each of two to five different column names."""
+    """Require a sequence of tables, each of two to seven different column names."""
     few, most = min(SCORED_GROUPS), max(SCORED_GROUPS)
     tables: Any = value if isinstance(value, (list, tuple)) else [None]
     for table in tables:
