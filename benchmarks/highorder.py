@@ -2,7 +2,7 @@
 
     python benchmarks/highorder.py [--only parity structural]
 
-Fits of the flow at epsilon 1, delta 1e-5, by the defaults; bounds and levels are stated.
+Fits of the flow at epsilon 1, delta 1e-5, by the defaults, with bounds stated.
 
 - *parity*: uniform numbers and a class: whether an even number of the first 3 to 6 are
   above a quantile of theirs, with 0, 4 or 12 more numbers that mean nothing. The share

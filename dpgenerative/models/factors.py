@@ -39,7 +39,7 @@ RULED_OUT = -60.0
 """Offset of a cell that does not go with one before; if none does, all do."""
 SHARES_EMPTY = (0.0, 0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97)
 """Shares of cells of like size that may be empty; none has half of the prior."""
-ERRORS = (0.001, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+ERRORS = (0.001, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 """Standard deviations of the others from the model, by their root mean square."""
 LEAST_VARIANCE = 1e-14
 """Of the noise of a share."""
