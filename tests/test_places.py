@@ -478,7 +478,7 @@ def test_a_decoder_is_conditioned_on_no_place():
 
 
 def test_conditions_beyond_all_mass_end_with_an_error_of_sampling():
-    given = {"lat": (47.95, 48), "long": (-123, -122.99), "age": (98, 100)}
+    given = {"lat": (47.9995, 48), "long": (-123, -122.9999), "age": (98, 100)}
     with pytest.raises(SamplingError, match="candidates"):
         fitted().sample(500, given=given, max_tries=2)
 

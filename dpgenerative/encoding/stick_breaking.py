@@ -98,12 +98,13 @@ class StickBreaking:
         """Return the log-density of every value given the cell of its share.
 
         A probability for what is missing and on a grid, where a cell of one share is
-        one value.
+        one value, and of narrow cells that in the middle of a value's shares counts.
         """
         density = codec.log_within(shares) - np.log(self._span(self._left(rows)))
         is_atom = codec.atoms[codec.encode(shares)]
-        is_sure = shares.isna() if self.whole.column.step is None else is_atom
-        return np.where(is_sure, 0.0, density)
+        if self.whole.column.step is None:
+            return np.where(shares.isna(), 0.0, density)
+        return np.where(is_atom, 0.0, np.minimum(density, 0.0))
 
     def _left(self, rows: Mapping[Hashable, pd.Series]) -> np.ndarray:
         """Return what the others leave of the total, in steps."""

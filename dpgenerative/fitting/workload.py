@@ -244,8 +244,7 @@ class Measurement:
             numbers = sizes
         for j, fact in enumerate(facts):
             room = 0 if fact.has_neighbours else most * numbers[j] / math.prod(numbers)
-            able = (min(size, len(fact.masses)) for size in SIZES)
-            numbers[j] = max([numbers[j], *(size for size in able if size <= room)])
+            numbers[j] = max(numbers[j], min(int(room), len(fact.masses)))
         return numbers
 
 
