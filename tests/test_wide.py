@@ -174,7 +174,7 @@ def test_tables_that_matter_are_not_drowned_by_others(monkeypatch):
         ([facts(30, ordered=True), facts(30, ordered=True)], 900, [30, 30]),
         ([facts(30, ordered=True), facts(30, ordered=True)], 899, [16, 16]),
         ([facts(30, ordered=True), facts(30)], 399, [16, 24]),
-        ([facts(30), facts(30)], 399, [24, 16]),
+        ([facts(30), facts(30)], 399, [19, 19]),
         ([facts(6), facts(30, ordered=True)], 179, [6, 16]),
         ([facts(6), facts(60)], 239, [6, 39]),
         ([facts(6), facts(60)], 240, [6, 40]),

@@ -232,8 +232,8 @@ class Measurement:
     def _sizes(self, facts: Sequence[CellFacts], noise: float) -> list[int]:
         """Return the number of groups of every column.
 
-        All have as many as noise allows. Nominal columns then have as many more as
-        still fit, since none of their groups borrows from neighbours.
+        All have as many as noise allows. Nominal columns then have as many more, all of
+        them alike, as still fit, since none of their groups borrows from neighbours.
         """
         most = CELLS_PER_ROW * self.plan.n_rows / max(noise, 1)
         numbers = [2] * len(facts)
@@ -242,9 +242,16 @@ class Measurement:
             if math.prod(sizes) > most:
                 break
             numbers = sizes
-        for j, fact in enumerate(facts):
-            room = 0 if fact.has_neighbours else most * numbers[j] / math.prod(numbers)
-            numbers[j] = max(numbers[j], min(int(room), len(fact.masses)))
+        levels = [len(f.masses) for f in facts if not f.has_neighbours]
+        for size in range(min([*levels, *numbers]), max(levels, default=0) + 1):
+            pairs = zip(numbers, facts, strict=True)
+            sizes = [
+                n if f.has_neighbours else max(n, min(size, len(f.masses)))
+                for n, f in pairs
+            ]
+            if math.prod(sizes) > most:
+                break
+            numbers = sizes
         return numbers
 
 

@@ -43,6 +43,8 @@ ERRORS = (0.001, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 """Standard deviations of the others from the model, by their root mean square."""
 LEAST_VARIANCE = 1e-14
 """Of the noise of a share."""
+CHUNK = 2**15
+"""Cells whose masses are expected at a time."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class TableFactor:
         """Return the offsets of the last column's cells, (n, n_cells)."""
         here = self if self.offsets.device == codes.device else self.to(codes.device)
         keys = joint_groups(codes, here.columns[:-1], here.groups[:-1])
-        return here.offsets[:, here.groups[-1]].index_select(0, keys)
+        return here.offsets.index_select(0, keys)[:, here.groups[-1]]
 
     def to(self, device: str | torch.device) -> "TableFactor":
         """Return the factor on a device."""
@@ -253,7 +255,7 @@ class _TableFit:
 
     def _change(self, weights: Tensor, moves: Tensor) -> None:
         self.offsets += moves
-        weights *= moves.exp()[:, self.fine[-1]].index_select(0, self.keys)
+        weights *= moves.exp().index_select(0, self.keys)[:, self.fine[-1]]
 
     def factor(self) -> TableFactor:
         """Return the fitted factor."""
@@ -298,44 +300,41 @@ class _TableFit:
 def _posterior_means(shares: Tensor, masses: Tensor, noise: Tensor) -> Tensor:
     """Return the masses of cells to expect, given noisy shares and the model's masses.
 
-    A cell is empty, or its mass is normal; the mean of both is the model's mass. The
-    probability of empty cells and the normal's variance are those of a group of cells
-    of like size. Their posterior is the mean over a grid of both.
+    Those of cells of like size come from each other: groups of as many cells as there
+    are groups, from the largest on.
     """
-    alike = _Alike(masses)
-    shape, noise = masses.shape, noise.flatten().clamp(min=LEAST_VARIANCE)
-    shares, masses = shares.flatten(), masses.flatten()
-    empty = masses.new_tensor(SHARES_EMPTY).view(-1, 1, 1)
+    expected = torch.empty_like(masses.flatten())
+    order = masses.flatten().argsort(descending=True, stable=True)
+    size = math.isqrt(len(order))
+    whole = len(order) // size * size
+    groups = order[:whole].view(-1, size).split(max(1, CHUNK // size))
+    for alike in [*groups, order[whole:].view(1, -1)]:
+        parts = (each.flatten()[alike] for each in (shares, masses, noise))
+        expected[alike] = _means_of_alike(*parts)
+    return expected.view_as(masses)
+
+
+def _means_of_alike(shares: Tensor, masses: Tensor, noise: Tensor) -> Tensor:
+    """Return the expected masses of cells (n_groups, n), a group of like size per row.
+
+    A cell is empty, or its mass is normal; the mean of both is the model's mass. The
+    probability of empty cells and the normal's variance are those of the group. Their
+    posterior is the mean over a grid of both.
+    """
+    noise = noise.clamp(min=LEAST_VARIANCE)
+    empty = masses.new_tensor(SHARES_EMPTY).view(-1, 1, 1, 1)
     filled = masses / (1 - empty)
-    errors = alike.means(filled.square()) * masses.new_tensor(ERRORS).view(-1, 1) ** 2
+    relative = masses.new_tensor(ERRORS).view(-1, 1, 1)
+    errors = filled.square().mean(-1, keepdim=True) * relative**2
     gaps, total = shares - filled, errors + noise
     is_filled = (1 - empty).log() - (gaps.square() / total + total.log()) / 2
     is_empty = empty.log() - (shares.square() / noise + noise.log()) / 2
     either = torch.logaddexp(is_filled, is_empty)
     prior = torch.full_like(empty, 1 / (len(SHARES_EMPTY) - 1))
     prior[0] = 1
-    weights = (alike.sums(either) + prior.log()).flatten(0, 1).softmax(0)
+    posterior = (either.sum(-1, keepdim=True) + prior.log()).flatten(0, 1).softmax(0)
     means = (is_filled - either).exp() * (filled + errors / total * gaps)
-    return (weights * means.flatten(0, 1)).sum(0).view(shape)
-
-
-class _Alike:
-    """Cells of like size, as many groups as each has cells; the last axis of values."""
-
-    def __init__(self, sizes: Tensor) -> None:
-        n_groups = math.isqrt(sizes.numel())
-        ranks = sizes.flatten().argsort(stable=True).argsort()
-        self.group = ranks * n_groups // len(ranks)
-        self.counts = torch.bincount(self.group, minlength=n_groups)
-
-    def sums(self, values: Tensor) -> Tensor:
-        """Return, for every cell, the sum of the values in its group."""
-        sums = values.new_zeros(*values.shape[:-1], len(self.counts))
-        return added_at(sums, -1, self.group, values)[..., self.group]
-
-    def means(self, values: Tensor) -> Tensor:
-        """Return, for every cell, the mean of the values in its group."""
-        return self.sums(values) / self.counts[self.group]
+    return (posterior * means.flatten(0, 1)).sum(0)
 
 
 def _merged(weights: Tensor, groups: Tensor) -> Tensor:
