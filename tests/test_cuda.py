@@ -31,7 +31,7 @@ from dpgenerative import (
 )
 from dpgenerative.fitting import loop
 from dpgenerative.fitting.fit import PrivateFit
-from dpgenerative.models import hflow
+from dpgenerative.models import cells
 from dpgenerative.models.factors import Correct, CountedTable
 from dpgenerative.privacy import plan
 from dpgenerative.privacy.precision import added_at
@@ -188,7 +188,7 @@ def traced(monkeypatch):
     monkeypatch.setattr(plan.PrivacyPlan, "spent", lambda _: 0.0)
     monkeypatch.setattr(PrivateFit, "run", run)
     monkeypatch.setattr("dpgenerative._random._fast_normals", generator_of)
-    monkeypatch.setattr(hflow, "SobolEngine", Sobol)
+    monkeypatch.setattr(cells, "SobolEngine", Sobol)
 
     def trace(kind, *rows, **parameters):
         with pytest.raises(Traced) as found:

@@ -6,7 +6,7 @@ import copy
 import functools
 import math
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -24,6 +24,7 @@ from dpgenerative.models.cells import (
     CellFacts,
     Cells,
     cell_basis,
+    even_points,
     standardised,
 )
 from dpgenerative.models.divergences import CAUCHY_SCALES, DIVERGENCES, mmd
@@ -347,6 +348,17 @@ def test_samples_are_more_even_than_independent_rows(n_blocks):
     # In an order that says nothing of the row before.
     ranks = rank_of(TWO, codes).double()
     assert abs(torch.corrcoef(torch.stack([ranks[1:], ranks[:-1]]))[0, 1]) < 4 * n**-0.5
+
+
+def test_no_five_columns_of_a_sample_depend_by_how_it_is_drawn():
+    # Of one Sobol sequence of eleven dimensions, half the space of five is empty.
+    n, sets = 2**17, [*combinations(range(11), 5)]
+    places = (even_points(n, 11, torch.Generator().manual_seed(0)) * 4).long().numpy()
+    keys = (places[:, c] @ 4 ** np.arange(5) for c in sets)
+    counts = np.array([np.bincount(each, minlength=4**5) for each in keys])
+    distances = np.abs(counts / (n / 4**5) - 1).mean(1)
+    independent = math.sqrt(2 / math.pi * 4**5 / n)
+    assert distances.max() < 2 * independent
 
 
 def p_value(seen, probabilities):

@@ -15,6 +15,7 @@ import torch
 from numpy.polynomial.legendre import legvander
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.quasirandom import SobolEngine
 
 from dpgenerative.encoding.codecs import LARGEST_POSITION
 from dpgenerative.layers import MaskedLinear
@@ -33,6 +34,9 @@ LEAST_SPREAD = 0.3
 """Least root mean square by which the features of a column are divided."""
 RAKING_ROWS = 2**15
 """Rows drawn from a model on which it is raked."""
+EVEN_BLOCK = 2**12
+"""Points of one Sobol sequence. Of five of its dimensions half the space may be empty,
+however many points it has: of several, in other dimensions each."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +151,26 @@ def standardised(table: Tensor, masses: Tensor) -> Tensor:
     centred = table - masses @ table
     spread = (masses @ centred.square()).sum().sqrt()
     return centred / spread.clamp(min=LEAST_SPREAD)
+
+
+def even_points(n: int, d: int, generator: torch.Generator) -> Tensor:
+    """Return points that fill the unit cube more evenly than independent ones, (n, d).
+
+    Scrambled Sobol sequences, all but the first with their dimensions in another order.
+    The points are in random order.
+    """
+    device, blocks = generator.device, []
+    for start in range(0, max(n, 1), EVEN_BLOCK):
+        seed = torch.randint(2**31, (1,), generator=generator, device=device)
+        sobol = SobolEngine(d, scramble=True, seed=int(seed))
+        points = sobol.draw(min(EVEN_BLOCK, n - start), dtype=torch.float64)
+        if start:
+            points = points[
+                :, torch.randperm(d, generator=generator, device=device).cpu()
+            ]
+        blocks.append(points)
+    order = torch.randperm(n, generator=generator, device=device).cpu()
+    return torch.cat(blocks)[order].to(device)
 
 
 def invert_cdf(masses: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,11 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.quasirandom import SobolEngine
 
 from dpgenerative.encoding.codecs import LARGEST_POSITION
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
-from dpgenerative.models.cells import CellFacts, Clamp, Rake
+from dpgenerative.models.cells import CellFacts, Clamp, Rake, even_points
 from dpgenerative.models.factors import Correct, CountedTable, TableFactor
 from dpgenerative.models.flow import AnchoredBlock
 
@@ -294,16 +293,12 @@ class HFlow(nn.Module):
         """Draw rows: codes and positions, both of shape (n, d).
 
         Every row follows the model. Together they fill the base space more evenly than
-        independent ones (a scrambled Sobol sequence, in random order), so that shares
-        in a sample lie closer to the model's. A `Clamp` needs an `exact` model, and so
-        do cells that are `clamped` (`AnchoredBlock.invert`).
+        independent ones (`even_points`), so that shares in a sample lie closer to the
+        model's. A `Clamp` needs an `exact` model, and so do cells that are `clamped`
+        (`AnchoredBlock.invert`).
         """
-        device = self.first.log_masses.device
-        seed = torch.randint(2**31, (1,), generator=generator, device=device)
-        sobol = SobolEngine(self.first.n_columns, scramble=True, seed=int(seed))
-        order = torch.randperm(n, generator=generator, device=device)
-        points = sobol.draw(n, dtype=torch.float64).clamp(max=LARGEST_POSITION)
-        v = points.to(self.first.log_masses)[order]
+        points = even_points(n, self.first.n_columns, generator)
+        v = points.to(self.first.log_masses).clamp(max=LARGEST_POSITION)
         if not self.exact:
             v = self._pull(torch.special.ndtri(v.clamp(_EDGE, 1 - _EDGE)))
         if adjust is not None or clamped is not None:

@@ -382,8 +382,8 @@ class DPHFlowSynthesizer(BaseTableSynthesizer):
     rows are not covered by the guarantee; with more than one block the latter is an
     importance-sampled lower bound (16 draws). The flow models the last column first (y,
     if there is one) and the others in their order, given the column that they are often
-    used to predict. The rows of one call of `sample` are drawn from a scrambled Sobol
-    sequence, so that their marginals lie closer to the model's than those of
+    used to predict. The rows of one call of `sample` are drawn from scrambled Sobol
+    sequences, so that their marginals lie closer to the model's than those of
     independent rows.
 
     References
