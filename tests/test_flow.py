@@ -21,6 +21,7 @@ from dpgenerative.models.cells import (
     DECLINE,
     HEAVY,
     LEAST_SPREAD,
+    TABLE_BLOCK,
     CellFacts,
     Cells,
     cell_basis,
@@ -353,7 +354,11 @@ def test_samples_are_more_even_than_independent_rows(n_blocks):
 def test_no_five_columns_of_a_sample_depend_by_how_it_is_drawn():
     # Of one Sobol sequence of eleven dimensions, half the space of five is empty.
     n, sets = 2**17, [*combinations(range(11), 5)]
-    places = (even_points(n, 11, torch.Generator().manual_seed(0)) * 4).long().numpy()
+    places = (
+        (even_points(n, 11, torch.Generator().manual_seed(0), TABLE_BLOCK) * 4)
+        .long()
+        .numpy()
+    )
     keys = (places[:, c] @ 4 ** np.arange(5) for c in sets)
     counts = np.array([np.bincount(each, minlength=4**5) for each in keys])
     distances = np.abs(counts / (n / 4**5) - 1).mean(1)

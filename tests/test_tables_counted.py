@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpgenerative import Column, DPHFlowSynthesizer, Schema, load
+from dpgenerative.fitting.workload import SIZES
 from dpgenerative.models import factors
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.factors import CountedTable, grouping, scales_of
@@ -152,7 +153,7 @@ def test_names_of_a_workload_are_those_of_learned_columns():
 
 def table_of(facts, columns, probabilities, sizes, std=1e-6, seed=None):
     """Return the counts that rows of these probabilities would have, with noise."""
-    scales = scales_of([facts[j] for j in columns], sizes)
+    scales = scales_of([facts[j] for j in columns], sizes, [None] * len(sizes))
     shares = torch.zeros([int(g.max()) + 1 for g in scales[-1]], dtype=torch.float64)
     codes = all_codes(facts)
     keys = tuple(g[codes[:, j]] for g, j in zip(scales[-1], columns, strict=True))
@@ -356,15 +357,47 @@ def test_a_heavy_cell_leaves_half_of_the_groups_to_all_others(place):
     assert 5 <= len(groups.unique()) <= 6
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(COLUMNS, st.sampled_from([2, 3, 5, 10, 20, 40])), min_size=2,
-                max_size=3))  # fmt: skip
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(COLUMNS, st.sampled_from(SIZES), st.integers(0, 40)),
+                min_size=2, max_size=3))  # fmt: skip
 def test_scales_are_nested(columns):
-    facts, sizes = zip(*columns, strict=True)
-    scales = scales_of(facts, sizes)
-    for fact, size, group in zip(facts, sizes, scales[-1], strict=True):
-        assert torch.equal(group, grouping(fact, size))
+    facts, sizes, places = zip(*columns, strict=True)
+    sizes = [min(n, len(f.masses)) for f, n in zip(facts, sizes, strict=True)]
+    cuts = [
+        place if 0 < place < len(fact.masses) - fact.nullable else None
+        for fact, place in zip(facts, places, strict=True)
+    ]
+    scales = scales_of(facts, sizes, cuts)
+    parts = zip(facts, sizes, cuts, scales[-1], strict=True)
+    for fact, size, cut, group in parts:
+        assert torch.equal(group, grouping(fact, size, cut))
     for coarse, fine in pairwise(scales):
         for a, b in zip(coarse, fine, strict=True):
             pairs = set(zip(b.tolist(), a.tolist(), strict=True))
             assert len(pairs) == int(b.max()) + 1
+    for fact, cut, group in zip(facts, cuts, scales[0], strict=True):
+        if cut is not None and fact.ordered:
+            assert group[cut - 1] < group[cut]
+
+
+@settings(max_examples=200, deadline=None)
+@given(COLUMNS, st.sampled_from(SIZES), st.integers(1, 40))
+def test_groups_do_not_cross_a_cut(facts, n, cut):
+    groups, k = grouping(facts, n, cut), len(facts.masses)
+    assert set(groups.tolist()) == set(range(int(groups.max()) + 1))
+    if facts.ordered and cut < k - facts.nullable:
+        assert groups.tolist() == sorted(groups.tolist())
+        assert groups[cut - 1] < groups[cut]
+        assert int(groups.max()) + 1 <= min(k, n + facts.nullable)
+
+
+@pytest.mark.parametrize(
+    ("place", "sizes"),
+    [(50, [25, 25, 25, 25]), (30, [30, 24, 23, 23]), (70, [24, 23, 23, 30]),
+     (5, [5, 32, 32, 31]), (95, [32, 32, 31, 5])],
+)  # fmt: skip
+def test_both_sides_of_a_cut_have_groups_by_their_mass(place, sizes):
+    uniform = CellFacts(torch.full((100,), 0.01), True, False, torch.zeros(100).bool())
+    counts = torch.bincount(grouping(uniform, 4, place))
+    assert sorted(counts.tolist()) == sorted(sizes)
+    assert torch.bincount(grouping(uniform, 2, place)).tolist() == [place, 100 - place]

@@ -21,6 +21,7 @@ from dpgenerative.fitting.recipe import FitSize
 from dpgenerative.fitting.workload import (
     MOST_CANDIDATES,
     MOST_TABLES,
+    Comparison,
     Measurement,
 )
 from dpgenerative.metrics import measuring
@@ -151,18 +152,21 @@ def measurement(n_columns, mechanisms=None):
 def test_tables_that_matter_are_not_drowned_by_others(monkeypatch):
     pairs = {(0, 1): 9000.0}  # rows that lie elsewhere; of all other pairs, 1,000
 
-    def released(codes, candidates, wanted, among, plan, mechanisms):
-        assert set(among[0]) == set(range(36)) - set(wanted)
-        places = [*wanted, *among[0]][: len(wanted) + len(among)]
-        columns = [candidates[i].table.columns for i in places]
-        news = [(pairs.get(each, 1000.0), 10.0) for each in columns]
-        return dict(zip(places, news, strict=True))
+    class Known(Comparison):
+        def choose(self, wanted, among):
+            assert set(among[0]) == set(range(36)) - set(wanted)
+            return [*wanted, *among[0]][: len(wanted) + len(among)]
 
-    monkeypatch.setattr(workload, "release_news", released)
+        def release(self, places):
+            columns = [self.candidates[i].table.columns for i in places]
+            news = [(pairs.get(each, 1000.0), 10.0) for each in columns]
+            return dict(zip(places, news, strict=True))
+
+    monkeypatch.setattr(workload, "Comparison", Known)
     some = measurement(9, Mechanisms(*[np.random.default_rng(0)] * 2))
     tables, pool = some._candidates([(0, 1)])[:36], np.zeros((1, 9), int)
-    free = some._selected(tables, pool, [])
-    bound = some._selected(tables, pool, [(0, 1), (0, 2)])
+    free = [*some._selected(tables, pool, [], 0.1)]
+    bound = [*some._selected(tables, pool, [(0, 1), (0, 2)], 0.1)]
     assert free[0] == (0, 1)
     assert bound[:2] == [(0, 1), (0, 2)]
     assert 2 <= len(bound) < len(free)

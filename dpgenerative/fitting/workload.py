@@ -6,7 +6,7 @@ nearer to their counts. Rows pass `privacy.tables` alone.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -18,23 +18,27 @@ from pandas.api.types import is_hashable
 from dpgenerative._validation import refuse
 from dpgenerative.encoding.transformer import TableTransformer
 from dpgenerative.fitting.growth import Clamped, nothing_clamped
-from dpgenerative.models.cells import CellFacts
-from dpgenerative.models.factors import CountedTable, TableFactor, grouping, scales_of
-from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.models.cells import TABLE_BLOCK, CellFacts, grouping
+from dpgenerative.models.factors import CountedTable, TableFactor, scales_of
+from dpgenerative.privacy.noise import Mechanisms, choice_rate
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.tables import (
     Candidate,
+    Comparison,
     Table,
     all_counts,
-    multipliers,
+    count_multiplier,
+    halves,
     release_counts,
-    release_news,
+    share_of_choices,
 )
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.schema import Schema
 
-SCORED_GROUPS = {2: 20, 3: 4, 4: 2, 5: 2, 6: 2, 7: 2}
+SCORED_GROUPS = {2: 20, 3: 4, 4: 4, 5: 4, 6: 4, 7: 4}
 """Groups per column in which tables of so many columns are compared."""
+CUT_GROUPS, MOST_CUT = 64, 2
+"""Groups between which a column may be cut, and tables of which all columns are."""
 MOST_CANDIDATES = 2000
 LEAST_DEVIATION = 3.0
 """Standard deviations of its noise that the news of a table must exceed."""
@@ -52,6 +56,8 @@ MEAN_DEVIATION = math.sqrt(2 / math.pi)
 """Mean distance from its mean of a normal of standard deviation 1."""
 
 Columns = tuple[int, ...]
+Cuts = tuple[int | None, ...]
+"""Of every column of a table, the first cell above the cut between its groups."""
 
 
 def check_workload(owner: str, name: str, value: Any) -> None:
@@ -126,13 +132,16 @@ class Measurement:
             From n to the cells of n rows where they are given, if any are.
         """
         tables = self._candidates(wanted)
-        chosen = [table.columns for table in tables]
-        is_choice = len(chosen) > max(1, len(set(wanted)))
-        if is_choice:
-            pool = model.sample(POOL, generator, clamped=given(POOL))[0].cpu().numpy()
-            chosen = self._selected(tables, pool, wanted)
+        chosen, share = {t.columns: uncut(t.columns) for t in tables}, 0.0
+        if len(chosen) > max(1, len(set(wanted))):
+            share = share_of_choices(self._has_cuts(tables, wanted))
+            drawn, _ = model.sample(
+                POOL, generator, clamped=given(POOL), block=TABLE_BLOCK
+            )
+            pool = drawn.cpu().numpy()
+            chosen = self._selected(tables, pool, wanted, share)
         if chosen:
-            counted = self._counted(chosen, is_choice)
+            counted = self._counted(chosen, share)
             model.correct(RAKED, generator, counted, given(RAKED))
 
     def _candidates(self, wanted: Sequence[Columns]) -> list[Table]:
@@ -155,33 +164,50 @@ class Measurement:
             candidates += new[:MOST_CANDIDATES]
         others = [c for c in dict.fromkeys(wanted) if c not in candidates]
         candidates += sorted(others, key=len)
-        return [self._table(c, [SCORED_GROUPS[len(c)]] * len(c)) for c in candidates]
+        return [self._scored(columns) for columns in candidates]
 
     def _is_drawn(self, columns: Columns) -> bool:
         """Return whether a table shows more than relations within what is given."""
         given = [self.facts[j].is_given for j in columns]
         return not given[-1] and sum(given) < 2
 
-    def _table(self, columns: Columns, sizes: Sequence[int]) -> Table:
-        pairs = zip(columns, sizes, strict=True)
-        groups = (grouping(self.facts[j], n).numpy() for j, n in pairs)
+    def _table(
+        self, columns: Columns, sizes: Sequence[int], cuts: Cuts | None = None
+    ) -> Table:
+        parts = zip(columns, sizes, cuts or uncut(columns), strict=True)
+        groups = (grouping(self.facts[j], n, cut).numpy() for j, n, cut in parts)
         return Table(columns, tuple(groups))
 
+    def _scored(self, columns: Columns, cuts: Cuts | None = None) -> Table:
+        return self._table(columns, [SCORED_GROUPS[len(columns)]] * len(columns), cuts)
+
+    def _expected(self, tables: Sequence[Table], pool: np.ndarray) -> list[Candidate]:
+        """Return tables with the numbers of rows that the model lets expect."""
+        n = self.plan.n_rows
+        shares = (counts / len(pool) for counts in all_counts(tables, pool))
+        return [
+            Candidate(table, _whole(n * share), round(_by_chance(share, n, len(pool))))
+            for table, share in zip(tables, shares, strict=True)
+        ]
+
+    def _has_cuts(self, tables: Sequence[Table], wanted: Sequence[Columns]) -> bool:
+        """Return whether a column of a larger table that is not wanted may be cut."""
+        larger = (t.columns for t in tables if len(t.columns) > 2)
+        columns = {j for each in larger if each not in wanted for j in each}
+        return any(_n_to_cut(self.facts[j]) > 2 for j in columns)
+
     def _selected(
-        self, tables: Sequence[Table], pool: np.ndarray, wanted: Sequence[Columns]
-    ) -> list[Columns]:
+        self,
+        tables: Sequence[Table],
+        pool: np.ndarray,
+        wanted: Sequence[Columns],
+        share: float,
+    ) -> dict[Columns, Cuts]:
         """Release what tables show; return the columns of those worth counting.
 
         Beside those wanted, as many are counted as bring the model closest in all,
-        those first that would bring it closest alone.
+        those first that would bring it closest alone. Two of the larger are cut.
         """
-        n = self.plan.n_rows
-        shares = [counts / len(pool) for counts in all_counts(tables, pool)]
-        candidates = [
-            Candidate(table, np.rint(n * share).astype(np.int64), chance)
-            for table, share in zip(tables, shares, strict=True)
-            for chance in [round(_by_chance(share, n, len(pool)))]
-        ]
         places = [i for i, table in enumerate(tables) if table.columns in wanted]
         others = [i for i in range(len(tables)) if i not in places]
         pairs = [i for i in others if len(tables[i].columns) == 2]
@@ -189,43 +215,66 @@ class Measurement:
         most = min(len(self.facts), MOST_TABLES)
         among = [pairs] * min(most, len(pairs))
         among += [larger] * min(most, MOST_LARGER, len(larger))
-        released = release_news(
-            self.codes, candidates, places, among, self.plan, self.mechanisms
-        )
-        by_counts = multipliers(self.plan, True)[1]
-        cost = {
-            i: MEAN_DEVIATION * by_counts * math.prod(tables[i].shape) for i in released
+        expected = self._expected(tables, pool)
+        comparison = Comparison(self.codes, expected, self.plan, self.mechanisms)
+        chosen = comparison.choose(places, among)
+        cuts = {i: uncut(tables[i].columns) for i in chosen}
+        new = chosen[len(places) :]
+        for i in [i for i in new if len(tables[i].columns) > 2][:MOST_CUT]:
+            cuts[i] = self._cut(comparison, tables[i].columns, pool)
+            table = self._scored(tables[i].columns, cuts[i])
+            comparison.replace(i, *self._expected([table], pool))
+        released = comparison.release(chosen)
+        by_counts = MEAN_DEVIATION * count_multiplier(self.plan, share)
+        costs = {
+            i: by_counts * math.prod(comparison.candidates[i].table.shape)
+            for i in chosen
         }
-        best = n_wanted = len(places)
-        order = places + [
-            i
-            for i in sorted(released, key=lambda i: -_gain(released[i][0], cost[i]))
-            if i not in places and released[i][0] > LEAST_DEVIATION * released[i][1]
-        ]
-        news = [released[i][0] for i in order]
-        costs = [cost[i] for i in order]
-        gain = 0.0
-        for k in range(n_wanted, len(order) + 1):
-            both = zip(news[:k], costs[:k], strict=True)
-            gains = [_gain(each, math.sqrt(k) * cost) for each, cost in both]
-            total = sum(gains) + (WEIGHT_OF_WANTED - 1) * sum(gains[:n_wanted])
-            best, gain = (k, total) if total > gain else (best, gain)
-        chosen = [tables[i].columns for i in order[:best]]
-        return self.mechanisms.ranks.same(chosen)
+        best = _worth_counting(released, costs, places)
+        return self.mechanisms.ranks.same({tables[i].columns: cuts[i] for i in best})
 
-    def _counted(self, chosen: Sequence[Columns], scored: bool) -> list[CountedTable]:
+    def _cut(self, comparison: Comparison, columns: Columns, pool: np.ndarray) -> Cuts:
+        """Choose a cut of every column with neighbours, given those before it.
+
+        The cut nearest the median has half of the prior.
+        """
+        n, cuts = self.plan.n_rows, list(uncut(columns))
+        for axis, fact in enumerate(self.facts[j] for j in columns):
+            n_groups = _n_to_cut(fact)
+            if n_groups < 3:
+                continue
+            sizes = [SCORED_GROUPS[len(columns)]] * len(columns)
+            sizes[axis] = CUT_GROUPS
+            table = self._table(columns, sizes, tuple(cuts))
+            (counts,) = all_counts([table], pool)
+            shares = halves(counts, axis, n_groups) / len(pool)
+            both = shares.swapaxes(0, 1)
+            chances = _whole(np.array([_by_chance(x, n, len(pool)) for x in both]))
+            groups = table.groups[axis]
+            below = np.bincount(groups, fact.masses.numpy())[:n_groups].cumsum()
+            prior = math.log(n_groups - 1) / choice_rate(comparison.cut_multiplier)
+            chances[np.abs(below[:-1] / below[-1] - 0.5).argmin()] -= round(prior)
+            last = comparison.cut(table, axis, _whole(n * shares), chances)
+            cuts[axis] = int((groups <= last).sum())
+        return tuple(cuts)
+
+    def _counted(
+        self, chosen: Mapping[Columns, Cuts], share: float
+    ) -> list[CountedTable]:
         """Release the counts of tables, as finely as noise allows."""
-        noise = multipliers(self.plan, scored)[1] * math.sqrt(len(chosen))
+        noise = count_multiplier(self.plan, share) * math.sqrt(len(chosen))
         facts = [[self.facts[j] for j in columns] for columns in chosen]
         sizes = [self._sizes(each, noise) for each in facts]
-        tables = [self._table(c, s) for c, s in zip(chosen, sizes, strict=True)]
-        counts = release_counts(self.codes, tables, scored, self.plan, self.mechanisms)
+        parts = zip(chosen, sizes, chosen.values(), strict=True)
+        tables = [self._table(*part) for part in parts]
+        counts = release_counts(self.codes, tables, share, self.plan, self.mechanisms)
         counted = []
-        parts = zip(chosen, facts, sizes, counts, strict=True)
-        for columns, each, size, count in parts:
+        for (columns, cuts), each, size, count in zip(
+            chosen.items(), facts, sizes, counts, strict=True
+        ):
             total = max(1.0, count.sum())  # the row count may be far off for few rows
             shares = torch.from_numpy(count / total).float()
-            scales = scales_of(each, size)
+            scales = scales_of(each, size, cuts)
             counted.append(CountedTable(columns, scales, shares, noise / total))
         return counted
 
@@ -267,6 +316,48 @@ def _families(d: int) -> Iterator[list[Columns]]:
             yield [columns for columns in sets if columns[0] == 0]
         if sets:
             yield sets
+
+
+def uncut(columns: Columns) -> Cuts:
+    """Return that no column is cut."""
+    return (None,) * len(columns)
+
+
+def _n_to_cut(facts: CellFacts) -> int:
+    """Return the number of groups between which a column may be cut."""
+    if not facts.has_neighbours:
+        return 0
+    return int(grouping(facts, CUT_GROUPS).max()) + 1 - facts.nullable
+
+
+def _whole(numbers: np.ndarray) -> np.ndarray:
+    return np.rint(numbers).astype(np.int64)
+
+
+def _worth_counting(
+    released: Mapping[int, tuple[float, float]],
+    costs: Mapping[int, float],
+    wanted: Sequence[int],
+) -> list[int]:
+    """Return the places of tables to count: those wanted, and those that pay together.
+
+    Parameters
+    ----------
+    released : mapping from int to (float, float)
+        The news of each, and the standard deviation of its noise.
+    costs : mapping from int to float
+        Noise of all counts of each, if it is counted alone, in rows.
+    wanted : sequence of int
+    """
+    others = [i for i, (news, std) in released.items() if news > LEAST_DEVIATION * std]
+    others.sort(key=lambda i: -_gain(released[i][0], costs[i]))
+    order = [*wanted, *(i for i in others if i not in wanted)]
+    best, most = len(wanted), 0.0
+    for k in range(len(wanted), len(order) + 1):
+        gains = [_gain(released[i][0], math.sqrt(k) * costs[i]) for i in order[:k]]
+        total = sum(gains) + (WEIGHT_OF_WANTED - 1) * sum(gains[: len(wanted)])
+        best, most = (k, total) if total > most else (best, most)
+    return order[:best]
 
 
 def _by_chance(shares: np.ndarray, n: int, n_pool: int) -> float:

@@ -34,9 +34,11 @@ LEAST_SPREAD = 0.3
 """Least root mean square by which the features of a column are divided."""
 RAKING_ROWS = 2**15
 """Rows drawn from a model on which it is raked."""
-EVEN_BLOCK = 2**12
+EVEN_BLOCK = 2**14
 """Points of one Sobol sequence. Of five of its dimensions half the space may be empty,
-however many points it has: of several, in other dimensions each."""
+however many points it has; of several sequences less is."""
+TABLE_BLOCK = 2**12
+"""The same where tables of many columns are compared and corrected."""
 
 
 @dataclass(frozen=True)
@@ -118,11 +120,13 @@ def cell_basis(
     return torch.cat([smooth, indicators], 1).float()
 
 
-def grouping(facts: CellFacts, n_groups: int) -> Tensor:
+def grouping(facts: CellFacts, n_groups: int, cut: int | None = None) -> Tensor:
     """Return a group for every cell: n_groups or fewer, but for 'missing'.
 
-    In a column with neighbours these form groups of like mass, and 'missing' is a group
-    of its own; in a nominal one the cells of least mass form one group.
+    In a column with neighbours these form groups of like mass, below and above a cut
+    (the first cell above it) if there is one, and 'missing' is a group of its own; in a
+    nominal one the cells of least mass form one group. Each of 4, 8, 16, ... groups is
+    two of twice as many.
     """
     k = len(facts.masses)
     if k <= n_groups:
@@ -136,9 +140,24 @@ def grouping(facts: CellFacts, n_groups: int) -> Tensor:
     masses[-1] *= not facts.nullable
     masses.clamp_(max=max(float(masses.sum() - masses.max()), LEAST_WEIGHT))
     middle = (masses.cumsum(0) - masses / 2) / masses.sum()
-    groups = (middle * n_groups).long().clamp(0, n_groups - 1)
+    if cut is None:
+        groups = (middle * n_groups).long().clamp(0, n_groups - 1)
+    else:
+        groups = _groups_beside(middle, masses, n_groups, cut)
     groups[-1] += n_groups * facts.nullable
     return groups.unique(return_inverse=True)[1]
+
+
+def _groups_beside(middle: Tensor, masses: Tensor, n_groups: int, cut: int) -> Tensor:
+    """Return groups of like mass below and above a cut, by quarters of them."""
+    share = masses[:cut].sum() / masses.sum()
+    quarters = min(max(round(4 * float(share)), 1), 3)
+    n_below = 1 if n_groups < 4 else n_groups // 4 * quarters
+    n_above = n_groups - n_below
+    below = (middle / share * n_below).nan_to_num().long().clamp(0, n_below - 1)
+    above = (middle - share) / (1 - share) * n_above
+    above = above.nan_to_num().long().clamp(0, n_above - 1)
+    return torch.where(torch.arange(len(middle)) < cut, below, n_below + above)
 
 
 def standardised(table: Tensor, masses: Tensor) -> Tensor:
@@ -153,17 +172,17 @@ def standardised(table: Tensor, masses: Tensor) -> Tensor:
     return centred / spread.clamp(min=LEAST_SPREAD)
 
 
-def even_points(n: int, d: int, generator: torch.Generator) -> Tensor:
+def even_points(n: int, d: int, generator: torch.Generator, block: int) -> Tensor:
     """Return points that fill the unit cube more evenly than independent ones, (n, d).
 
-    Scrambled Sobol sequences, all but the first with their dimensions in another order.
-    The points are in random order.
+    Scrambled Sobol sequences of `block` points, all but the first with their dimensions
+    in another order. The points are in random order.
     """
     device, blocks = generator.device, []
-    for start in range(0, max(n, 1), EVEN_BLOCK):
+    for start in range(0, max(n, 1), block):
         seed = torch.randint(2**31, (1,), generator=generator, device=device)
         sobol = SobolEngine(d, scramble=True, seed=int(seed))
-        points = sobol.draw(min(EVEN_BLOCK, n - start), dtype=torch.float64)
+        points = sobol.draw(min(block, n - start), dtype=torch.float64)
         if start:
             points = points[
                 :, torch.randperm(d, generator=generator, device=device).cpu()

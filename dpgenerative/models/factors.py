@@ -96,16 +96,21 @@ def _size(group: Tensor) -> int:
     return int(group.max()) + 1
 
 
-def scales_of(facts: Sequence[CellFacts], sizes: Sequence[int]) -> list[list[Tensor]]:
+def scales_of(
+    facts: Sequence[CellFacts],
+    sizes: Sequence[int],
+    cuts: Sequence[int | None],
+) -> list[list[Tensor]]:
     """Return groups of cells from coarse to fine; the finest has the sizes given.
 
-    Columns with neighbours are halved as long as all their sizes are even.
+    On the scale before, a column with neighbours has as many groups as the largest
+    power of 2 below.
     """
     scales, sizes = [], list(sizes)
     while True:
-        scales.append([grouping(f, n) for f, n in zip(facts, sizes, strict=True)])
+        scales.append(list(map(grouping, facts, sizes, cuts)))
         halved = [
-            n // 2 if f.has_neighbours and n > 2 and n % 2 == 0 else n
+            2 ** ((n - 1).bit_length() - 1) if f.has_neighbours and n > 2 else n
             for f, n in zip(facts, sizes, strict=True)
         ]
         if halved == sizes:

@@ -17,7 +17,14 @@ from torch.nn import functional as F
 
 from dpgenerative.encoding.codecs import LARGEST_POSITION
 from dpgenerative.layers import LowRankLinear, LULinear, MaskedLinear
-from dpgenerative.models.cells import CellFacts, Clamp, Rake, even_points
+from dpgenerative.models.cells import (
+    EVEN_BLOCK,
+    TABLE_BLOCK,
+    CellFacts,
+    Clamp,
+    Rake,
+    even_points,
+)
 from dpgenerative.models.factors import Correct, CountedTable, TableFactor
 from dpgenerative.models.flow import AnchoredBlock
 
@@ -289,15 +296,16 @@ class HFlow(nn.Module):
         generator: torch.Generator,
         adjust: Rake | Clamp | None = None,
         clamped: Tensor | None = None,
+        block: int = EVEN_BLOCK,
     ) -> tuple[Tensor, Tensor]:
         """Draw rows: codes and positions, both of shape (n, d).
 
         Every row follows the model. Together they fill the base space more evenly than
-        independent ones (`even_points`), so that shares in a sample lie closer to the
-        model's. A `Clamp` needs an `exact` model, and so do cells that are `clamped`
-        (`AnchoredBlock.invert`).
+        independent ones (`even_points`, of blocks), so that shares in a sample lie
+        closer to the model's. A `Clamp` needs an `exact` model, and so do cells that
+        are `clamped` (`AnchoredBlock.invert`).
         """
-        points = even_points(n, self.first.n_columns, generator)
+        points = even_points(n, self.first.n_columns, generator, block)
         v = points.to(self.first.log_masses).clamp(max=LARGEST_POSITION)
         if not self.exact:
             v = self._pull(torch.special.ndtri(v.clamp(_EDGE, 1 - _EDGE)))
@@ -345,7 +353,7 @@ class HFlow(nn.Module):
     ) -> None:
         """Rake and bring the model nearer to measured tables; see `Correct`."""
         correct = Correct(tables)
-        self.sample(n, generator, correct, clamped)
+        self.sample(n, generator, correct, clamped, TABLE_BLOCK)
         self.factors = [*self.factors, *(f.to("cpu") for f in correct.factors)]
         self.counted = [table.columns for table in tables]
 

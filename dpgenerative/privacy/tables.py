@@ -7,9 +7,16 @@ between the number of rows and an expected number, which is public and whole. On
 more or less changes one number by 1, so a score by at most 1, exactly. What a table
 shows beyond its parts is its score less the highest of theirs, and moves by at most 2.
 A pair has no parts: it moves by at most 1, and counts twice. Tables are chosen one
-after the other, each by the exponential mechanism (`Mechanisms.choose`). Then what the
-T chosen show is released with Gaussian noise: T numbers, each of which moves by at most
-2, move by 2 sqrt(T) in the Euclidean norm. The counts of T tables move by sqrt(T).
+after the other, each by the exponential mechanism (`Mechanisms.choose`).
+
+A cut divides the groups of one column in two. The score of a cut is that of the table
+of both halves, less a public number, and moves by at most 1: a row is in one cell of
+one half. Cuts are chosen by the exponential mechanism, too, `MOST_CUTS` at most; then
+what is chosen of a table is a table of other groups, and all above holds of it.
+
+Then what the T chosen show is released with Gaussian noise: T numbers, each of which
+moves by at most 2, move by 2 sqrt(T) in the Euclidean norm. The counts of T tables move
+by sqrt(T).
 
 All of it costs at most the plan's share of the precision of Gaussian releases, which is
 fixed beforehand, whatever is expected and chosen because of what was released before
@@ -31,14 +38,15 @@ from dpgenerative.tables.private import Private
 
 TABLES = Release(
     "tables",
-    "contingency tables (listed below, if any): their selection by the exponential "
-    "mechanism, their scores and counts ({noise})",
+    "contingency tables (listed below, if any): their selection and the cuts of "
+    "their columns by the exponential mechanism, their scores and counts ({noise})",
     spends="any",
 )
-SCORE_SHARE = 0.1
-"""Share of the tables' budget that scores get, where tables are chosen by scores."""
-CHOICE_SHARE = 0.67
-"""Share of that for the choices; the rest is for the scores of those chosen."""
+CHOICE_SHARE, CUT_SHARE, NEWS_SHARE = 0.067, 0.05, 0.033
+"""Shares of the tables' budget, where tables are chosen: for choices among tables and
+among cuts, and for what the chosen show."""
+MOST_CUTS = 14
+"""Choices among cuts: of all columns of two of the largest tables."""
 MOST_REACH = 2
 """How far a row moves what a table shows beyond its parts; a pair has none, and 1."""
 CHUNK = 2**17
@@ -139,11 +147,14 @@ def _summed(
     return np.asarray(counts.sum(others).transpose(order))
 
 
-def multipliers(plan: PrivacyPlan, has_scores: bool) -> tuple[float, float]:
-    """Return the noise multipliers of all scores together, and of all counts."""
-    share = SCORE_SHARE if has_scores else 0.0
-    scores = plan.multiplier(TABLES) / math.sqrt(share) if share else math.inf
-    return scores, plan.multiplier(TABLES) / math.sqrt(1 - share)
+def share_of_choices(has_cuts: bool) -> float:
+    """Return the share of the tables' budget that a `Comparison` has."""
+    return CHOICE_SHARE + CUT_SHARE * has_cuts + NEWS_SHARE
+
+
+def count_multiplier(plan: PrivacyPlan, share: float) -> float:
+    """Return the noise multiplier of all counts, but for a share of the budget."""
+    return plan.multiplier(TABLES) / math.sqrt(1 - share)
 
 
 @dataclass(frozen=True)
@@ -173,15 +184,8 @@ class Candidate:
         return 1 if len(self.table.columns) == 2 else MOST_REACH
 
 
-def release_news(
-    codes: Private[np.ndarray],
-    candidates: Sequence[Candidate],
-    wanted: Sequence[int],
-    among: Sequence[Sequence[int]],
-    plan: PrivacyPlan,
-    mechanisms: Mechanisms,
-) -> dict[int, tuple[float, float]]:
-    """Choose tables one by one, and release what each shows beyond its parts.
+class Comparison:
+    """Candidates beside the rows: choices among them, and what the chosen show.
 
     Parameters
     ----------
@@ -189,49 +193,143 @@ def release_news(
         Cells of all rows.
     candidates : sequence of Candidate
         Those of fewer columns first.
-    wanted : sequence of int
-        Places of tables of which it is released in any case, each once.
-    among : sequence of sequence of int
-        For every choice, the places of tables of which one is chosen, unless it is
-        already; more than choices before. One or more if none is wanted.
     plan : PrivacyPlan
     mechanisms : Mechanisms
-
-    Returns
-    -------
-    dict of int to (float, float)
-        By place: the news in rows, and the standard deviation of its noise.
     """
-    ranks = mechanisms.ranks
-    factors = np.array([MOST_REACH // each.reach for each in candidates])
 
-    def scaled(counts: list[np.ndarray]) -> np.ndarray:
-        # No sum over rows: the first process has all counts, and all news.
-        parts = zip(*ranks.gathered(counts), strict=True)
-        totals = [reduce(np.add, each) for each in parts]
-        shown: np.ndarray = news(candidates, totals) * factors * ranks.is_first
-        return shown
+    def __init__(
+        self,
+        codes: Private[np.ndarray],
+        candidates: Sequence[Candidate],
+        plan: PrivacyPlan,
+        mechanisms: Mechanisms,
+    ) -> None:
+        self.candidates = list(candidates)
+        self.plan, self.mechanisms = plan, mechanisms
+        self._codes, self._n_cuts = codes, 0
+        tables = [each.table for each in candidates]
+        self._both = codes.map(lambda codes: (codes, self._counted(tables, codes)))
 
-    counts = codes.map(partial(all_counts, [each.table for each in candidates]))
-    values = counts.map(scaled)
-    multiplier = multipliers(plan, True)[0]
-    by_choices = multiplier / math.sqrt(CHOICE_SHARE)
-    places = list(wanted)
-    for some in among:
-        left = [i for i in some if i not in places]
-        place = mechanisms.choose(
-            values.map(itemgetter(left)), by_choices * math.sqrt(len(among)),
-            release=TABLES.name, sensitivity=MOST_REACH,
+    def _counted(self, tables: Sequence[Table], codes: np.ndarray) -> list[np.ndarray]:
+        # No sum over rows: the first process has all counts, and all scores.
+        parts = self.mechanisms.ranks.gathered(all_counts(tables, codes))
+        return [reduce(np.add, each) for each in zip(*parts, strict=True)]
+
+    def _news(self, both: tuple[np.ndarray, list[np.ndarray]]) -> np.ndarray:
+        """Return what every table shows, each moved by `MOST_REACH` by a row."""
+        shown = news(self.candidates, both[1]) * self._factors
+        return np.asarray(shown * self.mechanisms.ranks.is_first)
+
+    @property
+    def _factors(self) -> np.ndarray:
+        return np.array([MOST_REACH // each.reach for each in self.candidates])
+
+    def _multiplier(self, share: float) -> float:
+        return self.plan.multiplier(TABLES) / math.sqrt(share)
+
+    def choose(
+        self, wanted: Sequence[int], among: Sequence[Sequence[int]]
+    ) -> list[int]:
+        """Choose tables one by one; return the places of those wanted and of these.
+
+        Parameters
+        ----------
+        wanted : sequence of int
+            Places of tables that are chosen in any case, each once.
+        among : sequence of sequence of int
+            For every choice, the places of tables of which one is chosen, unless it is
+            already; more than choices before. One or more if none is wanted.
+        """
+        values = self._both.map(self._news)
+        multiplier = self._multiplier(CHOICE_SHARE) * math.sqrt(max(1, len(among)))
+        places = list(wanted)
+        for some in among:
+            left = [i for i in some if i not in places]
+            place = self.mechanisms.choose(
+                values.map(itemgetter(left)), multiplier, release=TABLES.name,
+                sensitivity=MOST_REACH,
+            )  # fmt: skip
+            places.append(left[place])
+        return places
+
+    def cut(
+        self, table: Table, axis: int, expected: np.ndarray, chances: np.ndarray
+    ) -> int:
+        """Choose a cut between the groups of a column of a table.
+
+        Parameters
+        ----------
+        table : Table
+        axis : int
+            Place of the column among those of the table.
+        expected : ndarray of int of shape (2, n_cuts, n_cells)
+            Expected `halves`.
+        chances : ndarray of int of shape (n_cuts,)
+            A number less for the score of each cut.
+
+        Returns
+        -------
+        int
+            Number of the last group below the cut.
+        """
+        self._n_cuts += 1
+        assert self._n_cuts <= MOST_CUTS
+        ranks, n_groups = self.mechanisms.ranks, len(chances) + 1
+
+        def scores(counts: list[np.ndarray]) -> np.ndarray:
+            gaps = np.abs(halves(counts[0], axis, n_groups) - expected).sum((0, 2))
+            return np.asarray((gaps - chances) * ranks.is_first)
+
+        counts = self._codes.map(partial(self._counted, [table]))
+        return self.mechanisms.choose(
+            counts.map(scores), self.cut_multiplier, release=TABLES.name, sensitivity=1
+        )
+
+    @property
+    def cut_multiplier(self) -> float:
+        """Noise multiplier of the choice of one cut."""
+        return self._multiplier(CUT_SHARE) * math.sqrt(MOST_CUTS)
+
+    def replace(self, place: int, candidate: Candidate) -> None:
+        """Put a candidate of other groups of the same columns in the place of one."""
+        self.candidates[place] = candidate
+
+        def replaced(
+            both: tuple[np.ndarray, list[np.ndarray]],
+        ) -> tuple[np.ndarray, list[np.ndarray]]:
+            codes, counts = both
+            new = self._counted([candidate.table], codes)
+            return codes, [*counts[:place], *new, *counts[place + 1 :]]
+
+        self._both = self._both.map(replaced)
+
+    def release(self, places: Sequence[int]) -> dict[int, tuple[float, float]]:
+        """Release what each of the tables at some places shows beyond its parts.
+
+        Returns
+        -------
+        dict of int to (float, float)
+            By place: the news in rows, and the standard deviation of its noise.
+        """
+        sensitivity = MOST_REACH * math.sqrt(len(places))
+        std = self._multiplier(NEWS_SHARE) * sensitivity
+        noisy = self.mechanisms.gaussian(
+            self._both.map(self._news).map(itemgetter(list(places))), std,
+            release=TABLES.name, sensitivity=sensitivity,
         )  # fmt: skip
-        places.append(left[place])
-    sensitivity = MOST_REACH * math.sqrt(len(places))
-    std = multiplier / math.sqrt(1 - CHOICE_SHARE) * sensitivity
-    noisy = mechanisms.gaussian(
-        values.map(itemgetter(places)), std, release=TABLES.name,
-        sensitivity=sensitivity,
-    )  # fmt: skip
-    pairs = zip(noisy / factors[places], std / factors[places], strict=True)
-    return dict(zip(places, pairs, strict=True))
+        factors = self._factors[list(places)]
+        pairs = zip(noisy / factors, std / factors, strict=True)
+        return dict(zip(places, pairs, strict=True))
+
+
+def halves(counts: np.ndarray, axis: int, n_groups: int) -> np.ndarray:
+    """Return the counts below and above every cut, (2, n_groups - 1, n_cells).
+
+    Cuts lie between the first `n_groups` groups of an axis, and others do not count.
+    """
+    below = np.moveaxis(counts, axis, 0)[:n_groups].cumsum(0)
+    both = np.stack([below[:-1], below[-1] - below[:-1]])
+    return both.reshape(2, n_groups - 1, -1)
 
 
 def news(candidates: Sequence[Candidate], counts: Sequence[np.ndarray]) -> np.ndarray:
@@ -252,7 +350,7 @@ def news(candidates: Sequence[Candidate], counts: Sequence[np.ndarray]) -> np.nd
 def release_counts(
     codes: Private[np.ndarray],
     tables: Sequence[Table],
-    has_scores: bool,
+    share: float,
     plan: PrivacyPlan,
     mechanisms: Mechanisms,
 ) -> list[np.ndarray]:
@@ -263,15 +361,15 @@ def release_counts(
     codes : Private of ndarray of shape (n, d)
         Cells of all rows.
     tables : sequence of Table
-    has_scores : bool
-        Whether they were chosen by `release_news`.
+    share : float
+        Share of the tables' budget by which they were chosen.
     plan : PrivacyPlan
     mechanisms : Mechanisms
     """
     counts = codes.map(partial(all_counts, tables))
     exact = counts.map(lambda parts: np.concatenate([x.ravel() for x in parts]))
     sensitivity = math.sqrt(len(tables))
-    std = multipliers(plan, has_scores)[1] * sensitivity
+    std = count_multiplier(plan, share) * sensitivity
     noisy = mechanisms.gaussian(
         exact, std, release=TABLES.name, sensitivity=sensitivity
     )

@@ -186,14 +186,14 @@ def one_stream_of_batches_for_all_processes(patch):
 
 
 def scores_of_parts_added_up(patch):
-    whole = tables.release_news
+    whole = tables.Comparison.__init__
 
-    def release_news(*args):
+    def made(self, *args):
         door = args[-1]
         alone = SimpleNamespace(ranks=ALONE, choose=door.choose, gaussian=door.gaussian)
-        return whole(*args[:-1], alone)
+        whole(self, *args[:-1], alone)
 
-    patch.setattr(tables, "release_news", release_news)
+    patch.setattr(tables.Comparison, "__init__", made)
 
 
 # Clipping and sensitivity ---------------------------------------------------------
@@ -1039,11 +1039,43 @@ def scale_by_exact_squares(patch):
 
 
 def scores_of_tables_unpaid(patch):
-    whole = tables.multipliers
     patch.setattr(
-        tables,
-        "multipliers",
-        lambda plan, has_scores: (whole(plan, has_scores)[0], plan.multiplier(TABLES)),
+        tables, "count_multiplier", lambda plan, share: plan.multiplier(TABLES)
+    )
+
+
+def cuts_unpaid(patch):
+    patch.setattr(
+        workload, "share_of_choices", lambda _: tables.share_of_choices(False)
+    )
+
+
+def every_cut_with_the_share_of_all(patch):
+    patch.setattr(
+        tables.Comparison,
+        "cut_multiplier",
+        property(lambda self: self._multiplier(tables.CUT_SHARE)),
+    )
+
+
+def rows_above_a_cut_on_both_sides(patch):
+    whole = tables.halves
+
+    def twice(*args):
+        below, above = whole(*args)
+        return np.stack([below + above, above])
+
+    patch.setattr(tables, "halves", twice)
+
+
+def cuts_by_exact_counts(patch):
+    whole = workload.Measurement._cut
+    patch.setattr(
+        workload.Measurement,
+        "_cut",
+        lambda self, comparison, columns, pool: whole(
+            self, comparison, columns, np.concatenate([pool, opened(self.codes)])
+        ),
     )
 
 
@@ -1096,9 +1128,9 @@ def choices_with_half_their_noise(patch):
 
 
 def what_chosen_tables_show_without_noise(patch):
-    whole = tables.release_news
+    whole = tables.Comparison.__init__
 
-    def release_news(*args):
+    def made(self, *args):
         door = args[-1]
 
         def exact(values, std, **stated):
@@ -1106,9 +1138,9 @@ def what_chosen_tables_show_without_noise(patch):
             return opened(values).astype(float)
 
         silent = SimpleNamespace(ranks=ALONE, choose=door.choose, gaussian=exact)
-        return whole(*args[:-1], silent)
+        whole(self, *args[:-1], silent)
 
-    patch.setattr(tables, "release_news", release_news)
+    patch.setattr(tables.Comparison, "__init__", made)
 
 
 def counts_with_the_noise_of_one_table(patch):
@@ -1173,8 +1205,8 @@ def expected_by_exact_counts(patch):
     patch.setattr(
         workload.Measurement,
         "_selected",
-        lambda self, tables, pool, n: whole(
-            self, tables, np.concatenate([pool, opened(self.codes)]), n
+        lambda self, tables, pool, *rest: whole(
+            self, tables, np.concatenate([pool, opened(self.codes)]), *rest
         ),
     )
 
@@ -1547,6 +1579,8 @@ ARRAYS = test_moments.test_a_row_leaves_no_trace_but_in_what_is_released
 MOVED = test_tables.test_one_row_moves_what_a_table_shows_by_two_at_most
 NOTED = test_noise.test_a_choice_is_noted_as_the_release_that_costs_as_much
 CHOSEN = test_tables.test_one_row_moves_what_is_counted_of_chosen_tables_by_one
+PLANNED = partial(test_tables.test_no_more_is_released_than_planned, [], 4, 5000, True)
+CUT = test_tables.test_one_row_moves_the_score_of_a_cut_by_one_at_most
 EXPECTED = test_tables.test_what_is_compared_depends_on_released_numbers_alone
 
 REFUSED = {
@@ -1993,7 +2027,21 @@ MUTANTS = (
     Mutant(
         "scores of tables that cost nothing",
         scores_of_tables_unpaid,
-        partial(test_tables.test_no_more_is_released_than_planned, [], 4, 5000),
+        PLANNED,
+    ),
+    Mutant("cuts of tables that cost nothing", cuts_unpaid, PLANNED),
+    Mutant(
+        "every cut costs what all may",
+        every_cut_with_the_share_of_all,
+        PLANNED,
+    ),
+    Mutant(
+        "a row on both sides of a cut",
+        rows_above_a_cut_on_both_sides,
+        partial(CUT, "everything", 60, 0, 5),
+    ),
+    Mutant(
+        "cuts compared with a pool that knows the rows", cuts_by_exact_counts, EXPECTED
     ),
     Mutant(
         "a row in two cells of a table",
@@ -2019,7 +2067,7 @@ MUTANTS = (
     Mutant(
         "choices with half their noise",
         choices_with_half_their_noise,
-        partial(test_tables.test_no_more_is_released_than_planned, [], 4, 5000),
+        PLANNED,
     ),
     Mutant(
         "what chosen tables show, released without noise",

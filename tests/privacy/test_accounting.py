@@ -32,7 +32,14 @@ from dpgenerative.privacy.latents import LATENTS
 from dpgenerative.privacy.noise import choice_rate
 from dpgenerative.privacy.plan import count_epsilon
 from dpgenerative.privacy.steps import NORM
-from dpgenerative.privacy.tables import TABLES, multipliers
+from dpgenerative.privacy.tables import (
+    CHOICE_SHARE,
+    CUT_SHARE,
+    NEWS_SHARE,
+    TABLES,
+    count_multiplier,
+    share_of_choices,
+)
 from tests.plans import BUDGETS, make_plan
 
 DELTA = 1e-5
@@ -290,7 +297,10 @@ def test_scores_and_counts_of_tables_against_an_independent_accountant():
     p = plan(table_budget=0.3)
     *_, tables, steps = p.gaussians
     assert tables == GaussianRelease(p.multiplier(TABLES))
-    parts = [GaussianRelease(z) for z in multipliers(p, True)]
+    shares = CHOICE_SHARE, CUT_SHARE, NEWS_SHARE
+    spent = [p.multiplier(TABLES) / math.sqrt(share) for share in shares]
+    spent.append(count_multiplier(p, share_of_choices(True)))
+    parts = [GaussianRelease(z) for z in spent]
     others = [GaussianRelease(p.multiplier(MARGINALS)), steps]
     exact = oracle([*others, *parts]) + p.count_epsilon
     assert exact <= p.epsilon * (1 + 1e-4)

@@ -219,7 +219,8 @@ def test_what_tables_show_is_of_all_rows_and_no_sum_of_parts(size):
     def released(ranks):
         plan = SimpleNamespace(multiplier=lambda release: 1e-3)
         mine, door = Private(codes[ranks.rank :: ranks.size]), doors(ranks)
-        found = tables.release_news(mine, some, [1], [[0, 2]], plan, door)
+        comparison = tables.Comparison(mine, some, plan, door)
+        found = comparison.release(comparison.choose([1], [[0, 2]]))
         return {i: value for i, (value, _) in found.items()}
 
     highest = max((0, 2), key=lambda i: exact[i])

@@ -868,17 +868,29 @@ def test_tables_are_counted_where_they_are_replayed(name):
     (synthesizer, *_), tape, _ = recording_of_an_outlier(name)
     assert synthesizer.tables_
     assert synthesizer._model.factors
-    n_choices, d = (
-        sum(kind == "choose" for kind, *_ in tape), synthesizer._model.first.n_columns,
-    )  # fmt: skip
-    assert n_choices == min(d, MOST_TABLES) + min(d, MOST_LARGER)
+    tables, cuts = choices_in(tape)
+    d = synthesizer._model.first.n_columns
+    assert tables == min(d, MOST_TABLES) + min(d, MOST_LARGER)
+    assert cuts >= 2  # a column or more of both tables that are cut
+
+
+def choices_in(tape):
+    """Return the number of choices among tables, and among cuts."""
+    sensitivities = [
+        int("('sensitivity', 1)" in declared)
+        for kind, declared, *_ in tape
+        if kind == "choose"
+    ]
+    return sensitivities.count(0), sensitivities.count(1)
 
 
 def test_tables_are_chosen_where_sizes_are_replayed():
     tables, params = SIZES["flow, tables"]
     with quickly():
         _, tape, _ = recorded(tables()[0], Fixed, **{**AUTO, **params})
-    assert [kind for kind, *_ in tape].count("choose") == 4 + 4  # of four columns
+    tables, cuts = choices_in(tape)
+    assert tables == 4 + 4  # of four columns
+    assert cuts >= 1
 
 
 def test_the_replay_refuses_scores_that_a_row_moves_too_far():

@@ -27,12 +27,18 @@ from dpgenerative.privacy.ledger import Ledger
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.tables import (
     CHOICE_SHARE,
+    CUT_SHARE,
+    MOST_CUTS,
+    NEWS_SHARE,
     TABLES,
     Candidate,
+    Comparison,
     Table,
     all_counts,
-    multipliers,
+    count_multiplier,
+    halves,
     news,
+    share_of_choices,
 )
 from dpgenerative.tables.private import Private, opened
 from tests.plans import make_plan
@@ -53,6 +59,12 @@ def plan_of(n, **changes):
 
 
 PLAN = plan_of(N)
+SHARE = share_of_choices(True)
+
+
+def multiplier(share):
+    """Return that of a release that has a share of the tables' budget."""
+    return PLAN.multiplier(TABLES) / math.sqrt(share)
 
 
 def facts(k=CELLS, ordered=False):
@@ -91,18 +103,22 @@ def candidates(expected, chance=0):
     return [Candidate(table, numbers, chance) for table, numbers in pairs]
 
 
+def compared(codes, some, wanted, among, door):
+    """Choose tables; return what was released of them."""
+    comparison = Comparison(Private(codes), some, PLAN, door)
+    return comparison.release(comparison.choose(wanted, among))
+
+
 def exact_news(codes, expected, door=None):
     """Return what the first choice is made of, and how it is made."""
     door = door or Door()
-    privacy.release_news(
-        Private(codes), candidates(expected), [], [range(4)] * 2, PLAN, door
-    )
+    compared(codes, candidates(expected), [], [range(4)] * 2, door)
     return door.chosen[0]
 
 
 def exact_counts(codes, chosen=None):
     door = Door()
-    privacy.release_counts(Private(codes), chosen or tables(), True, PLAN, door)
+    privacy.release_counts(Private(codes), chosen or tables(), SHARE, PLAN, door)
     return door.asked[0]
 
 
@@ -133,11 +149,10 @@ def test_one_row_moves_what_a_table_shows_by_two_at_most(what, n, dtype):
     rng = np.random.default_rng(n)
     codes = rng.integers(0, CELLS, (n, D)).astype(dtype)
     expected = [EXPECTED[what](all_counts([t], codes)[0], rng) for t in tables()]
-    values, multiplier, stated = exact_news(codes, expected)
+    values, by_choice, stated = exact_news(codes, expected)
     assert values.dtype.kind == "i"  # nothing is rounded
     assert stated == {"release": "tables", "sensitivity": 2}
-    by_choices = multipliers(PLAN, True)[0] / math.sqrt(CHOICE_SHARE)
-    assert multiplier == pytest.approx(by_choices * math.sqrt(2))
+    assert by_choice == pytest.approx(multiplier(CHOICE_SHARE) * math.sqrt(2))
     assert (values[:2] % 2 == 0).all()  # those of pairs, which a row moves by 1
     for other in neighbours(codes, n):
         moved = np.abs(exact_news(other, expected)[0] - values)
@@ -156,7 +171,7 @@ def test_one_row_moves_the_news_of_those_chosen_by_two_each(n):
 
     def released(rows, wanted, among):
         door, some = Door(), candidates(expected)
-        privacy.release_news(Private(rows), some, wanted, among, PLAN, door)
+        compared(rows, some, wanted, among, door)
         return door.asked
 
     every, apart = range(4), [(0, 1), (0, 1), (2, 3), (2, 3)]
@@ -167,14 +182,74 @@ def test_one_row_moves_the_news_of_those_chosen_by_two_each(n):
         ((values, std, stated),) = released(codes, wanted, among)
         assert values.dtype.kind == "i"
         assert stated == {"release": "tables", "sensitivity": 4.0}  # of 4 tables
-        by_news = multipliers(PLAN, True)[0] / math.sqrt(1 - CHOICE_SHARE)
-        assert std == pytest.approx(by_news * 4)
+        assert std == pytest.approx(multiplier(NEWS_SHARE) * 4)
         for other in neighbours(codes, n):
             ((again, *_),) = released(other, wanted, among)
             # The order may differ: of these, every number is moved by 2.
             assert np.abs(np.sort(again) - np.sort(values)).max() <= 2
             if not among:
                 assert np.linalg.norm(again - values) == pytest.approx(4)
+
+
+@pytest.mark.parametrize("n_groups", [CELLS, CELLS - 1])  # all, or but for 'missing'
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("what", EXPECTED)
+@pytest.mark.parametrize("n", [0, 1, 2, N])
+def test_one_row_moves_the_score_of_a_cut_by_one_at_most(what, n, axis, n_groups):
+    rng, fine = np.random.default_rng(n), np.arange(CELLS)
+    codes, table = rng.integers(0, CELLS, (n, D)), Table((0, 1, 3), (fine,) * 3)
+    (counts,) = all_counts([table], codes)
+    expected = EXPECTED[what](halves(counts, axis, n_groups), rng)
+    chances = rng.integers(-30, 30, n_groups - 1)
+
+    def scores(rows):
+        door = Door()
+        comparison = Comparison(Private(rows), candidates([counts] * 4), PLAN, door)
+        comparison.cut(table, axis, expected, chances)
+        ((values, by_cut, stated),) = door.chosen
+        assert values.dtype.kind == "i"
+        assert stated == {"release": "tables", "sensitivity": 1}
+        assert by_cut == pytest.approx(multiplier(CUT_SHARE) * math.sqrt(MOST_CUTS))
+        return values
+
+    for other in neighbours(codes, n):
+        moved = np.abs(scores(other) - scores(codes))
+        assert (moved <= 1).all()
+        if what in ("nothing", "everything", "the rows") and n_groups == CELLS:
+            assert (moved == 1).all()
+
+
+def test_the_score_of_a_cut_is_that_of_the_table_of_both_sides():
+    rng, fine = np.random.default_rng(0), np.arange(CELLS)
+    codes, table = rng.integers(0, CELLS, (N, D)), Table((0, 1, 3), (fine,) * 3)
+    (counts,), n_groups = all_counts([table], codes), CELLS
+    both = halves(counts, 1, n_groups)
+    for last in range(n_groups - 1):
+        cut = Table((0, 1, 3), (fine, (fine > last).astype(int), fine))
+        (expected,) = all_counts([cut], codes)
+        assert np.array_equal(both[:, last], np.moveaxis(expected, 1, 0).reshape(2, -1))
+
+
+def test_what_a_table_shows_after_its_cut_moves_by_two_at_most():
+    codes = np.random.default_rng(0).integers(0, CELLS, (N, D))
+    some = candidates([np.full(t.shape, 2) for t in tables()], 3)
+    other = Table((0, 1, 2), (np.array([0, 0, 0, 1, 1]),) * 3)
+
+    def released(rows):
+        door = Door()
+        comparison = Comparison(Private(rows), some, PLAN, door)
+        comparison.replace(2, Candidate(other, np.full((2, 2, 2), 4), 1))
+        comparison.release([3, 2, 0])
+        ((values, *_),) = door.asked
+        return values
+
+    exact = all_counts([*tables()[:2], other, tables()[3]], codes)
+    expected = [Candidate(other, np.full((2, 2, 2), 4), 1) if i == 2 else each
+                for i, each in enumerate(some)]  # fmt: skip
+    shown = news(expected, exact) * [2, 2, 1, 1]
+    assert released(codes).tolist() == shown[[3, 2, 0]].tolist()
+    for rows in neighbours(codes, 0):
+        assert np.abs(released(rows) - released(codes)).max() <= 2
 
 
 NUMBERS = st.lists(st.integers(-3, 40), min_size=8, max_size=8)
@@ -222,7 +297,7 @@ def test_news_comes_back_in_rows_with_the_noise_that_is_stated(wanted):
 
     door, among = Shift(), [range(4)] * (4 - len(wanted))
     some = candidates(expected)
-    found = privacy.release_news(Private(codes), some, wanted, among, PLAN, door)
+    found = compared(codes, some, wanted, among, door)
     assert list(found)[: len(wanted)] == wanted
     assert sorted(found) == [0, 1, 2, 3]
     ((_, std, _),) = door.asked
@@ -239,7 +314,7 @@ def test_one_row_moves_counts_by_one_in_every_table(seed, n, groups):
     counts, std, stated = exact_counts(codes, chosen)
     assert counts.dtype.kind == "i"
     assert stated == {"release": "tables", "sensitivity": math.sqrt(len(chosen))}
-    assert std == multipliers(PLAN, True)[1] * stated["sensitivity"]
+    assert std == count_multiplier(PLAN, SHARE) * stated["sensitivity"]
     for other in neighbours(codes, seed):
         moved = exact_counts(other, chosen)[0] - counts
         assert np.abs(moved).sum() == len(chosen)
@@ -262,12 +337,18 @@ def test_tables_of_the_largest_shapes_count_every_row_in_its_cell():
 # What it costs ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("has_scores", [False, True])
-def test_both_releases_cost_what_the_plan_says(has_scores):
-    by_scores, by_counts = multipliers(PLAN, has_scores)
-    spent = 1 / by_scores**2 + 1 / by_counts**2
+@pytest.mark.parametrize("has_cuts", [False, True])
+def test_all_releases_cost_what_the_plan_says(has_cuts):
+    share = share_of_choices(has_cuts)
+    parts = [CHOICE_SHARE, NEWS_SHARE] + [CUT_SHARE] * has_cuts
+    multipliers = [*map(multiplier, parts), count_multiplier(PLAN, share)]
+    spent = sum(z**-2 for z in multipliers)
     assert spent == pytest.approx(PLAN.multiplier(TABLES) ** -2, rel=1e-12)
-    assert math.isinf(by_scores) != has_scores
+    assert count_multiplier(PLAN, 0.0) == PLAN.multiplier(TABLES)
+
+
+def test_all_columns_of_the_tables_that_are_cut_have_a_share_each():
+    assert workload.MOST_CUT * max(workload.SCORED_GROUPS) == MOST_CUTS
 
 
 class Uniform:
@@ -276,17 +357,18 @@ class Uniform:
     def __init__(self, d=D):
         self.d, self.given = d, []
 
-    def sample(self, n, generator, clamped=None):
+    def sample(self, n, generator, clamped=None, block=None):
         return torch.randint(CELLS, (n, self.d), generator=generator), None
 
     def correct(self, n, generator, tables, clamped):
         self.given = tables
 
 
-def measured(codes, wanted=(), plan=PLAN, door=None):
+def measured(codes, wanted=(), plan=PLAN, door=None, ordered=True):
     """Run all of it on a model of its own; return what was counted, and the door."""
     model, door = Uniform(codes.shape[1]), door or Door()
-    measurement = Measurement([facts()] * codes.shape[1], Private(codes), plan, door)
+    columns = [facts(ordered=ordered)] * codes.shape[1]
+    measurement = Measurement(columns, Private(codes), plan, door)
     measurement.correct(model, torch.Generator().manual_seed(0), list(wanted))
     return model.given, door
 
@@ -298,29 +380,36 @@ def planted(n, d=D, seed=0):
     return codes
 
 
+@pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("wanted", [[], [(0, 1)], [(0, 1), (1, 2, 3), (0, 1)]])
 @pytest.mark.parametrize("d", [1, 2, 3, 4])
 @pytest.mark.parametrize("n", [0, 1, 5000])
-def test_no_more_is_released_than_planned(wanted, d, n):
+def test_no_more_is_released_than_planned(wanted, d, n, ordered):
     wanted = [columns for columns in wanted if max(columns) < d]
     plan = plan_of(max(n, 1))
-    found, door = measured(planted(n, max(d, 3))[:, :d], wanted, plan)
+    codes = planted(n, max(d, 3))[:, :d]
+    found, door = measured(codes, wanted, plan, ordered=ordered)
     assert len(door.asked) <= 2
     n_candidates, n_pairs = 2**d - d - 1, d * (d - 1) // 2
     sizes = [len(columns) for columns in set(wanted)]
     n_larger = n_candidates - n_pairs - len(sizes) + sizes.count(2)
     n_choices = min(d, n_pairs - sizes.count(2)) + min(d, n_larger)
     is_choice = n_candidates > max(1, len(sizes))
-    assert len(door.chosen) == (n_choices if is_choice else 0)
+    cuts = [stated for *_, stated in door.chosen if stated["sensitivity"] == 1]
+    assert len(door.chosen) - len(cuts) == (n_choices if is_choice else 0)
+    n_cut = min(2, n_larger) * ordered * is_choice
+    assert 3 * n_cut <= len(cuts) <= min(d, 4) * n_cut <= MOST_CUTS
     spent = door.ledger.total("tables")
-    assert spent <= plan.multiplier(TABLES) ** -2 * (1 + 1e-12)
+    planned = plan.multiplier(TABLES) ** -2
+    assert spent <= planned * (1 + 1e-12)
     asked = list(dict.fromkeys(wanted))
     assert [t.columns for t in found[: len(asked)]] == asked
     assert len({t.columns for t in found}) == len(found)
     if n == 5000 and d > 2:
         assert any(t.columns == (0, 1, 2) for t in found)
     if found:
-        assert spent == pytest.approx(plan.multiplier(TABLES) ** -2)
+        unused = CUT_SHARE * (1 - len(cuts) / MOST_CUTS) * bool(cuts)
+        assert spent == pytest.approx(planned * (1 - unused))
 
 
 @pytest.mark.parametrize("released", [4000, 5000, 6500])
@@ -329,36 +418,84 @@ def test_counts_are_divided_by_their_sum_whatever_was_released(released):
     noisy = door.asked[1][0]  # before its noise
     assert noisy[: table.shares.numel()].sum() == 5000
     assert float(table.shares.sum()) == pytest.approx(1)
-    by_counts = multipliers(plan_of(released), True)[1]
+    by_counts = count_multiplier(plan_of(released), SHARE)
     std = by_counts * math.sqrt(1 + len(rest))
     total = std / table.std
     assert abs(total - 5000) < 6 * std * math.sqrt(table.shares.numel())
 
 
+class Frozen(Door):
+    """Answers from what another door let out, where that is left."""
+
+    def __init__(self, tape):
+        super().__init__()
+        self.tape = iter(tape)
+
+    def gaussian(self, values, std, **stated):
+        fresh = super().gaussian(values, std, **stated)
+        return next(self.tape, fresh)
+
+    def choose(self, scores, multiplier, **stated):
+        fresh = super().choose(scores, multiplier, **stated)
+        return next(self.tape, fresh)
+
+
+def taped(codes, plan, wanted=()):
+    """Return what was counted, and what choices and two releases let out."""
+    tape = []
+
+    class Recorder(Door):
+        def gaussian(self, *args, **stated):
+            tape.append(super().gaussian(*args, **stated))
+            return tape[-1]
+
+        def choose(self, *args, **stated):
+            tape.append(super().choose(*args, **stated))
+            return tape[-1]
+
+    return measured(codes, wanted, plan, Recorder())[0], tape
+
+
+def plain(value):
+    """Return a value in a form that can be compared."""
+    if isinstance(value, Candidate | Table):
+        value = list(vars(value).values())
+    if isinstance(value, list | tuple | range):
+        return [plain(each) for each in value]
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
 def test_what_is_compared_depends_on_released_numbers_alone():
-    release, seen = workload.release_news, []
+    asked = []
 
-    def watched(codes, candidates, *rest):
-        seen.append((candidates, rest[:2]))
-        return release(codes, candidates, *rest)
+    class Watched(Comparison):
+        def __init__(self, codes, candidates, *rest):
+            asked.append(plain(candidates))
+            super().__init__(codes, candidates, *rest)
 
-    everything = planted(5000), planted(4999), planted(0), planted(7000, seed=3)
+        def choose(self, *stated):
+            asked.append(plain(stated))
+            return super().choose(*stated)
+
+        def cut(self, *stated):
+            asked.append(plain(stated))
+            return super().cut(*stated)
+
+        def replace(self, *stated):
+            asked.append(plain(stated))
+            super().replace(*stated)
+
+    plan = plan_of(5000)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workload, "release_news", watched)
-        doors = [measured(codes, [(0, 3)], plan_of(5000))[1] for codes in everything]
-    asked = [[*door.chosen, door.asked[0]] for door in doors]
-    among = [[0, 1, 3, 4, 5]] * D + [[6, 7, 8, 9, 10]] * D  # pairs, and larger tables
-    assert len(asked[0]) == len(among) + 1
-    for k in range(1, len(everything)):
-        for one, other in zip(asked[k], asked[0], strict=True):
-            assert np.shape(one[0]) == np.shape(other[0])
-            assert one[1:] == other[1:]
-        assert seen[k][1] == seen[0][1] == ([2], among)
-        for one, other in zip(seen[k][0], seen[0][0], strict=True):
-            assert one.table.columns == other.table.columns
-            assert all(map(np.array_equal, one.table.groups, other.table.groups))
-            assert np.array_equal(one.expected, other.expected)
-            assert one.chance == other.chance
+        patch.setattr(workload, "Comparison", Watched)
+        _, tape = taped(planted(5000), plan, [(0, 3)])
+        first, among = asked.copy(), [[0, 1, 3, 4, 5]] * D + [[6, 7, 8, 9, 10]] * D
+        assert first[1] == [[2], among]  # pairs, and larger tables
+        assert len(first) >= 2 + 2 * (3 + 1)
+        for codes in (planted(4999), planted(0), planted(7000, seed=3)):
+            asked.clear()
+            measured(codes, [(0, 3)], plan, Frozen(tape))
+            assert asked == first
 
 
 def test_candidates_of_fewer_columns_come_first():
@@ -387,7 +524,7 @@ def test_a_pair_of_many_levels_of_like_size_is_found():
     codes = np.random.default_rng(0).integers(0, k, (n, 4))
     codes[: n // 4, 1] = (7 * codes[: n // 4, 0] + 3) % k
     model = Uniform()
-    model.sample = lambda n, generator, clamped=None: (
+    model.sample = lambda n, generator, clamped=None, block=None: (
         torch.randint(k, (n, 4), generator=generator),
         None,
     )
@@ -396,44 +533,14 @@ def test_a_pair_of_many_levels_of_like_size_is_found():
     assert [table.columns for table in model.given] == [(0, 1)]
 
 
-class Frozen(Door):
-    """Answers from what another door let out, where that is left."""
-
-    def __init__(self, tape):
-        super().__init__()
-        self.tape = iter(tape)
-
-    def gaussian(self, values, std, **stated):
-        fresh = super().gaussian(values, std, **stated)
-        return next(self.tape, fresh)
-
-    def choose(self, scores, multiplier, **stated):
-        fresh = super().choose(scores, multiplier, **stated)
-        return next(self.tape, fresh)
-
-
-def taped(codes, plan):
-    """Return what was counted, and what choices and two releases let out."""
-    tape = []
-
-    class Recorder(Door):
-        def gaussian(self, *args, **stated):
-            tape.append(super().gaussian(*args, **stated))
-            return tape[-1]
-
-        def choose(self, *args, **stated):
-            tape.append(super().choose(*args, **stated))
-            return tape[-1]
-
-    return measured(codes, plan=plan, door=Recorder())[0], tape
-
-
 @pytest.mark.parametrize("n", [5001, 4000, 9, 0])
 def test_scores_decide_by_what_was_released_of_them(n):
     # Frozen releases lead to the same tables, whatever the rows are.
     plan = plan_of(5000)
     first, tape = taped(planted(5000), plan)
-    assert [type(each) for each in tape] == [int] * 2 * D + [np.ndarray] * 2
+    assert [type(each) for each in tape[-2:]] == [np.ndarray] * 2
+    assert {type(each) for each in tape[:-2]} == {int}
+    assert len(tape) >= 2 * D + 6 + 2  # with cuts of three columns or more each
     again, _ = measured(planted(n, seed=1), plan=plan, door=Frozen(tape))
     assert [t.columns for t in again] == [t.columns for t in first]
     for one, other in zip(first, again, strict=True):
@@ -457,8 +564,9 @@ def test_one_row_moves_what_is_counted_of_chosen_tables_by_one(seed):
 def test_one_row_moves_every_choice_by_its_sensitivity_at_most(seed):
     plan, codes = plan_of(300, epsilon=60.0), planted(300, seed=seed)
     _, tape = taped(codes, plan)
-    *_, (values, *_) = whole = choices(codes, plan, tape)
-    assert len(values) == 5 - D + 1  # of the tables of three and four columns
+    whole = choices(codes, plan, tape)
+    assert len(whole[2 * D - 1][0]) == 5 - D + 1  # of tables of three and four columns
+    assert {len(values) for values, *_ in whole[2 * D :]} == {CELLS - 1}  # cuts
     for other in neighbours(codes, seed):
         for (one, *stated), (again, *same) in zip(
             whole, choices(other, plan, tape), strict=True
@@ -487,17 +595,19 @@ def test_a_fit_spends_all_that_is_planned_for_tables(name):
     plan, ledger = synthesizer.privacy_.plan, doors[0].ledger
     plan.check(ledger)
     assert len(synthesizer.tables_) >= 1
-    assert ledger.total("tables") == pytest.approx(plan.multiplier(TABLES) ** -2)
     d = synthesizer._model.first.n_columns  # parts of instants among them
     n_choices = min(d, workload.MOST_TABLES) + min(d, workload.MOST_LARGER)
-    assert len(ledger.losses["tables"]) == n_choices + 2
+    n_cuts = len(ledger.losses["tables"]) - n_choices - 2
+    assert 2 <= n_cuts <= MOST_CUTS
+    spent = plan.multiplier(TABLES) ** -2 * (1 - CUT_SHARE * (1 - n_cuts / MOST_CUTS))
+    assert ledger.total("tables") == pytest.approx(spent)
     assert "contingency tables (listed below" in str(synthesizer.privacy_)
     assert " x ".join(synthesizer.tables_[0]) in str(synthesizer.privacy_)
 
 
 def test_a_fit_whose_tables_cost_more_leaves_nothing(monkeypatch):
     monkeypatch.setattr(
-        privacy, "multipliers", lambda plan, _: (plan.multiplier(TABLES),) * 2
+        privacy, "count_multiplier", lambda plan, _: plan.multiplier(TABLES)
     )
     synthesizer = DPHFlowSynthesizer(**replay.CONFIGURATIONS["workload"], n_steps=2)
     before = dict(vars(synthesizer))
