@@ -52,9 +52,9 @@ from dpgenerative.tables.sequences import (
     people_redrawn,
 )
 from tests.fits import few_rows_to_rake
-from tests.privacy.processes import fits_in_threads
+from tests.privacy.processes import PartDoor, fits_in_threads
 from tests.privacy.test_ranks import assert_equal_models
-from tests.privacy.test_replay import compare
+from tests.privacy.test_replay import COUNTED, compare, dumped
 from tests.test_persistence import FIXTURES
 
 pytestmark = pytest.mark.usefixtures("few_rows_to_rake")
@@ -920,6 +920,49 @@ def test_two_processes_fit_people(monkeypatch):
     assert_equal_models(one, other)
     assert one.privacy_ == other.privacy_
     assert one.sample(30, random_state=0)["patient"].nunique() == 30
+
+
+@pytest.mark.thin(2)
+@pytest.mark.parametrize("n", [3, 1, 30, K])
+def test_a_person_moves_the_sums_of_two_processes_by_the_sensitivity(n, monkeypatch):
+    frame, tapes = table().reset_index(drop=True), [{}, {}]
+
+    def fitted(rows, tape, record=None):
+        def make():
+            flow = DPHFlowSynthesizer(schema=schema(), epsilon=40, batch_size=10**6)
+            flow.set_params(**FEW, architecture__table_budget=0.3)
+            flow._mechanisms = lambda streams: PartDoor(streams, tape, record)
+            return flow
+
+        both = fits_in_threads(monkeypatch, make, rows)
+        for each in both:
+            del each._mechanisms
+        return both
+
+    first = fitted(with_person(frame, n), tapes[0])
+    second = fitted(frame, tapes[1], tapes[0])
+    for one, other in zip(first, second, strict=True):
+        assert_equal_models(one, other)
+        assert dumped(one) == dumped(other)
+    kinds = set()
+    for steps in zip(*tapes[0].values(), *tapes[1].values(), strict=True):
+        name, (_, stated), *_ = steps[0]
+        assert all(step[0] == name for step in steps)
+        for a, b in (steps[:2], steps[2:], steps[::2]):
+            assert repr(a[1]) == repr(b[1])  # what is declared
+        release = stated.get("release")
+        if name == "choose" or release in COUNTED:
+            whole, less = (steps[i][2] + steps[i + 1][2] for i in (0, 2))
+            size = np.abs(whole - less).max()
+            if name == "gaussian":
+                size = np.linalg.norm(whole - less)
+            assert size <= stated["sensitivity"] * (1 + 1e-9), release
+            kinds.add((name, release, bool(size)))
+    assert ("gaussian", "marginals", True) in kinds
+    assert {name for name, release, _ in kinds if release == "tables"} == {
+        "choose",
+        "gaussian",
+    }
 
 
 def test_unrelated_people_leave_no_trace():
