@@ -39,7 +39,10 @@ SCORED_GROUPS = {2: 20, 3: 4, 4: 4, 5: 4, 6: 4, 7: 4}
 """Groups per column in which tables of so many columns are compared."""
 CUT_GROUPS, MOST_CUT = 64, 2
 """Groups between which a column may be cut, and tables of which all columns are."""
-MOST_CANDIDATES = 2000
+MOST_CANDIDATES, MOST_COMPARED = 2000, 2**24
+"""Tables to compare, and cells of all of them."""
+MOST_EXPECTED = 2**40
+"""Rows that are expected: sums of these are exact."""
 LEAST_DEVIATION = 3.0
 """Standard deviations of its noise that the news of a table must exceed."""
 MOST_TABLES, MOST_LARGER = 10, 5
@@ -152,19 +155,22 @@ class Measurement:
         more columns, those with the first column before the others, as long as there
         are not too many; and all that are wanted.
         """
-        candidates: list[Columns] = []
+        candidates: dict[Columns, Table] = {}
+        n_cells = 0
         for columns in _families(len(self.facts)):
-            present = set(candidates)
-            new = [c for c in columns if c not in present and self._is_drawn(c)]
+            new = [c for c in columns if c not in candidates and self._is_drawn(c)]
             total = len(candidates) + len(new)
             if len(columns[0]) > 2 and total > MOST_CANDIDATES:
                 break
             if len(new) > MOST_CANDIDATES:
                 new.sort(key=lambda c: (c[0] > 0, c[1] - c[0]))
-            candidates += new[:MOST_CANDIDATES]
+            tables = [self._scored(c) for c in new[:MOST_CANDIDATES]]
+            n_cells += sum(math.prod(table.shape) for table in tables)
+            if len(columns[0]) > 2 and n_cells > MOST_COMPARED:
+                break
+            candidates |= {table.columns: table for table in tables}
         others = [c for c in dict.fromkeys(wanted) if c not in candidates]
-        candidates += sorted(others, key=len)
-        return [self._scored(columns) for columns in candidates]
+        return [*candidates.values(), *map(self._scored, sorted(others, key=len))]
 
     def _is_drawn(self, columns: Columns) -> bool:
         """Return whether a table shows more than relations within what is given."""
@@ -183,7 +189,7 @@ class Measurement:
 
     def _expected(self, tables: Sequence[Table], pool: np.ndarray) -> list[Candidate]:
         """Return tables with the numbers of rows that the model lets expect."""
-        n = self.plan.n_rows
+        n = min(self.plan.n_rows, MOST_EXPECTED)
         shares = (counts / len(pool) for counts in all_counts(tables, pool))
         return [
             Candidate(table, _whole(n * share), round(_by_chance(share, n, len(pool))))
@@ -194,7 +200,7 @@ class Measurement:
         """Return whether a column of a larger table that is not wanted may be cut."""
         larger = (t.columns for t in tables if len(t.columns) > 2)
         columns = {j for each in larger if each not in wanted for j in each}
-        return any(_n_to_cut(self.facts[j]) > 2 for j in columns)
+        return any(_n_to_cut(self.facts[j]) for j in columns)
 
     def _selected(
         self,
@@ -238,10 +244,10 @@ class Measurement:
 
         The cut nearest the median has half of the prior.
         """
-        n, cuts = self.plan.n_rows, list(uncut(columns))
+        n, cuts = min(self.plan.n_rows, MOST_EXPECTED), list(uncut(columns))
         for axis, fact in enumerate(self.facts[j] for j in columns):
             n_groups = _n_to_cut(fact)
-            if n_groups < 3:
+            if not n_groups:
                 continue
             sizes = [SCORED_GROUPS[len(columns)]] * len(columns)
             sizes[axis] = CUT_GROUPS
@@ -252,8 +258,9 @@ class Measurement:
             chances = _whole(np.array([_by_chance(x, n, len(pool)) for x in both]))
             groups = table.groups[axis]
             below = np.bincount(groups, fact.masses.numpy())[:n_groups].cumsum()
-            prior = math.log(n_groups - 1) / choice_rate(comparison.cut_multiplier)
-            chances[np.abs(below[:-1] / below[-1] - 0.5).argmin()] -= round(prior)
+            rate = choice_rate(comparison.cut_multiplier)
+            prior = math.log(n_groups - 1) / max(rate, 1 / MOST_EXPECTED)
+            chances[np.abs(2 * below[:-1] - below[-1]).argmin()] -= round(prior)
             last = comparison.cut(table, axis, _whole(n * shares), chances)
             cuts[axis] = int((groups <= last).sum())
         return tuple(cuts)
@@ -324,10 +331,9 @@ def uncut(columns: Columns) -> Cuts:
 
 
 def _n_to_cut(facts: CellFacts) -> int:
-    """Return the number of groups between which a column may be cut."""
-    if not facts.has_neighbours:
-        return 0
-    return int(grouping(facts, CUT_GROUPS).max()) + 1 - facts.nullable
+    """Return the number of groups between which a column may be cut, or 0 for two."""
+    n_groups = int(grouping(facts, CUT_GROUPS).max()) + 1 - facts.nullable
+    return n_groups if facts.has_neighbours and n_groups > 2 else 0
 
 
 def _whole(numbers: np.ndarray) -> np.ndarray:

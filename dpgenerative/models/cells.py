@@ -150,7 +150,7 @@ def grouping(facts: CellFacts, n_groups: int, cut: int | None = None) -> Tensor:
 
 def _groups_beside(middle: Tensor, masses: Tensor, n_groups: int, cut: int) -> Tensor:
     """Return groups of like mass below and above a cut, by quarters of them."""
-    share = masses[:cut].sum() / masses.sum()
+    share = masses[:cut].sum() / masses.sum().clamp(min=LEAST_WEIGHT)
     quarters = min(max(round(4 * float(share)), 1), 3)
     n_below = 1 if n_groups < 4 else n_groups // 4 * quarters
     n_above = n_groups - n_below

@@ -32,6 +32,7 @@ from operator import itemgetter
 
 import numpy as np
 
+from dpgenerative.exceptions import LedgerError
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan, Release
 from dpgenerative.tables.private import Private
@@ -273,7 +274,8 @@ class Comparison:
             Number of the last group below the cut.
         """
         self._n_cuts += 1
-        assert self._n_cuts <= MOST_CUTS
+        if self._n_cuts > MOST_CUTS:
+            raise LedgerError("More cuts were asked for than are planned.")
         ranks, n_groups = self.mechanisms.ranks, len(chances) + 1
 
         def scores(counts: list[np.ndarray]) -> np.ndarray:

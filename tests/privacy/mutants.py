@@ -1068,6 +1068,22 @@ def rows_above_a_cut_on_both_sides(patch):
     patch.setattr(tables, "halves", twice)
 
 
+def cuts_scored_by_every_process(patch):
+    whole = tables.Comparison.cut
+
+    def cut(self, *args):
+        door = self.mechanisms
+        every = SimpleNamespace(
+            is_first=True, gathered=door.ranks.gathered, once=door.ranks.once
+        )
+        self.mechanisms = SimpleNamespace(ranks=every, choose=door.choose)
+        place = whole(self, *args)
+        self.mechanisms = door
+        return place
+
+    patch.setattr(tables.Comparison, "cut", cut)
+
+
 def cuts_by_exact_counts(patch):
     whole = workload.Measurement._cut
     patch.setattr(
@@ -1579,7 +1595,9 @@ ARRAYS = test_moments.test_a_row_leaves_no_trace_but_in_what_is_released
 MOVED = test_tables.test_one_row_moves_what_a_table_shows_by_two_at_most
 NOTED = test_noise.test_a_choice_is_noted_as_the_release_that_costs_as_much
 CHOSEN = test_tables.test_one_row_moves_what_is_counted_of_chosen_tables_by_one
-PLANNED = partial(test_tables.test_no_more_is_released_than_planned, [], 4, 5000, True)
+PLANNED = partial(
+    test_tables.test_no_more_is_released_than_planned, [], 4, 5000, "ordered"
+)
 CUT = test_tables.test_one_row_moves_the_score_of_a_cut_by_one_at_most
 EXPECTED = test_tables.test_what_is_compared_depends_on_released_numbers_alone
 
@@ -2039,6 +2057,11 @@ MUTANTS = (
         "a row on both sides of a cut",
         rows_above_a_cut_on_both_sides,
         partial(CUT, "everything", 60, 0, 5),
+    ),
+    Mutant(
+        "cuts scored by every process",
+        cuts_scored_by_every_process,
+        partial(test_ranks.test_cuts_are_of_all_rows_and_no_sum_of_parts, 2),
     ),
     Mutant(
         "cuts compared with a pool that knows the rows", cuts_by_exact_counts, EXPECTED

@@ -36,7 +36,7 @@ from dpgenerative.privacy.ranks import ProcessGroup
 from dpgenerative.privacy.steps import Clipper, PrivateGradient, estimate_norm
 from dpgenerative.privacy.tables import all_counts
 from dpgenerative.tables import rows as chunked
-from dpgenerative.tables.private import Private
+from dpgenerative.tables.private import Private, opened
 from tests.plans import make_plan
 from tests.privacy.processes import fits_in_threads, in_threads
 
@@ -98,6 +98,22 @@ def doors(ranks):
     door = Mechanisms(rng, rng)
     door.ranks = ranks
     return door
+
+
+class Noted(Mechanisms):
+    """Notes what a process hands in."""
+
+    def __init__(self, ranks):
+        super().__init__(SecureGenerator(), SecureGenerator())
+        self.ranks, self.seen = ranks, []
+
+    def choose(self, scores, *args, **stated):
+        self.seen.append(opened(scores))
+        return super().choose(scores, *args, **stated)
+
+    def gaussian(self, values, *args, **stated):
+        self.seen.append(opened(values))
+        return super().gaussian(values, *args, **stated)
 
 
 # Mechanisms ---------------------------------------------------------------------------
@@ -227,6 +243,39 @@ def test_what_tables_show_is_of_all_rows_and_no_sum_of_parts(size):
     assert exact[0] != exact[2]
     for found in in_threads(released, size):
         assert found == {1: exact[1], highest: exact[highest]}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_cuts_are_of_all_rows_and_no_sum_of_parts(size):
+    rng, fine = np.random.default_rng(0), np.arange(5)
+    codes, table = rng.integers(0, 5, (90, 3)), tables.Table((0, 1, 2), (fine,) * 3)
+    half = tables.Table((0, 1, 2), (np.array([0, 0, 1, 1, 1]),) * 3)
+    some = [tables.Candidate(table, np.full((5, 5, 5), 2), 3)]
+    expected = np.full((2, 4, 25), 2)
+    plan = SimpleNamespace(multiplier=lambda release: 1.0)
+
+    def handed_in(rows, size):
+        def released(ranks):
+            door = Noted(ranks)
+            mine = Private(rows[ranks.rank :: ranks.size])
+            comparison = tables.Comparison(mine, some, plan, door)
+            cut = comparison.cut(table, 1, expected, np.zeros(4, int))
+            comparison.replace(0, tables.Candidate(half, np.full((2, 2, 2), 9), 1))
+            comparison.release([0])
+            return cut, door.seen
+
+        every = in_threads(released, size)
+        assert len({cut for cut, _ in every}) == 1
+        return [sum(parts) for parts in zip(*(seen for _, seen in every), strict=True)]
+
+    whole = handed_in(codes, 1)
+    for parts, one in zip(handed_in(codes, size), whole, strict=True):
+        assert np.array_equal(parts, one)
+    for more in range(3):  # a row of each process
+        other = np.concatenate([codes, codes[:more], [[0, 4, 2]]])
+        less = handed_in(other[:-1], size)
+        for one, two, reach in zip(handed_in(other, size), less, (1, 2), strict=True):
+            assert np.abs(one - two).max() <= reach
 
 
 def test_the_median_norm_is_that_of_all_rows():
