@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dpgenerative import Impossible, LessEqual
+from dpgenerative import Impossible, LessEqual, __version__
 from dpgenerative.cli import _parser
 from dpgenerative.tables.constraints import constraint_from_dict
 from dpgenerative.tables.drafts import MARK, unmarked_schema
@@ -78,6 +78,11 @@ def listed(name):
     page = (DOC / f"{name}.rst").read_text(encoding="utf-8")
     blocks = re.findall(r"^\.\. toctree::\n((?: .*\n|\n)*)", page, re.MULTILINE)
     return set(re.findall(r"^   (?:.* <)?(\w+)>?$", "".join(blocks), re.MULTILINE))
+
+
+def test_the_version_to_cite_is_this_one():
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {__version__}\n" in text
 
 
 def test_every_page_is_reached():
