@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpgenerative import Column, DPHFlowSynthesizer, Schema, load
-from dpgenerative.fitting.workload import SIZES
+from dpgenerative.fitting.workload import PAIR_SIZES, SIZES
 from dpgenerative.models import factors
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.factors import CountedTable, grouping, scales_of
@@ -358,14 +358,14 @@ def test_a_heavy_cell_leaves_half_of_the_groups_to_all_others(place):
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.tuples(COLUMNS, st.sampled_from(SIZES), st.integers(0, 40)),
-                min_size=2, max_size=3))  # fmt: skip
+@given(st.lists(st.tuples(COLUMNS, st.sampled_from(SIZES + PAIR_SIZES),
+                          st.integers(0, 40)), min_size=2, max_size=3))  # fmt: skip
 def test_scales_are_nested(columns):
-    facts, sizes, places = zip(*columns, strict=True)
-    sizes = [min(n, len(f.masses)) for f, n in zip(facts, sizes, strict=True)]
+    facts, wanted, places = zip(*columns, strict=True)
+    sizes = [min(n, len(f.masses)) for f, n in zip(facts, wanted, strict=True)]
     cuts = [
-        place if 0 < place < len(fact.masses) - fact.nullable else None
-        for fact, place in zip(facts, places, strict=True)
+        place if 0 < place < len(fact.masses) - fact.nullable and n in SIZES else None
+        for fact, place, n in zip(facts, places, wanted, strict=True)
     ]
     scales = scales_of(facts, sizes, cuts)
     parts = zip(facts, sizes, cuts, scales[-1], strict=True)

@@ -176,14 +176,16 @@ def test_tables_that_matter_are_not_drowned_by_others(monkeypatch):
     ("columns", "cells", "expected"),
     [
         ([facts(30, ordered=True), facts(30, ordered=True)], 900, [30, 30]),
-        ([facts(30, ordered=True), facts(30, ordered=True)], 899, [16, 16]),
-        ([facts(30, ordered=True), facts(30)], 399, [16, 24]),
+        ([facts(30, ordered=True), facts(30, ordered=True)], 899, [20, 20]),
+        ([facts(30, ordered=True), facts(30)], 399, [10, 30]),
         ([facts(30), facts(30)], 399, [19, 19]),
-        ([facts(6), facts(30, ordered=True)], 179, [6, 16]),
+        ([facts(6), facts(30, ordered=True)], 179, [6, 20]),
         ([facts(6), facts(60)], 239, [6, 39]),
         ([facts(6), facts(60)], 240, [6, 40]),
-        ([facts(6), facts(60, ordered=True)], 29, [6, 4]),
+        ([facts(6), facts(60, ordered=True)], 29, [5, 5]),
         ([facts(6), facts(60)], 1, [2, 2]),
+        ([facts(30, ordered=True)] * 3, 16**3, [16, 16, 16]),
+        ([facts(30, ordered=True)] * 3, 16**3 - 1, [8, 8, 8]),
     ],
 )
 def test_nominal_columns_are_counted_as_finely_as_noise_allows(

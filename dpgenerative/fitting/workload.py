@@ -51,6 +51,8 @@ WEIGHT_OF_WANTED = 5
 """Weight of a table that was asked for, beside others."""
 SIZES = (2, 4, 8, 16, 32)
 """Groups per column in which tables are counted: each splits those before it."""
+PAIR_SIZES = (2, 5, 10, 20, 40)
+"""The same of two columns, of which 20 groups each are compared."""
 CELLS_PER_ROW = 0.4
 """Cells of a counted table, per row and standard deviation of its noise."""
 POOL, RAKED = 2**17, 2**16
@@ -293,7 +295,7 @@ class Measurement:
         """
         most = CELLS_PER_ROW * self.plan.n_rows / max(noise, 1)
         numbers = [2] * len(facts)
-        for size in SIZES:
+        for size in PAIR_SIZES if len(facts) == 2 else SIZES:
             sizes = [min(size, len(fact.masses)) for fact in facts]
             if math.prod(sizes) > most:
                 break

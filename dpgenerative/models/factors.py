@@ -103,19 +103,24 @@ def scales_of(
 ) -> list[list[Tensor]]:
     """Return groups of cells from coarse to fine; the finest has the sizes given.
 
-    On the scale before, a column with neighbours has as many groups as the largest
-    power of 2 below.
+    Columns with neighbours are halved as long as their sizes are even; those with a cut
+    have a power of 2 of groups on the scales before.
     """
     scales, sizes = [], list(sizes)
     while True:
         scales.append(list(map(grouping, facts, sizes, cuts)))
-        halved = [
-            2 ** ((n - 1).bit_length() - 1) if f.has_neighbours and n > 2 else n
-            for f, n in zip(facts, sizes, strict=True)
-        ]
+        halved = list(map(_coarser_size, facts, sizes, cuts))
         if halved == sizes:
             return scales[::-1]
         sizes = halved
+
+
+def _coarser_size(facts: CellFacts, size: int, cut: int | None) -> int:
+    if size == 2 or not facts.has_neighbours:
+        return size
+    if cut is not None:
+        return 2 ** ((size - 1).bit_length() - 1)
+    return size // 2 if size % 2 == 0 else size
 
 
 @dataclass(frozen=True)
