@@ -23,6 +23,7 @@ from dpgenerative.models.factors import CountedTable, TableFactor, scales_of
 from dpgenerative.privacy.noise import Mechanisms, choice_rate
 from dpgenerative.privacy.plan import PrivacyPlan
 from dpgenerative.privacy.tables import (
+    MOST_CUTS,
     Candidate,
     Comparison,
     Table,
@@ -37,8 +38,10 @@ from dpgenerative.tables.schema import Schema
 
 SCORED_GROUPS = {2: 20, 3: 4, 4: 4, 5: 4, 6: 4, 7: 4}
 """Groups per column in which tables of so many columns are compared."""
-CUT_GROUPS, MOST_CUT = 64, 2
-"""Groups between which a column may be cut, and tables of which all columns are."""
+CUT_GROUPS = 64
+"""Groups between which a column may be cut."""
+MOST_CUT = MOST_CUTS // max(SCORED_GROUPS)
+"""Tables of which all columns are cut."""
 MOST_CANDIDATES, MOST_COMPARED = 2000, 2**24
 """Tables to compare, and cells of all of them."""
 MOST_EXPECTED = 2**40

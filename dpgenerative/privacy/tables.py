@@ -242,7 +242,7 @@ class Comparison:
             already; more than choices before. One or more if none is wanted.
         """
         values = self._both.map(self._news)
-        multiplier = self._multiplier(CHOICE_SHARE) * math.sqrt(max(1, len(among)))
+        multiplier = self._multiplier(CHOICE_SHARE) * math.sqrt(len(among))
         places = list(wanted)
         for some in among:
             left = [i for i in some if i not in places]

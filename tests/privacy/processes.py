@@ -14,9 +14,7 @@ from typing import Any
 import torch
 from torch import distributed, multiprocessing
 
-from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.ranks import ProcessGroup
-from dpgenerative.tables.private import opened
 
 
 @dataclass(frozen=True)
@@ -83,55 +81,6 @@ def fits_in_threads(patch, make: Callable[[], Any], *args: Any, size=2, **kwargs
         return make().fit(*args, **kwargs)
 
     return in_threads(work, size)
-
-
-class PartDoor(Mechanisms):
-    """One process' door: notes its part of all releases, and answers from a record.
-
-    Parameters
-    ----------
-    streams : Streams
-    tapes : dict
-        Where it notes, by process: names, what was declared, parts and answers.
-    record : dict, optional
-        Tapes of a fit before.
-    """
-
-    def __init__(self, streams, tapes, record=None) -> None:
-        super().__init__(streams.counts, streams.gradients)
-        self.tapes, self.record = tapes, record
-
-    def _kept(self, name, private, *args, **stated):
-        released = getattr(super(), name)(private, *args, **stated)
-        tape = self.tapes.setdefault(self.ranks.rank, [])
-        if self.record is not None:
-            released = copy.deepcopy(self.record[self.ranks.rank][len(tape)][3])
-        exact = copy.deepcopy(opened(private)) if name in COMPARED else None
-        tape.append((name, (args, stated), exact, copy.deepcopy(released)))
-        return released
-
-    def count(self, rows, epsilon):
-        if self.record is None:
-            return self._kept("count", rows, epsilon)
-        step = self.record[self.ranks.rank][0]
-        self.tapes[self.ranks.rank] = [step]
-        self.ledger.count(step[3], epsilon)
-        return step[3]
-
-    def gaussian(self, *args, **stated):
-        return self._kept("gaussian", *args, **stated)
-
-    def thresholded(self, *args, **stated):
-        return self._kept("thresholded", *args, **stated)
-
-    def choose(self, *args, **stated):
-        return self._kept("choose", *args, **stated)
-
-    def gradient(self, *args, **stated):
-        return self._kept("gradient", *args, **stated)
-
-
-COMPARED = "gaussian", "choose"
 
 
 def _joined(rank, folder, work, args):

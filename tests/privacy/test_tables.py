@@ -569,6 +569,14 @@ def test_candidates_of_fewer_columns_come_first():
     assert len(set(columns)) == len(columns)
 
 
+@pytest.mark.parametrize(("cells", "most"), [(0, 2), (900, 3), (2200, 4), (10**4, 5)])
+def test_larger_tables_are_compared_while_their_cells_are_few(cells, most, monkeypatch):
+    monkeypatch.setattr(workload, "MOST_COMPARED", cells)
+    measurement = Measurement([facts(ordered=True)] * 5, None, PLAN, None)
+    found = measurement._candidates([])
+    assert {len(each.columns) for each in found} == set(range(2, most + 1))
+
+
 @pytest.mark.parametrize("concentration", [0.02, 0.3, 5.0])
 def test_chance_makes_the_score_that_is_expected_of_it(concentration):
     rng, n, pool = np.random.default_rng(0), 3000, 2**17
