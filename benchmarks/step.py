@@ -39,7 +39,7 @@ from dpgenerative.models.priors import NormalPrior
 from dpgenerative.models.vae import VAE
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import PrivateGradient, plain_gradient
-from dpgenerative.privacy.sums import Clipper
+from dpgenerative.privacy.sums import LARGEST_CHUNK, Clipper
 
 RESULTS = Path(__file__).parent / "results"
 FAST = ("flat", "per-layer", "per-unit")
@@ -105,6 +105,10 @@ def our_steps(model: nn.Module, losses, data: Tensor, strategies) -> dict:
     batch, device = len(data), data.device
     rows = torch.arange(batch, device=device)
     present = torch.ones(batch, dtype=torch.bool, device=device)
+    # As a fit would have them.
+    chunks = list(
+        zip(rows.split(LARGEST_CHUNK), present.split(LARGEST_CHUNK), strict=True)
+    )
     params = list(model.parameters())
     streams = Streams.create(None, "fresh", device.type)
     mechanisms = Mechanisms(streams.counts, streams.gradients)
@@ -125,15 +129,9 @@ def our_steps(model: nn.Module, losses, data: Tensor, strategies) -> dict:
 
     def private(strategy):
         gradient = PrivateGradient(Clipper(strategy, 1.0), 1.0, float(batch))
-        return lambda: gradient(
-            model, objective, [(rows, present)], mechanisms, streams.draws
-        )
+        return lambda: gradient(model, objective, chunks, mechanisms, streams.draws)
 
-    steps = {
-        "plain": stepper(
-            lambda: plain_gradient(model, objective, [(rows, present)], batch)
-        )
-    }
+    steps = {"plain": stepper(lambda: plain_gradient(model, objective, chunks, batch))}
     return steps | {name: stepper(private(name)) for name in strategies}
 
 
@@ -209,7 +207,7 @@ def cases(batch: int, device: str) -> dict[str, Case]:
     ).to(device)  # fmt: skip
     noise = torch.randn(batch, 1, 16, generator=generator).to(device)
     found["Autoencoder, 64 hidden units"] = (
-        vae, lambda x: -vae(x, noise)[0], codes.to(device)
+        vae, lambda x: -vae(x, noise[: len(x)])[0], codes.to(device)
     )  # fmt: skip
     return found
 
