@@ -25,6 +25,7 @@ is its result and stops no other; the exit code is then 1. Records are added to
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import statistics
@@ -73,7 +74,7 @@ SIZES = {
     ),
     "cpu": SimpleNamespace(
         tests={
-            "sensitivity": ["tests/test_devices.py", "-k", "no_row_moves and flow"],
+            "sensitivity": ["tests/test_devices.py", "-k", "no_row_moves and cpu"],
             "replay": [f"{REPLAY}[per-unit]"],
         },
         batches=(32, 128), seconds=0.2, rows=3000, pictures=2000,
@@ -114,13 +115,14 @@ def passed(words: list[str], stop: float) -> Record:
     marks = [] if {"-m", "-k"} & {*words} else ["-m", ""]
     command = [sys.executable, "-m", "pytest", "-q", *marks, *words]
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=stop - start
-    )
+        command, cwd=ROOT, timeout=stop - start, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
     counts = re.findall(r"(\d+) passed", done.stdout)
     if done.returncode or not counts:
         lines = done.stdout.splitlines()
         failed = [x for x in lines if x.startswith(("FAILED", "ERROR"))] or lines[-3:]
-        raise RuntimeError("; ".join(failed) or done.stderr[-300:])
+        raise RuntimeError("; ".join(failed))
     return {"passed": int(counts[-1]), "seconds": time.monotonic() - start}
 
 
@@ -265,7 +267,7 @@ def run_apart(part: str, device: str, seconds: float, facts: Record) -> bool:
     hidden = {} if device == "cuda" else {"CUDA_VISIBLE_DEVICES": ""}
     try:
         code = subprocess.run(
-            [sys.executable, __file__, *words, "--run", facts["run"]],
+            [sys.executable, __file__, *words, "--facts", json.dumps(facts)],
             env={**os.environ, **hidden}, timeout=seconds,
         ).returncode  # fmt: skip
         error = f"ended with exit code {code}"
@@ -283,19 +285,20 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS])
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
-    parser.add_argument("--run", help=argparse.SUPPRESS)
+    parser.add_argument("--facts", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if device == "cuda" and not torch.cuda.is_available():
         sys.exit("There is no CUDA device: nothing is measured.")
+    if args.part:
+        return run_part(args.part, device, 60 * args.minutes, args.facts)
+    words = sys.argv[1:] if argv is None else argv
     facts = {
-        "run": args.run or datetime.now(UTC).isoformat(timespec="seconds"),
+        "run": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": device, "is_try": device == "cpu", **origin(),
         "name": torch.cuda.get_device_name() if device == "cuda" else "CPU",
-        "command": f"sh benchmarks/cuda.sh --minutes {args.minutes:g}",
+        "command": " ".join(["sh benchmarks/cuda.sh", *words]),
     }  # fmt: skip
-    if args.part:
-        return run_part(args.part, device, 60 * args.minutes, facts)
     start, shared, failed = time.monotonic(), 0.0, []
     for part in args.parts:
         shared += SHARES[part] * args.minutes / 8

@@ -37,6 +37,7 @@ def records(tmp_path, monkeypatch):
     return lambda: read(tmp_path / "cuda.jsonl")
 
 
+@pytest.mark.slow
 def test_steps_of_every_model_and_strategy(records):
     assert cuda_device.run_part("steps", "cpu", 600.0, FACTS) == 0
     assert len(records()) == 5 * 4 + 1
@@ -54,6 +55,15 @@ def test_an_error_is_a_result_and_stops_no_other(records, monkeypatch):
     assert errors == ["MemoryError: too large"]
     assert len(records()) == 5 * 4 + 1
     assert "MemoryError: too large" in cuda_page.page(records())
+
+
+def test_memory_is_what_a_case_adds(monkeypatch):
+    for name in ("empty_cache", "reset_peak_memory_stats"):
+        monkeypatch.setattr(cuda_device.torch.cuda, name, lambda: None)
+    for name, size in (("memory_allocated", 2**20), ("max_memory_allocated", 2**22)):
+        monkeypatch.setattr(cuda_device.torch.cuda, name, lambda size=size: size)
+    assert cuda_device.attempt("cuda", {}, dict) == {"peak_mib": 3.0}
+    assert cuda_device.attempt("cpu", {}, dict) == {}
 
 
 def test_what_the_time_does_not_allow_is_an_error(records):
