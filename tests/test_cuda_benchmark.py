@@ -24,7 +24,6 @@ FACTS = {
     "date": "today", "revision": "abc", "command": "sh benchmarks/cuda.sh",
 }  # fmt: skip
 TINY = SimpleNamespace(
-    tests={"one": ["tests/test_size.py", "-n", "0"], "none": ["tests/absent.py"]},
     batches=(4,), seconds=0.0, rows=300, pictures=64, scored=4,
     fit={"n_steps": 1, "batch_size": 8},
 )  # fmt: skip
@@ -72,11 +71,18 @@ def test_what_the_time_does_not_allow_is_an_error(records):
 
 
 @pytest.mark.slow
-def test_tests_pass_or_are_an_error(records):
+def test_tests_pass_or_are_an_error(records, tmp_path):
+    for word, line in (("passes", "assert 1"), ("fails", "assert 0"), ("none", "")):
+        body = f"def test_it():\n    {line}\n" if line else ""
+        (tmp_path / f"test_{word}.py").write_text(body)
+    TINY.tests = {
+        w: [str(tmp_path / f"test_{w}.py")] for w in ("passes", "fails", "none")
+    }
     assert cuda_device.run_part("tests", "cpu", 600.0, FACTS) == cuda_device.RECORDED
-    passed, failed = records()
-    assert passed["passed"] >= 5
-    assert "absent.py" in failed["error"]
+    passes, fails, none = records()
+    assert passes["passed"] == 1
+    assert "test_fails.py::test_it" in fails["error"]
+    assert "no tests ran" in none["error"]
 
 
 @pytest.mark.slow
