@@ -17,8 +17,9 @@ from pandas.api.types import is_hashable
 
 from dpgenerative._validation import refuse
 from dpgenerative.encoding.transformer import TableTransformer
+from dpgenerative.fitting.domain import TableDomain
 from dpgenerative.fitting.growth import Clamped, nothing_clamped
-from dpgenerative.models.cells import TABLE_BLOCK, CellFacts, grouping
+from dpgenerative.models.cells import CellFacts, grouping
 from dpgenerative.models.factors import CountedTable, TableFactor, scales_of
 from dpgenerative.privacy.noise import Mechanisms, choice_rate
 from dpgenerative.privacy.plan import PrivacyPlan
@@ -103,6 +104,24 @@ def factors_of_groups(transformer: TableTransformer) -> list[TableFactor]:
     ]
 
 
+def count_tables(
+    model: Any,
+    transformer: TableTransformer,
+    rows: Private[Any],
+    plan: PrivacyPlan,
+    mechanisms: Mechanisms,
+    generator: torch.Generator,
+    wanted: Sequence[Columns] = (),
+    given: Clamped = nothing_clamped,
+    most_pairs: int = MOST_TABLES,
+) -> None:
+    """Count tables of private rows, and correct a trained model; see `Measurement`."""
+    codes = rows.map(transformer.encode)
+    facts = TableDomain.facts(transformer)
+    measurement = Measurement(facts, codes, plan, mechanisms, most_pairs)
+    measurement.correct(model, generator, wanted, given)
+
+
 @dataclass(frozen=True)
 class Measurement:
     """The rows on which tables are counted, and the noise.
@@ -114,12 +133,15 @@ class Measurement:
         Cells of all rows.
     plan : PrivacyPlan
     mechanisms : Mechanisms
+    most_pairs : int
+        Choices among pairs of columns.
     """
 
     facts: Sequence[CellFacts]
     codes: Private[np.ndarray]
     plan: PrivacyPlan
     mechanisms: Mechanisms
+    most_pairs: int = MOST_TABLES
 
     def correct(
         self,
@@ -132,7 +154,7 @@ class Measurement:
 
         Parameters
         ----------
-        model : HFlow
+        model : HFlow or VAE
         generator : torch.Generator
         wanted : sequence of tuple of int
             Tables to count in any case, as ascending columns.
@@ -143,10 +165,7 @@ class Measurement:
         chosen, share = {t.columns: uncut(t.columns) for t in tables}, 0.0
         if len(chosen) > max(1, len(set(wanted))):
             share = share_of_choices(self._has_cuts(tables, wanted))
-            drawn, _ = model.sample(
-                POOL, generator, clamped=given(POOL), block=TABLE_BLOCK
-            )
-            pool = drawn.cpu().numpy()
+            pool = model.pool(POOL, generator, given(POOL)).cpu().numpy()
             chosen = self._selected(tables, pool, wanted, share)
         if chosen:
             counted = self._counted(chosen, share)
@@ -223,9 +242,9 @@ class Measurement:
         others = [i for i in range(len(tables)) if i not in places]
         pairs = [i for i in others if len(tables[i].columns) == 2]
         larger = [i for i in others if len(tables[i].columns) > 2]
-        most = min(len(self.facts), MOST_TABLES)
-        among = [pairs] * min(most, len(pairs))
-        among += [larger] * min(most, MOST_LARGER, len(larger))
+        d = len(self.facts)
+        among = [pairs] * min(d, self.most_pairs, len(pairs))
+        among += [larger] * min(d, MOST_LARGER, len(larger))
         expected = self._expected(tables, pool)
         comparison = Comparison(self.codes, expected, self.plan, self.mechanisms)
         chosen = comparison.choose(places, among)

@@ -340,6 +340,12 @@ class HFlow(nn.Module):
         codes, _ = self.sample(n, generator, clamp)
         return codes, clamp.log_weights
 
+    def pool(
+        self, n: int, generator: torch.Generator, clamped: Tensor | None = None
+    ) -> Tensor:
+        """Draw the cells of n rows to compare tables with; see `sample`."""
+        return self.sample(n, generator, clamped=clamped, block=TABLE_BLOCK)[0]
+
     def rake(self, n: int, generator: torch.Generator) -> None:
         """Correct the first block on `n` rows drawn from the model."""
         self.sample(n, generator, Rake(soft=self.exact))

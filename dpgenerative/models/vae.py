@@ -6,8 +6,11 @@ of the same functions of the cells, which make offsets to the released masses:
 ``P(cell k of column j | z) = softmax(log pi_j + o_j(z))_k``. Its last layers start at
 zero, so that the untrained model is the product of the private marginals.
 
-With a *condition*, one column keeps its released marginal, whatever z is, and the
+With a *condition*, the first column keeps its released marginal, whatever z is, and the
 decoder takes its cell beside z: ``p(x, y) = pi(y) E_z p(x | z, y)``.
+
+Measured tables add offsets to the logits of a column by the cells of columns before it
+(`models.factors`). Columns are then drawn in their order, given z.
 
 Every layer treats records independently, and has a closed form in `privacy.gradients`;
 the L draws of a record are L positions of one record there.
@@ -23,6 +26,7 @@ from torch.nn import functional as F
 
 from dpgenerative.models.cells import CellFacts, Cells, Clamp, Rake, invert_cdf
 from dpgenerative.models.divergences import Latents
+from dpgenerative.models.factors import Correct, CountedTable, TableFactor
 from dpgenerative.models.networks import Decoder, Encoder, Shape
 from dpgenerative.models.priors import NormalPrior, Prior, log_normal
 from dpgenerative.models.probing import moved
@@ -30,6 +34,8 @@ from dpgenerative.models.probing import moved
 HEADS = ("bernoulli", "gaussian")
 DECODED = 2**20
 """Pixels that are decoded at a time."""
+DRAWN = 2**13
+"""Rows that are drawn at a time to compare tables with."""
 
 
 class Autoencoder(nn.Module):
@@ -163,6 +169,13 @@ class VAE(Autoencoder):
         Source of the initial weights.
     condition : int, optional
         Column whose cell the decoder is given.
+
+    Attributes
+    ----------
+    factors : list of TableFactor
+        What measured tables have added.
+    counted : list of tuple of int
+        Columns of the tables that `correct` was given.
     """
 
     free: Tensor
@@ -180,6 +193,8 @@ class VAE(Autoencoder):
         condition: int | None = None,
     ) -> None:
         super().__init__(latent_dim, prior, beta)
+        self.factors: list[TableFactor] = []
+        self.counted: list[tuple[int, ...]] = []
         self.cells = Cells(facts, n_basis)
         self.n_numbers = sum(self.cells.n_cells)
         self.condition = condition
@@ -208,12 +223,16 @@ class VAE(Autoencoder):
             z = torch.cat([z, self.cells.inputs(self.condition)[labels]], -1)
         return self.decoder(z) * self.free
 
-    def log_probs(self, z: Tensor, labels: Tensor | None = None) -> list[Tensor]:
-        """Return log p(cell | z) of every column, (n, n_cells), for z of (n, k).
+    def _logits(self, j: int, coefficients: Tensor, codes: Tensor) -> Tensor:
+        """Return the logits of column j's cells, given the cells before, (n, n_cells).
 
-        `labels` are cells of the condition, shape (n,), where there is one.
+        `coefficients` (n, m_j) are those of the column, `codes` (n, d) all cells.
         """
-        return self.cells.log_probs_of(self._coefficients(z, labels))
+        logits = self.cells.offsets(coefficients, j) + self.cells.base(j)
+        for factor in self.factors:
+            if factor.columns[-1] == j:
+                logits = logits + factor(codes)
+        return logits
 
     def _log_decoded(self, rows: Tensor, z: Tensor) -> Tensor:
         n, n_draws, _ = z.shape
@@ -223,7 +242,13 @@ class VAE(Autoencoder):
             labels = codes[:, self.condition].unsqueeze(1).expand(n, n_draws)
         coefficients = self._coefficients(z, labels).flatten(0, 1)
         codes = codes.repeat_interleave(n_draws, 0)
-        return self.cells.log_prob(coefficients, codes).view(n, n_draws)
+        if not self.factors:
+            return self.cells.log_prob(coefficients, codes).view(n, n_draws)
+        total = coefficients.new_zeros(len(codes))
+        for j, part in enumerate(coefficients.split(self.cells.widths, 1)):
+            log_probs = self._logits(j, part, codes).log_softmax(1)
+            total += log_probs.gather(1, codes[:, j : j + 1])[:, 0]
+        return total.view(n, n_draws)
 
     # Samples --------------------------------------------------------------------
 
@@ -250,15 +275,20 @@ class VAE(Autoencoder):
             labels = self._sample_labels(len(z), generator)
         shape = len(z), self.cells.n_columns
         draws = torch.rand(shape, generator=generator, device=z.device)
-        codes = []
-        for j, logits in enumerate(self.log_probs(z, labels)):
-            u = draws[:, j]
+        codes = torch.zeros(shape, dtype=torch.long, device=z.device)
+        if self.condition is not None and labels is not None:
+            codes[:, self.condition] = labels
+        parts = self._coefficients(z, labels).split(self.cells.widths, 1)
+        for j, part in enumerate(parts):
+            if j == self.condition:
+                if isinstance(adjust, Rake):
+                    adjust.note(codes[:, j])
+                continue
+            logits, u = self._logits(j, part, codes), draws[:, j]
             if adjust is not None:
                 logits = adjust(self.cells, j, logits, u)
-            codes.append(invert_cdf(logits.exp(), u)[0])
-        if self.condition is not None and labels is not None:
-            codes[self.condition] = labels
-        return torch.stack(codes, 1)
+            codes[:, j] = invert_cdf(logits.softmax(1), u)[0]
+        return codes
 
     @torch.no_grad()
     def sample_given(
@@ -287,6 +317,26 @@ class VAE(Autoencoder):
     def rake(self, n: int, generator: torch.Generator) -> None:
         z = self._sample_latents(n, generator)
         self.decode(z, generator, adjust=Rake(soft=True))
+
+    def pool(
+        self, n: int, generator: torch.Generator, clamped: Tensor | None = None
+    ) -> Tensor:
+        """Draw the cells of n rows, some at a time; none can be `clamped`."""
+        sizes = (min(DRAWN, n - start) for start in range(0, n, DRAWN))
+        return torch.cat([self.sample(size, generator) for size in sizes])
+
+    def correct(
+        self,
+        n: int,
+        generator: torch.Generator,
+        tables: Sequence[CountedTable],
+        clamped: Tensor | None = None,
+    ) -> None:
+        """Rake and bring the model nearer to measured tables; see `Correct`."""
+        correct = Correct(tables)
+        self.decode(self._sample_latents(n, generator), generator, adjust=correct)
+        self.factors = [*self.factors, *(f.to("cpu") for f in correct.factors)]
+        self.counted = [table.columns for table in tables]
 
 
 class ImageVAE(Autoencoder):

@@ -7,23 +7,21 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from dpgenerative._random import Streams
 from dpgenerative._validation import Check, check_option, count
 from dpgenerative.encoding.nesting import groups_first
 from dpgenerative.encoding.transformer import TableTransformer
-from dpgenerative.fitting.domain import TableDomain
 from dpgenerative.fitting.fit import Fitted
 from dpgenerative.fitting.growth import raked_on_new_people
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.fitting.recipe import RULES, FitSize, GroupedRecipe, Rule
 from dpgenerative.fitting.workload import (
     MOST_TABLES,
-    Measurement,
     check_names,
     check_workload,
+    count_tables,
     factors_of_groups,
 )
 from dpgenerative.models.cells import RAKING_ROWS, CellFacts
@@ -36,10 +34,9 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan, Release
 from dpgenerative.privacy.steps import Divergence, Objective
 from dpgenerative.privacy.tables import TABLES
-from dpgenerative.synthesizers import flow_rules
+from dpgenerative.synthesizers import flow_rules, notes
 from dpgenerative.synthesizers.architecture import FlowArchitecture
 from dpgenerative.synthesizers.flow_rules import TUNING
-from dpgenerative.synthesizers.notes import ORDERED_ONLY
 from dpgenerative.synthesizers.tables import BaseTableSynthesizer
 from dpgenerative.tables.private import Private
 from dpgenerative.tables.schema import Schema
@@ -246,12 +243,11 @@ class FlowRecipe(GroupedRecipe):
             model.rake(RAKING_ROWS, streams.rows)
         given = raked_on_new_people(model, transformer, streams.rows)
         if plan.private and math.isfinite(plan.multiplier(TABLES)):
-            codes = rows.map(transformer.encode)
-            facts = TableDomain.facts(transformer)
-            measurement = Measurement(facts, codes, plan, mechanisms)
             tables = (*self.workload, *transformer.transitions[:MOST_TABLES])
             wanted = [tuple(sorted(map(transformer.place, table))) for table in tables]
-            measurement.correct(model, streams.rows, wanted, given)
+            count_tables(
+                model, transformer, rows, plan, mechanisms, streams.rows, wanted, given
+            )
             raked_on_new_people(model, transformer, streams.rows)
 
     def draw(
@@ -484,16 +480,10 @@ class DPHFlowSynthesizer(BaseTableSynthesizer):
     @property
     def tables_(self) -> list[tuple[Hashable, ...]]:
         """Column names of the tables that were counted after training."""
-        check_is_fitted(self)
-        names = self._transformer.names
-        return [tuple(names[j] for j in columns) for columns in self._model.counted]
+        return notes.named_tables(self)
 
     def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
-        tables = "; ".join(" x ".join(map(str, names)) for names in self.tables_)
-        notes = list(super()._notes(schema, fitted))
-        if fitted.settings["ordered_only"] and fitted.plan.n_steps:
-            notes.append(ORDERED_ONLY)
-        if math.isfinite(fitted.plan.multiplier(TABLES)):
-            none = "No contingency table was released: none was worth its noise."
-            notes.append(f"Contingency tables measured: {tables}." if tables else none)
-        return tuple(notes)
+        learned = fitted.settings["ordered_only"] and fitted.plan.n_steps
+        ordered = (notes.ORDERED_ONLY,) if learned else ()
+        counted = notes.counted_tables(self.tables_, fitted.plan)
+        return (*super()._notes(schema, fitted), *ordered, *counted)

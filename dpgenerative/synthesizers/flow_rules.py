@@ -117,8 +117,11 @@ def _difficulty(d: int) -> float:
 
 def share_of_rest(scale: FitSize) -> float:
     """Return the marginals' share of the rest: tables show marginals, too."""
-    if ordered_only(scale):
-        return TUNING.order_marginals
+    return TUNING.order_marginals if ordered_only(scale) else share_by_rows(scale)
+
+
+def share_by_rows(scale: FitSize) -> float:
+    """Return the marginals' share of the rest: less, the more rows."""
     return 0.4 + 0.5 / (1 + (scale.rows_per_column / TUNING.halfway) ** 2)
 
 

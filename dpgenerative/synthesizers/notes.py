@@ -1,13 +1,18 @@
 """Notes and public facts of a domain, for the privacy report."""
 
+import math
 from collections.abc import Collection, Hashable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.utils.validation import check_is_fitted
 
 from dpgenerative.encoding.calendar import parts_of
 from dpgenerative.encoding.codecs import Codec, LevelCodec
 from dpgenerative.encoding.values import NO_NUMBERS
+from dpgenerative.privacy.plan import PrivacyPlan
+from dpgenerative.privacy.tables import TABLES
 from dpgenerative.tables.column import Column
 from dpgenerative.tables.dtypes import can_hold_missing
 from dpgenerative.tables.schema import Schema
@@ -49,6 +54,25 @@ NOISE_STATED = (
     "released row count, which sets the sampling rate: it was not known before the "
     "fit, and holds for outcomes with this count."
 )
+
+
+def named_tables(fitted: Any) -> list[tuple[Hashable, ...]]:
+    """Return the column names of the tables that a fitted model was corrected by."""
+    check_is_fitted(fitted)
+    names = fitted._transformer.names
+    return [tuple(names[j] for j in columns) for columns in fitted._model.counted]
+
+
+def counted_tables(
+    tables: Sequence[Sequence[Hashable]], plan: PrivacyPlan
+) -> tuple[str, ...]:
+    """Return which contingency tables were released, if there was a share for any."""
+    if math.isinf(plan.multiplier(TABLES)):
+        return ()
+    if not tables:
+        return ("No contingency table was released: none was worth its noise.",)
+    named = "; ".join(" x ".join(map(str, names)) for names in tables)
+    return (f"Contingency tables measured: {named}.",)
 
 
 def public_facts(

@@ -1,5 +1,6 @@
 """PriVAE: a private variational autoencoder of tables as an estimator."""
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -9,17 +10,24 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgenerative._random import as_seed, torch_generator
-from dpgenerative._validation import Check, dimension, refuse, shown
+from dpgenerative._random import Streams, as_seed, torch_generator
+from dpgenerative._validation import Check, dimension, number, refuse, shown
 from dpgenerative.encoding.increments import increments_of, learned_columns
 from dpgenerative.encoding.stick_breaking import stick_breaks_of
+from dpgenerative.encoding.transformer import TableTransformer
+from dpgenerative.fitting.fit import Fitted
 from dpgenerative.fitting.options import BatchTerm, Optimizer, Sparsified
 from dpgenerative.fitting.recipe import FitSize, Rule
+from dpgenerative.fitting.workload import count_tables
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.priors import Prior
 from dpgenerative.models.vae import VAE
 from dpgenerative.persistence.registry import register, storable
+from dpgenerative.privacy.noise import Mechanisms
+from dpgenerative.privacy.plan import PrivacyPlan, Release
 from dpgenerative.privacy.report import FEW
+from dpgenerative.privacy.tables import TABLES
+from dpgenerative.synthesizers import flow_rules, notes
 from dpgenerative.synthesizers.latents import (
     AutoencoderRecipe,
     LatentOptions,
@@ -29,15 +37,12 @@ from dpgenerative.synthesizers.latents import (
     posterior,
 )
 from dpgenerative.synthesizers.tables import BaseTableSynthesizer
+from dpgenerative.tables.private import Private
 from dpgenerative.tables.schema import Schema, misfits
 
-SOME = 400
-"""Rows times epsilon per column up to which marginals get more than a small share."""
-
-
-def _marginal_budget(scale: FitSize) -> float:
-    rows = scale.rows_per_column
-    return 0.6 if rows <= FEW else 0.4 if rows <= SOME else 0.15
+MOST_PAIRS = 20
+"""Pairs of columns that are counted at most: latents leave more of them to see than the
+flow does (benchmarks/results/trials/autoencoder.rst)."""
 
 
 def _latent_dim(scale: FitSize) -> int:
@@ -49,7 +54,7 @@ def _latent_dim(scale: FitSize) -> int:
 class VAEArchitecture(LatentOptions):
     """Latents of an autoencoder of tables, and the resolution of columns.
 
-    It has the parameters of `LatentOptions`, which come first, and two of its own.
+    It has the parameters of `LatentOptions`, which come first, and three of its own.
 
     Parameters
     ----------
@@ -57,16 +62,32 @@ class VAEArchitecture(LatentOptions):
         Number of intervals aimed at per numeric column.
     n_basis : int or "auto", default="auto"
         Degrees of freedom of an ordered column.
+    table_budget : float in [0, 1) or "auto", default="auto"
+        Share of the budget, in units of squared inverse noise, that compares and counts
+        tables of a few columns after training (`fitting.workload`).
     """
 
     n_bins: int | str = "auto"
     n_basis: int | str = "auto"
+    table_budget: float | str = "auto"
 
     checks: ClassVar[Mapping[str, Check]] = {
         **LatentOptions.checks,
         "n_bins": dimension(2, ["auto"]),
         "n_basis": dimension(1, ["auto"]),
+        "table_budget": number(low=0, high=1, closed="left", also=["auto"]),
     }
+
+
+def _unfit(name: Hashable, schema: Schema) -> str | None:
+    """Return the rule that a condition breaks, if it breaks one."""
+    if name in increments_of(schema):
+        return "must not be the second column of a LessEqual"
+    if name in stick_breaks_of(schema):
+        return "must not be learned as a share of what is left of a Composition"
+    if any(name in names for names in schema.joint):
+        return "must not be a column of joint"
+    return None
 
 
 @dataclass(frozen=True)
@@ -78,44 +99,97 @@ class VAERecipe(AutoencoderRecipe):
     architecture : VAEArchitecture
     term : BatchTerm
     prior : str or Prior
-    conditional : hashable, optional
-        Column on which the decoder is conditioned.
+    conditional : hashable
+        Column on which the decoder is conditioned; "auto" is the last.
     """
 
-    conditional: Hashable = None
+    conditional: Hashable = "auto"
 
     default_draws: ClassVar[int] = 2
-    rules: ClassVar[Mapping[str, Rule]] = {
-        **AutoencoderRecipe.rules,
-        "marginal_budget": _marginal_budget,
-        "beta": lambda scale: 0.7,
-        "n_basis": lambda scale: 64 if scale.epsilon is None else 8,
-        "latent_dim": _latent_dim,
-        "hidden_units": lambda scale: 16 if scale.rows_per_column <= FEW else 64,
-    }
+    learned: ClassVar[Sequence[str]] = (
+        *AutoencoderRecipe.learned, "factors", "counted"
+    )  # fmt: skip
+
+    @property
+    def rules(self) -> Mapping[str, Rule]:  # type: ignore[override]
+        """From parameters that may be "auto" to rules."""
+        stated = self.architecture.table_budget
+
+        def marginal_budget(scale: FitSize) -> float:
+            tables = flow_rules.table_budget(scale) if stated == "auto" else stated
+            return flow_rules.share_by_rows(scale) * (1 - float(tables))
+
+        return {
+            **AutoencoderRecipe.rules,
+            "marginal_budget": marginal_budget,
+            "table_budget": flow_rules.table_budget,
+            "beta": lambda scale: 0.7,
+            "n_basis": lambda scale: 64 if scale.epsilon is None else 8,
+            "latent_dim": _latent_dim,
+            "hidden_units": lambda scale: 16 if scale.rows_per_column <= FEW else 64,
+        }
+
+    def _is_last(self, schema: Schema) -> bool:
+        """Whether the condition is the last column, if any."""
+        return self.conditional == "auto" and "auto" not in schema.names
 
     def check_schema(self, owner: str, schema: Schema) -> None:
         super().check_schema(owner, schema)
-        if self.conditional is not None and self.conditional not in schema.names:
-            refuse(owner, "conditional", "must name a column", self.conditional)
-        if self.conditional in increments_of(schema):
-            rule = "must not be the second column of a LessEqual"
-            refuse(owner, "conditional", rule, self.conditional)
-        if self.conditional in stick_breaks_of(schema):
-            rule = "must not be learned as a share of what is left of a Composition"
-            refuse(owner, "conditional", rule, self.conditional)
-        if any(self.conditional in names for names in schema.joint):
-            rule = "must not be a column of joint"
-            refuse(owner, "conditional", rule, self.conditional)
+        name = self.conditional
+        if name is None or self._is_last(schema):
+            return
+        if name not in schema.names:
+            refuse(owner, "conditional", "must name a column, or be 'auto'", name)
+        if rule := _unfit(name, schema):
+            refuse(owner, "conditional", rule, name)
+
+    def ordered(self, schema: Schema) -> Schema:
+        """Take the condition first, since measured tables change columns after it."""
+        name = schema.names[-1] if self._is_last(schema) else self.conditional
+        columns = sorted(schema.columns, key=lambda column: column.name != name)
+        return Schema(columns, schema.constraints, schema.joint)
+
+    def _condition(self, schema: Schema) -> int | None:
+        """Return the place of the condition among columns in the model's order."""
+        if not self._is_last(schema):
+            own = self.conditional
+            return None if own is None else list(learned_columns(schema)).index(own)
+        last = schema.columns[0]
+        is_class = last.kind in ("categorical", "boolean")
+        others = len(schema) > 1 and not _unfit(last.name, schema)
+        return 0 if is_class and others else None
 
     def settings(self, facts: Sequence[CellFacts], scale: FitSize) -> dict[str, Any]:
-        names, own = list(learned_columns(scale.schema)), self.conditional
-        condition = None if own is None else names.index(own)
         return {
             **super().settings(facts, scale),
             "n_basis": self.resolved("n_basis", scale),
-            "condition": condition,
+            "condition": self._condition(scale.schema),
         }
+
+    def releases(self, scale: FitSize, left: float) -> Mapping[Release, float]:
+        releases = super().releases(scale, left)
+        if scale.epsilon is None or len(scale.schema) < 2:
+            return releases
+        share = float(self.resolved("table_budget", scale))
+        if self.architecture.table_budget == "auto":
+            share = min(share, left / 2)
+        return {**releases, TABLES: share}
+
+    def finish(
+        self,
+        model: VAE,
+        transformer: TableTransformer,
+        rows: Private[Any],
+        plan: PrivacyPlan,
+        mechanisms: Mechanisms,
+        streams: Streams,
+    ) -> None:
+        super().finish(model, transformer, rows, plan, mechanisms, streams)
+        if plan.private and math.isfinite(plan.multiplier(TABLES)):
+            count_tables(
+                model, transformer, rows, plan, mechanisms, streams.rows,
+                most_pairs=MOST_PAIRS,
+            )  # fmt: skip
 
     def make(self, facts: Any, generator: torch.Generator, **settings: Any) -> VAE:
         return VAE(facts, generator=generator, **settings)
@@ -174,10 +248,11 @@ class DPVAESynthesizer(BaseTableSynthesizer):
         Distribution of the latents (`models.priors`): N(0, I), Gaussians around points
         of the first four axes (`MixturePrior.on_axes`), spike and slab, or any object
         with `log_prob` and `sample`.
-    conditional : hashable, optional
+    conditional : hashable or None, default="auto"
         Name of a column, such as a label, on which the decoder is conditioned. It keeps
         its released marginal, and `sample` draws rows given its values without
-        importance weights.
+        importance weights. "auto" is the last column, y if there is one, if it is
+        categorical or boolean; None is no column.
     schema : Schema, optional
         Public facts about the columns. What it leaves open is estimated privately,
         within the budget.
@@ -225,6 +300,8 @@ class DPVAESynthesizer(BaseTableSynthesizer):
         Number of columns of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Column names of X, if all are strings.
+    tables_ : list of tuple
+        Column names of the tables that were counted after training.
 
     Notes
     -----
@@ -258,7 +335,7 @@ class DPVAESynthesizer(BaseTableSynthesizer):
         n_partitions: int = 16,
         divergence: str | Callable[..., Tensor] | BatchTerm | None = None,
         prior: str | Prior = "normal",
-        conditional: Hashable = None,
+        conditional: Hashable = "auto",
         schema: Schema | None = None,
         categorical_features: Any = "from_dtype",
         marginal_budget: float | str = "auto",
@@ -290,6 +367,21 @@ class DPVAESynthesizer(BaseTableSynthesizer):
     def _recipe(self) -> VAERecipe:
         architecture, term = self._group("architecture"), self._group("divergence")
         return VAERecipe(architecture, term, self.prior, self.conditional)
+
+    @property
+    def tables_(self) -> list[tuple[Hashable, ...]]:
+        """Column names of the tables that were counted after training."""
+        return notes.named_tables(self)
+
+    @property
+    def _condition(self) -> Hashable:
+        """Name of the column on which the fitted decoder is conditioned, or None."""
+        place = self._model.condition
+        return None if place is None else self._transformer.names[place]
+
+    def _notes(self, schema: Schema, fitted: Fitted) -> tuple[str, ...]:
+        counted = notes.counted_tables(self.tables_, fitted.plan)
+        return (*super()._notes(schema, fitted), *counted)
 
     # Points of the latent space -------------------------------------------------
 
@@ -337,7 +429,7 @@ class DPVAESynthesizer(BaseTableSynthesizer):
         Z : array-like of shape (n_samples, latent_dim)
         random_state : int, RandomState or Generator instance or None, default=None
         labels : array-like of shape (n_samples,), optional
-            Values of the column `conditional`; None draws them from its marginal.
+            Values of the column of the condition; None draws them from its marginal.
 
         Returns
         -------
@@ -361,7 +453,7 @@ class DPVAESynthesizer(BaseTableSynthesizer):
             codec = self._transformer.codecs[self._model.condition]
             labels = labels.reset_index(drop=True).astype(codec.dtype)
             classes = torch.from_numpy(codec.encode(labels).astype(np.int64))
-            given[self.conditional] = labels.dropna()
+            given[self._condition] = labels.dropna()
         codes = self._model.decode(z, torch_generator(cells), classes).numpy()
         frame, _ = self._transformer.rows(codes, rng.random(codes.shape), given)
         return self._layout.restore(self._completed(frame, rng, None))
@@ -371,8 +463,8 @@ class DPVAESynthesizer(BaseTableSynthesizer):
     ) -> Any:
         """Draw a row from the decoder at every row's posterior mean; not private.
 
-        Constraints of the schema are not enforced. With a `conditional` column, rows
-        keep their labels.
+        Constraints of the schema are not enforced. With a condition, rows keep
+        their labels.
 
         Parameters
         ----------
@@ -390,22 +482,22 @@ class DPVAESynthesizer(BaseTableSynthesizer):
         """
         latents = torch.from_numpy(encoded(self, X, y, random_state, sampled))
         labels = None
-        if self.conditional is not None:
-            labels = self._as_fitted(X, y)[self.conditional]
+        if self._condition is not None:
+            labels = self._as_fitted(X, y)[self._condition]
         return self._decoded(latents, random_state, labels)
 
     def _labels(self, labels: Any) -> pd.Series:
-        """Return labels of the column `conditional`, or raise ValueError."""
-        if self.conditional is None:
+        """Return labels of the condition, or raise ValueError."""
+        if self._condition is None:
             raise ValueError(f"{self._owner} takes labels only with 'conditional'.")
         if np.ndim(labels) != 1 or not len(labels):
             rule = f"{self._owner} takes a list of at least one label"
             raise ValueError(f"{rule}; got {shown(labels)}.")
-        series = pd.Series(np.asarray(labels), name=self.conditional)
+        series = pd.Series(np.asarray(labels), name=self._condition)
         column = self._transformer.codecs[self._model.condition].column
         for _, problem, values in misfits(Schema([column]), series.to_frame()):
             raise ValueError(
                 f"{self._owner}: the label {values.iloc[0]!r} does not fit the "
-                f"column {self.conditional!r}: {problem}."
+                f"column {self._condition!r}: {problem}."
             )
         return series
