@@ -89,10 +89,15 @@ def grid(n=4001, reach=10.0):
     return z.unsqueeze(1), float(z[1] - z[0])
 
 
+def log_probs(model, z, labels=None):
+    """Return log p(cell | z) of every column, for a model without tables."""
+    return model.cells.log_probs_of(model._coefficients(z, labels))
+
+
 @torch.no_grad()
 def log_decoded(model, z):
     """Return log p(x | z) of all rows of cells at all z, one at a time: (15, m)."""
-    first, second = model.log_probs(z)
+    first, second = log_probs(model, z)
     return torch.stack([first[:, i] + second[:, j] for i, j in CODES.tolist()])
 
 
@@ -206,7 +211,7 @@ def test_cells_are_drawn_not_picked():
     model = make_vae().float()
     z = torch.zeros(20_000, 1)
     codes = model.decode(z, generator())
-    expected = model.log_probs(z[:1])[0].exp()[0]
+    expected = log_probs(model, z[:1])[0].exp()[0]
     shares = torch.bincount(codes[:, 0], minlength=5) / len(z)
     assert torch.allclose(shares, expected.detach(), atol=0.02)
 
@@ -219,7 +224,7 @@ def test_raking_returns_the_marginals():
         z = model.prior.sample(50_000, generator(7))
         return max(
             float((c.exp().mean(0) - f.masses).abs().max())
-            for c, f in zip(model.log_probs(z), FACTS, strict=True)
+            for c, f in zip(log_probs(model, z), FACTS, strict=True)
         )
 
     assert gap() > 0.05
@@ -867,7 +872,7 @@ def test_a_condition_keeps_its_marginal_and_the_rest_adds_up():
     told = [torch.full((len(z),), k) for k in range(3)]
     joint = []
     for i, k in CODES.tolist():
-        first, second = model.log_probs(z, told[k])
+        first, second = log_probs(model, z, told[k])
         density = (
             first[:, i] + second[:, k] + model.latent_distribution.log_prob(z)
         ).exp()
@@ -916,7 +921,7 @@ def test_a_given_target_is_a_label():
 def test_labels_need_a_conditional_column():
     with pytest.raises(ValueError, match="must name a column"):
         fitted(conditional="weight")
-    synthesizer = fitted()
+    synthesizer = fitted(conditional=None)
     with pytest.raises(ValueError, match="only with 'conditional'"):
         synthesizer.decode(np.zeros((1, synthesizer._model.latent_dim)), labels=["red"])
     told = fitted(conditional="colour")
@@ -930,13 +935,56 @@ def test_labels_need_a_conditional_column():
         told.decode(np.zeros((2, told._model.latent_dim)), labels=["red"])
 
 
+@pytest.mark.parametrize(
+    ("kind", "conditional", "expected"),
+    [
+        (pd.CategoricalDtype(), "auto", "last"),
+        (bool, "auto", "last"),
+        (int, "auto", None),
+        (int, "last", "last"),
+        (bool, None, None),
+        (bool, "colour", "colour"),
+    ],
+)
+def test_the_last_column_is_the_condition_if_it_has_classes(
+    kind, conditional, expected
+):
+    frame = table(50).assign(last=np.resize([0, 1], 50)).astype({"last": kind})
+    synthesizer = DPVAESynthesizer(**FAST, conditional=conditional).fit(frame)
+    assert synthesizer._condition == expected
+    if expected is not None:
+        drawn = synthesizer.decode(
+            np.zeros((3, synthesizer._model.latent_dim)),
+            0,
+            [frame[expected].iloc[0]] * 3,
+        )
+        assert (drawn[expected] == frame[expected].iloc[0]).all()
+
+
+def test_a_column_by_the_name_auto_is_the_condition():
+    frame = table(50).rename(columns={"colour": "auto"})
+    frame["last"] = np.resize([True, False], 50)
+    assert DPVAESynthesizer(**FAST).fit(frame)._condition == "auto"
+
+
+def test_what_cannot_be_a_condition_is_none():
+    alone = table(50)[["colour"]]
+    assert DPVAESynthesizer(**FAST).fit(alone)._condition is None
+
+
 def test_few_rows_buy_marginals_first():
     schema = Schema(Column(f"c{j}", "boolean") for j in range(15))
 
-    def share(n_rows, epsilon=1.0):
-        fit = session.planned_fit(DPVAESynthesizer(epsilon), TableDomain(schema))
+    def share(n_rows, epsilon=1.0, **params):
+        synthesizer = DPVAESynthesizer(epsilon).set_params(**params)
+        fit = session.planned_fit(synthesizer, TableDomain(schema))
         rules = fit.recipe.rules
         return resolved(fit.parameters, "marginal_budget", rules, fit.scale(n_rows))
 
-    assert [share(n) for n in (200, 4000, 32561)] == [0.6, 0.4, 0.15]
-    assert share(200, epsilon=None) == 0.15
+    few, some, many = map(share, (200, 4000, 200_000))
+    assert few == pytest.approx(0.4 + 0.5 / (1 + (200 / 1500) ** 2))
+    assert few > some > many == pytest.approx(0.8 * 0.4, abs=0.001)
+    assert share(200_000, architecture__table_budget=0.5) == pytest.approx(
+        0.2, abs=0.001
+    )
+    assert share(200, epsilon=None) == pytest.approx(0.4)

@@ -66,7 +66,7 @@ from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.ranks import ALONE, ProcessGroup
 from dpgenerative.privacy.steps import Clipper, PrivateGradient
 from dpgenerative.privacy.tables import TABLES
-from dpgenerative.synthesizers import flow, session
+from dpgenerative.synthesizers import flow, session, vae
 from dpgenerative.synthesizers import latents as autoencoders
 from dpgenerative.tables import sequences
 from dpgenerative.tables.private import Private, opened
@@ -77,6 +77,7 @@ from tests import (
     test_search,
     test_sequences,
     test_series,
+    test_tables_counted,
     test_transform,
     test_trial,
 )
@@ -1042,6 +1043,16 @@ def scores_of_tables_unpaid(patch):
     patch.setattr(
         tables, "count_multiplier", lambda plan, share: plan.multiplier(TABLES)
     )
+
+
+def tables_of_an_autoencoder_twice(patch):
+    count = vae.count_tables
+
+    def twice(*args, **options):
+        count(*args, **options)
+        count(*args, **options)
+
+    patch.setattr(vae, "count_tables", twice)
 
 
 def cuts_unpaid(patch):
@@ -2046,6 +2057,11 @@ MUTANTS = (
         "scores of tables that cost nothing",
         scores_of_tables_unpaid,
         PLANNED,
+    ),
+    Mutant(
+        "tables of an autoencoder are counted twice",
+        tables_of_an_autoencoder_twice,
+        test_tables_counted.test_the_ledger_of_an_autoencoder_has_its_tables,
     ),
     Mutant("cuts of tables that cost nothing", cuts_unpaid, PLANNED),
     Mutant(

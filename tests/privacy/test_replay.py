@@ -50,6 +50,7 @@ from dpgenerative.persistence import checkpoint
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.steps import PrivateGradient, trainable
 from dpgenerative.synthesizers.base import Synthesizer
+from dpgenerative.synthesizers.vae import MOST_PAIRS
 from dpgenerative.tables import rows
 from dpgenerative.tables.private import opened
 from tests.fits import few_rows_to_rake, shared
@@ -376,6 +377,11 @@ CONFIGURATIONS = {
     },
     "vae term-wise": {"estimator": DPVAESynthesizer, "divergence": "kl"},
     "vae label": {"estimator": DPVAESynthesizer, "conditional": "smokes"},
+    "vae tables": {
+        "estimator": DPVAESynthesizer,
+        "epsilon": 120.0,
+        "batch_size": 10**6,
+    },
     "vae public": {"estimator": DPVAESynthesizer, "public": table(60, seed=1)},
     "vae micro": {
         "estimator": DPVAESynthesizer,
@@ -419,7 +425,7 @@ def unrelated():
     "name",
     [
         "large model", "public", "automatic norm", "tables", "workload", "blocks",
-        "vae mixture", "instants", "groups", "places",
+        "vae mixture", "vae tables", "instants", "groups", "places",
     ],
 )  # fmt: skip
 def test_unrelated_rows_leave_no_trace(name):
@@ -863,14 +869,17 @@ def test_many_neighbours_leave_no_trace(example):
     no_trace_of(example)
 
 
-@pytest.mark.parametrize("name", ["tables", "workload", "tables of a person"])
+@pytest.mark.parametrize(
+    "name", ["tables", "workload", "tables of a person", "vae tables"]
+)
 def test_tables_are_counted_where_they_are_replayed(name):
     (synthesizer, *_), tape, _ = recording_of_an_outlier(name)
     assert synthesizer.tables_
     assert synthesizer._model.factors
     tables, cuts = choices_in(tape)
-    d = synthesizer._model.first.n_columns
-    assert tables == min(d, MOST_TABLES) + min(d, MOST_LARGER)
+    d = len(synthesizer._transformer.names)
+    most_pairs = MOST_PAIRS if "vae" in name else MOST_TABLES
+    assert tables == min(d, most_pairs) + min(d, MOST_LARGER)
     assert cuts >= 2  # a column or more of both tables that are cut
 
 
