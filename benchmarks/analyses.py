@@ -82,7 +82,7 @@ def admissions(n: int, seed: int) -> dict[str, Any]:
     drawn = fit.sample(n, random_state=seed)
     table = analysis_errors(frame, drawn).table
     distance = dict(zip(table["analysis"], table["synthetic"], strict=True))
-    hours, weekdays = drawn["admitted"].dt.hour, drawn["admitted"].dt.weekday
+    hours, weekdays = drawn["admitted"].dt.hour, drawn["admitted"].dt.day_of_week
     late = {
         name: each["admitted"].dt.hour.groupby(each["ward"]).mean()
         for name, each in (("real", frame), ("drawn", drawn))

@@ -174,7 +174,7 @@ def test_hours_weekdays_and_what_depends_on_them(synthesizer):
     sample = synthesizer.sample(4000, random_state=0)
     hours = sample["start"].dt.hour
     assert hours.between(7, 18).mean() >= 0.95
-    assert (sample["start"].dt.weekday >= 5).mean() <= 0.06
+    assert (sample["start"].dt.day_of_week >= 5).mean() <= 0.06
     means = hours.groupby(sample["ward"]).mean()
     assert means["late"] - means["early"] > 5
     assert "start (time of day)" not in sample
@@ -184,7 +184,7 @@ def test_conditions(synthesizer):
     month = {"start": ("2021-03-01", "2021-03-31T23:59")}
     sample = synthesizer.sample(300, random_state=0, given=month)["start"]
     assert sample.between("2021-03-01", "2021-03-31 23:59").all()
-    assert (sample.dt.weekday < 5).mean() > 0.9
+    assert (sample.dt.day_of_week < 5).mean() > 0.9
     morning = {"start": ("2021-03-02T08:00", "2021-03-02T10:00")}
     sample = synthesizer.sample(50, random_state=0, given=morning)["start"]
     assert sample.between("2021-03-02 08:00", "2021-03-02 10:00").all()
@@ -217,9 +217,8 @@ def test_conditions_on_several_instants(synthesizer):
     ends = ["2021-03-02T08:00", "2022-05-06T09:31"]
     sample = synthesizer.sample(20, random_state=0, given={"start": ends})["start"]
     assert set(sample) == set(pd.to_datetime(ends))
-    assert (
-        synthesizer.sample(3, given={"start": ("0001-01-01", None)}).notna().all(None)
-    )
+    sample = synthesizer.sample(3, given={"start": ("0001-01-01", None)})
+    assert sample.notna().all(axis=None)
 
 
 def test_instants_at_a_bound_are_conditions():

@@ -113,6 +113,21 @@ def test_links_lead_to_files(page):
         assert (ROOT / page).parent.joinpath(path).is_file(), path
 
 
+def test_naive_intervals_on_pages_are_those_of_the_records():
+    lines = (ROOT / "benchmarks/results/coverage.md").read_text("utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.split("|")] for line in lines if "|" in line]
+    found = pd.DataFrame(rows[2:], columns=rows[0]).astype({"naive": float})
+    recorded = found.groupby(["law", "rows", "epsilon"])["naive"].mean().to_list()
+    page = (DOC / "inference.rst").read_text("utf-8")
+    stated = re.findall(r"(?:\.\d\d +){2}(\.\d\d) +\d\.\d +\.\d\d$", page, re.M)
+    assert len(stated) > 10
+    assert sorted(map(float, stated)) == pytest.approx(sorted(recorded), abs=0.006)
+    low, high = min(stated)[1:], max(stated)[1:]
+    for name in ("README.rst", "doc/faq.rst"):
+        words = " ".join((ROOT / name).read_text("utf-8").split())
+        assert f"{low} to {high} % of true results" in words
+
+
 def test_every_picture_is_on_a_page():
     text = "".join(page.read_text("utf-8") for page in DOC.glob("*.rst"))
     for picture in (DOC / "_static").glob("*.png"):

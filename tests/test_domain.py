@@ -475,7 +475,7 @@ WORDS = ["other", "missing", "nan", "None", "", "NA", "null", "<NA>", "NaN"]
 
 @pytest.mark.parametrize("levels", [WORDS, None])
 def test_no_level_is_a_reserved_word(levels):
-    frame = pd.DataFrame({"x": [*WORDS, None] * 400})
+    frame = pd.DataFrame({"x": [*WORDS, None] * 400}, dtype=object)
     schema = Schema([Column("x", "categorical", levels=levels)])
     codec = released(frame, std=5.0, schema=schema)
     cells = codec.encode(frame["x"].iloc[: len(WORDS) + 1])

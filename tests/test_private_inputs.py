@@ -332,7 +332,7 @@ def test_a_text_does_not_change_the_levels_of_others(text):
     """Whole numbers beyond 2^53 became floats where one more row had no level."""
     column = Column("a", "categorical", levels=[2**53, 2**53 + 1, 1, "1", "x"])
     others = pd.Series([str(2**53 + 1), "1", "1.0"] * 2, dtype=object)
-    found = typed(pd.concat([others, pd.Series([text])]), column, PLAIN)
+    found = typed(pd.concat([others, pd.Series([text], dtype=object)]), column, PLAIN)
     assert found.cat.codes.tolist()[:6] == [1, 2, 2] * 2
     assert found.index.tolist() == [*range(6), 0]
 

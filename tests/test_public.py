@@ -185,7 +185,7 @@ def test_public_rows_come_as_private_ones_do(estimator, kind):
         ),
         (
             lambda f: f.astype({"city": "category"}),
-            "column 'city' has category, and obj",
+            "column 'city' has category, and (object|str) there",
         ),
         (lambda f: (f, f["age"]), "public must be one table"),
         (

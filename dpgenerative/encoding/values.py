@@ -173,8 +173,9 @@ def restored_levels(column: Column, dtype: Any, positions: np.ndarray) -> pd.Ser
     levels = column.levels or ()
     table = np.empty(len(levels) + 1, dtype=object)
     table[:-1] = levels
-    is_category = isinstance(dtype, pd.CategoricalDtype)
-    if not (is_category or pd.api.types.is_object_dtype(dtype)):
+    if isinstance(dtype, pd.CategoricalDtype):
+        table[~pd.Series(table).isin(dtype.categories)] = None
+    elif not pd.api.types.is_object_dtype(dtype):
         table[-1] = np.nan if isinstance(dtype, np.dtype) else pd.NA
     series = pd.Series(table[positions], dtype=object)
     if pd.api.types.is_float_dtype(dtype):

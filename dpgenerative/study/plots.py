@@ -4,6 +4,7 @@ from itertools import cycle
 from typing import Any
 
 import matplotlib.style
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -84,8 +85,10 @@ def _draw(axes: Axes, results: pd.DataFrame, measure: str) -> None:
             spread = points[measure].agg(["min", "median", "max"])
             spread = spread.assign(epsilon=points["epsilon"].median())
             low, middle, high, epsilon = spread.sort_values("epsilon").to_numpy().T
+            # One array: Matplotlib 3.10 misreads a list of arrays of one point each.
+            spans = np.array([middle - low, high - middle])
             axes.errorbar(
-                epsilon, middle, [middle - low, high - middle], color=colour,
+                epsilon, middle, spans, color=colour,
                 ms=3, lw=1.2, elinewidth=0.7,
                 marker="s" if scope == "full" else "o",
                 ls=":" if scope == "full" else "-",

@@ -451,7 +451,11 @@ class DPVAESynthesizer(BaseTableSynthesizer):
         rng, classes, given = np.random.default_rng(places), None, {}
         if labels is not None:
             codec = self._transformer.codecs[self._model.condition]
-            labels = labels.reset_index(drop=True).astype(codec.dtype)
+            labels = labels.reset_index(drop=True)
+            if isinstance(codec.dtype, pd.CategoricalDtype):
+                is_level = labels.isin(codec.dtype.categories)
+                labels = labels.astype(object).where(is_level)
+            labels = labels.astype(codec.dtype)
             classes = torch.from_numpy(codec.encode(labels).astype(np.int64))
             given[self._condition] = labels.dropna()
         codes = self._model.decode(z, torch_generator(cells), classes).numpy()

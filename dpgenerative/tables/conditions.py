@@ -70,7 +70,7 @@ def _equal(series: pd.Series, values: list[Any]) -> np.ndarray:
     equal = (series.astype(object) if is_arrow else series).isin(stored).to_numpy(bool)
     if series.dtype == object and any(isinstance(each, dt.date) for each in series):
         dates = to_units(pd.Series(values, dtype=object), "us")
-        equal |= np.isin(to_units(series, "us"), dates)
+        equal = equal | np.isin(to_units(series, "us"), dates)
     return equal
 
 

@@ -90,7 +90,7 @@ FUNCTIONS: dict[str, Callable[..., Values]] = {
     "max": lambda *values: reduce(np.maximum, values),
     "where": _where,
     "year": _part("year"), "month": _part("month"), "day": _part("day"),
-    "weekday": _part("weekday"), "hour": _part("hour"), "minute": _part("minute"),
+    "weekday": _part("day_of_week"), "hour": _part("hour"), "minute": _part("minute"),
     "days": _length("D"), "hours": _length("h"), "minutes": _length("min"),
     "seconds": _length("s"),
 }  # fmt: skip

@@ -195,6 +195,6 @@ def _instant_of(text: Any, form: str | None) -> dt.datetime | None:
 def _durations(series: pd.Series) -> pd.Series:
     texts = [text if isinstance(text, str) else None for text in as_objects(series)]
     # A warning of an outdated unit would speak of values.
-    with warnings.catch_warnings(action="ignore", category=FutureWarning):
+    with warnings.catch_warnings(action="ignore"):
         times = pd.to_timedelta(pd.Series(texts, series.index, object), errors="coerce")
     return times.dt.as_unit("us")

@@ -83,7 +83,7 @@ def dates_among(series: pd.Series) -> pd.Series:
     Texts are read as ISO 8601. Types are compared exactly: a subclass could raise, or
     lie about what it is.
     """
-    values = np.full(len(series), np.datetime64("NaT"), dtype="M8[us]")
+    values = np.full(len(series), "NaT", dtype="M8[us]")
     for i, value in enumerate(series.array):
         if type(value) is str:
             with suppress(ValueError):
