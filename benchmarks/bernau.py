@@ -17,6 +17,7 @@ from published import (
     MIA_GENERATED,
     MIA_LOCAL,
     MIA_MULTIPLIERS,
+    MIA_NORMS,
     MIA_REAL,
     MIA_RECORDS,
     MIA_SIGMAS,
@@ -87,12 +88,13 @@ def central_lines(name: str) -> Iterable[Line]:
     least = max(low / t for t, (low, _) in pairs)
     says = f"contradicted at z {listed(short)}: at least {least:.0f} times as much"
     most = max(t / high for t, (_, high) in pairs)
-    says += f"; elsewhere enough, and up to {most:.0f} times too much or more"
+    says += f"; enough elsewhere, in one place {most:.0f} times too much"
     ranges = "; ".join(
         f"{low:,.3g} to {high:,.3g}" if low else f"at most {high:,.3g}"
         for low, high in true
     )
-    what = f"CDP, {name}: epsilon, clipped in groups (micro-batches 4)"
+    norm = plain(f"{MIA_NORMS[name]:g}")
+    what = f"CDP, {name}: epsilon, clipped in groups (C {norm}, micro-batches 4)"
     yield what, published, ranges, says if short else verdict([True])
 
 
@@ -134,13 +136,14 @@ def local_lines(name: str) -> Iterable[Line]:
     sums = [parts * records * e for e in each]
     same = [math.isclose(a, b, rel_tol=1e-9) for a, b in zip(told, sums, strict=True)]
     published = f"{listed(told)} at {listed(each)} per feature"
-    ours = f"{listed(sums)}: {parts} times {records:,} records"
+    times = "3 channels times " if parts == 3 else ""
+    ours = f"{listed(sums)}: {times}{records:,} records"
     yield f"LDP, {name}: epsilon", published, ours, verdict(same)
     entries = 500 * 12 if name == "MotionSense" else 3  # 10 s at 50 Hz of 12 sensors
     one = [entries * e for e in each]
     ratio = told[0] / one[0]
-    ours = f"{listed(one)}: {entries:,} of one record"
-    ours += " of 10 s" if entries > 3 else ", pictures differing in 64 pixels"
+    ours = f"{listed(one)}: {entries:,} features of one record"
+    ours += " of 10 s" if entries > 3 else " (channels), neighbours of 64 pixels"
     says = f"contradicted: {ratio:,.4g} times what one record costs"
     yield f"LDP, {name}: epsilon of a record", published, ours, says
 
@@ -193,34 +196,27 @@ def plain(text: str) -> str:
 def classifier_lines() -> Iterable[Line]:
     """Return the accuracies of Table 1, and what they fall and rise with."""
     frame = medians()
-    for name, (_, local, vae) in MIA_ACCURACY.items():
+    for name, (free, local, vae) in MIA_ACCURACY.items():
         sets = ["MotionSense"] if name == "MotionSense" else list(IMAGES)
         falls = {"LDP": True, "VAE-LDP": name == "MotionSense"}
         for kind, told in (("LDP", local), ("VAE-LDP", vae)):
             ours, holds = [], []
             for each in sets:
-                values = accuracies(frame, each, kind)
+                study = Study(frame, each)
+                values = [study.accuracy, *study.column(kind, "accuracy")[::-1]]
                 ours.append(f"{each} {listed(values, '{:.3f}')}")
-                holds.append((values[0] > values[-1]) == falls[kind])
+                holds.append((values[1] > values[-1]) == falls[kind])
             way = "falls" if falls[kind] else "rises"
-            what = f"{name}, {kind}: accuracy, from little to much noise"
             yield (
-                what,
-                f"{listed(told)}: {way}",
-                "; ".join(ours),
-                verdict(holds, "sets"),
-            )
+                f"{name}, {kind}: accuracy without noise, with little, ... with much",
+                f"{listed([free, *told])}: {way} with the noise",
+                "; ".join(ours), verdict(holds, "sets"),
+            )  # fmt: skip
     ranges = "; ".join(
         f"{k} {low:g} to {high:g}" for k, (low, high) in MIA_TRAINING.items()
     )
     says = "untested: the study's classifier is another, smaller one"
     yield "training of the classifiers", ranges, "``membership.SmallNetwork``", says
-
-
-def accuracies(frame: pd.DataFrame, name: str, kind: str) -> list[float]:
-    """Return accuracies under local noise on all rows, from little to much noise."""
-    rows = frame[(frame["set"] == name) & (frame["kind"] == kind)]
-    return rows.sort_values("value", ascending=False)["accuracy"].tolist()
 
 
 # Figures ------------------------------------------------------------------------------
@@ -390,9 +386,9 @@ def phi_lines() -> Iterable[Line]:
             for k, v in phi.items()
         }
         if name == "MotionSense":
-            told, holds = "CDP: 2 at the least noise (b)", [phi["central"][-1] >= 2]
+            told, holds = "2 at the least noise (b)", [phi["central"][-1] >= 2]
         else:
-            told, holds = "CDP: below 1 (a)", [x < 1 for x in phi["central"]]
+            told, holds = "below 1 (a)", [x < 1 for x in phi["central"]]
         yield f"{name}: CDP", told, ours["central"], verdict(holds, "epsilons")
         few = sum(x > 1 for x in phi["LDP"])
         says = verdict([few < len(phi["LDP"]) / 2])

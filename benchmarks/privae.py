@@ -37,7 +37,7 @@ def noise_lines() -> Iterable[Line]:
         "micro": [("sensitivity B C, noise C", coupled)],
         "batch": [("sensitivity C, noise C", coupled)],
         "term-wise": [
-            ("noise kappa (C1 / B + C2 / b)", kappa * (a + c)),
+            ("sensitivity C1 + C2, noise kappa (C1 / B + C2 / b)", kappa * (a + c)),
             ("equation 16, whose two noises are independent", kappa * math.hypot(a, c)),
         ],
     }

@@ -290,7 +290,7 @@ ITEMS = [
     Item(
         "mia", "Figure 7", "confusion on MotionSense, CDP at z 1",
         nothing(
-            "standing and sitting are told apart, movements are not", "not recorded",
+            "standing and sitting are distinguished, movements are not", "not recorded",
             "untested: records have accuracies, not confusions",
         ),
     ),
