@@ -27,7 +27,7 @@ def folder(tmp_path, monkeypatch):
     """A folder of results without any record."""
     for module in (papers, privae, bernau, reproduce):
         monkeypatch.setattr(module, "RESULTS", tmp_path)
-    for module in (papers, reproduce):
+    for module in (papers, bernau, reproduce):
         monkeypatch.setattr(module, "OWN", tmp_path / "reproduce.jsonl")
     monkeypatch.setattr(papers, "ABLATION", tmp_path / "parts.jsonl")
     return tmp_path
