@@ -9,8 +9,9 @@
 Komatsu (arXiv:2006.11204), ``mia`` Bernau, Robl and Kerschbaum (arXiv:2204.07877). A
 table or figure is made by the other scripts of this folder, whose records it reads;
 they do not repeat what is recorded (but for toy densities, marginals and pinwheel,
-which take minutes). The settings are reduced, to less than half an hour on two cores;
-``--full`` has more seeds, tables and steps. Verdicts are computed from the records.
+which take minutes). The settings are reduced, to less than half an hour on two cores
+(Tables 1 to 3 of ``hflow``: some three hours); ``--full`` has more seeds, tables and
+steps. Verdicts are computed from the records.
 ``--summary`` writes ``results/reproduce.md``, and the same as one
 file of CSV per paper, which the documentation includes.
 
@@ -250,10 +251,10 @@ FITS = "tabular.py --data DIR --out OWN --seeds "
 PUBLISHED_FITS = (
     (
         "tabular.py --data DIR --seeds 0",
-        FITS + "0 --estimator published --datasets adult",
-        FITS + "0 --estimator published --datasets covertype --set n_steps=400",
+        FITS + "0 --estimator published --datasets adult covertype",
         FITS + "0 --estimator published --datasets census --set n_steps=200",
         FITS + "0 --estimator published --datasets intrusion --set n_steps=200",
+        FITS + "0 --estimator published --modes nonprivate",
     ),
     ("tabular.py --data DIR", FITS + "0 1 2 --estimator published"),
 )
