@@ -29,11 +29,13 @@ if TYPE_CHECKING:  # for type checkers
     from dpgenerative.synthesizers import DPVAESynthesizer as DPVAESynthesizer
     from dpgenerative.synthesizers import TableSynthesizer as TableSynthesizer
     from dpgenerative.synthesizers import load as load
+    from dpgenerative.synthesizers.architecture import (
+        VAEArchitecture as VAEArchitecture,
+    )
     from dpgenerative.synthesizers.arrays import ArrayArchitecture as ArrayArchitecture
     from dpgenerative.synthesizers.flow import FlowArchitecture as FlowArchitecture
     from dpgenerative.synthesizers.forecast import Forecast as Forecast
     from dpgenerative.synthesizers.forecast import forecast as forecast
-    from dpgenerative.synthesizers.vae import VAEArchitecture as VAEArchitecture
     from dpgenerative.tables.column import Column as Column
     from dpgenerative.tables.compositions import Composition as Composition
     from dpgenerative.tables.constraints import Determines as Determines
@@ -57,10 +59,10 @@ _NAMES = {
         "DPArrayVAESynthesizer", "DPHFlowSynthesizer", "DPVAESynthesizer",
         "TableSynthesizer", "load",
     ],
+    "synthesizers.architecture": ["VAEArchitecture"],
     "synthesizers.arrays": ["ArrayArchitecture"],
     "synthesizers.flow": ["FlowArchitecture"],
     "synthesizers.forecast": ["Forecast", "forecast"],
-    "synthesizers.vae": ["VAEArchitecture"],
     "tables.column": ["Column"],
     "tables.compositions": ["Composition"],
     "tables.constraints": [

@@ -8,11 +8,15 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
+import bernau
 import papers
+import privae
+import published
 import reproduce
 
 BENCHMARKS = reproduce.HERE
@@ -21,10 +25,11 @@ BENCHMARKS = reproduce.HERE
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A folder of results without any record."""
-    for module in (papers, reproduce):
-        monkeypatch.setattr(module, "OWN", tmp_path / "reproduce.jsonl")
+    for module in (papers, privae, bernau, reproduce):
         monkeypatch.setattr(module, "RESULTS", tmp_path)
-    monkeypatch.setattr(papers, "ABLATION", tmp_path / "ablation.jsonl")
+    for module in (papers, bernau, reproduce):
+        monkeypatch.setattr(module, "OWN", tmp_path / "reproduce.jsonl")
+    monkeypatch.setattr(papers, "ABLATION", tmp_path / "parts.jsonl")
     return tmp_path
 
 
@@ -43,27 +48,79 @@ def test_every_table_and_figure_is_listed_and_found(capsys):
 
 
 def test_scores_are_judged_against_what_is_published(folder):
-    def add(dataset, metrics, **facts):
-        plan = {"privacy": {"plan": {"n_steps": 3}}, "metrics": metrics}
+    def add(dataset, metrics, name="tabular", steps=3, **facts):
+        plan = {"privacy": {"plan": {"n_steps": steps}}, "metrics": metrics}
         config = {"mode": "private", "params": {"epsilon": 1.0, "delta": 1e-5}}
         record = {"dataset": dataset, **config, **plan, **facts}
-        with (folder / "tabular.jsonl").open("a") as file:
+        with (folder / f"{name}.jsonl").open("a") as file:
             file.write(json.dumps(record) + "\n")
 
     figures = {"macro_f1": 0.2, "auroc": 0.8, "average_precision": 0.4}
-    add("covertype", figures | {"kendall_rmse": 0.07, "kendall_mae": 0.05})
-    add("covertype", figures | {"kendall_rmse": 0.09, "kendall_mae": 0.05}, seed=1)
-    add("covertype", figures | {"kendall_rmse": 0.01}, mode="nonprivate")
-    add("covertype", figures | {"kendall_rmse": 0.071}, estimator="published")
-    tau = papers.verdict("covertype", papers.KENDALL)
-    assert tau == "default ahead in 0 of 1; published setup within .001"
-    assert papers.verdict("covertype", papers.SCORES).startswith(
-        "default ahead in 0 of 1"
+    good, bad = {"kendall_rmse": 0.07, "kendall_mae": 0.05}, {"kendall_rmse": 0.09}
+    add("covertype", figures | good)
+    add("covertype", figures | good | bad, seed=1)
+    add("covertype", figures | good, mode="nonprivate")
+    lines = list(papers.kendall_lines())
+    assert {line[3] for line in lines} == {"untested: not run"}
+    add("covertype", figures | good | bad, estimator="published", steps=2)
+    merf = {"method": "dp-merf", "table": "covertype", "epsilon": 1.0}
+    add("", figures | good | {"kendall_rmse": 0.08, "macro_f1": 0.3}, "peers", **merf)
+    kendall, order = list(papers.kendall_lines())[:2]
+    assert kendall[1].startswith(".0717, .0482")
+    assert kendall[3] == "untested in 3 steps: off by up to .018 after 2"
+    assert order[3] == "untested in 3 steps: not after 2"
+    add("covertype", figures | good | bad, estimator="published")
+    kendall, order = list(papers.kendall_lines())[:2]
+    assert kendall[3] == "contradicted: holds in 1 of 2 within a fifth"
+    assert order[3].startswith("contradicted; of the others")
+
+    lines = {line[0]: line for line in papers.tables_of({"macro_f1": "F1"})()}
+    line = lines["covertype: F1"]
+    assert line[1] == ".22 ± .03"
+    assert line[2].startswith("default .200 (2 fits, 3 steps)")
+    assert line[3] == "reproduced"
+    order = lines["covertype: order by F1"]
+    assert order[1].startswith("DP-HFlow .22, DP-MERF .31")  # behind, as published
+    assert order[3].startswith("reproduced")
+    assert lines["covertype, without privacy: F1"][3] == "untested: not run"
+    add("covertype", figures, mode="nonprivate", estimator="published")
+    add("covertype", figures, mode="real")
+    lines = {line[0]: line for line in papers.tables_of({"macro_f1": "F1"})()}
+    assert lines["covertype, without privacy: F1"][3] == "contradicted"
+    assert lines["covertype, real rows: F1"][1:] == (
+        ".77 ± .16",
+        ".200 (1 fit, 3 steps)",
+        "contradicted",
     )
-    assert papers.verdict("intrusion", papers.SCORES).startswith("not judged")
-    lines = list(papers.tables_of(papers.SCORES)())
-    assert lines[2][2].startswith("default .200, .800, .400 (2 fits, 3 steps)")
-    assert lines[0][2] == "default not run; published setup not run"
+
+
+def test_a_verdict_says_in_how_many_cases_a_claim_holds():
+    assert papers.verdict([]) == "untested: not run"
+    assert papers.verdict([True]) == "reproduced"
+    assert papers.verdict([True, True], "sets") == "reproduced: 2 of 2 sets"
+    assert papers.verdict([True, False]) == "contradicted: holds in 1 of 2"
+
+
+def test_every_row_of_the_pages_has_a_verdict():
+    kinds = {"reproduced": 0, "contradicted": 0, "untested": 0}
+    for paper in reproduce.PAPERS:
+        path = BENCHMARKS / "results" / f"reproduce_{paper}.csv"
+        with path.open(encoding="utf-8") as file:
+            for row in list(csv.reader(file))[1:]:
+                kinds[re.match(r"\w+", row[3]).group()] += 1
+                assert row[3].startswith("untested") or row[2] != "not run"
+    assert all(kinds.values())
+
+
+def test_published_figures_are_complete():
+    assert len(published.HFLOW_SCORES) == 8
+    assert all(len(row) == 8 for row in published.HFLOW_SCORES.values())
+    assert published.HFLOW_SCORES["macro_f1", "intrusion"]["DP-HFlow"] == (0.4, 0.03)
+    assert published.HFLOW_SCORES["auroc", "census"]["GS-WGAN"] == (0.56, 0.2)
+    for batches, epsilons, gaps in published.MIA_CENTRAL.values():
+        assert len(batches) == len(epsilons) == len(gaps) - 1
+    for each, total, gaps in published.MIA_LOCAL.values():
+        assert len(each) == len(total) == len(gaps) == 5
 
 
 def test_parts_of_the_ablation_are_judged(folder):
@@ -91,21 +148,29 @@ def test_parts_of_the_ablation_are_judged(folder):
     ]
     lines = [json.dumps({"table": "numeric", **record}) for record in records]
     lines.append(json.dumps({"table": "other", **records[0]}))
+    (folder / "parts.jsonl").write_text("\n".join(lines))
+    lines = []
+    for share in (0.1, 0.5):
+        part = "clipping" if share == 0.5 else "sparsity"
+        level = {} if share == 0.5 else {"sparsity": share}
+        setting = {"clipping": "sparsified"} | level
+        found = {"setting": setting, "log_likelihood": -5 if level else -4}
+        lines.append(json.dumps({"table": "adult", "part": part, **found}))
     (folder / "ablation.jsonl").write_text("\n".join(lines))
-    clipping, _, classifiers = papers.clipping_lines()
+    clipping, _, classifiers, levels = papers.clipping_lines()
     assert clipping[2] == "flat -5.00, per-layer -4.50, per-unit -5.25"
-    assert clipping[3].startswith("best: per-layer")
-    assert clipping[3].endswith("-0.25 beside flat")
+    assert clipping[3] == "contradicted: holds in 1 of 2 strategies"
     assert classifiers[2].startswith("flat not run")
-    (found,) = papers.dequantization_lines()
-    assert found[2:] == (
-        "-1.00 at 0.3, +0.50 at 3",
-        "variational is ahead at 1 of 2 epsilons",
-    )
+    assert classifiers[3] == "untested: not run"
+    assert levels[2].startswith("-5.00 at 0.1, -4.00 at 0.5")
+    assert levels[3] == "contradicted: within 1.000"
+    small, large = papers.dequantization_lines()
+    assert small[2] == large[2] == "-1.00 at 0.3, +0.50 at 3"
+    assert small[3] == large[3] == "reproduced"
 
 
 def test_a_toy_figure_is_made_from_data_to_picture(folder, capsys):
-    words = ["--paper", "hflow", "--figure", "2", "--rows", "60", "--steps", "1"]
+    words = ["--paper", "own", "--figure", "toys", "--rows", "60", "--steps", "1"]
     assert reproduce.main(words) == 0
     assert (folder / "reproduce_toys.png").stat().st_size > 10_000
     assert len((folder / "reproduce.jsonl").read_text().splitlines()) == 9
@@ -115,12 +180,37 @@ def test_a_toy_figure_is_made_from_data_to_picture(folder, capsys):
 
 
 @pytest.mark.thorough
-def test_noise_of_aggregations_and_epsilons_follow_the_formulas():
-    assert all("holds" in verdict for *_, verdict in papers.noise_lines())
-    told = list(papers.epsilon_lines())
-    assert [line[3].startswith("reproduced") for line in told] == [True] * 3 + [
-        False
-    ] * 2
+def test_noise_of_aggregations_follows_the_formulas():
+    lines = {line[1].split(":")[0]: line[3] for line in privae.noise_lines()}
+    assert all(says.endswith("ours holds to 1 %") for says in lines.values())
+    contradicted = [k for k, says in lines.items() if says.startswith("contra")]
+    assert len(lines) == 4
+    assert not any("kappa" in formula for formula in contradicted)
+    assert len(contradicted) == 3
+
+
+@pytest.mark.thorough
+def test_all_printed_epsilons_follow_to_the_last_digit():
+    """Central privacy, local noise and VAE-LDP of three sets, at five levels each."""
+    lines = {line[0]: line for line in bernau.epsilon_lines()}
+    again = [k for k, line in lines.items() if line[3] == "reproduced: 5 of 5"]
+    assert len(again) == 9
+    groups = [line[3] for k, line in lines.items() if "in groups" in k]
+    assert all(says.startswith("contradicted at z .5; 1: ") for says in groups)
+
+
+@pytest.mark.parametrize(("z", "q", "steps"), [(0.5, 0.1, 40), (1.0, 0.5, 9)])
+def test_bounds_of_epsilon_are_in_order(z, q, steps):
+    run = bernau.GaussianRelease(z, q, steps)
+    low, high = bernau.bounds(run, 1e-3)
+    assert low <= high <= bernau.renyi_epsilon(run, 1e-3)
+    # The loss of the removed row, drawn many times, is a tighter lower bound.
+    rng = np.random.default_rng(0)
+    x = z * rng.standard_normal((20_000, steps))
+    x += rng.random(x.shape) < q
+    losses = np.log1p(q * np.expm1((2 * x - 1) / (2 * z * z))).sum(1)
+    delta = np.maximum(0, -np.expm1(low - losses)).mean()
+    assert delta > 1e-3
 
 
 def test_the_pages_tables_have_every_item():
@@ -137,7 +227,7 @@ def test_the_pages_tables_have_every_item():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("paper", ["hflow", "mia"])
+@pytest.mark.parametrize("paper", ["hflow", "mia", "privae"])
 def test_the_pages_tables_are_those_of_the_records(paper):
     path = BENCHMARKS / "results" / f"reproduce_{paper}.csv"
     with path.open(encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Shape of the flow, as a group of parameters."""
+"""Shapes of the models of tables, as groups of parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import ClassVar
 from dpgenerative._validation import Check, dimension, number, option
 from dpgenerative.fitting.options import Options
 from dpgenerative.persistence.registry import storable
+from dpgenerative.synthesizers.latents import LatentOptions
 
 
 @storable
@@ -62,4 +63,34 @@ class FlowArchitecture(Options):
         "table_budget": number(low=0, high=1, closed="left", also=["auto"]),
         "rank": dimension(),
         "bias": option(True, False),
+    }
+
+
+@storable
+@dataclass(frozen=True, repr=False)
+class VAEArchitecture(LatentOptions):
+    """Latents of an autoencoder of tables, and the resolution of columns.
+
+    It has the parameters of `LatentOptions`, which come first, and three of its own.
+
+    Parameters
+    ----------
+    n_bins : int or "auto", default="auto"
+        Number of intervals aimed at per numeric column.
+    n_basis : int or "auto", default="auto"
+        Degrees of freedom of an ordered column.
+    table_budget : float in [0, 1) or "auto", default="auto"
+        Share of the budget, in units of squared inverse noise, that compares and counts
+        tables of a few columns after training (`fitting.workload`).
+    """
+
+    n_bins: int | str = "auto"
+    n_basis: int | str = "auto"
+    table_budget: float | str = "auto"
+
+    checks: ClassVar[Mapping[str, Check]] = {
+        **LatentOptions.checks,
+        "n_bins": dimension(2, ["auto"]),
+        "n_basis": dimension(1, ["auto"]),
+        "table_budget": number(low=0, high=1, closed="left", also=["auto"]),
     }

@@ -444,11 +444,11 @@ class DPHFlowSynthesizer(BaseTableSynthesizer):
     def published(cls, **parameters: Any) -> Self:
         """Return the model of the paper, with its optimizer and its clipping.
 
-        Three blocks of splines with a low-rank linear flow each (with a bias), not
+        Three blocks of splines with a linear flow of rank 1 each (with a bias), not
         anchored at marginals, variational dequantization, AdaBelief at .001, and
         gradients thinned at random beyond the k-th largest of m entries, k = m (1 - s)
-        with s = .5. What the paper leaves free (rank, steps, batch size, hidden units)
-        is as elsewhere.
+        with s = .5. What the paper leaves free (steps, batch size, clipping norm,
+        hidden units, s) is as elsewhere.
 
         Parameters
         ----------

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dpgenerative._random import Streams, as_seed, torch_generator
-from dpgenerative._validation import Check, dimension, number, refuse, shown
+from dpgenerative._validation import refuse, shown
 from dpgenerative.encoding.increments import increments_of, learned_columns
 from dpgenerative.encoding.stick_breaking import stick_breaks_of
 from dpgenerative.encoding.transformer import TableTransformer
@@ -22,15 +22,15 @@ from dpgenerative.fitting.workload import count_tables
 from dpgenerative.models.cells import CellFacts
 from dpgenerative.models.priors import Prior
 from dpgenerative.models.vae import VAE
-from dpgenerative.persistence.registry import register, storable
+from dpgenerative.persistence.registry import register
 from dpgenerative.privacy.noise import Mechanisms
 from dpgenerative.privacy.plan import PrivacyPlan, Release
 from dpgenerative.privacy.report import FEW
 from dpgenerative.privacy.tables import TABLES
 from dpgenerative.synthesizers import flow_rules, notes
+from dpgenerative.synthesizers.architecture import VAEArchitecture
 from dpgenerative.synthesizers.latents import (
     AutoencoderRecipe,
-    LatentOptions,
     bounds,
     encoded,
     points,
@@ -47,36 +47,6 @@ flow does (benchmarks/results/trials/autoencoder.rst)."""
 
 def _latent_dim(scale: FitSize) -> int:
     return min(4 if scale.rows_per_column <= FEW else 16, 2 * len(scale.schema))
-
-
-@storable
-@dataclass(frozen=True, repr=False)
-class VAEArchitecture(LatentOptions):
-    """Latents of an autoencoder of tables, and the resolution of columns.
-
-    It has the parameters of `LatentOptions`, which come first, and three of its own.
-
-    Parameters
-    ----------
-    n_bins : int or "auto", default="auto"
-        Number of intervals aimed at per numeric column.
-    n_basis : int or "auto", default="auto"
-        Degrees of freedom of an ordered column.
-    table_budget : float in [0, 1) or "auto", default="auto"
-        Share of the budget, in units of squared inverse noise, that compares and counts
-        tables of a few columns after training (`fitting.workload`).
-    """
-
-    n_bins: int | str = "auto"
-    n_basis: int | str = "auto"
-    table_budget: float | str = "auto"
-
-    checks: ClassVar[Mapping[str, Check]] = {
-        **LatentOptions.checks,
-        "n_bins": dimension(2, ["auto"]),
-        "n_basis": dimension(1, ["auto"]),
-        "table_budget": number(low=0, high=1, closed="left", also=["auto"]),
-    }
 
 
 def _unfit(name: Hashable, schema: Schema) -> str | None:

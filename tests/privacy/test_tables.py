@@ -358,9 +358,9 @@ class Uniform:
     def __init__(self, sizes=(CELLS,) * D):
         self.sizes, self.given = sizes, []
 
-    def sample(self, n, generator, clamped=None, block=None):
+    def pool(self, n, generator, clamped=None):
         columns = [torch.randint(k, (n,), generator=generator) for k in self.sizes]
-        return torch.stack(columns, 1), None
+        return torch.stack(columns, 1)
 
     def correct(self, n, generator, tables, clamped):
         self.given = tables
