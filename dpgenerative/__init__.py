@@ -30,10 +30,12 @@ if TYPE_CHECKING:  # for type checkers
     from dpgenerative.synthesizers import TableSynthesizer as TableSynthesizer
     from dpgenerative.synthesizers import load as load
     from dpgenerative.synthesizers.architecture import (
+        FlowArchitecture as FlowArchitecture,
+    )
+    from dpgenerative.synthesizers.architecture import (
         VAEArchitecture as VAEArchitecture,
     )
     from dpgenerative.synthesizers.arrays import ArrayArchitecture as ArrayArchitecture
-    from dpgenerative.synthesizers.flow import FlowArchitecture as FlowArchitecture
     from dpgenerative.synthesizers.forecast import Forecast as Forecast
     from dpgenerative.synthesizers.forecast import forecast as forecast
     from dpgenerative.tables.column import Column as Column
@@ -59,9 +61,8 @@ _NAMES = {
         "DPArrayVAESynthesizer", "DPHFlowSynthesizer", "DPVAESynthesizer",
         "TableSynthesizer", "load",
     ],
-    "synthesizers.architecture": ["VAEArchitecture"],
+    "synthesizers.architecture": ["FlowArchitecture", "VAEArchitecture"],
     "synthesizers.arrays": ["ArrayArchitecture"],
-    "synthesizers.flow": ["FlowArchitecture"],
     "synthesizers.forecast": ["Forecast", "forecast"],
     "tables.column": ["Column"],
     "tables.compositions": ["Composition"],
