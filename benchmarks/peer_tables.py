@@ -30,7 +30,15 @@ METHODS = (
     "smartnoise patectgan",
     "mostlyai",
     MERF,
+    "margnet",
+    "margnet privsyn",
+    "margnet gem",
+    "tab-pe",
+    "private-pgm aim",
+    "private-pgm jam",
+    "adaptive-grid",
 )
+CHECKOUTS = ("margnet", "tab-pe", "private-pgm", "adaptive-grid")
 SCORES = {
     "auroc": "AUROC",
     "macro_f1": "macro-F1",

@@ -40,6 +40,7 @@ import numpy as np
 import pandas as pd
 import torch
 from peer_tables import (
+    CHECKOUTS,
     MERF,
     METHODS,
     OURS,
@@ -100,6 +101,7 @@ def fit_peer(
     seed: int = 0,
     draws: int = 1,
     time_limit: float = TIME_LIMIT,
+    checkout: str | None = None,
 ) -> tuple[dict[str, Any], list[pd.DataFrame]]:
     """Fit a method by its own interpreter; return its costs and tables of as many rows.
 
@@ -118,6 +120,7 @@ def fit_peer(
         "draws": draws,
         "threads": torch.get_num_threads(),
         "memory": MEMORY,
+        "checkout": checkout,
     }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -247,6 +250,7 @@ def run(config: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
             epsilon=config["epsilon"],
             seed=config["seed"],
             time_limit=options.time_limit,
+            checkout=options.checkout.get(package),
         )
         metrics = measure(synthetic)
     except FitError as error:
@@ -270,6 +274,7 @@ def command(config: dict[str, Any], time_limit: float) -> str:
     package = config["method"].partition(" ")[0]
     words = ["python", "benchmarks/peers.py", "--data", "DIR"]
     words += [] if package == OURS else ["--python", f"{package}=PATH"]
+    words += ["--checkout", f"{package}=DIR"] if package in CHECKOUTS else []
     words += ["--tables", config["table"], "--methods", config["method"]]
     words += ["--epsilons", f"{config['epsilon']:g}", "--seeds", str(config["seed"])]
     words += [] if time_limit == TIME_LIMIT else ["--time-limit", f"{time_limit:g}"]
@@ -315,6 +320,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("--data", metavar="DIR", help="folder of the data files")
     add("--python", nargs="+", type=interpreter, default=[], metavar="PACKAGE=PATH")
+    add("--checkout", nargs="+", type=interpreter, default=[], metavar="PACKAGE=DIR")
     add("--tables", nargs="+", choices=TABLES, default=list(TABLES))
     add("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     add("--epsilons", nargs="+", type=float, default=list(EPSILONS))
@@ -323,6 +329,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--out", type=Path, default=DEFAULT_OUT, help="results file (JSON lines)")
     add("--summary", action="store_true", help="write tables and figures alone")
     options = parser.parse_args(arguments)
+    options.checkout = dict(options.checkout)
     options.python = dict.fromkeys((OURS, MERF), sys.executable) | dict(options.python)
     return options
 
