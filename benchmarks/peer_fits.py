@@ -355,7 +355,7 @@ def tab_pe(task: dict[str, Any], train: pd.DataFrame) -> Fit:
     from pe.population import CompositePopulation, PEPopulation
     from pe.runner import PE
 
-    n_rows, n_steps = map(int, (task["model"] or "1000x30").split("x"))
+    n_rows, n_steps = (int(x) for x in (task["model"] or "1000x30").split("x"))
     levels, numbers = columns_of(task, train)
     label, known = levels.popitem()
     kinds = {name: pd.api.types.is_integer_dtype(train[name]) for name in numbers}
@@ -368,7 +368,7 @@ def tab_pe(task: dict[str, Any], train: pd.DataFrame) -> Fit:
         facts = task["domain"][name]
         kind = TabularColumnType("int" if kinds[name] else "float")
         info[name] = {"min": facts["lower"], "max": facts["upper"], "type": kind}
-    metadata = {
+    metadata: dict[str, list[Any]] = {
         "label_columns": [label],
         "label_info": [{"name": each} for each in known],
         "cat_columns": list(levels),
