@@ -32,6 +32,7 @@ import numpy as np
 import pandas as pd
 import peers
 import records
+from peer_tables import OURS, list_row
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import f1_score
 
@@ -180,7 +181,8 @@ def write() -> None:
     """Tabulate all records, means over seeds with the lowest and the highest."""
     made = pd.DataFrame(records.read(RECORDS))
     text = ["# Dependence of high order", ""]
-    made["method"] = made["method"].fillna("")
+    made["method"] = made["method"].fillna(OURS)
+    RECORDS.with_suffix(".rst").write_text(beside(made), encoding="utf-8")
     for (kind, method), some in made.groupby(["kind", "method"]):
         facts = [name for name in FACTS if name in some.dropna(axis=1)]
         scores = ["obey"] if kind == "parity" else ["f1", "f1 of real rows"]
@@ -191,7 +193,7 @@ def write() -> None:
             for key, part in some.groupby(facts)
         ]  # fmt: skip
         text += [
-            f"## {kind}" + (f", {method}" if method else ""),
+            f"## {kind}" + (f", {method}" if method != OURS else ""),
             "",
             *records.markdown_table([*facts, *scores, "seeds"], rows),
         ]
@@ -200,6 +202,22 @@ def write() -> None:
         + ", ".join(sorted(set(made["revision"])))
     ]
     RECORDS.with_suffix(".md").write_text("\n".join(text) + "\n", encoding="utf-8")
+
+
+def beside(made: pd.DataFrame) -> str:
+    """Return the scores of every method on the tables that all were fitted to."""
+    some = made[(made["rows"] == N_ROWS) & ~(made["others"] > 0)]
+    means = some.assign(score=some["obey"].fillna(some["f1"])).pivot_table(
+        "score", ["kind", "quantile", "order", "draw"], "method", dropna=False
+    )
+    text = [".. list-table:: Rows that obey a parity; F1 of structural tables"]
+    text += ["   :header-rows: 1", "", *list_row(["Table", *means.columns])]
+    for (kind, quantile, order, draw), scores in means.dropna(how="all").iterrows():
+        name = f"{kind}, draw {draw:g}"
+        if kind == "parity":
+            name = f"{kind} of {order:g}, threshold at {quantile:g}"
+        text += list_row([name, *(f"{score:.3f}" for score in scores)])
+    return "\n".join([*text, "", f"Records: ``results/{RECORDS.name}``."]) + "\n"
 
 
 def _range(values: pd.Series) -> str:
