@@ -12,6 +12,18 @@ those of the parity tables by the share that obeys the parity. ::
     python benchmarks/peers.py --data DIR \
         --python dpmm=A/bin/python smartnoise=B/bin/python mostlyai=C/bin/python
 
+Some methods are no packages. Of these give a clone too, as in
+``--python tab-pe=D/bin/python --checkout tab-pe=DIR``:
+
+- *margnet* (with PrivSyn and GEM): github.com/KaiChen9909/margnet, beside torch,
+  "numpy<2", "pandas<3", scikit-learn, networkx, tqdm, matplotlib, tomli, tomli_w,
+  category_encoders;
+- *tab-pe*: github.com/microsoft/DPSDA, beside torch, pandas, scikit-learn, scipy,
+  matplotlib, requests, generalimport, "omegaconf<2.4", tenacity, POT;
+- *private-pgm*: github.com/ryan112358/private-pgm, beside dpmm, "jax<0.5",
+  "jaxlib<0.5", chex, optax, attrs, matplotlib and "scipy==1.10.1";
+- *adaptive-grid*: the same at 01f02f1, before mbi lost what this mechanism imports.
+
 Fits run one after the other, each in a process of its own (``peer_fits.py``), with as
 many threads as ``OMP_NUM_THREADS`` says. A crash, a fit past ``--time-limit`` and the
 peak of memory are results like others. Each fit appends one JSON line to a file, and is
