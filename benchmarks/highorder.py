@@ -205,19 +205,29 @@ def write() -> None:
 
 
 def beside(made: pd.DataFrame) -> str:
-    """Return the scores of every method on the tables that all were fitted to."""
+    """Return scores and distances of methods, in bold where they are ahead."""
     some = made[(made["rows"] == N_ROWS) & ~(made["others"] > 0)]
-    means = some.assign(score=some["obey"].fillna(some["f1"])).pivot_table(
-        "score", ["kind", "quantile", "order", "draw"], "method", dropna=False
-    )
-    text = [".. list-table:: Rows that obey a parity; F1 of structural tables"]
-    text += ["   :header-rows: 1", "", *list_row(["Table", *means.columns])]
-    for (kind, quantile, order, draw), scores in means.dropna(how="all").iterrows():
-        name = f"{kind}, draw {draw:g}"
+    some = some.assign(score=some["obey"].fillna(some["f1"]))
+    seeds = some.groupby("method")["seed"].nunique()
+    index = ["kind", "quantile", "order", "draw"]
+    means = some.groupby([*index, "method"], dropna=False)[["score", "pairs"]].mean()
+    text = [".. list-table:: Rows that obey, or F1 of structural tables / 2-way TVD"]
+    text += ["   :header-rows: 1", ""]
+    heads = (f"{method}, seeds: {count}" for method, count in seeds.items())
+    text += list_row(["Table", *heads])
+    for (kind, quantile, order, draw), part in means.groupby(level=index, dropna=False):
+        name = f"{kind}, law {draw:g}"
         if kind == "parity":
-            name = f"{kind} of {order:g}, threshold at {quantile:g}"
-        text += list_row([name, *(f"{score:.3f}" for score in scores)])
-    return "\n".join([*text, "", f"Records: ``results/{RECORDS.name}``."]) + "\n"
+            name = f"{kind} of {order:g}, thresholds at {quantile:.0%}"
+        rows = part.droplevel(index).reindex(seeds.index)
+        cells = [f"{row.score:.3f} / {row.pairs:.3f}" for row in rows.itertuples()]
+        ahead = rows["score"] > rows["score"][OURS]
+        text += list_row(
+            [name, *(f"**{c}**" if a else c for c, a in zip(cells, ahead, strict=True))]
+        )
+    return "\n".join(
+        [*text, "", f"Records: ``benchmarks/results/{RECORDS.name}``.", ""]
+    )
 
 
 def _range(values: pd.Series) -> str:

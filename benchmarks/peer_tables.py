@@ -269,6 +269,7 @@ def _draw_overview(means: Means) -> None:
         if score in LOWER_IS_BETTER:
             axis.set_xscale("log")
             plain_ticks(axis.xaxis)
+            axis.xaxis.set_major_locator(LogLocator())
     axes[0].set_yticks(range(len(methods)), methods)
     axes[0].invert_yaxis()
     figure.legend(*axes[0].get_legend_handles_labels(), ncols=4, loc="lower center")
