@@ -194,7 +194,7 @@ def page(records: list[dict[str, Any]]) -> str:
 def overview(means: Means) -> str:
     """Say where every method is nearest to ours at epsilon 1, in bold where ahead."""
     leads: dict[str, list[tuple[float, str]]] = {}
-    best: dict[str, float] = {}
+    best: dict[str, tuple[float, str]] = {}
     for table, method, epsilon in means.means:
         for score in OVERVIEW if epsilon == 1 and method != OURS else ():
             ours = means.get((table, OURS, epsilon), score)
@@ -202,16 +202,17 @@ def overview(means: Means) -> str:
             gap = (its - ours) / ours * (-1 if score in LOWER_IS_BETTER else 1)
             if "auroc" in means.shown(table) and not np.isnan(gap):
                 name = f"{table} {SCORES[score]}"
-                best[name] = max(gap, best.get(name, -np.inf))
+                pair = gap, f"{ours:.3f}, the next {its:.3f}"
+                best[name] = max(pair, best.get(name, pair))
                 text = f"{name} {its:.3f}, ours {ours:.3f}"
                 leads.setdefault(method, []).append((gap, text))
     if not best:
         return "There is no comparison at epsilon 1."
-    widest, lead = min(best.items(), key=lambda each: each[1])
+    widest, (_, lead) = min(best.items(), key=lambda each: each[1])
     text = (
-        f"At epsilon 1 ours is best at {sum(gap <= 0 for gap in best.values())} of "
-        f"{len(best)} scores of the four tables, by most at {widest} ({-lead:.0%} from "
-        "the next). Each other method comes nearest here:"
+        f"At epsilon 1 ours is best at {sum(gap <= 0 for gap, _ in best.values())} of "
+        f"{len(best)} scores of the four tables, by most at {widest} ({lead}). Each "
+        "other method comes nearest here:"
     )
     nearest = [(m, max(leads[m])) for m in METHODS if m in leads]
     parts = [f"{m} at {f'**{t}**' if gap > 0 else t}" for m, (gap, t) in nearest]
@@ -286,6 +287,7 @@ def _figure(
     labels: dict[str, Any] = {}
     for axis, (table, score) in zip(axes, panels, strict=True):
         for i, method in enumerate(METHODS):
+            color = mpl.colormaps["tab20"](2 * i % 20 + i // 10)
             lines = [(table, method, epsilon) for epsilon in means.epsilons]
             for failed, mark in ((False, "o-"), (True, "x")):
                 points = [
@@ -295,7 +297,7 @@ def _figure(
                 ]
                 known = np.array([each for each in points if each[1] == each[1]])
                 if len(known):
-                    (drawn,) = axis.plot(*known.T, mark, ms=3 + 5 * failed, c=f"C{i}")
+                    (drawn,) = axis.plot(*known.T, mark, ms=3 + 5 * failed, c=color)
                     labels.setdefault(method, drawn)
         if score in real:
             labels["real rows, floor"] = axis.axhline(real[score], c="k", ls=":", lw=1)

@@ -130,7 +130,7 @@ def test_the_overview_says_where_each_method_is_nearest():
     ]
     text = peer_tables.overview(peer_tables.Means(records))
     assert "best at 2 of 3 scores" in text
-    assert "by most at adult 2-way TVD (50% from the next)" in text
+    assert "by most at adult 2-way TVD (0.020, the next 0.030)" in text
     assert "dpmm mst at adult AUROC 0.700, ours 0.800;" in text
     assert "tab-pe at **adult AUROC 0.900, ours 0.800**." in text
 
