@@ -230,7 +230,7 @@ def margnet(task: dict[str, Any], train: pd.DataFrame) -> Fit:
 
 
 def share_records() -> None:
-    """Let PrivSyn's updates reach the rows that it returns, as in pandas before 1.5."""
+    """Let PrivSyn's updates reach the rows that it returns; in pandas 2 they do not."""
     from method.privsyn.lib_synthesize.records_update import RecordUpdate
 
     initialize = RecordUpdate.initialize_records
