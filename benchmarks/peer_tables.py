@@ -216,7 +216,11 @@ def overview(means: Means) -> str:
     )
     nearest = [(m, max(leads[m])) for m in METHODS if m in leads]
     parts = [f"{m} at {f'**{t}**' if gap > 0 else t}" for m, (gap, t) in nearest]
-    return f"{text} {'; '.join(parts)}."
+    failed = {m for _, m, e in means.failed if e == 1} - leads.keys()
+    none = ", ".join(m for m in METHODS if m in failed)
+    return f"{text} {'; '.join(parts)}." + (
+        f" Without a score: {none}." if none else ""
+    )
 
 
 def list_row(cells: list[str]) -> list[str]:

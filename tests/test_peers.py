@@ -127,12 +127,14 @@ def test_the_overview_says_where_each_method_is_nearest():
         record("dpmm mst", auroc=0.7, macro_f1=0.4, tvd_2way=0.03),
         record("tab-pe", auroc=0.9, macro_f1=0.3, tvd_2way=0.08),
         record("tab-pe", 3.0, auroc=1.0, macro_f1=1.0, tvd_2way=0.0),
+        {**record("margnet"), "failed": "time-out after 300 s"},
     ]
     text = peer_tables.overview(peer_tables.Means(records))
     assert "best at 2 of 3 scores" in text
     assert "by most at adult 2-way TVD (0.020, the next 0.030)" in text
     assert "dpmm mst at adult AUROC 0.700, ours 0.800;" in text
     assert "tab-pe at **adult AUROC 0.900, ours 0.800**." in text
+    assert text.endswith("Without a score: margnet.")
 
 
 def test_levels_are_numbered_and_read_back():
