@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -161,7 +162,6 @@ def margnet(task: dict[str, Any], train: pd.DataFrame) -> Fit:
     Their settings for Adult and their bins of numbers, which take a tenth of the budget
     and, where a number has fewer than 100 values, these from the rows.
     """
-    from types import SimpleNamespace
     from unittest.mock import Mock
 
     import numpy as np
@@ -180,15 +180,7 @@ def margnet(task: dict[str, Any], train: pd.DataFrame) -> Fit:
         share_records()
     rho = cdp_rho(task["epsilon"], task["delta"])
     levels, numbers = columns_of(task, train)
-    options = SimpleNamespace(
-        method=task["model"] or "marggan",
-        dataset="adult",
-        device="cpu",
-        epsilon=10.0 if task["epsilon"] >= 10 else 1.0,  # of the settings alone
-        num_preprocess="",
-        rare_threshold="",
-        **dict.fromkeys(("resample", "graph_sample", "test", "lr", "iter", "batch")),
-    )
+    options = margnet_options(task)
     Path(f"exp/adult/{options.method}/{options.epsilon}__").mkdir(parents=True)
 
     def fit() -> tuple[Draw, dict[str, Any]]:
@@ -215,18 +207,37 @@ def margnet(task: dict[str, Any], train: pd.DataFrame) -> Fit:
                 model.syn(len(train), coder, ".")
             else:
                 model.sample(len(train), coder, ".")
-            drawn = np.asarray(coder.rows)
-            frame = pd.DataFrame(drawn[:, len(numbers) :], columns=list(levels))
-            for name, known in levels.items():
-                frame[name] = levels_of(frame[name], known)
-            if numbers:
-                values = bins.inverse_transform(drawn[:, : len(numbers)].astype(float))
-                frame[numbers] = values
-            return frame
+            return values_of(np.asarray(coder.rows), levels, numbers, bins)
 
         return draw, {}
 
     return fit
+
+
+def margnet_options(task: dict[str, Any]) -> SimpleNamespace:
+    """Return what its command line would, for Adult on a CPU."""
+    return SimpleNamespace(
+        method=task["model"] or "marggan",
+        dataset="adult",
+        device="cpu",
+        epsilon=10.0 if task["epsilon"] >= 10 else 1.0,  # of the settings alone
+        num_preprocess="",
+        rare_threshold="",
+        **dict.fromkeys(("resample", "graph_sample", "test", "lr", "iter", "batch")),
+    )
+
+
+def values_of(
+    drawn: Any, levels: dict[str, list[str | None]], numbers: list[str], bins: Any
+) -> pd.DataFrame:
+    """Turn rows of codes, numbers first, into values."""
+    n = len(numbers)
+    frame = pd.DataFrame(drawn[:, n:], columns=list(levels))
+    for name, known in levels.items():
+        frame[name] = levels_of(frame[name], known)
+    if numbers:
+        frame[numbers] = bins.inverse_transform(drawn[:, :n].astype(float))
+    return frame
 
 
 def share_records() -> None:
@@ -280,8 +291,6 @@ def private_pgm(task: dict[str, Any], train: pd.DataFrame) -> Fit:
     JAM's noise is that of replacing a row. As this moves counts twice as far in square
     as adding one, it gets twice the rho. Its public rows are uniform: there are none.
     """
-    from itertools import combinations
-
     import numpy as np
     from dpmm.processing.table_binner import TableBinner
 
@@ -289,34 +298,7 @@ def private_pgm(task: dict[str, Any], train: pd.DataFrame) -> Fit:
     sys.path[:0] = [f"{task['checkout']}/{folder}" for folder in folders]
     from mbi import Dataset, Domain
 
-    budget = (1 - SHARE) * task["epsilon"], task["delta"]
-
-    def jam(data: Any) -> Any:
-        from jam import JAM, all_k_way
-
-        mechanism = JAM(*budget, prng=np.random)
-        mechanism.rho *= 2
-        public = Dataset.synthetic(data.domain, len(train))
-        workload = all_k_way(data.domain.attrs, mechanism.degree)
-        return mechanism.run(data, public, workload)[1]
-
-    def aim(data: Any) -> Any:
-        from aim import AIM, default_params
-
-        most, domain = default_params()["max_cells"], data.domain
-        pairs = [p for p in combinations(domain.attrs, 2) if domain.size(p) <= most]
-        workload = [(pair, 1.0) for pair in pairs]
-        return AIM(*budget, prng=np.random).run(data, workload, len(train))[1]
-
-    def adagrid(data: Any) -> Any:
-        from adaptive_grid import adagrid, default_params
-
-        known = default_params()
-        names = ("warm_start", "metric", "threshold", "split_strategy")
-        given = {name: known[name] for name in names}
-        return adagrid(data, *budget, iters=known["pgm_iters"], **given)
-
-    mechanism = {"aim": aim, "jam": jam}.get(task["model"], adagrid)
+    mechanism = pgm_mechanism(task, len(train))
 
     def fit() -> tuple[Draw, dict[str, Any]]:
         np.random.seed(task["seed"])  # noqa: NPY002
@@ -331,6 +313,43 @@ def private_pgm(task: dict[str, Any], train: pd.DataFrame) -> Fit:
         return lambda seed: binner.inverse_transform(drawn.reset_index(drop=True)), {}
 
     return fit
+
+
+def pgm_mechanism(task: dict[str, Any], n_rows: int) -> Callable[[Any], Any]:
+    """Return a mechanism from data to synthetic data."""
+    from itertools import combinations
+
+    import numpy as np
+    from mbi import Dataset
+
+    budget = (1 - SHARE) * task["epsilon"], task["delta"]
+
+    def jam(data: Any) -> Any:
+        from jam import JAM, all_k_way
+
+        mechanism = JAM(*budget, prng=np.random)
+        mechanism.rho *= 2
+        public = Dataset.synthetic(data.domain, n_rows)
+        workload = all_k_way(data.domain.attrs, mechanism.degree)
+        return mechanism.run(data, public, workload)[1]
+
+    def aim(data: Any) -> Any:
+        from aim import AIM, default_params
+
+        most, domain = default_params()["max_cells"], data.domain
+        pairs = [p for p in combinations(domain.attrs, 2) if domain.size(p) <= most]
+        workload = [(pair, 1.0) for pair in pairs]
+        return AIM(*budget, prng=np.random).run(data, workload, n_rows)[1]
+
+    def adagrid(data: Any) -> Any:
+        from adaptive_grid import adagrid, default_params
+
+        known = default_params()
+        names = ("warm_start", "metric", "threshold", "split_strategy")
+        given = {name: known[name] for name in names}
+        return adagrid(data, *budget, iters=known["pgm_iters"], **given)
+
+    return {"aim": aim, "jam": jam}.get(task["model"], adagrid)
 
 
 def tab_pe(task: dict[str, Any], train: pd.DataFrame) -> Fit:
@@ -348,14 +367,8 @@ def tab_pe(task: dict[str, Any], train: pd.DataFrame) -> Fit:
     for part in product(("api", "data", "embedding"), ("image", "text")):
         sys.modules[".".join(("pe", *part))] = Mock()  # needs packages of its own
     pd.options.mode.copy_on_write = True
-    from pe.api import TabularAPI
     from pe.data import Data, TabularColumnType
-    from pe.embedding import TabularEmbedding
-    from pe.histogram import NearestNeighbors
-    from pe.population import CompositePopulation, PEPopulation
-    from pe.runner import PE
 
-    n_rows, n_steps = (int(x) for x in (task["model"] or "1000x30").split("x"))
     levels, numbers = columns_of(task, train)
     label, known = levels.popitem()
     kinds = {name: pd.api.types.is_integer_dtype(train[name]) for name in numbers}
@@ -389,23 +402,7 @@ def tab_pe(task: dict[str, Any], train: pd.DataFrame) -> Fit:
             }),
             metadata,
         )  # fmt: skip
-        api = TabularAPI(info=info, num_iterations=n_steps)
-        first = PEPopulation(api=api, histogram_threshold=0)
-        fold = {"initial_variation_api_fold": 3, "next_variation_api_fold": 3}
-        then = PEPopulation(api=api, keep_selected=True, selection_mode="rank", **fold)
-        runner = PE(
-            priv_data=private,
-            population=CompositePopulation([first] * 5 + [then] * (n_steps - 5)),
-            histogram=NearestNeighbors(
-                TabularEmbedding(info=info), "L2", 0, backend="torch"
-            ),
-        )
-        made = runner.run(
-            [n_rows] * n_steps,
-            delta=task["delta"],
-            epsilon=task["epsilon"],
-            save_checkpoint=False,
-        ).data_frame
+        made = evolve(task, private, info)
         made = made[made["PE.VARIATION_API_FOLD_ID"] == -1]
         drawn = made.sample(len(train), replace=True, random_state=task["seed"])
         frame = pd.DataFrame(drawn["PE.TABULAR"].tolist(), columns=features)
@@ -415,6 +412,29 @@ def tab_pe(task: dict[str, Any], train: pd.DataFrame) -> Fit:
         return lambda seed: frame, {}
 
     return fit
+
+
+def evolve(task: dict[str, Any], private: Any, info: dict[str, Any]) -> pd.DataFrame:
+    """Return the last rows of Tab-PE as its examples call it."""
+    from pe.api import TabularAPI
+    from pe.embedding import TabularEmbedding
+    from pe.histogram import NearestNeighbors
+    from pe.population import CompositePopulation, PEPopulation
+    from pe.runner import PE
+
+    n_rows, n_steps = (int(x) for x in (task["model"] or "1000x30").split("x"))
+    api = TabularAPI(info=info, num_iterations=n_steps)
+    first = PEPopulation(api=api, histogram_threshold=0)
+    fold = {"initial_variation_api_fold": 3, "next_variation_api_fold": 3}
+    then = PEPopulation(api=api, keep_selected=True, selection_mode="rank", **fold)
+    runner = PE(
+        priv_data=private,
+        population=CompositePopulation([first] * 5 + [then] * (n_steps - 5)),
+        histogram=NearestNeighbors(TabularEmbedding(info), "L2", 0, backend="torch"),
+    )
+    budget = {name: task[name] for name in ("epsilon", "delta")}
+    made = runner.run([n_rows] * n_steps, save_checkpoint=False, **budget)
+    return made.data_frame
 
 
 PACKAGES = {
