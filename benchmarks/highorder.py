@@ -12,6 +12,9 @@ class given as y.
   it and of noise, and a class that depends on all, in one of four draws of functions.
   F1 of gradient boosting on other real rows, trained on 5,000 sampled or real rows.
 
+With ``--peer "tab-pe 1000x15" --python tab-pe=PATH --checkout tab-pe=DIR`` another
+method's fits (``peers.py``), of the tables of 35,000 rows without further numbers.
+
 Adds records to ``results/highorder.jsonl`` and tabulates all of them in
 ``results/highorder.md``; those that are there are not made again.
 """
@@ -21,12 +24,15 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import peers
 import records
+from peer_tables import OURS, list_row
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import f1_score
 
@@ -49,13 +55,41 @@ STRUCTURES: list[dict[str, Any]] = [{"draw": draw, "rows": N_ROWS} for draw in r
 CONFIGURATIONS = {"parity": PARITIES, "structural": STRUCTURES}
 
 
-def fitted_rows(frame: pd.DataFrame, bound: float, seed: int) -> tuple[Any, float]:
-    """Return as many sampled rows, and the seconds of the fit."""
+Rows = tuple[pd.DataFrame, float]
+FitRows = Callable[[pd.DataFrame, float, int], Rows]
+
+
+def columns_of(frame: pd.DataFrame, bound: float) -> list[Column]:
+    """Return public bounds, then levels."""
     numbers = [
         Column(name, "continuous", lower=-bound, upper=bound)
         for name in frame.columns[1:]
     ]
-    schema = Schema([Column("class", "categorical", levels=CLASSES), *numbers])
+    return [*numbers, Column("class", "categorical", levels=CLASSES)]
+
+
+def peer_rows(
+    options: argparse.Namespace, frame: pd.DataFrame, bound: float, seed: int
+) -> Rows:
+    """Return what another method makes of the same rows and public facts."""
+    package = options.peer.partition(" ")[0]
+    schema = Schema(columns_of(frame, bound))
+    costs, [drawn] = peers.fit_peer(
+        options.peer,
+        frame[[column.name for column in schema.columns]],
+        dict(options.python)[package],
+        schema=schema,
+        epsilon=1.0,
+        seed=seed,
+        checkout=dict(options.checkout).get(package),
+    )
+    return drawn[list(frame.columns)], costs["fit_seconds"]
+
+
+def fitted_rows(frame: pd.DataFrame, bound: float, seed: int) -> Rows:
+    """Return as many sampled rows, and the seconds of the fit."""
+    *numbers, levels = columns_of(frame, bound)
+    schema = Schema([levels, *numbers])
     start = time.perf_counter()
     flow = DPHFlowSynthesizer(1.0, 1e-5, schema=schema, random_state=seed)
     flow.fit(frame.drop(columns="class"), frame["class"])
@@ -72,7 +106,7 @@ def obeys(frame: pd.DataFrame, order: int, quantile: float) -> pd.Series:
 
 
 def parity(
-    order: int, quantile: float, others: int, rows: int, seed: int
+    order: int, quantile: float, others: int, rows: int, seed: int, fit: FitRows
 ) -> dict[str, float]:
     """Return the share of sampled rows that obey a parity."""
     rng = np.random.default_rng([seed, order])
@@ -80,7 +114,7 @@ def parity(
     frame = pd.DataFrame(rng.uniform(-1, 1, (rows, len(names))), columns=names)
     frame.insert(0, "class", "")
     frame["class"] = obeys(frame, order, quantile)
-    drawn, seconds = fitted_rows(frame, 1.0, seed)
+    drawn, seconds = fit(frame, 1.0, seed)
     right = drawn["class"].astype(str) == obeys(drawn, order, quantile)
     return {"obey": float(right.mean()), **_shared(frame, drawn, seconds)}
 
@@ -108,11 +142,11 @@ def structural_table(draw: int, rows: int, seed: int) -> pd.DataFrame:
     return frame
 
 
-def structural(draw: int, rows: int, seed: int) -> dict[str, float]:
+def structural(draw: int, rows: int, seed: int, fit: FitRows) -> dict[str, float]:
     """Return F1 on real rows of boosting trained on sampled and on real ones."""
     frame = structural_table(draw, 2 * rows, seed)
     train, test = frame.iloc[:rows], frame.iloc[rows:]
-    drawn, seconds = fitted_rows(train, BOUND, seed)
+    drawn, seconds = fit(train, BOUND, seed)
     return {
         "f1": boosting_f1(drawn, test, seed),
         "f1 of real rows": boosting_f1(train, test, seed),
@@ -147,7 +181,9 @@ def write() -> None:
     """Tabulate all records, means over seeds with the lowest and the highest."""
     made = pd.DataFrame(records.read(RECORDS))
     text = ["# Dependence of high order", ""]
-    for kind, some in made.groupby("kind"):
+    made["method"] = made["method"].fillna(OURS)
+    RECORDS.with_suffix(".rst").write_text(beside(made), encoding="utf-8")
+    for (kind, method), some in made.groupby(["kind", "method"]):
         facts = [name for name in FACTS if name in some.dropna(axis=1)]
         scores = ["obey"] if kind == "parity" else ["f1", "f1 of real rows"]
         scores += ["pairs", "fit_seconds"]
@@ -157,7 +193,7 @@ def write() -> None:
             for key, part in some.groupby(facts)
         ]  # fmt: skip
         text += [
-            f"## {kind}",
+            f"## {kind}" + (f", {method}" if method != OURS else ""),
             "",
             *records.markdown_table([*facts, *scores, "seeds"], rows),
         ]
@@ -166,6 +202,31 @@ def write() -> None:
         + ", ".join(sorted(set(made["revision"])))
     ]
     RECORDS.with_suffix(".md").write_text("\n".join(text) + "\n", encoding="utf-8")
+
+
+def beside(made: pd.DataFrame) -> str:
+    """Return scores and distances of methods, in bold where they are ahead."""
+    some = made[(made["rows"] == N_ROWS) & ~(made["others"] > 0)]
+    some = some.assign(score=some["obey"].fillna(some["f1"]))
+    text = []
+    for kind, of_kind in some.groupby("kind"):
+        seeds = of_kind.groupby("method")["seed"].nunique()
+        score = "rows that obey" if kind == "parity" else "F1"
+        text += [f".. list-table:: {kind}: {score} / 2-way TVD"]
+        text += ["   :header-rows: 1", ""]
+        text += list_row(["Table", *(f"{m}, seeds: {n}" for m, n in seeds.items())])
+        index = ["order", "quantile"] if kind == "parity" else ["draw"]
+        for key, part in of_kind.groupby(index):
+            rows = (
+                part.groupby("method")[["score", "pairs"]].mean().reindex(seeds.index)
+            )
+            cells = [f"{row.score:.3f} / {row.pairs:.3f}" for row in rows.itertuples()]
+            ahead = rows["score"] > rows["score"][OURS]
+            cells = [f"**{c}**" if a else c for c, a in zip(cells, ahead, strict=True)]
+            facts = zip(index, key, strict=True)
+            text += list_row([", ".join(f"{n} {x:g}" for n, x in facts), *cells])
+        text += [""]
+    return "\n".join([*text, f"Records: ``benchmarks/results/{RECORDS.name}``.", ""])
 
 
 def _range(values: pd.Series) -> str:
@@ -179,15 +240,21 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--only", nargs="+", choices=RUNS, default=list(RUNS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--peer", help="a method of peers.py")
+    for name in ("--python", "--checkout"):
+        parser.add_argument(name, nargs="+", type=peers.interpreter, default=[])
     options = parser.parse_args(arguments)
-    keys = ["kind", "seed", *FACTS]
+    fit = partial(peer_rows, options) if options.peer else fitted_rows
+    keys = ["kind", "seed", "method", *FACTS]
     present = [[r.get(name) for name in keys] for r in records.read(RECORDS)]
     for kind in options.only:
         for facts in CONFIGURATIONS[kind]:
-            for seed in options.seeds:
+            others = facts["rows"] != N_ROWS or facts.get("others")
+            for seed in [] if options.peer and others else options.seeds:
                 config = {"kind": kind, "seed": seed, **facts}
+                config |= {"method": options.peer} if options.peer else {}
                 if [config.get(name) for name in keys] not in present:
-                    found = RUNS[kind](**facts, seed=seed)
+                    found = RUNS[kind](**facts, seed=seed, fit=fit)
                     records.append(RECORDS, config | found | records.origin())
                     print(config, found, flush=True)
     write()

@@ -30,7 +30,15 @@ METHODS = (
     "smartnoise patectgan",
     "mostlyai",
     MERF,
+    "margnet",
+    "margnet privsyn",
+    "margnet gem",
+    "tab-pe",
+    "private-pgm aim",
+    "private-pgm jam",
+    "adaptive-grid",
 )
+CHECKOUTS = ("margnet", "tab-pe", "private-pgm", "adaptive-grid")
 SCORES = {
     "auroc": "AUROC",
     "macro_f1": "macro-F1",
@@ -42,6 +50,8 @@ SECONDS = "seconds"
 COSTS = ("fit_cpu_seconds", "fit_seconds", "process_cpu_seconds", "peak_rss_mib")
 LOWER_IS_BETTER = ("tvd_2way", SECONDS)
 TENTH = 0.1  # of AIM's processor seconds, at most
+OVERVIEW = ("auroc", "macro_f1", "tvd_2way")  # of real tables at epsilon 1
+MARK = ".. The comparisons"  # where the page's overview ends
 RECORDS = "Records: ``benchmarks/results/peers.jsonl``, each with its command."
 
 Line = tuple[str, str, float]  # table, method, epsilon
@@ -154,7 +164,8 @@ def page(records: list[dict[str, Any]]) -> str:
     means = Means(records)
     found, times = [*compared(means)], [*timed(means)]
     ahead = sum(ok for ok, _ in found)
-    text = [
+    text = [overview(means), "", MARK, ""]
+    text += [
         f"The flow is ahead in {ahead:,} of {len(found):,} comparisons with a peer's "
         "score that was measured"
         + ("." if ahead == len(found) else ". The exceptions:"),
@@ -168,19 +179,51 @@ def page(records: list[dict[str, Any]]) -> str:
     for table in means.tables:
         scores = " / ".join(SCORES[score] for score in means.shown(table))
         text += [f".. list-table:: {table}: {scores}", "   :header-rows: 1", ""]
-        text += _cells(["epsilon", *(f"{e:g}" for e in means.epsilons)])
+        text += list_row(["epsilon", *(f"{e:g}" for e in means.epsilons)])
         run = [
             m for m in METHODS if any(line[:2] == (table, m) for line in means.means)
         ]
         for method in run:
             lines = [(table, method, epsilon) for epsilon in means.epsilons]
-            text += _cells([method, *(_cell(means, line) for line in lines)])
+            text += list_row([method, *(_cell(means, line) for line in lines)])
         others = [method for method in METHODS if method not in run]
         text += ["", f"Not run: {', '.join(others)}." if others else "", ""]
     return "\n".join([*text, RECORDS]) + "\n"
 
 
-def _cells(cells: list[str]) -> list[str]:
+def overview(means: Means) -> str:
+    """Say where every method is nearest to ours at epsilon 1, in bold where ahead."""
+    leads: dict[str, list[tuple[float, str]]] = {}
+    best: dict[str, tuple[float, str]] = {}
+    for table, method, epsilon in means.means:
+        for score in OVERVIEW if epsilon == 1 and method != OURS else ():
+            ours = means.get((table, OURS, epsilon), score)
+            its = means.get((table, method, epsilon), score)
+            gap = (its - ours) / ours * (-1 if score in LOWER_IS_BETTER else 1)
+            if "auroc" in means.shown(table) and not np.isnan(gap):
+                name = f"{table} {SCORES[score]}"
+                pair = gap, f"{ours:.3f}, the next {its:.3f}"
+                best[name] = max(pair, best.get(name, pair))
+                text = f"{name} {its:.3f}, ours {ours:.3f}"
+                leads.setdefault(method, []).append((gap, text))
+    if not best:
+        return "There is no comparison at epsilon 1."
+    widest, (_, lead) = min(best.items(), key=lambda each: each[1])
+    text = (
+        f"At epsilon 1 ours is best at {sum(gap <= 0 for gap, _ in best.values())} of "
+        f"{len(best)} scores of the four tables, by most at {widest} ({lead}). Each "
+        "other method comes nearest here:"
+    )
+    nearest = [(m, max(leads[m])) for m in METHODS if m in leads]
+    parts = [f"{m} at {f'**{t}**' if gap > 0 else t}" for m, (gap, t) in nearest]
+    failed = {m for _, m, e in means.failed if e == 1} - leads.keys()
+    none = ", ".join(m for m in METHODS if m in failed)
+    return f"{text} {'; '.join(parts)}." + (
+        f" Without a score: {none}." if none else ""
+    )
+
+
+def list_row(cells: list[str]) -> list[str]:
     return [f"   {'* -' if i == 0 else '  -'} {cell}" for i, cell in enumerate(cells)]
 
 
@@ -213,6 +256,31 @@ def draw(records: list[dict[str, Any]]) -> None:
         panels = [(table, "obeyed") for table in parities]
         panels += [(table, SECONDS) for table in parities]
         _figure(means, panels, {"obeyed": 1.0}, "peers_parity.png")
+    _draw_overview(means)
+
+
+def _draw_overview(means: Means) -> None:
+    """Draw scores at epsilon 1, a line per method and a mark per table."""
+    tables = [table for table in means.tables if "auroc" in means.shown(table)]
+    lines = {(t, m, 1.0): means.means[t, m, 1.0] for t, m, e in means.means if e == 1}
+    methods = [m for m in METHODS if any((t, m, 1.0) in lines for t in tables)]
+    figure, axes = plt.subplots(1, len(OVERVIEW), figsize=(10, 4), sharey=True)
+    for axis, score in zip(axes, OVERVIEW, strict=True):
+        for table, mark in zip(tables, "osD^", strict=False):
+            values = [means.get((table, method, 1.0), score) for method in methods]
+            axis.plot(values, range(len(methods)), mark, ms=5, label=table, alpha=0.8)
+        axis.set_title(SCORES[score], fontsize=10)
+        axis.grid(axis="y", alpha=0.3)
+        if score in LOWER_IS_BETTER:
+            axis.set_xscale("log")
+            plain_ticks(axis.xaxis)
+            axis.xaxis.set_major_locator(LogLocator())
+    axes[0].set_yticks(range(len(methods)), methods)
+    axes[0].invert_yaxis()
+    figure.legend(*axes[0].get_legend_handles_labels(), ncols=4, loc="lower center")
+    figure.tight_layout(rect=(0, 0.06, 1, 1))
+    figure.savefig(FIGURES / "peers.png", dpi=75)
+    plt.close(figure)
 
 
 def _figure(
@@ -223,6 +291,7 @@ def _figure(
     labels: dict[str, Any] = {}
     for axis, (table, score) in zip(axes, panels, strict=True):
         for i, method in enumerate(METHODS):
+            color = mpl.colormaps["tab20"](2 * i % 20 + i // 10)
             lines = [(table, method, epsilon) for epsilon in means.epsilons]
             for failed, mark in ((False, "o-"), (True, "x")):
                 points = [
@@ -232,7 +301,7 @@ def _figure(
                 ]
                 known = np.array([each for each in points if each[1] == each[1]])
                 if len(known):
-                    (drawn,) = axis.plot(*known.T, mark, ms=3 + 5 * failed, c=f"C{i}")
+                    (drawn,) = axis.plot(*known.T, mark, ms=3 + 5 * failed, c=color)
                     labels.setdefault(method, drawn)
         if score in real:
             labels["real rows, floor"] = axis.axhline(real[score], c="k", ls=":", lw=1)

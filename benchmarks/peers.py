@@ -12,6 +12,18 @@ those of the parity tables by the share that obeys the parity. ::
     python benchmarks/peers.py --data DIR \
         --python dpmm=A/bin/python smartnoise=B/bin/python mostlyai=C/bin/python
 
+Some methods are no packages. Of these give a clone too, as in
+``--python tab-pe=D/bin/python --checkout tab-pe=DIR``:
+
+- *margnet* (with PrivSyn and GEM): github.com/KaiChen9909/margnet, beside torch,
+  "numpy<2", "pandas<3", scikit-learn, networkx, tqdm, matplotlib, tomli, tomli_w,
+  category_encoders;
+- *tab-pe*: github.com/microsoft/DPSDA, beside torch, pandas, scikit-learn, scipy,
+  matplotlib, requests, generalimport, "omegaconf<2.4", tenacity, POT;
+- *private-pgm*: github.com/ryan112358/private-pgm, beside dpmm, "jax<0.5",
+  "jaxlib<0.5", chex, optax, attrs, matplotlib and "scipy==1.10.1";
+- *adaptive-grid*: the same at 01f02f1, before mbi lost what this mechanism imports.
+
 Fits run one after the other, each in a process of its own (``peer_fits.py``), with as
 many threads as ``OMP_NUM_THREADS`` says. A crash, a fit past ``--time-limit`` and the
 peak of memory are results like others. Each fit appends one JSON line to a file, and is
@@ -40,6 +52,7 @@ import numpy as np
 import pandas as pd
 import torch
 from peer_tables import (
+    CHECKOUTS,
     MERF,
     METHODS,
     OURS,
@@ -100,6 +113,7 @@ def fit_peer(
     seed: int = 0,
     draws: int = 1,
     time_limit: float = TIME_LIMIT,
+    checkout: str | None = None,
 ) -> tuple[dict[str, Any], list[pd.DataFrame]]:
     """Fit a method by its own interpreter; return its costs and tables of as many rows.
 
@@ -118,6 +132,7 @@ def fit_peer(
         "draws": draws,
         "threads": torch.get_num_threads(),
         "memory": MEMORY,
+        "checkout": checkout,
     }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -247,6 +262,7 @@ def run(config: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
             epsilon=config["epsilon"],
             seed=config["seed"],
             time_limit=options.time_limit,
+            checkout=options.checkout.get(package),
         )
         metrics = measure(synthetic)
     except FitError as error:
@@ -270,6 +286,7 @@ def command(config: dict[str, Any], time_limit: float) -> str:
     package = config["method"].partition(" ")[0]
     words = ["python", "benchmarks/peers.py", "--data", "DIR"]
     words += [] if package == OURS else ["--python", f"{package}=PATH"]
+    words += ["--checkout", f"{package}=DIR"] if package in CHECKOUTS else []
     words += ["--tables", config["table"], "--methods", config["method"]]
     words += ["--epsilons", f"{config['epsilon']:g}", "--seeds", str(config["seed"])]
     words += [] if time_limit == TIME_LIMIT else ["--time-limit", f"{time_limit:g}"]
@@ -315,6 +332,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("--data", metavar="DIR", help="folder of the data files")
     add("--python", nargs="+", type=interpreter, default=[], metavar="PACKAGE=PATH")
+    add("--checkout", nargs="+", type=interpreter, default=[], metavar="PACKAGE=DIR")
     add("--tables", nargs="+", choices=TABLES, default=list(TABLES))
     add("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     add("--epsilons", nargs="+", type=float, default=list(EPSILONS))
@@ -323,6 +341,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--out", type=Path, default=DEFAULT_OUT, help="results file (JSON lines)")
     add("--summary", action="store_true", help="write tables and figures alone")
     options = parser.parse_args(arguments)
+    options.checkout = dict(options.checkout)
     options.python = dict.fromkeys((OURS, MERF), sys.executable) | dict(options.python)
     return options
 

@@ -13,7 +13,9 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
+import highorder
 import merf
+import peer_fits
 import peer_tables
 import peers
 from tabular import public_schema
@@ -117,6 +119,49 @@ def test_a_peer_ahead_stands_in_bold():
     lines = text.splitlines()
     assert lines[lines.index("   * - mostlyai") + 2] == "     - crash"
     assert "Not run: dpmm mst, dpmm privbayes" in text
+
+
+def test_the_overview_says_where_each_method_is_nearest():
+    records = [
+        record("ours", auroc=0.8, macro_f1=0.5, tvd_2way=0.02),
+        record("dpmm mst", auroc=0.7, macro_f1=0.4, tvd_2way=0.03),
+        record("tab-pe", auroc=0.9, macro_f1=0.3, tvd_2way=0.08),
+        record("tab-pe", 3.0, auroc=1.0, macro_f1=1.0, tvd_2way=0.0),
+        {**record("margnet"), "failed": "time-out after 300 s"},
+    ]
+    text = peer_tables.overview(peer_tables.Means(records))
+    assert "best at 2 of 3 scores" in text
+    assert "by most at adult 2-way TVD (0.020, the next 0.030)" in text
+    assert "dpmm mst at adult AUROC 0.700, ours 0.800;" in text
+    assert "tab-pe at **adult AUROC 0.900, ours 0.800**." in text
+    assert text.endswith("Without a score: margnet.")
+
+
+def test_levels_are_numbered_and_read_back():
+    task = {"domain": peers.domain(public_schema(ROWS))}
+    levels, numbers = peer_fits.columns_of(task, ROWS)
+    assert numbers == ["count", "amount"]
+    assert levels == {"level": ["a", "b", "never", None]}
+    codes = peer_fits.codes_of(ROWS["level"], levels["level"])
+    assert codes[:4].tolist() == [0, 1, 3, 0]
+    read = peer_fits.levels_of(pd.Series(codes), levels["level"])
+    assert read[:4].tolist() == ["a", "b", None, "a"]
+
+
+def test_every_method_has_a_fit_and_says_where_it_came_from():
+    packages = {method.partition(" ")[0] for method in peer_tables.METHODS}
+    assert packages == set(peer_fits.PACKAGES)
+    unnamed = {name for name, (_, package) in peer_fits.PACKAGES.items() if not package}
+    assert unnamed == set(peer_tables.CHECKOUTS)
+    config = {"table": "adult", "method": "margnet gem", "epsilon": 1.0, "seed": 0}
+    assert "--checkout margnet=DIR" in peers.command(config, peers.TIME_LIMIT)
+
+
+def test_tables_of_high_order_are_those_of_the_records():
+    made = pd.DataFrame(highorder.records.read(highorder.RECORDS))
+    made["method"] = made["method"].fillna(peer_tables.OURS)
+    path = highorder.RECORDS.with_suffix(".rst")
+    assert highorder.beside(made) == path.read_text("utf-8")
 
 
 def test_tables_are_those_of_the_records():
